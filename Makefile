@@ -1,0 +1,51 @@
+# Stormpetrel. `make help` lists what there is; the first use of any target sets up .venv.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help setup demo check test test-all bench docs format clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(VENV)/.ready ## make .venv with Stormpetrel and everything its development needs
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/pip install --quiet --editable . --group dev
+	touch $@
+
+demo: setup ## build the demo site and show what is in it
+	$(BIN)/stormpetrel demo .demo
+
+check: setup ## formatter, linter, type checker, import contracts, docs test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/test_docs.py tests/test_rooms.py
+
+test: setup ## the tests, in at most ten minutes on two cores
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
+
+test-all: setup ## the tests and the long proofs
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+bench: setup ## measure, print the ratios, and write benchmarks/results
+	$(BIN)/python -m benchmarks.ingest
+
+docs: setup ## build the documentation into docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+format: setup ## let the formatter and the linter change what they can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## remove what can be made again
+	rm -rf $(VENV) .demo docs/_build .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis

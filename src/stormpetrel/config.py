@@ -1,0 +1,167 @@
+"""Settings: site.toml, typed and checked.
+
+site.toml -> load_settings -> Settings. Every key has a default; an unknown key or a wrong type is one clear sentence.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from zoneinfo import ZoneInfo, available_timezones
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from stormpetrel.errors import SettingsError
+from stormpetrel.records.states import DEFAULT_FAILURE_STATES, JobState
+
+SITE_FILE = "site.toml"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class SiteSection(_Section):
+    """What the site is."""
+
+    name: str = Field(default="my cluster", description="how the site is called in reports")
+    time_zone: str = Field(default="UTC", description="zone of the times that the schedulers print, such as Europe/Berlin")
+    cluster: str = Field(default="cluster", description="cluster name of records that do not name one themselves")
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known_zone(cls, zone: str) -> str:
+        if zone not in available_timezones():
+            close = difflib.get_close_matches(zone, available_timezones(), n=1)
+            hint = f", did you mean '{close[0]}'?" if close else ", expected a name such as Europe/Berlin"
+            raise ValueError(f"'{zone}' is not a time zone{hint}")
+        ZoneInfo(zone)
+        return zone
+
+
+class StoreSection(_Section):
+    """Where the site's memory is kept."""
+
+    state_dir: str = Field(default="", description="folder of state.db if not the site's own; must be on a local disk")
+    state_url: str = Field(default="", description="postgresql://… when several hosts write; empty: SQLite in state_dir")
+    keep_days: int = Field(default=0, ge=0, description="`store retain` deletes jobs submitted longer ago than this; 0 keeps all")
+    pseudonymise_users: bool = Field(default=False, description="store a keyed pseudonym in place of each user name")
+
+
+class JobsSection(_Section):
+    """What counts as what."""
+
+    failure_states: list[str] = Field(
+        default=[state.value for state in DEFAULT_FAILURE_STATES], description="states that count as a failure"
+    )
+
+    @field_validator("failure_states")
+    @classmethod
+    def _known_states(cls, states: list[str]) -> list[str]:
+        for state in states:
+            if state not in set(JobState):
+                close = difflib.get_close_matches(state, list(JobState), n=1)
+                hint = f", did you mean '{close[0]}'?" if close else ""
+                raise ValueError(f"'{state}' is not a job state{hint} Known: {', '.join(JobState)}")
+        return states
+
+
+class SlurmSection(_Section):
+    """How to reach a live Slurm."""
+
+    sacct: str = Field(default="sacct", description="the sacct command: a name on PATH or a full path")
+    clusters: list[str] = Field(default=[], description="clusters to ask for (sacct -M); empty: the local one")
+    since: str = Field(default="", description="first day to read, YYYY-MM-DD; empty: 30 days before the first run")
+    chunk_days: float = Field(default=1.0, gt=0, le=31, description="days per sacct call")
+    pause_s: float = Field(default=0.5, ge=0, description="pause between two calls, to spare the accounting database")
+    overlap_hours: float = Field(
+        default=24.0, ge=0, description="how far before its cursor a run reads again, for late corrections"
+    )
+    timeout_s: float = Field(default=300.0, gt=0, description="a sacct call or request that takes longer is given up")
+    rest_url: str = Field(
+        default="", description="slurmrestd: http://host:6820, https://… or unix:///path/to/socket; empty: use sacct"
+    )
+    rest_version: str = Field(default="", description="API version such as v0.0.41; empty: the newest the server speaks")
+    rest_user: str = Field(default="", description="user name sent with the token")
+    rest_token_file: str = Field(default="", description="file with the JWT (mode 0600); never the token itself")
+
+
+class Settings(_Section):
+    """Everything that can be set for a site."""
+
+    site: SiteSection = SiteSection()
+    store: StoreSection = StoreSection()
+    jobs: JobsSection = JobsSection()
+    slurm: SlurmSection = SlurmSection()
+
+
+def load_settings(folder: Path) -> Settings:
+    """Read and check the site.toml of a site folder."""
+    path = folder / SITE_FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SettingsError(
+            f"{folder} is not a site: there is no {SITE_FILE} in it.", hint=f"Run: stormpetrel init {folder}"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}.", hint="Check its permissions and encoding.") from error
+    return parse_settings(text, where=str(path))
+
+
+def parse_settings(text: str, *, where: str = SITE_FILE) -> Settings:
+    """Settings out of the text of a site.toml."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{where} is not valid TOML: {error}.", hint="Correct that line.") from error
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise SettingsError(
+            f"{where}: {_first_problem(error)}", hint="Correct site.toml; docs/site-toml lists every key."
+        ) from None
+
+
+def settings_as_toml(settings: Settings) -> str:
+    """A commented site.toml with every key, its meaning and its value."""
+    lines = ["# Settings of a Stormpetrel site. Every key may be left out; what stands here is what is in force.", ""]
+    for name, info in Settings.model_fields.items():
+        section = getattr(settings, name)
+        lines += [f"[{name}]  # {(info.annotation.__doc__ or '').strip()}" if info.annotation else f"[{name}]"]
+        for key, field in type(section).model_fields.items():
+            lines += [f"# {field.description}", f"{key} = {_toml_value(getattr(section, key))}"]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    return repr(value)
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key '{where}'.{_did_you_mean(tuple(str(part) for part in problem['loc']))}"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    return f"'{where}': {message} (found {problem['input']!r})."
+
+
+def _did_you_mean(location: tuple[str, ...]) -> str:
+    model: type[BaseModel] = Settings
+    for part in location[:-1]:
+        annotation = model.model_fields[part].annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+    close = difflib.get_close_matches(location[-1], list(model.model_fields), n=1)
+    known = ", ".join(model.model_fields)
+    return f" Did you mean '{close[0]}'?" if close else f" Known: {known}."

@@ -1,0 +1,90 @@
+"""Every error Stormpetrel raises on purpose: what happened, where, and what to do next.
+
+::
+
+    StormpetrelError
+    ├── SettingsError            site.toml is missing, unreadable or wrong
+    ├── UsageError               the command line asked for something that is not there
+    ├── MissingExtraError        a feature needs an extra that is not installed
+    ├── SourceError              the outside world gave us something we cannot use
+    │   ├── SourceFormatError    the input is not in the format it was said to be in
+    │   └── SourceUnavailableError   the source did not answer; a retry can help
+    └── StoreError               the site's memory cannot be read or written
+        ├── StoreVersionError    written by a newer Stormpetrel
+        ├── StoreBusyError       another process holds the site; a retry can help
+        ├── StoreNotWritableError    read-only folder, full disk, no permission
+        └── NetworkFilesystemError   SQLite on NFS, Lustre or GPFS
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class StormpetrelError(Exception):
+    """The root of the tree; `hint` says what to do next."""
+
+    retry_helps: ClassVar[bool] = False
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, hint: str = "") -> None:
+        self.what = what
+        self.hint = hint
+        super().__init__(f"{what} {hint}".strip())
+
+
+class SettingsError(StormpetrelError):
+    """site.toml is missing, unreadable or wrong."""
+
+
+class UsageError(StormpetrelError):
+    """The command line asked for something that is not there."""
+
+    exit_code = 2
+
+
+class MissingExtraError(StormpetrelError):
+    """A feature needs an extra that is not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(
+            f"{feature} needs the extra '{extra}', which is not installed.",
+            hint=f"Run: pip install 'stormpetrel[{extra}]'",
+        )
+
+
+class SourceError(StormpetrelError):
+    """The outside world gave us something we cannot use."""
+
+
+class SourceFormatError(SourceError):
+    """The input is not in the format it was said to be in."""
+
+
+class SourceUnavailableError(SourceError):
+    """The source did not answer; a retry can help."""
+
+    retry_helps = True
+
+
+class StoreError(StormpetrelError):
+    """The site's memory cannot be read or written."""
+
+
+class StoreVersionError(StoreError):
+    """Written by a newer Stormpetrel."""
+
+
+class StoreBusyError(StoreError):
+    """Another process holds the site; a retry can help."""
+
+    retry_helps = True
+
+
+class StoreNotWritableError(StoreError):
+    """Read-only folder, full disk or no permission."""
+
+
+class NetworkFilesystemError(StoreError):
+    """SQLite on a network file system."""

@@ -1,0 +1,77 @@
+"""What every command shares: which site, how to print, how to show progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stormpetrel.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from stormpetrel.store.site import Site
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The options before the command."""
+
+    site_folder: Path | None
+    debug: bool
+
+    def open_site(self) -> Site:
+        """The site that the command works on."""
+        from stormpetrel.store.site import open_site
+
+        if self.site_folder is None:
+            raise UsageError(
+                "No site was named.", hint="Add --site DIR or set STORMPETREL_SITE; to make a site: stormpetrel init DIR"
+            )
+        return open_site(self.site_folder)
+
+
+def console(*, error: bool = False) -> Console:
+    """Where people read; what comes from logs is printed as text, never as markup."""
+    from rich.console import Console
+
+    return Console(stderr=error, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Print a value for other programs."""
+    typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def plain(text: str) -> str:
+    """Text from a log, safe for a terminal: control characters and escapes are shown, not obeyed."""
+    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
+
+
+@contextmanager
+def progress_bar(title: str, total: int, *, shown: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar over bytes with a count of records beside it; silent where nobody watches."""
+    if not shown or not sys.stderr.isatty():
+        yield lambda _done, _count: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn("{task.fields[records]:,} records"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console(error=True), transient=True) as bar:
+        task = bar.add_task(plain(title), total=total or None, records=0)
+        yield lambda done, count: bar.update(task, completed=done, records=count)

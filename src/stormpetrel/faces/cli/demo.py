@@ -1,0 +1,110 @@
+"""`stormpetrel demo`: a site that shows what there is, from a log that comes with the package."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stormpetrel.faces.cli.context import Json, console, plain, print_json, progress_bar
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from stormpetrel.store.site import Site
+    from stormpetrel.store.summary import SiteSummary
+
+_BAR = 40
+
+
+def demo(
+    folder: Annotated[Path, typer.Argument(help="Folder of the demo site.")] = Path("stormpetrel-demo"),
+    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the dashboard afterwards (not there yet).")] = True,
+    as_json: Json = False,
+) -> None:
+    """Build a small site from a bundled, made-up log, and show what is in it. Run again, it is quick and changes nothing."""
+    from stormpetrel.faces.cli.ingest import print_report
+    from stormpetrel.simulate.sample_log import bundled_log
+    from stormpetrel.sources.sacct_text import SacctText
+    from stormpetrel.store.ingest import ingest_jobs
+    from stormpetrel.store.summary import summarise
+
+    del serve  # there is nothing to serve yet; the option is there so that scripts can say --no-serve
+    with _open_or_create(folder) as site:
+        source = SacctText(bundled_log())
+        source.name = "the bundled log"
+        with progress_bar("reading the bundled log", source.size_bytes, shown=not as_json) as progress:
+            report = ingest_jobs(site, source, progress=progress)
+        summary = summarise(site.jobs.read_jobs(), site.settings.jobs.failure_states)
+    if as_json:
+        print_json({"site": str(folder), "ingest": report.as_dict(), "summary": _as_json(summary)})
+        return
+    out = console()
+    print_report(out, source.name, report)
+    print_summary(out, summary)
+    _print_next(out, folder)
+
+
+def _open_or_create(folder: Path) -> Site:
+    from stormpetrel.config import SITE_FILE, Settings
+    from stormpetrel.store.site import create_site, open_site
+
+    if (folder / SITE_FILE).exists():
+        return open_site(folder)
+    return create_site(folder, Settings.model_validate({"site": {"name": "demo", "cluster": "demo"}}))
+
+
+def print_summary(out: Console, summary: SiteSummary) -> None:
+    """A site at a glance, with a bar per week."""
+    if not summary.jobs or summary.first is None or summary.last is None:
+        out.print("There are no jobs in this site yet.")
+        return
+    failed = sum(week.failed for week in summary.weeks)
+    out.print()
+    out.print(f"{summary.jobs:,} jobs of {summary.users} users, {summary.first:%d %B %Y} to {summary.last:%d %B %Y}")
+    out.print(
+        f"  {failed / summary.jobs:.1%} failed, and took {summary.core_hours_failed:,.0f} of {summary.core_hours:,.0f} core hours"
+    )
+    if summary.wait_median_s is not None and summary.wait_p90_s is not None:
+        out.print(
+            f"  half of them waited less than {_span(summary.wait_median_s)}, one in ten more than {_span(summary.wait_p90_s)}"
+        )
+    out.print()
+    out.print("  jobs per week  (█ went well, ░ failed)")
+    most = max(week.jobs for week in summary.weeks)
+    for week in summary.weeks:
+        bad = round(week.failed / most * _BAR)
+        good = round(week.jobs / most * _BAR) - bad
+        out.print(f"  {week.monday:%d %b} {'█' * good}{'░' * bad} {week.jobs:,}")
+    for node, bad, ended in summary.worst_nodes:
+        out.print(f"\n  Look at node {plain(node)}: {bad} of its last {ended} jobs failed.")
+
+
+def _span(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+_QUERIES = (
+    "select user, count(*) jobs from jobs group by user order by jobs desc limit 5",
+    "select state, count(*) n, sum(elapsed_s*cpus)/3600 core_hours from jobs group by state order by n desc",
+)
+
+
+def _print_next(out: Console, folder: Path) -> None:
+    out.print("\nNext, try:")
+    for query in _QUERIES:
+        out.print(f'  stormpetrel --site {folder} sql "{query}"')
+    out.print("  stormpetrel init mysite && stormpetrel --site mysite ingest jobs YOUR_SACCT_OUTPUT")
+
+
+def _as_json(summary: SiteSummary) -> dict[str, object]:
+    values = asdict(summary)
+    values["first"], values["last"] = (moment.isoformat() if moment else None for moment in (summary.first, summary.last))
+    values["weeks"] = [{"monday": f"{week.monday:%Y-%m-%d}", "jobs": week.jobs, "failed": week.failed} for week in summary.weeks]
+    return values

@@ -1,0 +1,70 @@
+"""`stormpetrel`: nouns, then verbs. Commands are thin; what they do lives in the rooms.
+
+Nothing heavy is imported here: `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stormpetrel import __version__
+from stormpetrel.errors import StormpetrelError
+from stormpetrel.faces.cli import demo, ingest, init, sql, store
+from stormpetrel.faces.cli.context import Context
+
+app = typer.Typer(
+    name="stormpetrel",
+    help="Early warning for compute clusters.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("init")(init.init)
+app.command("demo")(demo.demo)
+app.add_typer(ingest.app, name="ingest")
+app.add_typer(store.app, name="store")
+app.command("sql")(sql.sql)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"stormpetrel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    context: typer.Context,
+    site: Annotated[
+        Path | None, typer.Option("--site", envvar="STORMPETREL_SITE", help="Folder of the site.", show_default=False)
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the whole trace of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Early warning for compute clusters."""
+    context.obj = Context(site_folder=site, debug=debug)
+
+
+def main() -> None:
+    """Run the command line: one line and exit code 1 for an error of ours, 2 for wrong usage, 130 for Ctrl-C."""
+    try:
+        app()
+    except StormpetrelError as error:
+        if "--debug" in sys.argv:
+            raise
+        typer.echo(f"stormpetrel: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of a pipe went away; there is nobody to tell
+        sys.exit(0)
+    except KeyboardInterrupt:
+        typer.echo("stormpetrel: stopped; what was committed is kept, run the same command again to go on.", err=True)
+        sys.exit(130)

@@ -1,0 +1,107 @@
+"""`stormpetrel store`: look after the site's memory."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stormpetrel.errors import UsageError
+from stormpetrel.faces.cli.context import Context, Json, plain, print_json
+
+app = typer.Typer(help="Look after the site's memory.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("compact")
+def compact(context: typer.Context, as_json: Json = False) -> None:
+    """Merge small files and delete those unused for a week."""
+    from stormpetrel.store.upkeep import compact as do_compact
+
+    chosen: Context = context.obj
+    with chosen.open_site() as site:
+        done = do_compact(site)
+    if as_json:
+        print_json([asdict(entry) for entry in done])
+        return
+    for entry in done:
+        typer.echo(f"{entry.table}: {entry.files_before} files became {entry.files_after}; {entry.removed} old files deleted")
+
+
+@app.command("retain")
+def retain(
+    context: typer.Context,
+    days: Annotated[
+        int | None, typer.Option("--days", min=1, help="Days to keep; store.keep_days if left out.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Delete jobs submitted longer ago than is to be kept."""
+    from stormpetrel.store.upkeep import retain as do_retain
+
+    chosen: Context = context.obj
+    with chosen.open_site() as site:
+        gone = do_retain(site, days if days is not None else site.settings.store.keep_days)
+    if as_json:
+        print_json({"deleted": gone})
+    else:
+        typer.echo(f"{gone:,} jobs were deleted.")
+
+
+@app.command("backup")
+def backup(
+    context: typer.Context, target: Annotated[Path, typer.Argument(help="A new file, such as site.tar.")], as_json: Json = False
+) -> None:
+    """Write the whole site to one file."""
+    from stormpetrel.store.backup import backup as do_backup
+
+    chosen: Context = context.obj
+    with chosen.open_site() as site:
+        size = do_backup(site, target)
+    if as_json:
+        print_json({"file": str(target), "bytes": size})
+    else:
+        typer.echo(f"{target}: {size / 1e6:,.1f} MB. It holds the site's key and its users' names: keep it as you keep the site.")
+
+
+@app.command("restore")
+def restore(
+    context: typer.Context,
+    source: Annotated[Path, typer.Argument(help="A file that `store backup` wrote.")],
+    as_json: Json = False,
+) -> None:
+    """Make a new site (the folder of --site) out of a backup."""
+    from stormpetrel.store.backup import restore as do_restore
+
+    chosen: Context = context.obj
+    if chosen.site_folder is None:
+        raise UsageError("Nothing says where to restore to.", hint="Add --site NEWDIR before the command.")
+    with do_restore(source, chosen.site_folder) as site:
+        jobs = site.jobs.read_jobs().select("job_id").collect().height
+    if as_json:
+        print_json({"site": str(chosen.site_folder), "jobs": jobs})
+    else:
+        typer.echo(f"{chosen.site_folder}: restored, {jobs:,} jobs.")
+
+
+@app.command("forget")
+def forget(
+    context: typer.Context,
+    user: Annotated[str, typer.Argument(help="The user as the scheduler names him or her.")],
+    past_only: Annotated[
+        bool, typer.Option("--past-only", help="Delete what is there, but take in new jobs of this user.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete everything about a user, and take in nothing more."""
+    from stormpetrel.store.upkeep import forget as do_forget
+
+    chosen: Context = context.obj
+    with chosen.open_site() as site:
+        gone = do_forget(site, user, past_only=past_only)
+    if as_json:
+        print_json({"deleted": gone, "future": "kept" if past_only else "refused"})
+        return
+    typer.echo(f"{gone:,} jobs of {plain(user)} were deleted, from the tables and from the disk.")
+    typer.echo("Backups made before still hold them." + ("" if past_only else " New jobs of this user will be refused."))

@@ -1,0 +1,1 @@
+"""The vocabulary: frame schemas, job states, units, time. No input, no output."""

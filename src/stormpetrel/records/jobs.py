@@ -1,0 +1,127 @@
+"""The job frame: one row per job, whatever scheduler it comes from.
+
+Columns are declared once, here; the docs page of the table is generated from this list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+from polars.datatypes import DataType, DataTypeClass
+
+from stormpetrel.records.times import UTC_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the job frame: its name, type and meaning."""
+
+    name: str
+    dtype: DataType | DataTypeClass
+    meaning: str
+
+
+# (cluster, job id, array task, submit time, restart): ids wrap and repeat, so none of them alone tells two jobs apart.
+KEY_COLUMNS: Final = (
+    Column("cluster", pl.String, "cluster the job was submitted to"),
+    Column("job_id", pl.Int64, "job id; of the whole array for an array task; leader's id + offset in a heterogeneous job"),
+    Column("array_task", pl.Int64, "index within the array; null for other jobs"),
+    Column("submit_time", UTC_TIME, "when it was submitted"),
+    Column("restart", pl.Int32, "0 for the first run, counted up at each requeue the source tells of"),
+)
+
+# The order is part of the stored format (a row's `fields` is a bit mask over it): append, never reorder.
+VALUE_COLUMNS: Final = (
+    Column("job_id_raw", pl.Int64, "the scheduler's internal id (array tasks have one of their own)"),
+    Column("het_job_id", pl.Int64, "id of the heterogeneous job this is a component of"),
+    Column("het_offset", pl.Int32, "which component of it"),
+    Column("job_name", pl.String, "name given by its user: hostile text"),
+    Column("user", pl.String, "login name, or whatever stands for it in the log"),
+    Column("uid", pl.Int64, "numeric user id"),
+    Column("group", pl.String, "Unix group"),
+    Column("gid", pl.Int64, "numeric group id"),
+    Column("account", pl.String, "account or project that pays"),
+    Column("partition", pl.String, "partition or queue"),
+    Column("qos", pl.String, "quality of service, or queue where the log has both"),
+    Column("eligible_time", UTC_TIME, "when it could have started"),
+    Column("start_time", UTC_TIME, "when it started; null if it never did"),
+    Column("end_time", UTC_TIME, "when it ended; null while it has not"),
+    Column("state", pl.String, "state in the common vocabulary"),
+    Column("state_raw", pl.String, "state as the source wrote it"),
+    Column("cancelled_by", pl.String, "user id that cancelled it, where the source says"),
+    Column("exit_code", pl.Int32, "exit code of the job"),
+    Column("exit_signal", pl.Int32, "signal that ended it, 0 for none"),
+    Column("failed_step", pl.String, "first step that failed (`batch`, `0`, …)"),
+    Column("failed_step_exit_code", pl.Int32, "its exit code"),
+    Column("failed_step_exit_signal", pl.Int32, "its signal"),
+    Column("time_limit_s", pl.Float64, "requested run time; null if unlimited or unknown"),
+    Column("elapsed_s", pl.Float64, "run time"),
+    Column("cpu_limit_s", pl.Float64, "CPU seconds the allocation held: elapsed × CPUs (sacct CPUTime)"),
+    Column("req_cpus", pl.Int64, "CPUs asked for"),
+    Column("cpus", pl.Int64, "CPUs allocated"),
+    Column("req_nodes", pl.Int64, "nodes asked for"),
+    Column("nodes", pl.Int64, "nodes allocated"),
+    Column("req_gpus", pl.Int64, "GPUs asked for"),
+    Column("gpus", pl.Int64, "GPUs allocated"),
+    Column("req_mem_bytes", pl.Int64, "memory asked for, of the whole job"),
+    Column("mem_bytes", pl.Int64, "memory allocated, of the whole job"),
+    Column("max_rss_bytes", pl.Int64, "largest resident memory of any task of any step"),
+    Column("cpu_time_s", pl.Float64, "CPU time used, user + system"),
+    Column("user_cpu_s", pl.Float64, "CPU time used in user mode"),
+    Column("system_cpu_s", pl.Float64, "CPU time used in system mode"),
+    Column("disk_read_bytes", pl.Int64, "bytes read, largest of any task of any step"),
+    Column("disk_write_bytes", pl.Int64, "bytes written, likewise"),
+    Column("node_list", pl.String, "nodes it ran on, as the scheduler writes ranges"),
+    Column("work_dir", pl.String, "working directory"),
+    Column("script_path", pl.String, "script, out of the submit line"),
+    Column("submit_line", pl.String, "command line it was submitted with"),
+    Column("req_tres", pl.String, "trackable resources asked for, as Slurm writes them"),
+    Column("alloc_tres", pl.String, "trackable resources allocated"),
+    Column("extra", pl.Map(pl.String, pl.String), "every other field the source had"),
+    Column("source", pl.String, "format the row came in"),
+)
+
+BOOKKEEPING_COLUMNS: Final = (
+    Column("fingerprint", pl.Int64, "hash of the source record this row was made from"),
+    Column("fields", pl.Int64, "which columns that record provided, one bit each"),
+    Column(
+        "older",
+        pl.List(pl.Struct({"fingerprint": pl.Int64, "rank": pl.Int8, "fields": pl.Int64})),
+        "records of other sources that provide columns this one lacks; null for most rows",
+    ),
+    Column("month", pl.String, "UTC month of submission: the table's partition"),
+)
+
+KEY: Final = tuple(column.name for column in KEY_COLUMNS)
+VALUES: Final = tuple(column.name for column in VALUE_COLUMNS)
+JOB_SCHEMA: Final = pl.Schema({column.name: column.dtype for column in (*KEY_COLUMNS, *VALUE_COLUMNS)})
+STORED_SCHEMA: Final = pl.Schema({column.name: column.dtype for column in (*KEY_COLUMNS, *VALUE_COLUMNS, *BOOKKEEPING_COLUMNS)})
+FIELD_BIT: Final = {name: 1 << position for position, name in enumerate(VALUES)}
+ALL_FIELDS: Final = (1 << len(VALUES)) - 1
+
+
+def field_mask(columns: set[str] | frozenset[str]) -> int:
+    """The bit mask of a set of value columns."""
+    return sum(FIELD_BIT[name] for name in columns if name in FIELD_BIT)
+
+
+def conform(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with exactly the columns of the job schema: missing ones null, others dropped, types as declared."""
+    columns = [
+        pl.col(name).cast(dtype) if name in frame.columns else pl.lit(None, dtype=dtype).alias(name)
+        for name, dtype in JOB_SCHEMA.items()
+    ]
+    return frame.select(columns)
+
+
+def job_frame(rows: list[dict[str, object]]) -> pl.DataFrame:
+    """A job frame out of plain dictionaries; keys that are no column go to `extra`."""
+    columns = {name: [row.get(name) for row in rows] for name in JOB_SCHEMA}
+    for position, row in enumerate(rows):
+        others = {name: str(row[name]) for name in row.keys() - JOB_SCHEMA.keys() if row[name] is not None}
+        if others:
+            given = row.get("extra")
+            columns["extra"][position] = {**(given if isinstance(given, dict) else {}), **others}
+    return pl.DataFrame(columns, schema=JOB_SCHEMA)

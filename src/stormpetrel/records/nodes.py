@@ -1,0 +1,61 @@
+"""Node lists: `cpn-f15-[06,08,11-12],gpu3` -> the names of the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+MAX_NODES = 200_000  # a node list is hostile input: `n[1-999999999]` must not fill the memory
+
+
+def expand_nodes(node_list: str | None) -> list[str]:
+    """The node names behind a Slurm node range; [] where there is none or where it is not one.
+
+    >>> expand_nodes("cpn-f15-[06,08,11-12],gpu3")
+    ['cpn-f15-06', 'cpn-f15-08', 'cpn-f15-11', 'cpn-f15-12', 'gpu3']
+    """
+    if not node_list or node_list in ("None assigned", "(null)", "Unknown"):
+        return []
+    names: list[str] = []
+    for part in _split_outside_brackets(node_list):
+        for name in _expand_part(part):
+            if len(names) >= MAX_NODES:
+                return []
+            names.append(name)
+    return names
+
+
+def _split_outside_brackets(text: str) -> Iterator[str]:
+    depth = start = 0
+    for position, letter in enumerate(text):
+        if letter == "[":
+            depth += 1
+        elif letter == "]":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            yield text[start:position]
+            start = position + 1
+    yield text[start:]
+
+
+def _expand_part(part: str) -> Iterator[str]:
+    open_at = part.find("[")
+    close_at = part.find("]", open_at)
+    if open_at < 0 or close_at < 0:
+        if part:
+            yield part
+        return
+    head, ranges, tail = part[:open_at], part[open_at + 1 : close_at], part[close_at + 1 :]
+    for middle in _numbers(ranges):
+        for rest in _expand_part(tail) if tail else ("",):
+            yield f"{head}{middle}{rest}"
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for item in ranges.split(","):
+        low, dash, high = item.partition("-")
+        if not dash or not (low.isdigit() and high.isdigit()):
+            yield item
+            continue
+        first, last = int(low), int(high)
+        for number in range(first, min(last, first + MAX_NODES) + 1):
+            yield str(number).zfill(len(low))

@@ -1,0 +1,130 @@
+"""Quality: which job rows can be trusted, which go to quarantine, and what is odd about the rest.
+
+JobFrame -> check -> (good rows, rejects, warnings).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+import polars as pl
+
+# A record that was refused: where it stood, the rule that refused it, why, and what it said.
+REJECT_SCHEMA: Final = pl.Schema({"line": pl.Int64, "rule": pl.String, "reason": pl.String, "raw": pl.String})
+
+MAX_MEMORY_BYTES: Final = 1 << 50  # 1 PiB: more than any job has had; Slurm prints 2147486648M where a limit is "none"
+_FUTURE_SLACK: Final = timedelta(days=1)
+
+
+@dataclass(slots=True)
+class Warnings:
+    """Things that are odd but not wrong enough to refuse the row; counted, with the value set to null where it says so."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, name: str, count: int, examples: list[str]) -> None:
+        """Count one more kind of oddity, keeping three examples of it."""
+        if count:
+            self.counts[name] = self.counts.get(name, 0) + count
+            self.examples.setdefault(name, []).extend(examples)
+            del self.examples[name][3:]
+
+    def merge(self, other: Warnings) -> None:
+        """Add the counts of another chunk."""
+        for name, count in other.counts.items():
+            self.add(name, count, list(other.examples.get(name, [])))
+
+
+def no_rejects() -> pl.DataFrame:
+    """An empty frame of rejects."""
+    return pl.DataFrame(schema=REJECT_SCHEMA)
+
+
+def rejects(rows: list[tuple[int, str, str, str]]) -> pl.DataFrame:
+    """A frame of rejects out of (line, rule, reason, raw)."""
+    return pl.DataFrame(rows, schema=REJECT_SCHEMA, orient="row")
+
+
+def check(jobs: pl.DataFrame, *, now: datetime) -> tuple[pl.DataFrame, pl.DataFrame, Warnings]:
+    """Split job rows (with a `line` column beside the schema's) into good ones and rejects.
+
+    Refused: no job id, no submit time, no state, an end before its start, counts or times below zero. Kept with a warning:
+    times in the future of `now`, and memory beyond reason (which becomes null).
+    """
+    rule = _first_broken_rule()
+    flagged = jobs.with_columns(rule.alias("_rule"))
+    warnings = Warnings()
+    refused = no_rejects()
+    if flagged["_rule"].null_count() < flagged.height:
+        broken = flagged.filter(pl.col("_rule").is_not_null())
+        refused = broken.select(
+            "line",
+            pl.col("_rule").alias("rule"),
+            _reason().alias("reason"),
+            _describe().alias("raw"),
+        ).cast(REJECT_SCHEMA)
+        flagged = flagged.filter(pl.col("_rule").is_null())
+    good = flagged.drop("_rule")
+    return _warn(good, now, warnings), refused, warnings
+
+
+_COUNTS: Final = ("req_cpus", "cpus", "req_nodes", "nodes", "req_gpus", "gpus", "req_mem_bytes", "mem_bytes", "max_rss_bytes")
+_SPANS: Final = ("elapsed_s", "time_limit_s", "cpu_limit_s", "cpu_time_s", "user_cpu_s", "system_cpu_s")
+
+
+def _first_broken_rule() -> pl.Expr:
+    negative = pl.any_horizontal([pl.col(name) < 0 for name in (*_COUNTS, *_SPANS)])
+    return (
+        pl.when(pl.col("job_id").is_null() | (pl.col("job_id") < 0))
+        .then(pl.lit("no_job_id"))
+        .when(pl.col("submit_time").is_null())
+        .then(pl.lit("no_submit_time"))
+        .when(pl.col("state").is_null())
+        .then(pl.lit("no_state"))
+        .when(pl.col("end_time") < pl.col("start_time"))
+        .then(pl.lit("end_before_start"))
+        .when(negative.fill_null(False))
+        .then(pl.lit("negative_value"))
+    )
+
+
+def _reason() -> pl.Expr:
+    return pl.col("_rule").replace_strict(
+        {
+            "no_job_id": "the record has no job id",
+            "no_submit_time": "the record has no submit time",
+            "no_state": "the record has no state, or one that is not known",
+            "end_before_start": "the job ended before it started",
+            "negative_value": "a count, size or duration is below zero",
+        },
+        return_dtype=pl.String,
+    )
+
+
+def _describe() -> pl.Expr:
+    shown = ("job_id", "user", "state_raw", "submit_time", "start_time", "end_time")
+    return pl.concat_str([pl.lit(f"{name}=") + pl.col(name).cast(pl.String).fill_null("-") for name in shown], separator=" ")
+
+
+def _warn(jobs: pl.DataFrame, now: datetime, warnings: Warnings) -> pl.DataFrame:
+    limit = now + _FUTURE_SLACK
+    times = [pl.col(name) > limit for name in ("submit_time", "start_time", "end_time")]
+    _count(jobs, pl.any_horizontal(times), "future_time", "submit_time", warnings)
+    huge = {name: pl.col(name) > MAX_MEMORY_BYTES for name in ("req_mem_bytes", "mem_bytes", "max_rss_bytes")}
+    if _count(jobs, pl.any_horizontal(list(huge.values())), "impossible_memory", "req_mem_bytes", warnings):
+        jobs = jobs.with_columns(
+            pl.when(~too_much).then(pl.col(name)).otherwise(None).alias(name) for name, too_much in huge.items()
+        )
+    return jobs
+
+
+def _count(jobs: pl.DataFrame, odd: pl.Expr, name: str, shown: str, warnings: Warnings) -> int:
+    flags = jobs.select(odd.fill_null(False).alias("odd")).to_series()
+    total = int(flags.sum())
+    if total:
+        some = jobs.filter(flags).head(3).select("line", "job_id", shown).rows()
+        warnings.add(name, total, [f"line {line}: job {job}, {shown} {value}" for line, job, value in some])
+    return total

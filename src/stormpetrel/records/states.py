@@ -1,0 +1,223 @@
+"""Job states: the words of Slurm, HTCondor, PBS and SWF on one vocabulary.
+
+raw label -> JobState. The raw label is always kept beside it (`state_raw`).
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    """How a job stands; the words are Slurm's where Slurm has one."""
+
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    TIMEOUT = "TIMEOUT"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    NODE_FAIL = "NODE_FAIL"
+    CANCELLED = "CANCELLED"
+    PREEMPTED = "PREEMPTED"
+    DEADLINE = "DEADLINE"
+    BOOT_FAIL = "BOOT_FAIL"
+    REVOKED = "REVOKED"
+    REQUEUED = "REQUEUED"
+    RUNNING = "RUNNING"
+    PENDING = "PENDING"
+    SUSPENDED = "SUSPENDED"
+    RESIZING = "RESIZING"
+    HELD = "HELD"
+    UNKNOWN = "UNKNOWN"
+
+
+# A job in one of these will not change its state any more; only corrections of the record follow.
+UNFINISHED = frozenset(
+    {
+        JobState.RUNNING,
+        JobState.PENDING,
+        JobState.SUSPENDED,
+        JobState.RESIZING,
+        JobState.HELD,
+        JobState.UNKNOWN,
+    }
+)
+FINISHED = frozenset(JobState) - UNFINISHED
+
+# What counts as a failure unless site.toml says otherwise (`jobs.failure_states`).
+DEFAULT_FAILURE_STATES = (
+    JobState.FAILED,
+    JobState.TIMEOUT,
+    JobState.OUT_OF_MEMORY,
+    JobState.NODE_FAIL,
+    JobState.BOOT_FAIL,
+    JobState.DEADLINE,
+)
+
+_SLURM_SHORT = {
+    "BF": JobState.BOOT_FAIL,
+    "CA": JobState.CANCELLED,
+    "CD": JobState.COMPLETED,
+    "CF": JobState.RUNNING,
+    "CG": JobState.RUNNING,
+    "DL": JobState.DEADLINE,
+    "F": JobState.FAILED,
+    "NF": JobState.NODE_FAIL,
+    "OOM": JobState.OUT_OF_MEMORY,
+    "PD": JobState.PENDING,
+    "PR": JobState.PREEMPTED,
+    "R": JobState.RUNNING,
+    "RQ": JobState.REQUEUED,
+    "RS": JobState.RESIZING,
+    "RV": JobState.REVOKED,
+    "S": JobState.SUSPENDED,
+    "TO": JobState.TIMEOUT,
+}
+# Words of squeue and slurmrestd for phases of a job that holds its nodes, or waits for them.
+_SLURM_LONG = {
+    **{state.value: state for state in JobState},
+    "COMPLETING": JobState.RUNNING,
+    "CONFIGURING": JobState.RUNNING,
+    "STAGE_OUT": JobState.RUNNING,
+    "SIGNALING": JobState.RUNNING,
+    "STOPPED": JobState.SUSPENDED,
+    "REQUEUE_HOLD": JobState.HELD,
+    "REQUEUE_FED": JobState.PENDING,
+    "RESV_DEL_HOLD": JobState.HELD,
+    "SPECIAL_EXIT": JobState.HELD,
+    "EXPEDITING": JobState.PENDING,
+    "POWER_UP_NODE": JobState.RUNNING,
+    "LAUNCH_FAILED": JobState.FAILED,
+    "RECONFIG_FAIL": JobState.FAILED,
+    "NODE_FAILED": JobState.NODE_FAIL,
+}
+# slurm/slurm.h, enum job_states: what slurmdb stores as a number.
+_SLURM_NUMBERS = (
+    JobState.PENDING,
+    JobState.RUNNING,
+    JobState.SUSPENDED,
+    JobState.COMPLETED,
+    JobState.CANCELLED,
+    JobState.FAILED,
+    JobState.TIMEOUT,
+    JobState.NODE_FAIL,
+    JobState.PREEMPTED,
+    JobState.BOOT_FAIL,
+    JobState.DEADLINE,
+    JobState.OUT_OF_MEMORY,
+)
+_SLURM_REQUEUE_FLAG = 0x400  # JOB_REQUEUE, or-ed into the number
+
+_SWF_STATUS = {
+    "-1": JobState.UNKNOWN,
+    "0": JobState.FAILED,
+    "1": JobState.COMPLETED,
+    "2": JobState.REQUEUED,  # a burst that is to be continued
+    "3": JobState.COMPLETED,
+    "4": JobState.FAILED,
+    "5": JobState.CANCELLED,
+}
+
+# HTCondor's JobStatus, as condor_history and condor_q print it.
+_CONDOR_STATUS = {
+    "1": JobState.PENDING,
+    "2": JobState.RUNNING,
+    "3": JobState.CANCELLED,
+    "4": JobState.COMPLETED,
+    "5": JobState.HELD,
+    "6": JobState.RUNNING,
+    "7": JobState.SUSPENDED,
+}
+
+# PBS Professional and Torque: Exit_status below zero is the server's own word (qsub and pbs_acct manuals).
+_PBS_NEGATIVE_EXIT = {
+    -1: JobState.FAILED,
+    -2: JobState.FAILED,
+    -3: JobState.REQUEUED,
+    -4: JobState.NODE_FAIL,
+    -5: JobState.NODE_FAIL,
+    -6: JobState.NODE_FAIL,
+    -7: JobState.REQUEUED,
+    -10: JobState.OUT_OF_MEMORY,
+    -11: JobState.TIMEOUT,
+    -24: JobState.TIMEOUT,
+    -25: JobState.TIMEOUT,
+    -26: JobState.FAILED,
+    -27: JobState.OUT_OF_MEMORY,
+    -28: JobState.TIMEOUT,
+    -29: JobState.TIMEOUT,
+}
+_PBS_SIGNAL_BASE = 256  # Exit_status = 256 + signal where a signal ended the job
+_SIGKILL, _SIGTERM = 9, 15
+
+_CANCELLED_BY = re.compile(r"^CANCELLED by (\S+)$")
+_TRUNCATED = re.compile(r"^([A-Z_]+)\+$")
+
+
+def slurm_state(raw: str) -> JobState | None:
+    """The state behind a word, short form, number or list of Slurm's; None if Slurm has no such state.
+
+    >>> slurm_state("CANCELLED by 1000"), slurm_state("OUT_OF_ME+"), slurm_state("3")
+    (<JobState.CANCELLED: 'CANCELLED'>, <JobState.OUT_OF_MEMORY: 'OUT_OF_MEMORY'>, <JobState.COMPLETED: 'COMPLETED'>)
+    """
+    text = raw.strip()
+    if text.isascii() and text.isdigit() and len(text) <= 10:
+        number = int(text)
+        if number & _SLURM_REQUEUE_FLAG:
+            return JobState.REQUEUED
+        number &= 0xFF
+        return _SLURM_NUMBERS[number] if number < len(_SLURM_NUMBERS) else None
+    # slurmrestd from 23.11 on: a base state and its flags, "RUNNING,COMPLETING". A requeue flag wins over the base state.
+    words = text.split(",")
+    if len(words) > 1:
+        states = [slurm_state(word) for word in words]
+        if None in states:
+            return None
+        return JobState.REQUEUED if JobState.REQUEUED in states else states[0]
+    if _CANCELLED_BY.match(text):
+        return JobState.CANCELLED
+    upper = text.upper()
+    if upper in _SLURM_LONG:
+        return _SLURM_LONG[upper]
+    if upper in _SLURM_SHORT:
+        return _SLURM_SHORT[upper]
+    cut = _TRUNCATED.match(upper)
+    if cut:
+        matches = {state for word, state in _SLURM_LONG.items() if word.startswith(cut.group(1))}
+        return matches.pop() if len(matches) == 1 else None
+    return None
+
+
+def cancelled_by(raw: str) -> str | None:
+    """Who cancelled the job, out of `CANCELLED by UID`."""
+    found = _CANCELLED_BY.match(raw.strip())
+    return found.group(1) if found else None
+
+
+def swf_state(raw: str) -> JobState | None:
+    """The state behind a status of the Standard Workload Format."""
+    return _SWF_STATUS.get(raw.strip())
+
+
+def pbs_state(exit_status: int) -> JobState:
+    """The state behind Exit_status of a PBS or Torque end record.
+
+    A job that the server kills for exceeding its walltime ends by SIGTERM or SIGKILL as one removed by qdel does: both are
+    CANCELLED here, and the source turns them into TIMEOUT where the run time reached the limit.
+    """
+    if exit_status == 0:
+        return JobState.COMPLETED
+    if exit_status < 0:
+        return _PBS_NEGATIVE_EXIT.get(exit_status, JobState.FAILED)
+    signal = exit_status - _PBS_SIGNAL_BASE
+    if signal in (_SIGKILL, _SIGTERM):
+        return JobState.CANCELLED
+    return JobState.FAILED
+
+
+def condor_state(status: str, *, exit_code: int | None, exited_by_signal: bool) -> JobState | None:
+    """The state behind HTCondor's JobStatus and how the job exited."""
+    state = _CONDOR_STATUS.get(status.strip())
+    if state is JobState.COMPLETED and (exited_by_signal or (exit_code is not None and exit_code != 0)):
+        return JobState.FAILED
+    return state

@@ -1,0 +1,70 @@
+"""Time: what schedulers print -> UTC.
+
+Inside Stormpetrel a time is a UTC datetime with microseconds; the site's time zone is a setting and is applied once, here.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+import polars as pl
+
+UTC_TIME: Final = pl.Datetime("us", "UTC")
+# Outside this span a time is a damaged field, not a date (Slurm prints 1970-01-01 for zero; 32-bit clocks end in 2106).
+EARLIEST: Final = datetime(1980, 1, 1, tzinfo=UTC)
+LATEST: Final = datetime(2106, 1, 1, tzinfo=UTC)
+
+_ISO: Final = "%Y-%m-%dT%H:%M:%S"
+
+
+def to_utc(column: pl.Series, time_zone: str) -> pl.Series:
+    """ISO times in the site's zone, ISO times with an offset, or Unix seconds, as UTC; null where the text is no time.
+
+    An hour that the clock shows twice in autumn is read as its first pass; one that spring leaves out is moved forward.
+    """
+    frame = column.to_frame("text")
+    epoch = pl.from_epoch(pl.col("text").cast(pl.Float64, strict=False).mul(1e6).cast(pl.Int64, strict=False), "us")
+    parsed = frame.select(local_to_utc(pl.col("text").str.to_datetime(_ISO, strict=False, time_unit="us"), time_zone))
+    result = parsed.to_series()
+    missing = result.is_null() & column.is_not_null()
+    if missing.any():
+        text = pl.col("text")
+        spaced = local_to_utc(
+            text.str.replace(" ", "T", literal=True).str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", strict=False, time_unit="us"),
+            time_zone,
+        )
+        offset = text.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%#z", strict=False, time_unit="us", time_zone="UTC")
+        seconds = pl.when(text.str.contains(r"^\d{1,11}(\.\d+)?$")).then(epoch.dt.replace_time_zone("UTC"))
+        result = frame.select(pl.coalesce(pl.lit(result), spaced, offset, seconds)).to_series()
+    return within_reason(result).rename(column.name)
+
+
+def from_unix(column: pl.Series) -> pl.Series:
+    """Unix seconds (whole or not) as UTC; null for zero, negative and absurd ones."""
+    micros = column.cast(pl.Float64, strict=False) * 1e6
+    sane = micros.to_frame("us").select(
+        pl.when((pl.col("us") > 0) & (pl.col("us") < 4.3e15)).then(pl.col("us").round().cast(pl.Int64, strict=False))
+    )
+    return within_reason(pl.from_epoch(sane.to_series(), "us").dt.replace_time_zone("UTC")).rename(column.name)
+
+
+def within_reason(column: pl.Series) -> pl.Series:
+    """The times of a column that can be real; the others become null."""
+    return (
+        column.to_frame("t")
+        .select(pl.when(pl.col("t").is_between(EARLIEST, LATEST)).then(pl.col("t").cast(UTC_TIME)))
+        .to_series()
+    )
+
+
+def local_to_utc(expression: pl.Expr, time_zone: str) -> pl.Expr:
+    """A naive local time as UTC: the first pass of a doubled hour, an hour later for one that was left out."""
+    located = expression.dt.replace_time_zone(time_zone, ambiguous="earliest", non_existent="null")
+    moved = (expression + pl.duration(hours=1)).dt.replace_time_zone(time_zone, ambiguous="earliest", non_existent="null")
+    return pl.coalesce(located, moved).dt.convert_time_zone("UTC")
+
+
+def month_of(expression: pl.Expr) -> pl.Expr:
+    """The UTC month, `2024-03`: the partition of a job."""
+    return expression.dt.strftime("%Y-%m")

@@ -1,0 +1,107 @@
+"""Units: sizes, durations and TRES strings as schedulers write them -> bytes, seconds and counts.
+
+Each parser exists once, over a whole column; columns of few distinct values go through `by_distinct`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import polars as pl
+
+# Words that schedulers print where there is no value. A field that holds one of them is empty, not damaged.
+NO_VALUE: Final = ("", "Unknown", "None", "N/A", "n/a", "NONE", "(null)", "INVALID", "None assigned", "NULL")
+# Words for "no limit of its own". They are values, but not numbers.
+NO_LIMIT: Final = ("UNLIMITED", "Partition_Limit", "INFINITE")
+
+_SIZE: Final = r"^(\d+(?:\.\d+)?)([KMGTPEkmgtpe]?)(?:i?[Bb])?([nc]?)$"
+_DURATION: Final = r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)$"
+_POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+_MAX_BYTES: Final = 2.0**63 - 1024
+
+
+def by_distinct(column: pl.Series, parse: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """Apply `parse` to the distinct values of a column only; equal to `parse(column)`, and faster where values repeat."""
+    distinct = column.unique()
+    if len(distinct) * 2 > len(column):
+        return parse(column)
+    parsed = parse(distinct)
+    return column.replace_strict(distinct, parsed, return_dtype=parsed.dtype)
+
+
+def duration_s(column: pl.Series) -> pl.Series:
+    """`[D-]HH:MM:SS[.fff]` and `MM:SS[.fff]` as seconds; null where the text is no duration."""
+
+    def parse(text: pl.Series) -> pl.Series:
+        parts = text.str.extract_groups(_DURATION).struct.unnest()
+        return parts.select(
+            seconds=_number("1") * 86400.0
+            + _number("2") * 3600.0
+            + _number("3") * 60.0
+            + pl.col("4").cast(pl.Float64, strict=False)
+        ).to_series()
+
+    return by_distinct(column, parse)
+
+
+def size_parts(column: pl.Series, *, default_unit: str = "") -> pl.DataFrame:
+    """Sizes such as `4000Mn`, `62.50G`, `1294440K` as `bytes` and the suffix `per` (`n` node, `c` CPU, empty).
+
+    A number without a unit is in `default_unit`. Null where the text is no size or does not fit in 63 bits.
+    """
+
+    def parse(text: pl.Series) -> pl.Series:
+        parts = text.str.extract_groups(_SIZE).struct.unnest()
+        unit = pl.when(pl.col("2") == "").then(pl.lit(default_unit)).otherwise(pl.col("2").str.to_uppercase())
+        factor = unit.replace_strict(_POWERS, default=None, return_dtype=pl.Float64)
+        size = pl.col("1").cast(pl.Float64, strict=False) * pl.lit(1024.0).pow(factor)
+        fits = pl.when(size < _MAX_BYTES).then(size.round().cast(pl.Int64, strict=False))
+        return parts.select(pl.struct(bytes=fits, per="3")).to_series()
+
+    return by_distinct(column, parse).struct.unnest()
+
+
+def size_bytes(column: pl.Series, *, default_unit: str = "") -> pl.Series:
+    """Sizes as bytes, whatever their suffix."""
+    return size_parts(column, default_unit=default_unit)["bytes"]
+
+
+def tres(column: pl.Series) -> pl.DataFrame:
+    """TRES strings such as `cpu=8,gres/gpu:v100=2,mem=10G,node=1` as cpus, mem_bytes, nodes, gpus.
+
+    slurmdb's raw form, `1=8,2=10240,4=1,1002=2` (memory in MB), reads the same; its GPU id is 1001 or 1002 by site and is
+    not guessed.
+    """
+
+    def parse(text: pl.Series) -> pl.Series:
+        named = text.to_frame("tres").select(
+            cpus=_entry("(?:cpu|1)", r"\d+").cast(pl.Int64, strict=False),
+            nodes=_entry("(?:node|4)", r"\d+").cast(pl.Int64, strict=False),
+            gpus=_entry("gres/gpu", r"\d+").cast(pl.Int64, strict=False),
+            typed_gpus=_sum_typed_gpus(),
+            mem=_entry("mem", r"[0-9.]+[KMGTPE]?"),
+            mem_raw=_entry("2", r"\d+"),
+        )
+        memory = size_bytes(named["mem"], default_unit="M").fill_null(size_bytes(named["mem_raw"], default_unit="M"))
+        return named.select(pl.struct("cpus", "nodes", gpus=pl.coalesce("gpus", "typed_gpus"), mem_bytes=memory)).to_series()
+
+    return by_distinct(column, parse).struct.unnest()
+
+
+def _number(group: str) -> pl.Expr:
+    return pl.col(group).cast(pl.Float64, strict=False).fill_null(0.0)
+
+
+def _entry(key: str, value: str) -> pl.Expr:
+    return pl.col("tres").str.extract(rf"(?:^|,){key}=({value})(?:,|$)")
+
+
+def _sum_typed_gpus() -> pl.Expr:
+    """GPUs named only by type (`gres/gpu:a100=2,gres/gpu:v100=1`), for sites that track no plain `gres/gpu`."""
+    counts = (
+        pl.col("tres")
+        .str.extract_all(r"gres/gpu:[^=,]+=\d+")
+        .list.eval(pl.element().str.extract(r"=(\d+)$").cast(pl.Int64, strict=False))
+    )
+    return pl.when(counts.list.len() > 0).then(counts.list.sum())

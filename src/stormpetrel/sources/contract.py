@@ -1,0 +1,105 @@
+"""What every job source keeps to: chunks of raw records, and one function that makes a job frame of them.
+
+A source yields `Chunk`s. The store drops the records it already knows *before* they are translated, which is what makes a
+second ingest of the same file cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import polars as pl
+
+from stormpetrel.records.jobs import VALUES, conform, field_mask, job_frame
+from stormpetrel.records.quality import no_rejects
+from stormpetrel.sources.lines import BLOCK_BYTES, LineFile
+
+Translation = tuple[pl.DataFrame, pl.DataFrame]  # (job frame with `record` and `line`, rejects)
+Translate = Callable[[pl.DataFrame, "pl.DataFrame | None"], Translation]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some consecutive records of a source.
+
+    `records` holds one row per job record: `record` (a number, unique in the chunk), `line` (where it stood) and whatever
+    raw columns the source has. `steps` holds the rows that will be folded into a job, by its `record`. `meaning` is whatever
+    else decides what the records say (names of columns, time zone, header): the same text under another one is another record.
+    """
+
+    records: pl.DataFrame
+    translate: Translate
+    read: int
+    meaning: str = ""
+    rejects: pl.DataFrame = field(default_factory=no_rejects)
+    steps: pl.DataFrame | None = None
+    folded: int = 0
+    bytes_done: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a live source has been read; committed together with the rows it stands for."""
+
+    name: str
+    position: int
+
+
+class JobSource(Protocol):
+    """A log or a server that job records can be read from."""
+
+    name: str  # for people: the file or address
+    format: str  # `sacct`, `swf`, …
+    as_of: datetime  # when these records were true, as far as the source can say
+    size_bytes: int  # 0 where unknown; for the progress bar
+    notes: list[str]  # what a person should know about how it was read
+    cursor: Cursor | None  # of a live source: committed with its last rows
+
+    def fields(self) -> frozenset[str]:
+        """The value columns this source provides, known once its header has been read."""
+        ...
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Read on, a chunk at a time."""
+        ...
+
+
+class FileSource:
+    """What every source that reads a file has: the file, its name, its time."""
+
+    def __init__(self, path: Path | str, block_bytes: int | None = None) -> None:
+        self._file = LineFile(path, block_bytes=block_bytes or BLOCK_BYTES)
+        self.name, self.as_of, self.size_bytes = self._file.name, self._file.as_of, self._file.size_bytes
+        self.notes: list[str] = []
+        self.cursor: Cursor | None = None
+
+
+def mask_of(source: JobSource) -> int:
+    """The source's columns as a bit mask."""
+    return field_mask(source.fields() | {"source"})
+
+
+def chunk_of_jobs(
+    rows: list[dict[str, object]], lines: list[int], *, read: int, rejects: pl.DataFrame, folded: int = 0, bytes_done: int = 0
+) -> Chunk:
+    """A chunk for sources that build job rows one by one (JSON, PBS, HTCondor): nothing is left to translate but types."""
+    frame = job_frame(rows).with_columns(
+        pl.Series("record", range(len(rows)), dtype=pl.UInt32), pl.Series("line", lines, dtype=pl.Int64)
+    )
+    return Chunk(records=frame, translate=_already_typed, read=read, rejects=rejects, folded=folded, bytes_done=bytes_done)
+
+
+def _already_typed(records: pl.DataFrame, _steps: pl.DataFrame | None) -> Translation:
+    return records, no_rejects()
+
+
+def with_schema(frame: pl.DataFrame) -> pl.DataFrame:
+    """A translated frame with all the columns of the schema, `record` and `line` kept beside them."""
+    return pl.concat([conform(frame), frame.select("record", "line")], how="horizontal")
+
+
+ALL_VALUE_COLUMNS = frozenset(VALUES)

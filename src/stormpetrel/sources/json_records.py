@@ -1,0 +1,164 @@
+"""JSON documents that hold a long list of records -> the records, one at a time, damaged ones set aside.
+
+The list is the document itself, the value of one key of it, or one record per line; it is never held as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from stormpetrel.sources.lines import BrokenOffError, LineFile, Refused, shown
+
+_PIECE_BYTES: Final = 4 * 1024 * 1024
+_MAX_RECORD: Final = 16 * 1024 * 1024
+_SPACE: Final = re.compile(r"[\s,]*")
+_BEGINNING: Final = re.compile(r"[^\s:]\s*\{")  # an object that is no value of another one's key
+
+Record = dict[str, Any]
+
+
+def records_in(
+    file: LineFile, *, key: str | None, is_record: Callable[[Record], bool]
+) -> Iterator[tuple[int, Record | Refused, int]]:
+    """The records of a file as (number, record or refusal, bytes read so far).
+
+    After a record that is no JSON, reading goes on at the next place where one begins that `is_record` accepts.
+    """
+    reader = _Reader(file, is_record, key)
+    reader.skip_to_list()
+    yield from reader.records()
+
+
+class _Reader:
+    """A window of text that slides over the file."""
+
+    def __init__(self, file: LineFile, is_record: Callable[[Record], bool], key: str | None) -> None:
+        self._key = re.compile(rf'"{re.escape(key)}"\s*:\s*\[') if key else None
+        self._pieces = file.pieces(_PIECE_BYTES)
+        self._is_record = is_record
+        self._decoder = json.JSONDecoder()
+        self._rest = b""
+        self.text = ""
+        self.done = 0
+        self.broken = ""
+        self.number = 0
+
+    def more(self) -> bool:
+        """Read on; False at the end of the file."""
+        try:
+            piece, self.done = next(self._pieces)
+        except StopIteration:
+            return False
+        except BrokenOffError as error:
+            self.broken = f": {error}"
+            return False
+        raw = self._rest + piece
+        # Not cut inside a character: what is no UTF-8 at all becomes a mark that no record can hold.
+        cut = len(raw)
+        while cut > len(raw) - 4 and cut and raw[cut - 1] & 0xC0 == 0x80:
+            cut -= 1
+        if cut and raw[cut - 1] >= 0xC0:
+            cut -= 1
+        else:
+            cut = len(raw)
+        self._rest = raw[cut:]
+        self.text += raw[:cut].decode("utf-8", "replace").replace("\ufffd", "\0")
+        return True
+
+    def skip_to_list(self) -> None:
+        """Drop what comes before the list; where there is none, the text is taken as one record after another."""
+        if not self.more():
+            return
+        self.text = self.text.lstrip("\ufeff \t\r\n")
+        if self.text.startswith("["):
+            self.text = self.text[1:]
+            return
+        if self._key and (found := self._find_key(0)):
+            self.text = self.text[found:]
+
+    def _find_key(self, position: int) -> int:
+        """Where the list begins that the key names, after a position; 0 if there is none."""
+        assert self._key is not None
+        while not (found := self._key.search(self.text, position)):
+            if len(self.text) - position > _MAX_RECORD or not self.more():
+                return 0
+        return found.end()
+
+    def _after_list(self, position: int) -> int:
+        """Where the next list begins, of documents that were put one after the other; 0 at the end of the last."""
+        if self._key:
+            return self._find_key(position)
+        self.text = self.text[position + 1 :]
+        following = self._next_start(0)
+        return following + 1 if self.text[following : following + 1] == "[" else 0
+
+    def records(self) -> Iterator[tuple[int, Record | Refused, int]]:
+        position = 0
+        while True:
+            position = self._next_start(position)
+            if position >= len(self.text):
+                break
+            if self.text[position] == "]":
+                position = self._after_list(position)
+                if not position:
+                    break
+                continue
+            try:
+                value, end = self._decoder.raw_decode(self.text, position)
+            except (ValueError, RecursionError) as error:
+                if len(self.text) - position < _MAX_RECORD and self._grow(position):
+                    position = 0
+                    continue
+                refusal, position = self._skip_damage(position, str(error))
+                yield refusal
+                continue
+            if end >= len(self.text) - 1 and not isinstance(value, dict) and self._grow(position):
+                position = 0  # a number cut in two looks like a whole one
+                continue
+            yield self._judge(value, self.text[position:end])
+            position = end
+            if position > _PIECE_BYTES:
+                self.text, position = self.text[position:], 0
+        if self.broken:
+            yield self._refuse("truncated_file", f"the file breaks off{self.broken}", "")
+
+    def _judge(self, value: object, raw: str) -> tuple[int, Record | Refused, int]:
+        if not isinstance(value, dict) or not self._is_record(value) or "\0" in raw:
+            return self._refuse("not_a_record", "this is no record of a job", raw)
+        self.number += 1
+        return self.number, value, self.done
+
+    def _next_start(self, position: int) -> int:
+        while True:
+            found = _SPACE.match(self.text, position)
+            position = found.end() if found else position
+            if position < len(self.text) or not self._grow(position):
+                return position if position < len(self.text) else len(self.text)
+            position = 0
+
+    def _grow(self, position: int) -> bool:
+        """Read on, dropping what lies before the position; False at the end, with nothing dropped."""
+        if not self.more():
+            return False
+        self.text = self.text[position:]
+        return True
+
+    def _skip_damage(self, start: int, why: str) -> tuple[tuple[int, Refused, int], int]:
+        """Refuse what stands here, and find where the next record begins."""
+        for candidate in _BEGINNING.finditer(self.text, start + 1):
+            try:
+                value, _ = self._decoder.raw_decode(self.text, candidate.end() - 1)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(value, dict) and self._is_record(value):
+                end = candidate.end() - 1
+                return self._refuse("invalid_json", f"this is no JSON: {why}", self.text[start:end]), end
+        end = len(self.text)
+        return self._refuse("truncated_record", f"this is no JSON: {why}", self.text[start:end]), end
+
+    def _refuse(self, rule: str, reason: str, raw: str) -> tuple[int, Refused, int]:
+        self.number += 1
+        return self.number, (self.number, rule, reason[:200], shown(raw[:4096].encode())), self.done

@@ -1,0 +1,434 @@
+"""The fields of sacct -> the columns of the job frame: typed, in UTC, steps folded into their job.
+
+Foreign names are translated here and nowhere else; a field that is not listed goes to `extra` under its own name.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from stormpetrel.records import units
+from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects
+from stormpetrel.records.states import cancelled_by, slurm_state
+from stormpetrel.records.times import to_utc
+from stormpetrel.sources.contract import Translation, with_schema
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the file does not say itself."""
+
+    time_zone: str
+    cluster: str
+
+
+# sacct field (lower case) -> (column, kind). Where two fields fill one column, the first that is there wins.
+_TEXT: Final = {
+    "cluster": "cluster",
+    "jobname": "job_name",
+    "user": "user",
+    "group": "group",
+    "account": "account",
+    "partition": "partition",
+    "qos": "qos",
+    "nodelist": "node_list",
+    "workdir": "work_dir",
+    "submitline": "submit_line",
+    "reqtres": "req_tres",
+    "alloctres": "alloc_tres",
+}
+_INTEGERS: Final = {
+    "uid": "uid",
+    "gid": "gid",
+    "reqcpus": "req_cpus",
+    "alloccpus": "cpus",
+    "ncpus": "cpus",
+    "reqnodes": "req_nodes",
+    "allocnodes": "nodes",
+    "nnodes": "nodes",
+}
+_TIMES: Final = {"submit": "submit_time", "eligible": "eligible_time", "start": "start_time", "end": "end_time"}
+_DURATIONS: Final = {
+    "elapsed": "elapsed_s",
+    "timelimit": "time_limit_s",
+    "cputime": "cpu_limit_s",
+    "totalcpu": "cpu_time_s",
+    "usercpu": "user_cpu_s",
+    "systemcpu": "system_cpu_s",
+}
+_SECONDS: Final = {"elapsedraw": ("elapsed_s", 1.0), "cputimeraw": ("cpu_limit_s", 1.0), "timelimitraw": ("time_limit_s", 60.0)}
+_SIZES: Final = {
+    "maxrss": ("max_rss_bytes", ""),
+    "maxdiskread": ("disk_read_bytes", "M"),
+    "maxdiskwrite": ("disk_write_bytes", "M"),
+}
+# Fields that are used up without being a column of their own; listed so that they do not land in `extra` as well.
+_SPECIAL: Final = {
+    "jobid": ("array_task", "het_job_id", "het_offset"),
+    "jobidraw": ("job_id_raw",),
+    "state": ("state", "state_raw", "cancelled_by"),
+    "exitcode": ("exit_code", "exit_signal", "failed_step", "failed_step_exit_code", "failed_step_exit_signal"),
+    "reqmem": ("req_mem_bytes",),
+}
+_DERIVED: Final = {
+    "reqtres": ("req_gpus", "req_cpus", "req_nodes", "req_mem_bytes"),
+    "alloctres": ("gpus", "cpus", "nodes", "mem_bytes"),
+    "submitline": ("script_path",),
+}
+_NEVER_STARTED: Final = ("None assigned", "None", "Unknown", "(null)")
+_EXIT: Final = r"^(\d{1,9}):(\d{1,9})$"
+_JOB_ID: Final = r"^(\d+)(?:_(?:(\d+)|\[([^\]]*)\])|\+(\d+))?$"
+
+
+def columns_from(names: Iterable[str]) -> frozenset[str]:
+    """The job columns that these sacct fields fill."""
+    found: set[str] = set()
+    for name in names:
+        found.update(
+            column
+            for column in (
+                _TEXT.get(name),
+                _INTEGERS.get(name),
+                _TIMES.get(name),
+                _DURATIONS.get(name),
+                _SECONDS.get(name, (None,))[0],
+                _SIZES.get(name, (None,))[0],
+                *_SPECIAL.get(name, ()),
+                *_DERIVED.get(name, ()),
+            )
+            if column
+        )
+        if not _is_known(name):
+            found.add("extra")
+    return frozenset(found)
+
+
+def translate(records: pl.DataFrame, steps: pl.DataFrame | None, context: Context) -> Translation:
+    """Job records of sacct as job frame rows with `record` and `line`; rows with a field that cannot be read are refused."""
+    reader = _Reader(records, context)
+    jobs = reader.read()
+    if steps is not None and steps.height:
+        jobs = _fold_steps(jobs, steps)
+    refused = reader.refused()
+    if refused.height:
+        jobs = jobs.join(refused.select("line"), on="line", how="anti", maintain_order="left")
+    return with_schema(jobs), refused
+
+
+class _Reader:
+    """Reads one frame of strings column by column, remembering which fields did not parse."""
+
+    def __init__(self, records: pl.DataFrame, context: Context) -> None:
+        self.raw = records
+        self.context = context
+        self.columns: dict[str, pl.Series] = {}
+        self.bad: list[tuple[str, pl.Series]] = []
+
+    def read(self) -> pl.DataFrame:
+        self._texts()
+        self._numbers()
+        self._identity()
+        self._state()
+        self._exit_codes()
+        self._resources()
+        self._submit_line()
+        self._extra()
+        frame = pl.DataFrame({name: column.rename(name) for name, column in self.columns.items()})
+        return frame.with_columns(self.raw["record"], self.raw["line"])
+
+    def refused(self) -> pl.DataFrame:
+        """One reject for each row with a field that could not be read, naming the first such field."""
+        parts = []
+        for name, flags in self.bad:
+            if flags.any():
+                rows = self.raw.filter(flags)
+                parts.append(
+                    rows.select(
+                        "line",
+                        rule=pl.lit("bad_value"),
+                        reason=pl.lit(f"{name} cannot be read: ") + pl.col(name).str.slice(0, 60),
+                        raw=pl.concat_str(
+                            [pl.col(c).fill_null("") for c in rows.columns if c not in ("record", "line")], separator="|"
+                        ).str.slice(0, 4096),
+                    )
+                )
+        return pl.concat(parts).unique("line", keep="first", maintain_order=True).cast(REJECT_SCHEMA) if parts else no_rejects()
+
+    def _texts(self) -> None:
+        for name, column in _TEXT.items():
+            if name in self.raw.columns:
+                self.columns.setdefault(column, self.raw[name])
+        if "node_list" in self.columns:
+            self.columns["node_list"] = self.columns["node_list"].replace(list(_NEVER_STARTED), [None] * len(_NEVER_STARTED))
+        given = self.columns.get("cluster")
+        default = pl.Series([self.context.cluster], dtype=pl.String)
+        self.columns["cluster"] = (
+            given.fill_null(self.context.cluster) if given is not None else default.new_from_index(0, self.raw.height)
+        )
+
+    def _numbers(self) -> None:
+        for name, column in _INTEGERS.items():
+            self._put(name, column, lambda text: text.cast(pl.Int64, strict=False))
+        for name, column in _TIMES.items():
+            self._put(name, column, lambda text: to_utc(text, self.context.time_zone))
+        for name, column in _DURATIONS.items():
+            self._put(name, column, units.duration_s, allowed=units.NO_LIMIT)
+        for name, (column, factor) in _SECONDS.items():
+            self._put(name, column, lambda text, f=factor: text.cast(pl.Float64, strict=False) * f, allowed=units.NO_LIMIT)
+        for name, (column, unit) in _SIZES.items():
+            self._put(name, column, lambda text, u=unit: units.size_bytes(text, default_unit=u))
+
+    def _put(self, name: str, column: str, parse: object, *, allowed: tuple[str, ...] = ()) -> None:
+        """Parse a field into a column unless another field already fills it, and flag the values that are neither."""
+        if name not in self.raw.columns:
+            return
+        text = self.raw[name]
+        parsed = parse(text)  # type: ignore[operator]
+        self._flag(name, parsed.is_null(), allowed)
+        if column not in self.columns:
+            self.columns[column] = parsed
+
+    def _flag(self, name: str, unread: pl.Series, allowed: tuple[str, ...] = ()) -> None:
+        suspect = unread & self.raw[name].is_not_null()
+        if suspect.any():
+            suspect &= ~self.raw[name].is_in([*units.NO_VALUE, *allowed])
+            self.bad.append((name, suspect))
+
+    def _identity(self) -> None:
+        empty = pl.Series([None], dtype=pl.Int64).new_from_index(0, self.raw.height)
+        raw_id = self.raw["jobidraw"].cast(pl.Int64, strict=False) if "jobidraw" in self.raw.columns else None
+        if raw_id is not None:
+            self._flag("jobidraw", raw_id.is_null())
+            self.columns["job_id_raw"] = raw_id
+        if "jobid" not in self.raw.columns:
+            self.columns["job_id"], self.columns["array_task"] = raw_id if raw_id is not None else empty, empty
+        else:
+            plain = self.raw["jobid"].cast(pl.Int64, strict=False)
+            if plain.null_count():
+                self._composed_ids()
+            else:
+                self.columns["job_id"], self.columns["array_task"] = plain, empty
+        # Slurm gives a requeued job a new submit time, so its runs are told apart without a count (ADR 1).
+        self.columns["restart"] = pl.Series([0], dtype=pl.Int32).new_from_index(0, self.raw.height)
+
+    def _composed_ids(self) -> None:
+        """`123_4` (array task), `123_[5-9%2]` (tasks still pending), `123+1` (component of a heterogeneous job)."""
+        parts = self.raw["jobid"].str.extract_groups(_JOB_ID).struct.unnest()
+        parts = parts.cast({"1": pl.Int64, "2": pl.Int64, "4": pl.Int64}, strict=False)
+        self._flag("jobid", parts["1"].is_null())
+        self.columns["array_task"] = parts["2"]
+        self.columns["het_offset"] = parts["4"].cast(pl.Int32, strict=False)
+        self.columns["het_job_id"] = parts.select(pl.when(pl.col("4").is_not_null()).then("1")).to_series()
+        # The components of a heterogeneous job have consecutive ids, the leader's first.
+        self.columns["job_id"] = parts.select(pl.col("1") + pl.col("4").fill_null(0)).to_series()
+        if parts["3"].null_count() < parts.height:
+            self.columns["_pending_tasks"] = parts["3"]
+
+    def _state(self) -> None:
+        if "state" not in self.raw.columns:
+            return
+        raw = self.raw["state"]
+        words = raw.unique().drop_nulls()
+        state = pl.Series([slurm_state(word) for word in words], dtype=pl.String)
+        by_whom = pl.Series([cancelled_by(word) for word in words], dtype=pl.String)
+        self.columns["state"] = raw.replace_strict(words, state, default=None, return_dtype=pl.String)
+        self.columns["cancelled_by"] = raw.replace_strict(words, by_whom, default=None, return_dtype=pl.String)
+        self.columns["state_raw"] = raw
+        self._flag("state", self.columns["state"].is_null())
+
+    def _exit_codes(self) -> None:
+        if "exitcode" not in self.raw.columns:
+            return
+        code, signal = _exit_parts(self.raw["exitcode"])
+        self._flag("exitcode", code.is_null())
+        self.columns["exit_code"], self.columns["exit_signal"] = code, signal
+
+    def _resources(self) -> None:
+        for name, prefix in (("reqtres", "req_"), ("alloctres", "")):
+            if name in self.raw.columns:
+                counts = units.tres(self.raw[name])
+                for part in ("gpus", "cpus", "nodes", "mem_bytes"):
+                    column = f"{prefix}{part}"
+                    given = self.columns.get(column)
+                    self.columns[column] = counts[part] if given is None else given.zip_with(given.is_not_null(), counts[part])
+        if "reqmem" in self.raw.columns:
+            self.columns["req_mem_bytes"] = self._requested_memory()
+        self._nothing_allocated_before_the_start()
+
+    def _nothing_allocated_before_the_start(self) -> None:
+        """Of a job that never started sacct prints what was asked for (NNodes) or 0 (AllocCPUS): neither was allocated."""
+        if "start_time" not in self.columns:
+            return
+        started = self.columns["start_time"].is_not_null()
+        if started.all():
+            return
+        nothing = pl.Series([None], dtype=pl.Int64).new_from_index(0, self.raw.height)
+        for allocated in ("nodes", "cpus"):
+            if allocated in self.columns:
+                self.columns[allocated] = self.columns[allocated].zip_with(started, nothing)
+
+    def _requested_memory(self) -> pl.Series:
+        """ReqMem of the whole job: `4000Mn` is per node, `2Gc` per CPU, no suffix (Slurm 21.08 on) already the total."""
+        parts = units.size_parts(self.raw["reqmem"], default_unit="M")
+        self._flag("reqmem", parts["bytes"].is_null())
+        cpus = self._first_of("cpus", "req_cpus")
+        nodes = self._first_of("nodes", "req_nodes")
+        factor = pl.when(pl.col("per") == "n").then(nodes).when(pl.col("per") == "c").then(cpus).otherwise(1).fill_null(1)
+        total = pl.col("bytes").cast(pl.Float64) * factor.clip(1)
+        fitting = parts.select(pl.when(total < 9e18).then(total.cast(pl.Int64, strict=False)).otherwise(pl.col("bytes")))
+        return fitting.to_series()
+
+    def _first_of(self, *names: str) -> pl.Expr:
+        there = [pl.lit(self.columns[name]) for name in names if name in self.columns]
+        return pl.coalesce([pl.when(column > 0).then(column) for column in there]) if there else pl.lit(1)
+
+    def _submit_line(self) -> None:
+        if "submit_line" in self.columns:
+            self.columns["script_path"] = units.by_distinct(self.columns["submit_line"], _script_paths)
+
+    def _extra(self) -> None:
+        others = {name: self.raw[name] for name in self.raw.columns if not _is_known(name) and name not in ("record", "line")}
+        pending = self.columns.pop("_pending_tasks", None)
+        if pending is not None:
+            others["pending_tasks"] = pending
+        for name in ("timelimit", "reqmem", "eligible"):  # words such as UNLIMITED are no number, but say something
+            column = self.raw[name] if name in self.raw.columns else None
+            if column is not None and column.is_in(list(units.NO_LIMIT)).any():
+                others[name] = column.to_frame("v").select(pl.when(pl.col("v").is_in(list(units.NO_LIMIT))).then("v")).to_series()
+        if others:
+            self.columns["extra"] = as_map(others)
+
+
+def _is_known(name: str) -> bool:
+    return any(name in table for table in (_TEXT, _INTEGERS, _TIMES, _DURATIONS, _SECONDS, _SIZES, _SPECIAL))
+
+
+def as_map(columns: dict[str, pl.Series]) -> pl.Series:
+    """Columns of strings as one column of maps; a null value has no entry, a row without entries is null."""
+    filled = {name: column for name, column in columns.items() if column.null_count() < len(column)}
+    height = len(next(iter(columns.values())))
+    empty = pl.Series([None], dtype=pl.Map(pl.String, pl.String)).new_from_index(0, height)
+    if not filled:
+        return empty
+    rows = pl.DataFrame(filled).with_row_index("_row")
+    entries = (
+        rows.unpivot(index="_row", variable_name="key", value_name="value")
+        .drop_nulls("value")
+        .group_by("_row", maintain_order=False)
+        .agg(pl.struct("key", "value").alias("entries"))
+        .with_columns(pl.col("entries").cast(pl.Map(pl.String, pl.String)))
+    )
+    return rows.select("_row").join(entries, on="_row", how="left", maintain_order="left")["entries"]
+
+
+def _exit_parts(column: pl.Series) -> tuple[pl.Series, pl.Series]:
+    def parse(text: pl.Series) -> pl.Series:
+        parts = text.str.extract_groups(_EXIT).struct.unnest()
+        return parts.select(pl.struct(pl.all().cast(pl.Int32, strict=False))).to_series()
+
+    both = units.by_distinct(column, parse).struct.unnest()
+    return both["1"], both["2"]
+
+
+def _fold_steps(jobs: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """What only steps know, in their job: largest MaxRSS and disk I/O, summed CPU time, exit code of the one that failed."""
+    typed = steps.select("record", "line", pl.col("jobid" if "jobid" in steps.columns else "jobidraw").alias("id"))
+    typed = typed.with_columns(_step=pl.col("id").str.extract(r"\.(.+)$"))
+    for name, (column, unit) in _SIZES.items():
+        if name in steps.columns:
+            typed = typed.with_columns(units.size_bytes(steps[name], default_unit=unit).alias(column))
+    for name in ("totalcpu", "usercpu", "systemcpu"):
+        if name in steps.columns:
+            typed = typed.with_columns(units.duration_s(steps[name]).alias(_DURATIONS[name]))
+    largest = [column for column, _ in _SIZES.values() if column in typed.columns]
+    summed = [column for column in ("cpu_time_s", "user_cpu_s", "system_cpu_s") if column in typed.columns]
+    totals = typed.group_by("record").agg(pl.col(largest).max(), pl.col(summed).sum())
+    jobs = jobs.join(totals, on="record", how="left", suffix="_steps", maintain_order="left")
+    for column in (*largest, *summed):
+        if f"{column}_steps" in jobs.columns:
+            # The job's own row wins where it says something: newer Slurm sums CPU time there already.
+            own = pl.when(pl.col(column) > 0).then(pl.col(column))
+            jobs = jobs.with_columns(pl.coalesce(own, f"{column}_steps", column).alias(column)).drop(f"{column}_steps")
+    if "exitcode" in steps.columns:
+        jobs = _first_failed_step(jobs, typed, steps["exitcode"])
+    return jobs
+
+
+def _first_failed_step(jobs: pl.DataFrame, typed: pl.DataFrame, exit_codes: pl.Series) -> pl.DataFrame:
+    code, signal = _exit_parts(exit_codes)
+    failed = (
+        typed.select("record", "line", failed_step="_step", failed_step_exit_code=code, failed_step_exit_signal=signal)
+        .filter((pl.col("failed_step_exit_code") != 0) | (pl.col("failed_step_exit_signal") != 0))
+        .filter(pl.col("failed_step") != "extern")
+        # The batch step repeats the exit code of what ran in it: a numbered step says more.
+        .with_columns(_is_batch=pl.col("failed_step") == "batch")
+        .sort("record", "_is_batch", "line")
+        .unique("record", keep="first", maintain_order=True)
+        .drop("_is_batch", "line")
+    )
+    return jobs.join(failed, on="record", how="left", maintain_order="left")
+
+
+# Options of sbatch that are followed by a value in the next word (sbatch(1)); long ones may use `=` instead.
+_SHORT_WITH_VALUE: Final = frozenset("ABbCcDdEeFGgiJLMmNnopqStwx")
+_LONG_FLAGS: Final = frozenset(
+    [
+        "--contiguous",
+        "--exclusive",
+        "--get-user-env",
+        "--help",
+        "--hold",
+        "--ignore-pbs",
+        "--no-requeue",
+        "--overcommit",
+        "--oversubscribe",
+        "--parsable",
+        "--quiet",
+        "--reboot",
+        "--requeue",
+        "--spread-job",
+        "--test-only",
+        "--use-min-nodes",
+        "--verbose",
+        "--version",
+        "--wait",
+        "--no-kill",
+        "--nohup",
+    ]
+)
+
+
+def _script_paths(submit_lines: pl.Series) -> pl.Series:
+    return pl.Series([script_of(line) for line in submit_lines], dtype=pl.String)
+
+
+def script_of(submit_line: str | None) -> str | None:
+    """The script in an `sbatch` command line; None for srun, salloc, --wrap and lines that cannot be split.
+
+    >>> script_of("sbatch -N 2 --time=1:00 --mem 4G run/fit.sh --fast")
+    'run/fit.sh'
+    """
+    # Slurm joins the words with spaces and drops the quotes, so what a --wrap contains cannot be told from options.
+    if not submit_line or "sbatch" not in submit_line or "--wrap" in submit_line:
+        return None
+    try:
+        words = shlex.split(submit_line)
+    except ValueError:
+        return None
+    position = 1
+    while position < len(words):
+        word = words[position]
+        if word == "--":
+            return words[position + 1] if position + 1 < len(words) else None
+        if not word.startswith("-") or word == "-":
+            return word if word != ":" else None
+        if word.startswith("--"):
+            position += 1 if "=" in word or word in _LONG_FLAGS else 2
+        else:
+            position += 2 if len(word) == 2 and word[1] in _SHORT_WITH_VALUE else 1
+    return None

@@ -1,0 +1,382 @@
+"""Slurm's JSON -> job rows: `sacct --json`, `squeue --json`, and what slurmrestd answers.
+
+The shape changed with each data parser (v0.0.38 … v0.0.45): numbers became `{"set", "infinite", "number"}`, states became lists.
+Each field is read in whatever shape it comes in; docs/sources says which versions were recorded from a running Slurm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from stormpetrel.records.quality import rejects
+from stormpetrel.records.states import JobState, slurm_state
+from stormpetrel.sources.contract import Chunk, FileSource, chunk_of_jobs
+from stormpetrel.sources.json_records import Record, records_in
+from stormpetrel.sources.lines import Refused
+from stormpetrel.sources.sacct_fields import script_of
+
+ROWS_PER_CHUNK: Final = 20_000
+_NO_VALUE: Final = frozenset({0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF})
+_MIB: Final = 1024 * 1024
+_YEAR_MIN: Final = 525_600  # v0.0.38 prints an unlimited time as 365 days
+
+_COMMON: Final = frozenset(
+    {
+        "job_id_raw", "het_job_id", "het_offset", "job_name", "user", "group", "account", "partition", "qos", "eligible_time",
+        "start_time", "end_time", "state", "state_raw", "time_limit_s", "elapsed_s", "cpu_limit_s", "req_cpus", "cpus",
+        "nodes", "req_gpus", "gpus", "req_mem_bytes", "mem_bytes", "node_list", "work_dir", "req_tres", "alloc_tres", "extra",
+    }
+)  # fmt: skip
+_ACCOUNTING: Final = frozenset(
+    {
+        "cancelled_by", "failed_step", "failed_step_exit_code", "failed_step_exit_signal", "max_rss_bytes", "cpu_time_s",
+        "user_cpu_s", "system_cpu_s",
+    }
+)  # fmt: skip
+_EXIT: Final = frozenset({"exit_code", "exit_signal"})
+
+
+class SlurmJson(FileSource):
+    """A file with the output of `sacct --json` or `squeue --json`."""
+
+    format = "sacct-json"
+
+    def __init__(self, path: Path | str, *, cluster: str = "cluster") -> None:
+        super().__init__(path)
+        self._cluster = cluster
+        self._fields: frozenset[str] | None = None
+
+    def fields(self) -> frozenset[str]:
+        """The job columns these records fill; known once the first record has been read."""
+        return self._fields or _COMMON
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The jobs of the document, some thousands at a time."""
+        batch = RowBatch(self._cluster)
+        for number, record, done in records_in(self._file, key="jobs", is_record=is_job_record):
+            if isinstance(record, tuple):
+                batch.refuse(record)
+            else:
+                if self._fields is None:
+                    self._fields = fields_of(record)
+                batch.add(number, record)
+            if batch.read >= ROWS_PER_CHUNK:
+                yield batch.chunk(done)
+        yield batch.chunk(self.size_bytes)
+
+
+class RowBatch:
+    """Job rows waiting to become a chunk."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._rows: list[dict[str, object]] = []
+        self._lines: list[int] = []
+        self._refused: list[Refused] = []
+        self.read = 0
+
+    def add(self, number: int, record: Record) -> None:
+        """Take in a record, or refuse it where it cannot be read."""
+        self.read += 1
+        try:
+            row = job_row(record, default_cluster=self._cluster)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            self._refused.append((number, "bad_value", f"the record cannot be read: {error}"[:200], str(record)[:4096]))
+            return
+        self._rows.append(row)
+        self._lines.append(number)
+
+    def refuse(self, refusal: Refused) -> None:
+        """Count a record that was no JSON."""
+        self.read += 1
+        self._refused.append(refusal)
+
+    def chunk(self, done: int) -> Chunk:
+        """Everything taken in since the last chunk."""
+        made = chunk_of_jobs(self._rows, self._lines, read=self.read, rejects=rejects(self._refused), bytes_done=done)
+        self._rows, self._lines, self._refused, self.read = [], [], [], 0
+        return made
+
+
+def is_job_record(record: Record) -> bool:
+    """Whether an object is a job of sacct or squeue."""
+    return "job_id" in record and ("job_state" in record or "state" in record) and ("time" in record or "submit_time" in record)
+
+
+def fields_of(record: Record) -> frozenset[str]:
+    """The job columns that records of this shape fill. Before v0.0.40 slurmdb says 0 for every exit code: not counted."""
+    if "job_state" in record:
+        return (_COMMON - {"elapsed_s", "cpu_limit_s", "mem_bytes"}) | _EXIT | {"uid", "gid"}
+    exit_code = record.get("exit_code")
+    believable = isinstance(exit_code, dict) and isinstance(exit_code.get("return_code"), dict)
+    found = _COMMON | _ACCOUNTING | (_EXIT if believable else frozenset())
+    return found | {"submit_line", "script_path"} if "submit_line" in record else found
+
+
+def job_row(record: Record, *, default_cluster: str) -> dict[str, object]:
+    """A job of Slurm's JSON as a row of the job frame."""
+    return _from_squeue(record, default_cluster) if "job_state" in record else _from_sacct(record, default_cluster)
+
+
+def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
+    times, array, het = job["time"], job.get("array") or {}, job.get("het") or {}
+    steps = job.get("steps") or []
+    requested, allocated = (_tres((job.get("tres") or {}).get(name)) for name in ("requested", "allocated"))
+    raw_state = _joined(job["state"]["current"])
+    state = slurm_state(raw_state)
+    elapsed = _number(times.get("elapsed"))
+    limit = _number(times.get("limit"))
+    if isinstance(times.get("limit"), int) and limit == _YEAR_MIN:
+        limit = None
+    exit_code, exit_signal = _exit(job.get("exit_code"))
+    cpus = allocated.get("cpu")
+    return {
+        **_identity(job["job_id"], array.get("job_id"), array.get("task_id"), het.get("job_id"), het.get("job_offset")),
+        "cluster": _text(job.get("cluster")) or default_cluster,
+        "submit_time": _time(times.get("submission")),
+        "restart": 0,
+        "job_name": _text(job.get("name")),
+        "user": _text(job.get("user")) or _text((job.get("association") or {}).get("user")),
+        "group": _text(job.get("group")),
+        "account": _text(job.get("account")),
+        "partition": _text(job.get("partition")),
+        "qos": _text(job.get("qos")),
+        "eligible_time": _time(times.get("eligible")),
+        "start_time": _time(times.get("start")) if (elapsed or allocated) else None,
+        "end_time": _time(times.get("end")) if state not in (JobState.RUNNING, JobState.PENDING) else None,
+        "state": state,
+        "state_raw": raw_state,
+        "cancelled_by": _text(job.get("kill_request_user")) if state is JobState.CANCELLED else None,
+        "exit_code": exit_code,
+        "exit_signal": exit_signal,
+        "time_limit_s": limit * 60.0 if limit is not None else None,
+        "elapsed_s": _float(elapsed),
+        "cpu_limit_s": float((elapsed or 0) * (cpus or 0)),
+        "req_cpus": _number((job.get("required") or {}).get("CPUs")) or requested.get("cpu"),
+        "cpus": cpus,
+        "nodes": allocated.get("node"),
+        "req_gpus": requested.get("gpu"),
+        "gpus": allocated.get("gpu"),
+        "req_mem_bytes": _mib(requested.get("mem")),
+        "mem_bytes": _mib(allocated.get("mem")),
+        "node_list": _text(job.get("nodes")),
+        "work_dir": _text(job.get("working_directory")),
+        "submit_line": _text(job.get("submit_line")),
+        "script_path": script_of(_text(job.get("submit_line"))),
+        "req_tres": requested.get("text"),
+        "alloc_tres": allocated.get("text"),
+        **_steps(steps),
+        "extra": _extra(
+            comment=(job.get("comment") or {}).get("job"),
+            reason=job["state"].get("reason"),
+            constraints=job.get("constraints"),
+            reservation=(job.get("reservation") or {}).get("name"),
+            wckey=(job.get("wckey") or {}).get("wckey"),
+            priority=_number(job.get("priority")),
+            pending_tasks=array.get("task"),
+            restarts=_number(job.get("restart_cnt")),
+            container=job.get("container"),
+            flags=",".join(map(str, job.get("flags") or [])),
+        ),
+    }
+
+
+def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
+    raw_state = _joined(job["job_state"])
+    state = slurm_state(raw_state)
+    start = _time(job.get("start_time"))
+    running = state not in (JobState.PENDING, JobState.HELD)
+    limit = _number(job.get("time_limit"))
+    exit_code, exit_signal = _exit(job.get("exit_code"))
+    finished = state not in (JobState.PENDING, JobState.RUNNING, JobState.SUSPENDED, JobState.HELD)
+    cpus, nodes = _number(job.get("cpus")), _number(job.get("node_count"))
+    per_cpu, per_node = _number(job.get("memory_per_cpu")), _number(job.get("memory_per_node"))
+    requested = _from_tres_text(_text(job.get("tres_req_str")))
+    allocated = _from_tres_text(_text(job.get("tres_alloc_str")))
+    memory = per_cpu * (cpus or 1) if per_cpu else per_node * (nodes or 1) if per_node else None
+    return {
+        **_identity(
+            job["job_id"], job.get("array_job_id"), job.get("array_task_id"), job.get("het_job_id"), job.get("het_job_offset")
+        ),
+        "cluster": _text(job.get("cluster")) or default_cluster,
+        "submit_time": _time(job.get("submit_time")),
+        "restart": 0,
+        "job_name": _text(job.get("name")),
+        "user": _text(job.get("user_name")),
+        "uid": _number(job.get("user_id")),
+        "group": _text(job.get("group_name")),
+        "gid": _number(job.get("group_id")),
+        "account": _text(job.get("account")),
+        "partition": _text(job.get("partition")),
+        "qos": _text(job.get("qos")),
+        "eligible_time": _time(job.get("eligible_time")),
+        "start_time": start if running else None,  # of a pending job it is the scheduler's guess
+        "end_time": _time(job.get("end_time")) if finished else None,
+        "state": JobState.HELD if job.get("hold") is True and state is JobState.PENDING else state,
+        "state_raw": raw_state,
+        "exit_code": exit_code if finished else None,
+        "exit_signal": exit_signal if finished else None,
+        "time_limit_s": limit * 60.0 if limit is not None else None,
+        "req_cpus": requested.get("cpu") or cpus,
+        "cpus": allocated.get("cpu"),
+        "nodes": nodes if running else None,
+        "req_gpus": requested.get("gpu"),
+        "gpus": allocated.get("gpu"),
+        "req_mem_bytes": _mib(memory),
+        "node_list": _text(job.get("nodes")),
+        "work_dir": _text(job.get("current_working_directory")),
+        "submit_line": _text(job.get("submit_line")),
+        "req_tres": _text(job.get("tres_req_str")),
+        "alloc_tres": _text(job.get("tres_alloc_str")),
+        "extra": _extra(
+            comment=job.get("comment"),
+            reason=job.get("state_reason"),
+            pending_tasks=job.get("array_task_string"),
+            dependency=job.get("dependency"),
+            command=job.get("command"),
+            restarts=_number(job.get("restart_cnt")),
+        ),
+    }
+
+
+def _identity(job_id: object, array_id: object, task: object, het_id: object, offset: object) -> dict[str, object]:
+    raw, array, het = _number(job_id), _number(array_id), _number(het_id)
+    if raw is None:
+        raise ValueError("job_id is not a number")
+    return {
+        "job_id": array or raw,
+        "job_id_raw": raw,
+        "array_task": _number(task) if array else None,
+        "het_job_id": het or None,
+        "het_offset": _number(offset) if het else None,
+    }
+
+
+def _steps(steps: list[Record]) -> dict[str, object]:
+    """What only steps know: largest memory, summed CPU time, the first that failed."""
+    memory = [count for step in steps if (count := _max_rss(step)) is not None]
+    spans = [step.get("time") or {} for step in steps]
+    failed = [(name, *_exit(step.get("exit_code"))) for step in steps if (name := _step_name(step)) != "extern"]
+    failed = [step for step in failed if step[1] or step[2]]
+    failed.sort(key=lambda step: step[0] == "batch")
+    first = failed[0] if failed else (None, None, None)
+    return {
+        "max_rss_bytes": max(memory, default=None),
+        "cpu_time_s": _sum_seconds(spans, "total"),
+        "user_cpu_s": _sum_seconds(spans, "user"),
+        "system_cpu_s": _sum_seconds(spans, "system"),
+        "failed_step": first[0],
+        "failed_step_exit_code": first[1],
+        "failed_step_exit_signal": first[2],
+    }
+
+
+def _step_name(step: Record) -> str:
+    identity = (step.get("step") or {}).get("id")
+    if isinstance(identity, dict):
+        identity = identity.get("step_id")
+    return str(identity).rpartition(".")[2].lower()
+
+
+def _max_rss(step: Record) -> int | None:
+    largest = ((step.get("tres") or {}).get("requested") or {}).get("max") or []
+    return next((_number(entry.get("count")) for entry in largest if entry.get("type") == "mem"), None)
+
+
+def _sum_seconds(spans: list[Record], name: str) -> float | None:
+    parts = [span[name] for span in spans if isinstance(span.get(name), dict)]
+    if not parts:
+        return None
+    return float(sum((_number(part.get("seconds")) or 0) + (_number(part.get("microseconds")) or 0) / 1e6 for part in parts))
+
+
+def _tres(entries: object) -> dict[str, Any]:
+    """Counts by kind out of a list of `{type, name, id, count}`, and the text that sacct would print."""
+    counts: dict[str, Any] = {}
+    words = []
+    for entry in entries if isinstance(entries, list) else []:
+        kind, name, count = str(entry.get("type") or ""), entry.get("name"), _number(entry.get("count"))
+        if not kind or count is None:
+            continue
+        label = f"{kind}/{name}" if name else kind
+        words.append(f"{label}={count}M" if kind == "mem" else f"{label}={count}")
+        if kind == "gres" and str(name or "").startswith("gpu"):
+            kind = "gpu" if name == "gpu" else "typed_gpu"
+            count += counts.get(kind, 0) if kind == "typed_gpu" else 0
+        counts[kind] = count
+    if words:
+        counts["text"] = ",".join(words)
+        counts.setdefault("gpu", counts.get("typed_gpu"))
+    return counts
+
+
+def _from_tres_text(text: str | None) -> dict[str, int | None]:
+    counts: dict[str, int | None] = {}
+    for word in (text or "").split(","):
+        key, _, value = word.partition("=")
+        if value.isdigit():
+            counts[{"gres/gpu": "gpu"}.get(key, key)] = int(value)
+    return counts
+
+
+def _exit(value: object) -> tuple[int | None, int | None]:
+    """Exit code and signal, out of the object of slurmdb or the wait status of squeue before v0.0.40.
+
+    A plain return_code (before v0.0.40) is 0 whatever the job exited with: nothing is better than that.
+    """
+    if isinstance(value, dict) and "return_code" in value:
+        signal = value.get("signal") or {}
+        number = _number(signal.get("id", signal.get("signal_id")))
+        believable = isinstance(value["return_code"], dict)
+        code = _number(value["return_code"]) if believable else None
+        return (0 if code is None and number else code), number or (0 if believable else None)
+    status = _number(value)
+    return (None, None) if status is None else ((status >> 8) & 0xFF, status & 0x7F)
+
+
+def _number(value: object) -> int | None:
+    """An integer, plain or wrapped; None where it is not set, infinite, or one of Slurm's marks for "no value"."""
+    if isinstance(value, dict):
+        if not value.get("set") or value.get("infinite"):
+            return None
+        value = value.get("number")
+    if value is None or isinstance(value, bool):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int):
+        raise ValueError(f"{value!r} is not a number")
+    if not -(2**63) <= value < 2**64:
+        raise ValueError("a number is out of range")
+    return None if value in _NO_VALUE else value
+
+
+def _float(value: int | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _mib(value: int | None) -> int | None:
+    return None if value is None or value <= 0 else min(value * _MIB, 2**62)
+
+
+def _time(value: object) -> datetime | None:
+    seconds = _number(value)
+    return datetime.fromtimestamp(seconds, UTC) if seconds and 0 < seconds < 4_291_747_200 else None
+
+
+def _joined(value: object) -> str:
+    return ",".join(str(word) for word in value) if isinstance(value, list) else str(value)
+
+
+def _text(value: object) -> str | None:
+    if value is None or value == "" or value == "None assigned":
+        return None
+    return str(value)
+
+
+def _extra(**values: object) -> dict[str, str] | None:
+    found = {name: str(value) for name, value in values.items() if value not in (None, "", "None")}
+    return found or None

@@ -1,0 +1,227 @@
+"""A running Slurm -> job records, a window of time after the other: through sacct, or through slurmrestd.
+
+Each window is a source of its own with its own cursor, committed together with its rows: stopped anywhere, the next run goes on
+where the last committed window ended, reading a little again (`overlap_hours`) for corrections that came late.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from stormpetrel.config import SiteSection, SlurmSection
+from stormpetrel.errors import SettingsError, SourceUnavailableError
+from stormpetrel.sources.contract import Chunk, Cursor, JobSource
+from stormpetrel.sources.sacct_text import SacctText
+
+# Everything the job frame knows, and what advice and events will want; what this Slurm does not know is left out.
+WANTED: Final = [
+    "JobID",
+    "JobIDRaw",
+    "Cluster",
+    "JobName",
+    "User",
+    "UID",
+    "Group",
+    "GID",
+    "Account",
+    "Partition",
+    "QOS",
+    "Submit",
+    "Eligible",
+    "Start",
+    "End",
+    "Elapsed",
+    "State",
+    "ExitCode",
+    "DerivedExitCode",
+    "Timelimit",
+    "ReqCPUS",
+    "AllocCPUS",
+    "ReqNodes",
+    "NNodes",
+    "ReqMem",
+    "MaxRSS",
+    "CPUTimeRAW",
+    "TotalCPU",
+    "UserCPU",
+    "SystemCPU",
+    "MaxDiskRead",
+    "MaxDiskWrite",
+    "ReqTRES",
+    "AllocTRES",
+    "NodeList",
+    "WorkDir",
+    "Reason",
+    "Priority",
+    "Flags",
+    "Constraints",
+    "Restarts",
+    "Reservation",
+    "WCKey",
+    "Comment",
+    "SubmitLine",
+]
+_DELIMITER: Final = "\x1f"  # in no sane job name, unlike the bar
+_FIRST_RUN_DAYS: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A span of time to ask for, and the cursor that says it has been read."""
+
+    start: datetime
+    end: datetime
+    cursor: Cursor
+
+
+def live_sources(
+    slurm: SlurmSection, site: SiteSection, cursor_of: Callable[[str], int | None], *, now: datetime
+) -> Iterator[JobSource]:
+    """What has happened on each cluster since the last run, oldest first, pausing between two requests."""
+    first = True
+    for cluster in slurm.clusters or [""]:
+        name = f"slurm:{cluster or 'local'}"
+        for window in windows(slurm, name, cursor_of(name), now):
+            if not first:
+                time.sleep(slurm.pause_s)
+            first = False
+            yield _source(slurm, site, cluster, window)
+
+
+def windows(slurm: SlurmSection, name: str, cursor: int | None, now: datetime) -> Iterator[Window]:
+    """The spans from the cursor (less the overlap) to now; the cursor never moves back."""
+    if cursor is not None:
+        start = datetime.fromtimestamp(cursor, UTC) - timedelta(hours=slurm.overlap_hours)
+    else:
+        start = _since(slurm.since) or now - timedelta(days=_FIRST_RUN_DAYS)
+    while start < now:
+        end = min(start + timedelta(days=slurm.chunk_days), now)
+        yield Window(start, end, Cursor(name, max(cursor or 0, int(end.timestamp()))))
+        start = end
+
+
+def _since(text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError:
+        raise SettingsError(f"slurm.since {text!r} is not a day.", hint="Write it as 2024-03-31.") from None
+
+
+def _source(slurm: SlurmSection, site: SiteSection, cluster: str, window: Window) -> JobSource:
+    if slurm.rest_url:
+        from stormpetrel.sources.slurm_rest import RestWindow
+
+        return RestWindow(slurm, cluster or site.cluster, window)
+    return SacctWindow(slurm, cluster or site.cluster, ["-M", cluster] if cluster else [], window)
+
+
+class SacctWindow:
+    """The jobs that sacct shows for one window of time."""
+
+    format = "sacct"
+
+    def __init__(self, slurm: SlurmSection, cluster: str, arguments: list[str], window: Window) -> None:
+        self._slurm, self._cluster, self._arguments, self._window = slurm, cluster, arguments, window
+        span = f"{window.start:%Y-%m-%d %H:%M} to {window.end:%Y-%m-%d %H:%M} UTC"
+        self.name = " ".join(["sacct", *arguments, span])
+        self.as_of = datetime.now(UTC)
+        self.size_bytes = 0
+        self.notes: list[str] = []
+        self.cursor: Cursor | None = window.cursor
+        self._columns: frozenset[str] = frozenset()
+
+    def fields(self) -> frozenset[str]:
+        """The job columns that this Slurm's sacct can fill."""
+        return self._columns
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Ask sacct, and read what it says; a sacct that fails or hangs commits nothing."""
+        command = find_sacct(self._slurm.sacct)
+        names = available_fields(command, self._slurm.timeout_s)
+        self.as_of = datetime.now(UTC)
+        with tempfile.NamedTemporaryFile(prefix="stormpetrel-sacct-") as answer:
+            self._ask(command, names, Path(answer.name))
+            source = SacctText(answer.name, fields=names, delimiter=_DELIMITER, cluster=self._cluster)
+            self._columns = source.fields()
+            yield from source.chunks()
+
+    def _ask(self, command: str, names: list[str], answer: Path) -> None:
+        arguments = [
+            command,
+            *self._arguments,
+            "--allusers",
+            "--duplicates",
+            "--parsable2",
+            "--noheader",
+            f"--delimiter={_DELIMITER}",
+            f"--starttime={self._window.start:%Y-%m-%dT%H:%M:%S}",
+            f"--endtime={self._window.end:%Y-%m-%dT%H:%M:%S}",
+            f"--format={','.join(names)}",
+        ]
+        with answer.open("wb") as out:
+            run_sacct(arguments, out.fileno(), self._slurm.timeout_s, resume=self._window.start)
+
+
+def find_sacct(name: str) -> str:
+    """The path of the sacct command; an error that says what to do where there is none."""
+    found = shutil.which(name)
+    if not found:
+        raise SourceUnavailableError(
+            f"There is no command '{name}' on this machine.",
+            hint="Set slurm.sacct in site.toml to its path, set slurm.rest_url, or ingest a file: sacct -a -P … > FILE.",
+        )
+    return found
+
+
+def available_fields(command: str, timeout_s: float) -> list[str]:
+    """The wanted fields that this sacct knows."""
+    with tempfile.TemporaryFile() as out:
+        run_sacct([command, "--helpformat"], out.fileno(), timeout_s)
+        out.seek(0)
+        known = {word.lower() for word in out.read().decode("utf-8", "replace").split()}
+    names = [name for name in WANTED if name.lower() in known]
+    if "JobID" not in names or "Submit" not in names:
+        raise SourceUnavailableError(
+            f"{command} --helpformat does not list the fields of sacct.", hint="Set slurm.sacct to the real one."
+        )
+    return names
+
+
+def run_sacct(arguments: list[str], out: int, timeout_s: float, *, resume: datetime | None = None) -> None:
+    """Run sacct without a shell; its time is limited, and its children end with it.
+
+    Times are asked for and printed in UTC, as Unix seconds: no zone, no doubled hour.
+    """
+    environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+    stays = f" The cursor stays at {resume:%Y-%m-%dT%H:%MZ}; the next run resumes there." if resume else ""
+    process = subprocess.Popen(
+        arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE, env=environment, start_new_session=True
+    )
+    try:
+        _, errors = process.communicate(timeout=timeout_s)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        raise SourceUnavailableError(
+            f"{arguments[0]} did not answer within {timeout_s:.0f} s.{stays}", hint="Check slurmdbd, or raise slurm.timeout_s."
+        ) from None
+    if process.returncode != 0:
+        said = errors.decode("utf-8", "replace").strip().splitlines()
+        reason = said[0][:300] if said else f"exit code {process.returncode}"
+        raise SourceUnavailableError(
+            f"{arguments[0]} failed: {reason}.{stays}", hint="Try the same by hand: sacct -a -S now-1hour."
+        )

@@ -1,0 +1,171 @@
+"""slurmrestd -> job records: over a unix socket, or over HTTP with a JWT."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from stormpetrel.config import SlurmSection
+from stormpetrel.errors import SettingsError, SourceUnavailableError
+from stormpetrel.sources.contract import Chunk, Cursor
+from stormpetrel.sources.slurm_json import SlurmJson
+
+if TYPE_CHECKING:
+    import httpx
+
+    from stormpetrel.sources.slurm_live import Window
+
+_PATHS: Final = re.compile(r'"/slurmdb/(v\d+\.\d+\.(\d+))/jobs/?"')
+_ERRORS: Final = re.compile(rb'"errors"\s*:\s*(\[\s*\{.*?\}\s*\])', re.DOTALL)
+_EDGE_BYTES: Final = 65536
+_TRIES: Final = 3
+
+
+class RestWindow:
+    """The jobs that slurmrestd shows for one window of time."""
+
+    format = "slurmrestd"
+
+    def __init__(self, slurm: SlurmSection, cluster: str, window: Window) -> None:
+        self._slurm, self._cluster, self._window = slurm, cluster, window
+        self.name = f"{slurm.rest_url} {window.start:%Y-%m-%d %H:%M} to {window.end:%Y-%m-%d %H:%M} UTC"
+        self.as_of = datetime.now(UTC)
+        self.size_bytes = 0
+        self.notes: list[str] = []
+        self.cursor: Cursor | None = window.cursor
+        self._columns: frozenset[str] = frozenset()
+
+    def fields(self) -> frozenset[str]:
+        """The job columns that the server's version fills; known once it has answered."""
+        return self._columns
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Ask the server, and read what it says; one that fails commits nothing."""
+        self.as_of = datetime.now(UTC)
+        span = {"start_time": str(int(self._window.start.timestamp())), "end_time": str(int(self._window.end.timestamp()))}
+        with tempfile.NamedTemporaryFile(prefix="stormpetrel-rest-") as answer:
+            with connect(self._slurm) as client:
+                version = self._slurm.rest_version or newest_version(client, self._slurm)
+                fetch(client, f"/slurmdb/{version}/jobs", span, answer.file, self._slurm, resume=self._window.start)
+            answer.flush()
+            check_errors(Path(answer.name), self._slurm.rest_url)
+            source = SlurmJson(answer.name, cluster=self._cluster)
+            for chunk in source.chunks():
+                self._columns = source.fields()
+                yield chunk
+
+
+def connect(slurm: SlurmSection) -> httpx.Client:
+    """A client for the address in the settings, with the token where one is set."""
+    import httpx
+
+    headers = {}
+    if slurm.rest_token_file:
+        headers = {"X-SLURM-USER-NAME": slurm.rest_user, "X-SLURM-USER-TOKEN": read_token(Path(slurm.rest_token_file))}
+    url = slurm.rest_url
+    if url.startswith("unix://"):
+        transport = httpx.HTTPTransport(uds=url.removeprefix("unix://"))
+        return httpx.Client(transport=transport, base_url="http://localhost", headers=headers, timeout=slurm.timeout_s)
+    if not url.startswith(("http://", "https://")):
+        raise SettingsError(
+            f"slurm.rest_url {url!r} is no address.", hint="Write http://host:6820, https://… or unix:///path/to/socket."
+        )
+    return httpx.Client(base_url=url, headers=headers, timeout=slurm.timeout_s)
+
+
+def read_token(path: Path) -> str:
+    """The JWT in a file that only its owner can read."""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise SettingsError(f"The token file {path} can be read by others.", hint=f"Run: chmod 600 {path}")
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"The token file {path} cannot be read: {error}.", hint="Write the output of scontrol token into it."
+        ) from None
+    return token.removeprefix("SLURM_JWT=")
+
+
+def newest_version(client: httpx.Client, slurm: SlurmSection) -> str:
+    """The newest version of the accounting API that the server speaks."""
+    with tempfile.TemporaryFile() as answer:
+        fetch(client, "/openapi/v3", {}, answer, slurm)
+        answer.seek(0)
+        found = _PATHS.findall(answer.read().decode("utf-8", "replace"))
+    if not found:
+        raise SourceUnavailableError(
+            f"{slurm.rest_url} offers no accounting API.", hint="Start slurmrestd with the slurmdbd plugin (-s)."
+        )
+    return str(max(found, key=lambda version: int(version[1]))[0])
+
+
+def fetch(
+    client: httpx.Client,
+    path: str,
+    parameters: dict[str, str],
+    out: IO[bytes],
+    slurm: SlurmSection,
+    *,
+    resume: datetime | None = None,
+) -> None:
+    """Write the body of an answer to a file; three tries where the server is slow or away."""
+    import httpx
+
+    stays = f" The cursor stays at {resume:%Y-%m-%dT%H:%MZ}; the next run resumes there." if resume else ""
+    reason = ""
+    for _ in range(_TRIES):
+        out.seek(0)
+        out.truncate()
+        try:
+            with client.stream("GET", path, params=parameters) as response:
+                if response.status_code in (401, 403):
+                    raise SourceUnavailableError(
+                        f"{slurm.rest_url} refused the token ({response.status_code}).{stays}",
+                        hint="Renew it: scontrol token > FILE, and set slurm.rest_user to its user.",
+                    )
+                for piece in response.iter_bytes():
+                    out.write(piece)
+                if response.status_code == 200:
+                    return
+                reason = f"answered {response.status_code}"
+                if response.status_code < 500:
+                    break
+        except httpx.HTTPError as error:
+            reason = f"did not answer ({type(error).__name__})"
+    out.seek(0)
+    detail = _error_text(out.read(_EDGE_BYTES))
+    raise SourceUnavailableError(
+        f"{slurm.rest_url} {reason} ({_TRIES} tries at most){': ' + detail if detail else ''}.{stays}",
+        hint="Check that slurmrestd runs and that the token is valid.",
+    )
+
+
+def check_errors(answer: Path, url: str) -> None:
+    """Slurmrestd says 200 and an empty list of jobs for an expired token: the errors beside it must be looked at."""
+    with answer.open("rb") as file:
+        head = file.read(_EDGE_BYTES)
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - _EDGE_BYTES))
+        tail = file.read()
+    detail = _error_text(head) or _error_text(tail)
+    if detail:
+        raise SourceUnavailableError(
+            f"{url} answered with an error: {detail}.", hint="If it is about credentials, renew the token."
+        )
+
+
+def _error_text(body: bytes) -> str:
+    found = _ERRORS.search(body)
+    if not found:
+        return ""
+    try:
+        first = json.loads(found.group(1))[0]
+    except ValueError:
+        return "unreadable error"
+    words = [str(first.get(name)) for name in ("error", "description") if first.get(name)]
+    return "; ".join(words)[:300] or "unnamed error"

@@ -1,0 +1,137 @@
+"""Backup and restore: the whole site in one file that says what it should contain.
+
+A tar of settings, key, tables, models and the state as plain rows, with a digest of each member; either database can take it in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from stormpetrel import __version__
+from stormpetrel.config import SITE_FILE, parse_settings
+from stormpetrel.errors import StoreError, StoreVersionError, UsageError
+from stormpetrel.store.filesystem import writing
+from stormpetrel.store.site import KEY_FILE, Site, open_site
+
+BACKUP_FORMAT: Final = 1
+_MANIFEST: Final = "manifest.json"
+_STATE: Final = "state.json"
+_MAX_JSON: Final = 256 * 1024 * 1024
+
+
+def backup(site: Site, target: Path) -> int:
+    """Write the site, as it is at one moment, to a new file (mode 0600); how many bytes.
+
+    Writers wait while it is made; readers do not notice.
+    """
+    if target.exists():
+        raise UsageError(f"{target} exists.", hint="Name a new file: a backup never overwrites another.")
+    partial = target.with_name(target.name + ".partial")
+    with writing(target.parent, doing="write the backup"), site.state.writer_lock():
+        try:
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                with tarfile.open(fileobj=file, mode="w") as archive:
+                    digests = {name: _add_file(archive, name, path) for name, path in _members(site)}
+                    digests[_STATE] = _add_bytes(archive, _STATE, json.dumps(site.state.dump()).encode())
+                    manifest = {"format": BACKUP_FORMAT, "version": __version__, "digests": digests}
+                    _add_bytes(archive, _MANIFEST, json.dumps(manifest).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            partial.rename(target)
+        finally:
+            partial.unlink(missing_ok=True)
+    return target.stat().st_size
+
+
+def restore(source: Path, folder: Path) -> Site:
+    """Make a new site out of a backup; a folder that holds anything is not touched, a damaged backup is refused whole."""
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty.", hint="Restore into a new folder.")
+    manifest = _verified_manifest(source)
+    with writing(folder, doing="restore the site"):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+        with tarfile.open(source) as archive:
+            for member in archive:
+                if member.name in manifest["digests"] and member.name != _STATE:
+                    archive.extract(member, folder, filter="data")
+            state = json.loads(_read_member(archive, _STATE))
+        (folder / "models").mkdir(exist_ok=True)
+    site = open_site(folder)
+    site.state.load(state)
+    return site
+
+
+def _members(site: Site) -> Iterator[tuple[str, Path]]:
+    """Settings, key, models, and of each table the log and the files that its latest version is made of."""
+    for name in (SITE_FILE, KEY_FILE):
+        yield name, site.folder / name
+    for path in sorted((site.folder / "models").rglob("*")):
+        if path.is_file():
+            yield str(path.relative_to(site.folder)), path
+    for table in (site.jobs.table, site.jobs.sightings, site.quarantine.table):
+        for path in sorted((table.path / "_delta_log").iterdir()):
+            if path.is_file():
+                yield str(path.relative_to(site.folder)), path
+        for uri in table.open().file_uris():
+            path = Path(uri.removeprefix("file://"))
+            yield (
+                str(path.relative_to(site.folder.resolve() if path.is_relative_to(site.folder.resolve()) else site.folder)),
+                path,
+            )
+
+
+def _add_file(archive: tarfile.TarFile, name: str, path: Path) -> str:
+    archive.add(path, name, recursive=False)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _add_bytes(archive: tarfile.TarFile, name: str, data: bytes) -> str:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    member.mode = 0o600
+    archive.addfile(member, io.BytesIO(data))
+    return hashlib.sha256(data).hexdigest()
+
+
+def _verified_manifest(source: Path) -> dict[str, Any]:
+    """The manifest of a backup, every member of which is whole; read to the end before anything is written."""
+    try:
+        with tarfile.open(source) as archive:
+            found = {
+                member.name: hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+                for member in archive
+                if tarfile.data_filter(member, "/nowhere") and member.isfile() and (file := archive.extractfile(member))
+            }
+            manifest = json.loads(_read_member(archive, _MANIFEST))
+            parse_settings(_read_member(archive, SITE_FILE).decode())
+    except FileNotFoundError:
+        raise UsageError(f"There is no file {source}.", hint="Check the path.") from None
+    except (tarfile.TarError, KeyError, ValueError, OSError, EOFError) as error:
+        raise StoreError(
+            f"{source} is no whole backup of a site: {error}.", hint="Use another backup; nothing was written."
+        ) from error
+    if manifest.get("format", 0) > BACKUP_FORMAT:
+        raise StoreVersionError(
+            f"{source} was made by a newer version ({manifest.get('version')}).", hint="Run: pip install --upgrade stormpetrel"
+        )
+    damaged = next((name for name, digest in manifest["digests"].items() if found.get(name) != digest), None)
+    if damaged:
+        raise StoreError(f"{source} is damaged at {damaged}; nothing was written.", hint="Use another backup.")
+    return dict(manifest)
+
+
+def _read_member(archive: tarfile.TarFile, name: str) -> bytes:
+    file = archive.extractfile(name)
+    if file is None:
+        raise KeyError(name)
+    return file.read(_MAX_JSON)

@@ -1,0 +1,236 @@
+"""Ingest: from a source into the store, and what a person wants to know afterwards.
+
+source -> chunk -> drop what is known -> translate -> check -> commit, a chunk at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+
+from stormpetrel.records.jobs import JOB_SCHEMA
+from stormpetrel.records.quality import Warnings, check
+from stormpetrel.sources.contract import Chunk, Cursor, JobSource, mask_of
+from stormpetrel.store.known import KnownRecords, fingerprints
+from stormpetrel.store.site import Site
+
+_EXAMPLES = 3
+_GAP = timedelta(days=1)
+COMMIT_ROWS = 250_000  # large enough for the commit to cost little, small enough for a bounded memory
+
+_WAITING = pl.Schema({**JOB_SCHEMA, "fingerprint": pl.Int64(), "line": pl.Int64()})  # rows on their way into a commit
+
+Progress = Callable[[int, int], None]  # bytes done, records read
+
+
+@dataclass(slots=True)
+class IngestReport:
+    """The counts of one ingest; read = kept + known + changed + folded + all that was quarantined."""
+
+    read: int = 0
+    kept: int = 0
+    known: int = 0
+    changed: int = 0
+    folded: int = 0
+    quarantined: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    warnings: Warnings = field(default_factory=Warnings)
+    states: Counter[str] = field(default_factory=Counter)
+    raw_states: Counter[str] = field(default_factory=Counter)
+    first: datetime | None = None
+    last: datetime | None = None
+    gaps: list[tuple[datetime, datetime]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as `--json` prints it."""
+        return {
+            "read": self.read,
+            "kept": self.kept,
+            "known": self.known,
+            "changed": self.changed,
+            "folded": self.folded,
+            "quarantined": dict(self.quarantined),
+            "states": dict(sorted(self.states.items())),
+            "first": self.first.isoformat() if self.first else None,
+            "last": self.last.isoformat() if self.last else None,
+            "seconds": round(self.seconds, 3),
+            "raw_states": dict(sorted(self.raw_states.items())),
+            "examples": self.examples,
+            "warnings": self.warnings.counts,
+            "warning_examples": self.warnings.examples,
+            "gaps": [{"from": start.isoformat(), "to": end.isoformat()} for start, end in self.gaps],
+            "notes": self.notes,
+        }
+
+    def add_rejects(self, rejects: pl.DataFrame) -> None:
+        """Count refused records, and keep three examples of each rule."""
+        self.quarantined.update(rejects["rule"].to_list())
+        for rule, line, reason, raw in rejects.select("rule", "line", "reason", "raw").head(1000).iter_rows():
+            shown = self.examples.setdefault(rule, [])
+            if len(shown) < _EXAMPLES:
+                shown.append(f"line {line}: {reason} · {(raw or '')[:100]}")
+
+    def add_jobs(self, states: pl.DataFrame) -> None:
+        """Count states and stretch the span by rows with state, state_raw and submit_time."""
+        if not states.height:
+            return
+        self.states.update(dict(states["state"].value_counts().iter_rows()))
+        self.raw_states.update(dict(states["state_raw"].fill_null("").value_counts().iter_rows()))
+        first, last = states["submit_time"].min(), states["submit_time"].max()
+        assert isinstance(first, datetime) and isinstance(last, datetime)
+        self.first = min(self.first, first) if self.first else first
+        self.last = max(self.last, last) if self.last else last
+
+
+def ingest_jobs(site: Site, source: JobSource, *, progress: Progress | None = None) -> IngestReport:
+    """Read a source to its end into the site's job table.
+
+    Stopped anywhere and run again, the table is the same: each chunk is one commit, and what is known is dropped.
+    """
+    started = time.perf_counter()
+    report = IngestReport()
+    intake = _Intake(site, source, report)
+    for chunk in source.chunks():
+        intake.take(chunk)
+        if progress:
+            progress(chunk.bytes_done, report.read)
+    intake.flush(source.cursor)
+    report.notes = list(source.notes)
+    report.gaps = find_gaps(site, report.first, report.last)
+    report.seconds = time.perf_counter() - started
+    remembered = report.as_dict()
+    if site.settings.store.pseudonymise_users:
+        remembered["examples"] = {}  # they quote records, and records name users
+    site.state.record_ingest(source.name, remembered)
+    return report
+
+
+def combined(reports: list[IngestReport]) -> IngestReport:
+    """The sum of several ingests, as one report."""
+    total = IngestReport()
+    for report in reports:
+        for name in ("read", "kept", "known", "changed", "folded", "seconds"):
+            setattr(total, name, getattr(total, name) + getattr(report, name))
+        total.quarantined.update(report.quarantined)
+        total.states.update(report.states)
+        total.raw_states.update(report.raw_states)
+        total.warnings.merge(report.warnings)
+        for rule, examples in report.examples.items():
+            total.examples[rule] = [*total.examples.get(rule, []), *examples][:_EXAMPLES]
+        total.first = min(filter(None, (total.first, report.first)), default=None)
+        total.last = max(filter(None, (total.last, report.last)), default=None)
+        total.gaps += report.gaps
+        total.notes += report.notes
+    return total
+
+
+class _Intake:
+    """Takes chunks of one source into the store; many chunks with few new rows make one commit."""
+
+    def __init__(self, site: Site, source: JobSource, report: IngestReport) -> None:
+        self.site, self.source, self.report = site, source, report
+        self.privacy = site.privacy
+        self.known: KnownRecords = site.jobs.known_records()
+        self.waiting: list[pl.DataFrame] = []
+        self.refused: list[pl.DataFrame] = []
+        self.seen_again: list[pl.DataFrame] = []
+
+    def take(self, chunk: Chunk) -> None:
+        self.report.read += chunk.read
+        self.report.folded += chunk.folded
+        self._refuse(chunk.rejects)
+        if chunk.records.height:
+            fresh, steps = self._unknown(chunk)
+            if fresh.height:
+                jobs, bad = chunk.translate(fresh.drop("fingerprint"), steps)
+                good, odd, warnings = check(jobs, now=self.site.now())
+                self._refuse(bad)
+                self._refuse(odd)
+                self.report.warnings.merge(warnings)
+                self._accept(good.join(fresh.select("record", "fingerprint"), on="record", maintain_order="left"))
+        if sum(frame.height for frame in self.waiting) >= COMMIT_ROWS:
+            self.flush()
+
+    def flush(self, cursor: Cursor | None = None) -> None:
+        """Commit what has been taken in, with the cursor that stands for it."""
+        self._quarantine()
+        if self.seen_again:
+            self.site.jobs.see_again(pl.concat(self.seen_again), self.source.as_of)
+            self.seen_again.clear()
+        if not self.waiting and cursor is None:
+            return
+        rows = pl.concat(self.waiting) if self.waiting else pl.DataFrame(schema=_WAITING)
+        self.waiting.clear()
+        done = self.site.jobs.commit(rows, fields=mask_of(self.source), as_of=self.source.as_of, cursor=cursor)
+        self.report.kept += done.kept
+        self.report.known += done.known
+        self.report.changed += done.changed
+
+    def _unknown(self, chunk: Chunk) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """The records (with their fingerprints) that the store does not hold yet; the others are counted as known."""
+        marked = chunk.records.with_columns(
+            fingerprints(chunk.records, chunk.steps, self.site.hash_seed(f"{self.source.format}:{chunk.meaning}"))
+        )
+        if not len(self.known):
+            return marked, chunk.steps
+        found = self.known.look_up(marked["fingerprint"])
+        known = found["known"]
+        self.report.known += int(known.sum())
+        self.report.add_jobs(found.filter(known).select("state", "state_raw", "submit_time"))
+        later = found.select(_seen_before(self.source.as_of, marked["line"])).to_series()
+        if later.any():
+            self.seen_again.append(marked.filter(later).select("fingerprint", "line"))
+        fresh = marked.filter(~known)
+        steps = chunk.steps.join(fresh.select("record"), on="record", how="semi") if chunk.steps is not None else None
+        return fresh, steps
+
+    def _accept(self, jobs: pl.DataFrame) -> None:
+        allowed = self.privacy.without_forgotten(jobs)
+        if allowed.height < jobs.height:
+            self.report.quarantined["forgotten_user"] += jobs.height - allowed.height
+        rows = self.privacy.pseudonymised(allowed).with_columns(source=pl.lit(self.source.format))
+        self.report.add_jobs(rows)
+        if rows.height:
+            self.waiting.append(rows.select(*_WAITING))
+
+    def _refuse(self, rejects: pl.DataFrame) -> None:
+        if rejects.height:
+            self.report.add_rejects(rejects)
+            self.refused.append(rejects)
+
+    def _quarantine(self) -> None:
+        if self.refused:
+            with self.site.state.writer_lock():
+                self.site.quarantine.add(pl.concat(self.refused), self.source.name)
+            self.refused.clear()
+
+
+def _seen_before(as_of: datetime, line: pl.Series) -> pl.Expr:
+    """Of known records: whether they were last seen before this time, or further up a file of the same time."""
+    earlier = (pl.col("as_of") < as_of) | ((pl.col("as_of") == as_of) & (pl.col("line") < line))
+    return pl.col("known") & (pl.col("as_of").is_null() | earlier.fill_null(False))
+
+
+def find_gaps(site: Site, first: datetime | None, last: datetime | None) -> list[tuple[datetime, datetime]]:
+    """The longest stretches of at least a day without a single submission, at most three, longest first."""
+    if first is None or last is None or last - first < _GAP:
+        return []
+    times = (
+        site.jobs.read_jobs(since=first)
+        .filter(pl.col("submit_time") <= last)
+        .select(pl.col("submit_time").dt.truncate("1h").unique().sort())
+    )
+    hours = times.collect().with_columns(next=pl.col("submit_time").shift(-1))
+    gaps = hours.filter(pl.col("next") - pl.col("submit_time") > _GAP + timedelta(hours=1)).with_columns(
+        length=pl.col("next") - pl.col("submit_time")
+    )
+    longest = gaps.sort("length", descending=True).head(_EXAMPLES)
+    return [(start + timedelta(hours=1), end) for start, end in longest.select("submit_time", "next").iter_rows()]

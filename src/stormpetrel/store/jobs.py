@@ -1,0 +1,184 @@
+"""The job table: takes in job frames so that the result depends on what was read, not on how often or in which order.
+
+JobFrame -> commit -> (kept, known, changed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import polars as pl
+
+from stormpetrel.records.jobs import JOB_SCHEMA, KEY, STORED_SCHEMA
+from stormpetrel.records.times import UTC_TIME, month_of
+from stormpetrel.sources.contract import Cursor
+from stormpetrel.store.known import KnownRecords, sightings_of
+from stormpetrel.store.resolve import rank_of, resolve
+from stormpetrel.store.tables import Table, TableSpec
+
+JOBS = TableSpec(
+    "jobs",
+    STORED_SCHEMA,
+    partition_by=("month",),
+    ranges=("job_id", "submit_time", "start_time", "end_time"),
+    distinct=("job_id", "submit_time", "eligible_time", "start_time", "end_time", "job_id_raw", "fingerprint"),
+)
+SIGHTINGS = TableSpec(
+    "sightings",
+    pl.Schema([("fingerprint", pl.Int64()), ("as_of", UTC_TIME), ("line", pl.Int64())]),
+    partition_by=(),
+    ranges=("as_of",),
+    distinct=("fingerprint", "line"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What became of the rows of one commit."""
+
+    kept: int = 0
+    known: int = 0
+    changed: int = 0
+
+
+class JobStore:
+    """Reads and writes the job table of a site."""
+
+    def __init__(self, tables: Path, writer_lock: Callable[[], AbstractContextManager[None]]) -> None:
+        self.table = Table(tables, JOBS)
+        self.sightings = Table(tables, SIGHTINGS)
+        self._writer_lock = writer_lock
+
+    def create(self) -> None:
+        """Create the tables unless they are there."""
+        self.table.create()
+        self.sightings.create()
+
+    def read_jobs(self, *, since: datetime | None = None, until: datetime | None = None) -> pl.LazyFrame:
+        """The jobs submitted in a span of time, as a job frame."""
+        rows = self.table.scan()
+        if since is not None:
+            rows = rows.filter(pl.col("month") >= f"{since:%Y-%m}", pl.col("submit_time") >= since)
+        if until is not None:
+            rows = rows.filter(pl.col("month") <= f"{until:%Y-%m}", pl.col("submit_time") < until)
+        return rows.select(list(JOB_SCHEMA))
+
+    def known_records(self) -> KnownRecords:
+        """An index of what the table holds now."""
+        return KnownRecords(self.table.scan(), self.sightings.scan())
+
+    def cursor(self, name: str) -> int | None:
+        """Where a live source was left."""
+        return self.table.cursor(name)
+
+    def see_again(self, records: pl.DataFrame, as_of: datetime) -> None:
+        """Note that records already in the table (`fingerprint`, `line`) were seen at a later time than before."""
+        if records.height:
+            with self._writer_lock():
+                self.sightings.append(sightings_of(records, as_of))
+
+    def commit(self, jobs: pl.DataFrame, *, fields: int, as_of: datetime, cursor: Cursor | None = None) -> Committed:
+        """Take in job rows (with `fingerprint` and `line` beside the schema's columns), all of them or none.
+
+        Sightings are written first: a sighting without its row means nothing, a row always has its sighting.
+        """
+        rows = jobs.with_columns(
+            fields=pl.lit(fields, dtype=pl.Int64),
+            older=pl.lit(None, dtype=STORED_SCHEMA["older"]),
+            month=month_of(pl.col("submit_time")),
+        ).select(*STORED_SCHEMA)
+        distinct = rows.unique("fingerprint", keep="first", maintain_order=True)
+        repeated = rows.height - distinct.height
+        with self._writer_lock():
+            if distinct.height:
+                self.sightings.append(sightings_of(jobs, as_of))
+            stored_keys = self._keys_near(distinct)
+            if self._all_new(distinct, stored_keys):
+                self.table.append(distinct, cursor=cursor)
+                return Committed(kept=distinct.height, known=repeated)
+            return self._commit_with_conflicts(distinct, stored_keys, repeated, as_of, cursor)
+
+    def _keys_near(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The keys in the table that could be those of the rows: same months, same span of ids."""
+        if not rows.height:
+            return pl.DataFrame(schema={name: STORED_SCHEMA[name] for name in (*KEY, "month")})
+        return (
+            self.table.scan()
+            .filter(
+                pl.col("month").is_in(rows["month"].unique().to_list()),
+                pl.col("job_id").is_between(rows["job_id"].min(), rows["job_id"].max()),
+            )
+            .select(*KEY, "month")
+            .collect()
+        )
+
+    @staticmethod
+    def _all_new(rows: pl.DataFrame, stored_keys: pl.DataFrame) -> bool:
+        """Whether no two of the rows, and none of the rows and the stored ones, are of the same job."""
+        if rows.select(KEY).n_unique() < rows.height:
+            return False
+        if not stored_keys.height:
+            return True
+        return not rows.select(KEY).join(stored_keys, on=list(KEY), how="semi", nulls_equal=True).height
+
+    def _commit_with_conflicts(
+        self, rows: pl.DataFrame, stored_keys: pl.DataFrame, repeated: int, as_of: datetime, cursor: Cursor | None
+    ) -> Committed:
+        stored = self._stored_rows(rows, stored_keys)
+        fingerprints = pl.concat([stored["fingerprint"], rows["fingerprint"], _older_fingerprints(stored)]).unique()
+        seen = self.sightings.scan().filter(pl.col("fingerprint").is_in(fingerprints.to_list())).collect()
+        result = resolve(stored, rows, seen)
+        written = result.filter(pl.col("change") != "untouched").drop("change")
+        if (result["change"] == "new").all():
+            self.table.append(written, cursor=cursor)
+        elif written.height:
+            self.table.upsert(written, on=KEY, nullable=("array_task",), cursor=cursor)
+        elif cursor is not None:
+            self.table.append(written, cursor=cursor)
+        counted = count_changes(rows, result)
+        return Committed(kept=counted.kept, known=counted.known + repeated, changed=counted.changed)
+
+    def _stored_rows(self, rows: pl.DataFrame, stored_keys: pl.DataFrame) -> pl.DataFrame:
+        met = stored_keys.join(rows.select(KEY), on=list(KEY), how="semi", nulls_equal=True)
+        if not met.height:
+            return pl.DataFrame(schema=STORED_SCHEMA)
+        candidates = self.table.scan().filter(
+            pl.col("month").is_in(met["month"].unique().to_list()), pl.col("job_id").is_in(met["job_id"].unique().to_list())
+        )
+        return candidates.collect().join(met.select(KEY), on=list(KEY), how="semi", nulls_equal=True)
+
+
+def count_changes(rows: pl.DataFrame, result: pl.DataFrame) -> Committed:
+    """Kept, known and changed records, such that they add up to the rows.
+
+    Of several records of one new job in a chunk the first counts as kept; each later one that beats what was there before it
+    counts as changed, and the others as known: the same as if they had come in chunks of their own.
+    """
+    per_key = rows.with_row_index("_n").join(
+        result.select(*KEY, "change"), on=list(KEY), how="left", nulls_equal=True, maintain_order="left"
+    )
+    first = pl.col("_n") == pl.col("_n").min().over(KEY)
+    rank = rank_of(pl.col("state"))
+    improved = rank > rank.cum_max().shift(1).over(KEY)
+    outcome = (
+        pl.when(pl.col("change").is_in(["same", "untouched"]))
+        .then(pl.lit("known"))
+        .when(first & (pl.col("change") == "new"))
+        .then(pl.lit("kept"))
+        .when(first)
+        .then(pl.lit("changed"))
+        .when(improved)
+        .then(pl.lit("changed"))
+        .otherwise(pl.lit("known"))
+    )
+    counts = dict(per_key.select(outcome.alias("outcome")).to_series().value_counts().iter_rows())
+    return Committed(kept=counts.get("kept", 0), known=counts.get("known", 0), changed=counts.get("changed", 0))
+
+
+def _older_fingerprints(stored: pl.DataFrame) -> pl.Series:
+    layers = stored["older"].drop_nulls().explode()
+    return layers.struct.field("fingerprint") if len(layers) else pl.Series(dtype=pl.Int64)

@@ -1,0 +1,71 @@
+"""Privacy: pseudonyms for users, and users that are not to be taken in again.
+
+Both are keyed digests: the key lies in the site's folder (mode 0600) and in its backups, nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+
+import polars as pl
+
+_TEXT_COLUMNS = ("job_name", "work_dir", "script_path", "submit_line")
+
+
+@dataclass(frozen=True, slots=True)
+class Privacy:
+    """What is done to user names on their way into the store."""
+
+    key: bytes
+    pseudonymise: bool
+    forgotten: frozenset[str]
+
+    def digest(self, user: str) -> str:
+        """What is remembered of a user who is to be forgotten."""
+        return hmac.new(self.key, b"forgotten:" + user.encode(), hashlib.sha256).hexdigest()
+
+    def pseudonym(self, user: str) -> str:
+        """What stands for a user in the tables: the same for the same user, and of no use without the key."""
+        return "u" + hmac.new(self.key, b"pseudonym:" + user.encode(), hashlib.sha256).hexdigest()[:12]
+
+    def without_forgotten(self, jobs: pl.DataFrame) -> pl.DataFrame:
+        """The rows of users that may be kept."""
+        if not self.forgotten:
+            return jobs
+        names = jobs["user"].unique().drop_nulls()
+        gone = [name for name in names if self.digest(self._stored(name)) in self.forgotten]
+        return jobs.filter(~pl.col("user").is_in(gone).fill_null(False)) if gone else jobs
+
+    def pseudonymised(self, jobs: pl.DataFrame) -> pl.DataFrame:
+        """The rows with pseudonyms for users, also where paths and command lines name them; user ids and extras are dropped.
+
+        Extra fields are free text of the site (comments, node and task lists): what they say of a person cannot be known.
+        """
+        if not self.pseudonymise:
+            return jobs
+        names = jobs["user"].unique().drop_nulls()
+        stands_for = pl.Series([self.pseudonym(name) for name in names], dtype=pl.String)
+        texts = [self._scrubbed(jobs, column) for column in _TEXT_COLUMNS]
+        return jobs.with_columns(
+            pl.col("user").replace_strict(names, stands_for, default=None, return_dtype=pl.String),
+            pl.lit(None, dtype=pl.Int64).alias("uid"),
+            pl.lit(None, dtype=pl.String).alias("cancelled_by"),
+            pl.col("state_raw").str.replace(r" by \S+$", ""),
+            pl.lit(None, dtype=jobs.schema["extra"]).alias("extra"),
+            *texts,
+        )
+
+    def _stored(self, user: str) -> str:
+        return self.pseudonym(user) if self.pseudonymise else user
+
+    def _scrubbed(self, jobs: pl.DataFrame, column: str) -> pl.Series:
+        pairs = jobs.select("user", column)
+        if pairs[column].null_count() == pairs.height:
+            return pairs[column]
+        distinct = pairs.unique()
+        cleaned = [text.replace(user, self.pseudonym(user)) if text and user else text for user, text in distinct.iter_rows()]
+        table = distinct.with_columns(pl.Series("_clean", cleaned, dtype=pl.String))
+        joined = pairs.join(table, on=["user", column], how="left", nulls_equal=True, maintain_order="left")
+        return joined["_clean"].rename(column)

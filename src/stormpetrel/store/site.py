@@ -1,0 +1,109 @@
+"""A site: a folder with settings, tables and state.
+
+mysite/ (mode 0700): site.toml · tables/ · state.db · models/ · site.key
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+
+from stormpetrel.config import SITE_FILE, Settings, load_settings, settings_as_toml
+from stormpetrel.errors import SettingsError, StoreNotWritableError
+from stormpetrel.store.filesystem import writing
+from stormpetrel.store.jobs import JobStore
+from stormpetrel.store.privacy import Privacy
+from stormpetrel.store.quarantine import Quarantine
+from stormpetrel.store.state import StateStore, open_state
+
+KEY_FILE = "site.key"
+_PARSERS = 1  # raise it when a source reads more out of the same text: known files are then read in full once more
+
+
+class Site:
+    """An open site: the door to everything that is kept about one cluster."""
+
+    def __init__(self, folder: Path, settings: Settings, state: StateStore, key: bytes) -> None:
+        self.folder = folder
+        self.settings = settings
+        self.state = state
+        self._key = key
+        self.jobs = JobStore(folder / "tables", state.writer_lock)
+        self.quarantine = Quarantine(folder / "tables", keep_raw=not settings.store.pseudonymise_users)
+
+    @property
+    def privacy(self) -> Privacy:
+        """What is done to user names; asks the state store who is forgotten."""
+        return Privacy(self._key, self.settings.store.pseudonymise_users, self.state.forgotten_digests())
+
+    def hash_seed(self, meaning: str) -> int:
+        """The seed of fingerprints: the site's key, and everything besides its text that decides what a record says."""
+        whole = f"{_PARSERS}:{self.settings.store.pseudonymise_users}:{meaning}"
+        return int.from_bytes(hmac.digest(self._key, whole.encode(), "sha256")[:8], "little")
+
+    def now(self) -> datetime:
+        """The current time; the one place a test can set it."""
+        return datetime.now(UTC)
+
+    def close(self) -> None:
+        """Give back what the site holds open."""
+        self.state.close()
+
+    def __enter__(self) -> Site:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def create_site(folder: Path, settings: Settings | None = None) -> Site:
+    """Make a folder a site; a folder that holds something else is not touched."""
+    settings = settings or Settings()
+    if (folder / SITE_FILE).exists():
+        raise SettingsError(f"{folder} is a site already.", hint=f"Use it as it is: stormpetrel --site {folder} …")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SettingsError(f"{folder} exists and is not an empty folder.", hint="Name a new folder for the site.")
+    with writing(folder, doing="create a site"):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+        (folder / "models").mkdir()
+        _write_key(folder / KEY_FILE)
+        (folder / SITE_FILE).write_text(settings_as_toml(settings), encoding="utf-8")
+    return open_site(folder)
+
+
+def open_site(folder: Path) -> Site:
+    """Open a site: settings checked, tables there, nothing else done."""
+    settings = load_settings(folder)
+    key = _read_key(folder)
+    state_folder = Path(settings.store.state_dir).expanduser() if settings.store.state_dir else folder
+    state = open_state(
+        state_folder, url=settings.store.state_url, lock_folder=state_folder if not settings.store.state_url else folder
+    )
+    site = Site(folder, settings, state, key)
+    site.jobs.create()
+    site.quarantine.create()
+    return site
+
+
+def _write_key(path: Path) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_hex(32))
+
+
+def _read_key(folder: Path) -> bytes:
+    path = folder / KEY_FILE
+    try:
+        return bytes.fromhex(path.read_text().strip())
+    except FileNotFoundError:
+        with writing(folder, doing="create the site's key"):
+            _write_key(path)
+        return bytes.fromhex(path.read_text().strip())
+    except (OSError, ValueError) as error:
+        raise StoreNotWritableError(
+            f"The site's key {path} cannot be read.", hint="Restore it from a backup, or check its permissions."
+        ) from error

@@ -1,0 +1,200 @@
+"""The state store: what changes, in SQL. SQLite beside the site, or PostgreSQL by URL.
+
+Later rooms add their tables here (alarms, verdicts, the registry); each is declared once, with SQLAlchemy Core.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from stormpetrel.errors import MissingExtraError, NetworkFilesystemError, StoreError, StoreVersionError
+from stormpetrel.store.filesystem import filesystem_type, is_network, writing
+from stormpetrel.store.lock import file_lock
+
+STATE_FORMAT = 1
+_METADATA = sa.MetaData()
+
+meta = sa.Table("meta", _METADATA, sa.Column("key", sa.String(64), primary_key=True), sa.Column("value", sa.Text, nullable=False))
+ingests = sa.Table(
+    "ingests",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("finished", sa.String(40), nullable=False),
+    sa.Column("source", sa.Text, nullable=False),
+    sa.Column("report", sa.Text, nullable=False),
+)
+forgotten = sa.Table("forgotten", _METADATA, sa.Column("digest", sa.String(64), primary_key=True))
+ALL_TABLES = (meta, ingests, forgotten)
+
+
+class StateStore:
+    """The SQL side of a site."""
+
+    def __init__(self, engine: sa.Engine, lock_file: Path) -> None:
+        self._engine = engine
+        self._lock_file = lock_file
+        self.is_sqlite = engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """A transaction: all of it, or nothing."""
+        with (
+            writing(self._lock_file.parent, doing="write to the state store"),
+            _database_errors(),
+            self._engine.begin() as connection,
+        ):
+            yield connection
+
+    @contextmanager
+    def writer_lock(self) -> Iterator[None]:
+        """Be the only one who commits to the site's tables, until the block ends or the process dies."""
+        if self.is_sqlite:
+            with writing(self._lock_file.parent, doing="take the site's lock"), file_lock(self._lock_file):
+                yield
+            return
+        with _database_errors():
+            connection = self._engine.connect()
+        try:
+            with _database_errors():
+                connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK_KEY})
+            yield
+        finally:
+            with _database_errors():
+                connection.execute(sa.text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK_KEY})
+                connection.close()
+
+    def record_ingest(self, source: str, report: dict[str, Any]) -> None:
+        """Remember that a source was ingested, and what came of it."""
+        finished = datetime.now(UTC).isoformat(timespec="seconds")
+        with self.transaction() as connection:
+            connection.execute(sa.insert(ingests).values(finished=finished, source=source, report=json.dumps(report)))
+
+    def past_ingests(self, limit: int = 20) -> list[dict[str, Any]]:
+        """The last ingests, newest first."""
+        query = sa.select(ingests).order_by(ingests.c.id.desc()).limit(limit)
+        with self.transaction() as connection:
+            return [
+                {"finished": row.finished, "source": row.source, **json.loads(row.report)} for row in connection.execute(query)
+            ]
+
+    def forget(self, digest: str) -> None:
+        """Remember not to take in a user again, by a keyed digest of the name."""
+        with self.transaction() as connection:
+            known = connection.execute(sa.select(forgotten).where(forgotten.c.digest == digest)).first()
+            if known is None:
+                connection.execute(sa.insert(forgotten).values(digest=digest))
+
+    def forgotten_digests(self) -> frozenset[str]:
+        """The digests of the users that must not be taken in again."""
+        with self.transaction() as connection:
+            return frozenset(connection.execute(sa.select(forgotten.c.digest)).scalars())
+
+    def scrub(self, word: str) -> None:
+        """Remove a word from the ingest reports, whose examples may quote it."""
+        with self.transaction() as connection:
+            for row in connection.execute(sa.select(ingests)).all():
+                if word in row.report or word in row.source:
+                    connection.execute(
+                        sa.update(ingests)
+                        .where(ingests.c.id == row.id)
+                        .values(report=row.report.replace(word, "[forgotten]"), source=row.source.replace(word, "[forgotten]"))
+                    )
+        if self.is_sqlite:  # the write-ahead log still holds the old pages
+            with self._engine.connect() as connection:
+                connection.execute(sa.text("PRAGMA wal_checkpoint(TRUNCATE)"))
+
+    def dump(self) -> dict[str, list[dict[str, Any]]]:
+        """Every table as plain rows, for a backup that either database can take in."""
+        with self.transaction() as connection:
+            return {table.name: [dict(row._mapping) for row in connection.execute(sa.select(table))] for table in ALL_TABLES}
+
+    def load(self, tables: dict[str, list[dict[str, Any]]]) -> None:
+        """Replace every table by the rows of a dump."""
+        with self.transaction() as connection:
+            for table in ALL_TABLES:
+                connection.execute(sa.delete(table))
+                rows = tables.get(table.name, [])
+                if rows:
+                    connection.execute(sa.insert(table), rows)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._engine.dispose()
+
+
+_LOCK_KEY = 0x73746F726D  # "storm"
+
+
+def open_state(folder: Path, *, url: str = "", lock_folder: Path, mountinfo: str | None = None) -> StateStore:
+    """Open the state store, creating its tables if they are not there.
+
+    SQLite on a network file system corrupts: it is refused before anything is written.
+    """
+    engine = _postgres(url) if url else _sqlite(folder, mountinfo)
+    store = StateStore(engine, lock_folder / ".lock")
+    # DDL only where it is needed, so that a reader needs no permission to write.
+    with _database_errors(), writing(folder, doing="open the state store"):
+        if not set(sa.inspect(engine).get_table_names()) >= {table.name for table in ALL_TABLES}:
+            _METADATA.create_all(engine)
+    with store.transaction() as connection:
+        found = connection.execute(sa.select(meta.c.value).where(meta.c.key == "format")).scalar()
+        if found is None:
+            connection.execute(sa.insert(meta).values(key="format", value=str(STATE_FORMAT)))
+        elif int(found) > STATE_FORMAT:
+            raise StoreVersionError(
+                f"The state store was written by a newer version (format {found}, this Stormpetrel knows {STATE_FORMAT}).",
+                hint="Run: pip install --upgrade stormpetrel",
+            )
+    return store
+
+
+def _sqlite(folder: Path, mountinfo: str | None) -> sa.Engine:
+    kind = filesystem_type(folder, mountinfo)
+    if is_network(kind):
+        raise NetworkFilesystemError(
+            f"{folder} lies on a network file system ({kind}), where SQLite loses data; nothing was written.",
+            hint="In site.toml set store.state_dir to a folder on a local disk, or store.state_url to a PostgreSQL.",
+        )
+    with writing(folder, doing="create the state store"):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    engine = sa.create_engine(f"sqlite:///{folder / 'state.db'}")
+
+    @sa.event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: object) -> None:
+        connection.execute("PRAGMA busy_timeout=30000")
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten, not only unlinked
+
+    return engine
+
+
+def _postgres(url: str) -> sa.Engine:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("A PostgreSQL state store", "postgres") from None
+    for prefix in ("postgresql://", "postgres://"):
+        if url.startswith(prefix):
+            return sa.create_engine("postgresql+psycopg://" + url.removeprefix(prefix), pool_pre_ping=True)
+    raise StoreError("store.state_url is not a PostgreSQL address.", hint="Expected postgresql://user@host/database.")
+
+
+@contextmanager
+def _database_errors() -> Iterator[None]:
+    """Translate what the database says; passwords in its address never reach the message."""
+    try:
+        yield
+    except sa.exc.OperationalError as error:
+        reason = str(error.orig).strip().splitlines()[0] if error.orig else "no answer"
+        if "readonly" in reason or "disk is full" in reason or "unable to open" in reason:
+            raise OSError(reason) from error  # a file problem: `writing` knows the words
+        raise StoreError(
+            f"The state store did not answer: {reason}.", hint="Check store.state_url and that the server runs."
+        ) from error

@@ -1,0 +1,228 @@
+"""The door to Delta Lake: open, append, replace, compact; foreign errors and versions are handled here and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from stormpetrel.errors import StoreBusyError, StoreError, StoreVersionError
+from stormpetrel.sources.contract import Cursor
+from stormpetrel.store.filesystem import writing
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable, WriterProperties
+
+FORMAT_VERSION: Final = 1
+_MARK: Final = "stormpetrel_format"
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table of the store: its name, schema, partition, and the columns whose ranges the log may tell.
+
+    No column that can hold a person's name is among those: Delta writes their smallest and largest values into its log, where
+    they would outlive the rows.
+    """
+
+    name: str
+    schema: pl.Schema
+    partition_by: tuple[str, ...]
+    ranges: tuple[str, ...]
+    distinct: tuple[str, ...] = ()  # columns whose values hardly repeat: no dictionary is tried on them
+
+
+class Table:
+    """One Delta Lake table, opened anew for each use so that it sees what others have committed."""
+
+    def __init__(self, folder: Path, spec: TableSpec) -> None:
+        self.path = folder / spec.name
+        self.spec = spec
+
+    def exists(self) -> bool:
+        """Whether the table has been created."""
+        return (self.path / "_delta_log").is_dir() and any((self.path / "_delta_log").iterdir())
+
+    def create(self) -> None:
+        """Create the table, empty, unless it is there."""
+        from deltalake import write_deltalake
+
+        if self.exists():
+            return
+        with writing(self.path, doing="create a table"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_deltalake(
+                str(self.path),
+                pl.DataFrame(schema=self.spec.schema),
+                partition_by=list(self.spec.partition_by) or None,
+                description=json.dumps({_MARK: FORMAT_VERSION}),
+                configuration={"delta.dataSkippingStatsColumns": ",".join(self.spec.ranges)},
+            )
+
+    def open(self) -> DeltaTable:
+        """The table as it is now; refuses one that a newer Stormpetrel has written."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
+
+        try:
+            table = DeltaTable(str(self.path))
+        except TableNotFoundError as error:
+            raise StoreError(
+                f"The table {self.path} is missing.", hint="Restore it: stormpetrel store restore BACKUP."
+            ) from error
+        except DeltaProtocolError as error:
+            raise self._too_new(str(error)) from error
+        except DeltaError as error:
+            if "nsupported" in str(error):  # of a protocol version or feature that this Delta Lake does not know
+                raise self._too_new(str(error)) from error
+            raise StoreError(
+                f"The table {self.path} cannot be read: {str(error).splitlines()[0]}.",
+                hint="Restore the site from a backup: stormpetrel --site NEWDIR store restore BACKUP.",
+            ) from error
+        found = _format_of(table.metadata().description)
+        if found > FORMAT_VERSION:
+            raise self._too_new(f"format {found}, this Stormpetrel knows {FORMAT_VERSION}")
+        return table
+
+    def scan(self) -> pl.LazyFrame:
+        """The rows, lazily."""
+        return pl.scan_delta(self.open())
+
+    def version(self) -> int:
+        """The version number that a model trained now would record."""
+        return self.open().version()
+
+    def cursor(self, name: str) -> int | None:
+        """Where a live source was left, as committed together with its rows."""
+        return self.open().transaction_version(name)
+
+    def append(self, rows: pl.DataFrame, *, cursor: Cursor | None = None) -> None:
+        """Add rows (and move a cursor) in one commit."""
+        from deltalake import write_deltalake
+
+        if not rows.height and cursor is None:
+            return
+        with writing(self.path, doing="write rows"), _conflicts(self.path):
+            write_deltalake(
+                self.open(),
+                self._conformed(rows),
+                mode="append",
+                writer_properties=self._writer_properties(),
+                commit_properties=_commit_properties(cursor),
+            )
+
+    def upsert(self, rows: pl.DataFrame, *, on: Sequence[str], nullable: Sequence[str], cursor: Cursor | None = None) -> None:
+        """Replace rows that have the same key, add the others (and move a cursor), in one commit."""
+        partition = self.spec.partition_by[0]
+        months = ", ".join(f"'{value}'" for value in rows[partition].unique().sort())
+        terms = [f"t.{partition} IN ({months})", f"t.{partition} = s.{partition}"]
+        terms += [f"t.{name} = s.{name}" for name in on if name not in nullable]
+        terms += [f"coalesce(t.{name}, -1) = coalesce(s.{name}, -1)" for name in nullable]
+        with writing(self.path, doing="write rows"), _conflicts(self.path):
+            (
+                self.open()
+                .merge(
+                    self._conformed(rows),
+                    predicate=" AND ".join(terms),
+                    source_alias="s",
+                    target_alias="t",
+                    writer_properties=self._writer_properties(),
+                    commit_properties=_commit_properties(cursor),
+                )
+                .when_matched_update_all()
+                .when_not_matched_insert_all()
+                .execute()
+            )
+
+    def overwrite(self, rows: pl.DataFrame, *, where: str | None = None) -> None:
+        """Put these rows in place of all, or of those where a predicate over the partition holds."""
+        from deltalake import write_deltalake
+
+        with writing(self.path, doing="rewrite rows"), _conflicts(self.path):
+            write_deltalake(
+                self.open(), self._conformed(rows), mode="overwrite", predicate=where, writer_properties=self._writer_properties()
+            )
+
+    def compact(self) -> dict[str, Any]:
+        """Merge small files into large ones."""
+        with writing(self.path, doing="compact"), _conflicts(self.path):
+            return self.open().optimize.compact(writer_properties=self._writer_properties())
+
+    def vacuum(self, *, keep_hours: int | None = None) -> int:
+        """Delete files that no version within `keep_hours` needs (Delta's own week if None); how many."""
+        with writing(self.path, doing="remove old files"):
+            removed = self.open().vacuum(
+                retention_hours=keep_hours, dry_run=False, enforce_retention_duration=keep_hours is None, full=True
+            )
+        return len(removed)
+
+    def file_count(self) -> int:
+        """How many data files make up the table now."""
+        return len(self.open().file_uris())
+
+    def _writer_properties(self) -> WriterProperties:
+        """Statistics only where scans prune by them, dictionaries only where values repeat: half the time of the defaults."""
+        from deltalake import ColumnProperties, WriterProperties
+
+        columns = {
+            name: ColumnProperties(dictionary_enabled=name not in self.spec.distinct, statistics_enabled="CHUNK")
+            for name in self.spec.ranges
+        }
+        columns |= {
+            name: ColumnProperties(dictionary_enabled=False, statistics_enabled="NONE")
+            for name in self.spec.distinct
+            if name not in columns
+        }
+        return WriterProperties(
+            compression="ZSTD",
+            compression_level=1,
+            default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+            column_properties=columns,
+        )
+
+    def _conformed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.select([pl.col(name).cast(dtype) for name, dtype in self.spec.schema.items()])
+
+    def _too_new(self, why: str) -> StoreVersionError:
+        return StoreVersionError(
+            f"The table {self.path} was written by a newer version ({why}); it was not touched.",
+            hint="Run: pip install --upgrade stormpetrel",
+        )
+
+
+def _format_of(description: str | None) -> int:
+    try:
+        return int(json.loads(description or "{}").get(_MARK, 0))
+    except (ValueError, AttributeError, TypeError):
+        return 0
+
+
+def _commit_properties(cursor: Cursor | None) -> CommitProperties | None:
+    from deltalake import CommitProperties, Transaction
+
+    if cursor is None:
+        return None
+    return CommitProperties(app_transactions=[Transaction(cursor.name, cursor.position)])
+
+
+class _conflicts:  # noqa: N801 - reads as a word of the `with` line
+    """Two writers met in spite of the lock (another host without PostgreSQL): nothing was written by the second."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        from deltalake.exceptions import CommitFailedError
+
+        if isinstance(error, CommitFailedError):
+            raise StoreBusyError(
+                f"Another process changed {self.path} at the same moment; nothing was written.",
+                hint="Run the same command again. If several hosts write, set store.state_url to a PostgreSQL.",
+            ) from error

@@ -1,0 +1,89 @@
+"""Upkeep of a site: compaction, retention, and forgetting a user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import polars as pl
+
+from stormpetrel.errors import UsageError
+from stormpetrel.store.known import last_sightings
+from stormpetrel.store.site import Site
+from stormpetrel.store.tables import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What compaction did to one table."""
+
+    table: str
+    files_before: int
+    files_after: int
+    removed: int
+
+
+def compact(site: Site) -> list[Compacted]:
+    """Merge small files, keep only the last sighting of each record, and delete files unused for a week."""
+    done = []
+    with site.state.writer_lock():
+        before = site.jobs.sightings.file_count()
+        newest = last_sightings(site.jobs.sightings.scan())
+        site.jobs.sightings.overwrite(newest.collect())
+        removed = site.jobs.sightings.vacuum()
+        done.append(Compacted("sightings", before, site.jobs.sightings.file_count(), removed))
+        for table in (site.jobs.table, site.quarantine.table):
+            before = table.file_count()
+            table.compact()
+            done.append(Compacted(table.spec.name, before, table.file_count(), table.vacuum()))
+    return done
+
+
+def retain(site: Site, days: int) -> int:
+    """Delete the jobs submitted more than `days` days ago, from the disk as well; how many."""
+    if days < 1:
+        raise UsageError("Nothing says how long jobs are to be kept.", hint="Add --days N or set store.keep_days in site.toml.")
+    limit = site.now() - timedelta(days=days)
+    with site.state.writer_lock():
+        return _keep_where(site, pl.col("submit_time") >= limit, pl.col("month") <= f"{limit:%Y-%m}")
+
+
+def forget(site: Site, user: str, *, past_only: bool = False) -> int:
+    """Delete everything about a user: jobs, refused records, reports; and take in nothing more (unless `past_only`).
+
+    No file of the tables and no entry of their logs holds the name afterwards; backups made before still do.
+    """
+    stored = site.privacy.pseudonym(user) if site.settings.store.pseudonymise_users else user
+    if not past_only:
+        site.state.forget(site.privacy.digest(stored))
+    with site.state.writer_lock():
+        gone = _keep_where(site, pl.col("user").ne_missing(stored), pl.lit(True))
+        _forget_refused(site.quarantine.table, user)
+    site.state.scrub(user)
+    return gone
+
+
+def _keep_where(site: Site, kept: pl.Expr, months: pl.Expr) -> int:
+    """Rewrite the months that hold other rows than those to be kept, and delete the old files at once.
+
+    By rewriting, not by a delete with a predicate: Delta would write the predicate, and with it the user's name, into its log.
+    """
+    table = site.jobs.table
+    concerned = table.scan().filter(months, ~kept).group_by("month").len().sort("month").collect()
+    for month, _ in concerned.iter_rows():
+        rows = table.scan().filter(pl.col("month") == month, kept).collect()
+        table.overwrite(rows, where=f"month = '{month}'")
+    if concerned.height:
+        table.vacuum(keep_hours=0)
+    return int(concerned["len"].sum())
+
+
+def _forget_refused(table: Table, user: str) -> None:
+    names_user = pl.any_horizontal(
+        [pl.col(name).fill_null("").str.contains(user, literal=True) for name in ("raw", "reason", "source")]
+    )
+    rows = table.scan().collect()
+    kept = rows.filter(~names_user)
+    if kept.height < rows.height:
+        table.overwrite(kept)
+        table.vacuum(keep_hours=0)

@@ -1,0 +1,50 @@
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+
+from stormpetrel.records.jobs import job_frame
+from stormpetrel.records.quality import check
+from tests.builders import T0
+
+NOW = datetime(2024, 6, 1, tzinfo=UTC)
+
+
+def rows(**changes):
+    job = {"cluster": "c", "job_id": 1, "submit_time": T0, "restart": 0, "state": "COMPLETED", "start_time": T0, "end_time": T0}
+    return job_frame([job | changes]).with_columns(line=pl.lit(7, dtype=pl.Int64))
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"job_id": None}, "no_job_id"),
+        ({"job_id": -1}, "no_job_id"),
+        ({"submit_time": None}, "no_submit_time"),
+        ({"state": None}, "no_state"),
+        ({"end_time": T0 - timedelta(hours=1)}, "end_before_start"),
+        ({"cpus": -4}, "negative_value"),
+        ({"elapsed_s": -1.0}, "negative_value"),
+    ],
+)
+def test_a_row_that_cannot_be_true_is_refused_by_name(changes, rule):
+    good, refused, _ = check(rows(**changes), now=NOW)
+    assert good.height == 0
+    assert refused.select("line", "rule").row(0) == (7, rule)
+
+
+def test_a_sound_row_passes():
+    good, refused, warnings = check(rows(), now=NOW)
+    assert (good.height, refused.height, warnings.counts) == (1, 0, {})
+
+
+def test_a_time_in_the_future_is_kept_and_told():
+    good, _, warnings = check(rows(submit_time=NOW + timedelta(days=3), start_time=None, end_time=None), now=NOW)
+    assert good.height == 1
+    assert warnings.counts == {"future_time": 1}
+
+
+def test_impossible_memory_becomes_null_and_is_told():
+    good, _, warnings = check(rows(req_mem_bytes=2147486648 << 20, mem_bytes=1 << 30), now=NOW)
+    assert good.select("req_mem_bytes", "mem_bytes").row(0) == (None, 1 << 30)
+    assert warnings.counts == {"impossible_memory": 1}

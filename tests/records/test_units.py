@@ -1,0 +1,78 @@
+import polars as pl
+import pytest
+
+from stormpetrel.records.units import by_distinct, duration_s, size_bytes, size_parts, tres
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("00:05:53", 353.0),
+        ("7-20:39:39", 679179.0),
+        ("15:33:59", 56039.0),
+        ("23:08.357", 1388.357),
+        ("00:00.001", 0.001),
+        ("1-00:00:00", 86400.0),
+        ("UNLIMITED", None),
+        ("12x:00:00", None),
+        ("", None),
+    ],
+)
+def test_durations_are_seconds(text, seconds):
+    assert duration_s(pl.Series([text])).to_list() == [seconds]
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "per"),
+    [
+        ("4000Mn", 4000 << 20, "n"),
+        ("2Gc", 2 << 30, "c"),
+        ("62.50G", int(62.5 * (1 << 30)), ""),
+        ("1294440K", 1294440 << 10, ""),
+        ("2147486648Mn", 2147486648 << 20, "n"),
+        ("0", 0, ""),
+        ("9999999999P", None, ""),
+        ("12GG", None, None),
+    ],
+)
+def test_sizes_are_bytes_with_their_suffix(text, size, per):
+    assert size_parts(pl.Series([text])).row(0) == (size, per)
+
+
+def test_a_size_without_a_unit_takes_the_default():
+    assert size_bytes(pl.Series(["512"]), default_unit="M").to_list() == [512 << 20]
+
+
+def test_tres_strings_give_cpus_memory_nodes_and_gpus():
+    text = pl.Series(["billing=8,cpu=8,gres/gpu:v100=2,gres/gpu=2,mem=10G,node=1", "cpu=4,mem=512M,node=2", None])
+    found = tres(text)
+    assert found["cpus"].to_list() == [8, 4, None]
+    assert found["gpus"].to_list() == [2, None, None]
+    assert found["mem_bytes"].to_list() == [10 << 30, 512 << 20, None]
+    assert found["nodes"].to_list() == [1, 2, None]
+
+
+def test_gpus_named_only_by_type_are_summed():
+    assert tres(pl.Series(["cpu=1,gres/gpu:a100=2,gres/gpu:v100=1"]))["gpus"].to_list() == [3]
+
+
+def test_the_raw_tres_of_slurmdb_reads_the_same():
+    assert tres(pl.Series(["1=20,2=170000,4=1,5=20"])).row(0, named=True) == {
+        "cpus": 20,
+        "nodes": 1,
+        "gpus": None,
+        "mem_bytes": 170000 << 20,
+    }
+
+
+def test_parsing_distinct_values_only_changes_nothing():
+    column = pl.Series(["00:01:00"] * 50 + [None, "x"] * 5)
+    assert duration_s(column).to_list() == [60.0] * 50 + [None, None] * 5
+    seen = []
+
+    def parse(part):
+        seen.append(len(part))
+        return part.str.len_chars()
+
+    by_distinct(column, parse)
+    assert seen == [3]

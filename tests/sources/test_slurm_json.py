@@ -1,0 +1,147 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm_json import SlurmJson, fields_of
+from tests.builders import Job, make_jobs, read_all, sacct_json_document, sacct_json_record
+
+RECORDINGS = Path(__file__).parent.parent / "recordings"
+ACCOUNTING = sorted(path for path in RECORDINGS.glob("*.json.gz") if path.name.startswith(("sacct-", "rest-")))
+QUEUES = sorted(RECORDINGS.glob("squeue-*.json.gz"))
+# What the cases of jobs-*.tsv became; the exit code is not believable before v0.0.40.
+EXPECTED = {
+    "completes": ("COMPLETED", 0, 0),
+    "exit3": ("FAILED", 3, 0),
+    "twosteps": ("FAILED", 7, 0),
+    "segv": ("FAILED", 0, 11),
+    "timeout": ("TIMEOUT", None, None),
+    "cancel_running": ("CANCELLED", None, None),
+}
+
+
+def cases(path):
+    version = path.name.split("-")[1]
+    lines = (RECORDINGS / f"jobs-{version}.tsv").read_text().splitlines()
+    return {name: int(number) for name, number in (line.split("\t")[:2] for line in lines)}
+
+
+def believable(path):
+    return path.name.split("-v0.0.")[1][:2] >= "40"
+
+
+@pytest.mark.parametrize("path", ACCOUNTING, ids=lambda path: path.name)
+def test_recorded_accounting_has_the_right_states_and_exit_codes(path):
+    jobs, rejects, _, _ = read_all(SlurmJson(path))
+    assert rejects.height == 0
+    by_id = {row["job_id"]: row for row in jobs.iter_rows(named=True)}
+    for name, (state, code, signal) in EXPECTED.items():
+        row = by_id[cases(path)[name]]
+        assert row["state"] == state, name
+        if code is not None:
+            assert row["exit_code"] == (code if believable(path) or signal else None), name
+            assert row["exit_signal"] == (signal if believable(path) or signal else None), name
+
+
+@pytest.mark.parametrize("path", ACCOUNTING, ids=lambda path: path.name)
+def test_recorded_arrays_and_heterogeneous_jobs_keep_their_parts(path):
+    jobs, *_ = read_all(SlurmJson(path))
+    ids = cases(path)
+    assert sorted(jobs.filter(job_id=ids["array"])["array_task"]) == [0, 1, 2]
+    parts = jobs.filter(het_job_id=ids["het"]).sort("het_offset")
+    assert parts.select("job_id", "het_offset").rows() == [(ids["het"], 0), (ids["het"] + 1, 1)]
+
+
+@pytest.mark.parametrize("path", [path for path in ACCOUNTING if path.name.startswith("sacct-")], ids=lambda path: path.name)
+def test_recorded_json_says_what_recorded_text_says(path):
+    version = path.name.split("-")[1]
+    from_json, *_ = read_all(SlurmJson(path))
+    # The job whose name holds the delimiter is in quarantine as text.
+    from_text, *_ = read_all(SacctText(RECORDINGS / f"sacct-{version}-epoch.txt.gz"))
+    same = [
+        "job_id", "array_task", "submit_time", "start_time", "end_time", "state", "elapsed_s", "cpus", "mem_bytes", "user",
+        "account", "partition", "work_dir", "max_rss_bytes", "node_list", "het_offset", "cpu_limit_s", "req_cpus", "nodes",
+    ]  # fmt: skip
+    keys = ["job_id", "array_task", "submit_time"]
+    wanted = from_text.select(same).sort(keys)
+    found = from_json.join(wanted, on=keys, how="semi", nulls_equal=True).select(same).sort(keys)
+    assert wanted.height >= 18
+    for column in same:
+        assert found[column].to_list() == wanted[column].to_list(), column
+
+
+@pytest.mark.parametrize("path", QUEUES, ids=lambda path: path.name)
+def test_recorded_queues_tell_what_waits_and_what_runs(path):
+    source = SlurmJson(path)
+    jobs, rejects, _, _ = read_all(source)
+    assert rejects.height == 0
+    assert "elapsed_s" not in source.fields() and "uid" in source.fields()
+    waiting = jobs.filter(state="PENDING")
+    assert waiting.height >= 1
+    assert waiting["start_time"].null_count() == waiting.height, "the scheduler's guess is no start"
+    running = jobs.filter(state="RUNNING")
+    assert running["start_time"].null_count() == 0
+    assert running["end_time"].null_count() == running.height
+    assert jobs["user"].null_count() == 0 and jobs["uid"].null_count() == 0
+
+
+def test_exit_codes_before_version_40_are_not_among_the_columns():
+    old = {"job_id": 1, "state": {}, "time": {}, "exit_code": {"status": "SUCCESS", "return_code": 0}}
+    assert "exit_code" not in fields_of(old)
+    assert "exit_code" in fields_of(sacct_json_record(Job()))
+
+
+def test_a_record_that_is_no_json_is_refused_and_the_next_is_found(tmp_path):
+    document = sacct_json_document(make_jobs(5))
+    document.records[1] = document.records[1].replace(b'"job_id"', b'"job_id', 1)
+    document.records[3] = document.records[3].rstrip(b"}")
+    jobs, rejects, read_count, _ = read_all(SlurmJson(document.write(tmp_path / "a.json")))
+    assert jobs["job_id"].to_list() == [1000, 1002, 1004]
+    assert (rejects["rule"].to_list(), read_count) == (["invalid_json", "invalid_json"], 5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"job_id": "seven"},
+        {"job_id": 10**30},
+        {"time": None},
+        {"time": {"submission": "now"}},
+        {"state": "COMPLETED"},
+        {"tres": {"allocated": [{"type": "cpu", "count": "many"}]}},
+        {"steps": [7]},
+    ],
+)
+def test_a_record_with_wrong_types_is_refused_and_its_neighbours_are_kept(tmp_path, change):
+    records = [sacct_json_record(Job(job_id=n)) for n in (1, 2, 3)]
+    records[1] |= change
+    (tmp_path / "a.json").write_text(json.dumps({"jobs": records}))
+    jobs, rejects, read_count, _ = read_all(SlurmJson(tmp_path / "a.json"))
+    assert jobs["job_id"].to_list() == [1, 3]
+    assert (rejects.height, read_count) == (1, 3)
+
+
+def test_a_document_cut_off_keeps_all_records_before_the_cut(tmp_path):
+    data = sacct_json_document(make_jobs(50)).write(tmp_path / "a.json").read_bytes()
+    (tmp_path / "a.json").write_bytes(data[: len(data) // 2])
+    jobs, rejects, *_ = read_all(SlurmJson(tmp_path / "a.json"))
+    assert 20 <= jobs.height < 26
+    assert rejects["rule"].to_list() == ["truncated_record"]
+    (tmp_path / "b.json.gz").write_bytes(gzip.compress(data)[:-200])
+    jobs, rejects, *_ = read_all(SlurmJson(tmp_path / "b.json.gz"))
+    assert jobs.height > 5
+    assert rejects["rule"].to_list()[-1] in ("truncated_record", "truncated_file")
+
+
+def test_an_endless_nest_is_refused_without_a_trace(tmp_path):
+    (tmp_path / "a.json").write_text('{"jobs": [' + "[" * 100_000 + "]}")
+    jobs, rejects, *_ = read_all(SlurmJson(tmp_path / "a.json"))
+    assert (jobs.height, rejects.height) == (0, 1)
+
+
+def test_a_document_without_jobs_gives_none(tmp_path):
+    (tmp_path / "a.json").write_text('{"jobs": [], "errors": []}')
+    jobs, rejects, read_count, _ = read_all(SlurmJson(tmp_path / "a.json"))
+    assert (jobs.height, rejects.height, read_count) == (0, 0, 0)

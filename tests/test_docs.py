@@ -1,0 +1,372 @@
+"""Every setting, command, error, format, rule, state and column has its place in the docs, and what the docs show works."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.util
+import pkgutil
+import re
+import shlex
+import tomllib
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+import stormpetrel.errors
+import stormpetrel.records
+import stormpetrel.sources
+from stormpetrel.config import Settings, parse_settings
+from stormpetrel.faces.cli.main import app
+from stormpetrel.records.jobs import BOOKKEEPING_COLUMNS, KEY_COLUMNS, VALUE_COLUMNS
+from stormpetrel.records.states import JobState
+from stormpetrel.sources import column_map, sacct_fields
+from stormpetrel.sources.formats import FORMATS
+from stormpetrel.sources.table import MappedTable
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+_FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ALL_PAGES = [*PAGES, *sorted((DOCS / "adr").glob("*.md"))]
+
+
+def _load_generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generate = _load_generate()
+
+
+def page(name: str) -> str:
+    return str(generate.page(name))
+
+
+def section(text: str, heading: str) -> str:
+    """The text from a heading to the next one of its level or above; `#` inside a fenced block is no heading."""
+    level = heading.split(" ")[0]
+    masked = _FENCE.sub(lambda block: re.sub(r"[^\n]", ".", block.group()), text)
+    found = re.search(rf"^{re.escape(heading)}\n(.*?)(?=^#{{1,{len(level)}}} |\Z)", masked, re.MULTILINE | re.DOTALL)
+    assert found, f"there is no heading '{heading}'"
+    return text[found.start(1) : found.end(1)]
+
+
+def first_cells(text: str) -> list[str]:
+    """What stands in code style in the first cell of each table row."""
+    rows = [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
+    return [word for row in rows for word in re.findall(r"`([^`]+)`", re.split(r"(?<!\\)\|", row)[1])]
+
+
+# --- what is generated --------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_gets_the_parts_that_it_asks_for():
+    assert "```{generated}" not in page("commands.md")
+    with pytest.raises(KeyError):
+        generate.expand("```{generated} no-such-part\n```")
+
+
+def test_every_generated_part_is_on_a_page():
+    asked = {name for path in DOCS.glob("*.md") for name in generate.MARK.findall(path.read_text(encoding="utf-8"))}
+    assert asked == set(generate.PARTS)
+
+
+@pytest.mark.parametrize(
+    "setting", [f"{name}.{key}" for name, info in Settings.model_fields.items() for key in info.annotation.model_fields]
+)
+def test_setting_is_documented(setting):
+    rows = section(page("site-toml.md"), f"## \\[{setting.split('.')[0]}\\]")
+    assert setting in first_cells(rows)
+    name, key = setting.split(".")
+    assert Settings.model_fields[name].annotation.model_fields[key].description in rows
+
+
+def test_the_whole_file_on_the_settings_page_is_a_valid_one():
+    (text,) = re.findall(r"```toml\n(.*?)```", section(page("site-toml.md"), "## The whole file"), re.DOTALL)
+    assert parse_settings(text) == Settings()
+
+
+COMMANDS = dict(generate.commands())
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_command_is_documented_with_every_option_that_its_help_shows(words):
+    described = section(page("commands.md"), f"## {words}")
+    shown = CliRunner().invoke(app, [*words.split()[1:], "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
+    options = set(re.findall(r"^\s+(?:-\w, )?(--[a-z-]+)", shown, re.MULTILINE)) - {"--help"}
+    documented = {name.split(" ")[0] for name in first_cells(described)}
+    assert options <= documented
+    assert COMMANDS[words].help.split(".")[0].split("\n")[0] in described
+
+
+def test_the_walk_over_commands_finds_nouns_and_verbs():
+    assert {"stormpetrel", "stormpetrel init", "stormpetrel ingest jobs", "stormpetrel store forget"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("column", [column.name for column in (*KEY_COLUMNS, *VALUE_COLUMNS, *BOOKKEEPING_COLUMNS)])
+def test_job_column_is_documented(column):
+    assert column in first_cells(section(page("store.md"), "## The job table"))
+
+
+@pytest.mark.parametrize("column", [column.name for column in VALUE_COLUMNS if column.name != "source"])
+def test_some_format_fills_the_column(column):
+    """`pbs` fills no uid, but something must: a column that nothing fills is a mistake here or there."""
+    assert any(column in generate.fields_filled(name) for name in FORMATS)
+    assert column in first_cells(section(page("sources.md"), "## Which format fills which column"))
+
+
+@pytest.mark.parametrize("state", list(JobState))
+def test_job_state_is_documented(state):
+    assert state.value in first_cells(section(page("store.md"), "## States"))
+    assert generate.STATE_MEANING[state]
+
+
+def test_every_error_has_advice_and_nothing_else_has():
+    advised = set(re.findall(r"^### (\w+)$", section(page("errors.md"), "## What to do"), re.MULTILINE))
+    assert advised == set(generate.error_classes())
+    assert advised <= set(first_cells(page("errors.md")))
+
+
+def test_the_drawn_tree_of_errors_is_the_real_one():
+    drawn: dict[str, str] = {}
+    parents = {-1: "Exception"}
+    for line in generate.error_tree().splitlines()[1:-1]:
+        name = re.search(r"\w+", line)
+        assert name
+        depth = name.start() // 4
+        parents[depth] = name.group()
+        drawn[name.group()] = parents[depth - 1]
+    assert drawn == {name: kind.__base__.__name__ for name, kind in generate.error_classes().items()}
+
+
+def test_the_public_errors_are_these():
+    assert {name for name in vars(stormpetrel.errors) if name.endswith("Error")} == {
+        "StormpetrelError",
+        "SettingsError",
+        "UsageError",
+        "MissingExtraError",
+        "SourceError",
+        "SourceFormatError",
+        "SourceUnavailableError",
+        "StoreError",
+        "StoreVersionError",
+        "StoreBusyError",
+        "StoreNotWritableError",
+        "NetworkFilesystemError",
+    }
+
+
+# --- sources ------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_format_is_in_the_table_of_formats():
+    before_first_heading = page("sources.md").split("\n## ")[0]
+    listed = set(first_cells(before_first_heading)) - {"--format", "--live", ".toml"}
+    assert listed == set(FORMATS)
+
+
+def test_the_help_of_ingest_names_every_format():
+    (option,) = [parameter for parameter in COMMANDS["stormpetrel ingest jobs"].params if parameter.name == "format_name"]
+    assert set(FORMATS) <= set(re.findall(r"[a-z-]+", option.help))
+
+
+def test_every_shipped_map_is_documented():
+    files = {path.stem for path in (ROOT / "src/stormpetrel/sources/maps").glob("*.toml")}
+    assert files == set(column_map.SHIPPED)
+    assert files <= set(first_cells(section(page("sources.md"), "## Column maps").split("\n### ")[0]))
+
+
+@pytest.mark.parametrize("kind", typing.get_args(column_map.Kind))
+def test_kind_of_a_mapped_column_is_documented(kind):
+    assert kind in first_cells(section(page("sources.md"), "### A map of your own"))
+
+
+@pytest.mark.parametrize("model", [column_map.ColumnRule, column_map.StateRule])
+def test_keys_of_a_map_are_documented(model):
+    keys = {field.alias or name for name, field in model.model_fields.items()}
+    assert keys <= set(first_cells(section(page("sources.md"), "### A map of your own")))
+
+
+def test_the_map_in_the_docs_reads_the_table_in_the_docs(tmp_path):
+    text = section(page("sources.md"), "### A map of your own")
+    (table,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    (toml,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "accounting.csv").write_text(table)
+    (tmp_path / "ours.toml").write_text(toml)
+    source = MappedTable(tmp_path / "accounting.csv", column_map=str(tmp_path / "ours.toml"), time_zone="Europe/Berlin")
+    ((chunk),) = list(source.chunks())
+    jobs, refused = chunk.translate(chunk.records, None)
+    assert refused.is_empty()
+    assert jobs["state"].to_list() == ["TIMEOUT", "COMPLETED"]
+    assert jobs["req_mem_bytes"].to_list() == [16 * 2**30, None]
+    assert jobs["submit_time"].dt.hour().to_list() == [9, 9]
+
+
+@pytest.mark.parametrize("name", ["quickstart.md", "sources.md"])
+def test_sacct_fields_in_the_docs_are_ones_that_fill_a_column(name):
+    (line,) = set(re.findall(r"-o (JobID,\S+)", page(name)))
+    unknown = [field for field in line.split(",") if "extra" in sacct_fields.columns_from([field.lower()])]
+    assert unknown == []
+
+
+# --- rules --------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_rule_of_the_quarantine_is_documented():
+    rules = generate.quarantine_rules()
+    assert {"bad_value", "line_too_long", "no_job_id", "step_without_job", "invalid_json", "forgotten_user"} <= rules
+    told = section(page("store.md"), "## Quarantine").split("\n### ")[0].partition("| rule | meaning | what to do |")[2]
+    assert set(first_cells(told)) == rules
+
+
+def test_every_warning_is_documented():
+    told = section(page("store.md"), "### Warnings")
+    assert set(first_cells(told)) == generate.warning_rules() == {"future_time", "impossible_memory"}
+
+
+# --- commands in the text -----------------------------------------------------------------------------------------------------
+
+_SHELLS = ("", "bash", "sh", "shell", "console", "text", "ini")
+_BEFORE_A_COMMAND = re.compile(r"\w+=.*|[\d*/,-]+|sudo|exec|time|nice|\$")
+_ENDS_A_COMMAND = re.compile(r"[&|;()]+")
+_PLACEHOLDERS = ("…", "...", "COMMAND", "[OPTIONS]")
+
+
+def commands_in(text: str) -> Iterator[list[str]]:
+    """Every `stormpetrel …` of a page, in fenced blocks and in the running text, as its words."""
+    for language, block in _FENCE.findall(text):
+        if language.strip() in _SHELLS:
+            for line in block.replace("\\\n", " ").splitlines():
+                yield from _commands_of_line(line.removeprefix("ExecStart="))
+    for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", _FENCE.sub("", text)):
+        yield from _commands_of_line(span)
+
+
+def _commands_of_line(line: str) -> Iterator[list[str]]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:
+        return  # prose or output, not a command
+    command: list[str] = []
+    for word in [*words, ";"]:
+        if not _ENDS_A_COMMAND.fullmatch(word):
+            command.append(word)
+            continue
+        while command and _BEFORE_A_COMMAND.fullmatch(command[0]):
+            command.pop(0)
+        if command and command[0].rpartition("/")[2] == "stormpetrel":
+            redirect = next((at for at, part in enumerate(command) if part in ("<", ">", ">>")), len(command))
+            yield command[1:redirect]
+        command = []
+
+
+def problem_with(words: list[str]) -> str | None:
+    """What is wrong with the words after `stormpetrel`; None if the command line takes them."""
+    command = typer.main.get_command(app)
+    waiting = iter(words)
+    for word in waiting:
+        options = {name: parameter for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        children = getattr(command, "commands", None)
+        if word in _PLACEHOLDERS or word in ("-", "-h", "--help"):
+            continue
+        if word.startswith("-"):
+            option = options.get(word.partition("=")[0])
+            if option is None:
+                return f"{command.name} has no option {word}"
+            if not option.is_flag and "=" not in word:
+                next(waiting, None)
+        elif children is not None:
+            if word not in children:
+                return f"{command.name} has no command {word}"
+            command = children[word]
+    return None
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_commands_in_the_text_exist(path):
+    problems = [
+        f"{shlex.join(words)}: {problem}" for words in commands_in(path.read_text("utf-8")) if (problem := problem_with(words))
+    ]
+    assert problems == []
+
+
+def test_the_check_of_commands_finds_commands_and_mistakes():
+    line = "X=1 ~/v/bin/stormpetrel --site s ingest jobs a.txt --jsn > out && stormpetrel stoer compact"
+    text = f"```bash\n{line}\n```\n`stormpetrel sql --limit 3 q`"
+    found = list(commands_in(text))
+    assert found == [["--site", "s", "ingest", "jobs", "a.txt", "--jsn"], ["stoer", "compact"], ["sql", "--limit", "3", "q"]]
+    assert [problem_with(words) is None for words in found] == [False, False, True]
+    assert list(commands_in("```bash\npip install stormpetrel\n```")) == []
+    assert sum(1 for path in PAGES for _ in commands_in(path.read_text("utf-8"))) > 30
+
+
+def test_toml_in_the_docs_is_valid():
+    for path in PAGES:
+        for language, block in _FENCE.findall(path.read_text("utf-8")):
+            if language == "toml":
+                values = tomllib.loads(block)
+                if set(values) <= set(Settings.model_fields):
+                    parse_settings(block, where=path.name)
+
+
+# --- links --------------------------------------------------------------------------------------------------------------------
+
+
+def broken_links(text: str, folder: Path) -> list[str]:
+    """Relative links that lead to no file, or to a heading that is not there."""
+    broken = []
+    for target in re.findall(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)", _FENCE.sub("", text)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = folder / name
+        inside = text if not name else path.read_text("utf-8") if path.is_file() and path.suffix == ".md" else ""
+        if (name and not path.exists()) or (anchor and anchor not in _anchors(inside)):
+            broken.append(target)
+    return broken
+
+
+def _anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", generate.expand(text)), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", ALL_PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    assert broken_links(path.read_text("utf-8"), path.parent) == []
+
+
+def test_the_check_of_links_finds_broken_ones():
+    text = "[a](store.md) [b](store.md#states) [c](nope.md) [d](store.md#nope) [e](https://example.org) [f](#here)\n\n# Here\n"
+    assert broken_links(text, DOCS) == ["nope.md", "store.md#nope"]
+
+
+# --- examples in docstrings ---------------------------------------------------------------------------------------------------
+
+_MODULES = [
+    name
+    for package in (stormpetrel.records, stormpetrel.sources)
+    for _, name, _ in pkgutil.iter_modules(package.__path__, package.__name__ + ".")
+]
+
+
+@pytest.mark.parametrize("name", _MODULES)
+def test_examples_in_docstrings_run(name):
+    module = importlib.import_module(name)
+    assert doctest.testmod(module, raise_on_error=False, report=False).failed == 0
+
+
+def test_there_are_examples_to_run():
+    found = sum(doctest.testmod(importlib.import_module(name)).attempted for name in _MODULES)
+    assert found >= 3
