@@ -27,7 +27,9 @@ class SiteSection(_Section):
 
     name: str = Field(default="my cluster", description="how the site is called in reports")
     time_zone: str = Field(default="UTC", description="zone of the times that the schedulers print, such as Europe/Berlin")
-    cluster: str = Field(default="cluster", description="cluster name of records that do not name one themselves")
+    cluster: str = Field(
+        default="", description="cluster of records that do not name theirs; empty: the server's name, else 'cluster'"
+    )
 
     @field_validator("time_zone")
     @classmethod
@@ -116,6 +118,11 @@ def parse_settings(text: str, *, where: str = SITE_FILE) -> Settings:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{where} is not valid TOML: {error}.", hint="Correct that line.") from error
+    return settings_from(values, where=where)
+
+
+def settings_from(values: dict[str, object], *, where: str = SITE_FILE) -> Settings:
+    """Settings out of plain values, checked; the first thing that is wrong is one sentence."""
     try:
         return Settings.model_validate(values)
     except ValidationError as error:

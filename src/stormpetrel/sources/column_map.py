@@ -24,6 +24,7 @@ from stormpetrel.records.times import from_unix, to_utc
 from stormpetrel.sources.contract import Translation, with_schema
 from stormpetrel.sources.sacct_fields import as_map
 
+UNNAMED: Final = "unnamed column "  # what stands for a column whose header is empty
 SHIPPED: Final = ("lumos", "alcf-djc", "supercloud")
 Kind = Literal[
     "text", "identifier", "integer", "number", "seconds", "minutes", "hours", "unix", "local", "duration", "size", "bytes",
@@ -44,6 +45,10 @@ class ColumnRule(_Strict):
     kind: Kind = Field("text", alias="as")
     plus: str = ""  # for times: columns with seconds to add, separated by commas
     missing: list[str] = []  # values that stand for "not known"
+
+    def added(self) -> list[str]:
+        """The columns with seconds to add."""
+        return [name.strip() for name in self.plus.split(",") if name.strip()]
 
 
 class TimeoutRule(_Strict):
@@ -75,6 +80,8 @@ class ColumnMap(_Strict):
         """The job columns that the map fills."""
         found = set(self.columns) | {"state", "state_raw", "extra"}
         found |= {"exit_signal"} if "exit_code" in found else set()
+        found |= {"elapsed_s"} if {"start_time", "end_time"} <= found else set()
+        found -= {"restart"}
         for name, prefix in (("alloc_tres", ""), ("req_tres", "req_")):
             if name in self.columns:
                 found |= {f"{prefix}{part}" for part in ("cpus", "nodes", "gpus", "mem_bytes")}
@@ -142,8 +149,9 @@ def translate(records: pl.DataFrame, table: ColumnMap, *, time_zone: str, cluste
         status = columns["exit_code"]
         columns["exit_code"], columns["exit_signal"] = status // 256 % 256, status % 128
     jobs = pl.DataFrame({name: column.rename(name) for name, column in columns.items()}).with_columns(
-        records["record"], records["line"], restart=pl.lit(0), extra=_extra(records, table)
+        records["record"], records["line"], extra=_extra(records, table)
     )
+    jobs = _with_defaults(jobs)
     given = pl.col("cluster").fill_null(cluster) if "cluster" in columns else pl.lit(cluster)
     jobs = jobs.with_columns(given.alias("cluster"))
     jobs = _with_state(jobs, records[table.state.source], table.state)
@@ -151,6 +159,15 @@ def translate(records: pl.DataFrame, table: ColumnMap, *, time_zone: str, cluste
     refused = _refuse(records, bad)
     good = jobs.join(refused.select("line"), on="line", how="anti", maintain_order="left") if refused.height else jobs
     return with_schema(good), refused
+
+
+def _with_defaults(jobs: pl.DataFrame) -> pl.DataFrame:
+    """What follows where the map does not say it: no restarts, and the run time from start and end."""
+    if "restart" not in jobs.columns:
+        jobs = jobs.with_columns(restart=pl.lit(0))
+    if "elapsed_s" not in jobs.columns and {"start_time", "end_time"} <= set(jobs.columns):
+        jobs = jobs.with_columns(elapsed_s=(pl.col("end_time") - pl.col("start_time")).dt.total_microseconds() / 1e6)
+    return jobs
 
 
 def _parse_column(records: pl.DataFrame, text: pl.Series, rule: ColumnRule, time_zone: str) -> pl.Series:
@@ -164,7 +181,7 @@ def _parse_column(records: pl.DataFrame, text: pl.Series, rule: ColumnRule, time
     if rule.kind == "local":
         return to_utc(text, time_zone)
     seconds = text.cast(pl.Float64, strict=False)  # unix
-    for name in filter(None, rule.plus.split(",")):
+    for name in rule.added():
         seconds = seconds + records[name].cast(pl.Float64, strict=False)
     return from_unix(seconds)
 
@@ -238,7 +255,7 @@ def _state(word: str, rule: StateRule) -> str | None:
 
 def _extra(records: pl.DataFrame, table: ColumnMap) -> pl.Series:
     used = {rule.source for rule in table.columns.values()} | {table.state.source, "record", "line", ""}
-    others = {name: records[name] for name in records.columns if name not in used and not name.startswith("field")}
+    others = {name: records[name] for name in records.columns if name not in used and not name.startswith(UNNAMED)}
     if not others:
         return pl.Series([None], dtype=pl.Map(pl.String, pl.String)).new_from_index(0, records.height)
     return as_map(others)

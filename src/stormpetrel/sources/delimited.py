@@ -43,7 +43,7 @@ def parse_block(block: Block, layout: Layout) -> tuple[pl.DataFrame, list[Refuse
     refused = list(block.refused)
     if not block.data:
         return _empty(layout), refused, len(refused)
-    lines = count_byte(block.data, b"\n")
+    lines = block.lines
     frame = _parse_fast(block.data, lines, layout)
     if frame is not None:
         numbered = frame.with_columns(line=pl.int_range(block.first_line, block.first_line + lines, dtype=pl.Int64))

@@ -14,6 +14,7 @@ from stormpetrel.sources.column_map import SHIPPED
 from stormpetrel.sources.contract import JobSource
 from stormpetrel.sources.lines import LineFile
 
+DEFAULT_CLUSTER: Final = "cluster"
 FORMATS: Final = ("sacct", "sacct-json", "swf", "pbs", "condor-history", "condor-events", *SHIPPED)
 _PBS_LINE: Final = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Z];")
 _EVENT_LINE: Final = re.compile(rb"^\d{3} \(\d+\.\d+\.\d+\) ")
@@ -24,7 +25,7 @@ class ReadOptions:
     """What the site and the command line say about a file."""
 
     time_zone: str = "UTC"
-    cluster: str = "cluster"
+    cluster: str = ""  # PBS and HTCondor logs name their server: it stands in where this is empty
     fields: Sequence[str] | None = None
     delimiter: str | None = None
     year: int | None = None
@@ -33,21 +34,22 @@ class ReadOptions:
 def open_source(path: str, format_name: str | None, options: ReadOptions) -> JobSource:
     """The source that reads a file: of the format named, or of the one that its first lines look like."""
     name = format_name or sniff_format(path, has_fields=bool(options.fields))
+    cluster = options.cluster or DEFAULT_CLUSTER
     match name:
         case "sacct":
             from stormpetrel.sources.sacct_text import SacctText
 
             return SacctText(
-                path, fields=options.fields, delimiter=options.delimiter, time_zone=options.time_zone, cluster=options.cluster
+                path, fields=options.fields, delimiter=options.delimiter, time_zone=options.time_zone, cluster=cluster
             )
         case "sacct-json":
             from stormpetrel.sources.slurm_json import SlurmJson
 
-            return SlurmJson(path, cluster=options.cluster)
+            return SlurmJson(path, cluster=cluster)
         case "swf":
             from stormpetrel.sources.swf import SwfLog
 
-            return SwfLog(path, cluster=options.cluster)
+            return SwfLog(path, cluster=cluster)
         case "pbs":
             from stormpetrel.sources.pbs import PbsAccounting
 
@@ -63,7 +65,7 @@ def open_source(path: str, format_name: str | None, options: ReadOptions) -> Job
     if name in SHIPPED or name.endswith(".toml"):
         from stormpetrel.sources.table import MappedTable
 
-        return MappedTable(path, column_map=name, time_zone=options.time_zone, cluster=options.cluster)
+        return MappedTable(path, column_map=name, time_zone=options.time_zone, cluster=cluster)
     close = difflib.get_close_matches(name, FORMATS, n=1)
     hint = f"Did you mean '{close[0]}'? " if close else ""
     raise UsageError(f"Unknown format '{name}'.", hint=f"{hint}Known: {', '.join(FORMATS)}, or a path to a column map (.toml).")

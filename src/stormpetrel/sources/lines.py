@@ -32,6 +32,7 @@ class Block:
 
     data: bytes
     first_line: int
+    lines: int
     bytes_done: int
     refused: tuple[Refused, ...] = ()
 
@@ -162,10 +163,13 @@ class _Cutter:
                 return
             self._refuse_long(self.dropping + end)
             piece = piece[end + 1 :]
-        whole = self.tail + piece if self.tail else piece
-        end = whole.rfind(b"\n") + 1
-        self.tail = whole[end:]
-        yield from self._block(whole[:end], position)
+        end = piece.rfind(b"\n") + 1
+        if end:
+            whole = b"".join((self.tail, memoryview(piece)[:end]))  # the one copy there is
+            self.tail = piece[end:]
+            yield from self._block(whole, position)
+        else:
+            self.tail += piece
         if len(self.tail) > MAX_LINE_BYTES:
             self.long_head = shown(self.tail)
             self.dropping = len(self.tail)
@@ -182,12 +186,12 @@ class _Cutter:
         yield from self._block(b"", position)
 
     def _block(self, data: bytes, position: int) -> Iterator[Block]:
-        first = self.line
-        self.line += count_byte(data, b"\n")
+        first, lines = self.line, count_byte(data, b"\n")
+        self.line += lines
         refused = tuple(self.refused)
         self.refused.clear()
         if data or refused:
-            yield Block(data, first, position, refused)
+            yield Block(data, first, lines, position, refused)
 
     def _refuse_long(self, length: int) -> None:
         reason = f"the line is {length:,} bytes long; at most {MAX_LINE_BYTES:,} are read"

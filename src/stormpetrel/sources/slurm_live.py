@@ -123,8 +123,8 @@ def _source(slurm: SlurmSection, site: SiteSection, cluster: str, window: Window
     if slurm.rest_url:
         from stormpetrel.sources.slurm_rest import RestWindow
 
-        return RestWindow(slurm, cluster or site.cluster, window)
-    return SacctWindow(slurm, cluster or site.cluster, ["-M", cluster] if cluster else [], window)
+        return RestWindow(slurm, cluster, site.cluster or "cluster", window)
+    return SacctWindow(slurm, cluster or site.cluster or "cluster", ["-M", cluster] if cluster else [], window)
 
 
 class SacctWindow:
@@ -150,7 +150,6 @@ class SacctWindow:
         """Ask sacct, and read what it says; a sacct that fails or hangs commits nothing."""
         command = find_sacct(self._slurm.sacct)
         names = available_fields(command, self._slurm.timeout_s)
-        self.as_of = datetime.now(UTC)
         with tempfile.NamedTemporaryFile(prefix="stormpetrel-sacct-") as answer:
             self._ask(command, names, Path(answer.name))
             source = SacctText(answer.name, fields=names, delimiter=_DELIMITER, cluster=self._cluster)

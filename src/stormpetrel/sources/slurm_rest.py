@@ -24,6 +24,7 @@ _PATHS: Final = re.compile(r'"/slurmdb/(v\d+\.\d+\.(\d+))/jobs/?"')
 _ERRORS: Final = re.compile(rb'"errors"\s*:\s*(\[\s*\{.*?\}\s*\])', re.DOTALL)
 _EDGE_BYTES: Final = 65536
 _TRIES: Final = 3
+_NOTHING_FOUND: Final = 9003  # how 22.05 says that a window is empty
 
 
 class RestWindow:
@@ -31,8 +32,9 @@ class RestWindow:
 
     format = "slurmrestd"
 
-    def __init__(self, slurm: SlurmSection, cluster: str, window: Window) -> None:
-        self._slurm, self._cluster, self._window = slurm, cluster, window
+    def __init__(self, slurm: SlurmSection, asked_cluster: str, default_cluster: str, window: Window) -> None:
+        self._slurm, self._window = slurm, window
+        self._asked_cluster, self._cluster = asked_cluster, asked_cluster or default_cluster
         self.name = f"{slurm.rest_url} {window.start:%Y-%m-%d %H:%M} to {window.end:%Y-%m-%d %H:%M} UTC"
         self.as_of = datetime.now(UTC)
         self.size_bytes = 0
@@ -46,8 +48,11 @@ class RestWindow:
 
     def chunks(self) -> Iterator[Chunk]:
         """Ask the server, and read what it says; one that fails commits nothing."""
-        self.as_of = datetime.now(UTC)
-        span = {"start_time": str(int(self._window.start.timestamp())), "end_time": str(int(self._window.end.timestamp()))}
+        # "uts" and Unix seconds is the one form that every slurmrestd from 22.05 on reads, whatever its time zone.
+        start, end = (f"uts{int(moment.timestamp())}" for moment in (self._window.start, self._window.end))
+        span = {"start_time": start, "end_time": end}
+        if self._asked_cluster:
+            span["cluster"] = self._asked_cluster
         with tempfile.NamedTemporaryFile(prefix="stormpetrel-rest-") as answer:
             with connect(self._slurm) as client:
                 version = self._slurm.rest_version or newest_version(client, self._slurm)
@@ -96,7 +101,7 @@ def newest_version(client: httpx.Client, slurm: SlurmSection) -> str:
     with tempfile.TemporaryFile() as answer:
         fetch(client, "/openapi/v3", {}, answer, slurm)
         answer.seek(0)
-        found = _PATHS.findall(answer.read().decode("utf-8", "replace"))
+        found = _PATHS.findall(answer.read().decode("utf-8", "replace").replace("\\/", "/"))  # Slurm escapes its slashes
     if not found:
         raise SourceUnavailableError(
             f"{slurm.rest_url} offers no accounting API.", hint="Start slurmrestd with the slurmdbd plugin (-s)."
@@ -164,8 +169,11 @@ def _error_text(body: bytes) -> str:
     if not found:
         return ""
     try:
-        first = json.loads(found.group(1))[0]
+        errors = [error for error in json.loads(found.group(1)) if error.get("error_number") != _NOTHING_FOUND]
     except ValueError:
         return "unreadable error"
+    if not errors:
+        return ""
+    first = errors[0]
     words = [str(first.get(name)) for name in ("error", "description") if first.get(name)]
     return "; ".join(words)[:300] or "unnamed error"

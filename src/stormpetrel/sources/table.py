@@ -11,7 +11,7 @@ import polars as pl
 
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.quality import rejects
-from stormpetrel.sources.column_map import ColumnMap, load_map, translate
+from stormpetrel.sources.column_map import UNNAMED, ColumnMap, load_map, translate
 from stormpetrel.sources.contract import Chunk, FileSource, Translation
 from stormpetrel.sources.delimited import Layout, parse_block
 
@@ -75,7 +75,7 @@ class MappedTable(FileSource):
             names = next(csv.reader([header.decode()], delimiter=self._map.delimiter, strict=True), [])
         except (UnicodeDecodeError, csv.Error) as error:
             raise SourceFormatError(f"The first line of {self.name} is no CSV header: {error}.") from error
-        clean = [name.strip() or f"field{position}" for position, name in enumerate(names)]
+        clean = [name.strip() or f"{UNNAMED}{position}" for position, name in enumerate(names)]
         self._check(clean)
         return Layout(tuple(clean), self._map.delimiter.encode(), has_header=True, quoted=True)
 
@@ -106,7 +106,9 @@ class MappedTable(FileSource):
             )
 
     def _check(self, names: list[str]) -> None:
+        added = [name for rule in self._map.columns.values() if rule.source in names for name in rule.added()]
         wanted = [
+            *added,
             *self._map.needs,
             *(self._map.columns[name].source for name in ("job_id", "submit_time")),
             self._map.state.source,

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from stormpetrel import __version__
-from stormpetrel.config import SITE_FILE, parse_settings
+from stormpetrel.config import SITE_FILE, Settings, parse_settings, settings_as_toml
 from stormpetrel.errors import StoreError, StoreVersionError, UsageError
 from stormpetrel.store.filesystem import writing
-from stormpetrel.store.site import KEY_FILE, Site, open_site
+from stormpetrel.store.site import KEY_FILE, Site, open_site, owner_of, state_folder
+from stormpetrel.store.state import open_state
 
 BACKUP_FORMAT: Final = 1
 _MANIFEST: Final = "manifest.json"
@@ -51,11 +52,18 @@ def backup(site: Site, target: Path) -> int:
     return target.stat().st_size
 
 
-def restore(source: Path, folder: Path) -> Site:
-    """Make a new site out of a backup; a folder that holds anything is not touched, a damaged backup is refused whole."""
+def restore(source: Path, folder: Path, *, state_url: str | None = None) -> Site:
+    """Make a new site out of a backup; a folder that holds anything is not touched, a damaged backup is refused whole.
+
+    `state_url` puts the state elsewhere than the backup's settings say: a PostgreSQL, or (empty) SQLite in the folder.
+    """
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty.", hint="Restore into a new folder.")
-    manifest = _verified_manifest(source)
+    manifest, settings, owner = _verified_manifest(source)
+    if state_url is not None:
+        store = settings.store.model_copy(update={"state_url": state_url, "state_dir": ""})
+        settings = settings.model_copy(update={"store": store})
+    _refuse_used_state(settings, owner)
     with writing(folder, doing="restore the site"):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.chmod(0o700)
@@ -65,6 +73,8 @@ def restore(source: Path, folder: Path) -> Site:
                     archive.extract(member, folder, filter="data")
             state = json.loads(_read_member(archive, _STATE))
         (folder / "models").mkdir(exist_ok=True)
+        if state_url is not None:
+            (folder / SITE_FILE).write_text(settings_as_toml(settings), encoding="utf-8")
     site = open_site(folder)
     site.state.load(state)
     return site
@@ -103,7 +113,23 @@ def _add_bytes(archive: tarfile.TarFile, name: str, data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _verified_manifest(source: Path) -> dict[str, Any]:
+def _refuse_used_state(settings: Settings, key: bytes) -> None:
+    """A backup that is restored beside the living site must not write into that site's state."""
+    if not (settings.store.state_dir or settings.store.state_url):
+        return
+    where = state_folder(Path(), settings)
+    state = open_state(where, url=settings.store.state_url, lock_folder=where, owner=owner_of(key))
+    try:
+        if not state.is_empty():
+            raise UsageError(
+                "The state store that the backup's settings name is in use.",
+                hint="Add --state-url '' (SQLite in the new folder) or --state-url postgresql://… (another database).",
+            )
+    finally:
+        state.close()
+
+
+def _verified_manifest(source: Path) -> tuple[dict[str, Any], Settings, bytes]:
     """The manifest of a backup, every member of which is whole; read to the end before anything is written."""
     try:
         with tarfile.open(source) as archive:
@@ -113,7 +139,8 @@ def _verified_manifest(source: Path) -> dict[str, Any]:
                 if tarfile.data_filter(member, "/nowhere") and member.isfile() and (file := archive.extractfile(member))
             }
             manifest = json.loads(_read_member(archive, _MANIFEST))
-            parse_settings(_read_member(archive, SITE_FILE).decode())
+            settings = parse_settings(_read_member(archive, SITE_FILE).decode())
+            key = bytes.fromhex(_read_member(archive, KEY_FILE).decode().strip())
     except FileNotFoundError:
         raise UsageError(f"There is no file {source}.", hint="Check the path.") from None
     except (tarfile.TarError, KeyError, ValueError, OSError, EOFError) as error:
@@ -127,7 +154,7 @@ def _verified_manifest(source: Path) -> dict[str, Any]:
     damaged = next((name for name, digest in manifest["digests"].items() if found.get(name) != digest), None)
     if damaged:
         raise StoreError(f"{source} is damaged at {damaged}; nothing was written.", hint="Use another backup.")
-    return dict(manifest)
+    return dict(manifest), settings, key
 
 
 def _read_member(archive: tarfile.TarFile, name: str) -> bytes:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -97,12 +99,14 @@ def ingest_jobs(site: Site, source: JobSource, *, progress: Progress | None = No
     """
     started = time.perf_counter()
     report = IngestReport()
-    intake = _Intake(site, source, report)
-    for chunk in source.chunks():
-        intake.take(chunk)
-        if progress:
-            progress(chunk.bytes_done, report.read)
+    with reading_ahead(source.chunks()) as chunks:
+        intake = _Intake(site, source, report)
+        for chunk in chunks:
+            intake.take(chunk)
+            if progress:
+                progress(chunk.bytes_done, report.read)
     intake.flush(source.cursor)
+    report.add_jobs(intake.known.found())
     report.notes = list(source.notes)
     report.gaps = find_gaps(site, report.first, report.last)
     report.seconds = time.perf_counter() - started
@@ -111,6 +115,21 @@ def ingest_jobs(site: Site, source: JobSource, *, progress: Progress | None = No
         remembered["examples"] = {}  # they quote records, and records name users
     site.state.record_ingest(source.name, remembered)
     return report
+
+
+@contextmanager
+def reading_ahead(chunks: Iterator[Chunk]) -> Iterator[Iterator[Chunk]]:
+    """The same chunks, each being read while the one before is worked on; the first at once."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as reader:
+        first = reader.submit(next, chunks, None)
+
+        def following() -> Iterator[Chunk]:
+            coming = first
+            while (chunk := coming.result()) is not None:
+                coming = reader.submit(next, chunks, None)
+                yield chunk
+
+        yield following()
 
 
 def combined(reports: list[IngestReport]) -> IngestReport:
@@ -138,7 +157,7 @@ class _Intake:
     def __init__(self, site: Site, source: JobSource, report: IngestReport) -> None:
         self.site, self.source, self.report = site, source, report
         self.privacy = site.privacy
-        self.known: KnownRecords = site.jobs.known_records()
+        self.known: KnownRecords = site.jobs.known_records(source.as_of)
         self.waiting: list[pl.DataFrame] = []
         self.refused: list[pl.DataFrame] = []
         self.seen_again: list[pl.DataFrame] = []
@@ -181,11 +200,8 @@ class _Intake:
         )
         if not len(self.known):
             return marked, chunk.steps
-        found = self.known.look_up(marked["fingerprint"])
-        known = found["known"]
+        known, later = self.known.look_up(marked)
         self.report.known += int(known.sum())
-        self.report.add_jobs(found.filter(known).select("state", "state_raw", "submit_time"))
-        later = found.select(_seen_before(self.source.as_of, marked["line"])).to_series()
         if later.any():
             self.seen_again.append(marked.filter(later).select("fingerprint", "line"))
         fresh = marked.filter(~known)
@@ -203,6 +219,7 @@ class _Intake:
 
     def _refuse(self, rejects: pl.DataFrame) -> None:
         if rejects.height:
+            rejects = self.privacy.without_names(rejects)
             self.report.add_rejects(rejects)
             self.refused.append(rejects)
 
@@ -211,12 +228,6 @@ class _Intake:
             with self.site.state.writer_lock():
                 self.site.quarantine.add(pl.concat(self.refused), self.source.name)
             self.refused.clear()
-
-
-def _seen_before(as_of: datetime, line: pl.Series) -> pl.Expr:
-    """Of known records: whether they were last seen before this time, or further up a file of the same time."""
-    earlier = (pl.col("as_of") < as_of) | ((pl.col("as_of") == as_of) & (pl.col("line") < line))
-    return pl.col("known") & (pl.col("as_of").is_null() | earlier.fill_null(False))
 
 
 def find_gaps(site: Site, first: datetime | None, last: datetime | None) -> list[tuple[datetime, datetime]]:

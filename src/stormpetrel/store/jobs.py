@@ -67,9 +67,9 @@ class JobStore:
             rows = rows.filter(pl.col("month") <= f"{until:%Y-%m}", pl.col("submit_time") < until)
         return rows.select(list(JOB_SCHEMA))
 
-    def known_records(self) -> KnownRecords:
-        """An index of what the table holds now."""
-        return KnownRecords(self.table.scan(), self.sightings.scan())
+    def known_records(self, as_of: datetime) -> KnownRecords:
+        """An index of what the table holds now, for a source of that time."""
+        return KnownRecords(self.table.scan(), self.sightings.scan(), as_of)
 
     def cursor(self, name: str) -> int | None:
         """Where a live source was left."""

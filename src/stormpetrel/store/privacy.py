@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from dataclasses import dataclass
 
 import polars as pl
 
+_WORDS = re.compile(r"[\w.@-]+")
 _TEXT_COLUMNS = ("job_name", "work_dir", "script_path", "submit_line")
 
 
@@ -35,7 +37,7 @@ class Privacy:
         if not self.forgotten:
             return jobs
         names = jobs["user"].unique().drop_nulls()
-        gone = [name for name in names if self.digest(self._stored(name)) in self.forgotten]
+        gone = [name for name in names if self.digest(name) in self.forgotten]
         return jobs.filter(~pl.col("user").is_in(gone).fill_null(False)) if gone else jobs
 
     def pseudonymised(self, jobs: pl.DataFrame) -> pl.DataFrame:
@@ -54,11 +56,26 @@ class Privacy:
             pl.lit(None, dtype=pl.String).alias("cancelled_by"),
             pl.col("state_raw").str.replace(r" by \S+$", ""),
             pl.lit(None, dtype=jobs.schema["extra"]).alias("extra"),
+            *(self._personal(jobs, name) for name in ("group", "account")),
             *texts,
         )
 
-    def _stored(self, user: str) -> str:
-        return self.pseudonym(user) if self.pseudonymise else user
+    def without_names(self, rejects: pl.DataFrame) -> pl.DataFrame:
+        """Refused records without what they said, where that names a forgotten user."""
+        if not self.forgotten or not rejects.height:
+            return rejects
+        named = [
+            any(self.digest(word) in self.forgotten for word in set(_WORDS.findall(f"{raw} {reason}")))
+            for raw, reason in rejects.select("raw", "reason").iter_rows()
+        ]
+        hidden = pl.when(pl.Series(named)).then(pl.lit("(names a forgotten user)"))
+        return rejects.with_columns(hidden.otherwise(name).alias(name) for name in ("raw", "reason"))
+
+    def _personal(self, jobs: pl.DataFrame, column: str) -> pl.Series:
+        """Groups and accounts that carry the name of their user, as many sites have them, become the pseudonym as well."""
+        own = jobs.filter(pl.col(column) == pl.col("user"))["user"].unique()
+        stands_for = [self.pseudonym(name) for name in own]
+        return jobs[column].replace(own, pl.Series(stands_for, dtype=pl.String)) if len(own) else jobs[column]
 
     def _scrubbed(self, jobs: pl.DataFrame, column: str) -> pl.Series:
         pairs = jobs.select("user", column)

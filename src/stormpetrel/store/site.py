@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from stormpetrel.config import SITE_FILE, Settings, load_settings, settings_as_toml
-from stormpetrel.errors import SettingsError, StoreNotWritableError
+from stormpetrel.errors import SettingsError, StoreError
 from stormpetrel.store.filesystem import writing
 from stormpetrel.store.jobs import JobStore
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
-from stormpetrel.store.state import StateStore, open_state
+from stormpetrel.store.state import StateStore, open_state, refuse_network
 
 KEY_FILE = "site.key"
 _PARSERS = 1  # raise it when a source reads more out of the same text: known files are then read in full once more
@@ -66,6 +66,8 @@ def create_site(folder: Path, settings: Settings | None = None) -> Site:
         raise SettingsError(f"{folder} is a site already.", hint=f"Use it as it is: stormpetrel --site {folder} …")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingsError(f"{folder} exists and is not an empty folder.", hint="Name a new folder for the site.")
+    if not settings.store.state_url:
+        refuse_network(state_folder(folder, settings))
     with writing(folder, doing="create a site"):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.chmod(0o700)
@@ -79,14 +81,23 @@ def open_site(folder: Path) -> Site:
     """Open a site: settings checked, tables there, nothing else done."""
     settings = load_settings(folder)
     key = _read_key(folder)
-    state_folder = Path(settings.store.state_dir).expanduser() if settings.store.state_dir else folder
-    state = open_state(
-        state_folder, url=settings.store.state_url, lock_folder=state_folder if not settings.store.state_url else folder
-    )
+    where = state_folder(folder, settings)
+    url = settings.store.state_url
+    state = open_state(where, url=url, lock_folder=folder if url else where, owner=owner_of(key))
     site = Site(folder, settings, state, key)
     site.jobs.create()
     site.quarantine.create()
     return site
+
+
+def owner_of(key: bytes) -> str:
+    """What stands for a site in its state store."""
+    return hmac.digest(key, b"owner", "sha256").hex()[:32]
+
+
+def state_folder(folder: Path, settings: Settings) -> Path:
+    """Where the SQLite file of a site lies."""
+    return Path(settings.store.state_dir).expanduser() if settings.store.state_dir else folder
 
 
 def _write_key(path: Path) -> None:
@@ -99,11 +110,7 @@ def _read_key(folder: Path) -> bytes:
     path = folder / KEY_FILE
     try:
         return bytes.fromhex(path.read_text().strip())
-    except FileNotFoundError:
-        with writing(folder, doing="create the site's key"):
-            _write_key(path)
-        return bytes.fromhex(path.read_text().strip())
     except (OSError, ValueError) as error:
-        raise StoreNotWritableError(
-            f"The site's key {path} cannot be read.", hint="Restore it from a backup, or check its permissions."
+        raise StoreError(
+            f"The site's key {path} is missing or cannot be read.", hint="Restore it from a backup, or check its permissions."
         ) from error

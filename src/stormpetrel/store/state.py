@@ -6,6 +6,7 @@ Later rooms add their tables here (alarms, verdicts, the registry); each is decl
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from stormpetrel.errors import MissingExtraError, NetworkFilesystemError, StoreError, StoreVersionError
+from stormpetrel.errors import MissingExtraError, NetworkFilesystemError, StoreBusyError, StoreError, StoreVersionError
 from stormpetrel.store.filesystem import filesystem_type, is_network, writing
 from stormpetrel.store.lock import file_lock
 
@@ -63,6 +64,7 @@ class StateStore:
             connection = self._engine.connect()
         try:
             with _database_errors():
+                connection.execute(sa.text(f"SET lock_timeout = '{_LOCK_WAIT_S}s'"))
                 connection.execute(sa.text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK_KEY})
             yield
         finally:
@@ -101,10 +103,11 @@ class StateStore:
         with self.transaction() as connection:
             for row in connection.execute(sa.select(ingests)).all():
                 if word in row.report or word in row.source:
+                    report = json.loads(row.report)
+                    report["examples"], report["notes"] = {}, []
+                    source = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "[forgotten]", row.source)
                     connection.execute(
-                        sa.update(ingests)
-                        .where(ingests.c.id == row.id)
-                        .values(report=row.report.replace(word, "[forgotten]"), source=row.source.replace(word, "[forgotten]"))
+                        sa.update(ingests).where(ingests.c.id == row.id).values(report=json.dumps(report), source=source)
                     )
         if self.is_sqlite:  # the write-ahead log still holds the old pages
             with self._engine.connect() as connection:
@@ -114,6 +117,11 @@ class StateStore:
         """Every table as plain rows, for a backup that either database can take in."""
         with self.transaction() as connection:
             return {table.name: [dict(row._mapping) for row in connection.execute(sa.select(table))] for table in ALL_TABLES}
+
+    def is_empty(self) -> bool:
+        """Whether nothing has been recorded yet."""
+        with self.transaction() as connection:
+            return not any(connection.execute(sa.select(table).limit(1)).first() for table in (ingests, forgotten))
 
     def load(self, tables: dict[str, list[dict[str, Any]]]) -> None:
         """Replace every table by the rows of a dump."""
@@ -130,12 +138,14 @@ class StateStore:
 
 
 _LOCK_KEY = 0x73746F726D  # "storm"
+_LOCK_WAIT_S = 600
 
 
-def open_state(folder: Path, *, url: str = "", lock_folder: Path, mountinfo: str | None = None) -> StateStore:
+def open_state(folder: Path, *, url: str = "", lock_folder: Path, owner: str = "", mountinfo: str | None = None) -> StateStore:
     """Open the state store, creating its tables if they are not there.
 
-    SQLite on a network file system corrupts: it is refused before anything is written.
+    SQLite on a network file system corrupts: it is refused before anything is written. `owner` stands for the site: a database
+    that belongs to another one is refused.
     """
     engine = _postgres(url) if url else _sqlite(folder, mountinfo)
     store = StateStore(engine, lock_folder / ".lock")
@@ -144,9 +154,14 @@ def open_state(folder: Path, *, url: str = "", lock_folder: Path, mountinfo: str
         if not set(sa.inspect(engine).get_table_names()) >= {table.name for table in ALL_TABLES}:
             _METADATA.create_all(engine)
     with store.transaction() as connection:
-        found = connection.execute(sa.select(meta.c.value).where(meta.c.key == "format")).scalar()
+        facts = {row.key: row.value for row in connection.execute(sa.select(meta))}
+        found = facts.get("format")
         if found is None:
-            connection.execute(sa.insert(meta).values(key="format", value=str(STATE_FORMAT)))
+            connection.execute(sa.insert(meta), [{"key": "format", "value": str(STATE_FORMAT)}, {"key": "owner", "value": owner}])
+        elif facts.get("owner", owner) != owner and owner:
+            raise StoreError(
+                "The state store belongs to another site.", hint="Give each site its own: another store.state_dir or database."
+            )
         elif int(found) > STATE_FORMAT:
             raise StoreVersionError(
                 f"The state store was written by a newer version (format {found}, this Stormpetrel knows {STATE_FORMAT}).",
@@ -155,13 +170,18 @@ def open_state(folder: Path, *, url: str = "", lock_folder: Path, mountinfo: str
     return store
 
 
-def _sqlite(folder: Path, mountinfo: str | None) -> sa.Engine:
+def refuse_network(folder: Path, mountinfo: str | None = None) -> None:
+    """Say what to do where SQLite would lie on a network file system."""
     kind = filesystem_type(folder, mountinfo)
     if is_network(kind):
         raise NetworkFilesystemError(
             f"{folder} lies on a network file system ({kind}), where SQLite loses data; nothing was written.",
             hint="In site.toml set store.state_dir to a folder on a local disk, or store.state_url to a PostgreSQL.",
         )
+
+
+def _sqlite(folder: Path, mountinfo: str | None) -> sa.Engine:
+    refuse_network(folder, mountinfo)
     with writing(folder, doing="create the state store"):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     engine = sa.create_engine(f"sqlite:///{folder / 'state.db'}")
@@ -193,6 +213,11 @@ def _database_errors() -> Iterator[None]:
         yield
     except sa.exc.OperationalError as error:
         reason = str(error.orig).strip().splitlines()[0] if error.orig else "no answer"
+        if "lock timeout" in reason:
+            raise StoreBusyError(
+                f"Another process has been writing to this site for over {_LOCK_WAIT_S} s.",
+                hint="Wait for it to end, and try again.",
+            ) from error
         if "readonly" in reason or "disk is full" in reason or "unable to open" in reason:
             raise OSError(reason) from error  # a file problem: `writing` knows the words
         raise StoreError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -53,11 +54,12 @@ def forget(site: Site, user: str, *, past_only: bool = False) -> int:
 
     No file of the tables and no entry of their logs holds the name afterwards; backups made before still do.
     """
-    stored = site.privacy.pseudonym(user) if site.settings.store.pseudonymise_users else user
+    privacy = site.privacy
     if not past_only:
-        site.state.forget(site.privacy.digest(stored))
+        site.state.forget(privacy.digest(user))
     with site.state.writer_lock():
-        gone = _keep_where(site, pl.col("user").ne_missing(stored), pl.lit(True))
+        # Under both forms of the name: the setting may have changed since the rows were taken in.
+        gone = _keep_where(site, ~pl.col("user").is_in([user, privacy.pseudonym(user)]).fill_null(False), pl.lit(True))
         _forget_refused(site.quarantine.table, user)
     site.state.scrub(user)
     return gone
@@ -79,9 +81,8 @@ def _keep_where(site: Site, kept: pl.Expr, months: pl.Expr) -> int:
 
 
 def _forget_refused(table: Table, user: str) -> None:
-    names_user = pl.any_horizontal(
-        [pl.col(name).fill_null("").str.contains(user, literal=True) for name in ("raw", "reason", "source")]
-    )
+    word = rf"(^|\W){re.escape(user)}(\W|$)"
+    names_user = pl.any_horizontal([pl.col(name).fill_null("").str.contains(word) for name in ("raw", "reason", "source")])
     rows = table.scan().collect()
     kept = rows.filter(~names_user)
     if kept.height < rows.height:

@@ -48,12 +48,12 @@ def demo(
 
 
 def _open_or_create(folder: Path) -> Site:
-    from stormpetrel.config import SITE_FILE, Settings
+    from stormpetrel.config import SITE_FILE, settings_from
     from stormpetrel.store.site import create_site, open_site
 
     if (folder / SITE_FILE).exists():
         return open_site(folder)
-    return create_site(folder, Settings.model_validate({"site": {"name": "demo", "cluster": "demo"}}))
+    return create_site(folder, settings_from({"site": {"name": "demo", "cluster": "demo"}}))
 
 
 def print_summary(out: Console, summary: SiteSummary) -> None:
@@ -91,7 +91,7 @@ def _span(seconds: float) -> str:
 
 
 _QUERIES = (
-    "select user, count(*) jobs from jobs group by user order by jobs desc limit 5",
+    'select "user", count(*) jobs from jobs group by "user" order by jobs desc limit 5',
     "select state, count(*) n, sum(elapsed_s*cpus)/3600 core_hours from jobs group by state order by n desc",
 )
 
@@ -99,7 +99,7 @@ _QUERIES = (
 def _print_next(out: Console, folder: Path) -> None:
     out.print("\nNext, try:")
     for query in _QUERIES:
-        out.print(f'  stormpetrel --site {folder} sql "{query}"')
+        out.print(f"  stormpetrel --site {folder} sql '{query}'")
     out.print("  stormpetrel init mysite && stormpetrel --site mysite ingest jobs YOUR_SACCT_OUTPUT")
 
 

@@ -15,15 +15,19 @@ def init(
     time_zone: Annotated[
         str, typer.Option("--time-zone", help="Zone of the times that the scheduler prints.", show_default="that of this machine")
     ] = "",
-    cluster: Annotated[str, typer.Option("--cluster", help="Cluster of records that do not name theirs.")] = "cluster",
+    cluster: Annotated[str, typer.Option("--cluster", help="Cluster of records that do not name theirs.")] = "",
+    state_dir: Annotated[
+        str, typer.Option("--state-dir", help="Local folder for state.db, if the site is on a network disk.", show_default=False)
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Make a site: a folder with a commented site.toml, empty tables and nothing else."""
-    from stormpetrel.config import SITE_FILE, Settings
+    from stormpetrel.config import SITE_FILE, settings_from
     from stormpetrel.store.site import create_site
 
     zone = time_zone or _local_zone()
-    settings = Settings.model_validate({"site": {"name": folder.name, "time_zone": zone, "cluster": cluster}})
+    values = {"site": {"name": folder.name, "time_zone": zone, "cluster": cluster}, "store": {"state_dir": state_dir}}
+    settings = settings_from(dict(values), where="the command line")
     create_site(folder, settings).close()
     if as_json:
         print_json({"site": str(folder), "time_zone": zone, "cluster": cluster})

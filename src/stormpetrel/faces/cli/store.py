@@ -69,6 +69,10 @@ def backup(
 def restore(
     context: typer.Context,
     source: Annotated[Path, typer.Argument(help="A file that `store backup` wrote.")],
+    state_url: Annotated[
+        str | None,
+        typer.Option("--state-url", help="Put the state here instead: postgresql://…, or '' for SQLite.", show_default=False),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make a new site (the folder of --site) out of a backup."""
@@ -77,7 +81,7 @@ def restore(
     chosen: Context = context.obj
     if chosen.site_folder is None:
         raise UsageError("Nothing says where to restore to.", hint="Add --site NEWDIR before the command.")
-    with do_restore(source, chosen.site_folder) as site:
+    with do_restore(source, chosen.site_folder, state_url=state_url) as site:
         jobs = site.jobs.read_jobs().select("job_id").collect().height
     if as_json:
         print_json({"site": str(chosen.site_folder), "jobs": jobs})

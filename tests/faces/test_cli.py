@@ -1,0 +1,201 @@
+"""The command line as a person or a program uses it: real processes, what they print, how they end."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests.builders import SACCT_FIELDS, Job, make_jobs, sacct_line, write_sacct
+
+
+def run(*arguments, stdin=b"", **environment):
+    env = {key: value for key, value in os.environ.items() if not key.startswith("STORMPETREL")} | environment
+    command = [sys.executable, "-c", "from stormpetrel.faces.cli.main import main; main()", *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, env=env, timeout=120)
+
+
+def output(*arguments, **options):
+    done = run(*arguments, **options)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def complaint(*arguments, code=1, **options):
+    """The one line that a command ends with; there is never a traceback."""
+    done = run(*arguments, **options)
+    text = done.stderr.decode()
+    assert done.returncode == code, text
+    assert "Traceback" not in text
+    assert len(text.strip().splitlines()) == 1, text
+    return text
+
+
+@pytest.fixture
+def site(tmp_path):
+    output("init", tmp_path / "site", "--time-zone", "UTC")
+    return tmp_path / "site"
+
+
+def test_init_writes_a_commented_site_and_names_the_next_command(tmp_path):
+    text = output("init", tmp_path / "mysite", "--time-zone", "Europe/Berlin")
+    assert f"stormpetrel --site {tmp_path / 'mysite'} ingest jobs" in text
+    settings = (tmp_path / "mysite" / "site.toml").read_text()
+    assert 'time_zone = "Europe/Berlin"' in settings
+    assert settings.count("#") > 15
+
+
+def test_ingest_prints_the_counts_as_json(site, tmp_path):
+    path = write_sacct(tmp_path / "a", make_jobs(20, failed=4))
+    report = json.loads(output("--site", site, "ingest", "jobs", path, "--json"))
+    assert {key: report[key] for key in ("read", "kept", "known", "changed", "folded", "quarantined")} == {
+        "read": 20,
+        "kept": 20,
+        "known": 0,
+        "changed": 0,
+        "folded": 0,
+        "quarantined": {},
+    }
+    assert report["states"] == {"COMPLETED": 16, "FAILED": 4}
+    assert report["first"].startswith("2024-03-04T08:00:00")
+    assert report["seconds"] > 0
+    again = json.loads(output("--site", site, "ingest", "jobs", path, "--json"))
+    assert (again["kept"], again["known"], again["states"]) == (0, 20, report["states"])
+
+
+def test_ingest_prints_a_report_that_a_person_reads(site, tmp_path):
+    path = write_sacct(tmp_path / "a", make_jobs(3))
+    path.write_text(path.read_text() + "1|2\n")
+    text = output("ingest", "jobs", path, STORMPETREL_SITE=str(site))
+    assert "4 records read" in text and "3 new" in text
+    assert "quarantine: wrong_column_count (1)" in text
+    assert "line 5: the line has 2 columns, not 17" in text
+
+
+def test_what_a_log_says_cannot_command_the_terminal(site, tmp_path):
+    evil = "\x1b]0;owned\x07\x1b[2J[bold]x[/bold]"
+    path = tmp_path / "a"
+    path.write_text(f"{SACCT_FIELDS}\n{sacct_line(Job(name=evil))}\n{evil}|damaged\n")
+    text = output("--site", site, "ingest", "jobs", path)
+    rows = output("--site", site, "sql", "select job_name from jobs")
+    for printed in (text, rows):
+        assert "\x1b" not in printed and "\x07" not in printed
+    assert "\\x1b" in text and "[bold]" in rows
+
+
+def test_standard_input_is_a_source(site, tmp_path):
+    text = write_sacct(tmp_path / "a", make_jobs(7)).read_bytes()
+    report = json.loads(output("--site", site, "ingest", "jobs", "-", "--format", "sacct", "--json", stdin=text))
+    assert report["kept"] == 7
+
+
+def test_several_files_of_several_formats_in_one_go(site, tmp_path):
+    from tests.builders import DOCUMENTS
+
+    names = ["sacct", "swf", "sacct-json", "pbs", "condor-history", "condor-events", "lumos"]
+    paths = [DOCUMENTS[name](make_jobs(5, first_id=100 * n + 1)).write(tmp_path / name) for n, name in enumerate(names)]
+    report = json.loads(output("--site", site, "ingest", "jobs", *paths, "--json"))
+    assert report["kept"] == 35
+    assert report["quarantined"] == {}
+
+
+def test_sql_answers_in_a_table_and_in_json(site, tmp_path):
+    output("--site", site, "ingest", "jobs", write_sacct(tmp_path / "a", make_jobs(20, failed=4)))
+    query = "select state, count(*) n from jobs group by state order by n desc"
+    assert json.loads(output("--site", site, "sql", query, "--json")) == [
+        {"state": "COMPLETED", "n": 16},
+        {"state": "FAILED", "n": 4},
+    ]
+    assert "COMPLETED" in output("--site", site, "sql", query)
+
+
+def test_the_store_is_looked_after(site, tmp_path):
+    output("--site", site, "ingest", "jobs", write_sacct(tmp_path / "a", make_jobs(20)))
+    assert "files became" in output("--site", site, "store", "compact")
+    output("--site", site, "store", "backup", tmp_path / "b.tar")
+    assert "20 jobs" in output("--site", tmp_path / "copy", "store", "restore", tmp_path / "b.tar")
+    assert json.loads(output("--site", site, "store", "forget", "user1", "--json"))["deleted"] == 4
+    assert json.loads(output("--site", site, "store", "retain", "--days", "1", "--json")) == {"deleted": 16}
+
+
+def test_the_demo_runs_twice_and_changes_nothing_the_second_time(tmp_path):
+    first = json.loads(output("demo", tmp_path / "demo", "--no-serve", "--json"))
+    second = json.loads(output("demo", tmp_path / "demo", "--no-serve", "--json"))
+    assert first["ingest"]["kept"] == second["ingest"]["known"] == first["summary"]["jobs"] > 4000
+    assert second["ingest"]["kept"] == 0
+    assert first["summary"] == second["summary"]
+    text = output("demo", tmp_path / "demo")
+    assert "Look at node n037" in text
+    suggested = [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("  stormpetrel --site")]
+    assert len(suggested) == 2
+    for words in suggested:
+        assert output(*words)
+
+
+def test_the_bundled_log_is_what_its_generator_makes():
+    import gzip
+
+    from stormpetrel.simulate.sample_log import bundled_log, sample_lines
+
+    assert gzip.decompress(bundled_log().read_bytes()).decode().splitlines() == list(sample_lines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["ingest", "jobs", "{missing}"], "There is no file"),
+        (["ingest", "jobs", "{empty}"], "is empty"),
+        (["ingest", "jobs", "{binary}"], "was not recognised"),
+        (["ingest", "jobs", "{log}", "--format", "sacct", "--fields", "JobID,State"], "2 fields were named"),
+        (["ingest", "jobs", "{folder}"], "is a folder"),
+        (["ingest", "jobs", "{log}", "--format", "{missing}.toml"], "There is no column map"),
+        (["store", "restore", "{log}"], "is not empty"),
+        (["store", "retain"], "how long"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_one_or_two(site, tmp_path, arguments, says):
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "binary").write_bytes(bytes(range(256)) * 100)
+    (tmp_path / "folder").mkdir()
+    write_sacct(tmp_path / "log", make_jobs(2))
+    filled = [
+        word.format(
+            missing=tmp_path / "missing",
+            empty=tmp_path / "empty",
+            binary=tmp_path / "binary",
+            log=tmp_path / "log",
+            folder=tmp_path / "folder",
+        )
+        for word in arguments
+    ]
+    done = run("--site", site, *filled)
+    text = done.stderr.decode()
+    assert done.returncode in (1, 2)
+    assert says in text and "Traceback" not in text
+    assert len(text.strip().splitlines()) == 1
+
+
+def test_wrong_usage_says_what_to_do_and_ends_with_two(site, tmp_path):
+    assert "Did you mean 'sacct'" in complaint(
+        "--site", site, "ingest", "jobs", write_sacct(tmp_path / "a", make_jobs(1)), "--format", "sact", code=2
+    )
+    assert "Add --site DIR" in complaint("ingest", "jobs", "x", code=2)
+    assert "and not both" in complaint("--site", site, "ingest", "jobs", code=2)
+    assert "does not work" in complaint("--site", site, "sql", "selec nothing", code=2)
+    assert "did you mean 'Europe/Berlin'" in complaint("init", tmp_path / "new", "--time-zone", "Europe/Berln")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_pipe_that_closes_early_is_no_error(site, tmp_path):
+    output("--site", site, "ingest", "jobs", write_sacct(tmp_path / "a", make_jobs(500)))
+    program = f"{sys.executable} -c 'from stormpetrel.faces.cli.main import main; main()'"
+    command = f"{program} --site {site} sql 'select job_name from jobs' | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=60)
+    assert b"Traceback" not in done.stderr
+
+
+def test_debug_shows_the_trace(tmp_path):
+    done = run("--debug", "--site", tmp_path / "nothing", "sql", "select 1")
+    assert b"Traceback" in done.stderr
