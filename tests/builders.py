@@ -225,6 +225,30 @@ def condor_events_document(jobs: list[Job]) -> Document:
     return Document([events(job).encode() for job in jobs], between=b"")
 
 
+def alcf_document(jobs: list[Job]) -> Document:
+    header = (
+        "JOB_NAME,COBALT_JOBID,MACHINE_NAME,QUEUED_TIMESTAMP,START_TIMESTAMP,END_TIMESTAMP,USERNAME_GENID,PROJECT_NAME_GENID,"
+        "QUEUE_NAME,WALLTIME_SECONDS,RUNTIME_SECONDS,NODES_USED,NODES_REQUESTED,CORES_USED,CORES_REQUESTED,LOCATION,EXIT_STATUS\n"
+    )
+    lines = [
+        f"fit,{job.job_id},mira,{spaced(job.submit)},{spaced(job.start)},{spaced(job.end)},{number_of(job.user)},45,prod,{job.limit_s},"
+        f"{job.run_s}.0,1,1,{job.cpus},{job.cpus},R00,{0 if job.state == 'COMPLETED' else 1}"
+        for job in jobs
+    ]
+    return Document([line.encode() for line in lines], header=header.encode(), suffix=".csv")
+
+
+def supercloud_document(jobs: list[Job]) -> Document:
+    header = "id_job,id_array_task,id_user,cpus_req,exit_code,state,timelimit,time_submit,time_start,time_end,tres_alloc\n"
+    numbers = {"COMPLETED": 3, "CANCELLED": 4, "FAILED": 5}
+    lines = [
+        f"{job.job_id}.0,4294967294,{number_of(job.user)}.0,{job.cpus},0,{numbers[job.state]},60,{job.submit.timestamp():.0f},"
+        f'{job.start.timestamp():.0f},{job.end.timestamp():.0f},"1={job.cpus},2={job.mem_mib},4=1"'
+        for job in jobs
+    ]
+    return Document([line.encode() for line in lines], header=header.encode(), suffix=".csv")
+
+
 DOCUMENTS: dict[str, Callable[[list[Job]], Document]] = {
     "sacct": sacct_document,
     "sacct-json": sacct_json_document,
@@ -233,6 +257,8 @@ DOCUMENTS: dict[str, Callable[[list[Job]], Document]] = {
     "condor-history": condor_history_document,
     "condor-events": condor_events_document,
     "lumos": lumos_document,
+    "alcf-djc": alcf_document,
+    "supercloud": supercloud_document,
 }
 
 
@@ -269,6 +295,10 @@ def table_of(site: Site) -> pl.DataFrame:
 
 def iso(moment: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}"
+
+
+def spaced(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
 def hms(seconds: int) -> str:

@@ -11,10 +11,10 @@ import pytest
 from tests.builders import SACCT_FIELDS, Job, make_jobs, sacct_line, write_sacct
 
 
-def run(*arguments, stdin=b"", **environment):
+def run(*arguments, stdin=b"", cwd=None, **environment):
     env = {key: value for key, value in os.environ.items() if not key.startswith("STORMPETREL")} | environment
     command = [sys.executable, "-c", "from stormpetrel.faces.cli.main import main; main()", *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, env=env, timeout=120)
+    return subprocess.run(command, input=stdin, capture_output=True, env=env, cwd=cwd, timeout=120)
 
 
 def output(*arguments, **options):
@@ -194,6 +194,18 @@ def test_a_pipe_that_closes_early_is_no_error(site, tmp_path):
     command = f"{program} --site {site} sql 'select job_name from jobs' | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=60)
     assert b"Traceback" not in done.stderr
+
+
+def test_the_site_may_be_named_before_or_after_the_command(site, tmp_path):
+    path = write_sacct(tmp_path / "a", make_jobs(3))
+    assert json.loads(output("ingest", "jobs", path, "--json", "--site", site))["kept"] == 3
+    assert json.loads(output("ingest", "jobs", f"--site={site}", path, "--json"))["known"] == 3
+    assert run("sql", "select 1", "--site").returncode == 2
+
+
+def test_inside_a_site_it_need_not_be_named(site):
+    done = run("sql", "select count(*) n from jobs", "--json", cwd=site)
+    assert json.loads(done.stdout) == [{"n": 0}]
 
 
 def test_debug_shows_the_trace(tmp_path):

@@ -67,7 +67,7 @@ def everything(folder):
         return table_of(site), refused
 
 
-def kill_and_restart(tmp_path, kills):
+def kill_and_restart(tmp_path, kills, seed):
     log = big_log(tmp_path / "log")
     make_site(tmp_path / "calm").close()
     calm = start_ingest(tmp_path / "calm", log)
@@ -75,7 +75,7 @@ def kill_and_restart(tmp_path, kills):
     assert calm.wait(timeout=120) == 0, calm.stderr.read()
     whole_s = time.monotonic() - began
     make_site(tmp_path / "killed").close()
-    rng = random.Random(7)
+    rng = random.Random(seed)
     survived = 0
     for _ in range(kills):
         process = start_ingest(tmp_path / "killed", log)
@@ -96,13 +96,21 @@ def kill_and_restart(tmp_path, kills):
     assert jobs.height == 4000 and refused.height == 42
 
 
-def test_an_ingest_killed_at_random_moments_and_restarted_gives_the_same_tables(tmp_path):
-    kill_and_restart(tmp_path, kills=5)
+def test_an_ingest_killed_at_twenty_random_moments_and_restarted_gives_the_same_tables(tmp_path):
+    kill_and_restart(tmp_path, kills=20, seed=7)
 
 
 @pytest.mark.slow
-def test_an_ingest_killed_at_twenty_random_moments_gives_the_same_tables(tmp_path):
-    kill_and_restart(tmp_path, kills=20)
+@pytest.mark.parametrize("seed", range(5))
+def test_other_moments_give_the_same_tables_too(tmp_path, seed):
+    kill_and_restart(tmp_path, kills=20, seed=seed)
+
+
+@pytest.mark.slow
+def test_ten_million_rows_need_less_than_two_gigabytes(tmp_path):
+    from benchmarks.ingest import large
+
+    assert large(tmp_path, 10_000_000)["peak_bytes"] < 2e9
 
 
 def test_two_ingests_at_once_lose_nothing_and_take_in_nothing_twice(tmp_path):

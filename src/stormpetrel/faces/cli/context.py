@@ -31,13 +31,16 @@ class Context:
 
     def open_site(self) -> Site:
         """The site that the command works on."""
+        from stormpetrel.config import SITE_FILE
         from stormpetrel.store.site import open_site
 
-        if self.site_folder is None:
-            raise UsageError(
-                "No site was named.", hint="Add --site DIR or set STORMPETREL_SITE; to make a site: stormpetrel init DIR"
-            )
-        return open_site(self.site_folder)
+        if self.site_folder is not None:
+            return open_site(self.site_folder)
+        if Path(SITE_FILE).is_file():  # we stand in one
+            return open_site(Path())
+        raise UsageError(
+            "No site was named.", hint="Add --site DIR or set STORMPETREL_SITE; to make a site: stormpetrel init DIR"
+        )
 
 
 def console(*, error: bool = False) -> Console:

@@ -5,6 +5,7 @@ Nothing heavy is imported here: `--help` answers at once.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -53,10 +54,31 @@ def _common(
     context.obj = Context(site_folder=site, debug=debug)
 
 
+def common_first(words: list[str]) -> list[str]:
+    """The words of a command line with --site and --debug before the command, wherever they stood.
+
+    >>> common_first(["ingest", "jobs", "a.txt", "--site", "mysite"])
+    ['--site', 'mysite', 'ingest', 'jobs', 'a.txt']
+    """
+    common: list[str] = []
+    rest: list[str] = []
+    following = iter(words)
+    for word in following:
+        if word == "--":
+            rest += [word, *following]
+        elif word == "--site":
+            common += [word, *itertools.islice(following, 1)]
+        elif word.startswith("--site=") or word == "--debug":
+            common.append(word)
+        else:
+            rest.append(word)
+    return common + rest
+
+
 def main() -> None:
     """Run the command line: one line and exit code 1 for an error of ours, 2 for wrong usage, 130 for Ctrl-C."""
     try:
-        app()
+        app(common_first(sys.argv[1:]))
     except StormpetrelError as error:
         if "--debug" in sys.argv:
             raise
