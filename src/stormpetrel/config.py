@@ -89,6 +89,18 @@ class SlurmSection(_Section):
     rest_token_file: str = Field(default="", description="file with the JWT (mode 0600); never the token itself")
 
 
+class PrometheusSection(_Section):
+    """Where node telemetry is kept."""
+
+    url: str = Field(default="", description="http://host:9090; found by init, checked by doctor, not read yet")
+
+
+class HtcondorSection(_Section):
+    """Where HTCondor keeps its event log."""
+
+    event_log: str = Field(default="", description="path of EVENT_LOG; found by init; read it with: ingest jobs PATH")
+
+
 class Settings(_Section):
     """Everything that can be set for a site."""
 
@@ -96,6 +108,8 @@ class Settings(_Section):
     store: StoreSection = StoreSection()
     jobs: JobsSection = JobsSection()
     slurm: SlurmSection = SlurmSection()
+    prometheus: PrometheusSection = PrometheusSection()
+    htcondor: HtcondorSection = HtcondorSection()
 
 
 def load_settings(folder: Path) -> Settings:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -76,6 +76,22 @@ class FileSource:
         self.name, self.as_of, self.size_bytes = self._file.name, self._file.as_of, self._file.size_bytes
         self.notes: list[str] = []
         self.cursor: Cursor | None = None
+
+
+class LiveSource:
+    """What every source that asks a server has: what was asked, when, and the cursor that says it has been read."""
+
+    def __init__(self, name: str, cursor: Cursor) -> None:
+        self.name = name
+        self.as_of = datetime.now(UTC)
+        self.size_bytes = 0
+        self.notes: list[str] = []
+        self.cursor: Cursor | None = cursor
+        self._columns: frozenset[str] = frozenset()
+
+    def fields(self) -> frozenset[str]:
+        """The job columns that the server's version fills; known once it has answered."""
+        return self._columns
 
 
 def mask_of(source: JobSource) -> int:

@@ -20,7 +20,7 @@ from typing import Final
 
 from stormpetrel.config import SiteSection, SlurmSection
 from stormpetrel.errors import SettingsError, SourceUnavailableError
-from stormpetrel.sources.contract import Chunk, Cursor, JobSource
+from stormpetrel.sources.contract import Chunk, Cursor, JobSource, LiveSource
 from stormpetrel.sources.sacct_text import SacctText
 
 # Everything the job frame knows, and what advice and events will want; what this Slurm does not know is left out.
@@ -83,6 +83,9 @@ class Window:
     end: datetime
     cursor: Cursor
 
+    def __str__(self) -> str:
+        return f"{self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
+
 
 def live_sources(
     slurm: SlurmSection, site: SiteSection, cursor_of: Callable[[str], int | None], *, now: datetime
@@ -127,24 +130,14 @@ def _source(slurm: SlurmSection, site: SiteSection, cluster: str, window: Window
     return SacctWindow(slurm, cluster or site.cluster or "cluster", ["-M", cluster] if cluster else [], window)
 
 
-class SacctWindow:
+class SacctWindow(LiveSource):
     """The jobs that sacct shows for one window of time."""
 
     format = "sacct"
 
     def __init__(self, slurm: SlurmSection, cluster: str, arguments: list[str], window: Window) -> None:
+        super().__init__(" ".join(["sacct", *arguments, str(window)]), window.cursor)
         self._slurm, self._cluster, self._arguments, self._window = slurm, cluster, arguments, window
-        span = f"{window.start:%Y-%m-%d %H:%M} to {window.end:%Y-%m-%d %H:%M} UTC"
-        self.name = " ".join(["sacct", *arguments, span])
-        self.as_of = datetime.now(UTC)
-        self.size_bytes = 0
-        self.notes: list[str] = []
-        self.cursor: Cursor | None = window.cursor
-        self._columns: frozenset[str] = frozenset()
-
-    def fields(self) -> frozenset[str]:
-        """The job columns that this Slurm's sacct can fill."""
-        return self._columns
 
     def chunks(self) -> Iterator[Chunk]:
         """Ask sacct, and read what it says; a sacct that fails or hangs commits nothing."""

@@ -6,13 +6,13 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from stormpetrel.config import SlurmSection
 from stormpetrel.errors import SettingsError, SourceUnavailableError
-from stormpetrel.sources.contract import Chunk, Cursor
+from stormpetrel.sources.contract import Chunk, LiveSource
 from stormpetrel.sources.slurm_json import SlurmJson
 
 if TYPE_CHECKING:
@@ -27,24 +27,15 @@ _TRIES: Final = 3
 _NOTHING_FOUND: Final = 9003  # how 22.05 says that a window is empty
 
 
-class RestWindow:
+class RestWindow(LiveSource):
     """The jobs that slurmrestd shows for one window of time."""
 
     format = "slurmrestd"
 
     def __init__(self, slurm: SlurmSection, asked_cluster: str, default_cluster: str, window: Window) -> None:
+        super().__init__(f"{slurm.rest_url} {window}", window.cursor)
         self._slurm, self._window = slurm, window
         self._asked_cluster, self._cluster = asked_cluster, asked_cluster or default_cluster
-        self.name = f"{slurm.rest_url} {window.start:%Y-%m-%d %H:%M} to {window.end:%Y-%m-%d %H:%M} UTC"
-        self.as_of = datetime.now(UTC)
-        self.size_bytes = 0
-        self.notes: list[str] = []
-        self.cursor: Cursor | None = window.cursor
-        self._columns: frozenset[str] = frozenset()
-
-    def fields(self) -> frozenset[str]:
-        """The job columns that the server's version fills; known once it has answered."""
-        return self._columns
 
     def chunks(self) -> Iterator[Chunk]:
         """Ask the server, and read what it says; one that fails commits nothing."""

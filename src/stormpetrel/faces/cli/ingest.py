@@ -72,7 +72,11 @@ def ingest_jobs(
             else _file_sources(site, files or [], format_name, fields, delimiter, cluster, year, as_of)
         )
         reports = [(source.name, _ingest_one(site, source, quiet=as_json)) for source in sources]
-        _show(reports, as_json=as_json)
+    if live:
+        from stormpetrel.store.ingest import combined
+
+        reports = [(f"Slurm, {len(reports)} windows", combined([report for _, report in reports]))]
+    _show(reports, as_json=as_json)
 
 
 def _file_sources(

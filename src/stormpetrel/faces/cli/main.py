@@ -14,7 +14,7 @@ import typer
 
 from stormpetrel import __version__
 from stormpetrel.errors import StormpetrelError
-from stormpetrel.faces.cli import demo, ingest, init, sql, store
+from stormpetrel.faces.cli import demo, doctor, ingest, init, sql, store
 from stormpetrel.faces.cli.context import Context
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("init")(init.init)
+app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.add_typer(ingest.app, name="ingest")
 app.add_typer(store.app, name="store")

@@ -1,0 +1,223 @@
+"""The doctor: what is wrong with a site, and what to do about it.
+
+Site -> examine -> findings. Each check is one function; none of them changes anything but a probe file it removes again.
+"""
+
+from __future__ import annotations
+
+import getpass
+import importlib.util
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+
+import polars as pl
+
+from stormpetrel.errors import StormpetrelError
+from stormpetrel.sources.discover import answer_of
+from stormpetrel.store.filesystem import filesystem_type, is_network
+from stormpetrel.store.site import Site
+
+Level = Literal["ok", "warning", "problem"]
+PORTS: Final = {8050: "dashboard and API"}
+EXTRAS: Final = {  # extra: (module that tells, what is missing without it)
+    "postgres": ("psycopg", "a PostgreSQL state store"),
+    "htcondor": ("htcondor2", "HTCondor's own library"),
+    "traces": ("torch", "models over CPU traces"),
+    "dashboard": ("dash", "the dashboard"),
+    "notebook": ("ipywidgets", "the notebook"),
+    "elastic": ("elasticsearch", "reading Elasticsearch"),
+    "cluster": ("ray", "training on several machines"),
+}
+_LOW_SPACE: Final = 2 * 1024**3
+_SLACK: Final = timedelta(minutes=10)
+_MANY_FILES: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing the doctor looked at."""
+
+    level: Level
+    check: str
+    what: str
+    hint: str = ""
+
+
+def examine(site: Site) -> list[Finding]:
+    """Look at everything; a check that fails itself is a problem, not a crash."""
+    findings: list[Finding] = []
+    for check in _CHECKS:
+        try:
+            findings += check(site)
+        except StormpetrelError as error:
+            findings.append(Finding("problem", check.__name__.strip("_"), error.what, error.hint))
+        except OSError as error:
+            findings.append(Finding("problem", check.__name__.strip("_"), str(error), "Check the site's folder."))
+    return findings
+
+
+def _folder(site: Site) -> Iterator[Finding]:
+    mode = site.folder.stat().st_mode & 0o777
+    if mode & 0o077:
+        yield Finding(
+            "warning", "folder", f"{site.folder} can be read by others (mode {mode:o}).", f"Run: chmod 700 {site.folder}"
+        )
+    else:
+        yield Finding("ok", "folder", f"{site.folder} is private")
+
+
+def _file_system(site: Site) -> Iterator[Finding]:
+    kind = filesystem_type(site.folder)
+    shared = is_network(kind)
+    note = ": the tables may lie there, the state must not" if shared else ""
+    yield Finding("ok", "file system", f"{kind or 'unknown'}{note}")
+    free = shutil.disk_usage(site.folder).free
+    if free < _LOW_SPACE:
+        yield Finding(
+            "problem", "disk", f"only {free / 1e9:.1f} GB are free.", "Free some space; `store compact` and `store retain` help."
+        )
+    else:
+        yield Finding("ok", "disk", f"{free / 1e9:.0f} GB free")
+
+
+def _writable(site: Site) -> Iterator[Finding]:
+    probe = site.folder / f".doctor-{os.getpid()}"
+    try:
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        yield Finding("problem", "folder", f"{site.folder} cannot be written: {error.strerror}.", "Check owner and permissions.")
+
+
+def _tables(site: Site) -> Iterator[Finding]:
+    jobs = site.jobs.read_jobs().select(
+        pl.len(), last=pl.col("submit_time").max(), latest=pl.max_horizontal("start_time", "end_time").max()
+    )
+    count, last, latest = jobs.collect().row(0)
+    if not count:
+        yield Finding("warning", "jobs", "there are no jobs yet.", "Run: stormpetrel ingest jobs FILE, or --live.")
+        return
+    yield Finding("ok", "jobs", f"{count:,} jobs, the last submitted {last:%Y-%m-%d %H:%M} UTC")
+    files = site.jobs.table.file_count()
+    if files > _MANY_FILES:
+        yield Finding("warning", "jobs", f"the table is in {files} small files.", "Run: stormpetrel store compact")
+    if max(filter(None, (last, latest))) > site.now() + _SLACK:
+        yield Finding(
+            "problem",
+            "clock",
+            "jobs were submitted or ended in the future of this machine's clock.",
+            "Check site.time_zone and the clocks (timedatectl); then read the files again into a new site.",
+        )
+    else:
+        yield Finding("ok", "clock", f"agrees with the jobs; it is {site.now():%Y-%m-%d %H:%M} UTC")
+
+
+def _quarantine(site: Site) -> Iterator[Finding]:
+    refused = site.quarantine.read().group_by("rule").len().sort("len", descending=True).collect()
+    if refused.height:
+        most = ", ".join(f"{rule} {count:,}" for rule, count in refused.head(3).iter_rows())
+        yield Finding(
+            "warning",
+            "quarantine",
+            f"{refused['len'].sum():,} records were refused ({most}).",
+            'Look: sql "select * from quarantine"',
+        )
+    else:
+        yield Finding("ok", "quarantine", "empty")
+
+
+def _sacct(site: Site) -> Iterator[Finding]:
+    """Whether sacct is there, answers, and shows the jobs of others, too."""
+    slurm = site.settings.slurm
+    if slurm.rest_url:
+        yield from _slurmrestd(site)
+        return
+    command = shutil.which(slurm.sacct)
+    if not command:
+        yield Finding(
+            "warning",
+            "sacct",
+            f"'{slurm.sacct}' is not on this machine: --live will not work.",
+            "Set slurm.sacct or slurm.rest_url.",
+        )
+        return
+    wanted = [command, "--allusers", "--noheader", "--parsable2", "--allocations", "--format=User", "--starttime=now-7days"]
+    if not answer_of([command, "--version"]):
+        yield Finding("problem", "sacct", f"{command} does not answer.", "Try it by hand: sacct --version.")
+        return
+    users = set(answer_of(wanted).split())
+    if users == {getpass.getuser()} and os.geteuid() != 0:
+        yield Finding(
+            "problem",
+            "sacct",
+            f"sacct shows only the jobs of {getpass.getuser()}: PrivateData hides the others.",
+            "Ask for the right to see all jobs: sacctmgr modify user NAME set AdminLevel=Operator.",
+        )
+    else:
+        yield Finding("ok", "sacct", f"{command} shows jobs of {len(users)} users in the last week")
+
+
+def _slurmrestd(site: Site) -> Iterator[Finding]:
+    from stormpetrel.sources.slurm_rest import connect, newest_version
+
+    with connect(site.settings.slurm) as client:
+        version = site.settings.slurm.rest_version or newest_version(client, site.settings.slurm)
+    yield Finding("ok", "slurmrestd", f"{site.settings.slurm.rest_url} speaks {version}")
+
+
+def _cursor(site: Site) -> Iterator[Finding]:
+    for cluster in site.settings.slurm.clusters or ["local"]:
+        position = site.jobs.cursor(f"slurm:{cluster}")
+        if position is not None:
+            age = site.now() - datetime.fromtimestamp(position, UTC)
+            level: Level = "warning" if age > timedelta(days=1) else "ok"
+            hint = "Run: stormpetrel ingest jobs --live, by a timer." if level == "warning" else ""
+            yield Finding(level, "live", f"read up to {age.total_seconds() / 3600:.1f} h ago ({cluster})", hint)
+
+
+def _ports(site: Site) -> Iterator[Finding]:
+    del site
+    for port, purpose in PORTS.items():
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+                yield Finding("ok", "ports", f"{port} is free ({purpose})")
+            except OSError:
+                yield Finding(
+                    "warning", "ports", f"port {port} is taken ({purpose}).", f"Find out by whom: ss -ltnp 'sport = :{port}'"
+                )
+
+
+def _extras(site: Site) -> Iterator[Finding]:
+    missing = [extra for extra, (module, _) in EXTRAS.items() if importlib.util.find_spec(module) is None]
+    if site.settings.store.state_url and "postgres" in missing:
+        yield Finding(
+            "problem", "extras", "store.state_url needs the extra 'postgres'.", "Run: pip install 'stormpetrel[postgres]'"
+        )
+    there = [extra for extra in EXTRAS if extra not in missing]
+    yield Finding("ok", "extras", f"installed: {', '.join(there) or 'none'}; not installed: {', '.join(missing) or 'none'}")
+
+
+_CHECKS: Final[tuple[Callable[[Site], Iterator[Finding]], ...]] = (
+    _folder,
+    _writable,
+    _file_system,
+    _tables,
+    _quarantine,
+    _sacct,
+    _cursor,
+    _ports,
+    _extras,
+)
+
+
+def worst(findings: list[Finding]) -> Level:
+    """The gravest level among the findings."""
+    levels = {finding.level for finding in findings}
+    return "problem" if "problem" in levels else "warning" if "warning" in levels else "ok"

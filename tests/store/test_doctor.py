@@ -1,0 +1,110 @@
+import socket
+import stat
+from datetime import timedelta
+
+import pytest
+
+from stormpetrel.errors import SourceUnavailableError
+from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.store import doctor
+from stormpetrel.store.doctor import examine, worst
+from stormpetrel.store.ingest import ingest_jobs
+from tests.builders import Job, make_jobs, make_site, write_sacct
+
+
+def script(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def findings(site, check):
+    return [finding for finding in examine(site) if finding.check == check]
+
+
+def only(site, check):
+    found = findings(site, check)
+    assert len(found) == 1, found
+    return found[0]
+
+
+@pytest.fixture
+def site(tmp_path):
+    quiet = script(tmp_path / "sacct", "case $1 in --version) echo slurm 22.05;; *) printf 'ada\\nbo\\n';; esac")
+    with make_site(tmp_path / "site", slurm={"sacct": quiet}) as opened:
+        yield opened
+
+
+def test_a_healthy_site_has_no_problems(site, tmp_path):
+    ingest_jobs(site, SacctText(write_sacct(tmp_path / "a", make_jobs(3))))
+    assert worst([finding for finding in examine(site) if finding.check != "ports"]) == "ok"
+    assert "3 jobs" in only(site, "jobs").what
+
+
+def test_an_empty_site_says_what_to_do_next(site):
+    assert only(site, "jobs").level == "warning"
+    assert "ingest jobs" in only(site, "jobs").hint
+
+
+def test_a_folder_that_others_can_read_is_told(site):
+    site.folder.chmod(0o755)
+    assert "chmod 700" in only(site, "folder").hint
+
+
+def test_jobs_from_the_future_mean_a_wrong_clock_or_zone(site, tmp_path):
+    ingest_jobs(site, SacctText(write_sacct(tmp_path / "a", [Job(submit=site.now() + timedelta(hours=5))])))
+    assert (only(site, "clock").level, "time_zone" in only(site, "clock").hint) == ("problem", True)
+
+
+def test_refused_records_are_told_with_their_rules(site, tmp_path):
+    path = write_sacct(tmp_path / "a", make_jobs(3))
+    path.write_text(path.read_text() + "1|2\n1|3\n")
+    ingest_jobs(site, SacctText(path))
+    assert "wrong_column_count 2" in only(site, "quarantine").what
+
+
+def test_a_sacct_that_shows_only_ones_own_jobs_is_a_problem(site, tmp_path, monkeypatch):
+    script(tmp_path / "sacct", "case $1 in --version) echo slurm;; *) printf 'petrel\\npetrel\\n';; esac")
+    monkeypatch.setattr(doctor.getpass, "getuser", lambda: "petrel")
+    monkeypatch.setattr(doctor.os, "geteuid", lambda: 1000)
+    found = only(site, "sacct")
+    assert found.level == "problem" and "PrivateData" in found.what and "sacctmgr" in found.hint
+
+
+def test_a_sacct_that_does_not_answer_is_a_problem_and_one_that_is_missing_a_warning(site, tmp_path):
+    script(tmp_path / "sacct", "exit 1")
+    assert only(site, "sacct").level == "problem"
+    (tmp_path / "sacct").unlink()
+    assert only(site, "sacct").level == "warning"
+
+
+def test_a_port_that_is_taken_is_told(site, monkeypatch):
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        monkeypatch.setattr(doctor, "PORTS", {holder.getsockname()[1]: "dashboard"})
+        assert only(site, "ports").level == "warning"
+
+
+def test_little_space_is_a_problem(site, monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: doctor.shutil._ntuple_diskusage(10, 9, 1))
+    assert only(site, "disk").level == "problem"
+
+
+def test_missing_extras_are_listed_and_a_needed_one_is_a_problem(site, monkeypatch):
+    monkeypatch.setattr(doctor, "EXTRAS", {"postgres": ("no_such_module", ""), "htcondor": ("json", "")})
+    assert "not installed: postgres" in only(site, "extras").what
+    store = site.settings.store.model_copy(update={"state_url": "postgresql://x"})
+    site.settings = site.settings.model_copy(update={"store": store})
+    assert worst(findings(site, "extras")) == "problem"
+
+
+def test_a_check_that_fails_is_a_finding_and_the_others_go_on(site, monkeypatch):
+    def broken(_site):
+        raise SourceUnavailableError("slurmrestd is gone.", hint="Start it.")
+        yield
+
+    monkeypatch.setattr(doctor, "_CHECKS", (broken, doctor._ports))
+    found = examine(site)
+    assert found[0].level == "problem" and found[0].what == "slurmrestd is gone."
+    assert found[1].check == "ports"
