@@ -31,10 +31,10 @@ check: setup ## formatter, linter, type checker, import contracts, docs test
 	$(BIN)/pytest -q tests/test_docs.py tests/test_rooms.py
 
 test: setup ## the tests, in at most ten minutes on two cores
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 test-all: setup ## the tests and the long proofs
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadfile
 
 bench: setup ## measure, print the ratios, and write benchmarks/results
 	$(BIN)/python -m benchmarks.ingest

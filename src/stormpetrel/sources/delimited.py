@@ -8,12 +8,13 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
-from stormpetrel.sources.lines import Block, Refused, count_byte, is_sound, shown, sound_lines
+from stormpetrel.sources.lines import MAX_LINE_BYTES, Block, Refused, count_byte, is_sound, shown, sound_lines
 
 # What the reader puts in place of a delimiter of more than one byte; the first that the block does not contain.
 _STAND_INS: Final = (b"\x1f", b"\x1e", b"\x1d", b"\x1c", b"\x02", b"\x03")
@@ -31,6 +32,7 @@ class Layout:
     trailing: bool = False  # each line ends with a delimiter (`sacct --parsable`)
     quoted: bool = False  # fields may stand in double quotes (CSV)
     free_text: frozenset[str] = frozenset()  # fields in which a newline may stand as it is
+    newline: bytes = b""  # what stands for a newline inside a field, where `one_line_records` has put it
 
     @property
     def width(self) -> int:
@@ -45,10 +47,52 @@ def parse_block(block: Block, layout: Layout) -> tuple[pl.DataFrame, list[Refuse
         return _empty(layout), refused, len(refused)
     lines = block.lines
     frame = _parse_fast(block.data, lines, layout)
-    if frame is not None:
-        numbered = frame.with_columns(line=pl.int_range(block.first_line, block.first_line + lines, dtype=pl.Int64))
-        return numbered, refused, lines + len(refused)
-    return _parse_carefully(block, layout, refused)
+    if frame is None:
+        frame, refused, read = _parse_carefully(block, layout, refused)
+    else:
+        frame = frame.with_columns(line=pl.int_range(block.first_line, block.first_line + lines, dtype=pl.Int64))
+        read = lines + len(refused)
+    if layout.newline and layout.newline in block.data:
+        frame = frame.with_columns(pl.col(pl.String).str.replace_all(layout.newline.decode(), "\n", literal=True))
+    return frame, refused, read
+
+
+def one_line_records(blocks: Iterator[Block], layout: Layout) -> Iterator[Block]:
+    """The same records, each on one line, for a delimiter that nobody can have put into a field.
+
+    A record is complete when it has all its delimiters; a newline before that is part of a field, and `layout.newline` is put in
+    its place. The last field must be one in which no newline can be. Lines of the new blocks count records.
+    """
+    rest, number, done = b"", 1, 0
+    for block in blocks:
+        done = block.bytes_done
+        lines, rest = _join_lines(rest + block.data, layout)
+        if len(rest) > MAX_LINE_BYTES:  # no record is that long: whatever this is, it will not become one
+            lines, rest = [*lines, rest.replace(b"\n", layout.newline)], b""
+        yield Block(b"".join(line + b"\n" for line in lines), number, len(lines), done, block.refused)
+        number += len(lines)
+    if rest:
+        lines = rest.rstrip(b"\n").split(b"\n")
+        yield Block(b"".join(line + b"\n" for line in lines), number, len(lines), done)
+
+
+def _join_lines(data: bytes, layout: Layout) -> tuple[list[bytes], bytes]:
+    """Whole records, a line each, and the beginning of one that is not complete yet."""
+    wanted = layout.width - 1
+    records: list[bytes] = []
+    pieces: list[bytes] = []
+    count = 0
+    for line in data.split(b"\n")[:-1]:
+        more = line.count(layout.delimiter)
+        if pieces and count + more > wanted:  # what began before this line was no record: it is refused by itself
+            records += pieces
+            pieces, count = [], 0
+        pieces.append(line)
+        count += more
+        if count >= wanted:
+            records.append(layout.newline.join(pieces))
+            pieces, count = [], 0
+    return records, b"".join(piece + b"\n" for piece in pieces)
 
 
 def _parse_fast(data: bytes, lines: int, layout: Layout) -> pl.DataFrame | None:
@@ -141,22 +185,20 @@ def _split(line: bytes, layout: Layout) -> list[str]:
 def _pieces_of_one_record(lines: list[tuple[int, bytes]], position: int, layout: Layout) -> int:
     """How many lines one record covers whose free text holds newlines; 0 if these lines are no such record.
 
-    Strict on purpose, so that two damaged neighbours never make one false record: the first piece must begin with a job id
-    and break off inside a free-text field, the last must end the record there, and none between may begin with a job id.
+    Strict on purpose, so that two damaged neighbours never make one false record: the first piece must begin with a job id,
+    each must break off inside a free-text field, none but the first may begin with a job id, and the last must end the record.
     """
-    first = lines[position][1]
-    broken_in = first.count(layout.delimiter)
-    if broken_in >= len(layout.names) or layout.names[broken_in] not in layout.free_text:
-        return 0
-    if not JOB_ID.match(first.split(layout.delimiter, 1)[0]):
-        return 0
-    missing = layout.width - 1 - broken_in
-    for pieces in range(2, min(_MAX_PIECES, len(lines) - position) + 1):
-        number, piece = lines[position + pieces - 1]
-        if number != lines[position][0] + pieces - 1 or JOB_ID.match(piece.split(layout.delimiter, 1)[0]):
+    count = 0
+    for pieces in range(1, min(_MAX_PIECES, len(lines) - position) + 1):
+        piece = lines[position + pieces - 1][1]
+        begins = bool(JOB_ID.match(piece.split(layout.delimiter, 1)[0]))
+        if begins != (pieces == 1):
             return 0
-        if count := piece.count(layout.delimiter):
-            return pieces if count == missing else 0
+        count += piece.count(layout.delimiter)
+        if count >= layout.width - 1:
+            return pieces if count == layout.width - 1 and pieces > 1 else 0
+        if layout.names[count] not in layout.free_text:
+            return 0
     return 0
 
 

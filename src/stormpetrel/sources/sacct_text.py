@@ -17,7 +17,7 @@ from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.quality import rejects
 from stormpetrel.sources import sacct_fields
 from stormpetrel.sources.contract import Chunk, FileSource, Translate
-from stormpetrel.sources.delimited import JOB_ID, Layout, parse_block
+from stormpetrel.sources.delimited import JOB_ID, Layout, one_line_records, parse_block
 from stormpetrel.sources.lines import Refused, shown
 
 # Free text in which users put newlines; sacct prints them as they are, so that one record covers several lines.
@@ -39,12 +39,13 @@ class SacctText(FileSource):
         time_zone: str = "UTC",
         cluster: str = "cluster",
         block_bytes: int | None = None,
+        layout: Layout | None = None,
     ) -> None:
         super().__init__(path, block_bytes)
         self._given_fields = tuple(name.strip().lower() for name in fields) if fields else None
         self._delimiter = delimiter.encode() if delimiter else None
         self._context = sacct_fields.Context(time_zone=time_zone, cluster=cluster)
-        self._layout: Layout | None = None
+        self._layout = layout  # known beforehand where we asked sacct ourselves
 
     def fields(self) -> frozenset[str]:
         """The job columns that the file's fields fill."""
@@ -57,7 +58,10 @@ class SacctText(FileSource):
         folder = _StepFolder()
         header_seen = False
         bytes_done = 0
-        for block in self._file.blocks():
+        blocks = self._file.blocks()
+        if self._layout and self._layout.newline:
+            blocks = one_line_records(blocks, self._layout)
+        for block in blocks:
             if self._layout is None:
                 self._layout = self._find_layout(block.data[:65536])
             frame, refused, lines = parse_block(block, self._layout)

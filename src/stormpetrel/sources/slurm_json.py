@@ -32,10 +32,10 @@ _COMMON: Final = frozenset(
 )  # fmt: skip
 _ACCOUNTING: Final = frozenset(
     {
-        "cancelled_by", "failed_step", "failed_step_exit_code", "failed_step_exit_signal", "max_rss_bytes", "cpu_time_s",
-        "user_cpu_s", "system_cpu_s",
+        "cancelled_by", "max_rss_bytes", "cpu_time_s", "user_cpu_s", "system_cpu_s",
     }
 )  # fmt: skip
+_FAILED_STEP: Final = frozenset({"failed_step", "failed_step_exit_code", "failed_step_exit_signal"})
 _EXIT: Final = frozenset({"exit_code", "exit_signal"})
 
 
@@ -112,7 +112,7 @@ def fields_of(record: Record) -> frozenset[str]:
         return (_COMMON - {"elapsed_s", "cpu_limit_s", "mem_bytes"}) | _EXIT | {"uid", "gid"}
     exit_code = record.get("exit_code")
     believable = isinstance(exit_code, dict) and isinstance(exit_code.get("return_code"), dict)
-    found = _COMMON | _ACCOUNTING | (_EXIT if believable else frozenset())
+    found = _COMMON | _ACCOUNTING | (_EXIT | _FAILED_STEP if believable else frozenset())
     return found | {"submit_line", "script_path"} if "submit_line" in record else found
 
 
@@ -129,7 +129,7 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
     state = slurm_state(raw_state)
     elapsed = _number(times.get("elapsed"))
     limit = _number(times.get("limit"))
-    if isinstance(times.get("limit"), int) and limit == _YEAR_MIN:
+    if limit == 0 or (isinstance(times.get("limit"), int) and limit == _YEAR_MIN):
         limit = None
     exit_code, exit_signal = _exit(job.get("exit_code"))
     cpus = allocated.get("cpu")

@@ -7,12 +7,13 @@ where the last committed window ended, reading a little again (`overlap_hours`) 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,57 +22,16 @@ from typing import Final
 from stormpetrel.config import SiteSection, SlurmSection
 from stormpetrel.errors import SettingsError, SourceUnavailableError
 from stormpetrel.sources.contract import Chunk, Cursor, JobSource, LiveSource
+from stormpetrel.sources.delimited import Layout
 from stormpetrel.sources.sacct_text import SacctText
 
 # Everything the job frame knows, and what advice and events will want; what this Slurm does not know is left out.
-WANTED: Final = [
-    "JobID",
-    "JobIDRaw",
-    "Cluster",
-    "JobName",
-    "User",
-    "UID",
-    "Group",
-    "GID",
-    "Account",
-    "Partition",
-    "QOS",
-    "Submit",
-    "Eligible",
-    "Start",
-    "End",
-    "Elapsed",
-    "State",
-    "ExitCode",
-    "DerivedExitCode",
-    "Timelimit",
-    "ReqCPUS",
-    "AllocCPUS",
-    "ReqNodes",
-    "NNodes",
-    "ReqMem",
-    "MaxRSS",
-    "CPUTimeRAW",
-    "TotalCPU",
-    "UserCPU",
-    "SystemCPU",
-    "MaxDiskRead",
-    "MaxDiskWrite",
-    "ReqTRES",
-    "AllocTRES",
-    "NodeList",
-    "WorkDir",
-    "Reason",
-    "Priority",
-    "Flags",
-    "Constraints",
-    "Restarts",
-    "Reservation",
-    "WCKey",
-    "Comment",
-    "SubmitLine",
-]
-_DELIMITER: Final = "\x1f"  # in no sane job name, unlike the bar
+# Free text stands in the middle: a newline in it is then told from one that ends a record.
+WANTED: Final = (
+    "JobID,JobIDRaw,Cluster,JobName,WorkDir,Comment,SubmitLine,User,UID,Group,GID,Account,Partition,QOS,Submit,Eligible,Start,End,"
+    "Elapsed,ExitCode,DerivedExitCode,Timelimit,ReqCPUS,AllocCPUS,ReqNodes,NNodes,ReqMem,MaxRSS,CPUTimeRAW,TotalCPU,UserCPU,"
+    "SystemCPU,MaxDiskRead,MaxDiskWrite,ReqTRES,AllocTRES,NodeList,Reason,Priority,Flags,Constraints,Restarts,Reservation,WCKey,State"
+).split(",")
 _FIRST_RUN_DAYS: Final = 30
 
 
@@ -91,6 +51,7 @@ def live_sources(
     slurm: SlurmSection, site: SiteSection, cursor_of: Callable[[str], int | None], *, now: datetime
 ) -> Iterator[JobSource]:
     """What has happened on each cluster since the last run, oldest first, pausing between two requests."""
+    ask = _rest_asker(slurm, site) if slurm.rest_url else _sacct_asker(slurm, site)
     first = True
     for cluster in slurm.clusters or [""]:
         name = f"slurm:{cluster or 'local'}"
@@ -98,7 +59,35 @@ def live_sources(
             if not first:
                 time.sleep(slurm.pause_s)
             first = False
-            yield _source(slurm, site, cluster, window)
+            yield ask(cluster, window)
+
+
+def _sacct_asker(slurm: SlurmSection, site: SiteSection) -> Callable[[str, Window], JobSource]:
+    """What makes a source of a cluster and a window, with what has to be asked only once."""
+    command = find_sacct(slurm.sacct)
+    fields = available_fields(command, slurm.timeout_s)
+    if slurm.clusters:
+        check_clusters(slurm.clusters, clusters_of_sacct(command, slurm.timeout_s))
+    return lambda cluster, window: SacctWindow(slurm, command, fields, cluster, site.cluster or "cluster", window)
+
+
+def _rest_asker(slurm: SlurmSection, site: SiteSection) -> Callable[[str, Window], JobSource]:
+    from stormpetrel.sources.slurm_rest import RestWindow, clusters_of_rest, connect, newest_version
+
+    with connect(slurm) as client:
+        version = slurm.rest_version or newest_version(client, slurm)
+        if slurm.clusters:
+            check_clusters(slurm.clusters, clusters_of_rest(client, version, slurm))
+    return lambda cluster, window: RestWindow(slurm, version, cluster, site.cluster or "cluster", window)
+
+
+def check_clusters(wanted: Sequence[str], known: Sequence[str]) -> None:
+    """A cluster that Slurm does not know gives an empty answer, not an error: it has to be found out beforehand."""
+    wrong = next((name for name in wanted if name not in known), None)
+    if wrong is not None:
+        raise SettingsError(
+            f"Slurm has no cluster '{wrong}' (slurm.clusters).", hint=f"Known: {', '.join(known) or 'none'}. Nothing was read."
+        )
 
 
 def windows(slurm: SlurmSection, name: str, cursor: int | None, now: datetime) -> Iterator[Window]:
@@ -122,45 +111,48 @@ def _since(text: str) -> datetime | None:
         raise SettingsError(f"slurm.since {text!r} is not a day.", hint="Write it as 2024-03-31.") from None
 
 
-def _source(slurm: SlurmSection, site: SiteSection, cluster: str, window: Window) -> JobSource:
-    if slurm.rest_url:
-        from stormpetrel.sources.slurm_rest import RestWindow
-
-        return RestWindow(slurm, cluster, site.cluster or "cluster", window)
-    return SacctWindow(slurm, cluster or site.cluster or "cluster", ["-M", cluster] if cluster else [], window)
-
-
 class SacctWindow(LiveSource):
     """The jobs that sacct shows for one window of time."""
 
     format = "sacct"
 
-    def __init__(self, slurm: SlurmSection, cluster: str, arguments: list[str], window: Window) -> None:
-        super().__init__(" ".join(["sacct", *arguments, str(window)]), window.cursor)
-        self._slurm, self._cluster, self._arguments, self._window = slurm, cluster, arguments, window
+    def __init__(
+        self, slurm: SlurmSection, command: str, fields: list[str], cluster: str, default_cluster: str, window: Window
+    ) -> None:
+        self._arguments = ["-M", cluster] if cluster else []
+        super().__init__(" ".join(["sacct", *self._arguments, str(window)]), window.cursor)
+        self._slurm, self._command, self._names, self._window = slurm, command, fields, window
+        self._cluster = cluster or default_cluster
+        # Nobody can put into a job's name what he cannot guess: no text of a user is ever taken for the end of a field.
+        token = secrets.token_hex(8)
+        self._delimiter = f"\x1f{token}\x1f"
+        self._layout = Layout(
+            tuple(name.lower() for name in fields),
+            self._delimiter.encode(),
+            has_header=False,
+            newline=f"\x1e{token}\x1e".encode(),
+        )
 
     def chunks(self) -> Iterator[Chunk]:
         """Ask sacct, and read what it says; a sacct that fails or hangs commits nothing."""
-        command = find_sacct(self._slurm.sacct)
-        names = available_fields(command, self._slurm.timeout_s)
         with tempfile.NamedTemporaryFile(prefix="stormpetrel-sacct-") as answer:
-            self._ask(command, names, Path(answer.name))
-            source = SacctText(answer.name, fields=names, delimiter=_DELIMITER, cluster=self._cluster)
+            self._ask(Path(answer.name))
+            source = SacctText(answer.name, layout=self._layout, cluster=self._cluster)
             self._columns = source.fields()
             yield from source.chunks()
 
-    def _ask(self, command: str, names: list[str], answer: Path) -> None:
+    def _ask(self, answer: Path) -> None:
         arguments = [
-            command,
+            self._command,
             *self._arguments,
             "--allusers",
             "--duplicates",
             "--parsable2",
             "--noheader",
-            f"--delimiter={_DELIMITER}",
+            f"--delimiter={self._delimiter}",
             f"--starttime={self._window.start:%Y-%m-%dT%H:%M:%S}",
             f"--endtime={self._window.end:%Y-%m-%dT%H:%M:%S}",
-            f"--format={','.join(names)}",
+            f"--format={','.join(self._names)}",
         ]
         with answer.open("wb") as out:
             run_sacct(arguments, out.fileno(), self._slurm.timeout_s, resume=self._window.start)
@@ -191,6 +183,19 @@ def available_fields(command: str, timeout_s: float) -> list[str]:
     return names
 
 
+def clusters_of_sacct(command: str, timeout_s: float) -> list[str]:
+    """The clusters that the accounting database knows, from the sacctmgr that lies beside sacct."""
+    manager = shutil.which("sacctmgr", path=str(Path(command).parent)) or shutil.which("sacctmgr")
+    if not manager:
+        raise SourceUnavailableError(
+            "There is no sacctmgr beside sacct to check slurm.clusters with.", hint="Leave slurm.clusters empty."
+        )
+    with tempfile.TemporaryFile() as out:
+        run_sacct([manager, "--noheader", "--parsable2", "show", "cluster", "format=cluster"], out.fileno(), timeout_s)
+        out.seek(0)
+        return out.read().decode("utf-8", "replace").split()
+
+
 def run_sacct(arguments: list[str], out: int, timeout_s: float, *, resume: datetime | None = None) -> None:
     """Run sacct without a shell; its time is limited, and its children end with it.
 
@@ -198,19 +203,25 @@ def run_sacct(arguments: list[str], out: int, timeout_s: float, *, resume: datet
     """
     environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C.UTF-8"}
     stays = f" The cursor stays at {resume:%Y-%m-%dT%H:%MZ}; the next run resumes there." if resume else ""
-    process = subprocess.Popen(
-        arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE, env=environment, start_new_session=True
-    )
     try:
-        _, errors = process.communicate(timeout=timeout_s)
-    except BaseException as error:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
+        process = subprocess.Popen(
+            arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE, env=environment, start_new_session=True
+        )
+    except OSError as error:
         raise SourceUnavailableError(
-            f"{arguments[0]} did not answer within {timeout_s:.0f} s.{stays}", hint="Check slurmdbd, or raise slurm.timeout_s."
-        ) from None
+            f"{arguments[0]} cannot be run: {error.strerror}.{stays}", hint="Set slurm.sacct to the real one."
+        ) from error
+    with process:
+        try:
+            _, errors = process.communicate(timeout=timeout_s)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            raise SourceUnavailableError(
+                f"{arguments[0]} did not answer within {timeout_s:.0f} s.{stays}",
+                hint="Check slurmdbd, or raise slurm.timeout_s.",
+            ) from None
     if process.returncode != 0:
         said = errors.decode("utf-8", "replace").strip().splitlines()
         reason = said[0][:300] if said else f"exit code {process.returncode}"

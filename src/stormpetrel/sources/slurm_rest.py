@@ -32,9 +32,9 @@ class RestWindow(LiveSource):
 
     format = "slurmrestd"
 
-    def __init__(self, slurm: SlurmSection, asked_cluster: str, default_cluster: str, window: Window) -> None:
+    def __init__(self, slurm: SlurmSection, version: str, asked_cluster: str, default_cluster: str, window: Window) -> None:
         super().__init__(f"{slurm.rest_url} {window}", window.cursor)
-        self._slurm, self._window = slurm, window
+        self._slurm, self._version, self._window = slurm, version, window
         self._asked_cluster, self._cluster = asked_cluster, asked_cluster or default_cluster
 
     def chunks(self) -> Iterator[Chunk]:
@@ -46,8 +46,7 @@ class RestWindow(LiveSource):
             span["cluster"] = self._asked_cluster
         with tempfile.NamedTemporaryFile(prefix="stormpetrel-rest-") as answer:
             with connect(self._slurm) as client:
-                version = self._slurm.rest_version or newest_version(client, self._slurm)
-                fetch(client, f"/slurmdb/{version}/jobs", span, answer.file, self._slurm, resume=self._window.start)
+                fetch(client, f"/slurmdb/{self._version}/jobs", span, answer.file, self._slurm, resume=self._window.start)
             answer.flush()
             check_errors(Path(answer.name), self._slurm.rest_url)
             source = SlurmJson(answer.name, cluster=self._cluster)
@@ -98,6 +97,19 @@ def newest_version(client: httpx.Client, slurm: SlurmSection) -> str:
             f"{slurm.rest_url} offers no accounting API.", hint="Start slurmrestd with the slurmdbd plugin (-s)."
         )
     return str(max(found, key=lambda version: int(version[1]))[0])
+
+
+def clusters_of_rest(client: httpx.Client, version: str, slurm: SlurmSection) -> list[str]:
+    """The clusters that the accounting database knows."""
+    with tempfile.TemporaryFile() as answer:
+        fetch(client, f"/slurmdb/{version}/clusters", {}, answer, slurm)
+        answer.seek(0)
+        try:
+            return [str(cluster["name"]) for cluster in json.load(answer)["clusters"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise SourceUnavailableError(
+                f"{slurm.rest_url} does not tell its clusters.", hint="Leave slurm.clusters empty."
+            ) from error
 
 
 def fetch(

@@ -81,7 +81,7 @@ def writing(where: Path, *, doing: str) -> Iterator[None]:
     except OSError as error:
         raise translated(error, where, doing) from error
     except Exception as error:  # deltalake raises its own kinds, with the system's words inside
-        problem = _errno_in(str(error))
+        problem = errno_in(str(error))
         if problem is None:
             raise
         raise translated(OSError(problem, os.strerror(problem)), where, doing) from error
@@ -113,6 +113,7 @@ _WORDS = {
 }
 
 
-def _errno_in(message: str) -> int | None:
+def errno_in(message: str) -> int | None:
+    """The system's error number behind a message that quotes its words; None where it is about something else."""
     lowered = message.lower()
     return next((number for words, number in _WORDS.items() if words in lowered), None)

@@ -6,7 +6,9 @@ Later rooms add their tables here (alarms, verdicts, the registry); each is decl
 from __future__ import annotations
 
 import json
+import os
 import re
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,7 +18,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from stormpetrel.errors import MissingExtraError, NetworkFilesystemError, StoreBusyError, StoreError, StoreVersionError
-from stormpetrel.store.filesystem import filesystem_type, is_network, writing
+from stormpetrel.store.filesystem import errno_in, filesystem_type, is_network, writing
 from stormpetrel.store.lock import file_lock
 
 STATE_FORMAT = 1
@@ -116,7 +118,7 @@ class StateStore:
     def dump(self) -> dict[str, list[dict[str, Any]]]:
         """Every table as plain rows, for a backup that either database can take in."""
         with self.transaction() as connection:
-            return {table.name: [dict(row._mapping) for row in connection.execute(sa.select(table))] for table in ALL_TABLES}
+            return {table.name: [dict(row._mapping) for row in connection.execute(_in_order(table))] for table in ALL_TABLES}
 
     def is_empty(self) -> bool:
         """Whether nothing has been recorded yet."""
@@ -137,6 +139,11 @@ class StateStore:
         self._engine.dispose()
 
 
+def _in_order(table: sa.Table) -> sa.Select[Any]:
+    """The rows of a table, oldest first, without the running number, which each database counts for itself."""
+    return sa.select(*(column for column in table.c if column.name != "id")).order_by(*table.primary_key.columns)
+
+
 _LOCK_KEY = 0x73746F726D  # "storm"
 _LOCK_WAIT_S = 600
 
@@ -149,25 +156,41 @@ def open_state(folder: Path, *, url: str = "", lock_folder: Path, owner: str = "
     """
     engine = _postgres(url) if url else _sqlite(folder, mountinfo)
     store = StateStore(engine, lock_folder / ".lock")
-    # DDL only where it is needed, so that a reader needs no permission to write.
-    with _database_errors(), writing(folder, doing="open the state store"):
-        if not set(sa.inspect(engine).get_table_names()) >= {table.name for table in ALL_TABLES}:
-            _METADATA.create_all(engine)
-    with store.transaction() as connection:
-        facts = {row.key: row.value for row in connection.execute(sa.select(meta))}
-        found = facts.get("format")
-        if found is None:
-            connection.execute(sa.insert(meta), [{"key": "format", "value": str(STATE_FORMAT)}, {"key": "owner", "value": owner}])
-        elif facts.get("owner", owner) != owner and owner:
-            raise StoreError(
-                "The state store belongs to another site.", hint="Give each site its own: another store.state_dir or database."
-            )
-        elif int(found) > STATE_FORMAT:
-            raise StoreVersionError(
-                f"The state store was written by a newer version (format {found}, this Stormpetrel knows {STATE_FORMAT}).",
-                hint="Run: pip install --upgrade stormpetrel",
-            )
+    facts = _facts(store)
+    if "format" not in facts:
+        try:
+            with store.writer_lock():
+                _create_tables(store, owner)
+        except StoreError:
+            if "format" not in _facts(store):  # unless another process made them at this very moment
+                raise
+        facts = _facts(store)
+    if facts.get("owner", owner) != owner and owner:
+        raise StoreError(
+            "The state store belongs to another site.", hint="Give each site its own: another store.state_dir or database."
+        )
+    if int(facts["format"]) > STATE_FORMAT:
+        raise StoreVersionError(
+            f"The state store was written by a newer version (format {facts['format']}, this Stormpetrel knows {STATE_FORMAT}).",
+            hint="Run: pip install --upgrade stormpetrel",
+        )
     return store
+
+
+def _facts(store: StateStore) -> dict[str, str]:
+    """What the store says of itself; nothing where its tables are not there yet."""
+    with store.transaction() as connection:
+        if not sa.inspect(connection).has_table(meta.name):
+            return {}
+        return {row.key: row.value for row in connection.execute(sa.select(meta))}
+
+
+def _create_tables(store: StateStore, owner: str) -> None:
+    """Tables and first facts in one transaction, unless another process was faster."""
+    with store.transaction() as connection:
+        _METADATA.create_all(connection)
+        if connection.execute(sa.select(meta)).first() is None:
+            connection.execute(sa.insert(meta), [{"key": "format", "value": str(STATE_FORMAT)}, {"key": "owner", "value": owner}])
 
 
 def refuse_network(folder: Path, mountinfo: str | None = None) -> None:
@@ -200,10 +223,15 @@ def _postgres(url: str) -> sa.Engine:
         import psycopg  # noqa: F401
     except ImportError:
         raise MissingExtraError("A PostgreSQL state store", "postgres") from None
-    for prefix in ("postgresql://", "postgres://"):
-        if url.startswith(prefix):
-            return sa.create_engine("postgresql+psycopg://" + url.removeprefix(prefix), pool_pre_ping=True)
-    raise StoreError("store.state_url is not a PostgreSQL address.", hint="Expected postgresql://user@host/database.")
+    scheme, separator, rest = url.partition("://")
+    try:
+        if not separator or scheme not in ("postgresql", "postgres"):
+            raise ValueError(url)
+        return sa.create_engine(f"postgresql+psycopg://{rest}", pool_pre_ping=True)
+    except (ValueError, sa.exc.ArgumentError):
+        raise StoreError(
+            "store.state_url is not a PostgreSQL address.", hint="Expected postgresql://user@host/database."
+        ) from None
 
 
 @contextmanager
@@ -211,15 +239,16 @@ def _database_errors() -> Iterator[None]:
     """Translate what the database says; passwords in its address never reach the message."""
     try:
         yield
-    except sa.exc.OperationalError as error:
+    except sa.exc.DBAPIError as error:
         reason = str(error.orig).strip().splitlines()[0] if error.orig else "no answer"
         if "lock timeout" in reason:
             raise StoreBusyError(
                 f"Another process has been writing to this site for over {_LOCK_WAIT_S} s.",
                 hint="Wait for it to end, and try again.",
             ) from error
-        if "readonly" in reason or "disk is full" in reason or "unable to open" in reason:
-            raise OSError(reason) from error  # a file problem: `writing` knows the words
+        number = errno_in(reason) if isinstance(error.orig, sqlite3.Error) else None
+        if number is not None:
+            raise OSError(number, os.strerror(number)) from error  # a file problem: `writing` has the sentence
         raise StoreError(
             f"The state store did not answer: {reason}.", hint="Check store.state_url and that the server runs."
         ) from error

@@ -1,0 +1,251 @@
+"""A site whose state lies in a real PostgreSQL: several writers, moves between databases, and a server that goes away."""
+
+import json
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+import sqlalchemy as sa
+
+from stormpetrel.config import load_settings
+from stormpetrel.records.jobs import KEY
+from stormpetrel.store.site import open_site
+from stormpetrel.store.state import STATE_FORMAT
+from tests.builders import make_jobs, make_site, table_of, write_sacct
+from tests.parts import wait_until
+from tests.parts.command_line import change_settings, complaint_of, report_of, run, start
+
+pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("postgres")]
+
+PASSWORD = "open-sesame"
+
+
+@pytest.fixture
+def site(postgres, tmp_path):
+    """A new site with an empty database of its own."""
+    folder = tmp_path / "site"
+    make_site(folder, store={"state_url": postgres.new_database()}).close()
+    return folder
+
+
+@pytest.fixture
+def log(tmp_path):
+    return write_sacct(tmp_path / "jobs.txt", make_jobs(50, failed=5))
+
+
+def database_of(folder):
+    return load_settings(folder).store.state_url.rsplit("/", 1)[1]
+
+
+def ingest(folder, *files):
+    return report_of(run(folder, "ingest", "jobs", *map(str, files), "--json"))
+
+
+def rows_of(folder):
+    with open_site(folder) as opened:
+        return table_of(opened)
+
+
+def past_of(folder):
+    with open_site(folder) as opened:
+        return opened.state.past_ingests()
+
+
+def test_ingest_works_and_is_remembered_by_the_server(postgres, site, log):
+    assert ingest(site, log)["kept"] == 50
+    assert ingest(site, log)["known"] == 50
+    assert rows_of(site).height == 50
+    assert postgres.sql("SELECT count(*) FROM ingests", database=database_of(site)) == "2"
+    assert not list(site.glob("*.db*"))
+
+
+def test_ingests_at_once_all_complete_and_no_job_is_there_twice(site, tmp_path):
+    jobs = make_jobs(800)
+    # Each file overlaps with the next by half, so that the writers meet over the same jobs.
+    files = [write_sacct(tmp_path / f"{n}.txt", jobs[200 * n : 200 * n + 400]) for n in range(3)]
+    reports = all_at_once(site, files)
+    rows = rows_of(site)
+    assert rows.height == rows.select(KEY).n_unique() == 800
+    assert sum(report["kept"] for report in reports) == 800 and sum(report["known"] for report in reports) == 400
+    assert len(past_of(site)) == 3
+
+
+def test_two_ingests_of_the_same_file_at_once_keep_each_job_once(site, log):
+    reports = all_at_once(site, [log, log])
+    assert rows_of(site).height == 50
+    assert sum(report["kept"] for report in reports) == 50
+
+
+def all_at_once(folder, files):
+    """Ingest each file in a process of its own, all started before the first has ended; their reports."""
+    writers = [start(folder, "ingest", "jobs", str(file), "--json") for file in files]
+    ended = [(writer, *writer.communicate(timeout=120)) for writer in writers]
+    return [report_of(subprocess.CompletedProcess((), writer.returncode, out, errors)) for writer, out, errors in ended]
+
+
+OPEN = """
+import sys
+from pathlib import Path
+from stormpetrel.store.state import open_state
+open_state(Path(sys.argv[1]), url=sys.argv[2], lock_folder=Path(sys.argv[1])).close()
+"""
+
+
+@pytest.mark.parametrize("moment", ["before there are tables", "before the format is written"])
+def test_two_first_visitors_of_an_empty_database_both_get_in(postgres, tmp_path, moment):
+    from stormpetrel.store import state
+
+    url = postgres.new_database()
+    engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    if moment == "before the format is written":
+        state._METADATA.create_all(engine)
+    try:
+        with engine.connect() as first:
+            # The first visitor, stopped in the middle of its transaction.
+            state._METADATA.create_all(first)
+            first.execute(sa.insert(state.meta), [{"key": "format", "value": str(STATE_FORMAT)}, {"key": "owner", "value": ""}])
+            words = [sys.executable, "-c", OPEN, str(tmp_path), url]
+            second = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            wait_until(lambda: postgres.sql(waiting) != "0" or second.poll() is not None, "the second visitor waits", limit_s=30)
+            first.commit()
+        _, errors = second.communicate(timeout=60)
+    finally:
+        engine.dispose()
+    assert second.returncode == 0, errors
+
+
+HOLD_LOCK = """
+import sys
+from pathlib import Path
+from stormpetrel.store.site import open_site
+with open_site(Path(sys.argv[1])) as site, site.state.writer_lock():
+    print("locked", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_lock_of_a_killed_writer_is_free(postgres, site, log):
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", HOLD_LOCK, str(site)], stdin=pipe, stdout=pipe, text=True) as holder:
+        assert holder.stdout.readline() == "locked\n"
+        waiting = start(site, "ingest", "jobs", str(log), "--json")
+        blocked = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        wait_until(lambda: postgres.sql(blocked) == "1", "the ingest waits for the lock", limit_s=30)
+        holder.kill()
+    out, errors = waiting.communicate(timeout=60)
+    assert waiting.returncode == 0, errors
+    assert json.loads(out)["kept"] == 50
+
+
+def test_forgotten_user_is_gone_and_does_not_come_back(postgres, site, log):
+    ingest(site, log)
+    done = report_of(run(site, "store", "forget", "user1", "--json"))
+    assert done == {"deleted": 10, "future": "refused"}
+    assert ingest(site, log)["quarantined"] == {"forgotten_user": 10}
+    assert rows_of(site).filter(pl.col("user") == "user1").is_empty()
+    assert "user1" not in postgres.sql("SELECT * FROM ingests, forgotten, meta", database=database_of(site))
+
+
+@pytest.mark.parametrize("way", ["SQLite to PostgreSQL", "PostgreSQL to SQLite", "PostgreSQL to PostgreSQL"])
+def test_backup_is_restored_into_either_database(postgres, tmp_path, log, way):
+    before, after = (postgres.new_database() if word == "PostgreSQL" else "" for word in way.split(" to "))
+    old, new, archive = tmp_path / "old", tmp_path / "new", tmp_path / "site.tar"
+    make_site(old, store={"state_url": before}).close()
+    ingest(old, log)
+    report_of(run(old, "store", "forget", "user1", "--json"))
+    report_of(run(old, "store", "backup", str(archive), "--json"))
+    assert report_of(run(new, "store", "restore", str(archive), "--state-url", after, "--json"))["jobs"] == 40
+    assert rows_of(new).equals(rows_of(old))
+    assert past_of(new) == past_of(old)
+    # Life goes on: the next ingest finds what is known, refuses who is forgotten, and is remembered beside the old ones.
+    report = ingest(new, log)
+    assert (report["known"], report["quarantined"]) == (40, {"forgotten_user": 10})
+    assert len(past_of(new)) == len(past_of(old)) + 1
+
+
+def test_restore_leaves_the_state_of_the_living_site_alone(site, log, tmp_path):
+    archive = tmp_path / "site.tar"
+    ingest(site, log)
+    report_of(run(site, "store", "backup", str(archive), "--json"))
+    ingest(site, log)
+    done = run(tmp_path / "copy", "store", "restore", str(archive))
+    assert done.returncode == 2 and "--state-url" in done.stderr
+    assert not (tmp_path / "copy").exists() and len(past_of(site)) == 2
+
+
+def test_database_of_another_site_is_refused(site, log, tmp_path):
+    url = load_settings(site).store.state_url
+    other = tmp_path / "other"
+    make_site(other).close()
+    change_settings(other, store={"state_url": url})
+    assert "belongs to another site" in complaint_of(run(other, "ingest", "jobs", str(log)))
+
+
+def with_password(folder, **changes):
+    """Put a password, and whatever else, into a site's state_url."""
+    url = sa.make_url(load_settings(folder).store.state_url).set(password=PASSWORD, **changes)
+    change_settings(folder, store={"state_url": url.render_as_string(hide_password=False)})
+
+
+WRONG_ADDRESS = {
+    "nobody listens": {"port": 1},
+    "there is no such database": {"database": "nowhere"},
+    "there is no such user": {"username": "nobody"},
+    "there is no such host": {"host": "no-such-host.invalid"},
+    "there is no such option": {"query": {"colour": "blue"}},
+}
+
+
+@pytest.mark.parametrize("problem", WRONG_ADDRESS)
+def test_server_that_cannot_be_reached_is_one_clear_line_without_the_password(site, log, problem):
+    with_password(site, **WRONG_ADDRESS[problem])
+    line = complaint_of(run(site, "ingest", "jobs", str(log)))
+    assert "store.state_url" in line and PASSWORD not in line
+
+
+@pytest.mark.parametrize("address", [f"postgresql://petrel:{PASSWORD}@127.0.0.1:port/site", "postgresql://", "mysql://host/site"])
+def test_address_that_is_none_is_one_clear_line_without_the_password(site, log, address):
+    change_settings(site, store={"state_url": address})
+    line = complaint_of(run(site, "ingest", "jobs", str(log)))
+    assert "store.state_url" in line and PASSWORD not in line
+
+
+def test_user_who_may_not_create_tables_is_told_about_the_database(postgres, tmp_path, log):
+    # What PostgreSQL 15 gives to a plain new user: a connection, and no right to create anything.
+    url = postgres.new_database()
+    postgres.sql("DROP ROLE IF EXISTS plain")
+    postgres.sql("CREATE ROLE plain LOGIN")
+    folder = tmp_path / "site"
+    make_site(folder).close()
+    change_settings(folder, store={"state_url": url.replace("petrel@", f"plain:{PASSWORD}@")})
+    line = complaint_of(run(folder, "ingest", "jobs", str(log)))
+    assert "permission denied" in line and "folder" not in line and PASSWORD not in line
+
+
+def test_server_that_stops_during_an_ingest_is_one_clear_line_and_a_second_run_goes_on(postgres, site, log):
+    database, text = database_of(site), log.read_text()
+    with_password(site)
+    writer = start(site, "ingest", "jobs", "-", "--format", "sacct")
+    try:
+        connected = f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}'"
+        wait_until(lambda: postgres.sql(connected) != "0", "the ingest has opened the site", limit_s=30)
+        postgres.stop()
+        out, errors = writer.communicate(text, timeout=60)
+    finally:
+        writer.kill()
+        postgres.start()
+    done = subprocess.CompletedProcess((), writer.returncode, out, errors)
+    assert PASSWORD not in complaint_of(done)
+    assert ingest(site, log)["read"] == 50
+    assert rows_of(site).height == 50
+
+
+def test_state_of_a_newer_version_is_refused_and_left_alone(postgres, site, log):
+    database = database_of(site)
+    postgres.sql(f"UPDATE meta SET value = '{STATE_FORMAT + 1}' WHERE key = 'format'", database=database)
+    line = complaint_of(run(site, "ingest", "jobs", str(log)))
+    assert "newer version" in line and "upgrade" in line
+    assert postgres.sql("SELECT value FROM meta WHERE key = 'format'", database=database) == str(STATE_FORMAT + 1)
+    assert postgres.sql("SELECT count(*) FROM ingests", database=database) == "0"

@@ -1,0 +1,48 @@
+"""What the parts promise to the tests that use them."""
+
+import subprocess
+
+import pytest
+
+from tests.parts import Daemon, find_program, free_ports, require, wait_until
+
+
+def test_program_that_is_there_is_required_without_a_word():
+    require("sh", "/bin/s?", install="dash")
+
+
+def test_missing_program_skips_a_test_and_says_what_to_install(monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match=r"no-such-program.*apt-get install petrel-tools"):
+        require("sh", "no-such-program", install="petrel-tools")
+
+
+def test_missing_program_is_a_failure_on_ci(monkeypatch):
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="no-such-program"):
+        require("no-such-program", install="petrel-tools")
+
+
+def test_free_ports_are_as_many_as_asked_for():
+    assert len(set(free_ports(20))) == 20
+
+
+def test_waiting_for_what_does_not_come_ends():
+    with pytest.raises(TimeoutError, match="the moon is blue"):
+        wait_until(lambda: False, "the moon is blue", limit_s=0.1)
+
+
+@pytest.mark.skipif(find_program("setpriv") is None, reason="util-linux is not here")
+def test_daemon_that_ends_early_is_told_with_its_last_words(tmp_path):
+    daemon = Daemon("brief", ["sh", "-c", "echo no disk; exit 3"], log=tmp_path / "log")
+    with pytest.raises(RuntimeError, match=r"brief ended with 3 before: it is up\.\nno disk"):
+        wait_until(lambda: False, "it is up", limit_s=10, alive=daemon)
+
+
+@pytest.mark.skipif(find_program("setpriv") is None, reason="util-linux is not here")
+def test_daemon_that_does_not_listen_is_ended(tmp_path):
+    daemon = Daemon("deaf", ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done"], log=tmp_path / "log")
+    wait_until(lambda: "up" in daemon.last_words(), "it is up", limit_s=10)
+    daemon.stop(limit_s=0.3)
+    assert daemon.process.returncode == -9
+    assert subprocess.run(["kill", "-0", str(daemon.process.pid)], capture_output=True).returncode != 0
