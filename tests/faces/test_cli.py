@@ -3,8 +3,10 @@
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -128,7 +130,7 @@ def test_the_demo_runs_twice_and_changes_nothing_the_second_time(tmp_path):
     assert first["summary"] == second["summary"]
     text = output("demo", tmp_path / "demo")
     assert "Look at node n037" in text
-    suggested = [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("  stormpetrel --site")]
+    suggested = [shlex.split(line)[1:] for line in text.splitlines() if " --site " in line and " sql " in line]
     assert len(suggested) == 2
     for words in suggested:
         assert output(*words)
@@ -183,7 +185,7 @@ def test_wrong_usage_says_what_to_do_and_ends_with_two(site, tmp_path):
     )
     assert "Add --site DIR" in complaint("ingest", "jobs", "x", code=2)
     assert "and not both" in complaint("--site", site, "ingest", "jobs", code=2)
-    assert "does not work" in complaint("--site", site, "sql", "selec nothing", code=2)
+    assert "does not work" in complaint("--site", site, "sql", "select nothing from nowhere", code=2)
     assert "did you mean 'Europe/Berlin'" in complaint("init", tmp_path / "new", "--time-zone", "Europe/Berln")
     assert not (tmp_path / "new").exists()
 
@@ -206,6 +208,84 @@ def test_the_site_may_be_named_before_or_after_the_command(site, tmp_path):
 def test_inside_a_site_it_need_not_be_named(site):
     done = run("sql", "select count(*) n from jobs", "--json", cwd=site)
     assert json.loads(done.stdout) == [{"n": 0}]
+
+
+@pytest.mark.parametrize("name", ["my site", "süß#1", "what?", "a:b", "it's"])
+def test_a_site_may_be_called_anything_reasonable(tmp_path, name):
+    path = write_sacct(tmp_path / "a", make_jobs(5))
+    output("init", name, cwd=tmp_path)
+    for _ in range(2):
+        output("--site", name, "ingest", "jobs", path, cwd=tmp_path)
+    assert json.loads(output("--site", name, "sql", "select count(*) n from jobs", "--json", cwd=tmp_path)) == [{"n": 5}]
+    output("--site", name, "store", "compact", cwd=tmp_path)
+    output("--site", name, "store", "backup", "b.tar", cwd=tmp_path)
+    assert "5 jobs" in output("--site", "copy", "store", "restore", "b.tar", cwd=tmp_path)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted({"a", "b.tar", "copy", name})
+
+
+@pytest.mark.parametrize("name", ["z%20b", "z[x]"])
+def test_a_site_that_delta_lake_could_not_open_is_refused_and_nothing_is_left(tmp_path, name):
+    assert "choose another folder" in complaint("init", tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+def test_one_bad_file_does_not_keep_the_others_out(site, tmp_path):
+    good, empty = write_sacct(tmp_path / "a", make_jobs(5)), tmp_path / "empty"
+    empty.write_bytes(b"")
+    done = run("--site", site, "ingest", "jobs", empty, good, "--json")
+    assert done.returncode == 1 and b"is empty" in done.stderr
+    assert json.loads(done.stdout)["kept"] == 5
+
+
+def test_a_pipe_is_a_file_that_is_read_once(site, tmp_path):
+    path = write_sacct(tmp_path / "a", make_jobs(5))
+    program = f"{sys.executable} -c 'from stormpetrel.faces.cli.main import main; main()' --site {site} ingest jobs --json"
+    done = subprocess.run(["bash", "-c", f"{program} --format sacct <(cat {path})"], capture_output=True, timeout=60)
+    assert json.loads(done.stdout)["kept"] == 5
+    packed = subprocess.run(["bash", "-c", f"gzip -c {path} | {program} --format sacct -"], capture_output=True, timeout=60)
+    assert json.loads(packed.stdout)["known"] == 5
+
+
+def test_the_demo_never_pours_its_jobs_into_a_real_site(site):
+    assert "is a real site" in complaint("demo", site, code=2)
+
+
+def test_sql_changes_nothing_and_says_when_it_stops(site, tmp_path):
+    output("--site", site, "ingest", "jobs", write_sacct(tmp_path / "a", make_jobs(30)))
+    assert "Only questions" in complaint("--site", site, "sql", "delete from jobs", code=2)
+    done = run("--site", site, "sql", "select job_id from jobs", "--limit", "7")
+    assert len(done.stdout.splitlines()) == 8 and b"first 7 rows" in done.stderr
+    assert len(json.loads(output("--site", site, "sql", "select * from jobs", "--json"))) == 30
+
+
+def test_a_terminal_without_our_letters_is_no_reason_to_fail(site, tmp_path):
+    path = write_sacct(tmp_path / "a", make_jobs(3))
+    assert "3 new" in output("--site", site, "ingest", "jobs", path, LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
+
+
+def test_an_interrupt_says_that_nothing_is_lost(site, tmp_path):
+    words = [sys.executable, "-c", "from stormpetrel.faces.cli.main import main; main()", "--site", str(site), "ingest", "jobs"]
+    with subprocess.Popen([*words, "-", "--format", "sacct"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write((SACCT_FIELDS + "\n" + sacct_line(Job()) + "\n").encode())
+        process.stdin.flush()
+        _wait_for(lambda: (site / "state.db-wal").exists())
+        process.send_signal(signal.SIGINT)
+        process.stdin.close()
+        text = process.stderr.read().decode()
+        assert process.wait(timeout=60) == 130
+    assert "run the same command again" in text and "Traceback" not in text
+
+
+def _wait_for(condition, limit_s=30):
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_what_nobody_foresaw_is_one_line_too(site):
+    (site / "state.db").write_bytes(b"this is no database" * 100)
+    assert "stormpetrel:" in complaint("--site", site, "sql", "select 1")
 
 
 def test_debug_shows_the_trace(tmp_path):

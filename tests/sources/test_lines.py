@@ -44,6 +44,11 @@ def test_members_of_a_gzip_follow_each_other(tmp_path):
     assert read(tmp_path / "a.gz") == ([(1, b"one"), (2, b"two")], [])
 
 
+def test_garbage_after_a_gzip_is_ignored_as_gzip_does(tmp_path):
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\ntwo") + b"garbage")
+    assert read(tmp_path / "a.gz") == ([(1, b"one"), (2, b"two")], [])
+
+
 def test_a_gzip_with_a_flipped_bit_gives_what_came_before(tmp_path):
     packed = bytearray(gzip.compress(b"".join(b"line %d\n" % n for n in range(100_000))))
     packed[len(packed) // 2] ^= 0x55

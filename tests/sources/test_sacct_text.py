@@ -126,6 +126,13 @@ def test_arrays_and_heterogeneous_jobs_have_ids_of_their_own(tmp_path):
     assert jobs["extra"][1] == {"pending_tasks": "4-9%2"}
 
 
+@pytest.mark.parametrize("job_id", ["5_99999999999999999999", "5+99999999999", "99999999999999999999"])
+def test_an_id_that_fits_nowhere_is_refused(tmp_path, job_id):
+    text = f"JobID|State|Submit\n{job_id}|COMPLETED|2024-03-04T08:00:00\n7|COMPLETED|2024-03-04T08:00:00\n"
+    jobs, rejects, *_ = read(write(tmp_path / "a", text))
+    assert (jobs["job_id"].to_list(), rejects["rule"].to_list()) == ([7], ["bad_value"])
+
+
 def test_requeued_runs_are_jobs_of_their_own_and_words_for_nothing_are_null(tmp_path):
     header = "JobID|State|Submit|Start|End|Timelimit|NodeList"
     text = f"""{header}

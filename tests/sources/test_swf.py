@@ -41,6 +41,19 @@ def test_minus_one_means_not_known(tmp_path):
     assert all(row[name] is None for name in ("start_time", "end_time", "cpus", "user", "partition", "elapsed_s"))
 
 
+def test_logs_put_one_after_the_other_keep_their_own_clocks(tmp_path):
+    (tmp_path / "a.swf").write_text(f"; UnixStartTime: 1000000000\n{LINE}\n; UnixStartTime: 1500000000\n{LINE}\n")
+    jobs, *_ = read(tmp_path / "a.swf")
+    assert [moment.year for moment in jobs["submit_time"]] == [2001, 2017]
+
+
+def test_large_ids_are_not_rounded(tmp_path):
+    ids = [9007199254740992, 9007199254740993]
+    (tmp_path / "a.swf").write_text("; UnixStartTime: 1700000000\n" + "".join(LINE.replace("1 ", f"{n} ", 1) + "\n" for n in ids))
+    jobs, *_ = read(tmp_path / "a.swf")
+    assert jobs["job_id"].to_list() == ids
+
+
 def test_a_job_cancelled_in_the_queue_never_started(tmp_path):
     (tmp_path / "a.swf").write_text("; UnixStartTime: 1700000000\n1 100 50 0 0 -1 -1 4 120 -1 5 5 2 7 1 2 -1 -1\n")
     jobs, _, _, _, _ = read(tmp_path / "a.swf")

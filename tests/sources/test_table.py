@@ -141,6 +141,48 @@ def test_a_map_that_is_wrong_is_one_sentence(tmp_path, text, says):
         load_map(own_map(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (OWN_MAP.replace('as = "integer"', 'as = "text"'), "reads job_id as 'text'"),
+        (
+            OWN_MAP.replace('submit_time = { from = "queued", as = "local" }', 'submit_time = { from = "queued" }'),
+            "submit_time as 'text'",
+        ),
+        ('delimiter = "||"\n' + OWN_MAP, "wrong at 'delimiter'"),
+    ],
+)
+def test_a_map_that_reads_a_column_as_what_it_cannot_be_is_refused(tmp_path, text, says):
+    with pytest.raises(SourceFormatError, match=says.replace("'", ".")):
+        load_map(own_map(tmp_path, text))
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "1e999"])
+def test_numbers_beyond_all_bounds_refuse_their_row(tmp_path, value):
+    (tmp_path / "a.csv").write_text(f"id,queued,limit_h,how\n1,2024-03-04T08:00:00,{value},ok\n2,2024-03-04T08:00:00,3,ok\n")
+    jobs, rejects, *_ = read_all(MappedTable(tmp_path / "a.csv", column_map=own_map(tmp_path)))
+    assert (jobs["job_id"].to_list(), rejects["rule"].to_list()) == ([2], ["bad_value"])
+
+
+def test_parquet_of_odd_types_is_read_as_far_as_it_can_be(tmp_path):
+    frame = pl.DataFrame(
+        {
+            "id": [1],
+            "queued": [T0.replace(tzinfo=None)],
+            "how": pl.Series(["ok"], dtype=pl.Categorical),
+            "took": [timedelta(hours=1)],
+            "parts": [[1, 2]],
+            "nothing": [None],
+            "day": [T0.date()],
+        }
+    )
+    frame.write_parquet(tmp_path / "a.parquet")
+    jobs, rejects, *_ = read_all(MappedTable(tmp_path / "a.parquet", column_map=own_map(tmp_path), time_zone="Europe/Berlin"))
+    assert rejects.height == 0
+    assert jobs["submit_time"].to_list() == [T0 - timedelta(hours=1)], "a time without a zone is local where the map says so"
+    assert jobs["extra"][0]["took"] == "3600.0"
+
+
 def test_a_map_that_is_not_there_names_those_that_are():
     with pytest.raises(SourceFormatError, match="Did you mean 'lumos'"):
         load_map("lumoss")

@@ -107,6 +107,16 @@ def test_a_log_without_a_field_does_not_erase_it(site, tmp_path):
     assert (row["state"], row["user"], row["cpus"], row["job_name"]) == ("FAILED", "bo", 4, "fit")
 
 
+def test_a_newer_copy_without_steps_does_not_erase_what_the_steps_told(site, tmp_path):
+    fields = "JobID|Submit|State|ExitCode|MaxRSS"
+    job = "1|2024-03-04T08:00:00|FAILED|2:0|"
+    (tmp_path / "a").write_text(f"{fields}\n{job}\n1.0|2024-03-04T08:00:00|FAILED|2:0|7K\n")
+    (tmp_path / "b").write_text(f"{fields}\n{job}\n")
+    take(site, at(tmp_path / "a", 0))
+    take(site, at(tmp_path / "b", 1))
+    assert table_of(site).select("max_rss_bytes", "failed_step").row(0) == (7 << 10, "0")
+
+
 def test_one_job_twice_in_a_file_is_one_row(site, tmp_path):
     running = sacct_line(Job(state="RUNNING"))
     (tmp_path / "a").write_text("\n".join([SACCT_FIELDS, running, sacct_line(Job()), sacct_line(Job())]) + "\n")

@@ -1,6 +1,7 @@
 """What must not stay, and what must not come back."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,48 @@ def test_a_state_store_of_another_site_is_refused(tmp_path):
     make_site(tmp_path / "one", store={"state_dir": str(tmp_path / "local")}).close()
     with pytest.raises(StoreError, match="belongs to another site"):
         make_site(tmp_path / "two", store={"state_dir": str(tmp_path / "local")})
+
+
+def test_a_user_forgotten_while_an_ingest_runs_does_not_come_back(tmp_path):
+    with make_site(tmp_path / "site") as site, open_site(tmp_path / "site") as other:
+        source = SacctText(write_sacct(tmp_path / "a", [Job(user="mallory"), Job(job_id=2, user="bo")]))
+        chunks = source.chunks()
+
+        def interrupted():
+            yield from chunks
+            forget(other, "mallory")  # while the last rows wait for their commit
+
+        source.chunks = interrupted
+        report = ingest_jobs(site, source)
+        assert report.quarantined["forgotten_user"] == 1
+        assert table_of(site)["user"].to_list() == ["bo"]
+
+
+def test_a_relative_state_dir_counts_from_the_site(tmp_path, monkeypatch):
+    with make_site(tmp_path / "site", store={"state_dir": "st"}) as site:
+        forget(site, "mallory")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    with open_site(Path("../site")) as site:
+        assert take(site, write_sacct(tmp_path / "a", [Job(user="mallory")])).quarantined["forgotten_user"] == 1
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+@pytest.mark.parametrize("user", ["jörg", 'kim"lee', "DOM\\kim", "kim.lee"])
+def test_names_of_all_kinds_are_forgotten_in_reports_and_refused_lines(tmp_path, user):
+    (tmp_path / "log").write_text("\n".join([SACCT_FIELDS, sacct_line(Job(user=user)), f"{user}|damaged"]) + "\n")
+    with make_site(tmp_path / "site") as site:
+        take(site, tmp_path / "log")
+        assert forget(site, user) == 1
+        assert user not in str(site.state.past_ingests())
+        (tmp_path / "log2").write_text("\n".join([SACCT_FIELDS, sacct_line(Job(job_id=9)), f"owner={user}|damaged"]) + "\n")
+        take(site, tmp_path / "log2")
+        assert user not in str(site.quarantine.read().collect().rows())
+
+
+def test_nobody_is_not_a_user(tmp_path):
+    with make_site(tmp_path / "site") as site, pytest.raises(UsageError, match="No user was named"):
+        forget(site, " ")
 
 
 def test_a_site_without_its_key_says_so(tmp_path):

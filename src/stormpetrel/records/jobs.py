@@ -99,7 +99,14 @@ VALUES: Final = tuple(column.name for column in VALUE_COLUMNS)
 JOB_SCHEMA: Final = pl.Schema({column.name: column.dtype for column in (*KEY_COLUMNS, *VALUE_COLUMNS)})
 STORED_SCHEMA: Final = pl.Schema({column.name: column.dtype for column in (*KEY_COLUMNS, *VALUE_COLUMNS, *BOOKKEEPING_COLUMNS)})
 FIELD_BIT: Final = {name: 1 << position for position, name in enumerate(VALUES)}
-ALL_FIELDS: Final = (1 << len(VALUES)) - 1
+TOLD_BY_STEPS: Final = (
+    "max_rss_bytes",
+    "disk_read_bytes",
+    "disk_write_bytes",
+    "failed_step",
+    "failed_step_exit_code",
+    "failed_step_exit_signal",
+)
 
 
 def field_mask(columns: set[str] | frozenset[str]) -> int:

@@ -31,6 +31,7 @@ Kind = Literal[
     "kib", "mib", "gib", "tres", "list", "wait_status",
 ]  # fmt: skip
 _FACTOR: Final = {"seconds": 1.0, "number": 1.0, "minutes": 60.0, "hours": 3600.0}
+_NUMERIC: Final = frozenset("integer number seconds minutes hours duration size bytes kib mib gib wait_status".split())
 _BYTES: Final = {"bytes": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
@@ -74,7 +75,7 @@ class ColumnMap(_Strict):
     needs: list[str] = []
     columns: dict[str, ColumnRule]
     state: StateRule
-    delimiter: str = ","
+    delimiter: str = Field(default=",", min_length=1, max_length=1)
 
     def fields(self) -> frozenset[str]:
         """The job columns that the map fills."""
@@ -118,17 +119,31 @@ def _parse(text: str, name: str) -> ColumnMap:
         raise SourceFormatError(
             f"The column map {name} is wrong at '{where}': {problem['msg']}.", hint="docs/sources shows one."
         ) from None
-    unknown = next((column for column in found.columns if column not in JOB_SCHEMA or column in ("state", "extra")), None)
+    reserved = ("state", "state_raw", "extra", "source")
+    unknown = next((column for column in found.columns if column not in JOB_SCHEMA or column in reserved), None)
     if unknown:
-        close = difflib.get_close_matches(unknown, list(JOB_SCHEMA), n=1)
+        close = difflib.get_close_matches(unknown, [name for name in JOB_SCHEMA if name not in reserved], n=1)
         hint = f"Did you mean '{close[0]}'?" if close else "docs/store lists the columns."
         raise SourceFormatError(f"The column map {name} names a column '{unknown}' that the job table does not have.", hint=hint)
+    for column, rule in found.columns.items():
+        if rule.kind not in _kinds_for(column):
+            raise SourceFormatError(
+                f"The column map {name} reads {column} as '{rule.kind}', which it cannot be.",
+                hint=f"Write one of: {', '.join(sorted(_kinds_for(column)))}.",
+            )
     missing = [column for column in ("job_id", "submit_time") if column not in found.columns]
     if missing:
         raise SourceFormatError(
             f"The column map {name} does not say where {missing[0]} comes from.", hint=f"Add columns.{missing[0]}."
         )
     return found
+
+
+def _kinds_for(column: str) -> frozenset[str]:
+    dtype = JOB_SCHEMA[column]
+    if dtype == pl.String:
+        return frozenset({"text", "identifier", "list", "tres"})
+    return frozenset({"unix", "local"}) if isinstance(dtype, pl.Datetime) else _NUMERIC
 
 
 def translate(records: pl.DataFrame, table: ColumnMap, *, time_zone: str, cluster: str) -> Translation:
@@ -139,7 +154,7 @@ def translate(records: pl.DataFrame, table: ColumnMap, *, time_zone: str, cluste
         if rule.source not in records.columns:
             continue
         text = records[rule.source].replace(rule.missing, [None] * len(rule.missing)) if rule.missing else records[rule.source]
-        parsed = _parse_column(records, text, rule, time_zone)
+        parsed = _parse_column(records, text, rule, time_zone).cast(JOB_SCHEMA[name], strict=False)
         columns[name] = parsed
         if rule.kind not in ("text", "identifier", "list", "tres"):
             unread = text.is_not_null() & ~text.is_in(list(units.NO_VALUE)) & parsed.is_null() & ~_is_zero_time(text, rule)
@@ -174,7 +189,8 @@ def _parse_column(records: pl.DataFrame, text: pl.Series, rule: ColumnRule, time
     if rule.kind in _TEXTS:
         return _TEXTS[rule.kind](text)
     if rule.kind in _FACTOR:
-        return text.cast(pl.Float64, strict=False) * _FACTOR[rule.kind]
+        number = (text.cast(pl.Float64, strict=False) * _FACTOR[rule.kind]).to_frame("n")
+        return number.select(pl.when(pl.col("n").is_finite()).then("n")).to_series()
     if rule.kind in _BYTES:
         size = (text.cast(pl.Float64, strict=False) * _BYTES[rule.kind]).to_frame("s")
         return size.select(pl.when(pl.col("s") < 2.0**62).then(pl.col("s").cast(pl.Int64, strict=False))).to_series()

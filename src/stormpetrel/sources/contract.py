@@ -16,6 +16,7 @@ import polars as pl
 
 from stormpetrel.records.jobs import VALUES, conform, field_mask, job_frame
 from stormpetrel.records.quality import no_rejects
+from stormpetrel.records.quality import rejects as rejects_of
 from stormpetrel.sources.lines import BLOCK_BYTES, LineFile
 
 Translation = tuple[pl.DataFrame, pl.DataFrame]  # (job frame with `record` and `line`, rejects)
@@ -103,10 +104,31 @@ def chunk_of_jobs(
     rows: list[dict[str, object]], lines: list[int], *, read: int, rejects: pl.DataFrame, folded: int = 0, bytes_done: int = 0
 ) -> Chunk:
     """A chunk for sources that build job rows one by one (JSON, PBS, HTCondor): nothing is left to translate but types."""
-    frame = job_frame(rows).with_columns(
-        pl.Series("record", range(len(rows)), dtype=pl.UInt32), pl.Series("line", lines, dtype=pl.Int64)
+    frame, lines, refused = _typed(rows, lines)
+    frame = frame.with_columns(
+        pl.Series("record", range(frame.height), dtype=pl.UInt32), pl.Series("line", lines, dtype=pl.Int64)
     )
+    rejects = pl.concat([rejects, refused])
     return Chunk(records=frame, translate=_already_typed, read=read, rejects=rejects, folded=folded, bytes_done=bytes_done)
+
+
+def _typed(rows: list[dict[str, object]], lines: list[int]) -> tuple[pl.DataFrame, list[int], pl.DataFrame]:
+    """The rows as a frame; where a value does not fit its column, the rows one by one, so that only that one is refused."""
+    try:
+        return job_frame(rows), lines, no_rejects()
+    except _DOES_NOT_FIT:
+        good, places, bad = [], [], []
+    for row, line in zip(rows, lines, strict=True):
+        try:
+            good.append(job_frame([row]))
+            places.append(line)
+        except _DOES_NOT_FIT as error:
+            reason = f"a value does not fit its column: {str(error).splitlines()[0]}"[:200]
+            bad.append((line, "bad_value", reason, repr(row)[:4096]))
+    return pl.concat([job_frame([]), *good]), places, rejects_of(bad)
+
+
+_DOES_NOT_FIT = (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError)
 
 
 def _already_typed(records: pl.DataFrame, _steps: pl.DataFrame | None) -> Translation:

@@ -75,9 +75,13 @@ def sniff_format(path: str, *, has_fields: bool = False) -> str:
     """The format that the beginning of a file looks like."""
     if has_fields:
         return "sacct"
-    if path == "-":
-        raise UsageError("Standard input does not say what format it is in.", hint=f"Add --format, one of {', '.join(FORMATS)}.")
-    head = LineFile(path).head()
+    file = LineFile(path)
+    if file.is_stream:
+        raise UsageError(
+            f"The format of {file.name} cannot be found out before it is read.",
+            hint=f"Add --format, one of {', '.join(FORMATS)}.",
+        )
+    head = file.head()
     found = _format_of(head.lstrip(b"\xef\xbb\xbf"))
     if found:
         return found

@@ -112,7 +112,9 @@ class _Reader:
                 if len(self.text) - position < _MAX_RECORD and self._grow(position):
                     position = 0
                     continue
-                refusal, position = self._skip_damage(position, str(error))
+                # From its beginning on: a decoder's error counts all lines before it, which adds up.
+                self.text = self.text[position:]
+                refusal, position = self._skip_damage(0, str(error))
                 yield refusal
                 continue
             if end >= len(self.text) - 1 and not isinstance(value, dict) and self._grow(position):

@@ -5,12 +5,15 @@ path -> blocks -> (lines that can be read, rejects). Compressed files that break
 
 from __future__ import annotations
 
+import os
 import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from stat import S_ISREG
 from typing import IO, Final
 
 import numpy as np
@@ -44,6 +47,7 @@ class LineFile:
         self.is_stdin = str(path) == "-"
         self.path = Path(path)
         self.block_bytes = block_bytes
+        self.is_stream = self.is_stdin  # can be read once only
         if self.is_stdin:
             self.size_bytes, self.as_of = 0, datetime.now(UTC)
             return
@@ -53,17 +57,18 @@ class LineFile:
             raise cannot_read(self.path, error) from error
         if self.path.is_dir():
             raise SourceError(f"{self.path} is a folder.", hint="Name the files in it, as in FOLDER/*.")
-        self.size_bytes = stat.st_size
-        self.as_of = datetime.fromtimestamp(stat.st_mtime_ns // 1000 / 1e6, UTC)
+        self.is_stream = not S_ISREG(stat.st_mode)
+        self.size_bytes = 0 if self.is_stream else stat.st_size
+        self.as_of = datetime.now(UTC) if self.is_stream else datetime.fromtimestamp(stat.st_mtime_ns // 1000 / 1e6, UTC)
 
     @property
     def name(self) -> str:
         """How the file is called in messages."""
-        return "standard input" if self.is_stdin else str(self.path)
+        return "standard input" if self.is_stdin else os.fsencode(self.path).decode("utf-8", "backslashreplace")
 
     def head(self, size: int = 65536) -> bytes:
-        """The beginning of the content, decompressed, without moving anything; empty for standard input."""
-        if self.is_stdin:
+        """The beginning of the content, decompressed, without moving anything; empty for what can be read once only."""
+        if self.is_stream:
             return b""
         found = b""
         try:
@@ -92,36 +97,33 @@ class LineFile:
 
     def pieces(self, size: int) -> Iterator[tuple[bytes, int]]:
         """Pieces of about `size` bytes, each with how many bytes of the file have been read for it."""
-        if self.is_stdin:
-            while piece := sys.stdin.buffer.read(size):
-                yield piece, 0
-            return
         try:
-            raw = self.path.open("rb")
+            raw = sys.stdin.buffer if self.is_stdin else self.path.open("rb")
         except OSError as error:
             raise cannot_read(self.path, error) from error
-        with raw:
-            magic = raw.read(2)
-            raw.seek(0)
-            if magic == _GZIP_MAGIC:
-                for piece in _gunzip(raw, size):
-                    yield piece, raw.tell()
+        with nullcontext() if self.is_stdin else raw:
+            position = (lambda: 0) if self.is_stream else raw.tell
+            first = raw.read(len(_GZIP_MAGIC))
+            if first == _GZIP_MAGIC:
+                for piece in _gunzip(raw, first, size):
+                    yield piece, position()
                 return
-            while piece := raw.read(size):
-                yield piece, raw.tell()
+            while piece := first + raw.read(size):
+                first = b""
+                yield piece, position()
 
 
 class BrokenOffError(Exception):
     """A compressed file ended or went wrong before its end."""
 
 
-def _gunzip(raw: IO[bytes], size: int) -> Iterator[bytes]:
+def _gunzip(raw: IO[bytes], first: bytes, size: int) -> Iterator[bytes]:
     """Decompress member after member, at most `size` bytes at a time; all that is good comes before the error.
 
     (GzipFile would lose what it decompressed in the same call before it noticed the damage.)
     """
     inflater = zlib.decompressobj(wbits=31)
-    held, waiting = bytearray(), b""
+    held, waiting = bytearray(), first
     while True:
         waiting = waiting or raw.read(_COMPRESSED_BYTES)
         if not waiting:
@@ -135,7 +137,8 @@ def _gunzip(raw: IO[bytes], size: int) -> Iterator[bytes]:
         if inflater.eof:
             waiting = inflater.unused_data.lstrip(b"\0")  # padding between members is allowed
             inflater = zlib.decompressobj(wbits=31)
-            if not waiting and not (waiting := raw.read(_COMPRESSED_BYTES).lstrip(b"\0")):
+            waiting = waiting or raw.read(_COMPRESSED_BYTES).lstrip(b"\0")
+            if waiting[: len(_GZIP_MAGIC)] != _GZIP_MAGIC[: len(waiting)] or not waiting:  # the end, or what gzip ignores as well
                 yield bytes(held)
                 return
         if len(held) >= size:

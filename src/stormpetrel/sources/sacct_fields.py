@@ -218,9 +218,10 @@ class _Reader:
 
     def _composed_ids(self) -> None:
         """`123_4` (array task), `123_[5-9%2]` (tasks still pending), `123+1` (component of a heterogeneous job)."""
-        parts = self.raw["jobid"].str.extract_groups(_JOB_ID).struct.unnest()
-        parts = parts.cast({"1": pl.Int64, "2": pl.Int64, "4": pl.Int64}, strict=False)
-        self._flag("jobid", parts["1"].is_null())
+        words = self.raw["jobid"].str.extract_groups(_JOB_ID).struct.unnest()
+        parts = words.cast({"1": pl.Int64, "2": pl.Int64, "4": pl.Int32}, strict=False)
+        too_large = (parts["2"].is_null() & words["2"].is_not_null()) | (parts["4"].is_null() & words["4"].is_not_null())
+        self._flag("jobid", parts["1"].is_null() | too_large)
         self.columns["array_task"] = parts["2"]
         self.columns["het_offset"] = parts["4"].cast(pl.Int32, strict=False)
         self.columns["het_job_id"] = parts.select(pl.when(pl.col("4").is_not_null()).then("1")).to_series()

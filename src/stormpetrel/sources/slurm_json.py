@@ -14,6 +14,7 @@ from typing import Any, Final
 from stormpetrel.records.quality import rejects
 from stormpetrel.records.states import JobState, slurm_state
 from stormpetrel.sources.contract import Chunk, FileSource, chunk_of_jobs
+from stormpetrel.sources.job_rows import text
 from stormpetrel.sources.json_records import Record, records_in
 from stormpetrel.sources.lines import Refused
 from stormpetrel.sources.sacct_fields import script_of
@@ -109,7 +110,8 @@ def is_job_record(record: Record) -> bool:
 def fields_of(record: Record) -> frozenset[str]:
     """The job columns that records of this shape fill. Before v0.0.40 slurmdb says 0 for every exit code: not counted."""
     if "job_state" in record:
-        return (_COMMON - {"elapsed_s", "cpu_limit_s", "mem_bytes"}) | _EXIT | {"uid", "gid"}
+        found = (_COMMON - {"elapsed_s", "cpu_limit_s", "mem_bytes"}) | _EXIT | {"uid", "gid"}
+        return found | {"submit_line"} if "submit_line" in record else found
     exit_code = record.get("exit_code")
     believable = isinstance(exit_code, dict) and isinstance(exit_code.get("return_code"), dict)
     found = _COMMON | _ACCOUNTING | (_EXIT | _FAILED_STEP if believable else frozenset())
@@ -330,9 +332,10 @@ def _exit(value: object) -> tuple[int | None, int | None]:
     if isinstance(value, dict) and "return_code" in value:
         signal = value.get("signal") or {}
         number = _number(signal.get("id", signal.get("signal_id")))
-        believable = isinstance(value["return_code"], dict)
-        code = _number(value["return_code"]) if believable else None
-        return (0 if code is None and number else code), number or (0 if believable else None)
+        if not isinstance(value["return_code"], dict):
+            return None, None
+        code = _number(value["return_code"])
+        return (0 if code is None and number else code), number or 0
     status = _number(value)
     return (None, None) if status is None else ((status >> 8) & 0xFF, status & 0x7F)
 
@@ -349,9 +352,11 @@ def _number(value: object) -> int | None:
         value = int(value)
     if not isinstance(value, int):
         raise ValueError(f"{value!r} is not a number")
-    if not -(2**63) <= value < 2**64:
+    if value in _NO_VALUE:
+        return None
+    if not -(2**63) <= value < 2**63:
         raise ValueError("a number is out of range")
-    return None if value in _NO_VALUE else value
+    return value
 
 
 def _float(value: int | None) -> float | None:
@@ -372,11 +377,9 @@ def _joined(value: object) -> str:
 
 
 def _text(value: object) -> str | None:
-    if value is None or value == "" or value == "None assigned":
-        return None
-    return str(value)
+    return None if value is None or value == "None assigned" else text(str(value))
 
 
 def _extra(**values: object) -> dict[str, str] | None:
-    found = {name: str(value) for name, value in values.items() if value not in (None, "", "None")}
+    found = {name: text(str(value)) or "" for name, value in values.items() if value not in (None, "", "None")}
     return found or None

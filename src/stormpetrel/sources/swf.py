@@ -20,7 +20,7 @@ from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects, rejects
 from stormpetrel.records.states import JobState, swf_state
 from stormpetrel.sources.contract import Chunk, FileSource, Translation, with_schema
-from stormpetrel.sources.lines import Block, Refused, shown, sound_lines
+from stormpetrel.sources.lines import Refused, shown, sound_lines
 from stormpetrel.sources.sacct_fields import as_map
 
 FIELDS: Final = (
@@ -56,24 +56,41 @@ class SwfLog(FileSource):
     def chunks(self) -> Iterator[Chunk]:
         """The jobs of the log, a block at a time."""
         for block in self._file.blocks():
-            lines, refused = _job_lines(block, self._header)
-            frame, bad = _frame(lines)
-            self._header.jobs += frame.height
-            jobs, folded = _without_bursts(frame)
-            refused = [*block.refused, *refused, *bad]
-            self.notes = self._header.notes()
-            yield Chunk(
-                records=jobs,
-                translate=self._translate,
-                meaning=f"{self._header.start_s}:{self._header.names}:{self._cluster}",
-                read=frame.height + len(refused),
-                rejects=rejects(refused),
-                folded=folded,
-                bytes_done=block.bytes_done,
-            )
+            refused = list(block.refused)
+            sound, bad = sound_lines(block)
+            refused += bad
+            for lines in self._parts(sound):
+                yield self._chunk(lines, refused, block.bytes_done)
+                refused = []
 
-    def _translate(self, records: pl.DataFrame, _steps: pl.DataFrame | None) -> Translation:
-        return _translate(records, self._header, self._cluster)
+    def _parts(self, lines: list[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+        """Job lines, read under one header each: logs that were put one after the other count from different times."""
+        jobs: list[tuple[int, bytes]] = []
+        for number, line in lines:
+            if not line.lstrip().startswith(b";"):
+                jobs.append((number, line))
+                continue
+            if jobs and b"UnixStartTime" in line:
+                yield jobs
+                jobs = []
+            self._header.read(line.decode("utf-8", "replace").strip())
+        yield jobs
+
+    def _chunk(self, lines: list[tuple[int, bytes]], refused: list[Refused], bytes_done: int) -> Chunk:
+        frame, bad = _frame(lines)
+        self._header.jobs += frame.height
+        self.notes = self._header.notes()
+        jobs, folded = _without_bursts(frame)
+        start_s, names = self._header.start_s, {key: dict(value) for key, value in self._header.names.items()}
+        return Chunk(
+            records=jobs,
+            translate=lambda records, _steps: _translate(records, start_s, names, self._cluster),
+            meaning=f"{start_s}:{names}:{self._cluster}",
+            read=frame.height + len(refused) + len(bad),
+            rejects=rejects([*refused, *bad]),
+            folded=folded,
+            bytes_done=bytes_done,
+        )
 
 
 class _Header:
@@ -114,17 +131,6 @@ class _Header:
             numbered = _NUMBERED.match(value)
             if numbered:
                 self.names[key][numbered.group(1)] = numbered.group(2)
-
-
-def _job_lines(block: Block, header: _Header) -> tuple[list[tuple[int, bytes]], list[Refused]]:
-    lines, refused = sound_lines(block)
-    jobs = []
-    for number, line in lines:
-        if line.lstrip().startswith(b";"):
-            header.read(line.decode("utf-8", "replace").strip())
-        else:
-            jobs.append((number, line))
-    return jobs, refused
 
 
 def _frame(lines: list[tuple[int, bytes]]) -> tuple[pl.DataFrame, list[Refused]]:
@@ -168,11 +174,11 @@ def _without_bursts(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     return kept, frame.height - kept.height
 
 
-def _translate(records: pl.DataFrame, header: _Header, cluster: str) -> Translation:
+def _translate(records: pl.DataFrame, start_s: int | None, names: dict[str, dict[str, str]], cluster: str) -> Translation:
     numbers = records.with_columns(pl.col(FIELDS).cast(pl.Float64, strict=False).name.prefix("_"))
     known = {name: pl.when(pl.col(f"_{name}") >= 0).then(pl.col(f"_{name}")) for name in FIELDS}
     # Without UnixStartTime (or with one that is no time) the log counts from the beginning of its own clock.
-    start_us = (header.start_s or _EPOCH_S) * 1_000_000
+    start_us = (start_s or _EPOCH_S) * 1_000_000
     submit = (known["submit"] * 1e6).cast(pl.Int64, strict=False) + start_us
     began = submit + (known["wait"] * 1e6).cast(pl.Int64, strict=False)
     ended = began + (known["run"] * 1e6).cast(pl.Int64, strict=False)
@@ -183,7 +189,7 @@ def _translate(records: pl.DataFrame, header: _Header, cluster: str) -> Translat
         "record",
         "line",
         cluster=pl.lit(cluster),
-        job_id=known["job"].cast(pl.Int64, strict=False),
+        job_id=pl.col("job").cast(pl.Int64, strict=False),
         submit_time=_as_time(submit),
         restart=pl.lit(0),
         start_time=_as_time(began),
@@ -200,8 +206,8 @@ def _translate(records: pl.DataFrame, header: _Header, cluster: str) -> Translat
         req_mem_bytes=requested.cast(pl.Int64, strict=False),
         user=_identifier("user"),
         group=_identifier("group"),
-        partition=_identifier("partition").replace(header.names["Partition"]),
-        qos=_identifier("queue").replace(header.names["Queue"]),
+        partition=_identifier("partition").replace(names["Partition"]),
+        qos=_identifier("queue").replace(names["Queue"]),
     )
     jobs = _never_started(jobs)
     others = {name: records.select(_identifier(name)).to_series() for name in ("executable", "preceding", "think")}

@@ -82,7 +82,8 @@ class MappedTable(FileSource):
     def _parquet_chunks(self) -> Iterator[Chunk]:
         try:
             lazy = pl.scan_parquet(self._file.path)
-            names = lazy.collect_schema().names()
+            schema = lazy.collect_schema()
+            names = [name for name, dtype in schema.items() if _is_readable(dtype)]
             height = lazy.select(pl.len()).collect().item()
         except pl.exceptions.PolarsError as error:
             raise SourceFormatError(
@@ -91,8 +92,8 @@ class MappedTable(FileSource):
             ) from error
         self._check(names)
         for start in range(0, height, _ROWS):
-            part = lazy.slice(start, _ROWS).collect()
-            text = part.select(_as_text(part))
+            part = lazy.select(names).slice(start, _ROWS).collect()
+            text = part.select(_as_text(part, self._local_times()))
             records = text.with_columns(
                 record=pl.int_range(text.height, dtype=pl.UInt32),
                 line=pl.int_range(start + 1, start + 1 + text.height, dtype=pl.Int64),
@@ -105,7 +106,15 @@ class MappedTable(FileSource):
                 bytes_done=int(self.size_bytes * (start + text.height) / height),
             )
 
+    def _local_times(self) -> set[str]:
+        return {rule.source for rule in self._map.columns.values() if rule.kind == "local"}
+
     def _check(self, names: list[str]) -> None:
+        taken = next((name for name in names if name in ("line", "record")), None)
+        if taken:
+            raise SourceFormatError(
+                f"A column of {self.name} is called '{taken}'.", hint="Give it another name; this one is ours."
+            )
         added = [name for rule in self._map.columns.values() if rule.source in names for name in rule.added()]
         wanted = [
             *added,
@@ -125,15 +134,21 @@ class MappedTable(FileSource):
         return translate(records, self._map, time_zone=self._time_zone, cluster=self._cluster)
 
 
-def _as_text(part: pl.DataFrame) -> list[pl.Expr]:
-    """Parquet has types; the map speaks of text. Times become Unix seconds, everything else what it prints as."""
+def _is_readable(dtype: pl.DataType) -> bool:
+    return not (dtype.is_nested() or dtype in (pl.Binary, pl.Object, pl.Null))
+
+
+def _as_text(part: pl.DataFrame, local: set[str]) -> list[pl.Expr]:
+    """Parquet has types; the map speaks of text. Times become Unix seconds, or local time where the map says so."""
     columns = []
     for name, dtype in part.schema.items():
-        if isinstance(dtype, pl.Datetime):
+        if isinstance(dtype, pl.Datetime) and name in local and not dtype.time_zone:
+            columns.append(pl.col(name).dt.strftime("%Y-%m-%dT%H:%M:%S"))
+        elif isinstance(dtype, pl.Datetime):
             moment = pl.col(name) if dtype.time_zone else pl.col(name).dt.replace_time_zone("UTC")
             columns.append((moment.dt.epoch("us") / 1e6).cast(pl.String).alias(name))
-        elif dtype.is_nested() or dtype == pl.Binary:
-            continue
+        elif isinstance(dtype, pl.Duration):
+            columns.append((pl.col(name).dt.total_microseconds() / 1e6).cast(pl.String).alias(name))
         else:
             columns.append(pl.col(name).cast(pl.String))
     return columns

@@ -18,7 +18,7 @@ from stormpetrel import __version__
 from stormpetrel.config import SITE_FILE, Settings, parse_settings, settings_as_toml
 from stormpetrel.errors import StoreError, StoreVersionError, UsageError
 from stormpetrel.store.filesystem import writing
-from stormpetrel.store.site import KEY_FILE, Site, open_site, owner_of, state_folder
+from stormpetrel.store.site import KEY_FILE, Site, open_site, owner_of, remove_half_made, state_folder
 from stormpetrel.store.state import open_state
 
 BACKUP_FORMAT: Final = 1
@@ -57,31 +57,42 @@ def restore(source: Path, folder: Path, *, state_url: str | None = None) -> Site
 
     `state_url` puts the state elsewhere than the backup's settings say: a PostgreSQL, or (empty) SQLite in the folder.
     """
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is not empty.", hint="Restore into a new folder.")
     manifest, settings, owner = _verified_manifest(source)
     if state_url is not None:
         store = settings.store.model_copy(update={"state_url": state_url, "state_dir": ""})
         settings = settings.model_copy(update={"store": store})
     _refuse_used_state(settings, owner)
-    with writing(folder, doing="restore the site"):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder.chmod(0o700)
-        with tarfile.open(source) as archive:
-            for member in archive:
-                if member.name in manifest["digests"] and member.name != _STATE:
-                    archive.extract(member, folder, filter="data")
-            state = json.loads(_read_member(archive, _STATE))
-        (folder / "models").mkdir(exist_ok=True)
-        if state_url is not None:
-            (folder / SITE_FILE).write_text(settings_as_toml(settings), encoding="utf-8")
-    site = open_site(folder)
-    site.state.load(state)
+    was_there = folder.exists()
+    try:
+        with writing(folder, doing="restore the site"):
+            state = _unpack(source, folder, manifest["digests"])
+            if state_url is not None:
+                (folder / SITE_FILE).write_text(settings_as_toml(settings), encoding="utf-8")
+        site = open_site(folder)
+        site.state.load(state)
+    except BaseException:
+        remove_half_made(folder, was_there=was_there)
+        raise
     return site
+
+
+def _unpack(source: Path, folder: Path, digests: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
+    """The files of a backup, in the folder; the state, as it is returned."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.chmod(0o700)
+    (folder / "models").mkdir(exist_ok=True)
+    with tarfile.open(source) as archive:
+        for member in archive:
+            if member.name in digests and member.name != _STATE:
+                archive.extract(member, folder, filter="data")
+        return dict(json.loads(_read_member(archive, _STATE)))
 
 
 def _members(site: Site) -> Iterator[tuple[str, Path]]:
     """Settings, key, models, and of each table the log and the files that its latest version is made of."""
+    folder = site.folder.resolve()
     for name in (SITE_FILE, KEY_FILE):
         yield name, site.folder / name
     for path in sorted((site.folder / "models").rglob("*")):
@@ -90,13 +101,9 @@ def _members(site: Site) -> Iterator[tuple[str, Path]]:
     for table in (site.jobs.table, site.jobs.sightings, site.quarantine.table):
         for path in sorted((table.path / "_delta_log").iterdir()):
             if path.is_file():
-                yield str(path.relative_to(site.folder)), path
-        for uri in table.open().file_uris():
-            path = Path(uri.removeprefix("file://"))
-            yield (
-                str(path.relative_to(site.folder.resolve() if path.is_relative_to(site.folder.resolve()) else site.folder)),
-                path,
-            )
+                yield str(path.relative_to(folder)), path
+        for path in table.files():
+            yield str(path.relative_to(folder)), path
 
 
 def _add_file(archive: tarfile.TarFile, name: str, path: Path) -> str:
@@ -139,11 +146,13 @@ def _verified_manifest(source: Path) -> tuple[dict[str, Any], Settings, bytes]:
                 if tarfile.data_filter(member, "/nowhere") and member.isfile() and (file := archive.extractfile(member))
             }
             manifest = json.loads(_read_member(archive, _MANIFEST))
+            manifest = {"format": int(manifest["format"]), "version": manifest["version"], "digests": dict(manifest["digests"])}
+            _read_member(archive, _STATE)
             settings = parse_settings(_read_member(archive, SITE_FILE).decode())
             key = bytes.fromhex(_read_member(archive, KEY_FILE).decode().strip())
     except FileNotFoundError:
         raise UsageError(f"There is no file {source}.", hint="Check the path.") from None
-    except (tarfile.TarError, KeyError, ValueError, OSError, EOFError) as error:
+    except (tarfile.TarError, KeyError, ValueError, TypeError, AttributeError, OSError, EOFError) as error:
         raise StoreError(
             f"{source} is no whole backup of a site: {error}.", hint="Use another backup; nothing was written."
         ) from error

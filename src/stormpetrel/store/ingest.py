@@ -20,6 +20,7 @@ from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.quality import Warnings, check
 from stormpetrel.sources.contract import Chunk, Cursor, JobSource, mask_of
 from stormpetrel.store.known import KnownRecords, fingerprints
+from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.site import Site
 
 _EXAMPLES = 3
@@ -179,15 +180,29 @@ class _Intake:
             self.flush()
 
     def flush(self, cursor: Cursor | None = None) -> None:
-        """Commit what has been taken in, with the cursor that stands for it."""
-        self._quarantine()
-        if self.seen_again:
-            self.site.jobs.see_again(pl.concat(self.seen_again), self.source.as_of)
-            self.seen_again.clear()
-        if not self.waiting and cursor is None:
-            return
-        rows = pl.concat(self.waiting) if self.waiting else pl.DataFrame(schema=_WAITING)
+        """Commit what has been taken in, with the cursor that stands for it.
+
+        Who is forgotten is asked now, under the lock: a user who was forgotten while this ingest ran stays so.
+        """
+        with self.site.state.writer_lock():
+            privacy = self.site.privacy
+            if self.refused:
+                self.site.quarantine.add(privacy.without_names(pl.concat(self.refused)), self.source.name)
+                self.refused.clear()
+            if self.seen_again:
+                self.site.jobs.see_again(pl.concat(self.seen_again), self.source.as_of)
+                self.seen_again.clear()
+            if self.waiting or cursor is not None:
+                self._commit(privacy, cursor)
+
+    def _commit(self, privacy: Privacy, cursor: Cursor | None) -> None:
+        jobs = pl.concat(self.waiting) if self.waiting else pl.DataFrame(schema=_WAITING)
         self.waiting.clear()
+        allowed = privacy.without_forgotten(jobs)
+        if allowed.height < jobs.height:
+            self.report.quarantined["forgotten_user"] += jobs.height - allowed.height
+        rows = privacy.pseudonymised(allowed)
+        self.report.add_jobs(rows)
         done = self.site.jobs.commit(rows, fields=mask_of(self.source), as_of=self.source.as_of, cursor=cursor)
         self.report.kept += done.kept
         self.report.known += done.known
@@ -209,25 +224,14 @@ class _Intake:
         return fresh, steps
 
     def _accept(self, jobs: pl.DataFrame) -> None:
-        allowed = self.privacy.without_forgotten(jobs)
-        if allowed.height < jobs.height:
-            self.report.quarantined["forgotten_user"] += jobs.height - allowed.height
-        rows = self.privacy.pseudonymised(allowed).with_columns(source=pl.lit(self.source.format))
-        self.report.add_jobs(rows)
-        if rows.height:
-            self.waiting.append(rows.select(*_WAITING))
+        if jobs.height:
+            self.waiting.append(jobs.with_columns(source=pl.lit(self.source.format)).select(*_WAITING))
 
     def _refuse(self, rejects: pl.DataFrame) -> None:
         if rejects.height:
             rejects = self.privacy.without_names(rejects)
             self.report.add_rejects(rejects)
             self.refused.append(rejects)
-
-    def _quarantine(self) -> None:
-        if self.refused:
-            with self.site.state.writer_lock():
-                self.site.quarantine.add(pl.concat(self.refused), self.source.name)
-            self.refused.clear()
 
 
 def find_gaps(site: Site, first: datetime | None, last: datetime | None) -> list[tuple[datetime, datetime]]:

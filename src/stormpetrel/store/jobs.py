@@ -13,7 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
-from stormpetrel.records.jobs import JOB_SCHEMA, KEY, STORED_SCHEMA
+from stormpetrel.records.jobs import FIELD_BIT, JOB_SCHEMA, KEY, STORED_SCHEMA, TOLD_BY_STEPS
 from stormpetrel.records.times import UTC_TIME, month_of
 from stormpetrel.sources.contract import Cursor
 from stormpetrel.store.known import KnownRecords, sightings_of
@@ -86,8 +86,10 @@ class JobStore:
 
         Sightings are written first: a sighting without its row means nothing, a row always has its sighting.
         """
+        # What only steps tell is told by a record that has it: one without steps, or with a damaged one, erases nothing.
+        untold = [pl.when(pl.col(name).is_null()).then(fields & FIELD_BIT[name]).otherwise(0) for name in TOLD_BY_STEPS]
         rows = jobs.with_columns(
-            fields=pl.lit(fields, dtype=pl.Int64),
+            fields=(pl.lit(fields, dtype=pl.Int64) - pl.sum_horizontal(untold)).cast(pl.Int64),
             older=pl.lit(None, dtype=STORED_SCHEMA["older"]),
             month=month_of(pl.col("submit_time")),
         ).select(*STORED_SCHEMA)

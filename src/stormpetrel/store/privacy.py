@@ -12,8 +12,15 @@ from dataclasses import dataclass
 
 import polars as pl
 
-_WORDS = re.compile(r"[\w.@-]+")
+_WORDS = re.compile(r"\w+")
+_NAMES = re.compile(r"[^\s|,;=]+")  # what a login name can be made of, as `DOM\\kim`, `kim.lee@lab` or `kim"lee`
 _TEXT_COLUMNS = ("job_name", "work_dir", "script_path", "submit_line")
+
+
+def _possible_names(text: str) -> set[str]:
+    """Every part of a text that could be somebody's name."""
+    names = {name.strip("\"'()[]{}<>:") for name in _NAMES.findall(text)}
+    return names | set(_WORDS.findall(text)) | {name.partition("@")[0] for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class Privacy:
         if not self.forgotten or not rejects.height:
             return rejects
         named = [
-            any(self.digest(word) in self.forgotten for word in set(_WORDS.findall(f"{raw} {reason}")))
+            any(self.digest(word) in self.forgotten for word in _possible_names(f"{raw} {reason}"))
             for raw, reason in rejects.select("raw", "reason").iter_rows()
         ]
         hidden = pl.when(pl.Series(named)).then(pl.lit("(names a forgotten user)"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -66,15 +67,39 @@ def create_site(folder: Path, settings: Settings | None = None) -> Site:
         raise SettingsError(f"{folder} is a site already.", hint=f"Use it as it is: stormpetrel --site {folder} …")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingsError(f"{folder} exists and is not an empty folder.", hint="Name a new folder for the site.")
+    _refuse_odd_name(folder)
     if not settings.store.state_url:
         refuse_network(state_folder(folder, settings))
-    with writing(folder, doing="create a site"):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder.chmod(0o700)
-        (folder / "models").mkdir()
-        _write_key(folder / KEY_FILE)
-        (folder / SITE_FILE).write_text(settings_as_toml(settings), encoding="utf-8")
-    return open_site(folder)
+    was_there = folder.exists()
+    try:
+        with writing(folder, doing="create a site"):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.chmod(0o700)
+            (folder / "models").mkdir()
+            _write_key(folder / KEY_FILE)
+            (folder / SITE_FILE).write_text(settings_as_toml(settings), encoding="utf-8")
+        site = open_site(folder)
+    except BaseException:
+        remove_half_made(folder, was_there=was_there)
+        raise
+    return site
+
+
+def remove_half_made(folder: Path, *, was_there: bool) -> None:
+    """Undo what was begun in a folder that was new, or empty."""
+    if was_there:
+        for path in folder.iterdir():  # it was empty before
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refuse_odd_name(folder: Path) -> None:
+    odd = next((letter for letter in str(folder.resolve()) if letter in "%[]" or not letter.isprintable()), None)
+    if odd is not None:
+        raise SettingsError(
+            f"A site's path cannot have {odd!r} in it: {folder}.", hint="Delta Lake does not bear it; choose another folder."
+        )
 
 
 def open_site(folder: Path) -> Site:
@@ -85,6 +110,8 @@ def open_site(folder: Path) -> Site:
     url = settings.store.state_url
     state = open_state(where, url=url, lock_folder=folder if url else where, owner=owner_of(key))
     site = Site(folder, settings, state, key)
+    if not site.jobs.table.exists() and not state.is_empty():
+        raise StoreError(f"The table {site.jobs.table.path} is missing.", hint="Restore the site from a backup.")
     site.jobs.create()
     site.quarantine.create()
     return site
@@ -96,8 +123,8 @@ def owner_of(key: bytes) -> str:
 
 
 def state_folder(folder: Path, settings: Settings) -> Path:
-    """Where the SQLite file of a site lies."""
-    return Path(settings.store.state_dir).expanduser() if settings.store.state_dir else folder
+    """Where the SQLite file of a site lies; a relative state_dir counts from the site, whoever calls from wherever."""
+    return folder / Path(settings.store.state_dir).expanduser() if settings.store.state_dir else folder
 
 
 def _write_key(path: Path) -> None:

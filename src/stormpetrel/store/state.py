@@ -10,7 +10,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class StateStore:
     def __init__(self, engine: sa.Engine, lock_file: Path) -> None:
         self._engine = engine
         self._lock_file = lock_file
+        self._held = False
         self.is_sqlite = engine.dialect.name == "sqlite"
 
     @contextmanager
@@ -57,9 +58,23 @@ class StateStore:
 
     @contextmanager
     def writer_lock(self) -> Iterator[None]:
-        """Be the only one who commits to the site's tables, until the block ends or the process dies."""
+        """Be the only one who commits to the site's tables, until the block ends or the process dies; may be nested."""
+        if self._held:
+            yield
+            return
+        with self._locked():
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
         if self.is_sqlite:
-            with writing(self._lock_file.parent, doing="take the site's lock"), file_lock(self._lock_file):
+            with ExitStack() as stack:
+                with writing(self._lock_file.parent, doing="take the site's lock"):
+                    stack.enter_context(file_lock(self._lock_file))
                 yield
             return
         with _database_errors():
@@ -102,12 +117,13 @@ class StateStore:
 
     def scrub(self, word: str) -> None:
         """Remove a word from the ingest reports, whose examples may quote it."""
+        whole_word = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
         with self.transaction() as connection:
             for row in connection.execute(sa.select(ingests)).all():
-                if word in row.report or word in row.source:
-                    report = json.loads(row.report)
+                report = json.loads(row.report)
+                if whole_word.search(row.source) or whole_word.search(str(report)):
                     report["examples"], report["notes"] = {}, []
-                    source = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "[forgotten]", row.source)
+                    source = whole_word.sub("[forgotten]", row.source)
                     connection.execute(
                         sa.update(ingests).where(ingests.c.id == row.id).values(report=json.dumps(report), source=source)
                     )
@@ -207,7 +223,7 @@ def _sqlite(folder: Path, mountinfo: str | None) -> sa.Engine:
     refuse_network(folder, mountinfo)
     with writing(folder, doing="create the state store"):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    engine = sa.create_engine(f"sqlite:///{folder / 'state.db'}")
+    engine = sa.create_engine(sa.URL.create("sqlite", database=str(folder / "state.db")))
 
     @sa.event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: object) -> None:

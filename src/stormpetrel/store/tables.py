@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import polars as pl
 
@@ -40,8 +41,13 @@ class Table:
     """One Delta Lake table, opened anew for each use so that it sees what others have committed."""
 
     def __init__(self, folder: Path, spec: TableSpec) -> None:
-        self.path = folder / spec.name
+        self.path = folder.resolve() / spec.name
         self.spec = spec
+
+    @property
+    def _address(self) -> str:
+        # As an address: a plain path such as `file:x`, or one with a space, would be taken for something else.
+        return self.path.as_uri()
 
     def exists(self) -> bool:
         """Whether the table has been created."""
@@ -56,7 +62,7 @@ class Table:
         with writing(self.path, doing="create a table"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_deltalake(
-                str(self.path),
+                self._address,
                 pl.DataFrame(schema=self.spec.schema),
                 partition_by=list(self.spec.partition_by) or None,
                 description=json.dumps({_MARK: FORMAT_VERSION}),
@@ -69,7 +75,7 @@ class Table:
         from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 
         try:
-            table = DeltaTable(str(self.path))
+            table = DeltaTable(self._address)
         except TableNotFoundError as error:
             raise StoreError(
                 f"The table {self.path} is missing.", hint="Restore it: stormpetrel store restore BACKUP."
@@ -90,7 +96,22 @@ class Table:
 
     def scan(self) -> pl.LazyFrame:
         """The rows, lazily."""
-        return pl.scan_delta(self.open())
+        files = self.files()
+        if not files:
+            return pl.LazyFrame(schema=self.spec.schema)
+        partition = {name: self.spec.schema[name] for name in self.spec.partition_by}
+        rows = pl.scan_parquet(
+            files, glob=False, hive_partitioning=bool(partition), hive_schema=partition or None, try_parse_hive_dates=False
+        )
+        return rows.select(list(self.spec.schema))
+
+    def files(self) -> list[Path]:
+        """The data files that make up the table now.
+
+        (Not by polars' scan_delta, nor by Delta's own list of addresses: both lose files in folders with a space in their name.)
+        """
+        actions = pl.DataFrame(self.open().get_add_actions(flatten=True))
+        return [self.path / unquote(relative) for relative in actions["path"]] if actions.height else []
 
     def version(self) -> int:
         """The version number that a model trained now would record."""
@@ -162,7 +183,7 @@ class Table:
 
     def file_count(self) -> int:
         """How many data files make up the table now."""
-        return len(self.open().file_uris())
+        return len(self.files())
 
     def _writer_properties(self) -> WriterProperties:
         """Statistics only where scans prune by them, dictionaries only where values repeat: half the time of the defaults."""

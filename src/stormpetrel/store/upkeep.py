@@ -54,6 +54,8 @@ def forget(site: Site, user: str, *, past_only: bool = False) -> int:
 
     No file of the tables and no entry of their logs holds the name afterwards; backups made before still do.
     """
+    if not user.strip():
+        raise UsageError("No user was named.", hint="Name one: stormpetrel store forget USER.")
     privacy = site.privacy
     if not past_only:
         site.state.forget(privacy.digest(user))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.context import Json, console, plain, print_json, progress_bar
 
 if TYPE_CHECKING:
@@ -52,7 +56,11 @@ def _open_or_create(folder: Path) -> Site:
     from stormpetrel.store.site import create_site, open_site
 
     if (folder / SITE_FILE).exists():
-        return open_site(folder)
+        site = open_site(folder)
+        if (site.settings.site.name, site.settings.site.cluster) != ("demo", "demo"):
+            site.close()
+            raise UsageError(f"{folder} is a real site, not the demo's.", hint="Name another folder: stormpetrel demo NEWDIR")
+        return site
     return create_site(folder, settings_from({"site": {"name": "demo", "cluster": "demo"}}))
 
 
@@ -97,10 +105,11 @@ _QUERIES = (
 
 
 def _print_next(out: Console, folder: Path) -> None:
+    program = "stormpetrel" if shutil.which("stormpetrel") else shlex.quote(sys.argv[0])
     out.print("\nNext, try:")
     for query in _QUERIES:
-        out.print(f"  stormpetrel --site {folder} sql '{query}'")
-    out.print("  stormpetrel init mysite && stormpetrel --site mysite ingest jobs YOUR_SACCT_OUTPUT")
+        out.print(f"  {program} --site {shlex.quote(str(folder))} sql '{query}'")
+    out.print(f"  {program} init mysite && {program} --site mysite ingest jobs YOUR_SACCT_OUTPUT")
 
 
 def _as_json(summary: SiteSummary) -> dict[str, object]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stormpetrel.errors import UsageError
+from stormpetrel.errors import SourceError, SourceUnavailableError, UsageError
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json, progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from stormpetrel.sources.contract import JobSource
+    from stormpetrel.sources.formats import ReadOptions
     from stormpetrel.store.ingest import IngestReport
     from stormpetrel.store.site import Site
 
@@ -66,47 +67,75 @@ def ingest_jobs(
         raise UsageError("Name files to read, or --live, and not both.", hint="For example: stormpetrel ingest jobs sacct.txt")
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        sources: Iterable[JobSource] = (
-            _live_sources(site)
-            if live
-            else _file_sources(site, files or [], format_name, fields, delimiter, cluster, year, as_of)
-        )
-        reports = [(source.name, _ingest_one(site, source, quiet=as_json)) for source in sources]
+        options = _read_options(site, fields, delimiter, cluster, year)
+        sources = _live_sources(site) if live else _file_sources(files or [], format_name, options, as_of)
+        reports, problems = _ingest_all(site, sources, quiet=as_json)
+        total = _total(site, [report for _, report in reports])
     if live:
-        from stormpetrel.store.ingest import combined
+        reports = [(f"Slurm, {len(reports)} windows", total)]
+    _show(reports, total, as_json=as_json and bool(reports))
+    if problems:
+        raise problems[-1]
 
-        reports = [(f"Slurm, {len(reports)} windows", combined([report for _, report in reports]))]
-    _show(reports, as_json=as_json)
+
+def _ingest_all(
+    site: Site, sources: Iterator[JobSource | SourceError], *, quiet: bool
+) -> tuple[list[tuple[str, IngestReport]], list[SourceError]]:
+    """Each source in turn; one that cannot be read does not keep the others out. The last problem is left to be raised."""
+    reports: list[tuple[str, IngestReport]] = []
+    problems: list[SourceError] = []
+    for source in sources:
+        try:
+            if isinstance(source, SourceError):
+                raise source
+            reports.append((source.name, _ingest_one(site, source, quiet=quiet)))
+        except SourceError as error:
+            if problems:
+                typer.echo(f"stormpetrel: {problems[-1]}", err=True)
+            problems.append(error)
+            if isinstance(error, SourceUnavailableError):  # a live source: what comes after would leave a hole
+                break
+    return reports, problems
 
 
-def _file_sources(
-    site: Site,
-    files: list[str],
-    format_name: str | None,
-    fields: str | None,
-    delimiter: str | None,
-    cluster: str | None,
-    year: int | None,
-    as_of: str | None,
-) -> list[JobSource]:
-    from stormpetrel.sources.formats import ReadOptions, open_source
+def _total(site: Site, reports: list[IngestReport]) -> IngestReport:
+    from stormpetrel.store.ingest import combined, find_gaps
 
-    options = ReadOptions(
+    total = combined(reports)
+    total.gaps = find_gaps(site, total.first, total.last)
+    return total
+
+
+def _read_options(site: Site, fields: str | None, delimiter: str | None, cluster: str | None, year: int | None) -> ReadOptions:
+    from stormpetrel.sources.formats import ReadOptions
+
+    return ReadOptions(
         time_zone=site.settings.site.time_zone,
         cluster=cluster or site.settings.site.cluster,
         fields=[name.strip() for name in fields.split(",")] if fields else None,
         delimiter=delimiter,
         year=year,
     )
-    sources = [open_source(path, format_name, options) for path in files]
-    if as_of:
-        moment = _parse_time(as_of)
-        for source in sources:
+
+
+def _file_sources(
+    files: list[str], format_name: str | None, options: ReadOptions, as_of: str | None
+) -> Iterator[JobSource | SourceError]:
+    from stormpetrel.sources.formats import open_source
+
+    moment = _parse_time(as_of) if as_of else None
+    for path in files:
+        try:
+            source = open_source(path, format_name, options)
+        except SourceError as error:
+            yield error
+            continue
+        if moment:
             source.as_of = moment
-    return sources
+        yield source
 
 
-def _live_sources(site: Site) -> Iterator[JobSource]:
+def _live_sources(site: Site) -> Iterator[JobSource | SourceError]:
     from stormpetrel.sources.slurm_live import live_sources
 
     return live_sources(site.settings.slurm, site.settings.site, site.jobs.cursor, now=site.now())
@@ -115,9 +144,10 @@ def _live_sources(site: Site) -> Iterator[JobSource]:
 def _parse_time(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         raise UsageError(f"--as-of {text!r} is not a time.", hint="Write it as 2024-03-31T12:00.") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment
 
 
 def _ingest_one(site: Site, source: JobSource, *, quiet: bool) -> IngestReport:
@@ -127,11 +157,9 @@ def _ingest_one(site: Site, source: JobSource, *, quiet: bool) -> IngestReport:
         return take_in(site, source, progress=progress)
 
 
-def _show(reports: list[tuple[str, IngestReport]], *, as_json: bool) -> None:
+def _show(reports: list[tuple[str, IngestReport]], total: IngestReport, *, as_json: bool) -> None:
     if as_json:
-        from stormpetrel.store.ingest import combined
-
-        print_json(combined([report for _, report in reports]).as_dict())
+        print_json(total.as_dict())
         return
     out = console()
     for name, report in reports:

@@ -39,7 +39,7 @@ def init(
     found = discover()
     values: dict[str, object] = {
         "site": {"name": folder.name, "time_zone": time_zone or found.time_zone, "cluster": cluster or found.cluster},
-        "store": {"state_dir": state_dir},
+        "store": {"state_dir": str(Path(state_dir).expanduser().resolve()) if state_dir else ""},
         # sacct shows more than slurmrestd: it is used where both are there.
         "slurm": {"sacct": found.sacct or "sacct", "rest_url": "" if found.sacct else found.rest_url},
         "prometheus": {"url": found.prometheus_url},

@@ -5,12 +5,16 @@ Nothing heavy is imported here: `--help` answers at once.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
 from stormpetrel import __version__
 from stormpetrel.errors import StormpetrelError
@@ -55,6 +59,9 @@ def _common(
     context.obj = Context(site_folder=site, debug=debug)
 
 
+_INTERRUPTED = 130
+
+
 def common_first(words: list[str]) -> list[str]:
     """The words of a command line with --site and --debug before the command, wherever they stood.
 
@@ -77,17 +84,54 @@ def common_first(words: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Run the command line: one line and exit code 1 for an error of ours, 2 for wrong usage, 130 for Ctrl-C."""
+    """Run the command line: one line and exit code 1 for an error, 2 for wrong usage, 130 for Ctrl-C; never a traceback."""
+    debug = "--debug" in sys.argv
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without our dots and bars is no reason to fail
     try:
-        app(common_first(sys.argv[1:]))
+        sys.exit(_run(common_first(sys.argv[1:])))
     except StormpetrelError as error:
-        if "--debug" in sys.argv:
+        if debug:
             raise
-        typer.echo(f"stormpetrel: {error}", err=True)
-        sys.exit(error.exit_code)
+        _end(str(error), error.exit_code)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of a pipe went away; there is nobody to tell
+        _close_quietly()  # the reader of a pipe went away; there is nobody to tell
         sys.exit(0)
-    except KeyboardInterrupt:
-        typer.echo("stormpetrel: stopped; what was committed is kept, run the same command again to go on.", err=True)
-        sys.exit(130)
+    except (KeyboardInterrupt, typer.Abort):
+        _end("stopped; what was committed is kept, run the same command again to go on.", _INTERRUPTED)
+    except SystemExit:
+        raise
+    except BaseException as error:  # also the panics of compiled libraries, which are no Exceptions
+        if debug:
+            raise
+        said = (str(error).strip().splitlines() or [""])[0][:300]
+        _end(f"something unexpected happened: {type(error).__name__}: {said} What was committed is kept; --debug shows more.", 1)
+
+
+def _run(words: list[str]) -> int:
+    try:
+        code = app(words, standalone_mode=False)
+        sys.stdout.flush()
+    except TyperException as error:
+        if not hasattr(error, "show"):
+            raise
+        error.show()  # wrong usage: it knows its own words
+        return int(getattr(error, "exit_code", 2))
+    if code == _INTERRUPTED:  # typer has caught it and says nothing
+        raise KeyboardInterrupt
+    return code if isinstance(code, int) else 0
+
+
+def _end(line: str, code: int) -> NoReturn:
+    typer.echo(f"stormpetrel: {line}", err=True)
+    _close_quietly()
+    sys.exit(code)
+
+
+def _close_quietly() -> None:
+    """What is still waiting to be printed may not be printable any more."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,51 +2,90 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+import re
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
 
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import Console
+
+
+_SHOWN_ROWS = 1000
+_NARROWEST = 8  # a column of a table needs about this many characters to say anything
+
 
 def sql(
     context: typer.Context,
     query: Annotated[str, typer.Argument(help='A query, such as "select state, count(*) n from jobs group by state".')],
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Rows to print at most.")] = 1000,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Rows at most; 1000 for people, all for --json.", show_default=False)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Ask the site's tables (jobs, quarantine) in SQL; nothing can be changed this way."""
     import polars as pl
 
+    if not re.match(r"\s*(\(|select\b|with\b|from\b|show\b|explain\b|values\b)", query, re.IGNORECASE):
+        raise UsageError("Only questions can be asked: a query begins with SELECT or WITH.", hint="Nothing was changed.")
+    most = limit or (None if as_json else _SHOWN_ROWS)
     chosen: Context = context.obj
     with chosen.open_site() as site:
         tables = {"jobs": site.jobs.table.scan(), "quarantine": site.quarantine.read()}
         try:
             found = pl.SQLContext(tables, eager=False).execute(query)
-            rows = found.head(limit).collect()
+            rows = (found.head(most + 1) if most else found).collect()
         except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
             first = str(error).strip().splitlines()[0]
             raise UsageError(f"That query does not work: {first}.", hint=f"Tables: {', '.join(tables)}.") from error
+    cut = most is not None and rows.height > most
+    rows = rows.head(most) if most else rows
     if as_json:
         print_json([_plain_row(row) for row in rows.iter_rows(named=True)])
-        return
-    _print_table(rows)
+    else:
+        _print_rows(rows)
+    if cut:
+        typer.echo(f"(the first {most:,} rows; --limit N shows more)", err=True)
 
 
 def _plain_row(row: dict[str, object]) -> dict[str, object]:
-    return {name: value if isinstance(value, str | int | float | bool | None) else str(value) for name, value in row.items()}
+    return {name: _plain_value(value) for name, value in row.items()}
 
 
-def _print_table(rows: object) -> None:
-    import polars as pl
+def _plain_value(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no word for it
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def _print_rows(rows: pl.DataFrame) -> None:
+    """A table where people look and it fits, a record per block where it does not, tab-separated text in a pipe."""
+    out = console()
+    cells = [["" if value is None else plain(str(value)) for value in row] for row in rows.iter_rows()]
+    names = [plain(name) for name in rows.columns]
+    if not sys.stdout.isatty():
+        for line in (names, *cells):
+            typer.echo("\t".join(line))
+    elif len(names) * _NARROWEST > out.width:
+        for row in cells:
+            out.print("\n".join(f"{name}: {cell}" for name, cell in zip(names, row, strict=True) if cell) + "\n")
+    else:
+        _print_table(out, names, cells)
+
+
+def _print_table(out: Console, names: list[str], cells: list[list[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    assert isinstance(rows, pl.DataFrame)
     table = Table()
-    for name in rows.columns:
-        table.add_column(Text(plain(name)))
-    for row in rows.iter_rows():
-        table.add_row(*(Text("" if value is None else plain(str(value))) for value in row))
-    console().print(table)
+    for name in names:
+        table.add_column(Text(name), overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(cell) for cell in row))
+    out.print(table)

@@ -33,7 +33,8 @@ def compact(context: typer.Context, as_json: Json = False) -> None:
 def retain(
     context: typer.Context,
     days: Annotated[
-        int | None, typer.Option("--days", min=1, help="Days to keep; store.keep_days if left out.", show_default=False)
+        int | None,
+        typer.Option("--days", min=1, max=36_500, help="Days to keep; store.keep_days if left out.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> None:
