@@ -71,7 +71,7 @@ def ingest_jobs(
         sources = _live_sources(site) if live else _file_sources(files or [], format_name, options, as_of)
         reports, problems = _ingest_all(site, sources, quiet=as_json)
         total = _total(site, [report for _, report in reports])
-    if live:
+    if live and reports:
         reports = [(f"Slurm, {len(reports)} windows", total)]
     _show(reports, total, as_json=as_json and bool(reports))
     if problems:
