@@ -20,7 +20,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --editable . --group dev
 	touch $@
 
-demo: setup ## build the demo site and show what is in it
+demo: setup ## simulate a small site, ingest it live, and show what is in it
 	$(BIN)/stormpetrel demo .demo
 
 check: setup ## formatter, linter, type checker, import contracts, docs test
@@ -38,6 +38,7 @@ test-all: setup ## the tests and the long proofs
 
 bench: setup ## measure, print the ratios, and write benchmarks/results
 	$(BIN)/python -m benchmarks.ingest
+	$(BIN)/python -m benchmarks.simulate
 
 docs: setup ## build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html

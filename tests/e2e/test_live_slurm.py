@@ -3,6 +3,8 @@
 import json
 import shutil
 import signal
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -501,3 +503,36 @@ def test_after_a_failure_the_next_run_goes_on(slurm, site):
     complaint_of(run(site, *LIVE, env=slurm.env))
     change_settings(site, slurm={"sacct": "sacct"})
     assert report_of(run(site, *LIVE, env=slurm.env))["known"] > 0
+
+
+def test_what_init_prints_on_a_machine_with_slurm_leads_to_an_ingested_site(slurm, played, tmp_path):
+    folder = tmp_path / "mysite"
+    printed = run(folder, "init", str(folder), "--time-zone", "UTC", env=slurm.env)
+    assert printed.returncode == 0, printed.stderr
+    assert "cluster petrel" in printed.stdout and 'cluster = "petrel"' in (folder / "site.toml").read_text()
+    commands = [line.split() for line in printed.stdout.splitlines() if line.strip().startswith("stormpetrel --site")]
+    live = next(words for words in commands if "--live" in words)
+    change_settings(folder, slurm={"pause_s": 0.0})  # thirty empty days before today
+    done = run(folder, *live[3:], "--json", env=slurm.env)
+    assert report_of(done)["kept"] >= len(set(played.values())) - 1
+    healthy = run(folder, "doctor", "--json", env=slurm.env)
+    levels = {finding["check"]: finding["level"] for finding in json.loads(healthy.stdout)["findings"]}
+    assert levels["sacct"] == levels["jobs"] == levels["live"] == "ok"
+
+
+def test_doctor_tells_a_user_whose_sacct_hides_the_jobs_of_others(slurm, played, tmp_path):
+    """What PrivateData does: sacct, asked for all users, shows one's own."""
+    folder = live_site(tmp_path / "site", sacct=str(tmp_path / "sacct"))
+    own_only = 'for a in "$@"; do [ "$a" = --allusers ] && set -- "$@" --user=root; done'
+    (tmp_path / "sacct").write_text(f'#!/bin/sh\n{own_only}\nexec {shutil.which("sacct")} "$@"\n')
+    (tmp_path / "sacct").chmod(0o755)
+    as_other = {**slurm.env, "LOGNAME": "root"}
+    code = (
+        "import os; os.geteuid = lambda: 1000\n"
+        "import getpass; getpass.getuser = lambda: 'root'\n"
+        f"import sys; sys.argv = ['stormpetrel', '--site', {str(folder)!r}, 'doctor']\n"
+        "from stormpetrel.faces.cli.main import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=as_other, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "PrivateData hides the others" in done.stdout

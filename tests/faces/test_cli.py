@@ -122,26 +122,25 @@ def test_the_store_is_looked_after(site, tmp_path):
     assert json.loads(output("--site", site, "store", "retain", "--days", "1", "--json")) == {"deleted": 16}
 
 
-def test_the_demo_runs_twice_and_changes_nothing_the_second_time(tmp_path):
+def test_the_demo_runs_twice_and_the_second_time_takes_in_only_what_is_new(tmp_path):
     first = json.loads(output("demo", tmp_path / "demo", "--no-serve", "--json"))
-    second = json.loads(output("demo", tmp_path / "demo", "--no-serve", "--json"))
-    assert first["ingest"]["kept"] == second["ingest"]["known"] == first["summary"]["jobs"] > 4000
-    assert second["ingest"]["kept"] == 0
-    assert first["summary"] == second["summary"]
+    assert first["ingest"]["quarantined"] == {}
+    assert first["ingest"]["kept"] == first["summary"]["jobs"] > 10_000
+    assert first["summary"]["worst_nodes"][0][0] == "n017", "the sick node is found"
     text = output("demo", tmp_path / "demo")
-    assert "Look at node n037" in text
-    suggested = [shlex.split(line)[1:] for line in text.splitlines() if " --site " in line and " sql " in line]
-    assert len(suggested) == 2
+    assert "Look at node n017" in text and " jobs per week" in text
+    again = json.loads(output("--site", tmp_path / "demo", "sql", "select count(*) n from jobs", "--json"))[0]["n"]
+    assert first["summary"]["jobs"] <= again < first["summary"]["jobs"] + 500, "nothing twice, and the cluster goes on"
+    suggested = [shlex.split(line, comments=True)[1:] for line in text.splitlines() if " --site " in line]
+    assert len(suggested) == 4
     for words in suggested:
-        assert output(*words)
+        assert run(*words).returncode == 0, words
 
 
-def test_the_bundled_log_is_what_its_generator_makes():
-    import gzip
-
-    from stormpetrel.simulate.sample_log import bundled_log, sample_lines
-
-    assert gzip.decompress(bundled_log().read_bytes()).decode().splitlines() == list(sample_lines())
+def test_the_demo_goes_on_where_it_was_killed_before_its_feed_was_complete(tmp_path):
+    output("demo", tmp_path / "demo", "--json")
+    (tmp_path / "demo" / "feed" / "sacct").unlink()
+    assert json.loads(output("demo", tmp_path / "demo", "--json"))["summary"]["jobs"] > 10_000
 
 
 @pytest.mark.parametrize(
@@ -177,6 +176,20 @@ def test_bad_input_is_one_line_and_exit_code_one_or_two(site, tmp_path, argument
     assert done.returncode in (1, 2)
     assert says in text and "Traceback" not in text
     assert len(text.strip().splitlines()) == 1
+
+
+def test_on_a_machine_with_nothing_but_a_sacct_file_what_init_prints_leads_to_an_ingested_site(tmp_path):
+    log = write_sacct(tmp_path / "jobs.txt", make_jobs(40, failed=5))
+    bare = {"PATH": str(tmp_path / "nothing")}  # no sacct, no scontrol, no HTCondor
+    printed = output("init", tmp_path / "mysite", **bare)
+    commands = [line.strip().partition("#")[0] for line in printed.splitlines() if line.strip().startswith("stormpetrel ")]
+    assert not any("--live" in command for command in commands), "there is no Slurm here to read from"
+    read = next(command for command in commands if "ingest jobs FILE" in command).replace("FILE", str(log))
+    assert "40 new" in output(*shlex.split(read)[1:], **bare)
+    check = next(command for command in commands if command.rstrip().endswith("doctor"))
+    assert "40 jobs" in output(*shlex.split(check)[1:], **bare)
+    fields = next(line for line in printed.splitlines() if "sacct -a" in line).split("-o ")[1].split(" ")[0].split(",")
+    assert {"JobID", "Submit", "State", "MaxRSS"} <= set(fields)
 
 
 def test_wrong_usage_says_what_to_do_and_ends_with_two(site, tmp_path):

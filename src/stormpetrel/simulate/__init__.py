@@ -1,1 +1,1 @@
-"""A cluster that is not there, from a seed. For now: the small log that the demo ingests."""
+"""A cluster that is not there, from a seed: users, applications, a scheduler, outcomes; as job frames, logs or a live feed."""

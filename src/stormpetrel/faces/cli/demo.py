@@ -1,4 +1,4 @@
-"""`stormpetrel demo`: a site that shows what there is, from a log that comes with the package."""
+"""`stormpetrel demo`: a simulated site, read through the same door as a real one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from stormpetrel.faces.cli.context import Json, console, plain, print_json, prog
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from stormpetrel.store.ingest import IngestReport
     from stormpetrel.store.site import Site
     from stormpetrel.store.summary import SiteSummary
 
 _BAR = 40
+_FEED = "feed"
 
 
 def demo(
@@ -28,40 +30,61 @@ def demo(
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the dashboard afterwards (not there yet).")] = True,
     as_json: Json = False,
 ) -> None:
-    """Build a small site from a bundled, made-up log, and show what is in it. Run again, it is quick and changes nothing."""
+    """Simulate a small cluster, ingest it live, and show what is in it. Run again, it takes in what has happened since."""
     from stormpetrel.faces.cli.ingest import print_report
-    from stormpetrel.simulate.sample_log import bundled_log
-    from stormpetrel.sources.sacct_text import SacctText
-    from stormpetrel.store.ingest import ingest_jobs
     from stormpetrel.store.summary import summarise
 
     del serve  # there is nothing to serve yet; the option is there so that scripts can say --no-serve
     with _open_or_create(folder) as site:
-        source = SacctText(bundled_log())
-        source.name = "the bundled log"
-        with progress_bar("reading the bundled log", source.size_bytes, shown=not as_json) as progress:
-            report = ingest_jobs(site, source, progress=progress)
+        if not (site.folder / _FEED / "sacct").exists():
+            _record(site, quiet=as_json)
+        report = _ingest_live(site, quiet=as_json)
         summary = summarise(site.jobs.read_jobs(), site.settings.jobs.failure_states)
     if as_json:
         print_json({"site": str(folder), "ingest": report.as_dict(), "summary": _as_json(summary)})
         return
     out = console()
-    print_report(out, source.name, report)
+    print_report(out, "the simulated cluster", report)
     print_summary(out, summary)
     _print_next(out, folder)
 
 
 def _open_or_create(folder: Path) -> Site:
+    from datetime import UTC, datetime
+
     from stormpetrel.config import SITE_FILE, settings_from
+    from stormpetrel.simulate.demo_site import CLUSTER, demo_spec
     from stormpetrel.store.site import create_site, open_site
 
     if (folder / SITE_FILE).exists():
         site = open_site(folder)
-        if (site.settings.site.name, site.settings.site.cluster) != ("demo", "demo"):
+        if (site.settings.site.name, site.settings.site.cluster) != (CLUSTER, CLUSTER):
             site.close()
             raise UsageError(f"{folder} is a real site, not the demo's.", hint="Name another folder: stormpetrel demo NEWDIR")
         return site
-    return create_site(folder, settings_from({"site": {"name": "demo", "cluster": "demo"}}))
+    slurm = {
+        "sacct": str(folder.resolve() / _FEED / "sacct"),
+        "since": f"{demo_spec(datetime.now(UTC)).start:%Y-%m-%d}",
+        "chunk_days": 31.0,
+        "pause_s": 0.0,
+    }
+    return create_site(folder, settings_from({"site": {"name": CLUSTER, "cluster": CLUSTER}, "slurm": slurm}))
+
+
+def _record(site: Site, *, quiet: bool) -> None:
+    from stormpetrel.simulate.demo_site import record_demo
+
+    with progress_bar("simulating three months", 0, shown=not quiet) as progress:
+        record_demo(site.folder / _FEED, site.now(), lambda jobs: progress(0, jobs))
+
+
+def _ingest_live(site: Site, *, quiet: bool) -> IngestReport:
+    from stormpetrel.faces.cli.ingest import ingest_all, live_sources_of, total_of
+
+    reports, problems = ingest_all(site, live_sources_of(site), quiet=quiet)
+    if problems:
+        raise problems[-1]
+    return total_of(site, [report for _, report in reports])
 
 
 def print_summary(out: Console, summary: SiteSummary) -> None:
@@ -76,9 +99,8 @@ def print_summary(out: Console, summary: SiteSummary) -> None:
         f"  {failed / summary.jobs:.1%} failed, and took {summary.core_hours_failed:,.0f} of {summary.core_hours:,.0f} core hours"
     )
     if summary.wait_median_s is not None and summary.wait_p90_s is not None:
-        out.print(
-            f"  half of them waited less than {_span(summary.wait_median_s)}, one in ten more than {_span(summary.wait_p90_s)}"
-        )
+        waits = f"half of them waited less than {_span(summary.wait_median_s)}, one in ten more than {_span(summary.wait_p90_s)}"
+        out.print(f"  {waits}")
     out.print()
     out.print("  jobs per week  (█ went well, ░ failed)")
     most = max(week.jobs for week in summary.weeks)
@@ -87,7 +109,7 @@ def print_summary(out: Console, summary: SiteSummary) -> None:
         good = round(week.jobs / most * _BAR) - bad
         out.print(f"  {week.monday:%d %b} {'█' * good}{'░' * bad} {week.jobs:,}")
     for node, bad, ended in summary.worst_nodes:
-        out.print(f"\n  Look at node {plain(node)}: {bad} of its last {ended} jobs failed.")
+        out.print(f"\n  Look at node {plain(node)}: {bad:,} of its last {ended:,} jobs failed.")
 
 
 def _span(seconds: float) -> str:
@@ -106,10 +128,13 @@ _QUERIES = (
 
 def _print_next(out: Console, folder: Path) -> None:
     program = "stormpetrel" if shutil.which("stormpetrel") else shlex.quote(sys.argv[0])
+    site = f"{program} --site {shlex.quote(str(folder))}"
     out.print("\nNext, try:")
     for query in _QUERIES:
-        out.print(f"  {program} --site {shlex.quote(str(folder))} sql '{query}'")
-    out.print(f"  {program} init mysite && {program} --site mysite ingest jobs YOUR_SACCT_OUTPUT")
+        out.print(f"  {site} sql '{query}'")
+    out.print(f"  {site} ingest jobs --live      # the cluster goes on: what has happened since")
+    out.print(f"  {site} doctor")
+    out.print(f"  {program} init mysite            # a site of your own")
 
 
 def _as_json(summary: SiteSummary) -> dict[str, object]:

@@ -68,9 +68,9 @@ def ingest_jobs(
     chosen: Context = context.obj
     with chosen.open_site() as site:
         options = _read_options(site, fields, delimiter, cluster, year)
-        sources = _live_sources(site) if live else _file_sources(files or [], format_name, options, as_of)
-        reports, problems = _ingest_all(site, sources, quiet=as_json)
-        total = _total(site, [report for _, report in reports])
+        sources = live_sources_of(site) if live else _file_sources(files or [], format_name, options, as_of)
+        reports, problems = ingest_all(site, sources, quiet=as_json)
+        total = total_of(site, [report for _, report in reports])
     if live and reports:
         reports = [(f"Slurm, {len(reports)} windows", total)]
     _show(reports, total, as_json=as_json and bool(reports))
@@ -78,7 +78,7 @@ def ingest_jobs(
         raise problems[-1]
 
 
-def _ingest_all(
+def ingest_all(
     site: Site, sources: Iterator[JobSource | SourceError], *, quiet: bool
 ) -> tuple[list[tuple[str, IngestReport]], list[SourceError]]:
     """Each source in turn; one that cannot be read does not keep the others out. The last problem is left to be raised."""
@@ -98,7 +98,8 @@ def _ingest_all(
     return reports, problems
 
 
-def _total(site: Site, reports: list[IngestReport]) -> IngestReport:
+def total_of(site: Site, reports: list[IngestReport]) -> IngestReport:
+    """The sum of several reports, with the gaps of the whole span."""
     from stormpetrel.store.ingest import combined, find_gaps
 
     total = combined(reports)
@@ -135,7 +136,8 @@ def _file_sources(
         yield source
 
 
-def _live_sources(site: Site) -> Iterator[JobSource | SourceError]:
+def live_sources_of(site: Site) -> Iterator[JobSource | SourceError]:
+    """What the site's Slurm has to tell since the last run, a window at a time."""
     from stormpetrel.sources.slurm_live import live_sources
 
     return live_sources(site.settings.slurm, site.settings.site, site.jobs.cursor, now=site.now())

@@ -1,0 +1,154 @@
+"""A live feed: a recorded simulation and a clock, answering like sacct.
+
+job frames -> record_feed -> a folder (Parquet and feed.json) -> Feed.rows -> the jobs as accounting would show them at the
+simulated moment: pending, running or over, and nothing of what comes later. `write_fake_sacct` puts a `sacct` command beside it.
+
+Live ingest asks up to the real time and moves its cursor there, so a feed for the command line keeps real time: speed 1 and
+`start` = the real time at which it begins, or a fixed moment with everything before it. A rehearsal at another speed passes the
+feed's own clock on: `live_sources(…, now=feed.now())`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from stormpetrel.errors import SourceFormatError
+
+if TYPE_CHECKING:  # polars takes half a second to import, which --helpformat need not pay
+    import polars as pl
+
+_SETTINGS: Final = "feed.json"
+_FORMAT: Final = 1
+# Known only once a job has ended, or started.
+_ONLY_ENDED: Final = (
+    "end_time", "cancelled_by", "exit_code", "exit_signal", "failed_step", "failed_step_exit_code", "failed_step_exit_signal",
+    "max_rss_bytes", "cpu_time_s", "user_cpu_s", "system_cpu_s", "disk_read_bytes", "disk_write_bytes",
+)  # fmt: skip
+_ONLY_STARTED: Final = ("start_time", "cpus", "nodes", "mem_bytes", "node_list", "alloc_tres")
+
+
+@dataclass(frozen=True, slots=True)
+class FeedClock:
+    """The simulated time: `start_s` + `speed` × the real seconds since `began_s`; speed 0 stands still. Unix seconds."""
+
+    start_s: float
+    began_s: float = 0.0
+    speed: float = 0.0
+
+    def now_s(self, real_s: float) -> float:
+        """The simulated time at a real time."""
+        return self.start_s + self.speed * max(0.0, real_s - self.began_s)
+
+
+def fixed_clock(moment: datetime) -> FeedClock:
+    """A clock that stands still."""
+    return FeedClock(moment.timestamp())
+
+
+def running_clock(start: datetime, *, speed: float = 1.0) -> FeedClock:
+    """A clock that shows `start` now and runs at `speed`."""
+    return FeedClock(start.timestamp(), time.time(), speed)
+
+
+def record_feed(frames: Iterable[pl.DataFrame], folder: Path, clock: FeedClock) -> int:
+    """Keep job frames in a folder that a Feed can be opened on. How many jobs."""
+    from stormpetrel.simulate.writing import SACCT_FIELDS
+
+    folder.mkdir(parents=True, exist_ok=True)
+    jobs, cluster = 0, ""
+    for old in folder.glob("jobs-*.parquet"):
+        old.unlink()
+    for number, frame in enumerate(frames):
+        frame.drop("extra").write_parquet(folder / f"jobs-{number:05d}.parquet")
+        jobs += frame.height
+        cluster = cluster or frame["cluster"][0]
+    settings = {"format": _FORMAT, "cluster": cluster, "fields": SACCT_FIELDS, "clock": asdict(clock)}
+    (folder / _SETTINGS).write_text(json.dumps(settings, indent=1) + "\n")
+    return jobs
+
+
+def set_clock(folder: Path, clock: FeedClock) -> None:
+    """Give a recorded feed another clock; readers see the old one or the new one, never half of it."""
+    settings = {**_read_settings(folder), "clock": asdict(clock)}
+    fresh = folder / f"{_SETTINGS}.{os.getpid()}"
+    fresh.write_text(json.dumps(settings, indent=1) + "\n")
+    fresh.replace(folder / _SETTINGS)
+
+
+def write_fake_sacct(folder: Path) -> Path:
+    """Write a `sacct` command for the feed in `folder`; its path is what slurm.sacct in site.toml should say."""
+    command = folder / "sacct"
+    # -P: what lies in the current folder must not be imported in place of us.
+    words = [sys.executable, "-P", "-m", "stormpetrel.simulate.fake_sacct", "--feed", str(folder.resolve())]
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    command.chmod(0o755)
+    return command.resolve()
+
+
+class Feed:
+    """A recorded simulation seen at its own time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        settings = _read_settings(folder)
+        self.cluster: str = settings["cluster"]
+        self.fields: list[str] = settings["fields"]
+        self._clock = FeedClock(**settings["clock"])
+
+    def now(self) -> datetime:
+        """The simulated time."""
+        return datetime.fromtimestamp(int(self._clock.now_s(time.time())), UTC)
+
+    def rows(self, since: datetime, until: datetime, *, now: datetime | None = None) -> pl.DataFrame:
+        """The jobs that were waiting, running or ending between the two times, as they stand now, by id."""
+        import polars as pl
+
+        now = now or self.now()
+        found = (
+            pl.scan_parquet(self._folder / "jobs-*.parquet")
+            .filter(pl.col("end_time") >= since, pl.col("submit_time") <= now, pl.col("submit_time") < until)
+            .sort("job_id_raw")
+            .collect()
+        )
+        return as_of(found, now)
+
+
+def as_of(jobs: pl.DataFrame, now: datetime) -> pl.DataFrame:
+    """Recorded jobs as accounting shows them at a moment: those still running or waiting have no end and no outcome yet."""
+    import polars as pl
+
+    from stormpetrel.records.states import JobState
+
+    moment = pl.lit(now)
+    ended = pl.col("end_time") <= moment
+    started = (pl.col("start_time") <= moment).fill_null(False)
+    so_far = pl.when(started).then((moment - pl.col("start_time")).dt.total_seconds()).otherwise(0).cast(pl.Float64)
+    state = pl.when(started).then(pl.lit(JobState.RUNNING.value)).otherwise(pl.lit(JobState.PENDING.value))
+    elapsed = pl.when(ended).then("elapsed_s").otherwise(so_far)
+    return jobs.filter(pl.col("submit_time") <= moment).with_columns(
+        *(pl.when(ended).then(name).alias(name) for name in _ONLY_ENDED),
+        *(pl.when(started).then(name).alias(name) for name in _ONLY_STARTED),
+        state=pl.when(ended).then("state").otherwise(state),
+        state_raw=pl.when(ended).then("state_raw").otherwise(state),
+        elapsed_s=elapsed,
+        cpu_limit_s=pl.when(started).then(elapsed * pl.col("cpus")).otherwise(0.0),
+    )
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    try:
+        settings: dict[str, Any] = json.loads((folder / _SETTINGS).read_text())
+    except (OSError, ValueError):
+        raise SourceFormatError(f"{folder} is no recorded feed.", hint="Make one with record_feed.") from None
+    if settings.get("format") != _FORMAT:
+        raise SourceFormatError(f"The feed in {folder} was recorded by another version.", hint="Record it again.")
+    return settings

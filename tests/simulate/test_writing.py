@@ -1,0 +1,91 @@
+"""What the simulated cluster writes reads back as the same jobs."""
+
+from __future__ import annotations
+
+import gzip
+
+import polars as pl
+import pytest
+
+from stormpetrel.errors import UsageError
+from stormpetrel.records.jobs import JOB_SCHEMA
+from stormpetrel.simulate.cluster import simulate
+from stormpetrel.simulate.writing import sacct_text, write_sacct, write_swf_log
+from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm_live import WANTED
+from stormpetrel.sources.swf import SwfLog
+from tests.builders import read_all
+from tests.simulate.made import SMALL
+
+
+@pytest.fixture(scope="module")
+def frames() -> list[pl.DataFrame]:
+    return list(simulate(SMALL, chunk=700))
+
+
+@pytest.fixture(scope="module")
+def jobs(frames) -> pl.DataFrame:
+    return pl.concat(frames)
+
+
+def test_sacct_text_reads_back_as_the_same_jobs_in_every_column(frames, jobs, tmp_path):
+    assert write_sacct(frames, tmp_path / "log.txt") == jobs.height
+    read, refused, lines, folded = read_all(SacctText(tmp_path / "log.txt"))
+    assert (read.height, refused.height, folded) == (jobs.height, 0, lines - jobs.height)
+    same = [name for name in JOB_SCHEMA if name not in ("extra", "source")]
+    different = [name for name in same if not read[name].equals(jobs[name])]
+    assert different == []
+
+
+def test_the_log_has_every_state_that_it_should_test(jobs):
+    assert {"COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED"} <= set(jobs["state"])
+    assert jobs["array_task"].max() > 0 and jobs["nodes"].max() > 1 and jobs["start_time"].null_count() > 0
+
+
+def test_a_packed_log_is_the_same_log_and_the_same_file_twice(frames, tmp_path):
+    write_sacct(frames, tmp_path / "log.txt")
+    for name in ("a.gz", "b.gz"):
+        write_sacct(frames, tmp_path / name)
+    assert gzip.decompress((tmp_path / "a.gz").read_bytes()) == (tmp_path / "log.txt").read_bytes()
+    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
+
+
+def test_swf_reads_back_as_the_same_jobs(frames, jobs, tmp_path):
+    assert write_swf_log(frames, tmp_path / "log.swf") == jobs.height
+    read, refused, _, _ = read_all(SwfLog(tmp_path / "log.swf"))
+    assert refused.height == 0
+    ours, theirs = jobs.sort("job_id_raw"), read.sort("job_id")
+    assert ours["job_id_raw"].equals(theirs["job_id"])
+    kept = (
+        "submit_time",
+        "start_time",
+        "end_time",
+        "elapsed_s",
+        "cpus",
+        "req_cpus",
+        "time_limit_s",
+        "req_mem_bytes",
+        "max_rss_bytes",
+    )
+    assert [name for name in kept if not ours[name].equals(theirs[name])] == []
+    completed = [frame["state"].eq("COMPLETED") for frame in (ours, theirs)]
+    assert completed[0].equals(completed[1])
+
+
+def test_a_job_on_several_nodes_has_a_step_of_its_own_and_one_that_never_ran_has_none(jobs):
+    def ids(job: pl.DataFrame) -> list[str]:
+        return [line.split("|")[0].partition(".")[2] for line in sacct_text(job.head(1)).splitlines()]
+
+    assert ids(jobs.filter(pl.col("nodes") > 1)) == ["", "batch", "extern", "0"]
+    assert ids(jobs.filter(pl.col("nodes") == 1)) == ["", "batch", "extern"]
+    assert ids(jobs.filter(pl.col("start_time").is_null())) == [""]
+
+
+def test_every_field_that_live_ingest_wants_can_be_printed(jobs):
+    (line, *_) = sacct_text(jobs.head(1), fields=WANTED, delimiter="\x1f").splitlines()
+    assert line.count("\x1f") == len(WANTED) - 1
+
+
+def test_a_field_that_does_not_exist_is_refused_by_name(jobs):
+    with pytest.raises(UsageError, match="NoSuchField"):
+        sacct_text(jobs.head(1), fields=["JobID", "NoSuchField"])
