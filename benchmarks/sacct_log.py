@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import polars as pl
@@ -16,8 +17,8 @@ FIELDS = (
 _STATES = ["COMPLETED", "FAILED", "TIMEOUT", "CANCELLED by 1234", "OUT_OF_MEMORY"]
 
 
-def write_log(path: Path, rows: int, *, extra: float = 0.0) -> None:
-    """Write `rows` jobs of a year or more, and `extra` times as many new ones strewn among them."""
+def write_log(path: Path, rows: int, *, strewn: float = 0.0, appended: float = 0.0) -> None:
+    """Write `rows` jobs of a year or more, and that share of new ones, strewn evenly among them or after their end."""
     rng = np.random.default_rng(SEED)
     late = np.random.default_rng(SEED + 1)
     clock = 1_672_531_200  # 2023-01-01
@@ -29,11 +30,19 @@ def write_log(path: Path, rows: int, *, extra: float = 0.0) -> None:
             submit = clock + np.cumsum(gaps).astype(np.int64)
             clock = int(submit[-1])
             frame = _jobs(rng, 1_000_000 + start + np.arange(count), submit)
-            if extra:
-                fresh = _jobs(late, 900_000_000 + start + np.arange(int(count * extra)), submit[: int(count * extra)] + 1)
-                order = late.permutation(count + fresh.height)
-                frame = pl.concat([frame, fresh])[order].sort("Submit", maintain_order=True)
-            out.write(frame.write_csv(separator="|", include_header=False, quote_style="never").encode())
+            if strewn:
+                more = int(count * strewn)
+                when = submit[np.sort(late.choice(count, more, replace=False))] + 1
+                fresh = _jobs(late, 900_000_000 + start + np.arange(more), when)
+                frame = pl.concat([frame, fresh]).sort("Submit", maintain_order=True)
+            _write(out, frame)
+        if appended:
+            more = int(rows * appended)
+            _write(out, _jobs(late, 900_000_000 + np.arange(more), clock + 31 * np.arange(more)))
+
+
+def _write(out: IO[bytes], frame: pl.DataFrame) -> None:
+    out.write(frame.write_csv(separator="|", include_header=False, quote_style="never").encode())
 
 
 def _jobs(rng: np.random.Generator, job_id: np.ndarray, submit: np.ndarray) -> pl.DataFrame:

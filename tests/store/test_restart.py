@@ -21,7 +21,7 @@ from pathlib import Path
 import stormpetrel.store.ingest as ingest
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store.site import open_site
-ingest.COMMIT_ROWS = 200
+ingest.COMMIT_ROWS = ingest.TRANSLATE_ROWS = 200
 with open_site(Path(sys.argv[1])) as site:
     print("ready", flush=True)
     for name in sys.argv[2:]:

@@ -18,13 +18,14 @@ import polars as pl
 
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.quality import Warnings, check
-from stormpetrel.sources.contract import Chunk, Cursor, JobSource, mask_of
+from stormpetrel.sources.contract import Chunk, Cursor, JobSource, Translate, mask_of
 from stormpetrel.store.known import KnownRecords, fingerprints
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.site import Site
 
 _EXAMPLES = 3
 _GAP = timedelta(days=1)
+TRANSLATE_ROWS = 50_000
 COMMIT_ROWS = 250_000  # large enough for the commit to cost little, small enough for a bounded memory
 
 _WAITING = pl.Schema({**JOB_SCHEMA, "fingerprint": pl.Int64(), "line": pl.Int64()})  # rows on their way into a commit
@@ -159,7 +160,11 @@ class _Intake:
         self.site, self.source, self.report = site, source, report
         self.privacy = site.privacy
         self.known: KnownRecords = site.jobs.known_records(source.as_of)
-        self.waiting: list[pl.DataFrame] = []
+        self.held: list[pl.DataFrame] = []  # new records, not translated yet
+        self.held_steps: list[pl.DataFrame] = []
+        self.translate: Translate | None = None
+        self.next_record = 0
+        self.waiting: list[pl.DataFrame] = []  # translated rows, not committed yet
         self.refused: list[pl.DataFrame] = []
         self.seen_again: list[pl.DataFrame] = []
 
@@ -170,32 +175,55 @@ class _Intake:
         if chunk.records.height:
             fresh, steps = self._unknown(chunk)
             if fresh.height:
-                jobs, bad = chunk.translate(fresh.drop("fingerprint"), steps)
-                good, odd, warnings = check(jobs, now=self.site.now())
-                self._refuse(bad)
-                self._refuse(odd)
-                self.report.warnings.merge(warnings)
-                self._accept(good.join(fresh.select("record", "fingerprint"), on="record", maintain_order="left"))
+                self._hold(fresh, steps, chunk.translate)
         if sum(frame.height for frame in self.waiting) >= COMMIT_ROWS:
             self.flush()
+
+    def _hold(self, fresh: pl.DataFrame, steps: pl.DataFrame | None, translate: Translate) -> None:
+        """Keep new records until there are enough to translate: a few of each chunk cost as much as many of one."""
+        if self.held and self.translate != translate:
+            self._translate_held()
+        self.translate = translate
+        moved = (pl.col("record") + self.next_record).cast(pl.UInt32)
+        self.held.append(fresh.with_columns(moved))
+        if steps is not None:
+            self.held_steps.append(steps.with_columns(moved))
+        self.next_record += int(fresh["record"].max() or 0) + 1  # type: ignore[arg-type]
+        if sum(frame.height for frame in self.held) >= TRANSLATE_ROWS:
+            self._translate_held()
+
+    def _translate_held(self) -> None:
+        if not self.held or self.translate is None:
+            return
+        fresh = pl.concat(self.held)
+        steps = pl.concat(self.held_steps) if self.held_steps else None
+        self.held, self.held_steps, self.next_record = [], [], 0
+        jobs, bad = self.translate(fresh.drop("fingerprint"), steps)
+        good, odd, warnings = check(jobs, now=self.site.now())
+        self._refuse(bad)
+        self._refuse(odd)
+        self.report.warnings.merge(warnings)
+        self._accept(good.join(fresh.select("record", "fingerprint"), on="record", maintain_order="left"))
 
     def flush(self, cursor: Cursor | None = None) -> None:
         """Commit what has been taken in, with the cursor that stands for it.
 
         Who is forgotten is asked now, under the lock: a user who was forgotten while this ingest ran stays so.
         """
+        self._translate_held()
         with self.site.state.writer_lock():
             privacy = self.site.privacy
             if self.refused:
                 self.site.quarantine.add(privacy.without_names(pl.concat(self.refused)), self.source.name)
                 self.refused.clear()
-            if self.seen_again:
-                self.site.jobs.see_again(pl.concat(self.seen_again), self.source.as_of)
-                self.seen_again.clear()
+            seen_again = pl.concat(self.seen_again) if self.seen_again else None
+            self.seen_again.clear()
             if self.waiting or cursor is not None:
-                self._commit(privacy, cursor)
+                self._commit(privacy, seen_again, cursor)
+            elif seen_again is not None:
+                self.site.jobs.see_again(seen_again, self.source.as_of)
 
-    def _commit(self, privacy: Privacy, cursor: Cursor | None) -> None:
+    def _commit(self, privacy: Privacy, seen_again: pl.DataFrame | None, cursor: Cursor | None) -> None:
         jobs = pl.concat(self.waiting) if self.waiting else pl.DataFrame(schema=_WAITING)
         self.waiting.clear()
         allowed = privacy.without_forgotten(jobs)
@@ -203,7 +231,9 @@ class _Intake:
             self.report.quarantined["forgotten_user"] += jobs.height - allowed.height
         rows = privacy.pseudonymised(allowed)
         self.report.add_jobs(rows)
-        done = self.site.jobs.commit(rows, fields=mask_of(self.source), as_of=self.source.as_of, cursor=cursor)
+        done = self.site.jobs.commit(
+            rows, fields=mask_of(self.source), as_of=self.source.as_of, seen_again=seen_again, cursor=cursor
+        )
         self.report.kept += done.kept
         self.report.known += done.known
         self.report.changed += done.changed
@@ -218,7 +248,9 @@ class _Intake:
         known, later = self.known.look_up(marked)
         self.report.known += int(known.sum())
         if later.any():
-            self.seen_again.append(marked.filter(later).select("fingerprint", "line"))
+            self.seen_again.append(marked.select("fingerprint", "line").filter(later))
+        if known.all():
+            return marked.clear(), None
         fresh = marked.filter(~known)
         steps = chunk.steps.join(fresh.select("record"), on="record", how="semi") if chunk.steps is not None else None
         return fresh, steps

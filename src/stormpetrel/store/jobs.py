@@ -81,10 +81,19 @@ class JobStore:
             with self._writer_lock():
                 self.sightings.append(sightings_of(records, as_of))
 
-    def commit(self, jobs: pl.DataFrame, *, fields: int, as_of: datetime, cursor: Cursor | None = None) -> Committed:
+    def commit(
+        self,
+        jobs: pl.DataFrame,
+        *,
+        fields: int,
+        as_of: datetime,
+        seen_again: pl.DataFrame | None = None,
+        cursor: Cursor | None = None,
+    ) -> Committed:
         """Take in job rows (with `fingerprint` and `line` beside the schema's columns), all of them or none.
 
-        Sightings are written first: a sighting without its row means nothing, a row always has its sighting.
+        Sightings are written first: a sighting without its row means nothing, a row always has its sighting. `seen_again` are
+        records of the same source that the table holds already.
         """
         # What only steps tell is told by a record that has it: one without steps, or with a damaged one, erases nothing.
         untold = [pl.when(pl.col(name).is_null()).then(fields & FIELD_BIT[name]).otherwise(0) for name in TOLD_BY_STEPS]
@@ -96,8 +105,9 @@ class JobStore:
         distinct = rows.unique("fingerprint", keep="first", maintain_order=True)
         repeated = rows.height - distinct.height
         with self._writer_lock():
-            if distinct.height:
-                self.sightings.append(sightings_of(jobs, as_of))
+            seen = [sightings_of(frame, as_of) for frame in (jobs, seen_again) if frame is not None and frame.height]
+            if seen:
+                self.sightings.append(pl.concat(seen))
             stored_keys = self._keys_near(distinct)
             if self._all_new(distinct, stored_keys):
                 self.table.append(distinct, cursor=cursor)

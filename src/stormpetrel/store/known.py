@@ -25,7 +25,7 @@ class KnownRecords:
         else:
             rows = rows.with_columns(seen_line=pl.lit(None, dtype=pl.Int64))
         fingerprint = rows["fingerprint"].to_numpy()
-        self._order = np.argsort(fingerprint)
+        self._order = rows["fingerprint"].arg_sort().to_numpy()
         self._fingerprints = fingerprint[self._order]
         self._seen_line = rows["seen_line"].fill_null(-1).to_numpy()[self._order]
         self._rows = rows.select("state", "state_raw", "submit_time")
@@ -40,7 +40,7 @@ class KnownRecords:
         if not len(self):
             nothing = pl.Series(np.zeros(len(wanted), dtype=bool))
             return nothing, nothing
-        order = np.argsort(wanted)  # searching in order keeps to the cache: three times as fast
+        order = records["fingerprint"].arg_sort().to_numpy()  # searching in order keeps to the cache: three times as fast
         found = np.empty(len(wanted), dtype=np.int64)
         found[order] = np.minimum(np.searchsorted(self._fingerprints, wanted[order]), len(self) - 1)
         known = self._fingerprints[found] == wanted
