@@ -30,6 +30,7 @@ class SiteSection(_Section):
     cluster: str = Field(
         default="", description="cluster of records that do not name theirs; empty: the server's name, else 'cluster'"
     )
+    feed: str = Field(default="", description="folder of a simulated feed: the site then lives by its clock, at any speed")
 
     @field_validator("time_zone")
     @classmethod

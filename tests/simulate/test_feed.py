@@ -182,3 +182,20 @@ def test_a_folder_that_is_no_feed_is_refused(tmp_path):
     (tmp_path / "feed.json").write_text(json.dumps({"format": 99}))
     with pytest.raises(SourceFormatError, match="another version"):
         Feed(tmp_path)
+
+
+def test_a_site_that_lives_by_its_feed_takes_in_days_within_seconds_through_the_command_line(jobs, feed, tmp_path):
+    slurm = {"sacct": str(feed / "sacct"), "since": "2024-03-04", "chunk_days": 31.0, "pause_s": 0.0}
+    with make_site(tmp_path / "site", site={"feed": str(feed)}, slurm=slurm):
+        pass
+    set_clock(feed, running_clock(START + timedelta(days=1), speed=3 * 86_400))  # three days a second
+    early = ingest_live(tmp_path / "site")
+    assert 0 < early["kept"] <= jobs.height
+    while Feed(feed).now() < jobs["end_time"].max():  # a second or two
+        ingest_live(tmp_path / "site")
+    set_clock(feed, fixed_clock(jobs["end_time"].max() + timedelta(hours=1)))
+    ingest_live(tmp_path / "site")
+    with open_site(tmp_path / "site") as site:
+        stored = table_of(site)
+    assert stored.height == jobs.height
+    assert dict(stored["state"].value_counts().iter_rows()) == dict(jobs["state"].value_counts().iter_rows())

@@ -3,9 +3,8 @@
 job frames -> record_feed -> a folder (Parquet and feed.json) -> Feed.rows -> the jobs as accounting would show them at the
 simulated moment: pending, running or over, and nothing of what comes later. `write_fake_sacct` puts a `sacct` command beside it.
 
-Live ingest asks up to the real time and moves its cursor there, so a feed for the command line keeps real time: speed 1 and
-`start` = the real time at which it begins, or a fixed moment with everything before it. A rehearsal at another speed passes the
-feed's own clock on: `live_sources(…, now=feed.now())`.
+Live ingest asks up to the site's time and moves its cursor there. A site whose `site.feed` names this folder lives by the feed's
+clock, at any speed; another keeps real time, and its feed has to do so, too (speed 1).
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from stormpetrel.config import SITE_FILE, Settings, load_settings, settings_as_toml
 from stormpetrel.errors import SettingsError, StoreError
+from stormpetrel.simulate.feed import Feed
 from stormpetrel.store.filesystem import writing
 from stormpetrel.store.jobs import JobStore
 from stormpetrel.store.privacy import Privacy
@@ -46,7 +47,9 @@ class Site:
         return int.from_bytes(hmac.digest(self._key, whole.encode(), "sha256")[:8], "little")
 
     def now(self) -> datetime:
-        """The current time; the one place a test can set it."""
+        """The current time; that of the feed where the site is a simulated one."""
+        if self.settings.site.feed:
+            return Feed(self.folder / self.settings.site.feed).now()
         return datetime.now(UTC)
 
     def close(self) -> None:
