@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo check test test-all bench docs format clean
+.PHONY: help setup demo check test test-all bench wheelhouse docs format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,6 +39,11 @@ test-all: setup ## the tests and the long proofs
 bench: setup ## measure, print the ratios, and write benchmarks/results
 	$(BIN)/python -m benchmarks.ingest
 	$(BIN)/python -m benchmarks.simulate
+
+wheelhouse: setup ## every wheel that an installation without internet needs, in dist/wheelhouse
+	rm -rf dist/wheelhouse
+	$(BIN)/pip wheel --quiet --wheel-dir dist/wheelhouse '.[postgres]'
+	@echo "copy dist/wheelhouse to the machine, then there: pip install --no-index --find-links wheelhouse 'stormpetrel[postgres]'"
 
 docs: setup ## build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
