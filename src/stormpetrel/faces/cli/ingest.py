@@ -73,7 +73,8 @@ def ingest_jobs(
         total = total_of(site, [report for _, report in reports])
     if live and reports:
         reports = [(f"Slurm, {len(reports)} windows", total)]
-    _show(reports, total, as_json=as_json and bool(reports))
+    if reports or not problems:
+        _show(reports, total, as_json=as_json)
     if problems:
         raise problems[-1]
 
