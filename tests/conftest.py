@@ -1,6 +1,7 @@
 """What holds for every test: in CI a skip is a failure."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -12,3 +13,12 @@ def pytest_runtest_makereport(item, call):
         report.outcome = "failed"
         report.longrepr = f"skipped in CI, where everything must run: {report.longrepr}"
     return report
+
+
+@pytest.fixture(scope="session")
+def public_logs():
+    """The folder of public logs, for tests marked `realdata`."""
+    folder = os.environ.get("STORMPETREL_DATA")
+    if not folder:
+        pytest.skip("set STORMPETREL_DATA to the folder of public logs")
+    return Path(folder)

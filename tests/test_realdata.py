@@ -1,8 +1,5 @@
 """Public logs come out with exactly the counts that are known of them (raw labels), and go in once."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from stormpetrel.sources.formats import ReadOptions, open_source, sniff_format
@@ -31,19 +28,10 @@ LOGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def data():
-    folder = os.environ.get("STORMPETREL_DATA")
-    if not folder:
-        assert os.environ.get("CI") != "true", "CI must set STORMPETREL_DATA"
-        pytest.skip("set STORMPETREL_DATA to the folder of public logs")
-    return Path(folder)
-
-
 @pytest.mark.parametrize("name", sorted(LOGS))
-def test_a_public_log_has_its_known_counts_and_is_known_the_second_time(data, tmp_path, name):
+def test_a_public_log_has_its_known_counts_and_is_known_the_second_time(public_logs, tmp_path, name):
     format_name, expected = LOGS[name]
-    path = str(data / name)
+    path = str(public_logs / name)
     assert sniff_format(path) == format_name
     total = sum(expected.values())
     with make_site(tmp_path / "site") as site:
@@ -55,9 +43,9 @@ def test_a_public_log_has_its_known_counts_and_is_known_the_second_time(data, tm
         assert dict(again.raw_states) == expected
 
 
-def test_pozidriv_has_its_known_states_and_one_absurd_memory(data, tmp_path):
+def test_pozidriv_has_its_known_states_and_one_absurd_memory(public_logs, tmp_path):
     with make_site(tmp_path / "site") as site:
-        source = open_source(str(data / "sacct/pozidriv.sacct.gz"), None, ReadOptions(fields=POZIDRIV_FIELDS))
+        source = open_source(str(public_logs / "sacct/pozidriv.sacct.gz"), None, ReadOptions(fields=POZIDRIV_FIELDS))
         report = ingest_jobs(site, source)
         table = table_of(site)
     assert (report.read, report.kept, dict(report.quarantined)) == (11_704, 11_704, {})
@@ -67,9 +55,9 @@ def test_pozidriv_has_its_known_states_and_one_absurd_memory(data, tmp_path):
     assert table.filter(job_id=982221)["cancelled_by"].to_list() == ["423120"]
 
 
-def test_steps_are_folded_into_a_hundred_jobs(data, tmp_path):
+def test_steps_are_folded_into_a_hundred_jobs(public_logs, tmp_path):
     with make_site(tmp_path / "site") as site:
-        report = ingest_jobs(site, open_source(str(data / "sacct/steps.sacct"), None, ReadOptions(fields=STEPS_FIELDS)))
+        report = ingest_jobs(site, open_source(str(public_logs / "sacct/steps.sacct"), None, ReadOptions(fields=STEPS_FIELDS)))
         table = table_of(site)
     assert (report.read, report.kept, report.folded, dict(report.quarantined)) == (242, 100, 142, {})
     assert {"NODE_FAIL", "TIMEOUT", "PENDING", "RUNNING"} <= set(report.states)
@@ -78,9 +66,9 @@ def test_steps_are_folded_into_a_hundred_jobs(data, tmp_path):
     assert folded["gpus"] == 1
 
 
-def test_killed_jobs_of_mira_at_their_limit_are_time_outs(data, tmp_path):
+def test_killed_jobs_of_mira_at_their_limit_are_time_outs(public_logs, tmp_path):
     with make_site(tmp_path / "site") as site:
-        ingest_jobs(site, open_source(str(data / "jobs/mira.csv.gz"), None, ReadOptions()))
+        ingest_jobs(site, open_source(str(public_logs / "jobs/mira.csv.gz"), None, ReadOptions()))
         table = table_of(site)
     killed = table.filter(state_raw="Killed")
     assert set(killed["state"]) == {"TIMEOUT", "CANCELLED"}

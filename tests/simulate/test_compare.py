@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -74,11 +72,7 @@ def test_a_folder_without_the_logs_says_which_one_is_missing(tmp_path):
 
 
 @pytest.mark.realdata
-def test_the_default_site_looks_like_a_real_one():
-    folder = os.environ.get("STORMPETREL_DATA")
-    if not folder:
-        assert os.environ.get("CI") != "true", "CI must set STORMPETREL_DATA"
-        pytest.skip("set STORMPETREL_DATA to the folder of public logs")
-    table = compare_with_logs(pl.concat(simulate(ClusterSpec())), read_logs(Path(folder)))
+def test_the_default_site_looks_like_a_real_one(public_logs):
+    table = compare_with_logs(pl.concat(simulate(ClusterSpec())), read_logs(public_logs))
     outside = table.filter(~pl.col("within"))["figure"].to_list()
     assert len(outside) <= 3, outside

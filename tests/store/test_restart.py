@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from stormpetrel.store.site import open_site
 from tests.builders import SACCT_FIELDS, T0, Job, make_jobs, make_site, sacct_line, table_of, write_sacct
@@ -67,32 +68,43 @@ def everything(folder):
         return table_of(site), refused
 
 
+def finish(process):
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, f"the ingest ended with {process.returncode}\n{out}\n{err}"
+
+
+def started(site, log):
+    process = start_ingest(site, log)
+    line = process.stdout.readline()
+    assert line == "ready\n", f"the site could not be opened after a kill: {line!r}\n{process.communicate()[1]}"
+    return process
+
+
 def kill_and_restart(tmp_path, kills, seed):
+    """Interrupt an ingest `kills` times, spread over its work, let it finish, and compare with one that was left alone."""
     log = big_log(tmp_path / "log")
     make_site(tmp_path / "calm").close()
-    calm = start_ingest(tmp_path / "calm", log)
+    calm = started(tmp_path / "calm", log)
     began = time.monotonic()
-    assert calm.wait(timeout=120) == 0, calm.stderr.read()
-    whole_s = time.monotonic() - began
+    finish(calm)
+    # About one piece of the work between two kills: some fall into a commit, some between two, some before the first.
+    longest_s = 2 * (time.monotonic() - began) / kills
     make_site(tmp_path / "killed").close()
     rng = random.Random(seed)
-    survived = 0
-    for _ in range(kills):
-        process = start_ingest(tmp_path / "killed", log)
-        assert process.stdout.readline() == "ready\n"
+    interrupted = 0
+    while interrupted < kills:
+        process = started(tmp_path / "killed", log)
         try:
-            process.wait(timeout=rng.uniform(0, whole_s * 0.9))
-            survived += 1
+            process.wait(timeout=rng.uniform(0, longest_s))
+            longest_s /= 2  # faster than the calm one was: whoever finished in time was not interrupted
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
-            process.wait()
-    last = start_ingest(tmp_path / "killed", log)
-    assert last.wait(timeout=120) == 0, last.stderr.read()
-    assert survived < kills, "no kill came in time to interrupt anything"
+            interrupted += process.wait() == -signal.SIGKILL
+    finish(start_ingest(tmp_path / "killed", log))
     calm_jobs, calm_refused = everything(tmp_path / "calm")
     jobs, refused = everything(tmp_path / "killed")
-    assert jobs.equals(calm_jobs)
-    assert refused.equals(calm_refused)
+    assert_frame_equal(jobs, calm_jobs)
+    assert_frame_equal(refused, calm_refused)
     assert jobs.height == 4000 and refused.height == 42
 
 
