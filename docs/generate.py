@@ -98,6 +98,8 @@ def settings_file() -> str:
 
 def _type_name(annotation: Any) -> str:
     names = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+    if typing.get_origin(annotation) is typing.Literal:
+        return " or ".join(code(word) for word in typing.get_args(annotation))
     return names.get(annotation) or f"list of {names[typing.get_args(annotation)[0]]}"
 
 

@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from stormpetrel.learn.threads import wait_politely
+
+wait_politely()  # the tests run side by side
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
+from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -58,8 +59,25 @@ class JobsSection(_Section):
     failure_states: list[str] = Field(
         default=[state.value for state in DEFAULT_FAILURE_STATES], description="states that count as a failure"
     )
+    dropped_states: list[str] = Field(default=[], description="states that are left out when a model learns, such as CANCELLED")
+    threshold: float = Field(
+        default=0.0, ge=0, le=1, description="risk from which a job is flagged; 0: the model's own, chosen on its latest jobs"
+    )
+    missing: Literal["drop", "impute"] = Field(
+        default="impute", description="jobs with missing values in profiles: leave them out, or fill in the median"
+    )
+    min_run_s: float = Field(
+        default=0.0, ge=0, description="leave out jobs that ran for less than this; 120 as in the literature"
+    )
+    short_below_s: float = Field(default=3600.0, gt=0, description="a job is Short below this run time")
+    long_above_s: float = Field(default=28800.0, gt=0, description="a job is Long above this run time")
+    new_below_jobs: int = Field(default=10, ge=0, description="a user is New below this number of jobs")
+    frequent_from_jobs: int = Field(default=100, ge=0, description="a user is Frequent from this number of jobs on")
+    memory_factor: float = Field(
+        default=2.0, ge=1, description="a job is Memory (Compute) above (below) this many times the site's memory per CPU"
+    )
 
-    @field_validator("failure_states")
+    @field_validator("failure_states", "dropped_states")
     @classmethod
     def _known_states(cls, states: list[str]) -> list[str]:
         for state in states:

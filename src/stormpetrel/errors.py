@@ -9,6 +9,10 @@
     ├── SourceError              the outside world gave us something we cannot use
     │   ├── SourceFormatError    the input is not in the format it was said to be in
     │   └── SourceUnavailableError   the source did not answer; a retry can help
+    ├── ModelError               a model cannot be made, read or used
+    │   ├── NotEnoughJobsError   too few jobs, or only one outcome, to learn from
+    │   ├── LeakError            a feature would see what is known only later
+    │   └── ModelFormatError     a model folder is damaged, of another version, or for other columns
     └── StoreError               the site's memory cannot be read or written
         ├── StoreVersionError    written by a newer Stormpetrel
         ├── StoreBusyError       another process holds the site; a retry can help
@@ -66,6 +70,22 @@ class SourceUnavailableError(SourceError):
     """The source did not answer; a retry can help."""
 
     retry_helps = True
+
+
+class ModelError(StormpetrelError):
+    """A model cannot be made, read or used."""
+
+
+class NotEnoughJobsError(ModelError):
+    """There are too few jobs, or only one outcome, to learn from."""
+
+
+class LeakError(ModelError):
+    """A feature would see what is known only later."""
+
+
+class ModelFormatError(ModelError):
+    """A model folder is damaged, of another version, or for other columns."""
 
 
 class StoreError(StormpetrelError):

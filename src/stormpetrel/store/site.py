@@ -17,6 +17,7 @@ from stormpetrel.errors import SettingsError, StoreError
 from stormpetrel.simulate.feed import Feed
 from stormpetrel.store.filesystem import writing
 from stormpetrel.store.jobs import JobStore
+from stormpetrel.store.models import ModelRegistry
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
 from stormpetrel.store.state import StateStore, open_state, refuse_network
@@ -34,6 +35,7 @@ class Site:
         self.state = state
         self._key = key
         self.jobs = JobStore(folder / "tables", state.writer_lock)
+        self.models = ModelRegistry(folder / "models", state)
         self.quarantine = Quarantine(folder / "tables", keep_raw=not settings.store.pseudonymise_users)
 
     @property

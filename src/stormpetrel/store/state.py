@@ -21,7 +21,7 @@ from stormpetrel.errors import MissingExtraError, NetworkFilesystemError, StoreB
 from stormpetrel.store.filesystem import errno_in, filesystem_type, is_network, writing
 from stormpetrel.store.lock import file_lock
 
-STATE_FORMAT = 1
+STATE_FORMAT = 2  # 2: the registry of models
 _METADATA = sa.MetaData()
 
 meta = sa.Table("meta", _METADATA, sa.Column("key", sa.String(64), primary_key=True), sa.Column("value", sa.Text, nullable=False))
@@ -34,7 +34,16 @@ ingests = sa.Table(
     sa.Column("report", sa.Text, nullable=False),
 )
 forgotten = sa.Table("forgotten", _METADATA, sa.Column("digest", sa.String(64), primary_key=True))
-ALL_TABLES = (meta, ingests, forgotten)
+models = sa.Table(
+    "models",
+    _METADATA,
+    sa.Column("name", sa.String(64), primary_key=True),  # such as `jobs-submit`
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("created", sa.String(40), nullable=False),
+    sa.Column("about", sa.Text, nullable=False),  # JSON: figures, data window, table version
+    sa.Column("current", sa.Boolean, nullable=False),
+)
+ALL_TABLES = (meta, ingests, forgotten, models)
 
 
 class StateStore:
@@ -147,6 +156,8 @@ class StateStore:
             for table in ALL_TABLES:
                 connection.execute(sa.delete(table))
                 rows = tables.get(table.name, [])
+                if table is meta:
+                    rows = [{**row, "value": str(STATE_FORMAT)} if row["key"] == "format" else row for row in rows]
                 if rows:
                     connection.execute(sa.insert(table), rows)
 
@@ -185,6 +196,9 @@ def open_state(folder: Path, *, url: str = "", lock_folder: Path, owner: str = "
         raise StoreError(
             "The state store belongs to another site.", hint="Give each site its own: another store.state_dir or database."
         )
+    if int(facts["format"]) < STATE_FORMAT:
+        with store.writer_lock():
+            _add_tables(store)
     if int(facts["format"]) > STATE_FORMAT:
         raise StoreVersionError(
             f"The state store was written by a newer version (format {facts['format']}, this Stormpetrel knows {STATE_FORMAT}).",
@@ -207,6 +221,13 @@ def _create_tables(store: StateStore, owner: str) -> None:
         _METADATA.create_all(connection)
         if connection.execute(sa.select(meta)).first() is None:
             connection.execute(sa.insert(meta), [{"key": "format", "value": str(STATE_FORMAT)}, {"key": "owner", "value": owner}])
+
+
+def _add_tables(store: StateStore) -> None:
+    """Bring a store of an earlier version up to date: new tables only, so that nothing in it changes."""
+    with store.transaction() as connection:
+        _METADATA.create_all(connection)
+        connection.execute(sa.update(meta).where(meta.c.key == "format").values(value=str(STATE_FORMAT)))
 
 
 def refuse_network(folder: Path, mountinfo: str | None = None) -> None:

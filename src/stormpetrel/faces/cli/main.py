@@ -18,8 +18,9 @@ from typer.exceptions import TyperException
 
 from stormpetrel import __version__
 from stormpetrel.errors import StormpetrelError
-from stormpetrel.faces.cli import demo, doctor, ingest, init, sql, store
+from stormpetrel.faces.cli import answers, demo, doctor, ingest, init, jobs, report, sql, store
 from stormpetrel.faces.cli.context import Context
+from stormpetrel.learn.threads import wait_politely
 
 app = typer.Typer(
     name="stormpetrel",
@@ -34,6 +35,10 @@ app.command("init")(init.init)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.add_typer(ingest.app, name="ingest")
+app.add_typer(jobs.app, name="jobs")
+app.command("check")(answers.check)
+app.command("why")(answers.why)
+app.command("report")(report.report)
 app.add_typer(store.app, name="store")
 app.command("sql")(sql.sql)
 
@@ -86,6 +91,7 @@ def common_first(words: list[str]) -> list[str]:
 def main() -> None:
     """Run the command line: one line and exit code 1 for an error, 2 for wrong usage, 130 for Ctrl-C; never a traceback."""
     debug = "--debug" in sys.argv
+    wait_politely()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our dots and bars is no reason to fail

@@ -1,0 +1,194 @@
+"""Answers: what is said about a script before it is submitted, and about a job afterwards. Every face shows the same ones.
+
+Site + script -> check_request -> CheckAnswer; Site + job id -> explain_job -> WhyAnswer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from stormpetrel.errors import ModelError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    from numpy.typing import NDArray
+
+    from stormpetrel.jobs.advice import Advice
+    from stormpetrel.jobs.predictor import JobPredictor, Verdict
+    from stormpetrel.sources.job_script import JobRequest
+    from stormpetrel.store.site import Site
+
+_JOB_ID = re.compile(r"^(\d{1,18})(?:_(\d{1,10}))?$")
+_ENOUGH_REASONS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class CheckAnswer:
+    """What is to be said about a script: its risk (None without a model), reasons and advice, and the lines to write."""
+
+    request: JobRequest
+    verdict: Verdict | None
+    advice: tuple[Advice, ...]
+    lines: tuple[str | None, ...]  # how each advice is written in the script
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For other programs."""
+        return {
+            "script": self.request.name,
+            "kind": self.request.kind,
+            "request": {name: _plain(value) for name, value in self.request.columns.items()},
+            "warnings": list(self.request.warnings),
+            **verdict_json(self.verdict),
+            "advice": [advice_json(advice, line) for advice, line in zip(self.advice, self.lines, strict=True)],
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WhyAnswer:
+    """What happened to a job, what would have been said at each moment, and what to ask for next."""
+
+    job: dict[str, Any]
+    verdicts: tuple[Verdict, ...]
+    next_request: Advice | None
+    advice: tuple[Advice, ...]
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For other programs."""
+        return {
+            "job": {name: _plain(value) for name, value in self.job.items() if value is not None},
+            "at": {str(verdict.moment): verdict_json(verdict) for verdict in self.verdicts},
+            "next": None if self.next_request is None else advice_json(self.next_request, None),
+            "advice": [advice_json(advice, None) for advice in self.advice],
+            "notes": list(self.notes),
+        }
+
+
+def check_request(site: Site, request: JobRequest, *, user: str | None, folder: str | None, now: datetime) -> CheckAnswer:
+    """Judge a request as if it were submitted now, from `folder`; without a trained model the past still gives advice."""
+    import polars as pl
+
+    from stormpetrel.jobs.advice import advise
+    from stormpetrel.jobs.moments import Moment
+    from stormpetrel.lifecycle.job_models import load_predictor
+
+    row = request.as_frame(user=user, submit_time=now, cluster=_cluster_of(site))
+    row = row.with_columns(pl.col("work_dir").fill_null(pl.lit(folder, dtype=pl.String)))
+    past = site.jobs.read_jobs(until=now).collect()
+    notes: list[str] = []
+    predictor: JobPredictor | None = None
+    try:
+        predictor = load_predictor(site, now=now, past=past, moments=[Moment.SUBMIT])
+    except ModelError as error:
+        notes.append(f"No risk can be given: {error}")
+    verdict = predictor.judge(row, Moment.SUBMIT, now) if predictor else None
+    if verdict is not None and not verdict.known:
+        notes.append(_NOT_KNOWN)
+    advice = tuple(advise(row, past, now=now, risk_of=_risk_of(predictor, now)))
+    return CheckAnswer(request, verdict, advice, tuple(_line(request, piece) for piece in advice), tuple(notes))
+
+
+_NOT_KNOWN = "I do not know this user or this application yet: the risk is the habit of jobs that look alike."
+
+
+def explain_job(site: Site, job_id: str, *, now: datetime) -> WhyAnswer:
+    """Look into one job of the site."""
+    from stormpetrel.jobs.advice import advise, next_request
+    from stormpetrel.jobs.moments import MOMENTS, Moment
+    from stormpetrel.jobs.predictor import moment_of, time_of
+
+    past = site.jobs.read_jobs(until=now).collect()
+    row = find_job(past, job_id)
+    job = row.row(0, named=True)
+    notes: list[str] = []
+    verdicts: list[Verdict] = []
+    reached = MOMENTS[: MOMENTS.index(moment_of(job, now)) + 1]
+    for moment in reached:
+        try:
+            verdicts.append(_verdict_then(site, row, moment, time_of(job, Moment(moment)), past))
+        except ModelError as error:
+            notes.append(f"No risk can be given: {error}")
+            break
+    if verdicts and not verdicts[-1].known:
+        notes.append(_NOT_KNOWN)
+    ended = job["end_time"] is not None and job["end_time"] <= now
+    following = next_request(row, past, now=now) if ended else None
+    return WhyAnswer(job, tuple(verdicts), following, tuple(advise(row, past, now=now)), tuple(notes))
+
+
+def _verdict_then(site: Site, row: pl.DataFrame, moment: Any, then: datetime, past: pl.DataFrame) -> Verdict:
+    """What the current model would have said at that moment, from what was known then."""
+    from stormpetrel.lifecycle.job_models import load_predictor
+
+    earlier = past.join(row, on=["cluster", "job_id", "array_task", "submit_time", "restart"], how="anti", nulls_equal=True)
+    return load_predictor(site, now=then, past=earlier, moments=[moment]).judge(row, moment, then)
+
+
+def find_job(jobs: pl.DataFrame, job_id: str) -> pl.DataFrame:
+    """The latest job of that id (`12345`, or `12345_7` for a task of an array)."""
+    import polars as pl
+
+    match = _JOB_ID.match(job_id.strip())
+    if match is None:
+        raise UsageError(f"{job_id!r} is not a job id.", hint="Write it as 12345, or 12345_7 for a task of an array.")
+    found = jobs.filter(pl.col("job_id") == int(match[1]))
+    if match[2] is not None:
+        found = found.filter(pl.col("array_task") == int(match[2]))
+    if found.is_empty():
+        found = jobs.filter(pl.col("job_id_raw") == int(match[1])) if match[2] is None else found
+    if found.is_empty():
+        raise UsageError(f"There is no job {job_id} in this site.", hint="Take in the latest: stormpetrel ingest jobs --live")
+    return found.sort("submit_time", "restart").tail(1)
+
+
+def verdict_json(verdict: Verdict | None) -> dict[str, Any]:
+    """A verdict for other programs."""
+    if verdict is None:
+        return {"risk": None}
+    return {
+        "risk": verdict.risk,
+        "flagged": verdict.flagged,
+        "known": verdict.known,
+        "outcomes": dict(verdict.outcomes),
+        "profile": verdict.profile,
+        "reasons": [asdict(reason) | {"value": _plain(reason.value)} for reason in verdict.reasons[:_ENOUGH_REASONS]],
+    }
+
+
+def advice_json(advice: Advice, line: str | None) -> dict[str, Any]:
+    """A piece of advice for other programs."""
+    return {**asdict(advice), "evidence": list(advice.evidence), "line": line}
+
+
+def _risk_of(predictor: JobPredictor | None, now: datetime) -> Callable[[pl.DataFrame], NDArray[np.float64]] | None:
+    from stormpetrel.jobs.moments import Moment
+
+    return None if predictor is None else lambda candidates: predictor.risk(candidates, Moment.SUBMIT, now)
+
+
+def _line(request: JobRequest, advice: Advice) -> str | None:
+    from stormpetrel.sources.job_script import change_line
+
+    if advice.column is None or advice.proposed is None:
+        return None
+    try:
+        return change_line(request, advice.column, advice.proposed)
+    except UsageError:
+        return None
+
+
+def _cluster_of(site: Site) -> str:
+    return site.settings.site.cluster or "cluster"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and value != value:
+        return None
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -1,0 +1,175 @@
+"""`stormpetrel check` and `stormpetrel why`: one screen each."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from stormpetrel.jobs.advice import Advice
+    from stormpetrel.jobs.predictor import Verdict
+
+_SHOWN_REASONS = 5
+_BAR = 30
+ABOVE = 3  # exit code: the risk is above --fail-above
+
+
+def check(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(help="A job script (#SBATCH, #PBS) or an HTCondor submit file.")],
+    user: Annotated[
+        str | None, typer.Option("--user", help="Whose job it will be; you, if left out.", show_default=False)
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="slurm, pbs or condor; found from the file if left out.", show_default=False)
+    ] = None,
+    fail_above: Annotated[
+        float | None,
+        typer.Option("--fail-above", min=0, max=1, help="Exit with 3 if the risk is above this.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say how likely a job is to fail before it is submitted, why, and what to ask for instead."""
+    from stormpetrel.faces.answers import check_request
+    from stormpetrel.sources.job_script import read_job_script
+
+    request = read_job_script(script, kind=kind)
+    chosen: Context = context.obj
+    with chosen.open_site() as site:
+        answer = check_request(site, request, user=user or getpass.getuser(), folder=str(Path.cwd()), now=site.now())
+    if as_json:
+        print_json(answer.as_json())
+    else:
+        _show_check(answer)
+    if fail_above is not None and answer.verdict is not None and answer.verdict.risk > fail_above:
+        raise typer.Exit(ABOVE)
+
+
+def why(
+    context: typer.Context,
+    job_id: Annotated[str, typer.Argument(help="12345, or 12345_7 for a task of an array.")],
+    as_json: Json = False,
+) -> None:
+    """Say what happened to a job, what would have been said in time, and what to change."""
+    from stormpetrel.faces.answers import explain_job
+
+    chosen: Context = context.obj
+    with chosen.open_site() as site:
+        answer = explain_job(site, job_id, now=site.now())
+    if as_json:
+        print_json(answer.as_json())
+    else:
+        _show_why(answer)
+
+
+def _show_check(answer: Any) -> None:
+    out = console()
+    out.print(f"{plain(answer.request.name)} asks for {_asked(answer.request.columns)}")
+    for warning in answer.request.warnings:
+        out.print(f"  warning: {plain(warning)}")
+    if answer.verdict is not None:
+        out.print()
+        show_verdict(out, answer.verdict, "The risk that this job fails")
+    for note in answer.notes:
+        out.print(f"  {plain(note)}")
+    _show_advice(out, answer.advice, answer.lines)
+    if not answer.advice:
+        out.print("\nAdvice: none. Past jobs speak for this request as it is.")
+
+
+def _show_why(answer: Any) -> None:
+    out = console()
+    _show_job(out, answer.job)
+    if answer.verdicts:
+        out.print("\nThe risk as today's model sees it, from what was known")
+        for verdict in answer.verdicts:
+            out.print(f"  at {verdict.moment:<7}{_bar(verdict.risk)} {verdict.risk:.0%}{'  flagged' if verdict.flagged else ''}")
+        out.print()
+        show_verdict(
+            out, answer.verdicts[-1], f"What speaks for and against a failure, at '{answer.verdicts[-1].moment}'", bar=False
+        )
+    for note in answer.notes:
+        out.print(f"  {plain(note)}")
+    if answer.next_request is not None:
+        out.print(f"\nNext time: {plain(answer.next_request.sentence)}")
+        for evidence in answer.next_request.evidence:
+            out.print(f"    {plain(evidence)}")
+    _show_advice(out, answer.advice, (None,) * len(answer.advice))
+
+
+def _show_job(out: Console, job: dict[str, Any]) -> None:
+    from stormpetrel.jobs.advice_words import exit_words
+    from stormpetrel.jobs.reasons import span
+
+    name = f"{job['job_id']}" + (f"_{job['array_task']}" if job["array_task"] is not None else "")
+    out.print(f"Job {name} ({plain(job['job_name'] or 'no name')}) of {plain(job['user'] or 'unknown user')}: {job['state']}")
+    facts = []
+    if job["exit_code"] or job["exit_signal"]:
+        facts.append(exit_words(job["exit_code"] or 0, job["exit_signal"] or 0))
+    if job["elapsed_s"] is not None:
+        limit = f" of {span(job['time_limit_s'])}" if job["time_limit_s"] else ""
+        facts.append(f"ran {span(job['elapsed_s'])}{limit}")
+    if job["max_rss_bytes"]:
+        asked = f" of {job['req_mem_bytes'] / 2**30:.1f} GB" if job["req_mem_bytes"] else ""
+        facts.append(f"used {job['max_rss_bytes'] / 2**30:.1f} GB{asked}")
+    if job["node_list"]:
+        facts.append(f"on {plain(job['node_list'])}")
+    if facts:
+        out.print(f"  {', '.join(facts)}")
+
+
+def show_verdict(out: Console, verdict: Verdict, title: str, *, bar: bool = True) -> None:
+    """A risk with its outcomes and its strongest reasons."""
+    from stormpetrel.jobs.outcomes import OUTCOME_WORDS
+
+    flagged = "  above the threshold" if verdict.flagged else ""
+    out.print(f"{title}: {verdict.risk:.0%}  {_bar(verdict.risk)}{flagged}" if bar else title)
+    likely = [(name, p) for name, p in sorted(verdict.outcomes.items(), key=lambda item: -item[1]) if p >= 0.005]
+    if likely and bar:
+        out.print("  " + ", ".join(f"{OUTCOME_WORDS[name]} {p:.0%}" for name, p in likely[:4]))
+    if verdict.profile:
+        out.print(f"  It is one of the {plain(verdict.profile)}.")
+    for reason in verdict.reasons[:_SHOWN_REASONS]:
+        out.print(
+            f"  {'▲ raises' if reason.contribution > 0 else '▽ lowers'} {abs(reason.contribution):4.2f}  {plain(reason.words)}"
+        )
+
+
+def _show_advice(out: Console, advice: tuple[Advice, ...], lines: tuple[str | None, ...]) -> None:
+    for number, (piece, line) in enumerate(zip(advice, lines, strict=True), 1):
+        out.print(f"\nAdvice {number}: {plain(piece.sentence)}")
+        if line:
+            out.print(f"    write: {plain(line)}")
+        if piece.risk_before is not None and piece.risk_after is not None:
+            out.print(f"    risk {piece.risk_before:.0%} → {piece.risk_after:.0%}")
+        for evidence in piece.evidence:
+            out.print(f"    {plain(evidence)}")
+
+
+def _bar(risk: float) -> str:
+    filled = round(risk * _BAR)
+    return "█" * filled + "·" * (_BAR - filled)
+
+
+_ASKED = {"req_nodes": "nodes", "req_cpus": "CPUs", "req_gpus": "GPUs", "array_tasks": "array tasks"}
+
+
+def _asked(columns: dict[str, Any]) -> str:
+    """What a script asks for, in one line."""
+    from stormpetrel.jobs.reasons import span
+
+    parts = [f"{plain(str(columns[name]))} {words}" for name, words in _ASKED.items() if columns.get(name) is not None]
+    if columns.get("req_mem_bytes"):
+        parts.append(f"{columns['req_mem_bytes'] / 2**30:.4g} GB")
+    if columns.get("time_limit_s"):
+        parts.append(span(columns["time_limit_s"]))
+    if columns.get("partition"):
+        parts.append(f"partition {plain(str(columns['partition']))}")
+    return ", ".join(parts) or "nothing; the defaults of the site apply"

@@ -1,0 +1,162 @@
+"""Which jobs a command of the family works on: those of files named on the command line, or those of the site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stormpetrel.errors import NotEnoughJobsError, UsageError
+from stormpetrel.faces.cli.context import Context, console, plain, progress_bar
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from stormpetrel.config import JobsSection
+    from stormpetrel.jobs.moments import Moment
+    from stormpetrel.jobs.training import TrainingSettings
+
+Files = Annotated[
+    list[str] | None, typer.Argument(help="Job logs to read; the jobs of the site if none is named.", show_default=False)
+]
+Format = Annotated[
+    str | None, typer.Option("--format", help="Format of the files, as for `ingest jobs`; found if left out.", show_default=False)
+]
+Fields = Annotated[
+    str | None, typer.Option("--fields", help="Names of the columns of sacct text without a header.", show_default=False)
+]
+Failed = Annotated[
+    str | None,
+    typer.Option(
+        "--failed",
+        help="States that count as a failure, such as FAILED,TIMEOUT; jobs.failure_states if left out.",
+        show_default=False,
+    ),
+]
+Drop = Annotated[
+    str | None,
+    typer.Option("--drop", help="States to leave out, such as CANCELLED; jobs.dropped_states if left out.", show_default=False),
+]
+Since = Annotated[
+    str | None, typer.Option("--since", help="Leave out jobs submitted before this day (2023-01-01).", show_default=False)
+]
+At = Annotated[str, typer.Option("--at", help="Moments, separated by commas: submit, start, 2min.")]
+Plot = Annotated[Path | None, typer.Option("--plot", help="Write the figures to this HTML file.", show_default=False)]
+ALL_MOMENTS = "submit,start,2min"
+
+
+@dataclass(frozen=True, slots=True)
+class JobInput:
+    """The jobs to work on, and what counts as what."""
+
+    jobs: pl.DataFrame
+    section: JobsSection
+    time_zone: str
+    notes: tuple[str, ...] = ()
+
+    def training(self) -> TrainingSettings:
+        """The same as the settings of a training."""
+        from stormpetrel.jobs.training import TrainingSettings
+
+        return TrainingSettings(
+            failure_states=tuple(self.section.failure_states),
+            dropped_states=tuple(self.section.dropped_states),
+            time_zone=self.time_zone,
+            min_run_s=self.section.min_run_s or None,
+        )
+
+
+def read_input(
+    context: Context,
+    files: list[str] | None,
+    *,
+    format_name: str | None = None,
+    fields: str | None = None,
+    failed: str | None = None,
+    drop: str | None = None,
+    since: str | None = None,
+    quiet: bool = False,
+) -> JobInput:
+    """The jobs of the files, or of the site where no file is named; states named on the command line win over site.toml."""
+    from stormpetrel.config import Settings
+
+    notes: tuple[str, ...] = ()
+    if files:
+        settings = Settings()
+        jobs, notes = _read_files(files, format_name, fields, quiet=quiet)
+    else:
+        with context.open_site() as site:
+            settings = site.settings
+            jobs = site.jobs.read_jobs().collect()
+        if not jobs.height:
+            raise NotEnoughJobsError("The site has no jobs yet.", hint="Run: stormpetrel ingest jobs --live, or name files.")
+    section = _with_states(settings.jobs, failed, drop)
+    if since:
+        import polars as pl
+
+        jobs = jobs.filter(pl.col("submit_time") >= parse_day(since, "--since"))
+    return JobInput(jobs, section, settings.site.time_zone, notes)
+
+
+def _read_files(
+    files: list[str], format_name: str | None, fields: str | None, *, quiet: bool
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    from stormpetrel.sources.formats import ReadOptions
+    from stormpetrel.sources.reading import read_log
+
+    options = ReadOptions(fields=[name.strip() for name in fields.split(",")] if fields else None)
+    with progress_bar(f"reading {', '.join(files)}", 0, shown=not quiet) as progress:
+        log = read_log(files, format_name, options, progress=progress)
+    refused = tuple(f"{count:,} records were refused: {rule}" for rule, count in log.refused.items())
+    return log.jobs, (*log.notes, *refused)
+
+
+def _with_states(section: JobsSection, failed: str | None, drop: str | None) -> JobsSection:
+    from pydantic import ValidationError
+
+    changes = {
+        name: [state.strip().upper() for state in text.split(",") if state.strip()]
+        for name, text in (("failure_states", failed), ("dropped_states", drop))
+        if text is not None
+    }
+    try:
+        return type(section).model_validate({**section.model_dump(), **changes})
+    except ValidationError as error:
+        raise UsageError(error.errors()[0]["msg"].removeprefix("Value error, "), hint="See --failed and --drop.") from None
+
+
+def parse_day(text: str, option: str) -> datetime:
+    """A day or an ISO time, in UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{option} {text!r} is not a day or time.", hint="Write it as 2023-01-01 or 2023-01-01T12:00.") from None
+
+
+@contextmanager
+def steps_shown(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A spinner with the name of the step that is being worked on; silent where nobody watches."""
+    import sys
+
+    if quiet or not sys.stderr.isatty():
+        yield lambda _step: None
+        return
+    with console(error=True).status("starting") as status:
+        yield lambda step: status.update(plain(step))
+
+
+def moments_of(text: str) -> list[Moment]:
+    """The moments named on the command line, in their own order."""
+    from stormpetrel.jobs.moments import MOMENTS
+
+    named = [word.strip() for word in text.split(",") if word.strip()]
+    unknown = [word for word in named if word not in MOMENTS]
+    if unknown or not named:
+        raise UsageError(f"Unknown moment {unknown[0] if unknown else text!r}.", hint=f"Known: {', '.join(MOMENTS)}.")
+    return [moment for moment in MOMENTS if moment in named]

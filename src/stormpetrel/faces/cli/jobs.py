@@ -1,0 +1,137 @@
+"""`stormpetrel jobs`: train, predict, explain, advise; its other verbs are in `jobs_evaluate` and `jobs_study`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stormpetrel.errors import UsageError
+from stormpetrel.faces.cli import jobs_evaluate, jobs_study
+from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
+from stormpetrel.faces.cli.job_input import ALL_MOMENTS, At, Plot, moments_of, steps_shown
+
+app = typer.Typer(help="Which jobs will fail, why, and what to ask for instead.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("train")
+def train(context: typer.Context, at: At = ALL_MOMENTS, as_json: Json = False) -> None:
+    """Train the models on all jobs of the site and make them current."""
+    from stormpetrel.lifecycle.job_models import train_job_models
+
+    chosen: Context = context.obj
+    with chosen.open_site() as site, steps_shown(quiet=as_json) as progress:
+        entries = train_job_models(site, moments_of(at), progress=progress)
+    if as_json:
+        print_json([{"name": e.name, "version": e.version, "created": e.created, **e.about} for e in entries])
+        return
+    out = console()
+    for entry in entries:
+        if "n_train" in entry.about:
+            figures = f"{entry.about['n_train']:,} jobs, {entry.about['failed_share']:.1%} failed; flags from a risk of "
+            out.print(f"{entry.name} version {entry.version}: {figures}{entry.about['threshold']:.0%} on")
+    out.print("How good they are: stormpetrel jobs evaluate. Ask them: stormpetrel check job.sh")
+
+
+@app.command("predict")
+def predict(
+    context: typer.Context,
+    at: Annotated[
+        str | None, typer.Option("--at", help="submit, start or 2min; each job's latest moment if left out.", show_default=False)
+    ] = None,
+    last: Annotated[
+        int | None,
+        typer.Option(
+            "--last", min=1, help="The last N submitted jobs, ended or not; jobs not yet ended if left out.", show_default=False
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say of the jobs that wait or run now how likely they are to fail, most likely first."""
+    from stormpetrel.faces.predictions import predict_jobs
+
+    chosen: Context = context.obj
+    with chosen.open_site() as site:
+        table = predict_jobs(site, moment=moments_of(at)[0] if at else None, last=last, now=site.now())
+    if as_json:
+        print_json([{k: v.isoformat() if hasattr(v, "isoformat") else v for k, v in row.items()} for row in table.to_dicts()])
+        return
+    out = console()
+    if not table.height:
+        out.print("No job waits or runs. Take in the latest (stormpetrel ingest jobs --live), or ask for --last 20.")
+        return
+    out.print(f"  {'job':<14}{'user':<14}{'start':<21}{'at':<8}{'prediction':<12}{'confidence':>11}{'risk':>7}")
+    for row in table.iter_rows(named=True):
+        start = f"{row['start_time']:%Y-%m-%d %H:%M:%S}" if row["start_time"] else "waiting"
+        out.print(
+            f"  {plain(row['job']):<14}{plain(row['user'] or '?')[:13]:<14}{start:<21}{row['at']:<8}{row['prediction']:<12}"
+            f"{row['confidence']:>10.1f} %{row['risk']:>7.0%}{'' if row['known'] else '  (new here: I do not know)'}"
+        )
+
+
+@app.command("explain")
+def explain(
+    context: typer.Context,
+    job_id: Annotated[str, typer.Argument(help="12345, or 12345_7 for a task of an array.")],
+    at: Annotated[
+        str | None, typer.Option("--at", help="submit, start or 2min; the latest if left out.", show_default=False)
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many reasons to show.")] = 15,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> None:
+    """Rank what speaks for and against a failure of one job (exact TreeSHAP), as list and waterfall."""
+    from stormpetrel.faces.answers import explain_job, verdict_json
+
+    chosen: Context = context.obj
+    with chosen.open_site() as site:
+        answer = explain_job(site, job_id, now=site.now())
+    verdicts = [verdict for verdict in answer.verdicts if at is None or verdict.moment in moments_of(at)]
+    if not verdicts:
+        raise UsageError(f"Job {job_id} cannot be explained at {at or 'any moment'}. {' '.join(answer.notes)}".strip())
+    verdict = verdicts[-1]
+    if plot:
+        import math
+
+        from stormpetrel.figures.page import write_figures
+        from stormpetrel.figures.quality import waterfall_figure
+
+        named = [(*reason.words.rpartition(": ")[::2], reason.contribution) for reason in verdict.reasons]
+        total = math.log(verdict.risk / (1 - verdict.risk))
+        write_figures(plot, f"Job {job_id}: why", [waterfall_figure(named, verdict.base, total, top=top)])
+    if as_json:
+        print_json({"job": job_id, "at": str(verdict.moment), "base": verdict.base, **verdict_json(verdict)})
+        return
+    out = console()
+    out.print(f"Job {plain(job_id)}, at {verdict.moment}: risk {verdict.risk:.0%} (log-odds from {verdict.base:.2f} on)")
+    for reason in verdict.reasons[:top]:
+        out.print(f"  {reason.contribution:+.2f}  {plain(reason.words)}")
+    rest = sum(reason.contribution for reason in verdict.reasons[top:])
+    out.print(f"  {rest:+.2f}  everything else ({max(0, len(verdict.reasons) - top)} more)")
+
+
+@app.command("advise")
+def advise(
+    context: typer.Context, job_id: Annotated[str, typer.Argument(help="A job to be submitted again.")], as_json: Json = False
+) -> None:
+    """Say what to ask for when a job is submitted again, with the past jobs that speak for it."""
+    from stormpetrel.faces.answers import advice_json, explain_job
+
+    chosen: Context = context.obj
+    with chosen.open_site() as site:
+        answer = explain_job(site, job_id, now=site.now())
+    pieces = ([answer.next_request] if answer.next_request else []) + list(answer.advice)
+    if as_json:
+        print_json([advice_json(piece, None) for piece in pieces])
+        return
+    out = console()
+    if not pieces:
+        out.print("Past jobs speak for this request as it is.")
+    for number, piece in enumerate(pieces, 1):
+        out.print(f"{number}. {plain(piece.sentence)}")
+        for evidence in piece.evidence:
+            out.print(f"   {plain(evidence)}")
+
+
+app.command("evaluate")(jobs_evaluate.evaluate)
+jobs_study.register(app)

@@ -1,0 +1,90 @@
+"""The blocks that a report is built of, and the sections that gather them.
+
+plain values -> Table, Drawing, Paragraph -> Section. A page and a terminal show the same table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NOTHING: Final = "–"  # what stands where there is no value
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: its heading, with the unit, and how its numbers are written (None for text)."""
+
+    name: str
+    form: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table to be read: values as they are, written out by the form of their column."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    note: str = ""
+
+    def lines(self) -> Iterator[tuple[str, ...]]:
+        """The rows as text."""
+        for row in self.rows:
+            yield tuple(written(value, column.form) for value, column in zip(row, self.columns, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A Plotly figure with a sentence below it; the height is in pixels."""
+
+    figure: Any
+    caption: str = ""
+    height: int = 420
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A few sentences."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Blocks that stand side by side where the page is wide enough."""
+
+    blocks: tuple[Block, ...]
+
+
+Block: TypeAlias = Table | Drawing | Paragraph | Beside
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a report: what it is about, in a sentence or two, and what it shows."""
+
+    title: str
+    intro: str
+    blocks: tuple[Block, ...] = ()
+
+
+def written(value: object, form: str | None) -> str:
+    """A value as text: by its form if it is a number, a dash if there is none.
+
+    >>> written(27992, ",d"), written(None, ",d"), written("all", ",d")
+    ('27,992', '–', 'all')
+    """
+    if value is None or (isinstance(value, float) and value != value):
+        return NOTHING
+    return str(value) if form is None or isinstance(value, str) else format(value, form)
+
+
+def table_of(title: str, frame: pl.DataFrame, columns: Sequence[tuple[str, Column]], *, note: str = "") -> Table:
+    """The named columns of a frame as a table."""
+    names = [name for name, _ in columns]
+    return Table(title, tuple(column for _, column in columns), tuple(frame.select(names).iter_rows()), note)

@@ -1,0 +1,165 @@
+"""Blocks about forecasts: the published study's protocol beside one that sees only the past.
+
+TableOne, Evaluation -> tables and drawings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from stormpetrel.faces.report.blocks import Beside, Block, Column, Drawing, Table
+from stormpetrel.faces.report.seed_figures import ROC_AUC
+from stormpetrel.figures import quality
+from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne, TableOneRow
+
+if TYPE_CHECKING:
+    from stormpetrel.jobs.evaluation import Evaluation, MomentResult
+
+ACTIVE: Final = "xgboost_active_learning"
+_NAMES: Final = {
+    "model": "Stormpetrel", "last_outcome": "as the user's last job", "user_rate": "the user's rate so far",
+    "xgboost": "untuned XGBoost",
+}  # fmt: skip
+_MOMENTS: Final = {"submit": "at submission", "start": "at the start", "2min": "two minutes in"}
+_METRICS: Final = (
+    ("roc_auc", "ROC AUC"), ("pr_auc", "PR AUC"), ("f1", "F1"), ("precision", "precision"), ("recall", "recall"),
+    ("brier", "Brier"), ("ece", "ECE"),
+)  # fmt: skip
+
+
+def table_one_table(tables: dict[str, TableOne]) -> Table:
+    """Table I: failed / completed of each model, as published, on this log by the same random split, and on later jobs."""
+    rows: list[tuple[Any, ...]] = []
+    some = next(iter(tables.values()))
+    for row in some.rows:
+        if row.part != "test":
+            continue
+        published = SEED_TABLE_ONE.get(row.model)
+        if published is not None:
+            rows.append((row.title, "published", *_scores(published), ROC_AUC if row.model == ACTIVE else None))
+        for split, table in tables.items():
+            own = table.row(row.model)
+            rows.append((row.title, "random jobs" if split == "random" else "later jobs", *_scores(own), own.roc_auc))
+    columns = (
+        Column("model"), Column("judged on"), Column("precision, failed / completed", ""),
+        Column("recall, failed / completed", ""), Column("F1, failed / completed", ""), Column("accuracy", ".2f"),
+        Column("ROC AUC", ".3f"),
+    )  # fmt: skip
+    note = (
+        "The columns include run time and CPU time, which are known only when a job has ended: these figures are for "
+        "comparison, and no forecast can reach them. The rules need no model at all."
+    )
+    return Table("Table I, published and on this log", columns, tuple(rows), note)
+
+
+def seed_drawings(table: TableOne) -> tuple[Block, ...]:
+    """Figs. 10 and 11 by the published protocol."""
+    shown = {row.title: table.forecasts[row.model] for row in table.rows if row.part == "test" and row.model in SEED_TABLE_ONE}
+    found: list[Block] = [
+        Drawing(quality.roc_figure(dict(shown)), f"Fig. 10 of the published study has an area of {ROC_AUC}.", 470)
+    ]
+    if ACTIVE in table.forecasts:
+        sure = quality.confidence_figure(*table.forecasts[ACTIVE])
+        found.append(Drawing(sure, "Fig. 11, on this log: active learning, jobs drawn at random.", 470))
+    return (Beside(tuple(found)),)
+
+
+def quality_table(evaluation: Evaluation) -> Table:
+    """The model and the trivial baselines at each moment, on jobs submitted after everything that was learnt from."""
+    rows = []
+    for moment, figures in evaluation.as_json()["at"].items():
+        judged = {"model": figures["model"], **figures["baselines"]}
+        for name, values in judged.items():
+            rows.append((_MOMENTS[moment], _NAMES[name], *(values[metric] for metric, _ in _METRICS), values["n_test"]))
+    columns = (Column("moment"), Column("forecast"), *(Column(words, ".3f") for _, words in _METRICS), Column("test jobs", ",d"))
+    note = (
+        "Learnt from the first 80 % of the log, judged on the rest; the threshold of F1, precision and recall was chosen inside "
+        "the first part. Brier and ECE (calibration error): lower is better."
+    )
+    return Table("How good the forecasts are", columns, tuple(rows), note)
+
+
+def forecast_drawings(evaluation: Evaluation) -> tuple[Block, ...]:
+    """ROC, precision and recall, confidence, thresholds and reliability of the forecasts."""
+    by_moment = {_MOMENTS[str(moment)]: (result.truth, result.probability()) for moment, result in evaluation.at.items()}
+    first = next(iter(evaluation.at.values()))
+    beside = {
+        f"{_NAMES[name]}, {_MOMENTS[str(first.moment)]}": (first.truth, first.probability(name))
+        for name in ("user_rate", "xgboost")
+    }
+    last = list(evaluation.at.values())[-1]
+    when = _MOMENTS[str(last.moment)]
+    threshold = float(np.mean(last.forecasts["model"].thresholds))
+    return (
+        Beside(
+            (
+                Drawing(
+                    quality.roc_figure({**by_moment, **beside}),
+                    "Fig. 10 with time in its place: no row of the future is seen.",
+                    500,
+                ),
+                Drawing(quality.precision_recall_figure({**by_moment, **beside}), height=500),
+            )
+        ),
+        Beside(
+            (
+                Drawing(quality.confidence_figure(last.truth, last.probability()), f"Fig. 11 with time in its place, {when}."),
+                Drawing(quality.threshold_figure(last.truth, last.probability(), chosen=threshold), f"The forecast {when}."),
+            )
+        ),
+        Drawing(quality.reliability_figure(by_moment), "On the diagonal, of jobs with a risk of 30 % three in ten fail.", 480),
+    )
+
+
+def latest_table(evaluation: Evaluation, most: int = 12) -> Table:
+    """The forecasts for the latest jobs, and what became of them."""
+    result = next(iter(evaluation.at.values()))
+    threshold = result.models[-1].threshold
+    rows = result.rows[-most:]
+    frame = evaluation.labelled.jobs[rows].select("job_id", "user", "submit_time", "state").rows()
+    risks = result.probability()[-most:]
+    shown = tuple(
+        (job, user, f"{submit:%Y-%m-%d %H:%M}", "Fail" if risk >= threshold else "Complete", 100 * risk, state)
+        for (job, user, submit, state), risk in zip(frame, risks.tolist(), strict=True)
+    )
+    columns = (
+        Column("job", "d"), Column("user"), Column("submitted (UTC)"), Column("forecast at submission"),
+        Column("risk (%)", ".1f"), Column("became"),
+    )  # fmt: skip
+    note = f"A job is called Fail from a risk of {100 * threshold:.0f} % on."
+    return Table("The latest jobs (Figs. 12 and 15)", columns, shown, note)
+
+
+def waterfall_drawing(evaluation: Evaluation) -> Drawing | None:
+    """Why the failed job with the highest risk had it; None where no job failed."""
+    result = next(iter(evaluation.at.values()))
+    if not result.truth.any():
+        return None
+    place = int(np.argmax(np.where(result.truth, result.probability(), -1.0)))
+    return Drawing(_waterfall(evaluation, result, place), _job_words(evaluation, result, place), 460)
+
+
+def _waterfall(evaluation: Evaluation, result: MomentResult, place: int) -> Any:
+    model = result.models[int(result.split_of[place])]
+    one = evaluation.labelled.features[result.moment].rows(result.rows[place : place + 1])
+    explained = model.explain(one)
+    values = ["unknown" if np.isnan(value) else f"{value:.3g}" for value in one.values[0].tolist()]
+    parts = list(zip(explained.names, values, explained.contributions[0].astype(float).tolist(), strict=True))
+    return quality.waterfall_figure(parts, explained.base, explained.base + float(explained.contributions[0].sum()))
+
+
+def _job_words(evaluation: Evaluation, result: MomentResult, place: int) -> str:
+    job = evaluation.labelled.jobs.row(int(result.rows[place]), named=True)
+    owner, when = job["user"] or "an unknown user", _MOMENTS[str(result.moment)]
+    return f"Fig. 16: job {job['job_id']} of {owner}, {when}; it became {job['state']}."
+
+
+def _scores(row: TableOneRow) -> tuple[Any, ...]:
+    return (
+        f"{row.precision_failed:.2f} / {row.precision_completed:.2f}",
+        f"{row.recall_failed:.2f} / {row.recall_completed:.2f}",
+        f"{row.f1_failed:.2f} / {row.f1_completed:.2f}",
+        row.accuracy,
+    )

@@ -1,0 +1,298 @@
+"""The jobs in the report: every table and figure of the published study from this site's data, and what goes beyond it.
+
+JobInput -> jobs_sections -> Section. A section whose data are missing says so in a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from stormpetrel.errors import NotEnoughJobsError, StormpetrelError, UsageError
+from stormpetrel.faces.report import forecast_blocks, job_studies, job_tables, jobs_figures, seed_figures
+from stormpetrel.faces.report.blocks import Beside, Block, Column, Drawing, Paragraph, Section, Table
+from stormpetrel.figures import quality
+from stormpetrel.jobs.evaluation import Evaluation, evaluate
+from stormpetrel.jobs.feature_study import Correlations, correlations
+from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.seed_models import RECIPES
+from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne, seed_columns, table_one
+from stormpetrel.jobs.trends import movers
+
+if TYPE_CHECKING:
+    from stormpetrel.faces.cli.job_input import JobInput
+
+QUICK_JOBS: Final = 20_000  # the latest ones, in a quick report
+_TREND_GROUPS: Final = ("user", "application", "node")
+_WASTE_GROUPS: Final = ("outcome", "user", "application")
+_LEFT_OUT: Final = "Left out of a quick report; run it again without --quick."
+
+
+class _Jobs:
+    """The studies of one log, each worked out when the first section asks for it."""
+
+    def __init__(self, data: JobInput, quick: bool, seed: int, step: job_studies.Progress) -> None:
+        self.data = data
+        self.quick = quick
+        self.seed = seed
+        self.step = step
+
+    @cached_property
+    def latest(self) -> pl.DataFrame:
+        """The jobs that forecasts are made of."""
+        jobs = self.data.jobs.sort("submit_time", maintain_order=True)
+        return jobs.tail(QUICK_JOBS) if self.quick else jobs
+
+    @cached_property
+    def profiles(self) -> job_studies.ProfileStudy:
+        self.step("profiles")
+        return job_studies.profile_study(self.data, seed=self.seed)
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        """All moments, or submission alone where the log has too few jobs that live for two minutes."""
+        settings = self.data.training()
+        try:
+            return evaluate(self.latest, settings, protocol="time", progress=self.step)
+        except NotEnoughJobsError:
+            return evaluate(self.latest, settings, moments=MOMENTS[:1], protocol="time", progress=self.step)
+
+    def table_one(self, split: str) -> TableOne:
+        def told(title: str, done: int, total: int) -> None:
+            self.step(f"Table I, {split} split: {title} ({done} of {total})")
+
+        section = self.data.section
+        return table_one(
+            self.latest,
+            failure_states=section.failure_states,
+            dropped_states=section.dropped_states,
+            split="random" if split == "random" else "time",
+            seed=self.seed,
+            recipes=tuple(SEED_TABLE_ONE) if self.quick else tuple(RECIPES),
+            progress=told,
+        )
+
+
+def jobs_sections(
+    data: JobInput, *, quick: bool = False, seed: int = 0, progress: job_studies.Progress = lambda _: None
+) -> list[Section]:
+    """The sections about jobs, in the order of a reader's questions."""
+    jobs = _Jobs(data, quick, seed, progress)
+    parts: tuple[tuple[str, str, Callable[[_Jobs], Sequence[Block]]], ...] = (
+        ("At a glance", f"What this log holds, beside the figures of the published study ({seed_figures.STUDY}).", _glance),
+        ("How jobs end", "The states of the log and what each is counted as (Fig. 2 of the published study).", _labels),
+        (
+            "Kinds of jobs",
+            "Jobs that are alike in size, run time and wait, found by a Gaussian mixture (Figs. 3 to 8). Profiles are numbered "
+            "from the lightest to the heaviest; those of the published study are its own.",
+            _profiles,
+        ),
+        (
+            "What goes together with failing",
+            "Correlations of the published study's columns with failing and with each other (Fig. 9). Its signs are turned: it "
+            "codes Completed as 1, here a positive number means that more of it goes with more failures.",
+            _correlations,
+        ),
+        (
+            "The published protocol",
+            "Table I and Figs. 10 and 11: columns that are known only at the end, and test jobs drawn at random among their "
+            "neighbours. Beside them the same models on later jobs, and two rules of one line.",
+            _published,
+        ),
+        (
+            "Forecasts that see only the past",
+            "What could have been known: at each moment only what had happened by then, learnt from jobs that had ended.",
+            _forecasts,
+        ),
+        ("Which features earn their place", "What moves the forecast at submission, and what is lost without it.", _features),
+        ("Trends", "Failure rates week by week, and whose has changed by more than chance.", _trends),
+        ("What failed jobs cost", "Core-hours that failed jobs held, in sums that agree with the log to the second.", _waste),
+        (
+            "Cancelling early",
+            "Replayed: every job that still runs after two minutes is cancelled if its forecast risk is above a threshold τ.",
+            _policy,
+        ),
+    )
+    return [_section(jobs, *part) for part in parts]
+
+
+def _section(jobs: _Jobs, title: str, intro: str, build: Callable[[_Jobs], Sequence[Block]]) -> Section:
+    jobs.step(title.lower())
+    try:
+        return Section(title, intro, tuple(build(jobs)))
+    except StormpetrelError as error:
+        return Section(title, intro, (Paragraph(f"This log cannot tell: {error.what}"),))
+
+
+def _glance(jobs: _Jobs) -> Sequence[Block]:
+    data = jobs.data
+    job_studies.refuse_empty(data)
+    shares = job_tables.label_shares(jobs.profiles)
+    first, last = data.jobs["submit_time"].min(), data.jobs["submit_time"].max()
+    rows: list[tuple[str, str, str]] = [
+        ("jobs", f"{data.jobs.height:,}", "over 300,000"),
+        ("users", f"{data.jobs['user'].drop_nulls().n_unique():,}", "–"),
+        ("first and last submission", f"{str(first)[:10]} to {str(last)[:10]}", "2022-10 to 2023-09"),
+        ("completed", f"{100 * shares['Completed']:.1f} %", f"{100 * seed_figures.COMPLETED_SHARE:.0f} %"),
+        ("failed", f"{100 * shares['Failed']:.1f} %", f"{100 * seed_figures.FAILED_SHARE:.0f} %"),
+        ("neither (cancelled, not counted, not ended)", f"{100 * shares['Other']:.1f} %", "–"),
+        ("kinds of jobs (K at the elbow)", f"{jobs.profiles.model.k_}", f"{seed_figures.PROFILES}"),
+    ]
+    blocks: list[Block] = []
+    rows += _glance_areas(jobs, blocks)
+    columns = (Column(""), Column("this log", ""), Column("published", ""))
+    counted = f"Counted as a failure: {', '.join(data.section.failure_states)}."
+    dropped = f" Left out: {', '.join(data.section.dropped_states)}." if data.section.dropped_states else ""
+    return [Table("Figures", columns, tuple(rows), counted + dropped), *blocks, *map(Paragraph, data.notes)]
+
+
+def _glance_areas(jobs: _Jobs, blocks: list[Block]) -> list[tuple[str, str, str]]:
+    """Areas under the ROC curve, where there is a forecast."""
+    try:
+        figures = jobs.evaluation.as_json()["at"]
+    except StormpetrelError as error:
+        blocks.append(Paragraph(f"There is no forecast: {error.what}"))
+        return []
+    words = {"submit": "at submission", "start": "at the start", "2min": "two minutes in"}
+    return [
+        (f"ROC AUC {words[moment]}, later jobs", _digits(found["model"]["roc_auc"]), f"{seed_figures.ROC_AUC} (random jobs)")
+        for moment, found in figures.items()
+    ]
+
+
+def _labels(jobs: _Jobs) -> Sequence[Block]:
+    shares = job_tables.label_shares(jobs.profiles)
+    published = {"Completed": seed_figures.COMPLETED_SHARE, "Failed": seed_figures.FAILED_SHARE}
+    published["Failed of both"] = seed_figures.FAILED_SHARE
+    rows = tuple((name, 100 * share, 100 * published[name] if name in published else None) for name, share in shares.items())
+    columns = (Column("label"), Column("this log (%)", ".1f"), Column("published (%)", ".0f"))
+    compared = Table("Fig. 2: labels", columns, rows, "Failed of both: among Completed and Failed alone.")
+    tables = Beside((compared, job_tables.states_table(jobs.profiles)))
+    return [jobs_figures.labels_drawing(jobs.profiles), tables, job_tables.preparation_table(jobs.profiles)]
+
+
+def _profiles(jobs: _Jobs) -> Sequence[Block]:
+    study = jobs.profiles
+    found: list[Block] = [
+        Beside((jobs_figures.elbow_drawing(study), job_tables.elbow_table(study))),
+        Paragraph(f"{job_tables.why_k(study)} The published study found its elbow at K = {seed_figures.PROFILES} (Fig. 3)."),
+        job_tables.profile_words(study),
+    ]
+    drawings = jobs_figures.composition_drawings(study)
+    resources, *others = zip(job_tables.profile_tables(study), seed_figures.PROFILE_TABLES, strict=True)
+    found += resources  # too wide to stand side by side
+    for own, published in others:
+        found.append(Beside((own, published)))
+        found += [drawings[own.title]] if own.title in drawings else []
+    return found
+
+
+def _correlations(jobs: _Jobs) -> Sequence[Block]:
+    job_studies.refuse_empty(jobs.data)
+    found = _seed_correlations(jobs)
+    names, matrix = found.top(20)
+    if len(names) == 1:
+        raise UsageError("no column of it varies together with the outcome.")
+    heat = Drawing(quality.correlation_heatmap(names, matrix), "Pearson's r; blank where a column is constant.", 640)
+    values = dict(found.table.select("feature", "pearson").iter_rows())
+    rows = [(f"{name} and failing", value, seed_figures.CORRELATIONS.get(name)) for name, value in values.items()]
+    rows += [
+        ("cpu and mem_bytes", _pair(found, "cpu", "mem_bytes"), seed_figures.CPU_AND_MEMORY),
+        ("user_id and profile", _pair(found, "user_id", "profile"), seed_figures.USER_AND_PROFILE),
+    ]
+    columns = (Column("columns"), Column("this log, r", "+.2f"), Column("published, r", "+.2f"))
+    note = "A user_id is a number by order of the name: its correlation depends on that order, here as in the published study."
+    return [heat, Table("Fig. 9 in numbers", columns, tuple(rows), note)]
+
+
+def _seed_correlations(jobs: _Jobs) -> Correlations:
+    from stormpetrel.jobs.outcomes import failed
+
+    section = jobs.data.section
+    profiled = job_studies.with_profile(jobs.data, jobs.profiles)
+    columns = seed_columns(profiled).with_columns(
+        profiled["profile"], profiled.select(failed(section.failure_states, section.dropped_states)).to_series()
+    )
+    judged = columns.drop_nulls("failed")
+    if judged["failed"].n_unique() < 2:
+        raise UsageError(f"its {judged.height:,} ended jobs all have the same outcome.")
+    matrix = judged.drop("failed").cast(pl.Float32)
+    return correlations(matrix.to_numpy().astype(np.float32), matrix.columns, judged["failed"].to_numpy(), seed=jobs.seed)
+
+
+def _published(jobs: _Jobs) -> Sequence[Block]:
+    tables = {"random": jobs.table_one("random")}
+    notes: list[Block] = []
+    try:
+        tables["time"] = jobs.table_one("time")
+    except UsageError as error:
+        notes.append(Paragraph(f"Later jobs cannot be judged: {error.what}"))
+    return [forecast_blocks.table_one_table(tables), *notes, *forecast_blocks.seed_drawings(tables["random"])]
+
+
+def _forecasts(jobs: _Jobs) -> Sequence[Block]:
+    found = jobs.evaluation
+    waterfall = forecast_blocks.waterfall_drawing(found)
+    return [
+        *map(Paragraph, found.notes),
+        forecast_blocks.quality_table(found),
+        *forecast_blocks.forecast_drawings(found),
+        forecast_blocks.latest_table(found),
+        *([waterfall] if waterfall else []),
+    ]
+
+
+def _features(jobs: _Jobs) -> Sequence[Block]:
+    labelled = jobs.evaluation.labelled
+    study = job_studies.feature_study(labelled, Moment.SUBMIT, with_ablation=not jobs.quick, seed=jobs.seed, progress=jobs.step)
+    tables = (job_tables.ablation_table(study), job_tables.verdict_table(study))
+    shown: list[Block] = [table for table in tables if table is not None]
+    return [*jobs_figures.feature_drawings(study), job_tables.correlation_table(study), *(shown or [Paragraph(_LEFT_OUT)])]
+
+
+def _trends(jobs: _Jobs) -> Sequence[Block]:
+    found: list[Block] = []
+    for by in _TREND_GROUPS:
+        trend = job_studies.trend_of(jobs.data, by)
+        if trend.is_empty():
+            found.append(Paragraph(f"By {by}: none is known with enough jobs that ended (20)."))
+            continue
+        moved = movers(job_studies.trend_of(jobs.data, by, top=None))
+        sentences = tuple((sentence,) for sentence in moved["sentence"].head(12)) or (("Nobody, by more than chance.",),)
+        found += [*jobs_figures.trend_drawings(trend), Table(f"Who changed in the last week, by {by}", (Column(""),), sentences)]
+    return found
+
+
+def _waste(jobs: _Jobs) -> Sequence[Block]:
+    studies = [job_studies.waste_study(jobs.data, by, profiles=None) for by in _WASTE_GROUPS]
+    found: list[Block] = [
+        *map(Paragraph, job_tables.waste_words(studies[0])),
+        jobs_figures.waste_drawings(jobs.data, studies[0])[0],
+    ]
+    for study in studies:
+        if job_tables.known_groups(study.groups, study.by):
+            found.append(job_tables.waste_table(study, top=15))
+        else:
+            found.append(Paragraph(f"By {study.by}: the log does not tell it."))
+    return found
+
+
+def _policy(jobs: _Jobs) -> Sequence[Block]:
+    if jobs.quick:
+        return [Paragraph(_LEFT_OUT)]
+    evaluation = evaluate(jobs.latest, jobs.data.training(), moments=[Moment.TWO_MINUTES], protocol="rolling", progress=jobs.step)
+    replay = job_studies.policy_replay(evaluation)
+    return [job_tables.policy_table(replay), *jobs_figures.policy_drawings(replay)]
+
+
+def _pair(found: Correlations, first: str, second: str) -> float | None:
+    value = float(found.matrix[found.names.index(first), found.names.index(second)])
+    return None if np.isnan(value) else value
+
+
+def _digits(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"

@@ -1,0 +1,1 @@
+"""Jobs: how likely a job is to fail, why, and what to ask for instead."""

@@ -1,0 +1,331 @@
+"""Evaluation: how good the forecasts of each moment would have been, with honest time and the trivial baselines beside them.
+
+job frame -> splits by time -> Evaluation (the JSON that `jobs evaluate` prints, and the forecasts for figures).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from stormpetrel.errors import NotEnoughJobsError
+from stormpetrel.jobs.baselines import BASELINES
+from stormpetrel.jobs.model import FEWEST_OF_AN_OUTCOME, JobOutcomeModel
+from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.outcomes import OUTCOMES
+from stormpetrel.jobs.training import LabelledJobs, Progress, TrainingSettings, fit_at, label_jobs, out_of_time, silent
+from stormpetrel.learn.metrics import best_f1_threshold, brier_skill, judge, pr_auc, reliability_slope, roc_auc
+from stormpetrel.learn.splits import ROLLING_CUTS, TIME_CUT, Split, split_between, splits_at, weekly_cuts
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+MODEL: Final = "model"
+CUTS: Final = {"time": (TIME_CUT,), "rolling": ROLLING_CUTS}
+FEWEST_TEST_JOBS: Final = 10
+PROFILE_SHARE: Final = 0.5  # of the log, from its beginning: before the first cut of any protocol
+
+
+@dataclass
+class Forecasts:
+    """What one forecaster said about the test rows of all splits, pooled."""
+
+    probability: list[Floats] = field(default_factory=list)
+    flagged: list[Mask] = field(default_factory=list)
+    thresholds: list[float] = field(default_factory=list)
+    n_train: list[int] = field(default_factory=list)
+
+    def add(self, probability: Floats, threshold: float, n_train: int) -> None:
+        """Add one split's forecasts, with the threshold that was chosen inside its own training part."""
+        self.probability.append(probability)
+        self.flagged.append(probability >= threshold)
+        self.thresholds.append(threshold)
+        self.n_train.append(n_train)
+
+    def judge(self, truth: Mask, which: Mask | None = None) -> dict[str, Any]:
+        """The figures over all splits; precision, recall and F1 by each split's own threshold."""
+        probability, flagged = np.concatenate(self.probability), np.concatenate(self.flagged)
+        if which is not None:
+            truth, probability, flagged = truth[which], probability[which], flagged[which]
+        figures = judge(
+            truth, probability, threshold=float(np.mean(self.thresholds)), n_train=int(np.mean(self.n_train))
+        ).as_dict()
+        rule = judge(truth, flagged.astype(np.float64), threshold=0.5, n_train=0)
+        figures |= {"f1": rule.f1, "precision": rule.precision, "recall": rule.recall}
+        return {name: None if value is not None and np.isnan(value) else value for name, value in figures.items()}
+
+
+@dataclass
+class MomentResult:
+    """The forecasts of one moment on its test rows."""
+
+    moment: Moment
+    truth: Mask
+    rows: NDArray[np.int64]  # of the sorted job frame
+    split_of: NDArray[np.int64]
+    forecasts: dict[str, Forecasts]
+    outcome_truth: dict[str, Mask]
+    outcomes: dict[str, Forecasts]
+    known: Mask
+    models: list[JobOutcomeModel]
+
+    def probability(self, name: str = MODEL) -> Floats:
+        """Pooled probabilities of one forecaster."""
+        return np.concatenate(self.forecasts[name].probability)
+
+
+@dataclass
+class Evaluation:
+    """Everything that one evaluation measured."""
+
+    labelled: LabelledJobs
+    protocol: str
+    splits: list[Split]
+    at: dict[Moment, MomentResult]
+    seconds: dict[str, float]
+    notes: list[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON of `jobs evaluate` (DESIGN: stable, other programs read it)."""
+        return {
+            "split": self._split_json(),
+            "at": {str(moment): self._moment_json(result) for moment, result in self.at.items()},
+            "table1": [],
+            "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
+            "notes": self.notes,
+        }
+
+    def _split_json(self) -> dict[str, Any]:
+        return {
+            "protocol": self.protocol,
+            "cuts": [_iso(split.cut) for split in self.splits],
+            "n_train": [int(split.train.sum()) for split in self.splits],
+            "n_test": [int(split.test.sum()) for split in self.splits],
+            "purged": [split.purged for split in self.splits],
+            "jobs": self.labelled.jobs.height,
+            "usable": int(self.labelled.usable.sum()),
+            "failed_share": float(self.labelled.failed[self.labelled.usable].mean()) if self.labelled.usable.any() else None,
+        }
+
+    def _moment_json(self, result: MomentResult) -> dict[str, Any]:
+        model, reference = result.probability(), result.probability("user_rate")
+        return {
+            "model": {
+                **result.forecasts[MODEL].judge(result.truth),
+                "brier_skill": brier_skill(result.truth, model, reference),
+                "reliability_slope": reliability_slope(result.truth, model),
+                "unknown_share": float(1 - result.known.mean()),
+            },
+            "baselines": {name: result.forecasts[name].judge(result.truth) for name in BASELINES},
+            "outcomes": {name: result.outcomes[name].judge(result.outcome_truth[name]) for name in result.outcomes},
+            "spread": _spread(result),
+            "same_jobs": self._same_jobs(result),
+        }
+
+    def _same_jobs(self, result: MomentResult) -> dict[str, Any]:
+        """The figures of the earlier moments on exactly the jobs of this one."""
+        out = {}
+        for earlier, other in self.at.items():
+            if MOMENTS.index(earlier) < MOMENTS.index(result.moment):
+                which = np.isin(other.rows, result.rows)
+                out[str(earlier)] = other.forecasts[MODEL].judge(other.truth, which)
+        return out
+
+
+def evaluate(
+    jobs: pl.DataFrame,
+    settings: TrainingSettings,
+    *,
+    moments: Collection[Moment] = MOMENTS,
+    protocol: str = "time",
+    since: float | None = None,
+    progress: Progress = silent,
+) -> Evaluation:
+    """Judge the model and its baselines at each moment; `since` (Unix seconds) leaves earlier jobs out of the log altogether."""
+    began = time.monotonic()
+    seconds: dict[str, float] = {}
+    if since is not None:
+        jobs = jobs.filter(pl.col("submit_time").dt.epoch("us") >= int(since * 1e6))
+    progress("history and features")
+    labelled = label_jobs(jobs, settings, moments, profiles_from=PROFILE_SHARE)
+    seconds["features"] = time.monotonic() - began
+    splits = _usable_splits(labelled, CUTS[protocol])
+    at = {}
+    for moment in moments:
+        began_moment = time.monotonic()
+        at[moment] = _evaluate_moment(labelled, moment, splits, settings, progress)
+        seconds[str(moment)] = time.monotonic() - began_moment
+    seconds["total"] = time.monotonic() - began
+    return Evaluation(labelled, protocol, splits, at, seconds, list(labelled.notes))
+
+
+def _usable_splits(labelled: LabelledJobs, quantiles: Collection[float]) -> list[Split]:
+    splits = [
+        split
+        for split in splits_at(tuple(quantiles), labelled.submit, labelled.end, labelled.usable)
+        if split.test.sum() >= FEWEST_TEST_JOBS and _two_classes(labelled.failed[split.train])
+    ]
+    if not splits:
+        bad = int(labelled.failed[labelled.usable].sum())
+        raise NotEnoughJobsError(
+            f"{int(labelled.usable.sum())} ended jobs, {bad} of them failed: no part of this log can be learnt from.",
+            hint="Use a longer log, or say with --failed and --drop which states count.",
+        )
+    return splits
+
+
+def _two_classes(failed: Mask) -> bool:
+    return bool(failed.sum() >= 10 and (~failed).sum() >= 10)
+
+
+def _evaluate_moment(
+    labelled: LabelledJobs, moment: Moment, splits: list[Split], settings: TrainingSettings, progress: Progress
+) -> MomentResult:
+    reached = labelled.reached(moment)
+    features = labelled.features[moment]
+    forecasts = {name: Forecasts() for name in (MODEL, *BASELINES)}
+    outcomes: dict[str, Forecasts] = {name: Forecasts() for name in OUTCOMES}
+    rows, split_of, known, models = [], [], [], []
+    for number, split in enumerate(splits):
+        progress(f"{moment}: cut {number + 1} of {len(splits)}")
+        train, test = split.train & reached, split.test & reached
+        model = fit_at(labelled, moment, train, settings)
+        predicted = model.predict_proba(features.rows(test))
+        n_train = int(train.sum())
+        model.threshold = _threshold(labelled, train, _model_forecast(labelled, moment, settings))
+        forecasts[MODEL].add(predicted["risk"].to_numpy(), model.threshold, n_train)
+        for name, baseline in BASELINES.items():
+            forecast = _baseline_forecast(labelled, moment, baseline)
+            forecasts[name].add(forecast(train, test), _threshold(labelled, train, forecast), n_train)
+        for name in OUTCOMES:
+            column = predicted[f"p_{name}"].to_numpy() if f"p_{name}" in predicted.columns else np.zeros(predicted.height)
+            outcomes[name].add(column, _outcome_threshold(model, name), n_train)
+        rows.append(np.flatnonzero(test))
+        split_of.append(np.full(int(test.sum()), number))
+        known.append(predicted["known"].to_numpy())
+        models.append(model)
+    chosen = np.concatenate(rows)
+    truths = {name: (labelled.outcome[chosen] == name).fill_null(False).to_numpy() for name in OUTCOMES}
+    seen = [name for name in OUTCOMES if truths[name].sum() >= FEWEST_OF_AN_OUTCOME]
+    return MomentResult(
+        moment=moment,
+        truth=labelled.failed[chosen],
+        rows=chosen,
+        split_of=np.concatenate(split_of),
+        forecasts=forecasts,
+        outcome_truth={name: truths[name] for name in seen},
+        outcomes={name: outcomes[name] for name in seen},
+        known=np.concatenate(known),
+        models=models,
+    )
+
+
+def _model_forecast(labelled: LabelledJobs, moment: Moment, settings: TrainingSettings) -> Callable[[Mask, Mask], Floats]:
+    def forecast(train: Mask, test: Mask) -> Floats:
+        return fit_at(labelled, moment, train, settings).risk(labelled.features[moment].rows(test))
+
+    return forecast
+
+
+def _baseline_forecast(labelled: LabelledJobs, moment: Moment, baseline: Any) -> Callable[[Mask, Mask], Floats]:
+    features = labelled.features[moment]
+
+    def forecast(train: Mask, test: Mask) -> Floats:
+        result: Floats = baseline(features.rows(train), labelled.failed[train], features.rows(test))
+        return result
+
+    return forecast
+
+
+def _threshold(labelled: LabelledJobs, train: Mask, forecast: Callable[[Mask, Mask], Floats]) -> float:
+    truth, probability = out_of_time(labelled, train, forecast)
+    return best_f1_threshold(truth, probability) if truth.any() else 0.5
+
+
+def _outcome_threshold(model: JobOutcomeModel, name: str) -> float:
+    """An outcome is called when it is at least half of a risk that would be flagged."""
+    return max(0.05, 0.5 * model.threshold) if name in model.outcomes_ else 1.1
+
+
+def _spread(result: MomentResult) -> dict[str, Any]:
+    """Each split on its own: mean and standard deviation of the model's figures."""
+    parts: dict[str, list[float]] = {"roc_auc": [], "pr_auc": []}
+    for number, probability in enumerate(result.forecasts[MODEL].probability):
+        figures = judge(result.truth[result.split_of == number], probability, threshold=0.5, n_train=0)
+        for name, values in parts.items():
+            value = getattr(figures, name)
+            if value is not None:
+                values.append(value)
+    return {
+        name: {"mean": float(np.mean(values)), "std": float(np.std(values)), "n": len(values)}
+        for name, values in parts.items()
+        if values
+    }
+
+
+def refit_weekly(
+    labelled: LabelledJobs, moment: Moment, settings: TrainingSettings, *, progress: Progress = silent
+) -> pl.DataFrame:
+    """Refitting every week against one fit, from 60 % of the log on: `week`, `failed`, `once`, `weekly` of each test job."""
+    reached = labelled.reached(moment)
+    features = labelled.features[moment]
+    first = float(np.quantile(labelled.submit[labelled.usable], ROLLING_CUTS[0]))
+    cuts = weekly_cuts(first, float(labelled.submit[labelled.usable].max()))
+    once = fit_at(labelled, moment, split_between(first, np.inf, labelled.submit, labelled.end, reached).train, settings)
+    parts = []
+    for number, (cut, until) in enumerate(zip(cuts, [*cuts[1:], np.inf], strict=True)):
+        progress(f"week {number + 1} of {len(cuts)}")
+        split = split_between(cut, until, labelled.submit, labelled.end, reached)
+        if not split.test.any():
+            continue
+        test = features.rows(split.test)
+        weekly = fit_at(labelled, moment, split.train, settings)
+        parts.append(
+            pl.DataFrame(
+                {
+                    "week": pl.Series([number] * int(split.test.sum()), dtype=pl.Int32),
+                    "begin": pl.Series([_iso(cut)] * int(split.test.sum())),
+                    "failed": labelled.failed[split.test],
+                    "once": once.risk(test),
+                    "weekly": weekly.risk(test),
+                }
+            )
+        )
+    return pl.concat(parts)
+
+
+def weekly_table(refitted: pl.DataFrame) -> pl.DataFrame:
+    """The areas of one fit and of weekly refits, week by week, and over all weeks in the last row (`begin` is "all")."""
+    rows = []
+    groups = [*((part["begin"][0], part) for part in refitted.partition_by("week", maintain_order=True)), ("all", refitted)]
+    for begin, part in groups:
+        truth = part["failed"].to_numpy()
+        row: dict[str, Any] = {"begin": begin, "jobs": part.height, "failed": int(truth.sum())}
+        for name in ("once", "weekly"):
+            row[f"roc_{name}"] = roc_auc(truth, part[name].to_numpy())
+            row[f"pr_{name}"] = pr_auc(truth, part[name].to_numpy())
+        rows.append(row)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def split_quality(evaluation: Evaluation, moment: Moment) -> pl.DataFrame:
+    """The model's figures split by split: `time` of the cut, ROC and PR area, F1, ECE."""
+    result = evaluation.at[moment]
+    forecasts = result.forecasts[MODEL]
+    rows = []
+    for number, probability in enumerate(forecasts.probability):
+        truth = result.truth[result.split_of == number]
+        figures = judge(truth, probability, threshold=forecasts.thresholds[number], n_train=0)
+        cut = datetime.fromtimestamp(evaluation.splits[number].cut, UTC)
+        rows.append({"time": cut, "roc_auc": figures.roc_auc, "pr_auc": figures.pr_auc, "f1": figures.f1, "ece": figures.ece})
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _iso(seconds: float) -> str:
+    return str(np.datetime64(int(seconds), "s")) + "Z"

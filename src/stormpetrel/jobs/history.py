@@ -1,0 +1,297 @@
+"""History: what was known about the jobs like this one, at the moment of a prediction.
+
+job frame -> History.sweep -> readings per moment (float32, one row per job). The same object takes jobs in one at a time.
+An outcome counts from the moment its job *ended*; at equal times readings come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from stormpetrel.jobs.keys import SPACE_NAMES, SPACES, key, stand_ins, with_request
+from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
+from stormpetrel.jobs.outcomes import OUTCOMES, failed, outcome
+from stormpetrel.records.nodes import expand_nodes
+from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
+
+Matrix = NDArray[np.float32]
+
+# Which readings each space gives: all of them would be three hundred columns, most of them copies of each other.
+_SLOW: Final = ("failed_rate_1h", "failed_rate_12h", "failed_rate_4d", "failed_rate_30d")
+_RATES: Final = (*_SLOW, "failed_rate_2jobs", "failed_rate_12jobs")
+_OWN: Final = (
+    *_RATES,
+    "failed_rate_ever",
+    "ended_12h",
+    "ended_total",
+    "failure_streak",
+    "since_end",
+    "since_failure",
+    "since_success",
+    "crash_share",
+    "timeout_share",
+    "oom_share",
+    "cancelled_share",
+    "typical_run",
+    "run_to_limit",
+    "quick_share",
+    "running",
+    "pending",
+    "since_submit",
+    "burst",
+)
+_NARROW: Final = (
+    *_RATES[1:],
+    "ended_30d",
+    "failure_streak",
+    "since_failure",
+    "since_success",
+    "timeout_share",
+    "oom_share",
+    "typical_run",
+    "run_to_limit",
+    "quick_share",
+    "running",
+    "pending",
+    "since_submit",
+    "burst",
+)
+_WIDE: Final = (*_SLOW, "failed_rate_12jobs", "ended_12h", "since_failure")
+READINGS_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "site": (*_SLOW, "ended_12h", "running", "pending", "since_failure"),
+    "user": _OWN,
+    "account": _WIDE,
+    "partition": (*_WIDE, "running", "pending"),
+    "family": (*_WIDE, "ended_30d", "timeout_share", "oom_share", "typical_run", "run_to_limit"),
+    "shape": (*_WIDE, "ended_30d", "timeout_share", "typical_run", "run_to_limit"),
+    "profile": _WIDE,
+    "user_family": _NARROW,
+    "user_directory": _NARROW,
+    "user_limit": _NARROW,
+    "user_shape": _NARROW,
+    "retry": _NARROW,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What the history said, per moment: matrices of one row per job, NaN where the moment never came."""
+
+    names: tuple[str, ...]
+    similarity: Matrix
+    at: Mapping[Moment, Matrix]
+    nodes: Mapping[Moment, Matrix]
+
+
+@dataclass(slots=True)
+class JobArrays:
+    """A job frame as the compiled sweep wants it: seconds, codes, numbers."""
+
+    submit: NDArray[np.float64]
+    start: NDArray[np.float64]  # NaN where it never started
+    end: NDArray[np.float64]  # NaN where it has not ended
+    codes: NDArray[np.int64]  # (job, space), −1 for none
+    asked: NDArray[np.float64]  # (job, 3): log CPUs, log limit, log memory
+    failed: NDArray[np.float64]
+    outcome: NDArray[np.int64]
+    log_run: NDArray[np.float64]
+    limit_share: NDArray[np.float64]
+    node_from: NDArray[np.int64]
+    node_codes: NDArray[np.int64]
+
+
+@dataclass
+class History:
+    """Everything that is remembered about users, applications, queues, shapes and nodes; in constant time per job."""
+
+    failure_states: tuple[str, ...] = tuple(DEFAULT_FAILURE_STATES)
+    dropped_states: tuple[str, ...] = ()
+    stand_in: Mapping[str, str] | None = None  # which allocated column stands in for a missing request; found at the first sweep
+    _codes: list[dict[str, int]] = field(default_factory=lambda: [{} for _ in SPACES])
+    _nodes: dict[str, int] = field(default_factory=dict)
+    _count: int = 0
+
+    def __post_init__(self) -> None:
+        from stormpetrel.jobs.history_kernel import READINGS, empty_rows
+
+        self._rows = empty_rows(64)
+        self._node_rows = empty_rows(64)
+        self._parents = np.array([-1 if s.parent is None else SPACE_NAMES.index(s.parent) for s in SPACES], dtype=np.int64)
+        self._wanted = np.full((len(SPACES), len(READINGS)), -1, dtype=np.int64)
+        names: list[str] = []
+        for row, space in enumerate(SPACE_NAMES):
+            for reading in READINGS_OF[space]:
+                self._wanted[row, READINGS.index(reading)] = len(names)
+                names.append(f"{space}.{reading}")
+        self.names: tuple[str, ...] = tuple(names)
+
+    def sweep(self, jobs: pl.DataFrame, moments: Collection[Moment] = ()) -> Readings:
+        """Take in every event of these jobs in the order of time, and read the history at each job's moments."""
+        arrays = self._arrays(jobs)
+        return self._run(*_events(arrays), arrays, moments)
+
+    def _run(
+        self,
+        kind: NDArray[np.int8],
+        job: NDArray[np.int64],
+        time: NDArray[np.float64],
+        arrays: JobArrays,
+        moments: Collection[Moment],
+    ) -> Readings:
+        from stormpetrel.jobs import history_kernel as compiled
+
+        height = arrays.submit.size
+        similarity = np.full((height, len(compiled.SIMILARITY)), np.nan, dtype=np.float32)
+        at = {moment: np.full((height if moment in moments else 0, len(self.names)), np.nan, np.float32) for moment in Moment}
+        later = (Moment.START, Moment.TWO_MINUTES)
+        nodes = {m: np.full((height if m in moments else 0, len(compiled.NODE_READINGS)), np.nan, np.float32) for m in later}
+        compiled.sweep(
+            kind, job, time, arrays.codes, self._parents, self._wanted, SPACE_NAMES.index("user"), arrays.asked,
+            ~np.isnan(arrays.start), arrays.failed, arrays.outcome, arrays.log_run, arrays.limit_share,
+            arrays.node_from, arrays.node_codes, self._rows, self._node_rows,
+            similarity, at[Moment.SUBMIT], at[Moment.START], at[Moment.TWO_MINUTES],
+            nodes[Moment.START], nodes[Moment.TWO_MINUTES],
+        )  # fmt: skip
+        wanted = {moment: at[moment] for moment in Moment if moment in moments}
+        return Readings(self.names, similarity, wanted, {m: nodes[m] for m in later if m in moments})
+
+    def read(self, jobs: pl.DataFrame, moment: Moment, now: NDArray[np.float64]) -> Readings:
+        """What the history says about these jobs, each at its own `now` (Unix seconds); nothing is taken in."""
+        from stormpetrel.jobs import history_kernel as compiled
+
+        arrays = self._arrays(jobs)
+        similarity = np.full((jobs.height, len(compiled.SIMILARITY)), np.nan, dtype=np.float32)
+        out = np.full((jobs.height, len(self.names)), np.nan, dtype=np.float32)
+        nodes = np.full((jobs.height, len(compiled.NODE_READINGS)), np.nan, dtype=np.float32)
+        compiled.read_many(
+            self._rows, self._node_rows, arrays.codes, self._parents, self._wanted, SPACE_NAMES.index("user"), arrays.asked,
+            arrays.node_from, arrays.node_codes, now, similarity, out, nodes,
+        )  # fmt: skip
+        return Readings(self.names, similarity, {moment: out}, {moment: nodes})
+
+    def take_in(self, jobs: pl.DataFrame, event: Literal["submit", "start", "end"]) -> None:
+        """Take in one event of each of these jobs, in their order: constant time per job, whatever the history holds."""
+        from stormpetrel.jobs import history_kernel as compiled
+
+        arrays = self._arrays(jobs)
+        time = {"submit": arrays.submit, "start": arrays.start, "end": arrays.end}[event]
+        kind = {"submit": compiled.SUBMIT, "start": compiled.START, "end": compiled.END}[event]
+        which = np.flatnonzero(~np.isnan(time))
+        self._run(np.full(which.size, kind, dtype=np.int8), which, time[which], arrays, ())
+
+    def _arrays(self, jobs: pl.DataFrame) -> JobArrays:
+        if self.stand_in is None:
+            self.stand_in = stand_ins(jobs)
+        frame = with_request(jobs, self.stand_in)
+        numbers = frame.select(
+            submit=_seconds("submit_time"),
+            start=_seconds("start_time"),
+            end=pl.when(pl.col("state").is_in([str(s) for s in FINISHED])).then(_seconds("end_time")),
+            failed=failed(self.failure_states, self.dropped_states).cast(pl.Float64),
+            outcome=outcome().replace_strict({name: n for n, name in enumerate(OUTCOMES)}, default=-1, return_dtype=pl.Int64),
+            log_run=pl.col("elapsed_s").log1p(),
+            limit_share=(pl.col("elapsed_s") / pl.col("time_limit_s")).clip(0.0, 2.0),
+            cpus=pl.col("asked_cpus").cast(pl.Float64).log1p(),
+            limit=pl.col("time_limit_s").log1p(),
+            mem=pl.col("req_mem_bytes").cast(pl.Float64).log1p(),
+        )
+        submit = numbers["submit"].to_numpy()
+        # Clocks go backwards in real logs: nothing starts before it was submitted, or ends before it started.
+        start = np.maximum(numbers["start"].to_numpy(), submit)
+        end = np.fmax(np.maximum(numbers["end"].to_numpy(), submit), np.where(np.isnan(numbers["end"].to_numpy()), np.nan, start))
+        node_from, node_codes = self._node_arrays(frame)
+        return JobArrays(
+            submit=submit,
+            start=start,
+            end=end,
+            codes=self._code_matrix(frame),
+            asked=numbers.select("cpus", "limit", "mem").to_numpy(),
+            failed=numbers["failed"].to_numpy(),
+            outcome=numbers["outcome"].to_numpy(),
+            log_run=numbers["log_run"].to_numpy(),
+            limit_share=numbers["limit_share"].to_numpy(),
+            node_from=node_from,
+            node_codes=node_codes,
+        )
+
+    def _code_matrix(self, frame: pl.DataFrame) -> NDArray[np.int64]:
+        keys = frame.select(key(space) for space in SPACES)
+        codes = np.empty((frame.height, len(SPACES)), dtype=np.int64)
+        for column, space in enumerate(SPACE_NAMES):
+            known = self._codes[column]
+            distinct = keys[space].unique(maintain_order=True).drop_nulls()
+            numbers = []
+            for name in distinct:
+                code = known.get(name)
+                if code is None:
+                    code = known[name] = self._count
+                    self._count += 1
+                numbers.append(code)
+            codes[:, column] = _mapped(keys[space], distinct, numbers)
+        self._rows = _grown(self._rows, self._count)
+        return codes
+
+    def _node_arrays(self, frame: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        from stormpetrel.jobs.history_kernel import MOST_NODES
+
+        height = frame.height
+        distinct = frame["node_list"].unique().drop_nulls()
+        if not len(distinct):
+            return np.zeros(height + 1, dtype=np.int64), np.empty(0, dtype=np.int64)
+        lists = [
+            [self._nodes.setdefault(name, len(self._nodes)) for name in expand_nodes(text)[:MOST_NODES]] for text in distinct
+        ]
+        self._node_rows = _grown(self._node_rows, len(self._nodes))
+        starts = np.cumsum([0, *map(len, lists)])
+        flat = np.array([code for codes in lists for code in codes], dtype=np.int64)
+        which = _mapped(frame["node_list"], distinct, list(range(len(lists))))
+        lengths = np.where(which >= 0, np.diff(starts)[which], 0)
+        node_from = np.append(0, np.cumsum(lengths))
+        offsets = np.repeat(np.where(which >= 0, starts[which], 0) - node_from[:-1], lengths)
+        return node_from.astype(np.int64), flat[np.arange(node_from[-1]) + offsets]
+
+
+def _seconds(column: str) -> pl.Expr:
+    return pl.col(column).dt.epoch("us").cast(pl.Float64) / 1e6
+
+
+def _mapped(values: pl.Series, distinct: pl.Series, numbers: list[int]) -> NDArray[np.int64]:
+    """The number of each value; −1 for null."""
+    table = pl.DataFrame({"value": distinct, "number": pl.Series(numbers, dtype=pl.Int64)})
+    joined = pl.DataFrame({"value": values}).join(table, on="value", how="left", maintain_order="left")
+    return joined["number"].fill_null(-1).to_numpy()
+
+
+def _grown(rows: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """The rows with room for `count` of them; doubled, so that growth is paid for once."""
+    from stormpetrel.jobs.history_kernel import empty_rows
+
+    if count <= len(rows):
+        return rows
+    return np.concatenate([rows, empty_rows(max(count, 2 * len(rows)) - len(rows))])
+
+
+def _events(arrays: JobArrays) -> tuple[NDArray[np.int8], NDArray[np.int64], NDArray[np.float64]]:
+    """Every submission, start, two-minute mark and end, in the order of time; at equal times in this order."""
+    from stormpetrel.jobs import history_kernel as compiled
+
+    everyone = np.arange(arrays.submit.size, dtype=np.int64)
+    two_minutes = arrays.start + TWO_MINUTES_S
+    still_runs = ~np.isnan(two_minutes) & ~(arrays.end <= two_minutes)
+    parts = [
+        (compiled.SUBMIT, everyone, arrays.submit),
+        (compiled.START, everyone[~np.isnan(arrays.start)], arrays.start[~np.isnan(arrays.start)]),
+        (compiled.TWO_MINUTES, everyone[still_runs], two_minutes[still_runs]),
+        (compiled.END, everyone[~np.isnan(arrays.end)], arrays.end[~np.isnan(arrays.end)]),
+    ]
+    kind = np.concatenate([np.full(jobs.size, what, dtype=np.int8) for what, jobs, _ in parts])
+    job = np.concatenate([jobs for _, jobs, _ in parts])
+    time = np.concatenate([times for _, _, times in parts])
+    order = np.lexsort((kind, time))
+    return kind[order], job[order], time[order]

@@ -1,0 +1,249 @@
+"""The outcome model of one moment: how likely a job is to fail, and in which way.
+
+FeatureMatrix + labels -> fit -> JobOutcomeModel -> predict_proba -> OutcomeFrame.
+
+Two sets of trees. The first says whether the job fails. The second is fitted on jobs that did not complete and says how such
+a job goes wrong; the probability of an outcome is the risk times its share. XGBoost, heavily regularised: the settings were
+chosen on the first 60 % of public logs (docs/log.md), never on the rows that the figures in the docs are measured on.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from stormpetrel.errors import ModelFormatError, NotEnoughJobsError
+from stormpetrel.jobs.features import FeatureMatrix
+from stormpetrel.jobs.moments import Moment
+from stormpetrel.jobs.outcomes import COMPLETED, OUTCOMES
+from stormpetrel.learn.saving import load_model, save_model
+from stormpetrel.learn.threads import threads, wait_politely
+
+if TYPE_CHECKING:
+    import xgboost
+
+FORMAT_VERSION: Final = 1
+KIND: Final = "job-outcome"
+FEWEST_OF_A_CLASS: Final = 10
+FEWEST_OF_AN_OUTCOME: Final = 20
+SMALLEST_LEAF: Final = 50.0
+_RISK_TREES: Final = {
+    "objective": "binary:logistic",
+    "tree_method": "hist",
+    "max_depth": 6,
+    "eta": 0.05,
+    "subsample": 0.7,
+    "colsample_bytree": 0.3,
+    "min_child_weight": SMALLEST_LEAF,
+    "reg_lambda": 10.0,
+    "max_bin": 128,
+}
+_KIND_TREES: Final = {**_RISK_TREES, "objective": "multi:softprob", "max_depth": 4, "min_child_weight": 10, "eta": 0.1}
+ROUNDS: Final = 150
+KIND_ROUNDS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Why the risk of some jobs is what it is: exact TreeSHAP contributions, in log-odds."""
+
+    names: tuple[str, ...]
+    contributions: NDArray[np.float32]  # (job, feature)
+    base: float  # log-odds before anything is known about the job
+
+
+@dataclass
+class JobOutcomeModel:
+    """How likely a job is to fail at one moment, and in which way."""
+
+    moment: Moment
+    rounds: int = ROUNDS
+    seed: int = 0
+    threshold: float = 0.5
+    metadata: dict[str, Any] = field(default_factory=dict)
+    names_: tuple[str, ...] = ()
+    outcomes_: tuple[str, ...] = ()
+    failure_outcomes_: tuple[str, ...] = ()
+    failed_share_: float = 0.0
+    n_train_: int = 0
+
+    def fit(self, features: FeatureMatrix, failed: NDArray[np.bool_], outcome: pl.Series) -> Self:
+        """Learn from jobs whose end is known: `failed`, and `outcome` in the words of `outcomes` (null where none)."""
+        wait_politely()
+        import xgboost
+
+        self._refuse_too_few(failed)
+        self.names_ = features.names
+        self.failed_share_ = float(failed.mean())
+        self.n_train_ = int(failed.size)
+        few = min(int(failed.sum()), int((~failed).sum()))
+        # Small logs: a leaf may not demand more jobs than there are of the rarer class.
+        weight = min(SMALLEST_LEAF, max(1.0, few / 20))
+        table = xgboost.QuantileDMatrix(features.values, failed.astype(np.float32), max_bin=128, nthread=threads())
+        settings = {**_RISK_TREES, "min_child_weight": weight, "seed": self.seed, "nthread": threads()}
+        self._risk: xgboost.Booster = xgboost.train(settings, table, self.rounds)
+        self._fit_kinds(features, failed, outcome)
+        return self
+
+    def _refuse_too_few(self, failed: NDArray[np.bool_]) -> None:
+        bad, good = int(failed.sum()), int((~failed).sum())
+        if min(bad, good) < FEWEST_OF_A_CLASS:
+            raise NotEnoughJobsError(
+                f"{failed.size} ended jobs, {bad} of them failed: too few to learn from at '{self.moment}' "
+                f"(at least {FEWEST_OF_A_CLASS} of each are needed).",
+                hint="Ingest more jobs, or say with jobs.failure_states (--failed) which states count as a failure.",
+            )
+
+    def _fit_kinds(self, features: FeatureMatrix, failed: NDArray[np.bool_], outcome: pl.Series) -> None:
+        import xgboost
+
+        counts = {name: int((outcome == name).sum()) for name in OUTCOMES}
+        self.outcomes_ = tuple(name for name in OUTCOMES if counts[name] >= FEWEST_OF_AN_OUTCOME)
+        self.failure_outcomes_ = tuple(
+            name for name in self.outcomes_ if bool(failed[(outcome == name).fill_null(False).to_numpy()].any())
+        )
+        self._kinds: xgboost.Booster | None = None
+        if len(self.outcomes_) < 2:
+            return
+        rows = outcome.is_in(self.outcomes_).fill_null(False).to_numpy()
+        label = outcome.filter(pl.Series(rows)).replace_strict(
+            list(self.outcomes_), list(range(len(self.outcomes_))), return_dtype=pl.Int32
+        )
+        table = xgboost.QuantileDMatrix(features.values[rows], label.to_numpy(), max_bin=128, nthread=threads())
+        settings = {**_KIND_TREES, "num_class": len(self.outcomes_), "seed": self.seed, "nthread": threads()}
+        self._kinds = xgboost.train(settings, table, KIND_ROUNDS)
+
+    def risk(self, features: FeatureMatrix) -> NDArray[np.float64]:
+        """The probability that each job fails."""
+        values = self._checked(features)
+        if not len(values):
+            return np.empty(0)
+        return np.asarray(self._risk.inplace_predict(values), dtype=np.float64)
+
+    def predict_proba(self, features: FeatureMatrix) -> pl.DataFrame:
+        """The outcome frame: `risk`, one column per outcome (`p_TIMEOUT`, …), `p_COMPLETED`, and `known`.
+
+        `known` is false where the user or the application has no ended job yet: the risk is the habit of jobs that look alike.
+        """
+        risk = self.risk(features)
+        shares = self._shares(features.values)
+        fails = np.array([name in self.failure_outcomes_ for name in self.outcomes_], dtype=bool)
+        columns: dict[str, NDArray[Any]] = {"risk": risk}
+        total = shares[:, fails].sum(axis=1)
+        rest = 1.0 - risk
+        for position, name in enumerate(self.outcomes_):
+            part = np.divide(shares[:, position], total, out=np.zeros(len(risk)), where=total > 1e-6)
+            # An outcome that is no failure (a cancelled job, say) is as likely, against a failure, as its share against theirs.
+            columns[f"p_{name}"] = risk * part if fails[position] else np.minimum(risk * part, rest)
+        others = sum((columns[f"p_{n}"] for n, bad in zip(self.outcomes_, fails, strict=True) if not bad), np.zeros(len(risk)))
+        scale = np.minimum(1.0, np.divide(rest, others, out=np.ones(len(risk)), where=others > 1e-12))
+        for name, bad in zip(self.outcomes_, fails, strict=True):
+            if not bad:
+                columns[f"p_{name}"] = columns[f"p_{name}"] * scale
+        columns[f"p_{COMPLETED}"] = rest - np.minimum(others, rest)
+        columns["known"] = self._known(features)
+        return pl.DataFrame(columns)
+
+    def _shares(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+        if self._kinds is None or not len(values):
+            return np.ones((len(values), len(self.outcomes_)))
+        return np.asarray(self._kinds.inplace_predict(values), dtype=np.float64).reshape(len(values), -1)
+
+    def _known(self, features: FeatureMatrix) -> NDArray[np.bool_]:
+        ended = {name: features.values[:, features.names.index(name)] for name in ("user.ended_total", "family.ended_30d")}
+        new_application = ended["family.ended_30d"] == 0  # NaN where the log names no applications
+        known: NDArray[np.bool_] = (np.nan_to_num(ended["user.ended_total"]) > 0) & ~new_application
+        return known
+
+    def explain(self, features: FeatureMatrix) -> Explained:
+        """Exact TreeSHAP contributions of every feature to the log-odds of failing."""
+        import xgboost
+
+        values = self._checked(features)
+        raw = self._risk.predict(xgboost.DMatrix(values, nthread=1 if len(values) < 64 else threads()), pred_contribs=True)
+        return Explained(self.names_, raw[:, :-1], float(raw[0, -1]) if len(raw) else 0.0)
+
+    def importance(self) -> pl.DataFrame:
+        """How much each feature helped over all trees (`gain`, a share of the whole), most first."""
+        gain = self._risk.get_score(importance_type="total_gain")
+        named = {self.names_[int(key[1:])]: float(np.sum(value)) for key, value in gain.items()}
+        frame = pl.DataFrame(
+            {"feature": list(named), "gain": list(named.values())}, schema={"feature": pl.String, "gain": pl.Float64}
+        )
+        return frame.with_columns(pl.col("gain") / pl.col("gain").sum()).sort("gain", descending=True)
+
+    def _checked(self, features: FeatureMatrix) -> NDArray[np.float32]:
+        if features.names != self.names_:
+            missing = [name for name in self.names_ if name not in features.names]
+            raise ModelFormatError(
+                f"This model of '{self.moment}' was trained on other columns than these"
+                + (f" (missing: {', '.join(missing[:3])}{', …' if len(missing) > 3 else ''})." if missing else "."),
+                hint="Train it again on this site's jobs: stormpetrel jobs train",
+            )
+        return features.values
+
+    def save(self, folder: Path) -> None:
+        """Write the model to a new folder."""
+        files = {"risk.json": self._risk.save_raw("json").decode()}
+        if self._kinds is not None:
+            files["kinds.json"] = self._kinds.save_raw("json").decode()
+        record = {
+            "moment": str(self.moment),
+            "features": list(self.names_),
+            "outcomes": list(self.outcomes_),
+            "failure_outcomes": list(self.failure_outcomes_),
+            "failed_share": self.failed_share_,
+            "n_train": self.n_train_,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "threshold": self.threshold,
+            "about": self.metadata,
+        }
+        save_model(folder, kind=KIND, format_version=FORMAT_VERSION, metadata=record, files=files)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read a model that `save` wrote; ModelFormatError where it is damaged or for another version."""
+        record, files = load_model(folder, kind=KIND, format_version=FORMAT_VERSION)
+        try:
+            model = cls(
+                moment=Moment(record["moment"]),
+                rounds=int(record["rounds"]),
+                seed=int(record["seed"]),
+                threshold=float(record["threshold"]),
+                metadata=dict(record["about"]),
+                names_=tuple(map(str, record["features"])),
+                outcomes_=tuple(map(str, record["outcomes"])),
+                failure_outcomes_=tuple(map(str, record["failure_outcomes"])),
+                failed_share_=float(record["failed_share"]),
+                n_train_=int(record["n_train"]),
+            )
+            model._risk = _booster(files["risk.json"], len(model.names_))
+            model._kinds = _booster(files["kinds.json"], len(model.names_)) if "kinds.json" in files else None
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFormatError(
+                f"The model in {folder} is damaged: {error}", hint="Train it again: stormpetrel jobs train"
+            ) from None
+        return model
+
+
+def _booster(text: str, features: int) -> xgboost.Booster:
+    wait_politely()
+    import xgboost
+
+    json.loads(text)  # a readable error for what is not even JSON
+    booster = xgboost.Booster()
+    try:
+        booster.load_model(bytearray(text.encode()))
+    except xgboost.core.XGBoostError as error:
+        raise ValueError(str(error).splitlines()[0]) from None
+    if booster.num_features() != features:
+        raise ValueError(f"its trees know {booster.num_features()} features, its record {features}")
+    booster.set_param({"nthread": threads()})
+    return booster

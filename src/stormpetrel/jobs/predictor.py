@@ -1,0 +1,139 @@
+"""The predictor: models of all moments over one history, for jobs as they stand now.
+
+past jobs + models -> JobPredictor; job frame -> risk, outcomes, reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from stormpetrel.errors import ModelError
+from stormpetrel.jobs.features import FeatureMatrix, features_now
+from stormpetrel.jobs.history import History
+from stormpetrel.jobs.model import JobOutcomeModel
+from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
+from stormpetrel.jobs.outcomes import OUTCOMES
+from stormpetrel.jobs.profiles import JobProfiles
+from stormpetrel.jobs.reasons import Reason, reasons
+from stormpetrel.jobs.request_profiles import with_profile
+from stormpetrel.records.states import UNFINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be said about one job at one moment."""
+
+    moment: Moment
+    risk: float
+    flagged: bool
+    known: bool
+    outcomes: Mapping[str, float]
+    reasons: tuple[Reason, ...]
+    base: float  # log-odds before anything is known
+    profile: str | None  # in words
+
+    @property
+    def likeliest(self) -> str | None:
+        """The outcome that a failure would most likely be; None where the model cannot tell them apart."""
+        return max(self.outcomes, key=lambda name: self.outcomes[name]) if self.outcomes else None
+
+
+class JobPredictor:
+    """Models and history together."""
+
+    def __init__(
+        self,
+        models: Mapping[Moment, JobOutcomeModel],
+        profiles: JobProfiles,
+        past: pl.DataFrame,
+        *,
+        now: datetime,
+        threshold: float = 0.0,
+    ) -> None:
+        self.models = models
+        self.profiles = profiles
+        self._threshold = threshold
+        about = next(iter(models.values())).metadata
+        self.time_zone = str(about.get("time_zone", "UTC"))
+        self.history = History(
+            failure_states=tuple(about.get("failure_states", ())) or History().failure_states,
+            dropped_states=tuple(about.get("dropped_states", ())),
+            stand_in=dict(about.get("stand_in", {})),
+        )
+        self.history.sweep(self._profiled(known_by(past, now)))
+
+    def _profiled(self, jobs: pl.DataFrame) -> pl.DataFrame:
+        return with_profile(jobs, self.profiles, dict(self.history.stand_in or {}))
+
+    def features(self, jobs: pl.DataFrame, moment: Moment, now: datetime) -> FeatureMatrix:
+        """What is known about these jobs now."""
+        at = np.full(jobs.height, now.timestamp())
+        return features_now(self._profiled(jobs), self.history, moment, at, time_zone=self.time_zone)
+
+    def risk(self, jobs: pl.DataFrame, moment: Moment, now: datetime) -> NDArray[np.float64]:
+        """The probability that each of these jobs fails."""
+        return self._model(moment).risk(self.features(jobs, moment, now))
+
+    def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
+        """Everything that is to be said about one job (a frame of one row)."""
+        model = self._model(moment)
+        features = self.features(job, moment, now)
+        predicted = model.predict_proba(features).row(0, named=True)
+        explained = model.explain(features)
+        return Verdict(
+            moment=moment,
+            risk=predicted["risk"],
+            flagged=predicted["risk"] >= (self._threshold or model.threshold),
+            known=predicted["known"],
+            outcomes={name: predicted[f"p_{name}"] for name in OUTCOMES if f"p_{name}" in predicted},
+            reasons=tuple(reasons(explained, features)),
+            base=explained.base,
+            profile=self._profile_words(job),
+        )
+
+    def _profile_words(self, job: pl.DataFrame) -> str | None:
+        profile = self._profiled(job)["profile"].item()
+        return None if profile is None else self.profiles.describe(int(profile))
+
+    def _model(self, moment: Moment) -> JobOutcomeModel:
+        if moment not in self.models:
+            raise ModelError(f"There is no model for '{moment}'.", hint="Train it: stormpetrel jobs train")
+        return self.models[moment]
+
+
+def known_by(past: pl.DataFrame, now: datetime) -> pl.DataFrame:
+    """Jobs as they were known at `now`: those submitted later are gone, those that ended later still ran."""
+    later = pl.col("end_time") > now
+    later_start = pl.col("start_time") > now
+    return past.filter(pl.col("submit_time") <= now).with_columns(
+        state=pl.when(later).then(pl.lit("RUNNING")).otherwise("state"),
+        end_time=pl.when(~later).then("end_time"),
+        elapsed_s=pl.when(~later).then("elapsed_s"),
+        start_time=pl.when(~later_start).then("start_time"),
+    )
+
+
+def moment_of(job: dict[str, object], now: datetime) -> Moment:
+    """The latest moment that a job has seen by now."""
+    start = job.get("start_time")
+    if not isinstance(start, datetime) or start > now:
+        return Moment.SUBMIT
+    two_minutes = start + timedelta(seconds=TWO_MINUTES_S)
+    end = job.get("end_time")
+    over = end if isinstance(end, datetime) and str(job.get("state")) not in {str(s) for s in UNFINISHED} else now
+    return Moment.TWO_MINUTES if two_minutes < min(over, now) or over == now >= two_minutes else Moment.START
+
+
+def time_of(job: dict[str, object], moment: Moment) -> datetime:
+    """When a job saw a moment."""
+    submit, start = job["submit_time"], job.get("start_time")
+    assert isinstance(submit, datetime)
+    if moment is Moment.SUBMIT or not isinstance(start, datetime):
+        return submit.astimezone(UTC)
+    return start + timedelta(seconds=TWO_MINUTES_S if moment is Moment.TWO_MINUTES else 0.0)

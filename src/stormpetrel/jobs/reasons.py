@@ -1,0 +1,178 @@
+"""Reasons: the contributions of an explanation in words that a person understands.
+
+Explained + FeatureMatrix -> ranked reasons per job. Features that say the same thing at several half-lives are added up (TreeSHAP
+contributions are additive, so the sum is exact) and told once, by the strongest of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stormpetrel.jobs.features import FeatureMatrix
+from stormpetrel.jobs.keys import SPACES
+from stormpetrel.jobs.model import Explained
+
+_SPACE_WORDS: Final = {space.name: space.words for space in SPACES}
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason for or against a failure: `contribution` in log-odds, above zero speaks for a failure."""
+
+    feature: str
+    words: str
+    contribution: float
+    value: float
+
+
+def reasons(explained: Explained, features: FeatureMatrix, job: int = 0, *, top: int | None = None) -> list[Reason]:
+    """The reasons of one job, strongest first; their contributions and the base add up to the log-odds of its risk."""
+    row, values = explained.contributions[job], features.values[job]
+    themes: dict[str, list[int]] = {}
+    for position, name in enumerate(explained.names):
+        themes.setdefault(_theme(name), []).append(position)
+    ranked = [_reason(explained.names, positions, row, values) for positions in themes.values()]
+    ranked.sort(key=lambda reason: -abs(reason.contribution))
+    return ranked[:top] if top else ranked
+
+
+def _reason(names: tuple[str, ...], positions: list[int], row: NDArray[np.float32], values: NDArray[np.float32]) -> Reason:
+    strongest = max(positions, key=lambda position: abs(float(row[position])))
+    value = float(values[strongest])
+    return Reason(names[strongest], in_words(names[strongest], value), float(row[positions].sum()), value)
+
+
+def _theme(name: str) -> str:
+    space, _, reading = name.partition(".")
+    return f"{space}.failed_rate" if reading.startswith("failed_rate") else name
+
+
+def in_words(name: str, value: float) -> str:
+    """A feature and its value as a phrase, such as "failure rate of this user's jobs, last 12 hours: 62 %"."""
+    space, _, reading = name.partition(".")
+    if reading in _HISTORY_WORDS and space in _SPACE_WORDS:
+        phrase, shown = _HISTORY_WORDS[reading]
+        return f"{phrase.format(_SPACE_WORDS[space])}: {_or_unknown(shown, value)}"
+    if name in _OTHER_WORDS:
+        phrase, shown = _OTHER_WORDS[name]
+        return f"{phrase}: {_or_unknown(shown, value)}"
+    return f"{name.replace('.', ' ').replace('_', ' ')}: {_or_unknown(_number, value)}"
+
+
+def _or_unknown(shown: Callable[[float], str], value: float) -> str:
+    return "unknown" if np.isnan(value) else shown(value)
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.2f}"
+
+
+def _count(value: float) -> str:
+    return _number(round(float(np.expm1(value))))
+
+
+def _seconds(value: float) -> str:
+    """A span of which the logarithm is known."""
+    return span(float(np.expm1(value)))
+
+
+def span(seconds: float) -> str:
+    """Seconds as a person says them."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.0f} {unit}" if seconds >= 10 * size else f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _bytes(value: float) -> str:
+    return f"{np.expm1(value) / 2**30:,.1f} GB"
+
+
+def _streak(value: float) -> str:
+    if value > 0:
+        return f"{value:.0f} failed in a row"
+    return f"{-value:.0f} went well in a row" if value < 0 else "none yet"
+
+
+def _ratio(value: float) -> str:
+    factor = float(np.exp(min(20.0, abs(value))))
+    if factor < 1.01:
+        return "the same"
+    return f"{factor:.3g} times as much" if value > 0 else f"1/{factor:.3g} as much"
+
+
+def _yes(value: float) -> str:
+    return "yes" if value else "no"
+
+
+def _hour(value: float) -> str:
+    return f"{value:.0f}:00"
+
+
+def _weekday(value: float) -> str:
+    return ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")[int(value) - 1]
+
+
+_HISTORY_WORDS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
+    "failed_rate_1h": ("failure rate of {}, last hour", _percent),
+    "failed_rate_12h": ("failure rate of {}, last 12 hours", _percent),
+    "failed_rate_4d": ("failure rate of {}, last days", _percent),
+    "failed_rate_30d": ("failure rate of {}, last month", _percent),
+    "failed_rate_2jobs": ("failure rate of {}, the last few", _percent),
+    "failed_rate_12jobs": ("failure rate of {}, the last dozen", _percent),
+    "failed_rate_ever": ("failure rate of {}, ever", _percent),
+    "ended_12h": ("ended in the last 12 hours of {}", _count),
+    "ended_30d": ("ended in the last month of {}", _count),
+    "ended_total": ("ended so far of {}", _count),
+    "failure_streak": ("the latest of {}", _streak),
+    "since_end": ("time since one of {} ended", _seconds),
+    "since_failure": ("time since one of {} failed", _seconds),
+    "since_success": ("time since one of {} went well", _seconds),
+    "crash_share": ("crashes among {}", _percent),
+    "timeout_share": ("time-outs among {}", _percent),
+    "oom_share": ("out-of-memory kills among {}", _percent),
+    "cancelled_share": ("cancelled among {}", _percent),
+    "typical_run": ("typical run time of {}", _seconds),
+    "run_to_limit": ("share of their time limit that {} use", _percent),
+    "quick_share": ("over within two minutes among {}", _percent),
+    "running": ("running now of {}", _number),
+    "pending": ("waiting now of {}", _number),
+    "since_submit": ("time since one of {} was submitted", _seconds),
+    "burst": ("submitted in one go of {}", _number),
+    "run_to_this_limit": ("run time of {} against this limit", _ratio),
+}
+_OTHER_WORDS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
+    "request.cpus": ("CPUs asked for", _count),
+    "request.nodes": ("nodes asked for", _count),
+    "request.gpus": ("GPUs asked for", _count),
+    "request.memory": ("memory asked for", _bytes),
+    "request.time_limit": ("time limit", _seconds),
+    "request.memory_per_cpu": ("memory per CPU", _bytes),
+    "request.cpu_time": ("CPU time asked for", _seconds),
+    "request.limit_in_whole_hours": ("time limit in whole hours", _yes),
+    "request.profile": ("profile of the request", _number),
+    "request.is_array": ("part of an array", _yes),
+    "request.array_task": ("array task", _number),
+    "calendar.hour": ("hour of submission", _hour),
+    "calendar.day_of_week": ("day of submission", _weekday),
+    "similarity.cpus_to_previous": ("CPUs against the user's previous job", _ratio),
+    "similarity.limit_to_previous": ("time limit against the user's previous job", _ratio),
+    "similarity.memory_to_previous": ("memory against the user's previous job", _ratio),
+    "start.wait": ("time in the queue", _seconds),
+    "start.cpus": ("CPUs given", _count),
+    "start.nodes": ("nodes given", _count),
+    "start.cpus_to_asked": ("CPUs given against CPUs asked for", _number),
+    "nodes.node_failed_rate_mean": ("failure rate on its nodes, last days", _percent),
+    "nodes.node_failed_rate_max": ("failure rate on its worst node, last days", _percent),
+    "nodes.node_failed_rate_12h_max": ("failure rate on its worst node, last 12 hours", _percent),
+    "nodes.node_since_failure": ("time since a job failed on one of its nodes", _seconds),
+}

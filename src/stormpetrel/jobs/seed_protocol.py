@@ -1,0 +1,283 @@
+"""The seed's Table I on any job log, beside a rule of one line and beside the same models on later jobs.
+
+JobFrame -> table_one -> TableOne: one row per model and part (train, test), and the forecasts behind them.
+
+The seed's columns include run time and CPU time, which are known only once a job has ended, and its random split puts
+neighbours of every test job into training. Both make the table better than any forecast can be: it is here to be
+compared with, and no model that warns is built this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from time import perf_counter
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from stormpetrel.errors import UsageError
+from stormpetrel.jobs.outcomes import LIMIT_REACHED, failed, reached_limit
+from stormpetrel.jobs.resampling import Matrix, Truth
+from stormpetrel.jobs.seed_models import RECIPES, TrainingRows
+from stormpetrel.learn.metrics import Floats, roc_auc, roc_curve, scores_at
+from stormpetrel.records.states import DEFAULT_FAILURE_STATES
+
+Split = Literal["random", "time"]
+Progress = Callable[[str, int, int], None]
+Positions = npt.NDArray[np.intp]
+
+TRAIN_SHARE: Final = 0.8
+VALID_SHARE: Final = 0.2  # of the training part
+THRESHOLD: Final = 0.5
+SHORT_S: Final = 120.0  # the seed leaves out jobs that ran for less
+# Two rules of one line: to the second, and with the tolerance that outcomes are named by. They differ where jobs are made to
+# stop just before their limit: on CEA-Curie the tolerance halves the precision.
+RULES: Final = {"rule_run_limit": "Rule: run time ≥ limit", "rule_near_limit": f"Rule: run time ≥ {LIMIT_REACHED} × limit"}
+CONFIDENCE_BINS: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class TableOneRow:
+    """One line of the table: precision, recall and F1 of both classes at probability .5, accuracy, area under the ROC curve."""
+
+    model: str
+    title: str
+    part: str
+    precision_failed: float
+    precision_completed: float
+    recall_failed: float
+    recall_completed: float
+    f1_failed: float
+    f1_completed: float
+    accuracy: float
+    roc_auc: float | None
+    jobs: int | None
+
+
+Scores = tuple[float, float, float]  # precision, recall, F1
+
+
+def _line(
+    name: tuple[str, str, str], bad: Scores, good: Scores, accuracy: float, area: float | None = None, jobs: int | None = None
+) -> TableOneRow:
+    return TableOneRow(*name, bad[0], good[0], bad[1], good[1], bad[2], good[2], accuracy, area, jobs)
+
+
+# The table as the seed prints it, on a log of its own.
+SEED_TABLE_ONE: Final[Mapping[str, TableOneRow]] = {
+    "xgboost": _line(("xgboost", "XGBoost", "test"), (0.59, 0.98, 0.73), (1.00, 0.94, 0.97), 0.94),
+    "xgboost_random_oversampling": _line(
+        ("xgboost_random_oversampling", "XGBoost + random oversampling", "test"), (0.06, 0.31, 0.10), (0.91, 0.58, 0.71), 0.56
+    ),
+    "xgboost_smote": _line(
+        ("xgboost_smote", "XGBoost + SMOTE oversampling", "test"), (0.03, 0.10, 0.05), (0.91, 0.76, 0.72), 0.70
+    ),
+    "xgboost_active_learning": _line(
+        ("xgboost_active_learning", "XGBoost + active learning", "test"), (0.78, 0.87, 0.82), (0.98, 0.97, 0.97), 0.97, 0.99
+    ),
+}
+
+
+class Forecast(NamedTuple):
+    """Which test jobs failed, and the probability that was forecast for each."""
+
+    truth: Truth
+    probability: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class TableOne:
+    """The seed's table for one log and one split; `forecasts` are those of the test part, by model."""
+
+    split: Split
+    columns: tuple[str, ...]
+    rows: tuple[TableOneRow, ...]
+    forecasts: dict[str, Forecast]
+    histories: dict[str, pl.DataFrame]  # rounds of the recipes that have some
+    seconds: dict[str, float]  # to fit and to score, by model
+
+    def row(self, model: str, part: str = "test") -> TableOneRow:
+        """One line of the table."""
+        return next(row for row in self.rows if (row.model, row.part) == (model, part))
+
+    def as_rows(self) -> list[dict[str, Any]]:
+        """The lines as plain dictionaries, for JSON, each with the name of the split."""
+        return [{"split": self.split, **asdict(row)} for row in self.rows]
+
+    def roc_points(self, model: str) -> pl.DataFrame:
+        """The ROC curve of the test part to three digits (Fig. 10): false_rate, true_rate."""
+        false_rate, true_rate, _ = roc_curve(*self.forecasts[model])
+        points = pl.DataFrame({"false_rate": false_rate, "true_rate": true_rate})
+        return points.with_columns(pl.all().round(3)).unique(maintain_order=True)
+
+    def confidence(self, model: str) -> pl.DataFrame:
+        """How sure the model was of what came to be (Fig. 11): outcome, confidence (middle of the bin), share of its jobs."""
+        truth, probability = self.forecasts[model]
+        edges = np.linspace(0.0, 1.0, CONFIDENCE_BINS + 1)
+        parts = {"FAILED": probability[truth], "COMPLETED": 1.0 - probability[~truth]}
+        shares = {outcome: np.histogram(sure, edges)[0] / max(1, sure.size) for outcome, sure in parts.items()}
+        wide = pl.DataFrame({"confidence": (edges[1:] + edges[:-1]) / 2, **shares})
+        return wide.unpivot(index="confidence", variable_name="outcome", value_name="share")
+
+
+def table_one(
+    jobs: pl.DataFrame,
+    *,
+    failure_states: Iterable[str] = DEFAULT_FAILURE_STATES,
+    dropped_states: Iterable[str] = (),
+    split: Split = "random",
+    seed: int = 0,
+    recipes: Sequence[str] = tuple(RECIPES),
+    max_rows: int | None = None,
+    shortest_s: float = 0.0,
+    with_limit: bool = False,
+    progress: Progress | None = None,
+) -> TableOne:
+    """Fit every recipe on the seed's columns and judge it on both parts of the log.
+
+    Parameters
+    ----------
+    split
+        `random`: a fifth of the jobs, drawn at random, is the test part, as in the seed. `time`: the jobs submitted after
+        the 80 % quantile of submit time are; training jobs that ended after it are left out.
+    max_rows
+        At most so many jobs, drawn at random.
+    shortest_s
+        Jobs that ran for less are left out; the seed's value is `SHORT_S`.
+    with_limit
+        Also give the models the requested run time, which the seed does not list; beside the run time it spells out the rule.
+    progress
+        Called with (title of the model, models done, models in all).
+    """
+    _check_names(recipes, split)
+    judged = _judged(jobs, failure_states, dropped_states, shortest_s)
+    if max_rows is not None and judged.height > max_rows:
+        kept = np.random.default_rng(seed).permutation(judged.height)[:max_rows]
+        judged = judged[np.sort(kept)]
+    train, valid, test = _parts(judged, split, seed)
+    y = judged["failed"].to_numpy()
+    _check_classes(y, np.concatenate([train, valid]), test)
+    x, columns = _matrix(judged, train, with_limit)
+    rows, forecasts = _rule_rows(judged, y, {"train": np.concatenate([train, valid]), "test": test})
+    histories: dict[str, pl.DataFrame] = {}
+    seconds: dict[str, float] = {}
+    parts = TrainingRows(x[train], y[train], x[valid], y[valid])
+    for done, name in enumerate(recipes):
+        recipe = RECIPES[name]
+        if progress is not None:
+            progress(recipe.title, done, len(recipes))
+        begun = perf_counter()
+        fitted = recipe.fit(parts, seed)
+        for part, chosen in (("train", np.concatenate([train, valid])), ("test", test)):
+            forecast = Forecast(y[chosen], fitted.failure_probability(x[chosen]))
+            rows.append(_row(name, recipe.title, part, forecast))
+        forecasts[name] = forecast
+        if fitted.history is not None:
+            histories[name] = fitted.history
+        seconds[name] = perf_counter() - begun
+    if progress is not None:
+        progress("", len(recipes), len(recipes))
+    return TableOne(split, columns, tuple(rows), forecasts, histories, seconds)
+
+
+def seed_columns(jobs: pl.DataFrame) -> pl.DataFrame:
+    """The columns the seed feeds its models with, one row per job, null where the log is silent; times of day are UTC.
+
+    `run_time_s` and `cpu_time_s` (elapsed × CPUs) are known only when the job has ended.
+    """
+    submit = pl.col("submit_time")
+    cpu = pl.coalesce("cpus", "req_cpus")
+    return jobs.select(
+        pl.coalesce("user", pl.col("uid").cast(pl.String)).rank("dense").alias("user_id"),
+        pl.coalesce("group", pl.col("gid").cast(pl.String), "account").rank("dense").alias("gid"),
+        pl.col("elapsed_s").alias("run_time_s"),
+        (pl.col("start_time") - submit).dt.total_seconds().alias("wait_time_s"),
+        cpu.alias("cpu"),
+        pl.coalesce("mem_bytes", "req_mem_bytes").alias("mem_bytes"),
+        pl.coalesce("nodes", "req_nodes").alias("node"),
+        (pl.col("elapsed_s") * cpu).alias("cpu_time_s"),
+        submit.dt.month().alias("submit_month"),
+        submit.dt.weekday().alias("submit_day_of_week"),
+        submit.dt.week().alias("submit_week_of_year"),
+        submit.dt.quarter().alias("submit_quarter"),
+        submit.dt.hour().alias("submit_hour"),
+    )
+
+
+def _judged(jobs: pl.DataFrame, failure_states: Iterable[str], dropped_states: Iterable[str], shortest_s: float) -> pl.DataFrame:
+    """The jobs that count, in the order of submission, with whether they failed."""
+    ran = pl.col("elapsed_s").fill_null(0.0) >= shortest_s
+    with_outcome = jobs.with_columns(
+        failed(failure_states, dropped_states),
+        rule_run_limit=(pl.col("elapsed_s") >= pl.col("time_limit_s")).fill_null(False),
+        rule_near_limit=reached_limit().fill_null(False),
+    )
+    return with_outcome.filter(pl.col("failed").is_not_null() & ran).sort("submit_time", "job_id", maintain_order=True)
+
+
+def _parts(judged: pl.DataFrame, split: Split, seed: int) -> tuple[Positions, Positions, Positions]:
+    """Positions of training, validation and test rows; the validation rows of a time split are the last of its training rows."""
+    if split == "random":
+        order = np.random.default_rng(seed).permutation(judged.height)
+        before, test = np.split(order, [round(TRAIN_SHARE * judged.height)])
+    else:
+        cut = judged["submit_time"].quantile(TRAIN_SHARE, "nearest")
+        late = (judged["submit_time"] >= cut).to_numpy()
+        over = (judged["end_time"] < cut).fill_null(False).to_numpy()
+        before, test = np.flatnonzero(~late & over), np.flatnonzero(late)
+    train, valid = np.split(before, [round((1.0 - VALID_SHARE) * before.size)])
+    return train, valid, test
+
+
+def _matrix(judged: pl.DataFrame, train: Positions, with_limit: bool) -> tuple[Matrix, tuple[str, ...]]:
+    """The seed's columns as numbers, without those that no training row has."""
+    columns = seed_columns(judged)
+    if with_limit:
+        columns = columns.with_columns(judged["time_limit_s"])
+    told = [name for name in columns.columns if columns[name][train].null_count() < train.size]
+    return columns.select(pl.col(told).cast(pl.Float32)).to_numpy(), tuple(told)
+
+
+def _rule_rows(judged: pl.DataFrame, y: Truth, parts: dict[str, Positions]) -> tuple[list[TableOneRow], dict[str, Forecast]]:
+    """The table begun with the rules of one line: who ran into the limit has failed."""
+    rows: list[TableOneRow] = []
+    forecasts: dict[str, Forecast] = {}
+    for name, title in RULES.items():
+        said = judged[name].to_numpy().astype(np.float64)
+        for part, chosen in parts.items():
+            forecasts[name] = Forecast(y[chosen], said[chosen])  # the test part stays
+            rows.append(_row(name, title, part, forecasts[name]))
+    return rows, forecasts
+
+
+def _row(model: str, title: str, part: str, forecast: Forecast) -> TableOneRow:
+    truth, probability = forecast
+    said = probability >= THRESHOLD
+    of_failed = scores_at(truth, probability, THRESHOLD)
+    of_completed = scores_at(~truth, (~said).astype(np.float64), THRESHOLD)
+    accuracy = float(np.mean(said == truth))
+    return _line((model, title, part), of_failed, of_completed, accuracy, roc_auc(truth, probability), int(truth.size))
+
+
+def _check_names(recipes: Sequence[str], split: str) -> None:
+    for name in recipes:
+        if name not in RECIPES:
+            near = get_close_matches(name, RECIPES, n=1)
+            hint = f"Did you mean '{near[0]}'?" if near else ""
+            raise UsageError(f"Unknown recipe '{name}'. Known: {', '.join(RECIPES)}.", hint=hint)
+    if split not in ("random", "time"):
+        raise UsageError(f"Unknown split '{split}'. Known: random, time.")
+
+
+def _check_classes(y: Truth, before: Positions, test: Positions) -> None:
+    for part, chosen in (("training", before), ("test", test)):
+        bad = int(y[chosen].sum())
+        if bad == 0 or bad == chosen.size:
+            raise UsageError(
+                f"The {part} part of the log has {chosen.size} jobs, of which {bad} failed; the table needs both outcomes.",
+                hint="Count other states as failures (--failed), drop fewer (--drop), or take a longer log.",
+            )

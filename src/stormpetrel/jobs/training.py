@@ -1,0 +1,173 @@
+"""Training: from the job table to fitted models, one per moment, each with a threshold chosen out of time.
+
+job frame -> labelled jobs + features -> JobOutcomeModel per moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from stormpetrel.errors import NotEnoughJobsError
+from stormpetrel.jobs.features import FeatureMatrix, features_at
+from stormpetrel.jobs.history import History
+from stormpetrel.jobs.model import ROUNDS, JobOutcomeModel
+from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.outcomes import failed, outcome
+from stormpetrel.jobs.profiles import JobProfiles
+from stormpetrel.jobs.request_profiles import fit_request_profiles, with_profile
+from stormpetrel.learn.metrics import best_f1_threshold
+from stormpetrel.learn.splits import INNER_CUTS, splits_at
+from stormpetrel.records.states import DEFAULT_FAILURE_STATES
+
+Progress = Callable[[str], None]
+
+
+def silent(_: str) -> None:
+    """A progress report that nobody reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """What counts as a failure, what is left out, and how the model is fitted."""
+
+    failure_states: tuple[str, ...] = tuple(DEFAULT_FAILURE_STATES)
+    dropped_states: tuple[str, ...] = ()
+    time_zone: str = "UTC"
+    min_run_s: float | None = None  # 120 leaves jobs under two minutes out, as the seed does
+    rounds: int = ROUNDS
+    seed: int = 0
+    most_rows: int = 1_000_000  # of one fit: the most recent ones
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledJobs:
+    """A log made ready: jobs in the order of submission, their labels, and the features of each moment."""
+
+    jobs: pl.DataFrame
+    features: Mapping[Moment, FeatureMatrix]
+    failed: NDArray[np.bool_]
+    usable: NDArray[np.bool_]  # ended, in a state that counts
+    outcome: pl.Series
+    submit: NDArray[np.float64]
+    end: NDArray[np.float64]
+    history: History
+    profiles: JobProfiles
+    notes: tuple[str, ...] = field(default=())
+
+    def reached(self, moment: Moment) -> NDArray[np.bool_]:
+        """Usable jobs that lived to see the moment."""
+        matrix = self.features[moment]
+        return self.usable & ~np.isnan(matrix.values[:, matrix.names.index("site.failed_rate_1h")])
+
+
+def label_jobs(
+    jobs: pl.DataFrame, settings: TrainingSettings, moments: Collection[Moment] = MOMENTS, *, profiles_from: float = 1.0
+) -> LabelledJobs:
+    """Sort a job frame by submission, label it and compute the features of every moment.
+
+    `profiles_from` is the share of the log, from its beginning, that the profiles of requests are made from: an evaluation makes
+    them from jobs before its first cut.
+    """
+    jobs = jobs.sort("submit_time", "job_id", "array_task", maintain_order=True)
+    early = jobs.head(max(1, int(jobs.height * profiles_from)))
+    profiles = fit_request_profiles(early, failure_states=settings.failure_states, seed=settings.seed)
+    jobs = with_profile(jobs, profiles)
+    history = History(settings.failure_states, settings.dropped_states)
+    features = features_at(jobs, history, moments, time_zone=settings.time_zone)
+    label = jobs.select(failed(settings.failure_states, settings.dropped_states), outcome(), elapsed=pl.col("elapsed_s"))
+    usable = label["failed"].is_not_null() & jobs["end_time"].is_not_null()
+    if settings.min_run_s is not None:
+        usable &= (label["elapsed"] >= settings.min_run_s).fill_null(False)
+    return LabelledJobs(
+        jobs=jobs,
+        features=features,
+        failed=label["failed"].fill_null(False).to_numpy(),
+        usable=usable.to_numpy(),
+        outcome=label["outcome"],
+        submit=_unix(jobs["submit_time"]),
+        end=_unix(jobs["end_time"]),
+        history=history,
+        profiles=profiles,
+        notes=_notes(history),
+    )
+
+
+def fit_at(labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bool_], settings: TrainingSettings) -> JobOutcomeModel:
+    """One model of one moment on some rows; the most recent ones where there are very many."""
+    chosen = np.flatnonzero(rows)[-settings.most_rows :]
+    model = JobOutcomeModel(moment, rounds=settings.rounds, seed=settings.seed)
+    return model.fit(labelled.features[moment].rows(chosen), labelled.failed[chosen], labelled.outcome[chosen])
+
+
+def out_of_time(
+    labelled: LabelledJobs, rows: NDArray[np.bool_], fit: Callable[[NDArray[np.bool_], NDArray[np.bool_]], NDArray[np.float64]]
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Truth and forecast on two later slices of `rows`, each forecast by what was known before it."""
+    truths, forecasts = [], []
+    for split in splits_at(INNER_CUTS, labelled.submit, labelled.end, rows):
+        try:
+            forecasts.append(fit(split.train, split.test))
+        except NotEnoughJobsError:
+            continue  # the first slice of a small log may hold one class only
+        truths.append(labelled.failed[split.test])
+    if not truths:
+        return np.empty(0, dtype=bool), np.empty(0)
+    return np.concatenate(truths), np.concatenate(forecasts)
+
+
+def choose_threshold(labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bool_], settings: TrainingSettings) -> float:
+    """The threshold with the best F1 on out-of-time predictions inside the training part."""
+
+    def fit(train: NDArray[np.bool_], test: NDArray[np.bool_]) -> NDArray[np.float64]:
+        return fit_at(labelled, moment, train, settings).risk(labelled.features[moment].rows(test))
+
+    truth, forecast = out_of_time(labelled, rows, fit)
+    return best_f1_threshold(truth, forecast) if truth.any() else 0.5
+
+
+def train(
+    jobs: pl.DataFrame,
+    settings: TrainingSettings,
+    moments: Collection[Moment] = MOMENTS,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    progress: Progress = silent,
+) -> tuple[dict[Moment, JobOutcomeModel], LabelledJobs]:
+    """A model for each moment, with its threshold, and the labelled jobs it was made from."""
+    progress("history and features")
+    labelled = label_jobs(jobs, settings, moments)
+    models = {}
+    for moment in moments:
+        rows = labelled.reached(moment)
+        progress(f"model at {moment}")
+        model = fit_at(labelled, moment, rows, settings)
+        progress(f"threshold at {moment}")
+        model.threshold = choose_threshold(labelled, moment, rows, settings)
+        model.metadata = {
+            **(metadata or {}),
+            "failure_states": list(settings.failure_states),
+            "dropped_states": list(settings.dropped_states),
+            "time_zone": settings.time_zone,
+            "stand_in": dict(labelled.history.stand_in or {}),
+            "first_submit": str(jobs["submit_time"].min()),
+            "last_submit": str(jobs["submit_time"].max()),
+        }
+        models[moment] = model
+    return models, labelled
+
+
+def _unix(times: pl.Series) -> NDArray[np.float64]:
+    return (times.dt.epoch("us").cast(pl.Float64) / 1e6).to_numpy()
+
+
+def _notes(history: History) -> tuple[str, ...]:
+    return tuple(
+        f"This log has no requested {asked.removeprefix('asked_')} at all: the allocated ones stand in for them at submission."
+        for asked in (history.stand_in or {})
+    )

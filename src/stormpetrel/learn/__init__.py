@@ -1,0 +1,1 @@
+"""What every family of models shares: metrics, splits by time, calibration, save and load."""

@@ -1,0 +1,78 @@
+"""Saving models: a folder of JSON files with a record of what they are, and a digest of each.
+
+dict of texts + metadata <-> folder. No pickle: nothing in a model folder is ever run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from stormpetrel.errors import ModelFormatError
+
+METADATA: Final = "model.json"
+LARGEST_BYTES: Final = 512 * 1024 * 1024
+
+
+def save_model(folder: Path, *, kind: str, format_version: int, metadata: Mapping[str, Any], files: Mapping[str, str]) -> None:
+    """Write a model to a folder that does not exist yet; it appears there whole or not at all."""
+    if folder.exists():
+        raise ModelFormatError(f"{folder} exists already.", hint="Models are never overwritten: choose another folder.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
+    record = {"kind": kind, "format_version": format_version, "files": digests, **metadata}
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as made:
+        for name, text in {**files, METADATA: json.dumps(record, indent=1, allow_nan=False)}.items():
+            (Path(made) / name).write_text(text, encoding="utf-8")
+        whole = Path(made) / "whole"
+        whole.mkdir(mode=0o700)
+        for name in (*files, METADATA):
+            (Path(made) / name).rename(whole / name)
+        whole.rename(folder)
+
+
+def load_model(folder: Path, *, kind: str, format_version: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """The metadata and the files of a model, checked; ModelFormatError says what is wrong with it."""
+    record = _record(folder)
+    if record.get("kind") != kind:
+        raise ModelFormatError(f"{folder} holds a model of kind {record.get('kind')!r}, not {kind!r}.")
+    if record.get("format_version") != format_version:
+        raise ModelFormatError(
+            f"The model in {folder} has format version {record.get('format_version')!r}; this one reads {format_version}.",
+            hint="Train it again: stormpetrel jobs train",
+        )
+    files = {}
+    for name, digest in _mapping(record, "files", folder).items():
+        path = folder / Path(name).name
+        if Path(name).name != name or not path.is_file() or path.stat().st_size > LARGEST_BYTES:
+            raise ModelFormatError(
+                f"The model in {folder} lacks its file {name!r}.", hint="Train it again: stormpetrel jobs train"
+            )
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise ModelFormatError(f"{path} is not the file that was saved.", hint="Train it again: stormpetrel jobs train")
+        files[name] = content.decode("utf-8")
+    return record, files
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    try:
+        record = json.loads((folder / METADATA).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelFormatError(f"{folder} holds no model.", hint="Train one: stormpetrel jobs train") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFormatError(f"{folder / METADATA} cannot be read: {error}") from None
+    if not isinstance(record, dict):
+        raise ModelFormatError(f"{folder / METADATA} is not a model's record.")
+    return record
+
+
+def _mapping(record: dict[str, Any], name: str, folder: Path) -> dict[str, str]:
+    value = record.get(name)
+    if not isinstance(value, dict) or not all(isinstance(digest, str) for digest in value.values()):
+        raise ModelFormatError(f"The record of {folder} has no proper {name!r}.")
+    return value
