@@ -28,8 +28,7 @@ FIGURES = {
 BASELINES = {"last_outcome", "user_rate", "xgboost"}
 # What is printed beyond that.
 MORE = {"notes"}
-MORE_OF_A_MOMENT = {"spread", "same_jobs"}
-MORE_OF_THE_MODEL = {"brier_skill", "reliability_slope", "unknown_share"}
+MORE_OF_A_MOMENT = {"calibration", "spread", "same_jobs"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -70,16 +69,10 @@ def test_the_json_has_the_keys_of_the_design_and_no_others_than_these(printed):
     assert set(printed["at"]) == {"submit", "start", "2min"}
     for figures in printed["at"].values():
         assert set(figures) == MOMENT | MORE_OF_A_MOMENT
-        assert set(figures["model"]) == FIGURES | MORE_OF_THE_MODEL
+        assert set(figures["model"]) == FIGURES
         assert set(figures["baselines"]) == BASELINES
         assert all(set(one) == FIGURES for one in (*figures["baselines"].values(), *figures["outcomes"].values()))
     assert {"FAILED"} <= set(printed["at"]["submit"]["outcomes"]) <= {"FAILED", "TIMEOUT"}
-
-
-@pytest.mark.xfail(strict=True, reason="keys beyond the design: those called MORE above")
-def test_the_json_has_exactly_the_keys_of_the_design(printed):
-    assert set(printed) == TOP
-    assert all(set(figures) == MOMENT and set(figures["model"]) == FIGURES for figures in printed["at"].values())
 
 
 def test_figures_are_those_of_the_pooled_forecasts(whole, printed):
@@ -185,22 +178,19 @@ def test_a_handful_of_jobs_of_one_class_is_one_clear_sentence(log, n, protocol):
     assert "\n" not in str(caught.value) and caught.value.hint
 
 
-@pytest.mark.xfail(strict=True, reason="the mean of no `known` warns and prints NaN, which JSON has no word for")
 def test_a_moment_that_no_test_job_reaches_has_null_figures(log):
-    late = pl.col("submit_time") > log["submit_time"][500]
+    late = pl.col("submit_time") > log["submit_time"][400]
     short = log.with_columns(end_time=pl.when(late).then(pl.col("start_time") + pl.duration(seconds=5)).otherwise("end_time"))
     printed = evaluate(short, QUICK, moments=[Moment.TWO_MINUTES]).as_json()
     assert json.loads(json.dumps(printed, allow_nan=False))["at"]["2min"]["model"]["roc_auc"] is None
 
 
-@pytest.mark.xfail(strict=True, reason="KeyError: the design's third protocol, and any misspelt one", raises=KeyError)
 @pytest.mark.parametrize("protocol", ["seed", "tiem"])
 def test_a_protocol_that_is_not_known_here_is_named(log, protocol):
     with pytest.raises(StormpetrelError, match=protocol):
         evaluate(log.head(50), QUICK, protocol=protocol)
 
 
-@pytest.mark.xfail(strict=True, reason="profiles come from half of all rows, cuts are quantiles of usable rows")
 def test_profiles_are_made_before_the_first_cut(log, monkeypatch):
     ended = pl.int_range(pl.len()) < 300  # a log that is mostly about jobs that have not ended yet
     jobs = log.with_columns(state=pl.when(ended).then("state").otherwise(pl.lit("PENDING")))

@@ -60,19 +60,16 @@ def test_the_allocation_planted_at_submission_is_refused(planted):
         features_at(make_log(20), History(), [Moment.SUBMIT], extra=[pl.col(planted)])
 
 
-@pytest.mark.xfail(strict=True, reason="a selector has no root names: a job's own run time becomes a feature")
 def test_a_leak_planted_by_a_selector_is_refused():
     with pytest.raises(LeakError):
         features_at(make_log(20), History(), [Moment.SUBMIT], extra=[pl.col("elapsed_s", "max_rss_bytes")])
 
 
-@pytest.mark.xfail(strict=True, reason="the guard looks at columns, not at rows: a mean over the log sees jobs to come")
 def test_an_extra_feature_over_all_rows_is_refused():
     with pytest.raises(LeakError):
         features_at(make_log(20), History(), [Moment.SUBMIT], extra=[pl.len().over("user").alias("jobs_of_user")])
 
 
-@pytest.mark.xfail(strict=True, reason="the history takes the jobs in before the guard speaks: a second try counts them twice")
 def test_a_refused_feature_leaves_the_history_as_it_was():
     jobs, history = make_log(20), History(stand_in={})
     with pytest.raises(LeakError):
@@ -131,7 +128,6 @@ def test_features_now_are_those_of_the_sweep_at_submission():
     np.testing.assert_array_equal(now.values[0], whole.values[119])
 
 
-@pytest.mark.xfail(strict=True, reason="similarity compares the job with itself once its submission was taken in")
 def test_features_now_are_those_of_the_sweep_at_the_start():
     jobs = made_jobs({"submit": 0, "req_cpus": 1}, {"submit": 10, "start": 20, "end": 900, "req_cpus": 64})
     history = History(stand_in={})
@@ -140,14 +136,12 @@ def test_features_now_are_those_of_the_sweep_at_the_start():
     np.testing.assert_array_equal(now.values[0], matrices(jobs)[Moment.START].values[1])
 
 
-@pytest.mark.xfail(strict=True, reason="features_now() asks for stand-ins before the history has found them")
 def test_the_first_reading_of_a_new_history_is_like_the_second():
     job, history = made_jobs({"submit": 0, "req_cpus": None, "cpus": 8}), History()
     first, second = (features_now(job, history, Moment.SUBMIT, np.array([0.0])).values for _ in range(2))
     np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.xfail(strict=True, reason="memory or CPUs ÷ 0 asked CPUs is infinite, which XGBoost refuses")
 def test_no_feature_is_infinite():
     jobs = made_jobs({"submit": 0, "start": 1, "end": 999, "req_cpus": 0, "cpus": 4, "req_mem_bytes": 1 << 30})
     for matrix in matrices(jobs).values():

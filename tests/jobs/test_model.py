@@ -75,7 +75,6 @@ def test_one_kind_of_failure_is_the_whole_risk():
     assert_adds_up(model, model.predict_proba(labelled.features[Moment.SUBMIT]))
 
 
-@pytest.mark.xfail(strict=True, reason="where no kind of failure has 20 jobs, nothing carries the risk: all sums to 1 − risk")
 @pytest.mark.parametrize("cancelled", [0.0, 0.4], ids=["no outcome at all", "cancelled only"])
 def test_the_risk_is_not_lost_where_every_kind_of_failure_is_rare(cancelled):
     jobs = make_log(90, 3, cancelled=cancelled, failures=("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL"))
@@ -107,7 +106,6 @@ def test_importance_is_a_share_of_the_whole_most_first(model_and_features):
     assert set(table["feature"]) <= set(model_and_features[1].names)
 
 
-@pytest.mark.xfail(strict=True, reason="XGBoost's contributions of no rows have one dimension: IndexError", raises=IndexError)
 def test_no_jobs_have_no_contributions(model_and_features):
     model, features = model_and_features
     assert model.explain(features.rows(np.empty(0, dtype=np.int64))).contributions.shape == (0, len(features.names))
@@ -152,7 +150,7 @@ def test_jobs_without_an_outcome_are_learnt_from_as_far_as_they_tell(model_and_f
     features = model_and_features[1]
     failed = np.arange(500) % 3 == 0
     model = JobOutcomeModel(Moment.SUBMIT, rounds=3).fit(features, failed, pl.Series([None] * 500, dtype=pl.String))
-    assert model.outcomes_ == () and model.n_train_ == 500
+    assert model.outcomes_ == ("FAILED",) and model.n_train_ == 500
     assert not set(OUTCOMES) & set(model.predict_proba(features).columns)
 
 
@@ -188,7 +186,6 @@ def test_weights_that_are_none_are_refused_even_with_their_right_digest(model_an
         JobOutcomeModel.load(tmp_path / "saved")
 
 
-@pytest.mark.xfail(strict=True, reason="RecursionError out of json.loads, UnicodeDecodeError out of decode()")
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff\xfe"], ids=["deep", "no text"])
 def test_rubble_in_place_of_weights_is_refused_even_with_its_right_digest(model_and_features, tmp_path, content):
     model_and_features[0].save(tmp_path / "saved")
@@ -197,7 +194,6 @@ def test_rubble_in_place_of_weights_is_refused_even_with_its_right_digest(model_
         JobOutcomeModel.load(tmp_path / "saved")
 
 
-@pytest.mark.xfail(strict=True, reason="without kinds.json each outcome silently gets an equal share")
 def test_a_model_that_lost_its_second_set_of_trees_is_refused(model_and_features, tmp_path):
     model_and_features[0].save(tmp_path / "saved")
     record = json.loads((tmp_path / "saved" / "model.json").read_text())

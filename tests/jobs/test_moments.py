@@ -66,7 +66,6 @@ def test_a_leak_inside_an_expression_is_found(hidden):
         refuse_leaks([hidden], Moment.TWO_MINUTES)
 
 
-@pytest.mark.xfail(strict=True, reason="root_names() of a selector is empty: what names columns by pattern passes the guard")
 @pytest.mark.parametrize(
     "selected",
     [

@@ -161,31 +161,32 @@ def test_saved_profiles_assign_the_same(jobs, model, tmp_path):
 
 @pytest.mark.parametrize("method", ["gmm", "kmeans"])
 def test_one_profile_without_columns_survives_saving(tmp_path, method):
-    JobProfiles(method=method).fit(made(0)).save(tmp_path)
-    assert JobProfiles.load(tmp_path).assign(made(2)).to_list() == [0] * 6
+    JobProfiles(method=method).fit(made(0)).save(tmp_path / "saved")
+    assert JobProfiles.load(tmp_path / "saved").assign(made(2)).to_list() == [0] * 6
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         ({"format_version": 99}, "format version 99"),
-        ({"means": None}, "lacks means"),
-        ({"weights": [1.0]}, "do not fit 3 profiles"),
+        ({"means": None}, "not the record that was saved"),
+        ({"weights": [1.0]}, "not the record that was saved"),
     ],
 )
 def test_profiles_of_another_version_or_with_holes_are_refused(model, tmp_path, damage, message):
-    model.save(tmp_path)
-    state = json.loads((tmp_path / FILE).read_text()) | damage
-    (tmp_path / FILE).write_text(json.dumps({name: value for name, value in state.items() if value is not None}))
+    folder = tmp_path / "saved"
+    model.save(folder)
+    state = json.loads((folder / FILE).read_text()) | damage
+    (folder / FILE).write_text(json.dumps({name: value for name, value in state.items() if value is not None}))
     with pytest.raises(ModelFormatError, match=message):
-        JobProfiles.load(tmp_path)
+        JobProfiles.load(folder)
 
 
 def test_a_folder_without_profiles_or_with_rubble_is_refused(tmp_path):
-    with pytest.raises(ModelFormatError, match="no job profiles"):
+    with pytest.raises(ModelFormatError, match="holds no model"):
         JobProfiles.load(tmp_path)
     (tmp_path / FILE).write_text("{")
-    with pytest.raises(ModelFormatError, match="no JSON"):
+    with pytest.raises(ModelFormatError, match="cannot be read"):
         JobProfiles.load(tmp_path)
 
 

@@ -93,7 +93,6 @@ def test_the_calibration_error_is_the_mean_gap_over_fifteen_bins():
     assert reliability_slope(truth, 0.5 + (probability - 0.5) / 2) > 1.5
 
 
-@pytest.mark.xfail(strict=True, reason="ties are cut into bins in the order of the rows: the same forecasts have another error")
 def test_the_calibration_error_does_not_depend_on_the_order_of_the_rows():
     truth = np.array([True] * 50 + [False] * 50)
     probability = np.full(100, 0.5)

@@ -59,7 +59,6 @@ def test_a_job_that_ends_at_the_cut_is_purged():
     assert split.train.tolist() == [True, False, False] and split.test.tolist() == [False, False, True] and split.purged == 1
 
 
-@pytest.mark.xfail(strict=True, reason="one usable row without a submit time makes every cut NaN, and every part empty")
 def test_one_row_without_a_time_does_not_spoil_the_cuts():
     submit = np.append(np.arange(100.0), np.nan)
     (split,) = splits_at((TIME_CUT,), submit, submit + 0.5, np.ones(101, dtype=bool))

@@ -126,9 +126,11 @@ def explain_job(site: Site, job_id: str, *, now: datetime) -> WhyAnswer:
 def _verdict_then(site: Site, row: pl.DataFrame, moment: Any, then: datetime, past: pl.DataFrame) -> Verdict:
     """What the current model would have said at that moment, from what was known then."""
     from stormpetrel.lifecycle.job_models import load_predictor
+    from stormpetrel.records.jobs import KEY
 
-    earlier = past.join(row, on=["cluster", "job_id", "array_task", "submit_time", "restart"], how="anti", nulls_equal=True)
-    return load_predictor(site, now=then, past=earlier, moments=[moment]).judge(row, moment, then)
+    if moment == "submit":  # later on the job itself is among those that wait or run
+        past = past.join(row, on=list(KEY), how="anti", nulls_equal=True)
+    return load_predictor(site, now=then, past=past, moments=[moment]).judge(row, moment, then)
 
 
 def find_job(jobs: pl.DataFrame, job_id: str) -> pl.DataFrame:

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.errors import NotEnoughJobsError
+from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs.baselines import BASELINES
 from stormpetrel.jobs.model import FEWEST_OF_AN_OUTCOME, JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENTS, Moment
@@ -116,14 +116,14 @@ class Evaluation:
     def _moment_json(self, result: MomentResult) -> dict[str, Any]:
         model, reference = result.probability(), result.probability("user_rate")
         return {
-            "model": {
-                **result.forecasts[MODEL].judge(result.truth),
-                "brier_skill": brier_skill(result.truth, model, reference),
-                "reliability_slope": reliability_slope(result.truth, model),
-                "unknown_share": float(1 - result.known.mean()),
-            },
+            "model": result.forecasts[MODEL].judge(result.truth),
             "baselines": {name: result.forecasts[name].judge(result.truth) for name in BASELINES},
             "outcomes": {name: result.outcomes[name].judge(result.outcome_truth[name]) for name in result.outcomes},
+            "calibration": {
+                "brier_skill": brier_skill(result.truth, model, reference),
+                "reliability_slope": reliability_slope(result.truth, model) if model.size else None,
+                "unknown_share": float(1 - result.known.mean()) if result.known.size else None,
+            },
             "spread": _spread(result),
             "same_jobs": self._same_jobs(result),
         }
@@ -148,6 +148,8 @@ def evaluate(
     progress: Progress = silent,
 ) -> Evaluation:
     """Judge the model and its baselines at each moment; `since` (Unix seconds) leaves earlier jobs out of the log altogether."""
+    if protocol not in CUTS:
+        raise UsageError(f"Unknown protocol '{protocol}'.", hint=f"Known here: {', '.join(CUTS)}; Table I is seed_protocol's.")
     began = time.monotonic()
     seconds: dict[str, float] = {}
     if since is not None:

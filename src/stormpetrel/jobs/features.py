@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stormpetrel.jobs.history import History, Matrix, Readings
 from stormpetrel.jobs.keys import with_request
-from stormpetrel.jobs.moments import TELEMETRY_PREFIX, Moment, refuse_leaks
+from stormpetrel.jobs.moments import TELEMETRY_PREFIX, Moment, refuse_leaks, refuse_other_rows
 
 REQUEST: Final = "request"
 CALENDAR: Final = "calendar"
@@ -86,6 +86,9 @@ def features_at(
     jobs: pl.DataFrame, history: History, moments: Collection[Moment], *, time_zone: str = "UTC", extra: Sequence[pl.Expr] = ()
 ) -> Mapping[Moment, FeatureMatrix]:
     """The feature matrix of each moment; the history takes these jobs in on the way. `extra` features pass the guard, too."""
+    for moment in moments:
+        refuse_leaks(_own(jobs, moment, time_zone, extra), moment)
+    refuse_other_rows(extra, jobs)
     readings = history.sweep(jobs, moments)
     frame = with_request(jobs, history.stand_in or {})
     return {moment: _matrix(frame, readings, moment, time_zone, extra) for moment in moments}
@@ -101,15 +104,10 @@ def features_now(
 def _matrix(frame: pl.DataFrame, readings: Readings, moment: Moment, time_zone: str, extra: Sequence[pl.Expr]) -> FeatureMatrix:
     from stormpetrel.jobs.history_kernel import NODE_READINGS, SIMILARITY
 
-    own = [*request_features(time_zone), *extra]
-    if moment is not Moment.SUBMIT:
-        own += start_features()
-    if moment is Moment.TWO_MINUTES:
-        own += telemetry_features(frame)
-    refuse_leaks(own, moment)
-    plain = frame.select(own).cast(pl.Float32)
+    plain = frame.select(_own(frame, moment, time_zone, extra)).cast(pl.Float32)
     names = [*plain.columns, *(f"similarity.{name}" for name in SIMILARITY), *readings.names]
-    parts = [plain.to_numpy(), readings.similarity, readings.at[moment]]
+    numbers = plain.to_numpy()
+    parts = [np.where(np.isinf(numbers), np.float32(np.nan), numbers), readings.similarity, readings.at[moment]]
     if moment is not Moment.SUBMIT:
         names += [f"nodes.{name}" for name in NODE_READINGS]
         parts.append(readings.nodes[moment])
@@ -117,6 +115,16 @@ def _matrix(frame: pl.DataFrame, readings: Readings, moment: Moment, time_zone: 
     values = np.concatenate([values, _limit_margins(values, names)], axis=1)
     names += [name for name, _ in _MARGINS]
     return FeatureMatrix(moment, tuple(names), values)
+
+
+def _own(frame: pl.DataFrame, moment: Moment, time_zone: str, extra: Sequence[pl.Expr]) -> list[pl.Expr]:
+    """What is computed from the job itself: everything here has passed the guard."""
+    own = [*request_features(time_zone), *extra]
+    if moment is not Moment.SUBMIT:
+        own += start_features()
+    if moment is Moment.TWO_MINUTES:
+        own += telemetry_features(frame)
+    return own
 
 
 # How the run times of jobs like this one compare with the limit that this one asks for (difference of logs).

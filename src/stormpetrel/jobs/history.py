@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from stormpetrel.jobs.keys import SPACE_NAMES, SPACES, key, stand_ins, with_request
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import OUTCOMES, failed, outcome
+from stormpetrel.records.jobs import KEY
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
 
 Matrix = NDArray[np.float32]
+_STRANGER: Final = 0  # the row of everybody who is asked about and was never taken in
 
 # Which readings each space gives: all of them would be three hundred columns, most of them copies of each other.
 _SLOW: Final = ("failed_rate_1h", "failed_rate_12h", "failed_rate_4d", "failed_rate_30d")
@@ -98,6 +100,7 @@ class JobArrays:
     end: NDArray[np.float64]  # NaN where it has not ended
     codes: NDArray[np.int64]  # (job, space), −1 for none
     asked: NDArray[np.float64]  # (job, 3): log CPUs, log limit, log memory
+    first_run: NDArray[np.bool_]  # a rerun carries the submit time of the first run: nobody knew of it then
     failed: NDArray[np.float64]
     outcome: NDArray[np.int64]
     log_run: NDArray[np.float64]
@@ -115,7 +118,8 @@ class History:
     stand_in: Mapping[str, str] | None = None  # which allocated column stands in for a missing request; found at the first sweep
     _codes: list[dict[str, int]] = field(default_factory=lambda: [{} for _ in SPACES])
     _nodes: dict[str, int] = field(default_factory=dict)
-    _count: int = 0
+    _count: int = 1  # row 0 stays empty: it stands for everybody who is only asked about
+    _similar: dict[tuple[object, ...], Matrix] = field(default_factory=dict)  # of jobs not yet ended: fixed at submission
 
     def __post_init__(self) -> None:
         from stormpetrel.jobs.history_kernel import READINGS, empty_rows
@@ -133,8 +137,12 @@ class History:
 
     def sweep(self, jobs: pl.DataFrame, moments: Collection[Moment] = ()) -> Readings:
         """Take in every event of these jobs in the order of time, and read the history at each job's moments."""
+        if self.stand_in is None:
+            self.stand_in = stand_ins(jobs)
         arrays = self._arrays(jobs)
-        return self._run(*_events(arrays), arrays, moments)
+        readings = self._run(*_events(arrays), arrays, moments)
+        self._remember_similarity(jobs.filter(np.isnan(arrays.end)), readings.similarity[np.isnan(arrays.end)])
+        return readings
 
     def _run(
         self,
@@ -153,7 +161,7 @@ class History:
         nodes = {m: np.full((height if m in moments else 0, len(compiled.NODE_READINGS)), np.nan, np.float32) for m in later}
         compiled.sweep(
             kind, job, time, arrays.codes, self._parents, self._wanted, SPACE_NAMES.index("user"), arrays.asked,
-            ~np.isnan(arrays.start), arrays.failed, arrays.outcome, arrays.log_run, arrays.limit_share,
+            ~np.isnan(arrays.start), arrays.first_run, arrays.failed, arrays.outcome, arrays.log_run, arrays.limit_share,
             arrays.node_from, arrays.node_codes, self._rows, self._node_rows,
             similarity, at[Moment.SUBMIT], at[Moment.START], at[Moment.TWO_MINUTES],
             nodes[Moment.START], nodes[Moment.TWO_MINUTES],
@@ -165,7 +173,7 @@ class History:
         """What the history says about these jobs, each at its own `now` (Unix seconds); nothing is taken in."""
         from stormpetrel.jobs import history_kernel as compiled
 
-        arrays = self._arrays(jobs)
+        arrays = self._arrays(jobs, take_in=False)
         similarity = np.full((jobs.height, len(compiled.SIMILARITY)), np.nan, dtype=np.float32)
         out = np.full((jobs.height, len(self.names)), np.nan, dtype=np.float32)
         nodes = np.full((jobs.height, len(compiled.NODE_READINGS)), np.nan, dtype=np.float32)
@@ -173,6 +181,9 @@ class History:
             self._rows, self._node_rows, arrays.codes, self._parents, self._wanted, SPACE_NAMES.index("user"), arrays.asked,
             arrays.node_from, arrays.node_codes, now, similarity, out, nodes,
         )  # fmt: skip
+        if moment is not Moment.SUBMIT and self._similar:
+            for row, job in enumerate(jobs.select(KEY).iter_rows()):
+                similarity[row] = self._similar.get(job, similarity[row])
         return Readings(self.names, similarity, {moment: out}, {moment: nodes})
 
     def take_in(self, jobs: pl.DataFrame, event: Literal["submit", "start", "end"]) -> None:
@@ -183,12 +194,18 @@ class History:
         time = {"submit": arrays.submit, "start": arrays.start, "end": arrays.end}[event]
         kind = {"submit": compiled.SUBMIT, "start": compiled.START, "end": compiled.END}[event]
         which = np.flatnonzero(~np.isnan(time))
-        self._run(np.full(which.size, kind, dtype=np.int8), which, time[which], arrays, ())
+        readings = self._run(np.full(which.size, kind, dtype=np.int8), which, time[which], arrays, ())
+        if event == "submit":
+            self._remember_similarity(jobs, readings.similarity)
+        elif event == "end":
+            for job in jobs.select(KEY).iter_rows():
+                self._similar.pop(job, None)
 
-    def _arrays(self, jobs: pl.DataFrame) -> JobArrays:
-        if self.stand_in is None:
-            self.stand_in = stand_ins(jobs)
-        frame = with_request(jobs, self.stand_in)
+    def _remember_similarity(self, jobs: pl.DataFrame, similarity: Matrix) -> None:
+        self._similar.update(zip(jobs.select(KEY).iter_rows(), similarity, strict=True))
+
+    def _arrays(self, jobs: pl.DataFrame, *, take_in: bool = True) -> JobArrays:
+        frame = with_request(jobs, self.stand_in or {})
         numbers = frame.select(
             submit=_seconds("submit_time"),
             start=_seconds("start_time"),
@@ -205,13 +222,14 @@ class History:
         # Clocks go backwards in real logs: nothing starts before it was submitted, or ends before it started.
         start = np.maximum(numbers["start"].to_numpy(), submit)
         end = np.fmax(np.maximum(numbers["end"].to_numpy(), submit), np.where(np.isnan(numbers["end"].to_numpy()), np.nan, start))
-        node_from, node_codes = self._node_arrays(frame)
+        node_from, node_codes = self._node_arrays(frame, take_in=take_in)
         return JobArrays(
             submit=submit,
             start=start,
             end=end,
-            codes=self._code_matrix(frame),
+            codes=self._code_matrix(frame, take_in=take_in),
             asked=numbers.select("cpus", "limit", "mem").to_numpy(),
+            first_run=jobs["restart"].fill_null(0).to_numpy() == 0,
             failed=numbers["failed"].to_numpy(),
             outcome=numbers["outcome"].to_numpy(),
             log_run=numbers["log_run"].to_numpy(),
@@ -220,7 +238,7 @@ class History:
             node_codes=node_codes,
         )
 
-    def _code_matrix(self, frame: pl.DataFrame) -> NDArray[np.int64]:
+    def _code_matrix(self, frame: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
         keys = frame.select(key(space) for space in SPACES)
         codes = np.empty((frame.height, len(SPACES)), dtype=np.int64)
         for column, space in enumerate(SPACE_NAMES):
@@ -228,7 +246,7 @@ class History:
             distinct = keys[space].unique(maintain_order=True).drop_nulls()
             numbers = []
             for name in distinct:
-                code = known.get(name)
+                code = known.get(name, None if take_in else _STRANGER)
                 if code is None:
                     code = known[name] = self._count
                     self._count += 1
@@ -237,17 +255,19 @@ class History:
         self._rows = _grown(self._rows, self._count)
         return codes
 
-    def _node_arrays(self, frame: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _node_arrays(self, frame: pl.DataFrame, *, take_in: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         from stormpetrel.jobs.history_kernel import MOST_NODES
 
         height = frame.height
         distinct = frame["node_list"].unique().drop_nulls()
         if not len(distinct):
             return np.zeros(height + 1, dtype=np.int64), np.empty(0, dtype=np.int64)
-        lists = [
-            [self._nodes.setdefault(name, len(self._nodes)) for name in expand_nodes(text)[:MOST_NODES]] for text in distinct
-        ]
-        self._node_rows = _grown(self._node_rows, len(self._nodes))
+        names = [expand_nodes(text)[:MOST_NODES] for text in distinct]
+        if take_in:
+            for name in (name for several in names for name in several):
+                self._nodes.setdefault(name, len(self._nodes) + 1)
+        lists = [[self._nodes.get(name, _STRANGER) for name in several] for several in names]
+        self._node_rows = _grown(self._node_rows, len(self._nodes) + 1)
         starts = np.cumsum([0, *map(len, lists)])
         flat = np.array([code for codes in lists for code in codes], dtype=np.int64)
         which = _mapped(frame["node_list"], distinct, list(range(len(lists))))

@@ -43,7 +43,8 @@ ENDED: Final = LAST_SUCCESS + 1  # decayed (LONG) number of ended jobs of any st
 KIND: Final = ENDED + 1  # decayed (LONG) number per outcome
 N_KINDS: Final = 5
 LOG_RUN: Final = KIND + N_KINDS  # decayed (LONG) sum of log run time
-LIMIT_SHARE: Final = LOG_RUN + 1  # of run time ÷ limit
+RUN_WEIGHT: Final = LOG_RUN + 1
+LIMIT_SHARE: Final = RUN_WEIGHT + 1  # of run time ÷ limit
 LIMIT_WEIGHT: Final = LIMIT_SHARE + 1
 QUICK: Final = LIMIT_WEIGHT + 1  # of jobs over within two minutes
 RUNNING: Final = QUICK + 1
@@ -127,20 +128,21 @@ def note_submit(row: Row, now: float, asked_cpus: float, asked_limit: float, ask
 
 
 @njit(cache=True)
-def note_start(row: Row) -> None:
-    """A job of this entity started."""
-    row[PENDING] -= 1.0
+def note_start(row: Row, waited: bool) -> None:
+    """A job of this entity started; `waited` if its submission was noted, which that of a rerun is not."""
+    if waited:
+        row[PENDING] -= 1.0
     row[RUNNING] += 1.0
 
 
 @njit(cache=True)
 def note_end(  # noqa: C901
-    row: Row, now: float, started: bool, failed: float, kind: int, log_run: float, limit_share: float
+    row: Row, now: float, started: bool, waited: bool, failed: float, kind: int, log_run: float, limit_share: float
 ) -> None:
     """A job of this entity ended: `failed` is 1, 0, or NaN where its state does not count; `kind` −1 where it has no outcome."""
     if started:
         row[RUNNING] -= 1.0
-    else:
+    elif waited:
         row[PENDING] -= 1.0
     if not np.isnan(row[UPDATED]):
         past = max(0.0, now - row[UPDATED])
@@ -156,6 +158,7 @@ def note_end(  # noqa: C901
         row[KIND + kind] += 1.0
     if not np.isnan(log_run):
         row[LOG_RUN] += log_run
+        row[RUN_WEIGHT] += 1.0
         if log_run <= np.log1p(QUICK_S):
             row[QUICK] += 1.0
     if not np.isnan(limit_share):
@@ -204,10 +207,11 @@ def read_entity(row: Row, now: float, prior: float, out: NDArray[np.float32]) ->
         out[at + 8] = row[KIND + 1] / ended
         out[at + 9] = row[KIND + 2] / ended
         out[at + 10] = row[KIND + 4] / ended
-        out[at + 11] = row[LOG_RUN] / ended
-        out[at + 13] = row[QUICK] / ended
     else:
-        out[at + 7 : at + 14] = np.nan
+        out[at + 7 : at + 11] = np.nan
+    runs = row[RUN_WEIGHT]
+    out[at + 11] = row[LOG_RUN] / runs if runs > 1e-9 else np.nan
+    out[at + 13] = row[QUICK] / runs if runs > 1e-9 else np.nan
     out[at + 12] = row[LIMIT_SHARE] / row[LIMIT_WEIGHT] if row[LIMIT_WEIGHT] > 1e-9 else np.nan
     out[at + 14] = row[RUNNING]
     out[at + 15] = row[PENDING]
@@ -321,6 +325,7 @@ def sweep(  # noqa: C901
     user_space: int,
     asked: NDArray[np.float64],
     started: NDArray[np.bool_],
+    first_run: NDArray[np.bool_],
     failed: NDArray[np.float64],
     outcome: NDArray[np.int64],
     log_run: NDArray[np.float64],
@@ -347,16 +352,15 @@ def sweep(  # noqa: C901
             if codes[job, user_space] >= 0:
                 compare_request(rows[codes[job, user_space]], asked[job], out_similarity[job])
             for space in range(spaces):
-                if codes[job, space] >= 0:
+                if codes[job, space] >= 0 and first_run[job]:
                     note_submit(rows[codes[job, space]], now, asked[job, 0], asked[job, 1], asked[job, 2])
         elif what == END:
             for space in range(spaces):
                 if codes[job, space] >= 0:
-                    note_end(
-                        rows[codes[job, space]], now, started[job], failed[job], outcome[job], log_run[job], limit_share[job]
-                    )
+                    row = rows[codes[job, space]]
+                    note_end(row, now, started[job], first_run[job], failed[job], outcome[job], log_run[job], limit_share[job])
             for node in nodes:
-                note_end(node_rows[node], now, True, failed[job], outcome[job], log_run[job], limit_share[job])
+                note_end(node_rows[node], now, True, True, failed[job], outcome[job], log_run[job], limit_share[job])
         else:
             out = out_start if what == START else out_two_minutes
             if out.shape[0] > 0:
@@ -366,4 +370,4 @@ def sweep(  # noqa: C901
             if what == START:
                 for space in range(spaces):
                     if codes[job, space] >= 0:
-                        note_start(rows[codes[job, space]])
+                        note_start(rows[codes[job, space]], first_run[job])

@@ -72,16 +72,18 @@ def with_request(jobs: pl.DataFrame, stand_in: Mapping[str, str]) -> pl.DataFram
     sizes = [pl.col(stand_in.get(asked, requested)).alias(asked) for asked, (requested, _) in _SIZES.items()]
     if "profile" not in jobs.columns:
         jobs = jobs.with_columns(profile=pl.lit(None, dtype=pl.Int64))
-    return jobs.with_columns(*sizes, family(), limit_key=pl.col("time_limit_s").round().cast(pl.Int64))
+    return jobs.with_columns(*sizes, family(), limit_key=pl.col("time_limit_s").round().cast(pl.Int64, strict=False))
 
 
 def key(space: Space) -> pl.Expr:
     """The key of a space as text; null where what it is about is unknown."""
-    parts = [pl.col(column).cast(pl.String) for column in space.columns]
+    # Each part with its length before it: whatever stands in a name, two different jobs never share a key by accident.
+    texts = [pl.col(column).cast(pl.String) for column in space.columns]
+    parts = [pl.concat_str(text.str.len_bytes(), pl.lit(":"), text).fill_null("-") for text in texts]
     essential = [pl.col(column).is_not_null() for column in space.columns if column in _ESSENTIAL]
     if space.name == "retry":
         essential = []
-    text = pl.concat_str([part.fill_null("\x00") for part in parts], separator="\x1f")
+    text = pl.concat_str(parts)
     sizes = [pl.col(column).is_not_null() for column in space.columns if column not in _ESSENTIAL | _ALWAYS]
     known = pl.all_horizontal(essential) if essential else pl.any_horizontal(sizes) if sizes else pl.lit(True)
     return pl.when(known).then(text).alias(space.name)

@@ -70,6 +70,7 @@ class JobOutcomeModel:
     names_: tuple[str, ...] = ()
     outcomes_: tuple[str, ...] = ()
     failure_outcomes_: tuple[str, ...] = ()
+    outcome_shares_: tuple[float, ...] = ()  # of the training jobs; used where no trees tell the outcomes apart
     failed_share_: float = 0.0
     n_train_: int = 0
 
@@ -104,19 +105,20 @@ class JobOutcomeModel:
         import xgboost
 
         counts = {name: int((outcome == name).sum()) for name in OUTCOMES}
-        self.outcomes_ = tuple(name for name in OUTCOMES if counts[name] >= FEWEST_OF_AN_OUTCOME)
-        self.failure_outcomes_ = tuple(
-            name for name in self.outcomes_ if bool(failed[(outcome == name).fill_null(False).to_numpy()].any())
-        )
+        common = [name for name in OUTCOMES if counts[name] >= FEWEST_OF_AN_OUTCOME]
+        fails = [name for name in common if bool(failed[(outcome == name).fill_null(False).to_numpy()].any())]
         self._kinds: xgboost.Booster | None = None
-        if len(self.outcomes_) < 2:
+        if not fails:  # every kind of failure is too rare to be told apart: a failure is a failure
+            fails, common = ["FAILED"], ["FAILED", *(name for name in common if name != "FAILED")]
+            counts["FAILED"] = int(failed.sum())
+        self.outcomes_, self.failure_outcomes_ = tuple(common), tuple(fails)
+        self.outcome_shares_ = tuple(counts[name] / max(1, sum(counts[n] for n in common)) for name in common)
+        if len(common) < 2 or any(int((outcome == name).sum()) < FEWEST_OF_AN_OUTCOME for name in common):
             return
-        rows = outcome.is_in(self.outcomes_).fill_null(False).to_numpy()
-        label = outcome.filter(pl.Series(rows)).replace_strict(
-            list(self.outcomes_), list(range(len(self.outcomes_))), return_dtype=pl.Int32
-        )
+        rows = outcome.is_in(common).fill_null(False).to_numpy()
+        label = outcome.filter(pl.Series(rows)).replace_strict(common, list(range(len(common))), return_dtype=pl.Int32)
         table = xgboost.QuantileDMatrix(features.values[rows], label.to_numpy(), max_bin=128, nthread=threads())
-        settings = {**_KIND_TREES, "num_class": len(self.outcomes_), "seed": self.seed, "nthread": threads()}
+        settings = {**_KIND_TREES, "num_class": len(common), "seed": self.seed, "nthread": threads()}
         self._kinds = xgboost.train(settings, table, KIND_ROUNDS)
 
     def risk(self, features: FeatureMatrix) -> NDArray[np.float64]:
@@ -152,7 +154,7 @@ class JobOutcomeModel:
 
     def _shares(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
         if self._kinds is None or not len(values):
-            return np.ones((len(values), len(self.outcomes_)))
+            return np.tile(np.array(self.outcome_shares_), (len(values), 1))
         return np.asarray(self._kinds.inplace_predict(values), dtype=np.float64).reshape(len(values), -1)
 
     def _known(self, features: FeatureMatrix) -> NDArray[np.bool_]:
@@ -166,8 +168,10 @@ class JobOutcomeModel:
         import xgboost
 
         values = self._checked(features)
+        if not len(values):
+            return Explained(self.names_, np.empty((0, len(self.names_)), dtype=np.float32), 0.0)
         raw = self._risk.predict(xgboost.DMatrix(values, nthread=1 if len(values) < 64 else threads()), pred_contribs=True)
-        return Explained(self.names_, raw[:, :-1], float(raw[0, -1]) if len(raw) else 0.0)
+        return Explained(self.names_, raw[:, :-1], float(raw[0, -1]))
 
     def importance(self) -> pl.DataFrame:
         """How much each feature helped over all trees (`gain`, a share of the whole), most first."""
@@ -198,6 +202,8 @@ class JobOutcomeModel:
             "features": list(self.names_),
             "outcomes": list(self.outcomes_),
             "failure_outcomes": list(self.failure_outcomes_),
+            "outcome_shares": list(self.outcome_shares_),
+            "tells_outcomes_apart": self._kinds is not None,
             "failed_share": self.failed_share_,
             "n_train": self.n_train_,
             "rounds": self.rounds,
@@ -221,12 +227,13 @@ class JobOutcomeModel:
                 names_=tuple(map(str, record["features"])),
                 outcomes_=tuple(map(str, record["outcomes"])),
                 failure_outcomes_=tuple(map(str, record["failure_outcomes"])),
+                outcome_shares_=tuple(map(float, record["outcome_shares"])),
                 failed_share_=float(record["failed_share"]),
                 n_train_=int(record["n_train"]),
             )
             model._risk = _booster(files["risk.json"], len(model.names_))
-            model._kinds = _booster(files["kinds.json"], len(model.names_)) if "kinds.json" in files else None
-        except (KeyError, TypeError, ValueError) as error:
+            model._kinds = _booster(files["kinds.json"], len(model.names_)) if record["tells_outcomes_apart"] else None
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ModelFormatError(
                 f"The model in {folder} is damaged: {error}", hint="Train it again: stormpetrel jobs train"
             ) from None

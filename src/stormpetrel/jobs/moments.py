@@ -5,7 +5,7 @@ The guard looks at the columns that a feature is computed from and refuses one t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -59,6 +59,10 @@ def known_from(column: str) -> str:
 def refuse_leaks(features: Iterable[pl.Expr], moment: Moment) -> None:
     """Raise LeakError for the first feature that is computed from something known only after `moment`."""
     for feature in features:
+        if feature.meta.has_multiple_outputs():
+            raise LeakError(
+                "A feature is one column, and this one may be several.", hint="Name each column: pl.col('a'), then pl.col('b')."
+            )
         for column in feature.meta.root_names():
             since = known_from(column)
             if _ORDER.index(since) > _ORDER.index(moment):
@@ -66,4 +70,20 @@ def refuse_leaks(features: Iterable[pl.Expr], moment: Moment) -> None:
                     f"Feature '{feature.meta.output_name()}' is made of '{column}', which is known only at the {since}; "
                     f"a prediction at '{moment}' may not see it.",
                     hint="Use it at a later moment, or use the history of ended jobs instead.",
+                )
+
+
+def refuse_other_rows(features: Sequence[pl.Expr], jobs: pl.DataFrame) -> None:
+    """Raise LeakError for a feature that looks at other jobs than its own: a mean over the log sees jobs to come."""
+    if not features or not jobs.height:
+        return
+    whole = jobs.select(features)
+    for row in sorted({0, jobs.height // 2, jobs.height - 1}):
+        alone = jobs.slice(row, 1).select(features)
+        for name in whole.columns:
+            same = whole.height == jobs.height and alone[name].equals(whole[name].slice(row, 1), null_equal=True)
+            if not same:
+                raise LeakError(
+                    f"Feature '{name}' of a job is made of other jobs, too; some of them may come later.",
+                    hint="Use the history of ended jobs instead.",
                 )

@@ -54,4 +54,4 @@ def outcome() -> pl.Expr:
 
 def reached_limit() -> pl.Expr:
     """Whether a job ran for as long as it was allowed to."""
-    return pl.col("elapsed_s") >= LIMIT_REACHED * pl.col("time_limit_s")
+    return (pl.col("time_limit_s") > 0) & (pl.col("elapsed_s") >= LIMIT_REACHED * pl.col("time_limit_s"))

@@ -5,7 +5,6 @@ prepared frame -> JobProfiles.fit -> assign -> profile 0, 1, …; prepared frame
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -17,13 +16,15 @@ from stormpetrel.errors import ModelFormatError, UsageError
 from stormpetrel.jobs.groups import ACTIVITIES, DURATIONS, JOB_TYPES, GroupLimits, duration, job_type, user_groups
 from stormpetrel.jobs.outcomes import COMPLETED
 from stormpetrel.jobs.preparation import LABELS, Floats, Normaliser, label
+from stormpetrel.learn.saving import METADATA, load_model, save_model
 
 # Known only at the end of a job: for description.
 END: Final = ("cpu", "mem_gb", "run_time_s", "wait_time_s")
 # What is asked for: known at submission, so that the profile may be a feature there.
 SUBMIT: Final = ("req_cpu", "req_node", "req_mem_gb", "time_limit_s")
 FORMAT_VERSION: Final = 1
-FILE: Final = "profiles.json"
+FILE: Final = METADATA
+KIND: Final = "job-profiles"
 
 _MAX_PROFILES: Final = 10
 _FIT_ROWS: Final = 50_000
@@ -113,15 +114,14 @@ class JobProfiles:
         return f"{kind} jobs".strip() + (f" ({inside})" if inside else "") + ending
 
     def save(self, folder: Path) -> None:
-        """Write the profiles as JSON into a folder."""
-        state: dict[str, Any] = {"format_version": FORMAT_VERSION, "columns": list(self.columns), "method": self.method}
+        """Write the profiles as JSON into a new folder."""
+        state: dict[str, Any] = {"columns": list(self.columns), "method": self.method}
         state |= {"columns_used": list(self.columns_used_), "left_out": self.left_out_, "normaliser": self.normaliser_.to_dict()}
         state |= {"k": self.k_, "k_elbow": self.k_elbow_, "k_bic": self.k_bic_}
         state |= {"elbow": self.elbow_["distortion"].to_list(), "bic": self.bic_["bic"].to_list()}
         state |= {name: getattr(self, f"{name}_").tolist() for name in _ARRAYS}
         state["summary"] = self.summary_.to_dicts()
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / FILE).write_text(json.dumps(state, allow_nan=False, indent=1), encoding="utf-8")
+        save_model(folder, kind=KIND, format_version=FORMAT_VERSION, metadata=state, files={})
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -282,20 +282,7 @@ def _curve(name: str, values: list[float]) -> pl.DataFrame:
 
 
 def _read_state(path: Path) -> dict[str, Any]:
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ModelFormatError(f"There are no job profiles at {path}.", hint="Train them again.") from error
-    except ValueError as error:
-        raise _damaged(path, "it is no JSON") from error
-    if not isinstance(state, dict):
-        raise _damaged(path, "it is no JSON object")
-    version = state.get("format_version")
-    if version != FORMAT_VERSION:
-        raise ModelFormatError(
-            f"Job profiles at {path} have format version {version}; this Stormpetrel reads {FORMAT_VERSION}.",
-            hint="Train them again, or use the Stormpetrel that wrote them.",
-        )
+    state, _ = load_model(path.parent, kind=KIND, format_version=FORMAT_VERSION)
     missing = [name for name in (*_STATE, *_ARRAYS, "summary") if name not in state]
     if missing:
         raise _damaged(path, f"it lacks {', '.join(missing)}")

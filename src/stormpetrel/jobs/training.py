@@ -67,30 +67,37 @@ class LabelledJobs:
 
 
 def label_jobs(
-    jobs: pl.DataFrame, settings: TrainingSettings, moments: Collection[Moment] = MOMENTS, *, profiles_from: float = 1.0
+    jobs: pl.DataFrame,
+    settings: TrainingSettings,
+    moments: Collection[Moment] = MOMENTS,
+    *,
+    profiles_from: float = 1.0,
+    profiles: JobProfiles | None = None,
 ) -> LabelledJobs:
     """Sort a job frame by submission, label it and compute the features of every moment.
 
-    `profiles_from` is the share of the log, from its beginning, that the profiles of requests are made from: an evaluation makes
-    them from jobs before its first cut.
+    `profiles_from` is the quantile of submission, among jobs that can be judged, up to which the profiles of requests are made:
+    an evaluation makes them from jobs before its first cut. `profiles` that are there already are taken as they are.
     """
     jobs = jobs.sort("submit_time", "job_id", "array_task", maintain_order=True)
-    early = jobs.head(max(1, int(jobs.height * profiles_from)))
-    profiles = fit_request_profiles(early, failure_states=settings.failure_states, seed=settings.seed)
+    label = jobs.select(failed(settings.failure_states, settings.dropped_states), outcome(), elapsed=pl.col("elapsed_s"))
+    usable = label["failed"].is_not_null() & jobs["end_time"].is_not_null() & jobs["submit_time"].is_not_null()
+    if settings.min_run_s is not None:
+        usable &= (label["elapsed"] >= settings.min_run_s).fill_null(False)
+    submit = _unix(jobs["submit_time"])
+    if profiles is None:
+        early = submit <= (np.quantile(submit[usable.to_numpy()], profiles_from) if usable.any() else np.inf)
+        profiles = fit_request_profiles(jobs.filter(early), failure_states=settings.failure_states, seed=settings.seed)
     jobs = with_profile(jobs, profiles)
     history = History(settings.failure_states, settings.dropped_states)
     features = features_at(jobs, history, moments, time_zone=settings.time_zone)
-    label = jobs.select(failed(settings.failure_states, settings.dropped_states), outcome(), elapsed=pl.col("elapsed_s"))
-    usable = label["failed"].is_not_null() & jobs["end_time"].is_not_null()
-    if settings.min_run_s is not None:
-        usable &= (label["elapsed"] >= settings.min_run_s).fill_null(False)
     return LabelledJobs(
         jobs=jobs,
         features=features,
         failed=label["failed"].fill_null(False).to_numpy(),
         usable=usable.to_numpy(),
         outcome=label["outcome"],
-        submit=_unix(jobs["submit_time"]),
+        submit=submit,
         end=_unix(jobs["end_time"]),
         history=history,
         profiles=profiles,

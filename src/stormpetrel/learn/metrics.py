@@ -103,6 +103,8 @@ def precision_recall_curve(truth: Truth, probability: Floats) -> tuple[Floats, F
 
 def roc_curve(truth: Truth, probability: Floats) -> tuple[Floats, Floats, Floats]:
     """(false-positive rate, true-positive rate, threshold) at each distinct score, beginning in the corner (0, 0)."""
+    if not truth.size:
+        return np.zeros(1), np.zeros(1), np.full(1, np.inf)
     order = np.argsort(-probability, kind="stable")
     sorted_scores = probability[order]
     last_of_score = np.flatnonzero(np.append(np.diff(sorted_scores) != 0, True))
@@ -131,9 +133,12 @@ def expected_calibration_error(truth: Truth, probability: Floats, bins: int = EC
 
 def reliability(truth: Truth, probability: Floats, bins: int = ECE_BINS) -> Floats:
     """Rows of (mean forecast, frequency, jobs) over bins of equal mass, lowest forecasts first."""
+    # Jobs with the same forecast are alike: each counts with their mean, so that their order does not matter.
+    _, same, counts = np.unique(probability, return_inverse=True, return_counts=True)
+    frequency = np.bincount(same, weights=truth, minlength=counts.size) / counts if truth.size else np.empty(0)
     order = np.argsort(probability, kind="stable")
     parts = [part for part in np.array_split(order, bins) if part.size]
-    return np.array([[probability[part].mean(), truth[part].mean(), part.size] for part in parts]).reshape(-1, 3)
+    return np.array([[probability[part].mean(), frequency[same[part]].mean(), part.size] for part in parts]).reshape(-1, 3)
 
 
 def reliability_slope(truth: Truth, probability: Floats, bins: int = ECE_BINS) -> float | None:

@@ -16,6 +16,7 @@ from stormpetrel.errors import ModelFormatError
 
 METADATA: Final = "model.json"
 LARGEST_BYTES: Final = 512 * 1024 * 1024
+_AGAIN: Final = "Train it again: stormpetrel jobs train"
 
 
 def save_model(folder: Path, *, kind: str, format_version: int, metadata: Mapping[str, Any], files: Mapping[str, str]) -> None:
@@ -25,13 +26,12 @@ def save_model(folder: Path, *, kind: str, format_version: int, metadata: Mappin
     folder.parent.mkdir(parents=True, exist_ok=True)
     digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
     record = {"kind": kind, "format_version": format_version, "files": digests, **metadata}
+    record["digest"] = _digest(record)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as made:
-        for name, text in {**files, METADATA: json.dumps(record, indent=1, allow_nan=False)}.items():
-            (Path(made) / name).write_text(text, encoding="utf-8")
         whole = Path(made) / "whole"
         whole.mkdir(mode=0o700)
-        for name in (*files, METADATA):
-            (Path(made) / name).rename(whole / name)
+        for name, text in {**files, METADATA: json.dumps(record, indent=1, allow_nan=False)}.items():
+            (whole / name).write_text(text, encoding="utf-8")
         whole.rename(folder)
 
 
@@ -43,20 +43,33 @@ def load_model(folder: Path, *, kind: str, format_version: int) -> tuple[dict[st
     if record.get("format_version") != format_version:
         raise ModelFormatError(
             f"The model in {folder} has format version {record.get('format_version')!r}; this one reads {format_version}.",
-            hint="Train it again: stormpetrel jobs train",
+            hint=_AGAIN,
         )
-    files = {}
-    for name, digest in _mapping(record, "files", folder).items():
-        path = folder / Path(name).name
+    digests = record.get("files")
+    if not isinstance(digests, dict) or not all(isinstance(digest, str) for digest in digests.values()):
+        raise ModelFormatError(f"The record of {folder} has no proper 'files'.", hint=_AGAIN)
+    files = {name: _checked_text(folder, name, digest) for name, digest in digests.items()}
+    if record.get("digest") != _digest(record):
+        raise ModelFormatError(f"{folder / METADATA} is not the record that was saved.", hint=_AGAIN)
+    return record, files
+
+
+def _checked_text(folder: Path, name: str, digest: str) -> str:
+    path = folder / Path(name).name
+    try:
         if Path(name).name != name or not path.is_file() or path.stat().st_size > LARGEST_BYTES:
-            raise ModelFormatError(
-                f"The model in {folder} lacks its file {name!r}.", hint="Train it again: stormpetrel jobs train"
-            )
+            raise ModelFormatError(f"The model in {folder} lacks its file {name[:80]!r}.", hint=_AGAIN)
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != digest:
-            raise ModelFormatError(f"{path} is not the file that was saved.", hint="Train it again: stormpetrel jobs train")
-        files[name] = content.decode("utf-8")
-    return record, files
+            raise ModelFormatError(f"{path} is not the file that was saved.", hint=_AGAIN)
+        return content.decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise ModelFormatError(f"A file of the model in {folder} cannot be read: {type(error).__name__}.", hint=_AGAIN) from None
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    rest = {name: value for name, value in record.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _record(folder: Path) -> dict[str, Any]:
@@ -65,14 +78,7 @@ def _record(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ModelFormatError(f"{folder} holds no model.", hint="Train one: stormpetrel jobs train") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelFormatError(f"{folder / METADATA} cannot be read: {error}") from None
+        raise ModelFormatError(f"{folder / METADATA} cannot be read: {error}", hint=_AGAIN) from None
     if not isinstance(record, dict):
-        raise ModelFormatError(f"{folder / METADATA} is not a model's record.")
+        raise ModelFormatError(f"{folder / METADATA} is not a model's record.", hint=_AGAIN)
     return record
-
-
-def _mapping(record: dict[str, Any], name: str, folder: Path) -> dict[str, str]:
-    value = record.get(name)
-    if not isinstance(value, dict) or not all(isinstance(digest, str) for digest in value.values()):
-        raise ModelFormatError(f"The record of {folder} has no proper {name!r}.")
-    return value

@@ -33,6 +33,7 @@ class Split:
 
 def splits_at(quantiles: Sequence[float], submit: Seconds, end: Seconds, usable: Mask) -> list[Split]:
     """One split per quantile of the submit times of usable rows; each is judged on what comes until the next cut."""
+    usable = usable & ~np.isnan(submit)
     if not usable.any():
         return []
     cuts = [float(cut) for cut in np.quantile(submit[usable], quantiles)]

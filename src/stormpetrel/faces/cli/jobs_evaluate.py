@@ -172,7 +172,7 @@ def _show_evaluation(answer: dict[str, Any]) -> None:
             out.print(f"  {'same jobs, at ' + earlier:<22}{_figures(figures)}")
         for outcome, figures in result["outcomes"].items():
             out.print(f"  {'outcome ' + outcome:<22}{_figures(figures)}")
-        skill, slope = result["model"]["brier_skill"], result["model"]["reliability_slope"]
+        skill, slope = result["calibration"]["brier_skill"], result["calibration"]["reliability_slope"]
         if skill is not None and slope is not None:
             out.print(f"  Brier skill against the user's rate {skill:.3f}; reliability slope {slope:.2f}")
     for note in answer["notes"]:
