@@ -1,8 +1,8 @@
 """What forecasts about jobs cost, beside what their parts cost on their own; and whether they hold when users and requests go.
 
-`python -m benchmarks.jobs [--only fit single batch growth drift] [--rows N] [--calls N] [--sizes N …]`. Each piece replaces its
-own part of benchmarks/results/jobs.json; `--sizes` replaces those sizes only. With STORMPETREL_DATA set, fit, single and batch
-take the public Curie log, else simulated jobs; drift needs it for KTH. growth draws docs/figures/jobs-growth.svg.
+`python -m benchmarks.jobs [--only fit single batch growth drift] [--rows N] [--calls N] [--sizes N …] [--logs NAME …]`. Each
+piece replaces its own part of benchmarks/results/jobs.json; `--sizes` and `--logs` replace those cases only. With STORMPETREL_DATA
+set, fit, single and batch take the public Curie log, else simulated jobs; drift needs it. growth draws docs/figures/jobs-growth.svg.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ SINGLE_LIMIT_MS = 20.0  # asked of the 99th percentile
 BATCH_LIMIT = 50_000  # jobs a second asked, features included
 QUIET = 1.0  # load average above which times are not those of a quiet machine
 SIMULATED = 100_000  # jobs made by the simulator; more are repeats of them
+COSTS = ("features_s", "features_cpu_s", "features_peak_bytes", "fit_s", "fit_cpu_s", "fit_peak_bytes")
 SIZES = (30_000, 100_000, 300_000, 1_000_000, 3_000_000)
 RENAMED_FROM = 0.60  # quantile of submission: the first cut of the rolling protocol
+DRIFTS = ("plain", "renamed", "no-requests", "renamed-no-requests")
 REQUESTS = ("req_cpus", "req_nodes", "req_gpus", "req_mem_bytes", "time_limit_s", "req_tres", "submit_line")
 
 
@@ -218,19 +220,32 @@ def growth(options: argparse.Namespace) -> dict[str, Any]:
         log = Path(folder) / "jobs.parquet"
         simulated().write_parquet(log)
         for size in options.sizes or SIZES:
-            command = [sys.executable, "-m", "benchmarks.jobs", "--case", str(size), str(log)]
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.jobs",
+                "--case",
+                str(size),
+                str(log),
+                "--fit-up-to",
+                str(options.fit_up_to),
+            ]
             load = os.getloadavg()[0]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             known[size] = {**json.loads(done.stdout.splitlines()[-1]), "load_before": load}
     cases = [known[size] for size in sorted(known)]
     FIGURE.write_text(growth_svg(cases))
-    names = ("jobs", "features_s", "fit_s", "features_peak_bytes", "fit_peak_bytes")
-    grown = {name: log10(cases[-1][name] / cases[0][name]) for name in names}
-    slopes = {name: grown[name] / (grown["jobs"] or 1.0) for name in names[1:]}  # on logarithmic axes: 1 is linear
-    return {"log": "simulated, repeated", "moment": "submit", "cases": cases, "exponents": slopes}
+    return {"log": "simulated, repeated", "moment": "submit", "cases": cases, "exponents": exponents(cases)}
 
 
-def growth_case(size: int, log: Path) -> None:
+def exponents(cases: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """How each cost grows from the smallest size to the largest that has it: 1 is linear."""
+    found = {name: [case for case in cases if name in case] for name in COSTS}
+    pairs = {name: (some[0], some[-1]) for name, some in found.items() if len(some) > 1}
+    return {name: log10(z[name] / a[name]) / log10(z["jobs"] / a["jobs"]) for name, (a, z) in pairs.items()}
+
+
+def growth_case(size: int, log: Path, fit_up_to: int) -> None:
     """One size in this process. `fit_s` includes the features; a fit takes at most `most_rows` jobs, the most recent ones."""
     import polars as pl
 
@@ -245,32 +260,35 @@ def growth_case(size: int, log: Path) -> None:
     labelled = label_jobs(jobs, settings, [Moment.SUBMIT])
     case |= {"features_s": time.perf_counter() - began, "features_cpu_s": time.process_time() - cpu}
     case["features_peak_bytes"] = peak_bytes()
-    model = fit_at(labelled, Moment.SUBMIT, labelled.reached(Moment.SUBMIT), settings)
-    case |= {"fit_s": time.perf_counter() - began, "fit_cpu_s": time.process_time() - cpu, "fit_rows": model.n_train_}
-    print(json.dumps({**case, "fit_peak_bytes": peak_bytes()}))
+    if size <= fit_up_to:
+        model = fit_at(labelled, Moment.SUBMIT, labelled.reached(Moment.SUBMIT), settings)
+        case |= {"fit_s": time.perf_counter() - began, "fit_cpu_s": time.process_time() - cpu, "fit_rows": model.n_train_}
+        case["fit_peak_bytes"] = peak_bytes()
+    print(json.dumps(case))
 
 
 def growth_svg(cases: Sequence[Mapping[str, float]]) -> str:
     """Two panels on logarithmic axes; grey and colours (Okabe–Ito) that can be read on white and on black."""
     parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 330" font-family="sans-serif" font-size="12" fill="#777">']
     for left, title, names, unit in (
-        (60, "Time, seconds", ("features_s", "fit_s"), 1.0),
+        (60, "CPU time, seconds", ("features_cpu_s", "fit_cpu_s"), 1.0),
         (420, "Peak memory of the process, GB", ("features_peak_bytes", "fit_peak_bytes"), 1e9),
     ):
-        lines = [[log10(case[name] / unit) for case in cases] for name in names]
-        low, high = floor(min(map(min, lines))), ceil(max(map(max, lines)))
-        xs = [left + 270 * (log10(case["jobs"]) - 4) / 3 for case in cases]
+        xs = {case["jobs"]: left + 270 * (log10(case["jobs"]) - 4) / 3 for case in cases}
+        lines = [[(xs[case["jobs"]], log10(case[name] / unit)) for case in cases if name in case] for name in names]
+        heights = [y for line in lines for _, y in line]
+        low, high = floor(min(heights)), ceil(max(heights))
         parts.append(f'<text x="{left}" y="18" font-size="14">{title}</text>')
         for decade in range(low, high + 1):
             y = 260 - 220 * (decade - low) / (high - low)
             parts.append(f'<path d="M{left} {y:.0f}h270" stroke="#777" stroke-opacity=".4"/>')
             parts.append(f'<text x="{left - 6}" y="{y + 4:.0f}" text-anchor="end">{10.0**decade:g}</text>')
-        parts += [f'<path d="M{x:.0f} 40v220" stroke="#777" stroke-opacity=".2"/>' for x in xs]
-        for case, x in zip(cases, xs, strict=True):
-            parts.append(f'<text x="{x:.0f}" y="276" text-anchor="middle">{case["jobs"] / 1e3:,g}</text>')
+        for size, x in xs.items():
+            parts.append(f'<path d="M{x:.0f} 40v220" stroke="#777" stroke-opacity=".2"/>')
+            parts.append(f'<text x="{x:.0f}" y="276" text-anchor="middle">{size / 1e3:,g}</text>')
         parts.append(f'<text x="{left + 135}" y="294" text-anchor="middle">thousand jobs</text>')
         for line, colour in zip(lines, ("#0072B2", "#D55E00"), strict=True):
-            points = [(x, 260 - 220 * (y - low) / (high - low)) for x, y in zip(xs, line, strict=True)]
+            points = [(x, 260 - 220 * (y - low) / (high - low)) for x, y in line]
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
             parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
             parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in points]
@@ -290,15 +308,15 @@ def drift(options: argparse.Namespace) -> dict[str, Any]:
     plain = read(KTH)
     late = pl.col("submit_time") >= plain["submit_time"].quantile(RENAMED_FROM)
     renamed = plain.with_columns(user=pl.when(late).then(pl.col("user") + "-renamed").otherwise("user"))
-    logs = {"as it is": plain, "users renamed": renamed}
-    logs |= {f"{name}, no requests": jobs.with_columns(empty(jobs, REQUESTS)) for name, jobs in logs.items()}
-    cases: dict[str, Any] = {}
-    for name, jobs in logs.items():
-        result = evaluate(jobs, TrainingSettings(("FAILED",)), moments=[Moment.SUBMIT], protocol="rolling").as_json()
+    makes = (plain, renamed, plain.with_columns(empty(plain, REQUESTS)), renamed.with_columns(empty(plain, REQUESTS)))
+    logs = dict(zip(DRIFTS, makes, strict=True))
+    cases: dict[str, Any] = stored().get("drift", {}).get("cases", {}) if options.logs else {}
+    for name in options.logs or DRIFTS:
+        result = evaluate(logs[name], TrainingSettings(("FAILED",)), moments=[Moment.SUBMIT], protocol="rolling").as_json()
         at = {"model": result["at"]["submit"]["model"], **result["at"]["submit"]["baselines"]}
         areas = {who: {area: at[who][area] for area in ("roc_auc", "pr_auc")} for who in ("model", "user_rate", "last_outcome")}
         holds = all(areas["model"][area] >= areas["user_rate"][area] for area in ("roc_auc", "pr_auc"))
-        cases[name] = {**areas, "holds": holds, "seconds": result["seconds"]["total"], "notes": result["notes"]}
+        cases[name] = {**areas, "holds": holds, "notes": result["notes"]}
     holds = all(case["holds"] for case in cases.values())
     return {"log": "KTH-SP2-1996", "protocol": "rolling", "cases": cases, "asked": "model at least user_rate", "holds": holds}
 
@@ -331,10 +349,14 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--calls", type=int, default=2_000)
     parser.add_argument("--sizes", type=int, nargs="+", help="measure the growth at these sizes and keep the others")
+    parser.add_argument("--fit-up-to", type=int, default=SIZES[-1], help="larger sizes measure the features alone")
+    parser.add_argument(
+        "--logs", choices=DRIFTS, nargs="+", help="measure the drift on these changes of the log and keep the others"
+    )
     parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
-        growth_case(int(options.case[0]), Path(options.case[1]))
+        growth_case(int(options.case[0]), Path(options.case[1]), options.fit_up_to)
         return
     versions = {name: version(name) for name in ("stormpetrel", "polars", "xgboost-cpu", "numba", "numpy")}
     about = {"python": platform.python_version(), "cores": os.cpu_count(), "versions": versions}

@@ -6,10 +6,13 @@ times collide.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -176,3 +179,9 @@ def one_thread() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "sched_getaffinity", lambda _process: {0})
         yield
+
+
+def sealed(record: dict[str, Any]) -> dict[str, Any]:
+    """The record of a model folder with the digest that belongs to it, whatever it says."""
+    rest = {name: value for name, value in record.items() if name != "digest"}
+    return {**rest, "digest": hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()}

@@ -299,6 +299,8 @@ def refit_weekly(
                 }
             )
         )
+    if not parts:
+        raise NotEnoughJobsError("No job comes after the first 60 % of this log.", hint="Use a longer log.")
     return pl.concat(parts)
 
 

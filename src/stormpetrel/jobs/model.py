@@ -173,14 +173,15 @@ class JobOutcomeModel:
         raw = self._risk.predict(xgboost.DMatrix(values, nthread=1 if len(values) < 64 else threads()), pred_contribs=True)
         return Explained(self.names_, raw[:, :-1], float(raw[0, -1]))
 
-    def importance(self) -> pl.DataFrame:
-        """How much each feature helped over all trees (`gain`, a share of the whole), most first."""
+    def importance(self, features: FeatureMatrix) -> pl.DataFrame:
+        """How much each feature matters: its share of the trees' `gain`, and `mean_abs_shap` on these jobs, most first."""
+        shap = np.abs(self.explain(features).contributions)
+        mean = shap.mean(axis=0) if len(shap) else np.zeros(len(self.names_))
         gain = self._risk.get_score(importance_type="total_gain")
         named = {self.names_[int(key[1:])]: float(np.sum(value)) for key, value in gain.items()}
-        frame = pl.DataFrame(
-            {"feature": list(named), "gain": list(named.values())}, schema={"feature": pl.String, "gain": pl.Float64}
-        )
-        return frame.with_columns(pl.col("gain") / pl.col("gain").sum()).sort("gain", descending=True)
+        shares = [named.get(name, 0.0) / max(1e-12, sum(named.values())) for name in self.names_]
+        frame = pl.DataFrame({"feature": self.names_, "gain": shares, "mean_abs_shap": mean})
+        return frame.sort("mean_abs_shap", descending=True)
 
     def _checked(self, features: FeatureMatrix) -> NDArray[np.float32]:
         if features.names != self.names_:
@@ -191,6 +192,26 @@ class JobOutcomeModel:
                 hint="Train it again on this site's jobs: stormpetrel jobs train",
             )
         return features.values
+
+    def _refuse_absurd(self) -> None:
+        """Raise ValueError for a record that no training writes."""
+        sound = (
+            0.0 <= self.threshold <= 1.0
+            and 0.0 <= self.failed_share_ <= 1.0
+            and self.n_train_ >= 0
+            and self.rounds >= 1
+            and 1 <= len(self.outcomes_) == len(self.outcome_shares_)
+            and set(self.outcomes_) <= set(OUTCOMES)
+            and bool(self.failure_outcomes_)
+            and set(self.failure_outcomes_) <= set(self.outcomes_)
+            and all(0.0 <= share <= 1.0 for share in self.outcome_shares_)
+        )
+        if not sound:
+            raise ValueError("its record holds values that make no sense")
+        if self._kinds is not None:
+            kinds = int(json.loads(self._kinds.save_config())["learner"]["learner_model_param"]["num_class"])
+            if kinds != len(self.outcomes_):
+                raise ValueError(f"its trees tell {kinds} outcomes apart, its record names {len(self.outcomes_)}")
 
     def save(self, folder: Path) -> None:
         """Write the model to a new folder."""
@@ -233,7 +254,8 @@ class JobOutcomeModel:
             )
             model._risk = _booster(files["risk.json"], len(model.names_))
             model._kinds = _booster(files["kinds.json"], len(model.names_)) if record["tells_outcomes_apart"] else None
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            model._refuse_absurd()
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ModelFormatError(
                 f"The model in {folder} is damaged: {error}", hint="Train it again: stormpetrel jobs train"
             ) from None

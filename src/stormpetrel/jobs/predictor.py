@@ -109,8 +109,8 @@ class JobPredictor:
 
 def known_by(past: pl.DataFrame, now: datetime) -> pl.DataFrame:
     """Jobs as they were known at `now`: those submitted later are gone, those that ended later still ran."""
-    later = pl.col("end_time") > now
-    later_start = pl.col("start_time") > now
+    later = pl.col("end_time") >= now  # at equal times nobody knows yet, as in the sweep
+    later_start = pl.col("start_time") >= now
     return past.filter(pl.col("submit_time") <= now).with_columns(
         state=pl.when(later).then(pl.lit("RUNNING")).otherwise("state"),
         end_time=pl.when(~later).then("end_time"),

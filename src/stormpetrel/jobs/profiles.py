@@ -127,18 +127,31 @@ class JobProfiles:
     def load(cls, folder: Path) -> Self:
         """Read profiles that `save` wrote."""
         state = _read_state(folder / FILE)
+        try:
+            return cls._from_state(state)
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError, pl.exceptions.PolarsError) as error:
+            raise _damaged(folder / FILE, str(error).partition("\n")[0] or type(error).__name__) from error
+
+    @classmethod
+    def _from_state(cls, state: dict[str, Any]) -> Self:
+        if state["method"] not in ("gmm", "kmeans") or not set(state["columns"]) <= {*END, *SUBMIT}:
+            raise ValueError("its method or columns are not known")
         model = cls(tuple(state["columns"]), state["method"])
         model.columns_used_, model.left_out_ = tuple(state["columns_used"]), dict(state["left_out"])
+        if not set(model.columns_used_) | set(model.left_out_) <= set(model.columns):
+            raise ValueError("it used columns that it does not name")
         model.k_, model.k_elbow_, model.k_bic_ = int(state["k"]), int(state["k_elbow"]), int(state["k_bic"])
+        if not 1 <= min(model.k_, model.k_elbow_, model.k_bic_) <= max(model.k_, model.k_elbow_, model.k_bic_) <= _MAX_PROFILES:
+            raise ValueError("its number of profiles makes no sense")
         model.elbow_, model.bic_ = _curve("distortion", state["elbow"]), _curve("bic", state["bic"])
         model.normaliser_ = Normaliser.from_dict(state["normaliser"])
         width = len(model.columns_used_)
-        try:
-            model.weights_ = np.array(state["weights"], dtype=np.float64).reshape(model.k_)
-            model.means_ = np.array(state["means"], dtype=np.float64).reshape(model.k_, width)
-            model.covariances_ = np.array(state["covariances"], dtype=np.float64).reshape(model.k_, width, width)
-        except (TypeError, ValueError) as error:
-            raise _damaged(folder / FILE, f"its arrays do not fit {model.k_} profiles of {width} columns") from error
+        model.weights_ = np.array(state["weights"], dtype=np.float64).reshape(model.k_)
+        model.means_ = np.array(state["means"], dtype=np.float64).reshape(model.k_, width)
+        model.covariances_ = np.array(state["covariances"], dtype=np.float64).reshape(model.k_, width, width)
+        scale = np.array([value for pair in model.normaliser_.to_dict().values() for value in _numbers(pair)])
+        if not all(np.isfinite(part).all() for part in (model.weights_, model.means_, model.covariances_, scale)):
+            raise ValueError("some of its numbers are none")
         model.summary_ = pl.DataFrame(state["summary"], schema=_SUMMARY)
         return model
 
@@ -287,6 +300,15 @@ def _read_state(path: Path) -> dict[str, Any]:
     if missing:
         raise _damaged(path, f"it lacks {', '.join(missing)}")
     return state
+
+
+def _numbers(value: Any) -> list[float]:
+    """Every number in a nest of lists and dictionaries."""
+    if isinstance(value, dict):
+        return [number for part in value.values() for number in _numbers(part)]
+    if isinstance(value, list | tuple):
+        return [number for part in value for number in _numbers(part)]
+    return [float(value)] if isinstance(value, int | float) else []
 
 
 def _damaged(path: Path, why: str) -> ModelFormatError:

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     import polars as pl
 
     from stormpetrel.faces.cli.job_input import JobInput
-    from stormpetrel.jobs.evaluation import Evaluation
+    from stormpetrel.jobs.evaluation import Evaluation, MomentResult
+    from stormpetrel.jobs.features import FeatureMatrix
 
+_SAMPLE: Final = 2000
 SPLITS: Final[tuple[Literal["random", "time"], ...]] = ("random", "time")
 
 
@@ -196,6 +198,11 @@ def _show_weeks(weeks: pl.DataFrame) -> None:
         out.print(f"  {row['begin']:<22}{row['jobs']:>8,}{row['failed']:>8,}{once:>10}{weekly:>8}{pr_once:>10}{pr_weekly:>8}")
 
 
+def _sample(result: Evaluation, found: MomentResult) -> FeatureMatrix:
+    """The last test jobs of a moment: enough for a mean."""
+    return result.labelled.features[found.moment].rows(found.rows[-_SAMPLE:])
+
+
 def _plot_evaluation(path: Path, result: Evaluation, weeks: pl.DataFrame | None) -> None:
     from stormpetrel.figures.page import write_figures
     from stormpetrel.figures.quality import (
@@ -215,7 +222,7 @@ def _plot_evaluation(path: Path, result: Evaluation, weeks: pl.DataFrame | None)
         ours = f"{MODEL}, at {moment}"
         figures += [roc_figure(named), precision_recall_figure(named), reliability_figure({ours: named[ours]})]
         figures += [confidence_figure(*named[ours]), threshold_figure(*named[ours], chosen=found.models[-1].threshold)]
-        figures.append(importance_figure(found.models[-1].importance()))
+        figures.append(importance_figure(found.models[-1].importance(_sample(result, found))))
         figures.append(quality_over_time_figure(split_quality(result, moment)))
     if weeks is not None:
         import polars as pl
