@@ -20,7 +20,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --editable . --group dev
 	touch $@
 
-demo: setup ## simulate a small site, ingest it live, and show what is in it
+demo: setup ## simulate a small site, ingest it live, learn from it, show which jobs are at risk
 	$(BIN)/stormpetrel demo .demo
 
 check: setup ## formatter, linter, type checker, import contracts, docs test

@@ -1,8 +1,9 @@
 """What forecasts about jobs cost, beside what their parts cost on their own; and whether they hold when users and requests go.
 
-`python -m benchmarks.jobs [--only fit single batch growth drift] [--rows N] [--calls N] [--sizes N …] [--logs NAME …]`. Each
-piece replaces its own part of benchmarks/results/jobs.json; `--sizes` and `--logs` replace those cases only. With STORMPETREL_DATA
-set, fit, single and batch take the public Curie log, else simulated jobs; drift needs it. growth draws docs/figures/jobs-growth.svg.
+`python -m benchmarks.jobs [--only fit single batch growth drift] [--rows N] [--calls N] [--sizes N …] [--logs NAME …]`. Each part
+is replaced on its own in benchmarks/results/jobs.json, `--sizes` and `--logs` those cases only. With STORMPETREL_DATA set, fit,
+single and batch take the public Curie log, else simulated jobs; drift needs it for KTH. growth draws docs/figures/jobs-growth.svg
+by CPU time, which other programs on the machine change less than the clock's; both are written.
 """
 
 from __future__ import annotations
@@ -23,15 +24,24 @@ from importlib.metadata import version
 from itertools import pairwise
 from math import ceil, floor, log10
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import polars as pl
+
+from stormpetrel.jobs.baselines import xgboost_untuned
+from stormpetrel.jobs.evaluation import evaluate
+from stormpetrel.jobs.features import features_at
+from stormpetrel.jobs.history import History
+from stormpetrel.jobs.model import JobOutcomeModel
+from stormpetrel.jobs.moments import Moment
+from stormpetrel.jobs.predictor import JobPredictor
+from stormpetrel.jobs.request_profiles import with_profile
+from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, fit_at, label_jobs, train
 from stormpetrel.learn.threads import wait_politely
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from stormpetrel.jobs.model import JobOutcomeModel
-    from stormpetrel.jobs.training import LabelledJobs, TrainingSettings
+from stormpetrel.simulate.cluster import ClusterSpec, simulate
+from stormpetrel.sources.formats import ReadOptions
+from stormpetrel.sources.reading import read_log
 
 wait_politely()  # before XGBoost is first imported
 RESULTS = Path(__file__).parent / "results" / "jobs.json"
@@ -50,9 +60,6 @@ REQUESTS = ("req_cpus", "req_nodes", "req_gpus", "req_mem_bytes", "time_limit_s"
 
 
 def read(path: str) -> pl.DataFrame:
-    from stormpetrel.sources.formats import ReadOptions
-    from stormpetrel.sources.reading import read_log
-
     folder = os.environ.get("STORMPETREL_DATA")
     if not folder:
         sys.exit("Set STORMPETREL_DATA to the folder of public logs.")
@@ -60,17 +67,11 @@ def read(path: str) -> pl.DataFrame:
 
 
 def simulated() -> pl.DataFrame:
-    import polars as pl
-
-    from stormpetrel.simulate.cluster import ClusterSpec, simulate
-
     return pl.concat(simulate(ClusterSpec(nodes=100, jobs=SIMULATED, days=None))).sort("submit_time")
 
 
 def repeated(jobs: pl.DataFrame, rows: int) -> pl.DataFrame:
     """The log again and again, whole weeks later and under other names: each repeat brings new users to the same applications."""
-    import polars as pl
-
     days = 7 * ceil((jobs["submit_time"].max() - jobs["submit_time"].min()) / timedelta(days=7))  # type: ignore[operator]
     parts = [
         jobs.with_columns(
@@ -86,8 +87,6 @@ def repeated(jobs: pl.DataFrame, rows: int) -> pl.DataFrame:
 @cache
 def many_jobs(rows: int) -> tuple[str, pl.DataFrame, TrainingSettings]:
     """The first `rows` jobs of a log, its name, and what counts as a failure in it."""
-    from stormpetrel.jobs.training import TrainingSettings
-
     if os.environ.get("STORMPETREL_DATA"):
         return "CEA-Curie-2011", read(CURIE).head(rows), TrainingSettings(("FAILED",), ("CANCELLED",))
     return "simulated, repeated", repeated(simulated(), rows), TrainingSettings()
@@ -96,9 +95,6 @@ def many_jobs(rows: int) -> tuple[str, pl.DataFrame, TrainingSettings]:
 @cache
 def trained(rows: int) -> tuple[JobOutcomeModel, LabelledJobs]:
     """The model at submission that single and batch share."""
-    from stormpetrel.jobs.moments import Moment
-    from stormpetrel.jobs.training import train
-
     _, jobs, settings = many_jobs(rows)
     models, labelled = train(jobs, settings, [Moment.SUBMIT])
     return models[Moment.SUBMIT], labelled
@@ -106,17 +102,11 @@ def trained(rows: int) -> tuple[JobOutcomeModel, LabelledJobs]:
 
 def warm_up(jobs: pl.DataFrame, settings: TrainingSettings) -> float:
     """Imports and compiled functions, so that what is timed afterwards is the work; the seconds it took."""
-    from stormpetrel.jobs.training import train
-
     return seconds(lambda: train(jobs.head(5_000), settings))
 
 
 def fit(options: argparse.Namespace) -> dict[str, Any]:
     """From the table to fitted models of all three moments; the peer is untuned XGBoost on fifteen ready columns."""
-    from stormpetrel.jobs.baselines import xgboost_untuned
-    from stormpetrel.jobs.moments import Moment
-    from stormpetrel.jobs.training import train
-
     log, jobs, settings = many_jobs(options.rows)
     warm_up_s, cpu = warm_up(jobs, settings), time.process_time()
     steps: list[tuple[str, float]] = []
@@ -137,12 +127,7 @@ def fit(options: argparse.Namespace) -> dict[str, Any]:
 
 def single(options: argparse.Namespace) -> dict[str, Any]:
     """One forecast with its reasons, history included; the peer is XGBoost's own forecast and contributions of a ready row."""
-    import numpy as np
-    import polars as pl
     import xgboost
-
-    from stormpetrel.jobs.moments import Moment
-    from stormpetrel.jobs.predictor import JobPredictor
 
     model, labelled = trained(options.rows)
     log, known, _ = many_jobs(options.rows)
@@ -173,24 +158,21 @@ def single(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def batch(options: argparse.Namespace) -> dict[str, Any]:
-    """Forecasts of every job of a log, features included; the peer joins one column, the user's failure rate."""
-    from stormpetrel.jobs.features import features_at
-    from stormpetrel.jobs.history import History
-    from stormpetrel.jobs.moments import Moment
-    from stormpetrel.jobs.request_profiles import with_profile
-    from stormpetrel.jobs.training import label_jobs
+    """Forecasts of every job of a log by a trained model, profile, history and features included, as `jobs predict` makes them.
 
+    The peer joins one column, the user's failure rate. `labels and new profiles` is what a training does before it fits.
+    """
     log, jobs, settings = many_jobs(options.rows)
     model, labelled = trained(options.rows)
     ended = labelled.jobs.select("user", "end_time").with_columns(failed=labelled.failed).filter(labelled.usable).sort("end_time")
 
-    def profiles_ready() -> object:
+    def predicted() -> object:
         history = History(settings.failure_states, settings.dropped_states)
         return model.predict_proba(features_at(with_profile(jobs, labelled.profiles), history, [Moment.SUBMIT])[Moment.SUBMIT])
 
     work: dict[str, Callable[[], object]] = {
-        "stormpetrel": lambda: model.predict_proba(label_jobs(jobs, settings, [Moment.SUBMIT]).features[Moment.SUBMIT]),
-        "stormpetrel, profiles ready": profiles_ready,
+        "stormpetrel": predicted,
+        "stormpetrel, labels and new profiles": lambda: label_jobs(jobs, settings, [Moment.SUBMIT]),
         "polars join_asof, user rate": lambda: polars_user_rate(labelled.jobs, ended),
     }
     rates = {case: jobs.height / seconds(do) for case, do in work.items()}
@@ -205,8 +187,6 @@ def batch(options: argparse.Namespace) -> dict[str, Any]:
 
 def polars_user_rate(jobs: pl.DataFrame, ended: pl.DataFrame) -> pl.DataFrame:
     """Each user's failure rate among the jobs that had ended, by a join in time: one key, one column."""
-    import polars as pl
-
     rated = ended.with_columns(rate=pl.col("failed").cum_sum().over("user") / pl.col("failed").cum_count().over("user"))
     return jobs.select("user", "submit_time").join_asof(
         rated, left_on="submit_time", right_on="end_time", by="user", allow_exact_matches=False, check_sortedness=False
@@ -220,18 +200,9 @@ def growth(options: argparse.Namespace) -> dict[str, Any]:
         log = Path(folder) / "jobs.parquet"
         simulated().write_parquet(log)
         for size in options.sizes or SIZES:
-            command = [
-                sys.executable,
-                "-m",
-                "benchmarks.jobs",
-                "--case",
-                str(size),
-                str(log),
-                "--fit-up-to",
-                str(options.fit_up_to),
-            ]
+            case = ["--case", str(size), str(log), str(options.fit_up_to)]
             load = os.getloadavg()[0]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            done = subprocess.run([sys.executable, "-m", "benchmarks.jobs", *case], check=True, capture_output=True, text=True)
             known[size] = {**json.loads(done.stdout.splitlines()[-1]), "load_before": load}
     cases = [known[size] for size in sorted(known)]
     FIGURE.write_text(growth_svg(cases))
@@ -247,11 +218,6 @@ def exponents(cases: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def growth_case(size: int, log: Path, fit_up_to: int) -> None:
     """One size in this process. `fit_s` includes the features; a fit takes at most `most_rows` jobs, the most recent ones."""
-    import polars as pl
-
-    from stormpetrel.jobs.moments import Moment
-    from stormpetrel.jobs.training import TrainingSettings, fit_at, label_jobs
-
     settings, base = TrainingSettings(), pl.read_parquet(log)
     warm_up(base, settings)
     jobs = repeated(base, size)
@@ -292,24 +258,18 @@ def growth_svg(cases: Sequence[Mapping[str, float]]) -> str:
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
             parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
             parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in points]
-    for x, colour, words in ((60, "#0072B2", "features"), (160, "#D55E00", "features and fit (on at most a million jobs)")):
+    for x, colour, words in ((60, "#0072B2", "features"), (160, "#D55E00", "features and fit")):
         parts.append(f'<path d="M{x} 316h24" stroke="{colour}" stroke-width="2.5"/><text x="{x + 30}" y="320">{words}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 
 def drift(options: argparse.Namespace) -> dict[str, Any]:
     """KTH with other users from the first cut on, without requests, and both: model against the user's rate and last outcome."""
-    import polars as pl
-
-    from stormpetrel.jobs.evaluation import evaluate
-    from stormpetrel.jobs.moments import Moment
-    from stormpetrel.jobs.training import TrainingSettings
-
     plain = read(KTH)
     late = pl.col("submit_time") >= plain["submit_time"].quantile(RENAMED_FROM)
     renamed = plain.with_columns(user=pl.when(late).then(pl.col("user") + "-renamed").otherwise("user"))
-    makes = (plain, renamed, plain.with_columns(empty(plain, REQUESTS)), renamed.with_columns(empty(plain, REQUESTS)))
-    logs = dict(zip(DRIFTS, makes, strict=True))
+    changed = (plain, renamed, plain.with_columns(empty(plain, REQUESTS)), renamed.with_columns(empty(plain, REQUESTS)))
+    logs = dict(zip(DRIFTS, changed, strict=True))
     cases: dict[str, Any] = stored().get("drift", {}).get("cases", {}) if options.logs else {}
     for name in options.logs or DRIFTS:
         result = evaluate(logs[name], TrainingSettings(("FAILED",)), moments=[Moment.SUBMIT], protocol="rolling").as_json()
@@ -322,8 +282,6 @@ def drift(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def empty(jobs: pl.DataFrame, columns: Sequence[str]) -> list[pl.Expr]:
-    import polars as pl
-
     return [pl.lit(None, jobs.schema[name]).alias(name) for name in columns]
 
 
@@ -341,6 +299,16 @@ def stored() -> dict[str, Any]:
     return dict(json.loads(RESULTS.read_text())["pieces"]) if RESULTS.exists() else {}
 
 
+def show(name: str, value: object, depth: int = 0) -> None:
+    """A result as indented lines."""
+    if not isinstance(value, dict | list):
+        print(f"{'  ' * depth + name:<48}" + (f"{value:,.4g}" if isinstance(value, float) else f"{value}"))
+        return
+    print("  " * depth + name)
+    for key, inner in value.items() if isinstance(value, dict) else ((f"{n + 1}", inner) for n, inner in enumerate(value)):
+        show(key, inner, depth + 1)
+
+
 def main() -> None:
     """Measure, print, write."""
     pieces = {piece.__name__: piece for piece in (fit, single, batch, growth, drift)}
@@ -350,20 +318,18 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=2_000)
     parser.add_argument("--sizes", type=int, nargs="+", help="measure the growth at these sizes and keep the others")
     parser.add_argument("--fit-up-to", type=int, default=SIZES[-1], help="larger sizes measure the features alone")
-    parser.add_argument(
-        "--logs", choices=DRIFTS, nargs="+", help="measure the drift on these changes of the log and keep the others"
-    )
-    parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--logs", choices=DRIFTS, nargs="+", help="measure the drift of these and keep the others")
+    parser.add_argument("--case", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
-        growth_case(int(options.case[0]), Path(options.case[1]), options.fit_up_to)
+        growth_case(int(options.case[0]), Path(options.case[1]), int(options.case[2]))
         return
     versions = {name: version(name) for name in ("stormpetrel", "polars", "xgboost-cpu", "numba", "numpy")}
     about = {"python": platform.python_version(), "cores": os.cpu_count(), "versions": versions}
     for name in options.only:
         load = os.getloadavg()[0]
         result = {**pieces[name](options), "load_before": load, "quiet": load <= QUIET}
-        print(f"{name}: {json.dumps(result, indent=1)}")
+        show(name, result)
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps({**about, "pieces": {**stored(), name: result}}, indent=1) + "\n")
 

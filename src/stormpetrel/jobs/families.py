@@ -5,6 +5,7 @@ job frame -> `family`: the stem of the job's name, else of its script, else its 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import polars as pl
@@ -14,6 +15,7 @@ _EMPTY_NAMES: Final = ("", "wrap", "bash", "sh", "interactive", "stdin", "job", 
 _LONGEST: Final = 80
 
 
+@lru_cache
 def family() -> pl.Expr:
     """The application family of each job, null where the log tells nothing about it."""
     script = pl.col("script_path").str.extract(r"([^/]+)$")

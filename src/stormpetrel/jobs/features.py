@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -38,14 +39,15 @@ class FeatureMatrix:
         return FeatureMatrix(self.moment, self.names, self.values[which])
 
 
-def request_features(time_zone: str) -> list[pl.Expr]:
+@lru_cache
+def request_features(time_zone: str) -> tuple[pl.Expr, ...]:
     """What the user asks for, and when: known at submission."""
     cpus = pl.col("asked_cpus").cast(pl.Float64)
     nodes = pl.col("asked_nodes").cast(pl.Float64)
     memory = pl.col("req_mem_bytes").cast(pl.Float64)
     limit = pl.col("time_limit_s")
     local = pl.col("submit_time").dt.convert_time_zone(time_zone)
-    return [
+    return (
         cpus.log1p().alias("request.cpus"),
         nodes.log1p().alias("request.nodes"),
         pl.col("asked_gpus").cast(pl.Float64).log1p().alias("request.gpus"),
@@ -59,7 +61,7 @@ def request_features(time_zone: str) -> list[pl.Expr]:
         pl.col("array_task").cast(pl.Float64).alias("request.array_task"),
         local.dt.hour().cast(pl.Float64).alias("calendar.hour"),
         local.dt.weekday().cast(pl.Float64).alias("calendar.day_of_week"),
-    ]
+    )
 
 
 def start_features() -> list[pl.Expr]:

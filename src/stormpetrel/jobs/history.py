@@ -22,6 +22,7 @@ from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
 
 Matrix = NDArray[np.float32]
+_FEW: Final = 64
 _STRANGER: Final = 0  # the row of everybody who is asked about and was never taken in
 
 # Which readings each space gives: all of them would be three hundred columns, most of them copies of each other.
@@ -173,13 +174,15 @@ class History:
         """What the history says about these jobs, each at its own `now` (Unix seconds); nothing is taken in."""
         from stormpetrel.jobs import history_kernel as compiled
 
-        arrays = self._arrays(jobs, take_in=False)
+        frame = with_request(jobs, self.stand_in or {})
+        codes, asked = self._code_matrix(frame, take_in=False), _asked(frame)
+        node_from, node_codes = self._node_arrays(frame, take_in=False)
         similarity = np.full((jobs.height, len(compiled.SIMILARITY)), np.nan, dtype=np.float32)
         out = np.full((jobs.height, len(self.names)), np.nan, dtype=np.float32)
         nodes = np.full((jobs.height, len(compiled.NODE_READINGS)), np.nan, dtype=np.float32)
         compiled.read_many(
-            self._rows, self._node_rows, arrays.codes, self._parents, self._wanted, SPACE_NAMES.index("user"), arrays.asked,
-            arrays.node_from, arrays.node_codes, now, similarity, out, nodes,
+            self._rows, self._node_rows, codes, self._parents, self._wanted, SPACE_NAMES.index("user"), asked,
+            node_from, node_codes, now, similarity, out, nodes,
         )  # fmt: skip
         if moment is not Moment.SUBMIT and self._similar:
             for row, job in enumerate(jobs.select(KEY).iter_rows()):
@@ -204,7 +207,7 @@ class History:
     def _remember_similarity(self, jobs: pl.DataFrame, similarity: Matrix) -> None:
         self._similar.update(zip(jobs.select(KEY).iter_rows(), similarity, strict=True))
 
-    def _arrays(self, jobs: pl.DataFrame, *, take_in: bool = True) -> JobArrays:
+    def _arrays(self, jobs: pl.DataFrame) -> JobArrays:
         frame = with_request(jobs, self.stand_in or {})
         numbers = frame.select(
             submit=_seconds("submit_time"),
@@ -214,21 +217,18 @@ class History:
             outcome=outcome().replace_strict({name: n for n, name in enumerate(OUTCOMES)}, default=-1, return_dtype=pl.Int64),
             log_run=pl.col("elapsed_s").log1p(),
             limit_share=(pl.col("elapsed_s") / pl.col("time_limit_s")).clip(0.0, 2.0),
-            cpus=pl.col("asked_cpus").cast(pl.Float64).log1p(),
-            limit=pl.col("time_limit_s").log1p(),
-            mem=pl.col("req_mem_bytes").cast(pl.Float64).log1p(),
         )
         submit = numbers["submit"].to_numpy()
         # Clocks go backwards in real logs: nothing starts before it was submitted, or ends before it started.
         start = np.maximum(numbers["start"].to_numpy(), submit)
         end = np.fmax(np.maximum(numbers["end"].to_numpy(), submit), np.where(np.isnan(numbers["end"].to_numpy()), np.nan, start))
-        node_from, node_codes = self._node_arrays(frame, take_in=take_in)
+        node_from, node_codes = self._node_arrays(frame, take_in=True)
         return JobArrays(
             submit=submit,
             start=start,
             end=end,
-            codes=self._code_matrix(frame, take_in=take_in),
-            asked=numbers.select("cpus", "limit", "mem").to_numpy(),
+            codes=self._code_matrix(frame, take_in=True),
+            asked=_asked(frame),
             first_run=jobs["restart"].fill_null(0).to_numpy() == 0,
             failed=numbers["failed"].to_numpy(),
             outcome=numbers["outcome"].to_numpy(),
@@ -240,18 +240,21 @@ class History:
 
     def _code_matrix(self, frame: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
         keys = frame.select(key(space) for space in SPACES)
+        if frame.height <= _FEW and not take_in:  # joins cost more than a look
+            looked_up = [
+                [-1 if text is None else known.get(text, _STRANGER) for known, text in zip(self._codes, row, strict=True)]
+                for row in keys.iter_rows()
+            ]
+            return np.array(looked_up, dtype=np.int64).reshape(frame.height, len(SPACES))
         codes = np.empty((frame.height, len(SPACES)), dtype=np.int64)
         for column, space in enumerate(SPACE_NAMES):
             known = self._codes[column]
             distinct = keys[space].unique(maintain_order=True).drop_nulls()
-            numbers = []
-            for name in distinct:
-                code = known.get(name, None if take_in else _STRANGER)
-                if code is None:
-                    code = known[name] = self._count
+            for name in distinct if take_in else ():
+                if name not in known:
+                    known[name] = self._count
                     self._count += 1
-                numbers.append(code)
-            codes[:, column] = _mapped(keys[space], distinct, numbers)
+            codes[:, column] = _mapped(keys[space], distinct, [known.get(name, _STRANGER) for name in distinct])
         self._rows = _grown(self._rows, self._count)
         return codes
 
@@ -275,6 +278,15 @@ class History:
         node_from = np.append(0, np.cumsum(lengths))
         offsets = np.repeat(np.where(which >= 0, starts[which], 0) - node_from[:-1], lengths)
         return node_from.astype(np.int64), flat[np.arange(node_from[-1]) + offsets]
+
+
+def _asked(frame: pl.DataFrame) -> NDArray[np.float64]:
+    """What each job asks for, as logarithms: CPUs, time limit, memory."""
+    return frame.select(
+        cpus=pl.col("asked_cpus").cast(pl.Float64).log1p(),
+        limit=pl.col("time_limit_s").log1p(),
+        mem=pl.col("req_mem_bytes").cast(pl.Float64).log1p(),
+    ).to_numpy()
 
 
 def _seconds(column: str) -> pl.Expr:

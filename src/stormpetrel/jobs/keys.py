@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import polars as pl
@@ -70,11 +71,14 @@ def stand_ins(jobs: pl.DataFrame) -> dict[str, str]:
 def with_request(jobs: pl.DataFrame, stand_in: Mapping[str, str]) -> pl.DataFrame:
     """The frame with `asked_cpus`, `asked_nodes`, `asked_gpus`, `family`, `limit_key` and `profile`."""
     sizes = [pl.col(stand_in.get(asked, requested)).alias(asked) for asked, (requested, _) in _SIZES.items()]
+    if "limit_key" in jobs.columns:  # it has them already
+        return jobs
     if "profile" not in jobs.columns:
         jobs = jobs.with_columns(profile=pl.lit(None, dtype=pl.Int64))
     return jobs.with_columns(*sizes, family(), limit_key=pl.col("time_limit_s").round().cast(pl.Int64, strict=False))
 
 
+@lru_cache
 def key(space: Space) -> pl.Expr:
     """The key of a space as text; null where what it is about is unknown."""
     # Each part with its length before it: whatever stands in a name, two different jobs never share a key by accident.

@@ -73,8 +73,11 @@ class JobPredictor:
 
     def features(self, jobs: pl.DataFrame, moment: Moment, now: datetime) -> FeatureMatrix:
         """What is known about these jobs now."""
-        at = np.full(jobs.height, now.timestamp())
-        return features_now(self._profiled(jobs), self.history, moment, at, time_zone=self.time_zone)
+        return self._features(self._profiled(jobs), moment, now)
+
+    def _features(self, profiled: pl.DataFrame, moment: Moment, now: datetime) -> FeatureMatrix:
+        at = np.full(profiled.height, now.timestamp())
+        return features_now(profiled, self.history, moment, at, time_zone=self.time_zone)
 
     def risk(self, jobs: pl.DataFrame, moment: Moment, now: datetime) -> NDArray[np.float64]:
         """The probability that each of these jobs fails."""
@@ -83,7 +86,8 @@ class JobPredictor:
     def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
         """Everything that is to be said about one job (a frame of one row)."""
         model = self._model(moment)
-        features = self.features(job, moment, now)
+        profiled = self._profiled(job)
+        features = self._features(profiled, moment, now)
         predicted = model.predict_proba(features).row(0, named=True)
         explained = model.explain(features)
         return Verdict(
@@ -94,11 +98,10 @@ class JobPredictor:
             outcomes={name: predicted[f"p_{name}"] for name in OUTCOMES if f"p_{name}" in predicted},
             reasons=tuple(reasons(explained, features)),
             base=explained.base,
-            profile=self._profile_words(job),
+            profile=self._profile_words(profiled["profile"].item()),
         )
 
-    def _profile_words(self, job: pl.DataFrame) -> str | None:
-        profile = self._profiled(job)["profile"].item()
+    def _profile_words(self, profile: int | None) -> str | None:
         return None if profile is None else self.profiles.describe(int(profile))
 
     def _model(self, moment: Moment) -> JobOutcomeModel:

@@ -26,7 +26,7 @@ def fit_request_profiles(
 
 
 def with_profile(jobs: pl.DataFrame, profiles: JobProfiles, stand_in: dict[str, str] | None = None) -> pl.DataFrame:
-    """The jobs with the column `profile`; null where nothing is known of the request."""
+    """The jobs with the columns of `with_request`, and `profile`: null where nothing is known of the request."""
     asked = with_request(jobs, stand_ins(jobs) if stand_in is None else stand_in)
     request = asked.select(
         req_cpu=pl.col("asked_cpus").cast(pl.Float64),
@@ -34,4 +34,4 @@ def with_profile(jobs: pl.DataFrame, profiles: JobProfiles, stand_in: dict[str, 
         req_mem_gb=pl.col("req_mem_bytes") / _GIB,
         time_limit_s="time_limit_s",
     )
-    return jobs.with_columns(profile=profiles.assign(request).cast(pl.Int64))
+    return asked.with_columns(profile=profiles.assign(request).cast(pl.Int64))

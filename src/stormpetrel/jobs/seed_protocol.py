@@ -162,20 +162,37 @@ def table_one(
     y = judged["failed"].to_numpy()
     _check_classes(y, np.concatenate([train, valid]), test)
     x, columns = _matrix(judged, train, with_limit)
-    rows, forecasts = _rule_rows(judged, y, {"train": np.concatenate([train, valid]), "test": test})
+    before = np.concatenate([train, valid])
+    rules = _rule_rows(judged, y, {"train": before, "test": test})
+    parts = TrainingRows(x[train], y[train], x[valid], y[valid])
+    sides = {"train": (x[before], y[before]), "test": (x[test], y[test])}
+    return judge_recipes(split, columns, parts, sides, recipes, seed=seed, rules=rules, progress=progress)
+
+
+def judge_recipes(
+    split: Split,
+    columns: tuple[str, ...],
+    learnt: TrainingRows,
+    sides: Mapping[str, tuple[Matrix, Truth]],
+    recipes: Sequence[str],
+    *,
+    seed: int,
+    rules: tuple[list[TableOneRow], dict[str, Forecast]],
+    progress: Progress | None,
+) -> TableOne:
+    """Fit every recipe on the training rows and judge it on both sides, `train` and `test`; `rules` begin the table."""
+    rows, forecasts = list(rules[0]), dict(rules[1])
     histories: dict[str, pl.DataFrame] = {}
     seconds: dict[str, float] = {}
-    parts = TrainingRows(x[train], y[train], x[valid], y[valid])
     for done, name in enumerate(recipes):
         recipe = RECIPES[name]
         if progress is not None:
             progress(recipe.title, done, len(recipes))
         begun = perf_counter()
-        fitted = recipe.fit(parts, seed)
-        for part, chosen in (("train", np.concatenate([train, valid])), ("test", test)):
-            forecast = Forecast(y[chosen], fitted.failure_probability(x[chosen]))
-            rows.append(_row(name, recipe.title, part, forecast))
-        forecasts[name] = forecast
+        fitted = recipe.fit(learnt, seed)
+        for part, (x, y) in sides.items():
+            forecasts[name] = Forecast(y, fitted.failure_probability(x))  # the test part stays
+            rows.append(row_of(name, recipe.title, part, forecasts[name]))
         if fitted.history is not None:
             histories[name] = fitted.history
         seconds[name] = perf_counter() - begun
@@ -250,11 +267,12 @@ def _rule_rows(judged: pl.DataFrame, y: Truth, parts: dict[str, Positions]) -> t
         said = judged[name].to_numpy().astype(np.float64)
         for part, chosen in parts.items():
             forecasts[name] = Forecast(y[chosen], said[chosen])  # the test part stays
-            rows.append(_row(name, title, part, forecasts[name]))
+            rows.append(row_of(name, title, part, forecasts[name]))
     return rows, forecasts
 
 
-def _row(model: str, title: str, part: str, forecast: Forecast) -> TableOneRow:
+def row_of(model: str, title: str, part: str, forecast: Forecast) -> TableOneRow:
+    """One line of the table out of the forecasts of one part."""
     truth, probability = forecast
     said = probability >= THRESHOLD
     of_failed = scores_at(truth, probability, THRESHOLD)

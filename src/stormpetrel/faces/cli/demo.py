@@ -15,6 +15,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.context import Json, console, plain, print_json, progress_bar
 
 if TYPE_CHECKING:
+    import polars as pl
     from rich.console import Console
 
     from stormpetrel.store.ingest import IngestReport
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from stormpetrel.store.summary import SiteSummary
 
 _BAR = 40
+_LAST = 200
+_SHOWN = 5
 _FEED = "feed"
 
 
@@ -30,8 +33,9 @@ def demo(
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the dashboard afterwards (not there yet).")] = True,
     as_json: Json = False,
 ) -> None:
-    """Simulate a small cluster, ingest it live, and show what is in it. Run again, it takes in what has happened since."""
+    """Simulate a small cluster, ingest it live, learn from it, and say which of its jobs are at risk. Run again, it goes on."""
     from stormpetrel.faces.cli.ingest import print_report
+    from stormpetrel.faces.predictions import predict_jobs
     from stormpetrel.store.summary import summarise
 
     del serve  # there is nothing to serve yet; the option is there so that scripts can say --no-serve
@@ -40,13 +44,16 @@ def demo(
             _record(site, quiet=as_json)
         report = _ingest_live(site, quiet=as_json)
         summary = summarise(site.jobs.read_jobs(), site.settings.jobs.failure_states)
+        _train(site, quiet=as_json)
+        at_risk = predict_jobs(site, moment=None, last=_LAST, now=site.now())
     if as_json:
-        print_json({"site": str(folder), "ingest": report.as_dict(), "summary": _as_json(summary)})
+        print_json({"site": str(folder), "ingest": report.as_dict(), "summary": _as_json(summary), "judged": at_risk.height})
         return
     out = console()
     print_report(out, "the simulated cluster", report)
     print_summary(out, summary)
-    _print_next(out, folder)
+    _print_risks(out, at_risk)
+    _print_next(out, folder, at_risk)
 
 
 def _open_or_create(folder: Path) -> Site:
@@ -76,6 +83,27 @@ def _record(site: Site, *, quiet: bool) -> None:
 
     with progress_bar("simulating three months", 0, shown=not quiet) as progress:
         record_demo(site.folder / _FEED, site.now(), lambda jobs: progress(0, jobs))
+
+
+def _train(site: Site, *, quiet: bool) -> None:
+    """Train once; later runs use what is there."""
+    from stormpetrel.faces.cli.job_input import steps_shown
+    from stormpetrel.jobs.moments import Moment
+    from stormpetrel.lifecycle.job_models import model_name, train_job_models
+
+    if not any(entry.current for entry in site.models.versions(model_name(Moment.TWO_MINUTES))):
+        with steps_shown(quiet=quiet) as progress:
+            train_job_models(site, progress=progress)
+
+
+def _print_risks(out: Console, at_risk: pl.DataFrame) -> None:
+    """The latest jobs that are most likely to fail, and what became of them."""
+    out.print(f"\n  of the last {at_risk.height} jobs the most likely to fail, from what was known while they waited or ran")
+    out.print("  (the model has learnt from these very jobs; how good it is on later ones: jobs evaluate)")
+    for row in at_risk.head(_SHOWN).iter_rows(named=True):
+        out.print(
+            f"    {plain(row['job']):<10}{plain(row['user'] or '?'):<14}risk {row['risk']:>4.0%}   it is {row['state']} now"
+        )
 
 
 def _ingest_live(site: Site, *, quiet: bool) -> IngestReport:
@@ -126,10 +154,14 @@ _QUERIES = (
 )
 
 
-def _print_next(out: Console, folder: Path) -> None:
+def _print_next(out: Console, folder: Path, at_risk: pl.DataFrame) -> None:
     program = "stormpetrel" if shutil.which("stormpetrel") else shlex.quote(sys.argv[0])
     site = f"{program} --site {shlex.quote(str(folder))}"
     out.print("\nNext, try:")
+    if at_risk.height:
+        out.print(f"  {site} why {at_risk['job'][0]}      # what happened to it, and what to ask for instead")
+    out.print(f"  {site} check job.sh      # a script of yours, before you submit it")
+    out.print(f"  {site} report -o report.html      # everything, as one page")
     for query in _QUERIES:
         out.print(f"  {site} sql '{query}'")
     out.print(f"  {site} ingest jobs --live      # the cluster goes on: what has happened since")

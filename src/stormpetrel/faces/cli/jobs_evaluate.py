@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from stormpetrel.faces.cli.job_input import JobInput
     from stormpetrel.jobs.evaluation import Evaluation, MomentResult
     from stormpetrel.jobs.features import FeatureMatrix
+    from stormpetrel.jobs.seed_protocol import TableOne
 
 _SAMPLE: Final = 2000
 SPLITS: Final[tuple[Literal["random", "time"], ...]] = ("random", "time")
@@ -49,6 +50,9 @@ def evaluate(
         str, typer.Option("--protocol", help="time: one cut at 80 %; rolling: five cuts; seed: Table I.")
     ] = "time",
     refit: Annotated[bool, typer.Option("--refit", help="Also refit every week, against one fit.")] = False,
+    table_one: Annotated[
+        bool, typer.Option("--table-one", help="Also Table I with what is known at the first moment, split by time.")
+    ] = False,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the trees.")] = 0,
     plot: Plot = None,
     as_json: Json = False,
@@ -66,14 +70,18 @@ def evaluate(
 
     from stormpetrel.jobs.evaluation import evaluate as measure
     from stormpetrel.jobs.evaluation import refit_weekly, weekly_table
+    from stormpetrel.jobs.honest_table import honest_table
 
     settings = replace(given.training(), seed=seed)
     moments = moments_of(at)
     with steps_shown(quiet=as_json) as progress:
         result = measure(given.jobs, settings, moments=moments, protocol=protocol, progress=progress)
+        honest = honest_table(result.labelled, moments[0], settings, progress=_in_split("time", progress)) if table_one else None
         weeks = weekly_table(refit_weekly(result.labelled, moments[0], settings, progress=progress)) if refit else None
     answer = result.as_json()
     answer["notes"] += given.notes
+    if honest is not None:
+        answer["table1"] = honest.as_rows()
     if weeks is not None:
         answer["refit"] = weeks.to_dicts()
     if plot:
@@ -82,6 +90,8 @@ def evaluate(
         print_json(answer)
         return
     _show_evaluation(answer)
+    if honest is not None:
+        _show_tables([honest], f"Table I with what is known at {moments[0]}")
     if weeks is not None:
         _show_weeks(weeks)
     if plot:
@@ -130,27 +140,29 @@ def _evaluate_seed(given: JobInput, seed: int, plot: Path | None, *, as_json: bo
         split_json = {"protocol": "seed", "splits": ["random", "time"], "shortest_s": SHORT_S, "jobs": given.jobs.height}
         print_json({"split": split_json, "at": {}, "table1": rows, "seconds": began, "notes": list(given.notes)})
         return
+    _show_tables(tables, "Table I, with columns that are known only when a job has ended (run time, CPU time): not a forecast")
     out = console()
-    out.print(
-        "Table I, with columns that are known only when a job has ended (run time, CPU time): what it says is not a forecast.\n"
-        "Precision, recall and F1 are of failed / completed jobs, on the test part (accuracy in training in brackets); jobs of\n"
-        "two minutes and more."
-    )
-    for table in tables:
-        out.print(f"\n{'At random, 80 : 20' if table.split == 'random' else 'By time, the last 20 %'}")
-        out.print(f"  {'model':<34}{'precision':>12}{'recall':>12}{'F1':>12}{'accuracy':>16}{'ROC':>7}")
-        for row in table.rows:
-            if row.part == "test":
-                learnt = next((r for r in table.rows if r.model == row.model and r.part == "train"), None)
-                out.print(f"  {row.title:<34}{_table_line(row, learnt)}")
     out.print("\nAs published, on another log (random split)")
     for row in SEED_TABLE_ONE.values():
         out.print(f"  {row.title:<34}{_table_line(row, None)}")
 
 
+def _show_tables(tables: Sequence[TableOne], title: str) -> None:
+    out = console()
+    out.print(f"\n{title}.")
+    out.print("Precision, recall and F1 are of failed / completed jobs, on the test part; accuracy in training in brackets.")
+    for table in tables:
+        out.print(f"\n{'At random, 80 : 20' if table.split == 'random' else 'By time, the last 20 %'}")
+        out.print(f"  {'model':<34}{'precision':>13}{'recall':>13}{'F1':>13}{'accuracy':>16}{'ROC':>7}")
+        for row in table.rows:
+            if row.part == "test":
+                learnt = next((r for r in table.rows if r.model == row.model and r.part == "train"), None)
+                out.print(f"  {row.title:<34}{_table_line(row, learnt)}")
+
+
 def _table_line(row: Any, learnt: Any) -> str:
     pairs = [(getattr(row, f"{name}_failed"), getattr(row, f"{name}_completed")) for name in ("precision", "recall", "f1")]
-    numbers = "".join(f"{f'{bad:.2f} / {good:.2f}':>12}" for bad, good in pairs)
+    numbers = "".join(f"{f'{bad:.2f} / {good:.2f}':>13}" for bad, good in pairs)
     trained = f" ({learnt.accuracy:.3f})" if learnt is not None else ""
     area = f"{row.roc_auc:7.3f}" if row.roc_auc is not None else "      –"
     return f"{numbers}{f'{row.accuracy:.3f}{trained}':>16}{area}"
