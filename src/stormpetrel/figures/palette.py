@@ -18,3 +18,13 @@ FAILED_COLOUR: Final = VERMILION
 COMPLETED_COLOUR: Final = BLUE
 # In the order in which lines take them; yellow is left out, since it is too pale for a line.
 LINE_COLOURS: Final = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, GREY)
+
+
+def layout(title: str, x_title: str, y_title: str) -> dict[str, object]:
+    """What every figure starts from: its title and the titles of its axes, on white."""
+    return {
+        "title": {"text": title},
+        "xaxis": {"title": {"text": x_title}},
+        "yaxis": {"title": {"text": y_title}},
+        "template": "plotly_white",
+    }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from stormpetrel.figures.palette import BLUE, COMPLETED_COLOUR, FAILED_COLOUR, GREEN, GREY, ORANGE, VERMILION
+from stormpetrel.figures.palette import BLUE, COMPLETED_COLOUR, FAILED_COLOUR, GREEN, GREY, ORANGE, VERMILION, layout
 from stormpetrel.jobs.preparation import LABELS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def label_distribution_figure(distribution: pl.DataFrame) -> go.Figure:
     """Share of the jobs that ended in each state, coloured by the label the state is counted under."""
     import plotly.graph_objects as go
 
-    figure = go.Figure(layout=_layout("How jobs ended", "state", "jobs (%)"))
+    figure = go.Figure(layout=layout("How jobs ended", "state", "jobs (%)"))
     for label in LABELS:
         rows = distribution.filter(pl.col("label") == label)
         if rows.height:
@@ -50,7 +50,7 @@ def elbow_figure(elbow: pl.DataFrame, k: int) -> go.Figure:
     """Distortion of K-means over the number of profiles, with the elbow marked."""
     import plotly.graph_objects as go
 
-    figure = go.Figure(layout=_layout(f"Elbow at {k} profiles", "number of profiles K", "distortion (standardised)"))
+    figure = go.Figure(layout=layout(f"Elbow at {k} profiles", "number of profiles K", "distortion (standardised)"))
     figure.add_scatter(
         x=elbow["k"].to_list(), y=elbow["distortion"].to_list(), mode="lines+markers", line_color=BLUE, showlegend=False,
         hovertemplate="K = %{x}: %{y:,.0f}<extra></extra>",
@@ -89,7 +89,7 @@ def profile_composition_figure(table: pl.DataFrame, title: str, *, unit: str = "
     words = [name for name in table.columns if name != "profile"]
     total = table.select(pl.sum_horizontal(words)).to_series()
     names = [f"profile {profile}<br>{count:,} {unit}" for profile, count in zip(table["profile"], total, strict=True)]
-    figure = go.Figure(layout={**_layout(title, "profile", f"{unit} (%)"), "barmode": "stack"})
+    figure = go.Figure(layout={**layout(title, "profile", f"{unit} (%)"), "barmode": "stack"})
     for position, word in enumerate(words):
         if table[word].sum() == 0:
             continue
@@ -102,12 +102,3 @@ def profile_composition_figure(table: pl.DataFrame, title: str, *, unit: str = "
     figure.update_yaxes(range=[0, 100])
     figure.update_layout(showlegend=True)
     return figure
-
-
-def _layout(title: str, x_title: str, y_title: str) -> dict[str, object]:
-    return {
-        "title": {"text": title},
-        "xaxis": {"title": {"text": x_title}},
-        "yaxis": {"title": {"text": y_title}},
-        "template": "plotly_white",
-    }

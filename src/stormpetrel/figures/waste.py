@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from stormpetrel.figures.palette import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from stormpetrel.figures.palette import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, layout
 from stormpetrel.jobs.outcomes import OUTCOME_WORDS
 from stormpetrel.jobs.waste import MEASURES, UNKNOWN
 
@@ -147,10 +147,7 @@ def _best_words(curve: CancelCurve) -> str:
 
 def _layout(title: str, x_title: str, y_title: str) -> dict[str, object]:
     return {
-        "title": {"text": title},
-        "xaxis": {"title": {"text": x_title}},
-        "yaxis": {"title": {"text": y_title}},
-        "template": "plotly_white",
+        **layout(title, x_title, y_title),
         "hovermode": "closest",
         "legend": {"orientation": "h", "y": -0.2},
         "margin": {"t": 90},

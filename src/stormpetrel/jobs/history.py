@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from stormpetrel.jobs.keys import SPACE_NAMES, SPACES, key, stand_ins, with_request
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import OUTCOMES, failed, outcome
+from stormpetrel.jobs.readings import READINGS, READINGS_OF
 from stormpetrel.records.jobs import KEY
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
@@ -24,62 +25,6 @@ from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
 Matrix = NDArray[np.float32]
 _FEW: Final = 64
 _STRANGER: Final = 0  # the row of everybody who is asked about and was never taken in
-
-# Which readings each space gives: all of them would be three hundred columns, most of them copies of each other.
-_SLOW: Final = ("failed_rate_1h", "failed_rate_12h", "failed_rate_4d", "failed_rate_30d")
-_RATES: Final = (*_SLOW, "failed_rate_2jobs", "failed_rate_12jobs")
-_OWN: Final = (
-    *_RATES,
-    "failed_rate_ever",
-    "ended_12h",
-    "ended_total",
-    "failure_streak",
-    "since_end",
-    "since_failure",
-    "since_success",
-    "crash_share",
-    "timeout_share",
-    "oom_share",
-    "cancelled_share",
-    "typical_run",
-    "run_to_limit",
-    "quick_share",
-    "running",
-    "pending",
-    "since_submit",
-    "burst",
-)
-_NARROW: Final = (
-    *_RATES[1:],
-    "ended_30d",
-    "failure_streak",
-    "since_failure",
-    "since_success",
-    "timeout_share",
-    "oom_share",
-    "typical_run",
-    "run_to_limit",
-    "quick_share",
-    "running",
-    "pending",
-    "since_submit",
-    "burst",
-)
-_WIDE: Final = (*_SLOW, "failed_rate_12jobs", "ended_12h", "since_failure")
-READINGS_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "site": (*_SLOW, "ended_12h", "running", "pending", "since_failure"),
-    "user": _OWN,
-    "account": _WIDE,
-    "partition": (*_WIDE, "running", "pending"),
-    "family": (*_WIDE, "ended_30d", "timeout_share", "oom_share", "typical_run", "run_to_limit"),
-    "shape": (*_WIDE, "ended_30d", "timeout_share", "typical_run", "run_to_limit"),
-    "profile": _WIDE,
-    "user_family": _NARROW,
-    "user_directory": _NARROW,
-    "user_limit": _NARROW,
-    "user_shape": _NARROW,
-    "retry": _NARROW,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +68,7 @@ class History:
     _similar: dict[tuple[object, ...], Matrix] = field(default_factory=dict)  # of jobs not yet ended: fixed at submission
 
     def __post_init__(self) -> None:
-        from stormpetrel.jobs.history_kernel import READINGS, empty_rows
+        from stormpetrel.jobs.history_kernel import empty_rows
 
         self._rows = empty_rows(64)
         self._node_rows = empty_rows(64)

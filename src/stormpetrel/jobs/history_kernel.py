@@ -13,6 +13,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from stormpetrel.jobs.readings import READINGS
+
 HOUR_S: Final = 3600.0
 DAY_S: Final = 86400.0
 # Half-lives: in time, because people come back tomorrow; in jobs, because a burst of failures ends with the burst.
@@ -57,30 +59,6 @@ ASKED_LIMIT: Final = ASKED_CPUS + 1
 ASKED_MEM: Final = ASKED_LIMIT + 1
 N_SLOTS: Final = ASKED_MEM + 1
 
-# What `read_entity` writes, in order.
-READINGS: Final = (
-    *(f"failed_rate_{name}" for name in ("1h", "12h", "4d", "30d")),
-    *(f"failed_rate_{name}" for name in ("2jobs", "12jobs")),
-    "failed_rate_ever",
-    "ended_12h",
-    "ended_30d",
-    "ended_total",
-    "failure_streak",
-    "since_end",
-    "since_failure",
-    "since_success",
-    "crash_share",
-    "timeout_share",
-    "oom_share",
-    "cancelled_share",
-    "typical_run",
-    "run_to_limit",
-    "quick_share",
-    "running",
-    "pending",
-    "since_submit",
-    "burst",
-)
 N_READINGS: Final = len(READINGS)
 # Positions that others look up.
 RATE_LONG: Final = READINGS.index("failed_rate_30d")
