@@ -445,7 +445,7 @@ def job_refit() -> str:
 
 def job_speed() -> str:
     """What was asked and what was measured, on Curie's first 300,000 jobs."""
-    found = json.loads((_QUALITY.parent / "jobs.json").read_text(encoding="utf-8"))
+    found = json.loads((_QUALITY.parent / "jobs.json").read_text(encoding="utf-8"))["pieces"]
     fit, single, batch = found["fit"], found["single"], found["batch"]
     steps = fit["steps_s"]
     one = steps["history and features"] + steps["model at submit"] + steps["threshold at submit"]

@@ -75,6 +75,24 @@ def test_a_page_gets_the_parts_that_it_asks_for():
         generate.expand("```{generated} no-such-part\n```")
 
 
+@pytest.mark.parametrize("name", sorted(path.name for path in generate.DOCS.glob("*.md")))
+def test_every_part_that_a_page_asks_for_can_be_made(name):
+    assert "```{generated}" not in page(name)
+
+
+def test_the_figures_of_the_jobs_page_hold_what_it_says_of_them():
+    """The claims of docs/jobs.md, looked up in the results that its tables are made from."""
+    quality = generate._quality()
+    for log in ("curie", "mira", "kth", "theta"):
+        found = quality[log]["at"]["submit"]
+        ours, rules = found["model"], found["baselines"]
+        assert ours["roc_auc"] > rules["xgboost"]["roc_auc"] and ours["pr_auc"] > rules["xgboost"]["pr_auc"]
+        assert ours["roc_auc"] > rules["user_rate"]["roc_auc"] and ours["f1"] >= rules["last_outcome"]["f1"] + 0.03
+        assert found["calibration"]["brier_skill"] > 0 and ours["ece"] <= 0.03
+        later = quality[log]["at"]["start"]
+        assert later["model"]["roc_auc"] > later["same_jobs"]["submit"]["roc_auc"]
+
+
 def test_every_generated_part_is_on_a_page():
     asked = {name for path in DOCS.glob("*.md") for name in generate.MARK.findall(path.read_text(encoding="utf-8"))}
     assert asked == set(generate.PARTS)
