@@ -132,9 +132,10 @@ def test_the_demo_runs_twice_and_the_second_time_takes_in_only_what_is_new(tmp_p
     again = json.loads(output("--site", tmp_path / "demo", "sql", "select count(*) n from jobs", "--json"))[0]["n"]
     assert first["summary"]["jobs"] <= again < first["summary"]["jobs"] + 500, "nothing twice, and the cluster goes on"
     suggested = [shlex.split(line, comments=True)[1:] for line in text.splitlines() if " --site " in line]
-    assert len(suggested) == 4
+    assert [words[2] for words in suggested] == ["why", "check", "report", "sql", "sql", "ingest", "doctor"]
     for words in suggested:
-        assert run(*words).returncode == 0, words
+        if "report" not in words:  # it takes a minute, and has tests of its own
+            assert run(*words).returncode == 0, words
 
 
 def test_the_demo_goes_on_where_it_was_killed_before_its_feed_was_complete(tmp_path):

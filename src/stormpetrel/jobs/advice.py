@@ -73,7 +73,8 @@ def advise(
 ) -> list[Advice]:
     """At most three pieces of advice on a request, best first; empty where past jobs speak for it as it is.
 
-    Only jobs that ended before `now` count. With `risk_of`, a change that does not lower the risk is offered only if it saves.
+    Only jobs that ended before `now` count. With `risk_of`, a change that does not lower the risk is offered only if it saves, or
+    if past jobs show that the memory or time asked for is too little: what they needed is a fact, the risk a forecast.
     """
     _check(request, now)
     kind = kinds.find_kind(request, past, now=now)
@@ -313,7 +314,7 @@ def _too_little(kind: Kind, row: Row) -> Advice:
 
 
 def _with_risk(offers: list[Advice], request: pl.DataFrame, risk_of: RiskOf | None) -> list[Advice]:
-    """The offers with the model's risk before and after; those that do not help are dropped."""
+    """The offers with the model's risk before and after; those that neither the model nor a shortage speaks for are dropped."""
     if risk_of is None or not offers:
         return offers
     changed = [
@@ -327,7 +328,14 @@ def _with_risk(offers: list[Advice], request: pl.DataFrame, risk_of: RiskOf | No
         replace(offer, risk_before=before, risk_after=None if offer.proposed is None else risk)
         for offer, risk in zip(offers, after, strict=True)
     ]
-    return [offer for offer in judged if offer.saves or offer.risk_after is None or offer.risk_after < before]
+    return [
+        offer
+        for offer in judged
+        if offer.saves or offer.risk_after is None or offer.risk_after < before or offer.column in _SHORTAGES
+    ]
+
+
+_SHORTAGES: Final = ("req_mem_bytes", "time_limit_s")
 
 
 def _rank(advice: Advice) -> tuple[bool, bool, float, int]:

@@ -148,7 +148,9 @@ def _show_advice(out: Console, advice: tuple[Advice, ...], lines: tuple[str | No
         if line:
             out.print(f"    write: {plain(line)}")
         if piece.risk_before is not None and piece.risk_after is not None:
-            out.print(f"    risk {piece.risk_before:.0%} → {piece.risk_after:.0%}")
+            change = f"{piece.risk_before:.0%} → {piece.risk_after:.0%}"
+            falls = piece.risk_after < piece.risk_before - 0.005
+            out.print(f"    risk {change}" if falls else f"    the model sees no difference ({change}); past jobs do:")
         for evidence in piece.evidence:
             out.print(f"    {plain(evidence)}")
 

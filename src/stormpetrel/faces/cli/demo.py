@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stormpetrel.store.summary import SiteSummary
 
 _BAR = 40
+_EXAMPLE = "job.sh"
 _LAST = 200
 _SHOWN = 5
 _FEED = "feed"
@@ -46,6 +47,7 @@ def demo(
         summary = summarise(site.jobs.read_jobs(), site.settings.jobs.failure_states)
         _train(site, quiet=as_json)
         at_risk = predict_jobs(site, moment=None, last=_LAST, now=site.now())
+        owner = _write_example(site, folder / _EXAMPLE)
     if as_json:
         print_json({"site": str(folder), "ingest": report.as_dict(), "summary": _as_json(summary), "judged": at_risk.height})
         return
@@ -53,7 +55,7 @@ def demo(
     print_report(out, "the simulated cluster", report)
     print_summary(out, summary)
     _print_risks(out, at_risk)
-    _print_next(out, folder, at_risk)
+    _print_next(out, folder, at_risk, owner)
 
 
 def _open_or_create(folder: Path) -> Site:
@@ -94,6 +96,19 @@ def _train(site: Site, *, quiet: bool) -> None:
     if not any(entry.current for entry in site.models.versions(model_name(Moment.TWO_MINUTES))):
         with steps_shown(quiet=quiet) as progress:
             train_job_models(site, progress=progress)
+
+
+def _write_example(site: Site, path: Path) -> str:
+    """A job script that asks for what the latest job that ran out of memory had asked for; returns whose job that was."""
+    import polars as pl
+
+    jobs = site.jobs.read_jobs().filter(pl.col("state") == "OUT_OF_MEMORY").sort("submit_time").tail(1).collect()
+    job = jobs.row(0, named=True)
+    minutes, gib = int(job["time_limit_s"] // 60), job["req_mem_bytes"] // 2**30
+    asked = {"job-name": job["job_name"], "ntasks": job["req_cpus"], "mem": f"{gib}G", "time": minutes, "chdir": job["work_dir"]}
+    lines = [f"#SBATCH --{option}={value}" for option, value in asked.items() if value is not None]
+    path.write_text("\n".join(["#!/bin/bash", *lines, "srun ./my-program"]) + "\n", encoding="utf-8")
+    return str(job["user"])
 
 
 def _print_risks(out: Console, at_risk: pl.DataFrame) -> None:
@@ -154,14 +169,17 @@ _QUERIES = (
 )
 
 
-def _print_next(out: Console, folder: Path, at_risk: pl.DataFrame) -> None:
+def _print_next(out: Console, folder: Path, at_risk: pl.DataFrame, owner: str) -> None:
     program = "stormpetrel" if shutil.which("stormpetrel") else shlex.quote(sys.argv[0])
     site = f"{program} --site {shlex.quote(str(folder))}"
     out.print("\nNext, try:")
     if at_risk.height:
         out.print(f"  {site} why {at_risk['job'][0]}      # what happened to it, and what to ask for instead")
-    out.print(f"  {site} check job.sh      # a script of yours, before you submit it")
-    out.print(f"  {site} report -o report.html      # everything, as one page")
+    example = shlex.quote(str(folder / _EXAMPLE))
+    out.print(f"  {site} check {example} --user {shlex.quote(owner)}      # a script, before it is submitted")
+    out.print(
+        f"  {site} report -o {shlex.quote(str(folder / 'report.html'))}      # everything, as one page; takes a minute or two"
+    )
     for query in _QUERIES:
         out.print(f"  {site} sql '{query}'")
     out.print(f"  {site} ingest jobs --live      # the cluster goes on: what has happened since")
