@@ -120,7 +120,14 @@ def test_thresholds_are_never_computed_from_test_rows(log, monkeypatch):
         asked.append(rows)
         return out_of_time(labelled, rows, fit)
 
+    of_the_model = evaluation._model_thresholds
+
+    def spy_on_the_model(labelled, moment, train, settings):
+        asked.append(train)
+        return of_the_model(labelled, moment, train, settings)
+
     monkeypatch.setattr(evaluation, "out_of_time", spy)
+    monkeypatch.setattr(evaluation, "_model_thresholds", spy_on_the_model)
     found = evaluate(log, QUICK, moments=[Moment.SUBMIT])
     (split,) = found.splits
     assert len(asked) == 1 + len(BASELINES)

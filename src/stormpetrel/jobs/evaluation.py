@@ -22,7 +22,7 @@ from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.outcomes import OUTCOMES
 from stormpetrel.jobs.training import LabelledJobs, Progress, TrainingSettings, fit_at, label_jobs, out_of_time, silent
 from stormpetrel.learn.metrics import best_f1_threshold, brier_skill, judge, pr_auc, reliability_slope, roc_auc
-from stormpetrel.learn.splits import ROLLING_CUTS, TIME_CUT, Split, split_between, splits_at, weekly_cuts
+from stormpetrel.learn.splits import INNER_CUTS, ROLLING_CUTS, TIME_CUT, Split, split_between, splits_at, weekly_cuts
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -200,14 +200,15 @@ def _evaluate_moment(
         model = fit_at(labelled, moment, train, settings)
         predicted = model.predict_proba(features.rows(test))
         n_train = int(train.sum())
-        model.threshold = _threshold(labelled, train, _model_forecast(labelled, moment, settings))
+        thresholds = _model_thresholds(labelled, moment, train, settings)
+        model.threshold = thresholds.get("risk", 0.5)
         forecasts[MODEL].add(predicted["risk"].to_numpy(), model.threshold, n_train)
         for name, baseline in BASELINES.items():
             forecast = _baseline_forecast(labelled, moment, baseline)
             forecasts[name].add(forecast(train, test), _threshold(labelled, train, forecast), n_train)
         for name in OUTCOMES:
             column = predicted[f"p_{name}"].to_numpy() if f"p_{name}" in predicted.columns else np.zeros(predicted.height)
-            outcomes[name].add(column, _outcome_threshold(model, name), n_train)
+            outcomes[name].add(column, thresholds.get(f"p_{name}", 1.0), n_train)
         rows.append(np.flatnonzero(test))
         split_of.append(np.full(int(test.sum()), number))
         known.append(predicted["known"].to_numpy())
@@ -228,11 +229,26 @@ def _evaluate_moment(
     )
 
 
-def _model_forecast(labelled: LabelledJobs, moment: Moment, settings: TrainingSettings) -> Callable[[Mask, Mask], Floats]:
-    def forecast(train: Mask, test: Mask) -> Floats:
-        return fit_at(labelled, moment, train, settings).risk(labelled.features[moment].rows(test))
-
-    return forecast
+def _model_thresholds(labelled: LabelledJobs, moment: Moment, train: Mask, settings: TrainingSettings) -> dict[str, float]:
+    """The thresholds of the risk and of every outcome, each with the best F1 on later slices inside the training part."""
+    features = labelled.features[moment]
+    rows, frames = [], []
+    for split in splits_at(INNER_CUTS, labelled.submit, labelled.end, train):
+        try:
+            frames.append(fit_at(labelled, moment, split.train, settings).predict_proba(features.rows(split.test)))
+        except NotEnoughJobsError:
+            continue  # the first slice of a small log may hold one class only
+        rows.append(np.flatnonzero(split.test))
+    if not frames:
+        return {}
+    chosen, forecast = np.concatenate(rows), pl.concat(frames, how="diagonal").fill_null(0.0)
+    truths = {"risk": labelled.failed[chosen]}
+    truths |= {f"p_{name}": (labelled.outcome[chosen] == name).fill_null(False).to_numpy() for name in OUTCOMES}
+    return {
+        name: best_f1_threshold(truth, forecast[name].to_numpy())
+        for name, truth in truths.items()
+        if name in forecast.columns and truth.any()
+    }
 
 
 def _baseline_forecast(labelled: LabelledJobs, moment: Moment, baseline: Any) -> Callable[[Mask, Mask], Floats]:
@@ -248,11 +264,6 @@ def _baseline_forecast(labelled: LabelledJobs, moment: Moment, baseline: Any) ->
 def _threshold(labelled: LabelledJobs, train: Mask, forecast: Callable[[Mask, Mask], Floats]) -> float:
     truth, probability = out_of_time(labelled, train, forecast)
     return best_f1_threshold(truth, probability) if truth.any() else 0.5
-
-
-def _outcome_threshold(model: JobOutcomeModel, name: str) -> float:
-    """An outcome is called when it is at least half of a risk that would be flagged."""
-    return max(0.05, 0.5 * model.threshold) if name in model.outcomes_ else 1.1
 
 
 def _spread(result: MomentResult) -> dict[str, Any]:
