@@ -39,6 +39,7 @@ test-all: setup ## the tests and the long proofs
 bench: setup ## measure, print the ratios, and write benchmarks/results
 	$(BIN)/python -m benchmarks.ingest
 	$(BIN)/python -m benchmarks.simulate
+	$(BIN)/python -m benchmarks.jobs
 
 wheelhouse: setup ## every wheel that an installation without internet needs, in dist/wheelhouse
 	rm -rf dist/wheelhouse
