@@ -536,3 +536,30 @@ def test_doctor_tells_a_user_whose_sacct_hides_the_jobs_of_others(slurm, played,
     done = subprocess.run([sys.executable, "-c", code], env=as_other, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert "PrivateData hides the others" in done.stdout
+
+
+# --- what is said about real jobs ----------------------------------------------------------------------------------------------
+
+
+def test_why_tells_what_a_real_job_did(taken_in, played):
+    failed = run(taken_in[0], "why", str(played["fails"]))
+    assert failed.returncode == 0, failed.stderr
+    assert "FAILED" in failed.stdout and "exit code 3" in failed.stdout and "stormpetrel jobs train" in failed.stdout
+    late = report_of(run(taken_in[0], "why", str(played["times out"]), "--json"))
+    assert late["job"]["state"] == "TIMEOUT" and late["next"]["column"] == "time_limit_s"
+    assert late["next"]["proposed"] > late["job"]["time_limit_s"]
+
+
+def test_a_script_is_read_as_slurm_reads_it(slurm, site):
+    from stormpetrel.sources.job_script import read_job_script
+
+    lines = "#SBATCH -J 'read me'\n#SBATCH --ntasks=2 -N1\n#SBATCH -t 10:30  # minutes\n#SBATCH --mem=100M\n#SBATCH -t 12\n"
+    path = slurm.script("read-me.sh", f"{lines}true\n#SBATCH --time=99")
+    job_id = slurm.submit(str(path))
+    slurm.wait_for_state(job_id, "COMPLETED")
+    report_of(run(site, *LIVE, env=slurm.env))
+    row = one_row(site, job_id)
+    request = read_job_script(Path(path))
+    for column in ("job_name", "req_cpus", "req_nodes", "time_limit_s", "req_mem_bytes"):
+        assert request.columns[column] == row[column], column
+    assert any("99" in warning or "after" in warning for warning in request.warnings)
