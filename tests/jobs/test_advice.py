@@ -343,3 +343,12 @@ def test_exits_and_hostile_names_are_plain_text():
     assert exit_words(0, 11) == "signal 11 (memory access error in the program)"
     assert exit_words(42, 0) == "exit code 42"
     assert clean("a\x00\x1b]0;x\x07b") == "a]0;xb" and len(clean("x" * 500)) == 40
+
+
+def test_runs_of_the_same_name_count_before_newer_ones_of_the_same_application():
+    old = [{**one, "job_name": "fit-10"} for one in [*jobs(6, **OOM), *jobs(9, first=6, gb=16, used_gb=12)]]
+    newer = [{**one, "job_name": "fit-22"} for one in jobs(60, first=20, gb=8, used_gb=1)]
+    request = ask().with_columns(job_name=pl.lit("fit-10"))
+    offers = advise(request, job_frame([*old, *newer]), now=NOW)
+    assert offers[0].column == "req_mem_bytes" and offers[0].kind == "same user, name and size"
+    assert "of this name" in all_text(offers)

@@ -118,9 +118,15 @@ def explain_job(site: Site, job_id: str, *, now: datetime) -> WhyAnswer:
             break
     if verdicts and not verdicts[-1].known:
         notes.append(_NOT_KNOWN)
+    if job["array_task"] is not None and "_" not in job_id:
+        notes.append(f"This is the latest task of the array; name another one as {job['job_id']}_TASK.")
+    if job["state"] in ("NODE_FAIL", "BOOT_FAIL"):
+        notes.append("A node failed under the job: its request is not the problem. Submit it again as it is.")
     ended = job["end_time"] is not None and job["end_time"] <= now
     following = next_request(row, past, now=now) if ended else None
-    return WhyAnswer(job, tuple(verdicts), following, tuple(advise(row, past, now=now)), tuple(notes))
+    told = (following.column, following.proposed) if following else None
+    advice = tuple(piece for piece in advise(row, past, now=now) if (piece.column, piece.proposed) != told)
+    return WhyAnswer(job, tuple(verdicts), following, advice, tuple(notes))
 
 
 def _verdict_then(site: Site, row: pl.DataFrame, moment: Any, then: datetime, past: pl.DataFrame) -> Verdict:
@@ -157,6 +163,7 @@ def verdict_json(verdict: Verdict | None) -> dict[str, Any]:
     return {
         "risk": verdict.risk,
         "flagged": verdict.flagged,
+        "threshold": verdict.threshold,
         "known": verdict.known,
         "outcomes": dict(verdict.outcomes),
         "profile": verdict.profile,

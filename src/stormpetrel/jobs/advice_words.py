@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from stormpetrel.jobs.kinds import ANY_APPLICATION, OTHER_USERS, SAME_APPLICATION, SAME_SIZE, Kind, Need
+from stormpetrel.jobs.kinds import ANY_APPLICATION, OTHER_USERS, SAME_APPLICATION, SAME_NAME, SAME_SIZE, Kind, Need
 
 GB: Final = 1024**3
 MINUTE_S: Final = 60.0
@@ -20,6 +20,7 @@ HOUR_S: Final = 3600.0
 
 _MINE: Final = "your last {} of this kind"
 _LAST: Final = {
+    SAME_NAME: "your last {} of this name",
     SAME_SIZE: _MINE,
     SAME_APPLICATION: "your last {} of this application",
     OTHER_USERS: "the last {} among other users' jobs of this kind",

@@ -24,6 +24,7 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Row = dict[str, Any]
 
+SAME_NAME: Final = "same user, name and size"
 SAME_SIZE: Final = "same user, application and size"
 SAME_APPLICATION: Final = "same user and application"
 OTHER_USERS: Final = "same application, other users"
@@ -257,6 +258,9 @@ def _kinds(row: Row, ended: pl.LazyFrame) -> Iterator[Kind]:
     same_size = pl.col("size_cpus").eq_missing(row["size_cpus"]) & pl.col("size_nodes").eq_missing(row["size_nodes"])
     same_family = (pl.col("family") == pl.lit(row["family"])).fill_null(False)
     relatives = own.filter(same_family)
+    same_name = (pl.col("job_name") == pl.lit(row["job_name"])).fill_null(False)
+    namesakes = relatives.filter(same_name)
+    yield _kind(SAME_NAME, namesakes.filter(same_size), namesakes)
     yield _kind(SAME_SIZE, relatives.filter(same_size), relatives)
     yield _kind(SAME_APPLICATION, relatives, relatives)
     if row["family"] is not None:

@@ -32,6 +32,7 @@ class Verdict:
     moment: Moment
     risk: float
     flagged: bool
+    threshold: float  # from which a risk is flagged
     known: bool
     outcomes: Mapping[str, float]
     reasons: tuple[Reason, ...]
@@ -90,10 +91,12 @@ class JobPredictor:
         features = self._features(profiled, moment, now)
         predicted = model.predict_proba(features).row(0, named=True)
         explained = model.explain(features)
+        threshold = self._threshold or model.threshold
         return Verdict(
             moment=moment,
             risk=predicted["risk"],
-            flagged=predicted["risk"] >= (self._threshold or model.threshold),
+            flagged=predicted["risk"] >= threshold,
+            threshold=threshold,
             known=predicted["known"],
             outcomes={name: predicted[f"p_{name}"] for name in OUTCOMES if f"p_{name}" in predicted},
             reasons=tuple(reasons(explained, features)),

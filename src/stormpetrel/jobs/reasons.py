@@ -43,8 +43,18 @@ def reasons(explained: Explained, features: FeatureMatrix, job: int = 0, *, top:
 
 def _reason(names: tuple[str, ...], positions: list[int], row: NDArray[np.float32], values: NDArray[np.float32]) -> Reason:
     strongest = max(positions, key=lambda position: abs(float(row[position])))
-    value = float(values[strongest])
-    return Reason(names[strongest], in_words(names[strongest], value), float(row[positions].sum()), value)
+    name, value = names[strongest], float(values[strongest])
+    words = _nobody_yet(names, values, name) or in_words(name, value)
+    return Reason(name, words, float(row[positions].sum()), value)
+
+
+def _nobody_yet(names: tuple[str, ...], values: NDArray[np.float32], name: str) -> str:
+    """A rate of jobs of which none has ended is the rate of a wider group: say so, rather than tell it as theirs."""
+    space, _, reading = name.partition(".")
+    ended = next((f"{space}.{count}" for count in ("ended_total", "ended_30d") if f"{space}.{count}" in names), None)
+    if ended is None or not reading.startswith("failed_rate") or values[names.index(ended)] != 0:
+        return ""
+    return f"none of {_SPACE_WORDS[space]} has ended yet"
 
 
 def _theme(name: str) -> str:

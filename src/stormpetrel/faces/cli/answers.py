@@ -81,7 +81,7 @@ def _show_check(answer: Any) -> None:
         out.print(f"  {plain(note)}")
     _show_advice(out, answer.advice, answer.lines)
     if not answer.advice:
-        out.print("\nAdvice: none. Past jobs speak for this request as it is.")
+        out.print("\nAdvice: none. Past jobs support no change of this request.")
 
 
 def _show_why(answer: Any) -> None:
@@ -129,13 +129,14 @@ def show_verdict(out: Console, verdict: Verdict, title: str, *, bar: bool = True
     """A risk with its outcomes and its strongest reasons."""
     from stormpetrel.jobs.outcomes import OUTCOME_WORDS
 
-    flagged = "  above the threshold" if verdict.flagged else ""
+    flagged = f"  flagged: the threshold is {verdict.threshold:.0%}" if verdict.flagged else ""
     out.print(f"{title}: {verdict.risk:.0%}  {_bar(verdict.risk)}{flagged}" if bar else title)
     likely = [(name, p) for name, p in sorted(verdict.outcomes.items(), key=lambda item: -item[1]) if p >= 0.005]
     if likely and bar:
         out.print("  " + ", ".join(f"{OUTCOME_WORDS[name]} {p:.0%}" for name, p in likely[:4]))
     if verdict.profile:
         out.print(f"  It is one of the {plain(verdict.profile)}.")
+    out.print("  what raises and lowers it most, in log-odds:")
     for reason in verdict.reasons[:_SHOWN_REASONS]:
         out.print(
             f"  {'▲ raises' if reason.contribution > 0 else '▽ lowers'} {abs(reason.contribution):4.2f}  {plain(reason.words)}"
@@ -165,11 +166,12 @@ _ASKED = {"req_nodes": "nodes", "req_cpus": "CPUs", "req_gpus": "GPUs", "array_t
 
 def _asked(columns: dict[str, Any]) -> str:
     """What a script asks for, in one line."""
+    from stormpetrel.jobs.advice_words import memory_words
     from stormpetrel.jobs.reasons import span
 
     parts = [f"{plain(str(columns[name]))} {words}" for name, words in _ASKED.items() if columns.get(name) is not None]
     if columns.get("req_mem_bytes"):
-        parts.append(f"{columns['req_mem_bytes'] / 2**30:.4g} GB")
+        parts.append(memory_words(columns["req_mem_bytes"]))
     if columns.get("time_limit_s"):
         parts.append(span(columns["time_limit_s"]))
     if columns.get("partition"):

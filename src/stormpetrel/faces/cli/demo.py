@@ -177,9 +177,7 @@ def _print_next(out: Console, folder: Path, at_risk: pl.DataFrame, owner: str) -
         out.print(f"  {site} why {at_risk['job'][0]}      # what happened to it, and what to ask for instead")
     example = shlex.quote(str(folder / _EXAMPLE))
     out.print(f"  {site} check {example} --user {shlex.quote(owner)}      # a script, before it is submitted")
-    out.print(
-        f"  {site} report -o {shlex.quote(str(folder / 'report.html'))}      # everything, as one page; takes a minute or two"
-    )
+    out.print(f"  {site} report -o {shlex.quote(str(folder / 'report.html'))}      # everything, as one page; takes some minutes")
     for query in _QUERIES:
         out.print(f"  {site} sql '{query}'")
     out.print(f"  {site} ingest jobs --live      # the cluster goes on: what has happened since")

@@ -126,7 +126,7 @@ def advise(
         return
     out = console()
     if not pieces:
-        out.print("Past jobs speak for this request as it is.")
+        out.print("Past jobs support no change of this request.")
     for number, piece in enumerate(pieces, 1):
         out.print(f"{number}. {plain(piece.sentence)}")
         for evidence in piece.evidence:

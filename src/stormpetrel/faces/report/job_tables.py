@@ -156,8 +156,8 @@ def verdict_words(study: FeatureStudy) -> str:
     assert study.verdicts is not None
     kept = int((study.verdicts["verdict"] == "keep").sum())
     return (
-        f"{kept} of {study.verdicts.height} features earn their place in this log. Groups stand in for each other: a verdict is "
-        "on its group alone, so leave out one group at a time and look again."
+        f"{kept} of {study.verdicts.height} features are missed when their group is left out. Groups stand in for each other: "
+        "that one can be spared does not mean that all can. Leave out one group at a time and look again."
     )
 
 

@@ -1,0 +1,44 @@
+"""Reasons: features in words, and sums that stay exact."""
+
+import numpy as np
+import pytest
+
+from stormpetrel.jobs.features import FeatureMatrix, features_at
+from stormpetrel.jobs.history import History
+from stormpetrel.jobs.model import Explained
+from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.reasons import in_words, reasons, span
+from tests.jobs.logs import make_log
+
+NAMES = ("user.failed_rate_1h", "user.failed_rate_4d", "user.ended_total", "request.cpus")
+
+
+def explained(contributions, values):
+    features = FeatureMatrix(Moment.SUBMIT, NAMES, np.array([values], dtype=np.float32))
+    return Explained(NAMES, np.array([contributions], dtype=np.float32), -2.0), features
+
+
+def test_features_that_say_the_same_are_told_once_and_their_sum_is_kept():
+    found = reasons(*explained([0.1, 0.5, 0.0, -0.3], [0.2, 0.6, 3.0, 1.4]))
+    assert found[0].feature == "user.failed_rate_4d" and found[0].contribution == pytest.approx(0.6)
+    assert sum(reason.contribution for reason in found) == pytest.approx(0.3)
+    assert found[0].words == "failure rate of this user's jobs, last days: 60%"
+
+
+def test_a_rate_of_nobody_is_not_told_as_a_fact():
+    found = reasons(*explained([0.1, 0.5, 0.0, -0.3], [0.2, 0.2, 0.0, 1.4]))
+    assert found[0].words == "none of this user's jobs has ended yet"
+
+
+def test_every_feature_of_every_moment_has_words():
+    matrices = features_at(make_log(60), History(), MOMENTS)
+    for matrix in matrices.values():
+        for name, value in zip(matrix.names, matrix.values[-1], strict=True):
+            words = in_words(name, float(value))
+            assert words.rpartition(": ")[2] and "." not in words.partition(":")[0], (name, words)
+            assert "unknown" in in_words(name, float("nan"))
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0, "0 s"), (59, "59 s"), (600, "10 min"), (5400, "1.5 h"), (864000, "10 d")])
+def test_a_span_is_said_as_a_person_says_it(seconds, words):
+    assert span(seconds) == words
