@@ -557,7 +557,12 @@ def test_a_script_is_read_as_slurm_reads_it(slurm, site):
     path = slurm.script("read-me.sh", f"{lines}true\n#SBATCH --time=99")
     job_id = slurm.submit(str(path))
     slurm.wait_for_state(job_id, "COMPLETED")
-    report_of(run(site, *LIVE, env=slurm.env))
+
+    def taken_in_now():
+        report_of(run(site, *LIVE, env=slurm.env))
+        return rows_of(site, job_id).height == 1
+
+    wait_until(taken_in_now, "the job is taken in", limit_s=60)
     row = one_row(site, job_id)
     request = read_job_script(Path(path))
     for column in ("job_name", "req_cpus", "req_nodes", "time_limit_s", "req_mem_bytes"):

@@ -286,8 +286,23 @@ def test_an_interrupt_says_that_nothing_is_lost(site, tmp_path):
         process.send_signal(signal.SIGINT)
         process.stdin.close()
         text = process.stderr.read().decode()
-        assert process.wait(timeout=60) == 130
+        assert process.wait(timeout=60) == 130, text
     assert "run the same command again" in text and "Traceback" not in text
+
+
+def test_an_interrupt_that_a_library_made_an_error_of_is_one_all_the_same():
+    from stormpetrel.errors import StoreError
+    from stormpetrel.faces.cli.main import _was_interrupted
+
+    try:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise StoreError("The table cannot be read.") from None
+    except StoreError as error:
+        assert _was_interrupted(error)
+    assert _was_interrupted(RuntimeError("a callback raised KeyboardInterrupt"))
+    assert not _was_interrupted(StoreError("The table cannot be read."))
 
 
 def _wait_for(condition, limit_s=30):

@@ -65,6 +65,7 @@ def _common(
 
 
 _INTERRUPTED = 130
+_STOPPED = "stopped; what was committed is kept, run the same command again to go on."
 
 
 def common_first(words: list[str]) -> list[str]:
@@ -100,17 +101,21 @@ def main() -> None:
     except StormpetrelError as error:
         if debug:
             raise
+        if _was_interrupted(error):
+            _end(_STOPPED, _INTERRUPTED)
         _end(str(error), error.exit_code)
     except BrokenPipeError:
         _close_quietly()  # the reader of a pipe went away; there is nobody to tell
         sys.exit(0)
     except (KeyboardInterrupt, typer.Abort):
-        _end("stopped; what was committed is kept, run the same command again to go on.", _INTERRUPTED)
+        _end(_STOPPED, _INTERRUPTED)
     except SystemExit:
         raise
     except BaseException as error:  # also the panics of compiled libraries, which are no Exceptions
         if debug:
             raise
+        if _was_interrupted(error):
+            _end(_STOPPED, _INTERRUPTED)
         said = (str(error).strip().splitlines() or [""])[0][:300]
         _end(f"something unexpected happened: {type(error).__name__}: {said} What was committed is kept; --debug shows more.", 1)
 
@@ -127,6 +132,17 @@ def _run(words: list[str]) -> int:
     if code == _INTERRUPTED:  # typer has caught it and says nothing
         raise KeyboardInterrupt
     return code if isinstance(code, int) else 0
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: libraries turn it into errors of their own when it comes in the middle of something."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt) or "KeyboardInterrupt" in f"{type(error).__name__} {error}":
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _end(line: str, code: int) -> NoReturn:
