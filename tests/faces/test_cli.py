@@ -294,13 +294,9 @@ def test_an_interrupt_that_a_library_made_an_error_of_is_one_all_the_same():
     from stormpetrel.errors import StoreError
     from stormpetrel.faces.cli.main import _was_interrupted
 
-    try:
-        try:
-            raise KeyboardInterrupt
-        except KeyboardInterrupt:
-            raise StoreError("The table cannot be read.") from None
-    except StoreError as error:
-        assert _was_interrupted(error)
+    translated = StoreError("The table cannot be read.")
+    translated.__context__ = KeyboardInterrupt()
+    assert _was_interrupted(translated)
     assert _was_interrupted(RuntimeError("a callback raised KeyboardInterrupt"))
     assert not _was_interrupted(StoreError("The table cannot be read."))
 

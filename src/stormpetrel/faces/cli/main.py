@@ -101,9 +101,7 @@ def main() -> None:
     except StormpetrelError as error:
         if debug:
             raise
-        if _was_interrupted(error):
-            _end(_STOPPED, _INTERRUPTED)
-        _end(str(error), error.exit_code)
+        _end(str(error), error.exit_code, error)
     except BrokenPipeError:
         _close_quietly()  # the reader of a pipe went away; there is nobody to tell
         sys.exit(0)
@@ -114,10 +112,12 @@ def main() -> None:
     except BaseException as error:  # also the panics of compiled libraries, which are no Exceptions
         if debug:
             raise
-        if _was_interrupted(error):
-            _end(_STOPPED, _INTERRUPTED)
         said = (str(error).strip().splitlines() or [""])[0][:300]
-        _end(f"something unexpected happened: {type(error).__name__}: {said} What was committed is kept; --debug shows more.", 1)
+        _end(
+            f"something unexpected happened: {type(error).__name__}: {said} What was committed is kept; --debug shows more.",
+            1,
+            error,
+        )
 
 
 def _run(words: list[str]) -> int:
@@ -145,7 +145,9 @@ def _was_interrupted(error: BaseException | None) -> bool:
     return False
 
 
-def _end(line: str, code: int) -> NoReturn:
+def _end(line: str, code: int, error: BaseException | None = None) -> NoReturn:
+    if _was_interrupted(error):
+        line, code = _STOPPED, _INTERRUPTED
     typer.echo(f"stormpetrel: {line}", err=True)
     _close_quietly()
     sys.exit(code)
