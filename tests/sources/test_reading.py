@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -70,10 +68,7 @@ def test_progress_tells_bytes_and_jobs(tmp_path):
 
 
 @pytest.mark.realdata
-def test_a_public_log_has_each_job_once():
-    folder = os.environ.get("STORMPETREL_DATA")
-    if not folder:
-        pytest.skip("set STORMPETREL_DATA to the folder of public logs")
-    log = read_log([str(Path(folder) / "jobs/mit_supercloud_sample.csv.gz")], "supercloud", OPTIONS)
+def test_a_public_log_has_each_job_once(public_logs):
+    log = read_log([str(public_logs / "jobs/mit_supercloud_sample.csv.gz")], "supercloud", OPTIONS)
     assert log.jobs.height > 9_000
     assert log.jobs.select("cluster", "job_id", "array_task", "submit_time", "restart").is_unique().all()

@@ -130,12 +130,15 @@ def features(
     with steps_shown(quiet=as_json) as step:
         step("history and features")
         from stormpetrel.faces.report.job_studies import feature_study, refuse_empty
+        from stormpetrel.jobs.evaluation import PROFILE_SHARE
         from stormpetrel.jobs.moments import Moment
         from stormpetrel.jobs.training import label_jobs
 
         refuse_empty(data)
         moment = Moment(at.value)
-        study = feature_study(label_jobs(data.jobs, data.training(), [moment]), moment, progress=step)
+        # Profiles as an evaluation makes them, and the report: from jobs before those that the ablation is judged on.
+        labelled = label_jobs(data.jobs, data.training(), [moment], profiles_from=PROFILE_SHARE)
+        study = feature_study(labelled, moment, progress=step)
     if plot:
         from stormpetrel.faces.report.jobs_figures import feature_drawings
 
