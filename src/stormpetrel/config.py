@@ -92,6 +92,7 @@ class SlurmSection(_Section):
     """How to reach a live Slurm."""
 
     sacct: str = Field(default="sacct", description="the sacct command: a name on PATH or a full path")
+    squeue: str = Field(default="", description="the squeue command, for jobs that are held; empty: the one beside sacct")
     clusters: list[str] = Field(default=[], description="clusters to ask for (sacct -M); empty: the local one")
     since: str = Field(default="", description="first day to read, YYYY-MM-DD; empty: 30 days before the first run")
     chunk_days: float = Field(default=1.0, gt=0, le=31, description="days per sacct call")
@@ -120,6 +121,41 @@ class HtcondorSection(_Section):
     event_log: str = Field(default="", description="path of EVENT_LOG; found by init; read it with: ingest jobs PATH")
 
 
+class WatchSection(_Section):
+    """The live loop."""
+
+    poll_s: float = Field(default=5.0, ge=0.2, le=3600, description="seconds between two looks at the scheduler")
+    overlap_minutes: float = Field(
+        default=10.0, ge=0, description="how far back each look reads again, for records that come late; slurm.overlap_hours once"
+    )
+    replay_days: float = Field(
+        default=7.0, ge=0, description="a first watch also judges jobs that came after the training, at most this far back"
+    )
+    address: str = Field(default="127.0.0.1:9642", description="where /metrics, /healthz and /readyz answer; empty: nowhere")
+    retrain_hours: float = Field(default=24.0, ge=0, description="hours between two trainings by the watch; 0: never")
+    retrain_min_jobs: int = Field(default=200, ge=1, description="jobs that must have ended since the last training")
+    quality_days: float = Field(default=30.0, gt=0, description="running quality is that of predictions of this many days")
+
+
+class ServeSection(_Section):
+    """The dashboard and the API."""
+
+    address: str = Field(default="127.0.0.1:8050", description="where they answer; another than loopback needs a login")
+    login: Literal["none", "proxy", "token"] = Field(
+        default="none", description="none: whoever reaches loopback sees all; proxy: a proxy names the user; token: local tokens"
+    )
+    proxies: list[str] = Field(default=["127.0.0.1", "::1"], description="addresses or networks whose user header is believed")
+    user_header: str = Field(default="X-Forwarded-User", description="header in which the proxy names the user")
+    proxy_secret_file: str = Field(
+        default="",
+        description="file (mode 0600) with what the proxy must send as X-Stormpetrel-Proxy; empty: its address is enough",
+    )
+    admins: list[str] = Field(default=[], description="users who see everybody's jobs")
+    hosts: list[str] = Field(default=[], description="host names under which the pages are reached, besides loopback and address")
+    prefix: str = Field(default="", description="path under which a proxy shows the pages, such as /node/login1/8050")
+    requests_per_minute: int = Field(default=1200, ge=10, description="requests that one viewer may make in a minute")
+
+
 class Settings(_Section):
     """Everything that can be set for a site."""
 
@@ -129,6 +165,8 @@ class Settings(_Section):
     slurm: SlurmSection = SlurmSection()
     prometheus: PrometheusSection = PrometheusSection()
     htcondor: HtcondorSection = HtcondorSection()
+    watch: WatchSection = WatchSection()
+    serve: ServeSection = ServeSection()
 
 
 def load_settings(folder: Path) -> Settings:

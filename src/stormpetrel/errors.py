@@ -4,7 +4,9 @@
 
     StormpetrelError
     ├── SettingsError            site.toml is missing, unreadable or wrong
-    ├── UsageError               the command line asked for something that is not there
+    ├── UsageError               something was asked for in a way that makes no sense
+    │   └── NotThereError        a job, a model or a page that does not exist, or is not yours
+    ├── AccessError              the viewer may not do this
     ├── MissingExtraError        a feature needs an extra that is not installed
     ├── SourceError              the outside world gave us something we cannot use
     │   ├── SourceFormatError    the input is not in the format it was said to be in
@@ -42,9 +44,17 @@ class SettingsError(StormpetrelError):
 
 
 class UsageError(StormpetrelError):
-    """The command line asked for something that is not there."""
+    """Something was asked for in a way that makes no sense."""
 
     exit_code = 2
+
+
+class NotThereError(UsageError):
+    """A job, a model or a page that does not exist, or that the viewer may not see: the two are not told apart."""
+
+
+class AccessError(StormpetrelError):
+    """The viewer may not do this."""
 
 
 class MissingExtraError(StormpetrelError):

@@ -95,6 +95,12 @@ def test_quality_over_time_draws_the_measures_that_are_there_in_order():
     assert list(figure.data[1].y) == [0.4, 0.5]
 
 
+def test_each_forecast_has_its_share_of_failed_jobs_drawn_and_only_one_is_named(forecast):
+    truth, risk = forecast
+    figure = quality.precision_recall_figure({"all": forecast, "half": (truth[: len(truth) // 2], risk[: len(truth) // 2])})
+    assert [annotation.text for annotation in figure.layout.annotations] == ["share of failed jobs"]
+
+
 def test_one_class_or_no_rows_still_give_a_figure():
     truth, probability = np.zeros(5, dtype=bool), np.linspace(0, 1, 5)
     empty = np.zeros(0, dtype=bool), np.zeros(0)

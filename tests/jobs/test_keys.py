@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stormpetrel.jobs.keys import SPACE_NAMES, SPACES, key, stand_ins, with_request
+from stormpetrel.jobs.families import family
+from stormpetrel.jobs.keys import SPACE_NAMES, SPACES, key, keys_of_few, stand_ins, with_request
 from stormpetrel.jobs.moments import Moment, known_from
-from tests.jobs.logs import made_jobs, make_log
+from tests.jobs.logs import made_jobs, make_log, small_logs
 
 SIZES = {"asked_cpus": ("req_cpus", "cpus"), "asked_nodes": ("req_nodes", "nodes"), "asked_gpus": ("req_gpus", "gpus")}
 
@@ -98,3 +99,30 @@ def test_hostile_names_do_not_share_a_key(one, other):
 @pytest.mark.parametrize("limit", [float("inf"), float("nan"), 1e19])
 def test_an_absurd_time_limit_is_a_limit_like_any_other(limit):
     assert with_request(made_jobs({"submit": 0, "time_limit_s": limit}), {}).height == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(small_logs(), st.lists(st.text(max_size=5) | st.none(), min_size=10, max_size=10))
+def test_a_few_jobs_have_the_same_keys_one_by_one_as_all_at_once(jobs, names):
+    named = jobs.with_columns(work_dir=pl.Series(names[: jobs.height], dtype=pl.String))
+    asked = with_request(named, {})
+    assert [tuple(keys) for keys in keys_of_few(asked)] == asked.select(key(space) for space in SPACES).rows()
+
+
+@settings(max_examples=40, deadline=None)
+@given(small_logs())
+def test_columns_that_are_empty_tell_nothing_about_the_application(jobs):
+    assert with_request(jobs, {})["family"].to_list() == jobs.select(family())["family"].to_list()
+
+
+ODD = st.text("aZ0f/.-_ \nÄ", max_size=12)
+USUAL = st.from_regex(r"[a-z]{2,5}[_-]?[0-9a-f]{0,10}(\.sh|\.py|/)?", fullmatch=True)
+TEXTS = ODD | USUAL | st.none()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS), min_size=1, max_size=5))
+def test_the_application_of_a_few_jobs_is_told_as_that_of_many(texts):
+    rows = [{"submit": 0, "job_name": name, "script_path": script, "work_dir": folder} for name, script, folder in texts]
+    jobs = made_jobs(*rows)
+    assert with_request(jobs, {})["family"].to_list() == jobs.select(family())["family"].to_list()

@@ -9,6 +9,7 @@ from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.sources.slurm_json import SlurmJson
 from stormpetrel.sources.swf import SwfLog
 from stormpetrel.store.ingest import IngestReport, combined, ingest_jobs
+from stormpetrel.store.known import fingerprints
 from tests.builders import SACCT_FIELDS, T0, Job, make_jobs, make_site, sacct_json_record, sacct_line, table_of, write_sacct
 
 
@@ -209,3 +210,12 @@ def test_a_trained_model_can_name_the_version_it_saw(site, tmp_path):
     take(site, write_sacct(tmp_path / "b", make_jobs(3, first_id=50)))
     then = pl.read_delta(str(site.jobs.table.path), version=version)
     assert then.height == 3
+
+
+def test_a_record_without_steps_is_the_same_whatever_stands_beside_it():
+    records = pl.DataFrame({"record": [1, 2], "line": [1, 2], "jobid": ["1", "2"], "state": ["RUNNING", "FAILED"]})
+    steps = pl.DataFrame({"record": [2], "line": [3], "jobid": ["2.0"], "state": ["FAILED"]})
+    alone = fingerprints(records.head(1), None, seed=7)
+    beside = fingerprints(records, steps, seed=7)
+    assert alone[0] == beside[0]
+    assert beside[1] != fingerprints(records, None, seed=7)[1]

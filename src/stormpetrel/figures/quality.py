@@ -85,8 +85,8 @@ def precision_recall_figure(forecasts: Forecasts) -> Figure:
         )
     shares = sorted({round(float(truth.mean()), 3) for truth, _ in forecasts.values() if truth.size})
     for share in shares:  # forecasts of different moments are judged on different jobs; one label does for their lines
-        words = "share of failed jobs" if share == shares[-1] else None
-        figure.add_hline(y=share, line=_REFERENCE, annotation_text=words, annotation_position="top right")
+        words = {"annotation_text": "share of failed jobs", "annotation_position": "top right"} if share == shares[-1] else {}
+        figure.add_hline(y=share, line=_REFERENCE, **words)
     return _unit_axes(
         figure, "Precision and recall of failed jobs", "recall (share of failed jobs)", "precision (share of warnings)"
     )

@@ -103,10 +103,15 @@ def features_now(
     return _matrix(with_request(jobs, history.stand_in or {}), history.read(jobs, moment, now), moment, time_zone, ())
 
 
+def matrix_of(jobs: pl.DataFrame, readings: Readings, history: History, moment: Moment, *, time_zone: str) -> FeatureMatrix:
+    """The feature matrix of one moment out of readings that were made before."""
+    return _matrix(with_request(jobs, history.stand_in or {}), readings, moment, time_zone, ())
+
+
 def _matrix(frame: pl.DataFrame, readings: Readings, moment: Moment, time_zone: str, extra: Sequence[pl.Expr]) -> FeatureMatrix:
     from stormpetrel.jobs.history_kernel import NODE_READINGS, SIMILARITY
 
-    plain = frame.select(_own(frame, moment, time_zone, extra)).cast(pl.Float32)
+    plain = frame.select([feature.cast(pl.Float32) for feature in _own(frame, moment, time_zone, extra)])
     names = [*plain.columns, *(f"similarity.{name}" for name in SIMILARITY), *readings.names]
     numbers = plain.to_numpy()
     parts = [np.where(np.isinf(numbers), np.float32(np.nan), numbers), readings.similarity, readings.at[moment]]

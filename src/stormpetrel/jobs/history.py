@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.jobs.keys import SPACE_NAMES, SPACES, key, stand_ins, with_request
+from stormpetrel.jobs.keys import FEW, SPACE_NAMES, SPACES, key, keys_of_few, stand_ins, with_request
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import OUTCOMES, failed, outcome
 from stormpetrel.jobs.readings import READINGS, READINGS_OF
@@ -23,7 +23,6 @@ from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
 
 Matrix = NDArray[np.float32]
-_FEW: Final = 64
 _STRANGER: Final = 0  # the row of everybody who is asked about and was never taken in
 
 
@@ -53,6 +52,15 @@ class JobArrays:
     limit_share: NDArray[np.float64]
     node_from: NDArray[np.int64]
     node_codes: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """What one step of the live path found: readings at the moments that were due, and when each event happened."""
+
+    readings: Readings
+    happened: NDArray[np.float64]  # (job, event) in Unix seconds, NaN where it has not
+    due: NDArray[np.bool_]  # (job, event): taken in by this step
 
 
 @dataclass
@@ -149,24 +157,44 @@ class History:
             for job in jobs.select(KEY).iter_rows():
                 self._similar.pop(job, None)
 
+    def advance(
+        self, jobs: pl.DataFrame, done: NDArray[np.bool_], *, since: float, until: float, moments: Collection[Moment] = ()
+    ) -> Advanced:
+        """Take in what has happened to these jobs up to `until` (Unix seconds) and is not done yet, in the order of time.
+
+        `done` has one row per job and one column per event: submission, start, two minutes, end. An event from before `since`
+        was heard of late: it counts as of then, for the past cannot be told again. Readings are made at `moments`.
+        """
+        arrays = self._arrays(jobs)
+        happened = event_times(jobs)
+        due = (happened <= until) & ~done
+        job, kind = np.nonzero(due)
+        time = happened[job, kind]
+        heard = np.maximum(time, since)
+        order = np.lexsort((kind, time, heard))  # at equal times in the order of a job's life, and of the frame
+        readings = self._run(kind[order].astype(np.int8), job[order], heard[order], arrays, moments)
+        earlier = np.flatnonzero(~due[:, 0])
+        for row, key_values in zip(earlier, jobs[earlier].select(KEY).iter_rows(), strict=True):
+            readings.similarity[row] = self._similar.get(key_values, readings.similarity[row])
+        over = due[:, 3] | done[:, 3]
+        lives = due[:, 0] & ~over
+        self._remember_similarity(jobs.filter(lives), readings.similarity[lives])
+        for key_values in jobs.filter(over & ~due[:, 0]).select(KEY).iter_rows():
+            self._similar.pop(key_values, None)
+        return Advanced(readings, happened, due)
+
     def _remember_similarity(self, jobs: pl.DataFrame, similarity: Matrix) -> None:
         self._similar.update(zip(jobs.select(KEY).iter_rows(), similarity, strict=True))
 
     def _arrays(self, jobs: pl.DataFrame) -> JobArrays:
         frame = with_request(jobs, self.stand_in or {})
         numbers = frame.select(
-            submit=_seconds("submit_time"),
-            start=_seconds("start_time"),
-            end=pl.when(pl.col("state").is_in([str(s) for s in FINISHED])).then(_seconds("end_time")),
             failed=failed(self.failure_states, self.dropped_states).cast(pl.Float64),
             outcome=outcome().replace_strict({name: n for n, name in enumerate(OUTCOMES)}, default=-1, return_dtype=pl.Int64),
             log_run=pl.col("elapsed_s").log1p(),
             limit_share=(pl.col("elapsed_s") / pl.col("time_limit_s")).clip(0.0, 2.0),
         )
-        submit = numbers["submit"].to_numpy()
-        # Clocks go backwards in real logs: nothing starts before it was submitted, or ends before it started.
-        start = np.maximum(numbers["start"].to_numpy(), submit)
-        end = np.fmax(np.maximum(numbers["end"].to_numpy(), submit), np.where(np.isnan(numbers["end"].to_numpy()), np.nan, start))
+        submit, start, end = _submit_start_end(frame)
         node_from, node_codes = self._node_arrays(frame, take_in=True)
         return JobArrays(
             submit=submit,
@@ -184,13 +212,13 @@ class History:
         )
 
     def _code_matrix(self, frame: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
-        keys = frame.select(key(space) for space in SPACES)
-        if frame.height <= _FEW and not take_in:  # joins cost more than a look
+        if frame.height <= FEW and not take_in:  # joins cost more than a look
             looked_up = [
                 [-1 if text is None else known.get(text, _STRANGER) for known, text in zip(self._codes, row, strict=True)]
-                for row in keys.iter_rows()
+                for row in keys_of_few(frame)
             ]
             return np.array(looked_up, dtype=np.int64).reshape(frame.height, len(SPACES))
+        keys = frame.select(key(space) for space in SPACES)
         codes = np.empty((frame.height, len(SPACES)), dtype=np.int64)
         for column, space in enumerate(SPACE_NAMES):
             known = self._codes[column]
@@ -207,9 +235,9 @@ class History:
         from stormpetrel.jobs.history_kernel import MOST_NODES
 
         height = frame.height
-        distinct = frame["node_list"].unique().drop_nulls()
-        if not len(distinct):
+        if frame["node_list"].null_count() == height:
             return np.zeros(height + 1, dtype=np.int64), np.empty(0, dtype=np.int64)
+        distinct = frame["node_list"].unique().drop_nulls()
         names = [expand_nodes(text)[:MOST_NODES] for text in distinct]
         if take_in:
             for name in (name for several in names for name in several):
@@ -252,6 +280,25 @@ def _grown(rows: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     if count <= len(rows):
         return rows
     return np.concatenate([rows, empty_rows(max(count, 2 * len(rows)) - len(rows))])
+
+
+def event_times(jobs: pl.DataFrame) -> NDArray[np.float64]:
+    """When each job was submitted, started, had run for two minutes, and ended: (job, event), NaN where it never did."""
+    submit, start, end = _submit_start_end(jobs)
+    two_minutes = start + TWO_MINUTES_S
+    return np.stack([submit, start, np.where(end <= two_minutes, np.nan, two_minutes), end], axis=1)
+
+
+def _submit_start_end(frame: pl.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    numbers = frame.select(
+        submit=_seconds("submit_time"),
+        start=_seconds("start_time"),
+        end=pl.when(pl.col("state").is_in([str(s) for s in FINISHED])).then(_seconds("end_time")),
+    )
+    submit, end = numbers["submit"].to_numpy(), numbers["end"].to_numpy()
+    # Clocks go backwards in real logs: nothing starts before it was submitted, or ends before it started.
+    start = np.maximum(numbers["start"].to_numpy(), submit)
+    return submit, start, np.fmax(np.maximum(end, submit), np.where(np.isnan(end), np.nan, start))
 
 
 def _events(arrays: JobArrays) -> tuple[NDArray[np.int8], NDArray[np.int64], NDArray[np.float64]]:

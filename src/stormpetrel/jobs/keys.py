@@ -5,14 +5,14 @@ job frame -> one text key per space (null where the log does not say), and the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 import polars as pl
 
-from stormpetrel.jobs.families import family
+from stormpetrel.jobs.families import TOLD_BY, families_of_few, family
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ SPACES: Final = (
     ),
 )
 SPACE_NAMES: Final = tuple(space.name for space in SPACES)
+FEW: Final = 256  # jobs up to which Python is faster than the plan of a query
 # Of these columns one must be there for the key to mean anything; the others may be missing.
 _ESSENTIAL: Final = {"account", "family", "partition"}
 _ALWAYS: Final = {"cluster", "user"}  # jobs without a user share one history: masked users come in runs, too
@@ -70,12 +71,15 @@ def stand_ins(jobs: pl.DataFrame) -> dict[str, str]:
 
 def with_request(jobs: pl.DataFrame, stand_in: Mapping[str, str]) -> pl.DataFrame:
     """The frame with `asked_cpus`, `asked_nodes`, `asked_gpus`, `family`, `limit_key` and `profile`."""
-    sizes = [pl.col(stand_in.get(asked, requested)).alias(asked) for asked, (requested, _) in _SIZES.items()]
     if "limit_key" in jobs.columns:  # it has them already
         return jobs
-    if "profile" not in jobs.columns:
-        jobs = jobs.with_columns(profile=pl.lit(None, dtype=pl.Int64))
-    return jobs.with_columns(*sizes, family(), limit_key=pl.col("time_limit_s").round().cast(pl.Int64, strict=False))
+    sizes = [pl.col(stand_in.get(asked, requested)).alias(asked) for asked, (requested, _) in _SIZES.items()]
+    told = tuple(column for column in TOLD_BY if jobs[column].null_count() < jobs.height)
+    profile = [] if "profile" in jobs.columns else [pl.lit(None, dtype=pl.Int64).alias("profile")]
+    limit = pl.col("time_limit_s").round().cast(pl.Int64, strict=False)
+    few = families_of_few(jobs) if jobs.height <= FEW else None
+    families = family(told) if few is None else pl.Series("family", few, dtype=pl.String)
+    return jobs.with_columns(*profile, *sizes, families, limit_key=limit)
 
 
 @lru_cache
@@ -84,10 +88,34 @@ def key(space: Space) -> pl.Expr:
     # Each part with its length before it: whatever stands in a name, two different jobs never share a key by accident.
     texts = [pl.col(column).cast(pl.String) for column in space.columns]
     parts = [pl.concat_str(text.str.len_bytes(), pl.lit(":"), text).fill_null("-") for text in texts]
-    essential = [pl.col(column).is_not_null() for column in space.columns if column in _ESSENTIAL]
-    if space.name == "retry":
-        essential = []
-    text = pl.concat_str(parts)
-    sizes = [pl.col(column).is_not_null() for column in space.columns if column not in _ESSENTIAL | _ALWAYS]
-    known = pl.all_horizontal(essential) if essential else pl.any_horizontal(sizes) if sizes else pl.lit(True)
-    return pl.when(known).then(text).alias(space.name)
+    needs_all, needs_any = _needs(space)
+    all_told, any_told = ([pl.col(column).is_not_null() for column in columns] for columns in (needs_all, needs_any))
+    known = pl.all_horizontal(all_told) if all_told else pl.any_horizontal(any_told) if any_told else pl.lit(True)
+    return pl.when(known).then(pl.concat_str(parts)).alias(space.name)
+
+
+def keys_of_few(jobs: pl.DataFrame) -> Iterator[list[str | None]]:
+    """The keys of each job, one per space, as `key` makes them: for a few jobs in a sixth of the time."""
+    for row in zip(*(jobs[column].to_list() for column in _KEY_COLUMNS), strict=True):
+        parts = ["-" if value is None else f"{len(str(value).encode())}:{value}" for value in row]
+        yield [
+            "".join([parts[place] for place in places])
+            if all(row[place] is not None for place in needs_all)
+            and (not needs_any or any(row[place] is not None for place in needs_any))
+            else None
+            for places, needs_all, needs_any in _PLACES
+        ]
+
+
+def _needs(space: Space) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns that must all be told for a key to mean anything; where there are none, those of which one must be."""
+    essential = tuple(column for column in space.columns if column in _ESSENTIAL and space.name != "retry")
+    sizes = tuple(column for column in space.columns if column not in _ESSENTIAL | _ALWAYS)
+    return essential, () if essential else sizes
+
+
+_KEY_COLUMNS: Final = tuple(dict.fromkeys(column for space in SPACES for column in space.columns))
+_PLACES: Final = tuple(
+    tuple(tuple(_KEY_COLUMNS.index(column) for column in columns) for columns in (space.columns, *_needs(space)))
+    for space in SPACES
+)

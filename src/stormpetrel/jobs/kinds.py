@@ -40,8 +40,8 @@ _MOSTLY: Final = 0.5  # the same with fewer similar requests
 _MUCH_MORE: Final = 0.2  # difference of two failure shares that is worth moving a job for
 _UNLIKELY: Final = 0.01
 # The family of a job costs a few regular expressions, so only the end of a long log is looked through for it.
-_OWN_LOOKED_AT: Final = 5_000
-_OTHERS_LOOKED_AT: Final = 20_000
+OWN_LOOKED_AT: Final = 5_000
+OTHERS_LOOKED_AT: Final = 20_000
 _FAMILY_COLUMNS: Final = ("job_name", "script_path", "work_dir", "extra")
 _COLUMNS: Final = (
     *KEY, *_FAMILY_COLUMNS, "user", "partition", "qos", "start_time", "end_time", "state", "exit_code", "exit_signal",
@@ -254,7 +254,7 @@ def _chance(place: BetterPlace) -> float:
 
 def _kinds(row: Row, ended: pl.LazyFrame) -> Iterator[Kind]:
     """The kinds from the narrowest to the widest, each looked up only when the ones before it did not do."""
-    own = prepared(_latest(ended.filter(pl.col("user") == pl.lit(row["user"])), _OWN_LOOKED_AT))
+    own = prepared(_latest(ended.filter(pl.col("user") == pl.lit(row["user"])), OWN_LOOKED_AT))
     same_size = pl.col("size_cpus").eq_missing(row["size_cpus"]) & pl.col("size_nodes").eq_missing(row["size_nodes"])
     same_family = (pl.col("family") == pl.lit(row["family"])).fill_null(False)
     relatives = own.filter(same_family)
@@ -265,7 +265,7 @@ def _kinds(row: Row, ended: pl.LazyFrame) -> Iterator[Kind]:
     yield _kind(SAME_APPLICATION, relatives, relatives)
     if row["family"] is not None:
         others = ended if row["user"] is None else ended.filter(pl.col("user").ne_missing(row["user"]))
-        theirs = prepared(_latest(others, _OTHERS_LOOKED_AT).filter(family() == row["family"]))
+        theirs = prepared(_latest(others, OTHERS_LOOKED_AT).filter(family() == row["family"]))
         yield _kind(OTHER_USERS, theirs, theirs)
     if row["size_cpus"] is not None or row["size_nodes"] is not None:
         yield _kind(ANY_APPLICATION, own.filter(same_size), own.clear())

@@ -47,6 +47,7 @@ _RISK_TREES: Final = {
 _KIND_TREES: Final = {**_RISK_TREES, "objective": "multi:softprob", "max_depth": 4, "min_child_weight": 10, "eta": 0.1}
 ROUNDS: Final = 150
 KIND_ROUNDS: Final = 60
+_FEW_ROWS: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class JobOutcomeModel:
     outcome_shares_: tuple[float, ...] = ()  # of the training jobs; used where no trees tell the outcomes apart
     failed_share_: float = 0.0
     n_train_: int = 0
+    _threads = 0  # that the trees use now; 0: as they were made
 
     def fit(self, features: FeatureMatrix, failed: NDArray[np.bool_], outcome: pl.Series) -> Self:
         """Learn from jobs whose end is known: `failed`, and `outcome` in the words of `outcomes` (null where none)."""
@@ -126,7 +128,7 @@ class JobOutcomeModel:
         values = self._checked(features)
         if not len(values):
             return np.empty(0)
-        return np.asarray(self._risk.inplace_predict(values), dtype=np.float64)
+        return np.asarray(self._say(self._risk, values), dtype=np.float64)
 
     def predict_proba(self, features: FeatureMatrix) -> pl.DataFrame:
         """The outcome frame: `risk`, one column per outcome (`p_TIMEOUT`, …), `p_COMPLETED`, and `known`.
@@ -152,10 +154,20 @@ class JobOutcomeModel:
         columns["known"] = self._known(features)
         return pl.DataFrame(columns)
 
+    def _say(self, trees: xgboost.Booster, values: NDArray[np.float32]) -> Any:
+        """What the trees say; a few rows on one thread, since waking others costs more, above all where cores are busy."""
+        wanted = 1 if len(values) < _FEW_ROWS else threads()
+        if wanted != self._threads:
+            for both in (self._risk, self._kinds):
+                if both is not None:
+                    both.set_param({"nthread": wanted})
+            self._threads = wanted
+        return trees.inplace_predict(values)
+
     def _shares(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
         if self._kinds is None or not len(values):
             return np.tile(np.array(self.outcome_shares_), (len(values), 1))
-        return np.asarray(self._kinds.inplace_predict(values), dtype=np.float64).reshape(len(values), -1)
+        return np.asarray(self._say(self._kinds, values), dtype=np.float64).reshape(len(values), -1)
 
     def _known(self, features: FeatureMatrix) -> NDArray[np.bool_]:
         ended = {name: features.values[:, features.names.index(name)] for name in ("user.ended_total", "family.ended_30d")}

@@ -36,7 +36,7 @@ class Verdict:
     known: bool
     outcomes: Mapping[str, float]
     reasons: tuple[Reason, ...]
-    base: float  # log-odds before anything is known
+    base: float  # log-odds before anything is known; NaN where no reasons were asked for
     profile: str | None  # in words
 
     @property
@@ -56,9 +56,12 @@ class JobPredictor:
         *,
         now: datetime,
         threshold: float = 0.0,
+        versions: Mapping[Moment, int] | None = None,
     ) -> None:
         self.models = models
+        self.versions = dict(versions or {})  # of the models, in the registry they came from
         self.profiles = profiles
+        self._words: dict[int, str] = {}  # of profiles, once they have been asked for
         self._threshold = threshold
         about = next(iter(models.values())).metadata
         self.time_zone = str(about.get("time_zone", "UTC"))
@@ -67,14 +70,15 @@ class JobPredictor:
             dropped_states=tuple(about.get("dropped_states", ())),
             stand_in=dict(about.get("stand_in", {})),
         )
-        self.history.sweep(self._profiled(known_by(past, now)))
+        self.history.sweep(self.profiled(known_by(past, now)))
 
-    def _profiled(self, jobs: pl.DataFrame) -> pl.DataFrame:
+    def profiled(self, jobs: pl.DataFrame) -> pl.DataFrame:
+        """The jobs with the profile of their request."""
         return with_profile(jobs, self.profiles, dict(self.history.stand_in or {}))
 
     def features(self, jobs: pl.DataFrame, moment: Moment, now: datetime) -> FeatureMatrix:
         """What is known about these jobs now."""
-        return self._features(self._profiled(jobs), moment, now)
+        return self._features(self.profiled(jobs), moment, now)
 
     def _features(self, profiled: pl.DataFrame, moment: Moment, now: datetime) -> FeatureMatrix:
         at = np.full(profiled.height, now.timestamp())
@@ -84,28 +88,42 @@ class JobPredictor:
         """The probability that each of these jobs fails."""
         return self._model(moment).risk(self.features(jobs, moment, now))
 
+    def threshold_at(self, moment: Moment) -> float:
+        """The risk from which a job is flagged."""
+        return self._threshold or self._model(moment).threshold
+
     def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
         """Everything that is to be said about one job (a frame of one row)."""
+        return self.judge_many(job, moment, now)[0]
+
+    def judge_many(self, jobs: pl.DataFrame, moment: Moment, now: datetime, *, explain: bool = True) -> list[Verdict]:
+        """What is to be said about each of these jobs; reasons cost more than everything else, and may be left out."""
         model = self._model(moment)
-        profiled = self._profiled(job)
+        profiled = self.profiled(jobs)
         features = self._features(profiled, moment, now)
-        predicted = model.predict_proba(features).row(0, named=True)
-        explained = model.explain(features)
-        threshold = self._threshold or model.threshold
-        return Verdict(
-            moment=moment,
-            risk=predicted["risk"],
-            flagged=predicted["risk"] >= threshold,
-            threshold=threshold,
-            known=predicted["known"],
-            outcomes={name: predicted[f"p_{name}"] for name in OUTCOMES if f"p_{name}" in predicted},
-            reasons=tuple(reasons(explained, features)),
-            base=explained.base,
-            profile=self._profile_words(profiled["profile"].item()),
-        )
+        predicted = model.predict_proba(features)
+        explained = model.explain(features) if explain else None
+        threshold = self.threshold_at(moment)
+        kinds = [name for name in OUTCOMES if f"p_{name}" in predicted.columns]
+        return [
+            Verdict(
+                moment=moment,
+                risk=said["risk"],
+                flagged=said["risk"] >= threshold,
+                threshold=threshold,
+                known=said["known"],
+                outcomes={name: said[f"p_{name}"] for name in kinds},
+                reasons=tuple(reasons(explained, features, job)) if explained else (),
+                base=explained.base if explained else float("nan"),
+                profile=self._profile_words(profile),
+            )
+            for job, (said, profile) in enumerate(zip(predicted.iter_rows(named=True), profiled["profile"], strict=True))
+        ]
 
     def _profile_words(self, profile: int | None) -> str | None:
-        return None if profile is None else self.profiles.describe(int(profile))
+        if profile is not None and profile not in self._words:
+            self._words[profile] = self.profiles.describe(profile)
+        return None if profile is None else self._words[profile]
 
     def _model(self, moment: Moment) -> JobOutcomeModel:
         if moment not in self.models:

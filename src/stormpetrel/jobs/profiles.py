@@ -94,7 +94,8 @@ class JobProfiles:
             rows = np.flatnonzero(pattern == code)
             told = np.flatnonzero(known[rows[0]])
             profile[rows] = np.argmax(self._log_densities(points[rows][:, told], told), axis=1)
-        return pl.Series("profile", profile).replace(-1, None)
+        found = pl.Series("profile", profile)
+        return found if (profile >= 0).all() else found.replace(-1, None)
 
     def describe(self, profile: int) -> str:
         """The profile in one sentence for its users: size and length against the other profiles, and how often it fails."""
@@ -274,7 +275,7 @@ def _matrix(frame: pl.DataFrame, columns: tuple[str, ...]) -> Floats:
     values = np.full((frame.height, len(columns)), np.nan)
     for position, name in enumerate(columns):
         if name in frame.columns:
-            values[:, position] = frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+            values[:, position] = frame[name].cast(pl.Float64).to_numpy()  # null becomes NaN
     return values
 
 

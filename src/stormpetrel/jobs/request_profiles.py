@@ -28,10 +28,14 @@ def fit_request_profiles(
 def with_profile(jobs: pl.DataFrame, profiles: JobProfiles, stand_in: dict[str, str] | None = None) -> pl.DataFrame:
     """The jobs with the columns of `with_request`, and `profile`: null where nothing is known of the request."""
     asked = with_request(jobs, stand_ins(jobs) if stand_in is None else stand_in)
-    request = asked.select(
-        req_cpu=pl.col("asked_cpus").cast(pl.Float64),
-        req_node=pl.col("asked_nodes").cast(pl.Float64),
-        req_mem_gb=pl.col("req_mem_bytes") / _GIB,
-        time_limit_s="time_limit_s",
+    # Column by column: for a few jobs the plan of a query would cost more than the work.
+    request = pl.DataFrame(
+        {
+            "req_cpu": asked["asked_cpus"].cast(pl.Float64),
+            "req_node": asked["asked_nodes"].cast(pl.Float64),
+            "req_mem_gb": asked["req_mem_bytes"] / _GIB,
+            "time_limit_s": asked["time_limit_s"],
+        }
     )
-    return asked.with_columns(profile=profiles.assign(request).cast(pl.Int64))
+    profile = profiles.assign(request).cast(pl.Int64).alias("profile")
+    return asked.clone().replace_column(asked.get_column_index("profile"), profile)

@@ -144,11 +144,12 @@ def train(
     moments: Collection[Moment] = MOMENTS,
     *,
     metadata: Mapping[str, Any] | None = None,
+    profiles: JobProfiles | None = None,
     progress: Progress = silent,
 ) -> tuple[dict[Moment, JobOutcomeModel], LabelledJobs]:
-    """A model for each moment, with its threshold, and the labelled jobs it was made from."""
+    """A model for each moment, with its threshold, and the labelled jobs it was made from; over `profiles` if they are there."""
     progress("history and features")
-    labelled = label_jobs(jobs, settings, moments)
+    labelled = label_jobs(jobs, settings, moments, profiles=profiles)
     models = {}
     for moment in moments:
         rows = labelled.reached(moment)

@@ -72,12 +72,7 @@ def failure_trend(
     of no known group, without an end, or in a state that is neither success nor failure count nowhere; a job on several
     nodes counts on each of them.
     """
-    if by not in TREND_GROUPS:
-        raise UsageError(f"Unknown group '{by}' for a trend.", hint=f"Known: {', '.join(TREND_GROUPS)}.")
-    if not pl.Series([every]).str.contains(_EVERY).item():
-        raise UsageError(
-            f"A period cannot be '{every}'.", hint="Give whole days, weeks, months, quarters or years: 1d, 1w, 1mo, …"
-        )
+    check_trend(by, every)
     # Truncated as local wall-clock time: some zones skip a midnight in spring, and no day may be lost to that.
     period = pl.col("end_time").dt.convert_time_zone(time_zone).dt.replace_time_zone(None).dt.truncate(every).cast(pl.Date)
     source = pl.col("node_list") if by == "node" else group_key(by, jobs.columns, time_zone)
@@ -85,6 +80,21 @@ def failure_trend(
     counts = judged.group_by("group", "period").agg(pl.len().cast(pl.Int64).alias("jobs"), pl.col("failed").sum().cast(pl.Int64))
     if by == "node":
         counts = _per_node(counts)
+    return trend_of_counts(counts, by=by, every=every, top=top, min_jobs=min_jobs)
+
+
+def check_trend(by: str, every: str) -> None:
+    """Raise UsageError for a group or a period that no trend has."""
+    if by not in TREND_GROUPS:
+        raise UsageError(f"Unknown group '{by}' for a trend.", hint=f"Known: {', '.join(TREND_GROUPS)}.")
+    if not pl.Series([every]).str.contains(_EVERY).item():
+        raise UsageError(
+            f"A period cannot be '{every}'.", hint="Give whole days, weeks, months, quarters or years: 1d, 1w, 1mo, …"
+        )
+
+
+def trend_of_counts(counts: pl.DataFrame, *, by: str, every: str, top: int | None = 10, min_jobs: int = 20) -> pl.DataFrame:
+    """The trend out of `jobs` and `failed` that were counted per `group` and `period` before."""
     kept = _largest(counts.filter(pl.col("group") != UNKNOWN), top, min_jobs)
     rated = kept.with_columns(pl.lit(by).alias("by"), pl.lit(every).alias("every"), *_wilson())
     return rated.select(list(TREND_SCHEMA)).cast(TREND_SCHEMA).sort("period", "group")

@@ -104,8 +104,12 @@ def ledger(
     counted = _counted(jobs, failure_states).with_columns(group_key(name, jobs.columns, time_zone) for name in keys)
     if not keys:
         return _shared(counted.select(_sums()))
-    groups = _shared(counted.group_by(keys).agg(_sums()))
-    return groups.sort("lost_core_seconds", "core_seconds", *keys, descending=[True, True, *(False for _ in keys)])
+    return ledger_of_sums(counted.group_by(keys).agg(_sums()), keys)
+
+
+def ledger_of_sums(groups: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """The ledger out of the first four `MEASURES`, summed per group before."""
+    return _shared(groups).sort("lost_core_seconds", "core_seconds", *by, descending=[True, True, *(False for _ in by)])
 
 
 def group_key(name: str, columns: Iterable[str], time_zone: str = "UTC") -> pl.Expr:

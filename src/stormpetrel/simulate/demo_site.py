@@ -1,6 +1,6 @@
-"""The demo's site: three months of a small simulated cluster, up to now and a week beyond, with one sick node.
+"""The demo's site: three months of a small simulated cluster, up to now and a month beyond, with one sick node.
 
-folder -> record_demo -> a feed that goes on in real time, and the `sacct` command that shows it.
+folder -> record_demo -> a feed, and the commands `sacct`, `sbatch` and `scancel` that show it and change it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.simulate.cluster import simulate
-from stormpetrel.simulate.feed import record_feed, running_clock, write_fake_sacct
+from stormpetrel.simulate.feed import fixed_clock, record_feed, write_fake_sacct
 from stormpetrel.simulate.spec import DAY_S, ClusterSpec, Fault
+from stormpetrel.simulate.submitting import write_fake_sbatch, write_fake_scancel
 
 CLUSTER: Final = "demo"
 SEED: Final = 1
 PAST_DAYS: Final = 90
-COMING_DAYS: Final = 7
+COMING_DAYS: Final = 30
 _SICK_NODE: Final = 16
 
 
@@ -32,7 +33,7 @@ def demo_spec(now: datetime) -> ClusterSpec:
 
 
 def record_demo(folder: Path, now: datetime, progress: Callable[[int], None]) -> Path:
-    """Simulate the site and keep it as a feed that runs in real time; the path of its `sacct`."""
+    """Simulate the site and keep it as a feed whose clock stands at `now` until it is set going; the path of its `sacct`."""
 
     def counted(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         done = 0
@@ -41,5 +42,8 @@ def record_demo(folder: Path, now: datetime, progress: Callable[[int], None]) ->
             progress(done)
             yield frame
 
-    record_feed(counted(simulate(demo_spec(now), chunk=5_000)), folder, running_clock(now))
+    spec = demo_spec(now)
+    record_feed(counted(simulate(spec, chunk=5_000)), folder, fixed_clock(now), spec=spec)
+    write_fake_sbatch(folder)
+    write_fake_scancel(folder)
     return write_fake_sacct(folder)

@@ -1,7 +1,8 @@
 """A live feed: a recorded simulation and a clock, answering like sacct.
 
 job frames -> record_feed -> a folder (Parquet and feed.json) -> Feed.rows -> the jobs as accounting would show them at the
-simulated moment: pending, running or over, and nothing of what comes later. `write_fake_sacct` puts a `sacct` command beside it.
+simulated moment: pending, running or over, and nothing of what comes later. `write_fake_sacct` puts a `sacct` command beside it;
+people submit to it and cancel in it through submitting.py.
 
 Live ingest asks up to the site's time and moves its cursor there. A site whose `site.feed` names this folder lives by the feed's
 clock, at any speed; another keeps real time, and its feed has to do so, too (speed 1).
@@ -21,11 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.errors import SourceFormatError
+from stormpetrel.simulate.spec import ClusterSpec, Fault
 
 if TYPE_CHECKING:  # polars takes half a second to import, which --helpformat need not pay
     import polars as pl
 
 _SETTINGS: Final = "feed.json"
+_RECORDED: Final = "jobs-[0-9]*.parquet"  # what was submitted to the feed since lies in jobs-submitted-*.parquet
 _FORMAT: Final = 1
 # Known only once a job has ended, or started.
 _ONLY_ENDED: Final = (
@@ -58,19 +61,25 @@ def running_clock(start: datetime, *, speed: float = 1.0) -> FeedClock:
     return FeedClock(start.timestamp(), time.time(), speed)
 
 
-def record_feed(frames: Iterable[pl.DataFrame], folder: Path, clock: FeedClock) -> int:
-    """Keep job frames in a folder that a Feed can be opened on. How many jobs."""
+def record_feed(frames: Iterable[pl.DataFrame], folder: Path, clock: FeedClock, *, spec: ClusterSpec | None = None) -> int:
+    """Keep job frames in a folder that a Feed can be opened on. How many jobs.
+
+    `spec` is the cluster the frames were simulated from: with it, a submitted job needs exactly what the same work needed before.
+    """
     from stormpetrel.simulate.writing import SACCT_FIELDS
 
     folder.mkdir(parents=True, exist_ok=True)
     jobs, cluster = 0, ""
-    for old in folder.glob("jobs-*.parquet"):
-        old.unlink()
+    for pattern in ("jobs-*.parquet", "cancelled-*.json", "needs.parquet"):
+        for old in folder.glob(pattern):
+            old.unlink()
     for number, frame in enumerate(frames):
         frame.drop("extra").write_parquet(folder / f"jobs-{number:05d}.parquet")
         jobs += frame.height
         cluster = cluster or frame["cluster"][0]
-    settings = {"format": _FORMAT, "cluster": cluster, "fields": SACCT_FIELDS, "clock": asdict(clock)}
+    settings: dict[str, Any] = {"format": _FORMAT, "cluster": cluster, "fields": SACCT_FIELDS, "clock": asdict(clock)}
+    if spec is not None:
+        settings["spec"] = {**asdict(spec), "start": spec.start.isoformat()}
     (folder / _SETTINGS).write_text(json.dumps(settings, indent=1) + "\n")
     return jobs
 
@@ -85,9 +94,14 @@ def set_clock(folder: Path, clock: FeedClock) -> None:
 
 def write_fake_sacct(folder: Path) -> Path:
     """Write a `sacct` command for the feed in `folder`; its path is what slurm.sacct in site.toml should say."""
-    command = folder / "sacct"
+    return write_command(folder, "sacct")
+
+
+def write_command(folder: Path, name: str) -> Path:
+    """Write a command of Slurm for the feed in `folder`, which `fake_NAME.py` answers; its path."""
+    command = folder / name
     # -P: what lies in the current folder must not be imported in place of us.
-    words = [sys.executable, "-P", "-m", "stormpetrel.simulate.fake_sacct", "--feed", str(folder.resolve())]
+    words = [sys.executable, "-P", "-m", f"stormpetrel.simulate.fake_{name}", "--feed", str(folder.resolve())]
     command.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     command.chmod(0o755)
     return command.resolve()
@@ -97,15 +111,46 @@ class Feed:
     """A recorded simulation seen at its own time."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         settings = _read_settings(folder)
         self.cluster: str = settings["cluster"]
         self.fields: list[str] = settings["fields"]
+        self.spec: ClusterSpec | None = _read_spec(settings.get("spec"))
         self._clock = FeedClock(**settings["clock"])
+
+    @property
+    def speed(self) -> float:
+        """Simulated seconds per real second; 0 while the clock stands still."""
+        return self._clock.speed
+
+    @property
+    def last(self) -> datetime:
+        """When the last of the recorded jobs ends; what was submitted since does not count."""
+        import polars as pl
+
+        end: datetime = pl.scan_parquet(self.folder / _RECORDED).select(pl.col("end_time").max()).collect().item()
+        return end
 
     def now(self) -> datetime:
         """The simulated time."""
         return datetime.fromtimestamp(int(self._clock.now_s(time.time())), UTC)
+
+    def truth(self, *, since: datetime | None = None) -> pl.LazyFrame:
+        """Every job (that ends at `since` or later) as it will have been, which nobody on a site may see: it holds the future.
+
+        `submitted` says whether somebody submitted the job to the feed, rather than its being recorded.
+        """
+        import polars as pl
+
+        from stormpetrel.simulate.cancellations import read_cancellations, with_cancellations
+
+        jobs = pl.scan_parquet(self.folder / "jobs-*.parquet", include_file_paths="_path")
+        jobs = jobs.with_columns(submitted=pl.col("_path").str.contains("jobs-submitted-", literal=True)).drop("_path")
+        if since is None:
+            return with_cancellations(jobs, read_cancellations(self.folder))
+        ended = pl.col("end_time") >= since
+        # Before as well as after: a cancellation only makes an end earlier, and the files need not be read whole.
+        return with_cancellations(jobs.filter(ended), read_cancellations(self.folder)).filter(ended)
 
     def rows(self, since: datetime, until: datetime, *, now: datetime | None = None) -> pl.DataFrame:
         """The jobs that were waiting, running or ending between the two times, as they stand now, by id."""
@@ -113,8 +158,9 @@ class Feed:
 
         now = now or self.now()
         found = (
-            pl.scan_parquet(self._folder / "jobs-*.parquet")
-            .filter(pl.col("end_time") >= since, pl.col("submit_time") <= now, pl.col("submit_time") < until)
+            self.truth(since=since)
+            .filter(pl.col("submit_time") <= now, pl.col("submit_time") < until)
+            .drop("submitted")
             .sort("job_id_raw")
             .collect()
         )
@@ -151,3 +197,10 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     if settings.get("format") != _FORMAT:
         raise SourceFormatError(f"The feed in {folder} was recorded by another version.", hint="Record it again.")
     return settings
+
+
+def _read_spec(stored: dict[str, Any] | None) -> ClusterSpec | None:
+    if stored is None:
+        return None
+    faults = tuple(Fault(**fault) for fault in stored["faults"])
+    return ClusterSpec(**{**stored, "start": datetime.fromisoformat(stored["start"]), "faults": faults})

@@ -14,15 +14,16 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from stormpetrel.config import SiteSection, SlurmSection
 from stormpetrel.errors import SettingsError, SourceUnavailableError
-from stormpetrel.sources.contract import Chunk, Cursor, JobSource, LiveSource
+from stormpetrel.sources.contract import Chunk, Cursor, JobSource, LiveSource, without_growth
 from stormpetrel.sources.delimited import Layout
+from stormpetrel.sources.pending_arrays import split_arrays
 from stormpetrel.sources.sacct_text import SacctText
 
 # Everything the job frame knows, and what advice and events will want; what this Slurm does not know is left out.
@@ -47,19 +48,71 @@ class Window:
         return f"{self.start:%Y-%m-%d %H:%M} to {self.end:%Y-%m-%d %H:%M} UTC"
 
 
+class LiveSlurm:
+    """A running Slurm: found, and asked what it knows, once; then asked for windows of time, again and again."""
+
+    def __init__(self, slurm: SlurmSection, site: SiteSection) -> None:
+        self._slurm, self._site = slurm, site
+        self._ask = _rest_asker(slurm, site) if slurm.rest_url else _sacct_asker(slurm, site)
+
+    def sources(
+        self, cursor_of: Callable[[str], int | None], *, now: datetime, overlap_hours: float | None = None
+    ) -> Iterator[JobSource]:
+        """What has happened on each cluster since the last run, oldest first, pausing between two requests."""
+        first = True
+        overlap = self._slurm.overlap_hours if overlap_hours is None else overlap_hours
+        for cluster in self._slurm.clusters or [""]:
+            name = f"slurm:{cluster or 'local'}"
+            for window in windows(self._slurm, name, cursor_of(name), now, overlap):
+                if not first:
+                    time.sleep(self._slurm.pause_s)
+                first = False
+                yield self._ask(cluster, window)
+
+    def queue(self) -> Iterator[JobSource]:
+        """What waits now. Accounting shows a job once it is eligible: one that is held, or to begin later, only squeue knows."""
+        squeue = find_squeue(self._slurm)
+        if squeue:
+            yield SqueueNow(self._slurm, squeue, self._site.cluster or "cluster")
+
+
+def find_squeue(slurm: SlurmSection) -> str | None:
+    """The squeue in the settings, or the one that lies beside sacct; none where slurmrestd is asked."""
+    if slurm.rest_url:
+        return None
+    if slurm.squeue:
+        return shutil.which(slurm.squeue)
+    sacct = shutil.which(slurm.sacct)
+    return shutil.which("squeue", path=str(Path(sacct).parent)) if sacct else None
+
+
+class SqueueNow(LiveSource):
+    """The jobs that wait, as squeue shows them."""
+
+    format = "squeue"
+
+    def __init__(self, slurm: SlurmSection, command: str, cluster: str) -> None:
+        super().__init__("squeue", None)
+        self._slurm, self._command, self._cluster = slurm, command, cluster
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Ask squeue, and read what it says."""
+        from stormpetrel.sources.slurm_json import SlurmJson
+
+        with tempfile.NamedTemporaryFile(prefix="stormpetrel-squeue-") as answer:
+            run_sacct([self._command, "--all", "--json"], answer.fileno(), self._slurm.timeout_s)
+            source = SlurmJson(answer.name, cluster=self._cluster)
+            for chunk in source.chunks():
+                self._columns = source.fields()
+                waiting = chunk.records.filter(state="PENDING")
+                yield without_growth(split_arrays(replace(chunk, records=waiting, read=waiting.height + chunk.rejects.height)))
+
+
 def live_sources(
     slurm: SlurmSection, site: SiteSection, cursor_of: Callable[[str], int | None], *, now: datetime
 ) -> Iterator[JobSource]:
     """What has happened on each cluster since the last run, oldest first, pausing between two requests."""
-    ask = _rest_asker(slurm, site) if slurm.rest_url else _sacct_asker(slurm, site)
-    first = True
-    for cluster in slurm.clusters or [""]:
-        name = f"slurm:{cluster or 'local'}"
-        for window in windows(slurm, name, cursor_of(name), now):
-            if not first:
-                time.sleep(slurm.pause_s)
-            first = False
-            yield ask(cluster, window)
+    yield from LiveSlurm(slurm, site).sources(cursor_of, now=now)
 
 
 def _sacct_asker(slurm: SlurmSection, site: SiteSection) -> Callable[[str, Window], JobSource]:
@@ -90,10 +143,13 @@ def check_clusters(wanted: Sequence[str], known: Sequence[str]) -> None:
         )
 
 
-def windows(slurm: SlurmSection, name: str, cursor: int | None, now: datetime) -> Iterator[Window]:
+def windows(
+    slurm: SlurmSection, name: str, cursor: int | None, now: datetime, overlap_hours: float | None = None
+) -> Iterator[Window]:
     """The spans from the cursor (less the overlap) to now; the cursor never moves back."""
     if cursor is not None:
-        start = datetime.fromtimestamp(cursor, UTC) - timedelta(hours=slurm.overlap_hours)
+        overlap = slurm.overlap_hours if overlap_hours is None else overlap_hours
+        start = datetime.fromtimestamp(cursor, UTC) - timedelta(hours=overlap)
     else:
         start = _since(slurm.since) or now - timedelta(days=_FIRST_RUN_DAYS)
     while start < now:
@@ -139,7 +195,8 @@ class SacctWindow(LiveSource):
             self._ask(Path(answer.name))
             source = SacctText(answer.name, layout=self._layout, cluster=self._cluster)
             self._columns = source.fields()
-            yield from source.chunks()
+            for chunk in source.chunks():
+                yield without_growth(split_arrays(chunk))
 
     def _ask(self, answer: Path) -> None:
         arguments = [

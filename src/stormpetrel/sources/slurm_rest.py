@@ -12,7 +12,8 @@ from typing import IO, TYPE_CHECKING, Final
 
 from stormpetrel.config import SlurmSection
 from stormpetrel.errors import SettingsError, SourceUnavailableError
-from stormpetrel.sources.contract import Chunk, LiveSource
+from stormpetrel.sources.contract import Chunk, LiveSource, without_growth
+from stormpetrel.sources.pending_arrays import split_arrays
 from stormpetrel.sources.slurm_json import SlurmJson
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class RestWindow(LiveSource):
             source = SlurmJson(answer.name, cluster=self._cluster)
             for chunk in source.chunks():
                 self._columns = source.fields()
-                yield chunk
+                yield without_growth(split_arrays(chunk))
 
 
 def connect(slurm: SlurmSection) -> httpx.Client:

@@ -98,7 +98,7 @@ def _members(site: Site) -> Iterator[tuple[str, Path]]:
     for path in sorted((site.folder / "models").rglob("*")):
         if path.is_file():
             yield str(path.relative_to(site.folder)), path
-    for table in (site.jobs.table, site.jobs.sightings, site.quarantine.table):
+    for table in (site.jobs.table, site.jobs.sightings, site.quarantine.table, site.predictions.table):
         for path in sorted((table.path / "_delta_log").iterdir()):
             if path.is_file():
                 yield str(path.relative_to(folder)), path

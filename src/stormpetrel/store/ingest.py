@@ -94,10 +94,11 @@ class IngestReport:
         self.last = max(self.last, last) if self.last else last
 
 
-def ingest_jobs(site: Site, source: JobSource, *, progress: Progress | None = None) -> IngestReport:
+def ingest_jobs(site: Site, source: JobSource, *, progress: Progress | None = None, remember: bool = True) -> IngestReport:
     """Read a source to its end into the site's job table.
 
-    Stopped anywhere and run again, the table is the same: each chunk is one commit, and what is known is dropped.
+    Stopped anywhere and run again, the table is the same: each chunk is one commit, and what is known is dropped. Without
+    `remember` nothing is entered among the past ingests: for a loop that looks every few seconds.
     """
     started = time.perf_counter()
     report = IngestReport()
@@ -110,8 +111,10 @@ def ingest_jobs(site: Site, source: JobSource, *, progress: Progress | None = No
     intake.flush(source.cursor)
     report.add_jobs(intake.known.found())
     report.notes = list(source.notes)
-    report.gaps = find_gaps(site, report.first, report.last)
+    report.gaps = find_gaps(site, report.first, report.last) if remember else []
     report.seconds = time.perf_counter() - started
+    if not remember:
+        return report
     remembered = report.as_dict()
     if site.settings.store.pseudonymise_users:
         remembered["examples"] = {}  # they quote records, and records name users

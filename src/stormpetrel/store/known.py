@@ -66,7 +66,9 @@ def fingerprints(records: pl.DataFrame, steps: pl.DataFrame | None, seed: int) -
         # A sum does not mind the order of the steps; wrapping around is fine for a hash.
         sums = of_steps.group_by("record").agg(pl.col("h").sum(), n=pl.len().cast(pl.UInt64))
         both = records.select("record").with_columns(own=hashes).join(sums, on="record", how="left", maintain_order="left")
-        hashes = both.select(pl.struct("own", "h", "n").hash(seed=seed)).to_series()
+        # A record without steps is the same record whether others of its chunk have any or not.
+        of_both = pl.struct("own", "h", "n").hash(seed=seed)
+        hashes = both.select(pl.when(pl.col("n").is_null()).then("own").otherwise(of_both)).to_series()
     return hashes.reinterpret(signed=True).rename("fingerprint")
 
 

@@ -1,24 +1,33 @@
 """The registry of models: one folder per version, and in SQL which version is current.
 
-A version is written whole, then entered, then made current: a training that dies half-way changes nothing.
+save functions -> add_together -> Training -> promote_training, rollback, prune. Models of one training belong together (a model
+of jobs reads the profiles that were made with it), so they are entered, made current, taken back and deleted together. A version
+is written whole, then entered, then made current: a training that dies half-way changes nothing.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
-from stormpetrel.errors import ModelError
+from stormpetrel.errors import ModelError, NotThereError
 from stormpetrel.store.filesystem import writing
-from stormpetrel.store.state import StateStore
+from stormpetrel.store.state import StateStore, audit
 from stormpetrel.store.state import models as table
+
+PROMOTE: Final = "models promote"  # what stands in the audit trail
+ROLLBACK: Final = "models rollback"
+KEPT_TRAININGS: Final = 10
+_TRAIN: Final = "Train one: stormpetrel jobs train"
+_LIST: Final = "See which there are: stormpetrel models list"
+_HALF_MADE: Final = ".making-*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,88 @@ class ModelVersion:
     about: Mapping[str, Any]
     current: bool
 
+    @property
+    def family(self) -> str:
+        """What the name begins with: `jobs` for `jobs-submit`."""
+        return family_of(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class NewModel:
+    """A model that is to be entered: how to write it to a folder, and what is to be known about it."""
+
+    save: Callable[[Path], None]
+    about: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Models that were trained together and are used together, under a name such as `jobs-7`."""
+
+    name: str
+    models: tuple[ModelVersion, ...]
+
+    @property
+    def current(self) -> bool:
+        """Whether these are the models in use."""
+        return all(model.current for model in self.models)
+
+    @property
+    def created(self) -> str:
+        """When it was entered, as ISO text."""
+        return max(model.created for model in self.models)
+
+    @property
+    def why(self) -> str:
+        """Why it was made current, or why not: one sentence for people."""
+        return str(self._told("why") or "")
+
+    @property
+    def previous(self) -> str | None:
+        """The training that was in use before this one; None where this was the first, or was never in use."""
+        found = self._told("previous")
+        return None if found is None else str(found)
+
+    @property
+    def trained_until(self) -> datetime:
+        """Up to when the jobs were known that any of its models has seen."""
+        told = [model.about["trained_until"] for model in self.models if model.about.get("trained_until")]
+        # Earlier releases did not note it: they learnt from everything that was there when they were made.
+        return max(_utc(str(text)) for text in told or [self.created])
+
+    def model(self, name: str) -> ModelVersion | None:
+        """One of its models; None where it was not trained."""
+        return next((model for model in self.models if model.name == name), None)
+
+    @property
+    def promoted(self) -> Mapping[str, str] | None:
+        """When (`time`) and by what (`action`) it was last put in use; None where it never was, or nobody noted it."""
+        found: Mapping[str, str] | None = self._told("promoted")
+        return found
+
+    @property
+    def comparisons(self) -> dict[str, Mapping[str, Any]]:
+        """By model: its figures beside those of the model that was in use, on the same jobs; empty where it was not compared."""
+        return {model.name: model.about["comparison"] for model in self.models if "comparison" in model.about}
+
+    def as_dict(self) -> dict[str, Any]:
+        """As a plain dictionary, for JSON."""
+        return {
+            "training": self.name,
+            "created": self.created,
+            "trained_until": self.trained_until.isoformat(),
+            "jobs": max((int(model.about.get("n_train", 0)) for model in self.models), default=0),
+            "current": self.current,
+            "previous": self.previous,
+            "why": self.why,
+            "promoted": self.promoted,
+            "models": {model.name: model.version for model in self.models},
+            "comparisons": self.comparisons,
+        }
+
+    def _told(self, key: str) -> Any:
+        return next((model.about[key] for model in self.models if model.about.get(key) is not None), None)
+
 
 class ModelRegistry:
     """The models of a site."""
@@ -40,29 +131,129 @@ class ModelRegistry:
         self._state = state
 
     def add(self, name: str, save: Callable[[Path], None], about: Mapping[str, Any]) -> ModelVersion:
-        """Save a new version of a model and enter it; it is not current yet."""
-        with self._state.writer_lock():
-            version = max((known.version for known in self.versions(name)), default=0) + 1
-            folder = self.folder_of(name, version)
-            with writing(self._folder, doing="save a model"):
-                if folder.exists():  # left behind by a training that died before it was entered
-                    shutil.rmtree(folder)
-                save(folder)
-            entry = ModelVersion(name, version, datetime.now(UTC).isoformat(timespec="seconds"), dict(about), current=False)
-            with self._state.transaction() as connection:
-                connection.execute(
-                    sa.insert(table).values(
-                        name=name, version=version, created=entry.created, about=json.dumps(entry.about), current=False
-                    )
-                )
-        return entry
+        """Save a new version of a model that stands alone and enter it; it is not current yet."""
+        return self.add_together({name: NewModel(save, about)}).models[0]
 
-    def promote(self, name: str, version: int) -> None:
-        """Make a version the current one."""
-        if version not in {known.version for known in self.versions(name)}:
-            raise ModelError(f"There is no version {version} of the model '{name}'.", hint="Train one: stormpetrel jobs train")
+    def add_together(self, models: Mapping[str, NewModel], *, promoted_by: str | None = None, action: str = PROMOTE) -> Training:
+        """Save new versions of the models of one training and enter them, all or none.
+
+        With `promoted_by` (the user for the audit trail) they become current in the same transaction.
+        """
+        (family,) = {family_of(name) for name in models}
+        with self._state.writer_lock():
+            known = self.versions()
+            number = 1 + max((_number(training.name) for training in _trainings(known) if _family(training) == family), default=0)
+            training = f"{family}-{number}"
+            created = datetime.now(UTC).isoformat(timespec="seconds")
+            entries = []
+            for name, new in models.items():
+                version = max((entry.version for entry in known if entry.name == name), default=0) + 1
+                self._save(self.folder_of(name, version), new.save)
+                entries.append(ModelVersion(name, version, created, {**new.about, "training": training}, current=False))
+            self._enter(entries, known, promoted_by, action)
+        return self.training(training)
+
+    def _save(self, folder: Path, save: Callable[[Path], None]) -> None:
+        with writing(self._folder, doing="save a model"):
+            if folder.exists():  # left behind by a training that died before it was entered
+                shutil.rmtree(folder)
+            save(folder)
+
+    def _enter(self, entries: Sequence[ModelVersion], known: list[ModelVersion], promoted_by: str | None, action: str) -> None:
+        rows = [
+            {"name": e.name, "version": e.version, "created": e.created, "about": json.dumps(e.about), "current": False}
+            for e in entries
+        ]
         with self._state.transaction() as connection:
-            connection.execute(sa.update(table).where(table.c.name == name).values(current=table.c.version == version))
+            connection.execute(sa.insert(table), rows)
+            if promoted_by is not None:
+                (training,) = _trainings(entries)
+                before = _in_use(_trainings(known), _family(training))
+                _make_current(connection, training, before, user=promoted_by, action=action)
+
+    def promote(self, name: str, version: int, *, user: str = "") -> None:
+        """Make a version current, and with it the models that were trained together with it."""
+        for training in self.trainings():
+            if any((model.name, model.version) == (name, version) for model in training.models):
+                self.promote_training(training.name, user=user)
+                return
+        raise ModelError(f"There is no version {version} of the model '{name}'.", hint=_TRAIN)
+
+    def promote_training(self, name: str, *, user: str, action: str = PROMOTE) -> Training:
+        """Make the models of a training current, and no others of their family, in one transaction.
+
+        The folders are not looked at: who calls has loaded the models before.
+        """
+        with self._state.writer_lock():
+            training = self.training(name)
+            before = self.current_training(_family(training))
+            with self._state.transaction() as connection:
+                _make_current(connection, training, before, user=user, action=action)
+        return self.training(name)
+
+    def before_current(self, family: str) -> Training:
+        """The training that was in use before the current one; ModelError where there is none to go back to."""
+        current = self.current_training(family)
+        if current is None:
+            raise ModelError(f"The site has no model of '{family}' in use.", hint=_TRAIN)
+        if current.previous is None:
+            raise ModelError(f"There is nothing to go back to: nothing was in use before {current.name}.", hint=_LIST)
+        try:
+            return self.training(current.previous)
+        except NotThereError:
+            raise ModelError(f"{current.previous}, in use before {current.name}, is no longer kept.", hint=_LIST) from None
+
+    def rollback(self, family: str, *, user: str) -> Training:
+        """Make the training current that was in use before the one that is; which."""
+        with self._state.writer_lock():
+            current, target = self.current_training(family), self.before_current(family)
+            with self._state.transaction() as connection:
+                # Where it came from stays as it was: rolling back once more goes on backwards, not forwards again.
+                _make_current(connection, target, current, user=user, action=ROLLBACK, note_previous=False)
+        return self.training(target.name)
+
+    def prune(self, keep: int = KEPT_TRAININGS) -> list[str]:
+        """Delete all but the newest trainings of each family; never the one in use, nor the one before it. Their names."""
+        with self._state.writer_lock():
+            known = self.trainings()
+            kept = set()
+            for family in {_family(training) for training in known}:
+                names = [training.name for training in known if _family(training) == family]
+                current = self.current_training(family)
+                kept |= {*names[-max(1, keep) :], *((current.name, current.previous) if current else ())}
+            gone = [training for training in known if training.name not in kept]
+            with self._state.transaction() as connection:  # rows first: a row without its folder could be promoted
+                for model in (model for training in gone for model in training.models):
+                    connection.execute(sa.delete(table).where(table.c.name == model.name, table.c.version == model.version))
+            self._delete_left_behind()
+        return [training.name for training in gone]
+
+    def _delete_left_behind(self) -> None:
+        """Folders older than the newest entered version that no row knows of, and what a killed training had not finished."""
+        entered: dict[str, set[int]] = {}
+        for version in self.versions():
+            entered.setdefault(version.name, set()).add(version.version)
+        with writing(self._folder, doing="delete old models"):
+            for name, versions in entered.items():
+                folders = (self._folder / name).glob("[0-9]*")
+                old = [f for f in folders if f.name.isdigit() and int(f.name) < max(versions) and int(f.name) not in versions]
+                for folder in [*old, *(self._folder / name).glob(_HALF_MADE)]:
+                    shutil.rmtree(folder)
+
+    def trainings(self, family: str | None = None) -> list[Training]:
+        """Every training (of one family), oldest first."""
+        return [training for training in _trainings(self.versions()) if family in (None, _family(training))]
+
+    def training(self, name: str) -> Training:
+        """A training by its name; NotThereError where there is none."""
+        for training in self.trainings():
+            if training.name == name:
+                return training
+        raise NotThereError(f"There is no training {name[:80]!r}.", hint=_LIST)
+
+    def current_training(self, family: str) -> Training | None:
+        """The training in use; None where there is none."""
+        return _in_use(self.trainings(), family)
 
     def versions(self, name: str | None = None) -> list[ModelVersion]:
         """Every version of a model (of all models if none is named), oldest first."""
@@ -75,13 +266,80 @@ class ModelRegistry:
                 for row in connection.execute(query)
             ]
 
+    def in_use(self) -> dict[str, ModelVersion]:
+        """The current version of every model, all as of one moment."""
+        return {version.name: version for version in self.versions() if version.current}
+
     def current(self, name: str) -> ModelVersion:
         """The version in use; ModelError says how to make one where there is none."""
         for version in reversed(self.versions(name)):
             if version.current:
                 return version
-        raise ModelError(f"The site has no model '{name}' yet.", hint="Train one: stormpetrel jobs train")
+        raise ModelError(f"The site has no model '{name}' yet.", hint=_TRAIN)
 
     def folder_of(self, name: str, version: int) -> Path:
         """Where a version lies."""
         return self._folder / name / f"{version:05d}"
+
+
+def family_of(name: str) -> str:
+    """The family of a model or training: `jobs` for `jobs-submit` and `jobs-7`."""
+    return name.partition("-")[0]
+
+
+def _family(training: Training) -> str:
+    return family_of(training.name)
+
+
+def _number(training: str) -> int:
+    digits = training.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def _trainings(versions: Iterable[ModelVersion]) -> list[Training]:
+    """Versions grouped by the training that made them, by family and number."""
+    groups: dict[str, list[ModelVersion]] = {}
+    untold: dict[str, list[list[ModelVersion]]] = {}
+    for version in sorted(versions, key=lambda entry: (entry.created, entry.version)):
+        if "training" in version.about:
+            groups.setdefault(str(version.about["training"]), []).append(version)
+            continue
+        # Earlier releases did not note the training, but each entered a new version of everything it made, one after the other.
+        of_family = untold.setdefault(version.family, [[]])
+        if any(entry.name == version.name for entry in of_family[-1]):
+            of_family.append([])
+        of_family[-1].append(version)
+    for family, several in untold.items():
+        for group in several:
+            groups.setdefault(f"{family}-{max(entry.version for entry in group)}", []).extend(group)
+    ordered = sorted(groups, key=lambda name: (family_of(name), _number(name)))
+    return [Training(name, tuple(groups[name])) for name in ordered]
+
+
+def _in_use(trainings: Sequence[Training], family: str) -> Training | None:
+    of_family = [training for training in reversed(trainings) if _family(training) == family]
+    whole = next((training for training in of_family if training.current), None)
+    return whole or next((training for training in of_family if any(model.current for model in training.models)), None)
+
+
+def _make_current(
+    connection: sa.Connection, training: Training, before: Training | None, *, user: str, action: str, note_previous: bool = True
+) -> None:
+    family = _family(training)
+    names = [name for name in connection.execute(sa.select(table.c.name).distinct()).scalars() if family_of(name) == family]
+    connection.execute(sa.update(table).where(table.c.name.in_(names)).values(current=False))
+    came_from = before.name if before is not None and before.name != training.name else None
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    noted: dict[str, Any] = {"promoted": {"time": now, "action": action}}  # by whom stands in the audit trail only
+    if note_previous and came_from is not None:
+        noted["previous"] = came_from
+    for model in training.models:
+        this = (table.c.name == model.name, table.c.version == model.version)
+        connection.execute(sa.update(table).where(*this).values(current=True, about=json.dumps({**model.about, **noted})))
+    about = {"training": training.name, "previous": came_from, "why": training.why}
+    connection.execute(sa.insert(audit).values(time=now, user=user, action=action, about=json.dumps(about)))
+
+
+def _utc(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

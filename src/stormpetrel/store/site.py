@@ -15,12 +15,17 @@ from pathlib import Path
 from stormpetrel.config import SITE_FILE, Settings, load_settings, settings_as_toml
 from stormpetrel.errors import SettingsError, StoreError
 from stormpetrel.simulate.feed import Feed
+from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.filesystem import writing
 from stormpetrel.store.jobs import JobStore
 from stormpetrel.store.models import ModelRegistry
+from stormpetrel.store.opinions import OpinionStore
+from stormpetrel.store.predictions import PredictionStore
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
 from stormpetrel.store.state import StateStore, open_state, refuse_network
+from stormpetrel.store.tokens import TokenStore
+from stormpetrel.store.views import ViewStore
 
 KEY_FILE = "site.key"
 _PARSERS = 1  # raise it when a source reads more out of the same text: known files are then read in full once more
@@ -35,13 +40,22 @@ class Site:
         self.state = state
         self._key = key
         self.jobs = JobStore(folder / "tables", state.writer_lock)
+        self.predictions = PredictionStore(folder / "tables", state.writer_lock)
         self.models = ModelRegistry(folder / "models", state)
+        self.tokens = TokenStore(state)
+        self.opinions = OpinionStore(state)
+        self.views = ViewStore(state)
+        self.audit = AuditTrail(state)
         self.quarantine = Quarantine(folder / "tables", keep_raw=not settings.store.pseudonymise_users)
 
     @property
     def privacy(self) -> Privacy:
         """What is done to user names; asks the state store who is forgotten."""
         return Privacy(self._key, self.settings.store.pseudonymise_users, self.state.forgotten_digests())
+
+    def user_in_tables(self, user: str) -> str:
+        """What stands for a user in the site's tables: the name, or its pseudonym where the site keeps no names."""
+        return self.privacy.pseudonym(user) if self.settings.store.pseudonymise_users else user
 
     def hash_seed(self, meaning: str) -> int:
         """The seed of fingerprints: the site's key, and everything besides its text that decides what a record says."""
@@ -53,6 +67,10 @@ class Site:
         if self.settings.site.feed:
             return Feed(self.folder / self.settings.site.feed).now()
         return datetime.now(UTC)
+
+    def pace(self) -> float:
+        """How many seconds of the site pass in one second: 1, unless it is a simulated one."""
+        return max(1.0, Feed(self.folder / self.settings.site.feed).speed) if self.settings.site.feed else 1.0
 
     def close(self) -> None:
         """Give back what the site holds open."""
@@ -119,6 +137,7 @@ def open_site(folder: Path) -> Site:
         raise StoreError(f"The table {site.jobs.table.path} is missing.", hint="Restore the site from a backup.")
     site.jobs.create()
     site.quarantine.create()
+    site.predictions.create()
     return site
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,7 +20,7 @@ from stormpetrel.errors import MissingExtraError, NetworkFilesystemError, StoreB
 from stormpetrel.store.filesystem import errno_in, filesystem_type, is_network, writing
 from stormpetrel.store.lock import file_lock
 
-STATE_FORMAT = 2  # 2: the registry of models
+STATE_FORMAT = 3  # 2: the registry of models; 3: tokens, opinions on advice, saved views, the audit trail
 _METADATA = sa.MetaData()
 
 meta = sa.Table("meta", _METADATA, sa.Column("key", sa.String(64), primary_key=True), sa.Column("value", sa.Text, nullable=False))
@@ -43,7 +42,43 @@ models = sa.Table(
     sa.Column("about", sa.Text, nullable=False),  # JSON: figures, data window, table version
     sa.Column("current", sa.Boolean, nullable=False),
 )
-ALL_TABLES = (meta, ingests, forgotten, models)
+tokens = sa.Table(
+    "tokens",
+    _METADATA,
+    sa.Column("digest", sa.String(64), primary_key=True),  # SHA-256 of the token; the token itself is nowhere
+    sa.Column("name", sa.String(128), nullable=False, unique=True),
+    sa.Column("user", sa.Text, nullable=False),  # whose jobs it shows
+    sa.Column("scopes", sa.Text, nullable=False),  # JSON list
+    sa.Column("created", sa.String(40), nullable=False),
+    sa.Column("expires", sa.String(40)),
+)
+opinions = sa.Table(
+    "opinions",  # "was this advice useful?"
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("time", sa.String(40), nullable=False),
+    sa.Column("user", sa.Text, nullable=False),
+    sa.Column("job", sa.Text, nullable=False),
+    sa.Column("advice", sa.Text, nullable=False),
+    sa.Column("useful", sa.Boolean, nullable=False),
+)
+views = sa.Table(
+    "views",  # saved views: a name for a link
+    _METADATA,
+    sa.Column("user", sa.String(128), primary_key=True),
+    sa.Column("name", sa.String(128), primary_key=True),
+    sa.Column("link", sa.Text, nullable=False),
+)
+audit = sa.Table(
+    "audit",  # who did what
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("time", sa.String(40), nullable=False),
+    sa.Column("user", sa.Text, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("about", sa.Text, nullable=False),  # JSON
+)
+ALL_TABLES = (meta, ingests, forgotten, models, tokens, opinions, views, audit)
 
 
 class StateStore:
@@ -98,6 +133,27 @@ class StateStore:
                 connection.execute(sa.text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK_KEY})
                 connection.close()
 
+    @contextmanager
+    def sole(self, role: str) -> Iterator[None]:
+        """Be the only process of this kind on the site; StoreBusyError at once where there is another."""
+        if self.is_sqlite:
+            with ExitStack() as stack:
+                with writing(self._lock_file.parent, doing=f"take the lock of the {role}"):
+                    stack.enter_context(file_lock(self._lock_file.with_name(f".{role}.lock"), wait_s=0.0, role=role))
+                yield
+            return
+        key = _LOCK_KEY + 1 + sum(role.encode())
+        with _database_errors():
+            connection = self._engine.connect()
+        try:
+            with _database_errors():
+                free = connection.execute(sa.text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar()
+            if not free:
+                raise StoreBusyError(f"Another {role} runs on this site, perhaps on another host.", hint="One is enough.")
+            yield
+        finally:
+            connection.close()
+
     def record_ingest(self, source: str, report: dict[str, Any]) -> None:
         """Remember that a source was ingested, and what came of it."""
         finished = datetime.now(UTC).isoformat(timespec="seconds")
@@ -124,19 +180,9 @@ class StateStore:
         with self.transaction() as connection:
             return frozenset(connection.execute(sa.select(forgotten.c.digest)).scalars())
 
-    def scrub(self, word: str) -> None:
-        """Remove a word from the ingest reports, whose examples may quote it."""
-        whole_word = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
-        with self.transaction() as connection:
-            for row in connection.execute(sa.select(ingests)).all():
-                report = json.loads(row.report)
-                if whole_word.search(row.source) or whole_word.search(str(report)):
-                    report["examples"], report["notes"] = {}, []
-                    source = whole_word.sub("[forgotten]", row.source)
-                    connection.execute(
-                        sa.update(ingests).where(ingests.c.id == row.id).values(report=json.dumps(report), source=source)
-                    )
-        if self.is_sqlite:  # the write-ahead log still holds the old pages
+    def empty_log(self) -> None:
+        """Write the write-ahead log of SQLite into the database: it still holds the old pages of what was deleted."""
+        if self.is_sqlite:
             with self._engine.connect() as connection:
                 connection.execute(sa.text("PRAGMA wal_checkpoint(TRUNCATE)"))
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION: Final = 1
 _MARK: Final = "stormpetrel_format"
+_LOG_AGE: Final = "delta.logRetentionDuration"
+_A_DAY: Final = "interval 1 days"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +96,14 @@ class Table:
             raise self._too_new(f"format {found}, this Stormpetrel knows {FORMAT_VERSION}")
         return table
 
-    def scan(self) -> pl.LazyFrame:
-        """The rows, lazily."""
-        files = self.files()
+    def scan(self, files: Sequence[Path] | None = None) -> pl.LazyFrame:
+        """The rows, lazily; of some of the table's files, if they are named."""
+        files = self.files() if files is None else files
         if not files:
             return pl.LazyFrame(schema=self.spec.schema)
         partition = {name: self.spec.schema[name] for name in self.spec.partition_by}
         rows = pl.scan_parquet(
-            files, glob=False, hive_partitioning=bool(partition), hive_schema=partition or None, try_parse_hive_dates=False
+            list(files), glob=False, hive_partitioning=bool(partition), hive_schema=partition or None, try_parse_hive_dates=False
         )
         return rows.select(list(self.spec.schema))
 
@@ -168,10 +170,19 @@ class Table:
                 self.open(), self._conformed(rows), mode="overwrite", predicate=where, writer_properties=self._writer_properties()
             )
 
-    def compact(self) -> dict[str, Any]:
-        """Merge small files into large ones."""
+    def compact(self, *, target_bytes: int | None = None) -> dict[str, Any]:
+        """Merge small files into large ones, of about `target_bytes` each (Delta's own size if None)."""
         with writing(self.path, doing="compact"), _conflicts(self.path):
-            return self.open().optimize.compact(writer_properties=self._writer_properties())
+            return self.open().optimize.compact(target_size=target_bytes, writer_properties=self._writer_properties())
+
+    def shorten_log(self) -> None:
+        """Write a checkpoint, and delete the entries of the log that it stands for and that are over a day old."""
+        with writing(self.path, doing="shorten the log"):
+            table = self.open()
+            if table.metadata().configuration.get(_LOG_AGE) != _A_DAY:
+                table.alter.set_table_properties({_LOG_AGE: _A_DAY})
+            table.create_checkpoint()
+            table.cleanup_metadata()
 
     def vacuum(self, *, keep_hours: int | None = None) -> int:
         """Delete files that no version within `keep_hours` needs (Delta's own week if None); how many."""

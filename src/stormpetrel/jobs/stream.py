@@ -1,0 +1,204 @@
+"""The stream: jobs as they come, start, run and end, each judged once at each of its moments.
+
+job frame + predictor -> JobStream; what the table shows now -> advance -> prediction frame. What is said about a moment depends
+on what happened before it, not on when or in how many pieces the stream was fed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from stormpetrel.jobs.features import FeatureMatrix, matrix_of
+from stormpetrel.jobs.history import Advanced, event_times
+from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.outcomes import OUTCOMES
+from stormpetrel.jobs.predictor import JobPredictor
+from stormpetrel.jobs.reasons import reasons
+from stormpetrel.records.jobs import KEY
+from stormpetrel.records.predictions import LATE_AFTER_S, PREDICTION_SCHEMA
+
+LOOKBACK: Final = timedelta(days=1)  # what is heard of later than this after it happened is history, not news
+TOP_REASONS: Final = 8
+_BITS: Final = np.array([1, 2, 4, 8], dtype=np.uint8)  # submission, start, two minutes, end
+_OVER: Final = 8
+Mask = NDArray[np.bool_]
+Times = NDArray[np.float64]
+
+
+class JobStream:
+    """A predictor whose history is kept current, and which knows what it has said already."""
+
+    def __init__(self, predictor: JobPredictor, *, horizon: datetime, began: datetime | None = None) -> None:
+        self.predictor = predictor
+        self.horizon = horizon  # everything that happened up to here has been taken in
+        self.began = began or horizon  # nothing is said about moments up to here
+        self._done = pl.DataFrame(schema={**{name: PREDICTION_SCHEMA[name] for name in KEY}, "done": pl.UInt8})
+
+    @property
+    def open_jobs(self) -> int:
+        """How many jobs wait or run, as far as the stream has heard."""
+        return int((self._done["done"] & _OVER == 0).sum())
+
+    def recall(self, past: pl.DataFrame, said: pl.DataFrame | None = None) -> None:
+        """Take in the past up to the horizon, silently.
+
+        `said` (KEY and `moment`) is what has been predicted before. A moment of the last day that is missing there was heard of
+        late, just before a restart: it is left to the next `advance`, and with it what happened to that job afterwards.
+        """
+        jobs = _in_order(past.filter(pl.col("submit_time") <= self.horizon))
+        happened = event_times(jobs)
+        heard = happened <= self.horizon.timestamp()
+        missing = np.zeros(heard.shape, dtype=bool)
+        if said is not None:
+            judged = happened > max(self.began, self.horizon - LOOKBACK).timestamp()
+            missing[:, :3] = (heard & judged)[:, :3] & ~_said(jobs, said)
+        taken = heard & ~np.logical_or.accumulate(missing, axis=1)
+        self._take_in(jobs, ~taken, since=-np.inf, until=self.horizon)
+        self._remember(jobs, taken)
+
+    def news(self) -> pl.Expr:
+        """Which rows of the job table the next `advance` has to see; it may be given others as well."""
+        waiting = self._done.filter(pl.col("done") & _OVER == 0)["job_id"].unique()
+        return (
+            (pl.col("submit_time") > self.horizon - LOOKBACK)
+            | (pl.col("start_time") > self.horizon)
+            | (pl.col("end_time") > self.horizon)
+            | pl.col("job_id").is_in(waiting.implode())
+        ).fill_null(False)
+
+    def advance(
+        self, jobs: pl.DataFrame, *, until: datetime, now: datetime, judge: bool = True, late_after_s: float = LATE_AFTER_S
+    ) -> pl.DataFrame:
+        """Take in what has happened up to `until`, in the order of time, and judge each job at each moment that came."""
+        jobs = _in_order(jobs.filter(pl.col("submit_time") <= until))
+        happened, done = event_times(jobs), self._done_of(jobs)
+        due = (happened <= until.timestamp()) & ~done
+        fresh = due.any(axis=1) & ~self._is_history(jobs, happened, done)
+        jobs, happened, done = jobs.filter(fresh), happened[fresh], done[fresh]
+        since = self.horizon.timestamp()
+        profiled, advanced = self._take_in(jobs, done, since=since, until=until, moments=MOMENTS if judge else ())
+        to_judge = advanced.due & (happened > self.began.timestamp()) & judge
+        predictions = [_NOTHING_SAID]
+        for column, moment in enumerate(MOMENTS):
+            rows = np.flatnonzero(to_judge[:, column])
+            if rows.size and moment in self.predictor.models:
+                times = _Times(happened[rows, column], since, now.timestamp(), late_after_s)
+                predictions.append(self._judge(profiled, advanced, moment, rows, times))
+        self.horizon = max(self.horizon, until)
+        self._remember(jobs, done | advanced.due)
+        return pl.concat(predictions).sort("as_of", "moment_time", "job_id", maintain_order=True)
+
+    def _take_in(
+        self, jobs: pl.DataFrame, done: Mask, *, since: float, until: datetime, moments: Collection[Moment] = ()
+    ) -> tuple[pl.DataFrame, Advanced]:
+        profiled = self.predictor.profiled(jobs)
+        history = self.predictor.history
+        return profiled, history.advance(profiled, done, since=since, until=until.timestamp(), moments=moments)
+
+    def _judge(
+        self, jobs: pl.DataFrame, advanced: Advanced, moment: Moment, rows: NDArray[np.int64], times: _Times
+    ) -> pl.DataFrame:
+        history, zone = self.predictor.history, self.predictor.time_zone
+        features = matrix_of(jobs, advanced.readings, history, moment, time_zone=zone).rows(rows)
+        model = self.predictor.models[moment]
+        said = model.predict_proba(features)
+        threshold = self.predictor.threshold_at(moment)
+        likeliest, probability = _likeliest(said)
+        frame = (
+            jobs[rows]
+            .select(*KEY, pl.col("profile").cast(pl.Int32))
+            .with_columns(
+                moment=pl.lit(str(moment)),
+                moment_time=_utc(times.happened),
+                as_of=_utc(np.maximum(times.happened, times.since)),
+                predicted_at=_utc(np.full(len(rows), times.now)),
+                late=pl.Series(times.now - times.happened > times.late_after_s),
+                model_version=pl.lit(self.predictor.versions.get(moment, 0), dtype=pl.Int32),
+                risk=said["risk"],
+                threshold=pl.lit(threshold),
+                flagged=said["risk"] >= threshold,
+                known=said["known"],
+                likeliest=likeliest,
+                likeliest_probability=probability,
+                **_reasons(self.predictor, moment, features),
+            )
+        )
+        return frame.select([pl.col(name).cast(dtype) for name, dtype in PREDICTION_SCHEMA.items()])
+
+    def _done_of(self, jobs: pl.DataFrame) -> Mask:
+        found = jobs.select(KEY).join(self._done, on=list(KEY), how="left", nulls_equal=True, maintain_order="left")
+        return (found["done"].fill_null(0).to_numpy()[:, None] & _BITS) > 0
+
+    def _is_history(self, jobs: pl.DataFrame, happened: Times, done: Mask) -> Mask:
+        """Jobs that were over before the last day and are not remembered any more."""
+        old: Mask = (jobs["submit_time"] <= self.horizon - LOOKBACK).to_numpy()
+        before: Mask = np.nanmax(happened, axis=1, initial=-np.inf) <= self.horizon.timestamp()
+        return old & before & ~done.any(axis=1)
+
+    def _remember(self, jobs: pl.DataFrame, done: Mask) -> None:
+        """Note what is done of these jobs; those that are over and older than a day are dropped."""
+        changed = jobs.select(KEY).with_columns(done=pl.Series((done * _BITS).sum(axis=1), dtype=pl.UInt8))
+        kept = self._done.join(changed, on=list(KEY), how="anti", nulls_equal=True)
+        lives = (pl.col("done") & _OVER == 0) | (pl.col("submit_time") > self.horizon - LOOKBACK)
+        self._done = pl.concat([kept, changed]).filter(lives)
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """When some moments happened, up to when everything had been heard before, and when it is now; Unix seconds."""
+
+    happened: Times
+    since: float
+    now: float
+    late_after_s: float
+
+
+_NOTHING_SAID: Final = pl.DataFrame(schema=PREDICTION_SCHEMA)
+
+
+def _in_order(jobs: pl.DataFrame) -> pl.DataFrame:
+    """The order in which a training takes jobs in: it decides between events of the same second."""
+    return jobs.sort("submit_time", "job_id", "array_task", maintain_order=True)
+
+
+def _said(jobs: pl.DataFrame, said: pl.DataFrame) -> Mask:
+    """Which moments of these jobs have been judged: (job, moment)."""
+    keyed = said.select(*KEY, "moment").unique().with_columns(yes=pl.lit(True))
+    columns = []
+    for moment in MOMENTS:
+        of_moment = keyed.filter(pl.col("moment") == str(moment)).drop("moment")
+        found = jobs.select(KEY).join(of_moment, on=list(KEY), how="left", nulls_equal=True, maintain_order="left")
+        columns.append(found["yes"].fill_null(False).to_numpy())
+    return np.stack(columns, axis=1)
+
+
+def _utc(seconds: Times) -> pl.Series:
+    return pl.Series(np.round(seconds * 1e6).astype(np.int64)).cast(pl.Datetime("us", "UTC"))
+
+
+def _likeliest(said: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
+    """The likeliest outcome of each row, and its probability."""
+    names = [name for name in OUTCOMES if f"p_{name}" in said.columns]
+    if not names:
+        return pl.Series([None] * said.height, dtype=pl.String), pl.Series([None] * said.height, dtype=pl.Float32)
+    table = said.select(f"p_{name}" for name in names).to_numpy()
+    best = table.argmax(axis=1)
+    return pl.Series([names[position] for position in best]), pl.Series(table[np.arange(len(best)), best])
+
+
+def _reasons(predictor: JobPredictor, moment: Moment, features: FeatureMatrix) -> Mapping[str, Any]:
+    explained = predictor.models[moment].explain(features)
+    told = [reasons(explained, features, job, top=TOP_REASONS) for job in range(len(features.values))]
+    return {
+        "base": pl.lit(explained.base),
+        "reason_features": pl.Series([[reason.feature for reason in several] for several in told]),
+        "reason_words": pl.Series([[reason.words for reason in several] for several in told]),
+        "reason_contributions": pl.Series([[reason.contribution for reason in several] for several in told]),
+    }

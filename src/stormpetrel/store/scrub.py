@@ -1,0 +1,64 @@
+"""Taking a user out of the state store: what was theirs is deleted, and what others wrote loses the name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import unquote_plus
+
+import sqlalchemy as sa
+
+from stormpetrel.store.state import StateStore, audit, ingests, opinions, tokens, views
+
+_FORGOTTEN: Final = "[forgotten]"
+
+
+def scrub(state: StateStore, *names: str) -> None:
+    """Remove a user under every name given: tokens, opinions and views go, reports and the audit trail lose the name."""
+    forms = {form for name in names for form in (name, json.dumps(name, ensure_ascii=False)[1:-1], json.dumps(name)[1:-1])}
+    longest_first = sorted(forms, key=len, reverse=True)
+    whole_word = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, longest_first))})(?!\w)")
+    with state.transaction() as connection:
+        for table in (tokens, opinions, views):
+            connection.execute(sa.delete(table).where(table.c.user.in_(names)))
+        _scrub_ingests(connection, whole_word)
+        _scrub_views(connection, whole_word)
+        _scrub_token_names(connection, whole_word)
+        _scrub_texts(connection, whole_word, opinions, ("job", "advice"))
+        _scrub_texts(connection, whole_word, audit, ("user", "action", "about"))
+    state.empty_log()
+
+
+def _scrub_ingests(connection: sa.Connection, whole_word: re.Pattern[str]) -> None:
+    """The examples of an ingest report may quote the name."""
+    for row in connection.execute(sa.select(ingests)).all():
+        report = json.loads(row.report)
+        if whole_word.search(row.source) or whole_word.search(str(report)):
+            report["examples"], report["notes"] = {}, []
+            source = whole_word.sub(_FORGOTTEN, row.source)
+            connection.execute(sa.update(ingests).where(ingests.c.id == row.id).values(report=json.dumps(report), source=source))
+
+
+def _scrub_views(connection: sa.Connection, whole_word: re.Pattern[str]) -> None:
+    """Other people's views of this user's jobs would be empty: they go as well."""
+    for row in connection.execute(sa.select(views)).all():
+        if whole_word.search(f"{row.name} {unquote_plus(row.link)}"):
+            connection.execute(sa.delete(views).where(views.c.user == row.user, views.c.name == row.name))
+
+
+def _scrub_token_names(connection: sa.Connection, whole_word: re.Pattern[str]) -> None:
+    """Somebody else's token goes on working, under a name that names nobody."""
+    for row in connection.execute(sa.select(tokens)).all():
+        if whole_word.search(row.name):
+            renamed = f"{whole_word.sub(_FORGOTTEN, row.name)[:100]} {row.digest[:8]}"
+            connection.execute(sa.update(tokens).where(tokens.c.digest == row.digest).values(name=renamed))
+
+
+def _scrub_texts(connection: sa.Connection, whole_word: re.Pattern[str], table: sa.Table, columns: Sequence[str]) -> None:
+    for row in connection.execute(sa.select(table)).all():
+        texts = {column: getattr(row, column) for column in columns}
+        clean = {column: whole_word.sub(_FORGOTTEN, text) for column, text in texts.items()}
+        if clean != texts:
+            connection.execute(sa.update(table).where(table.c.id == row.id).values(clean))
