@@ -1,0 +1,44 @@
+"""`stormpetrel watch`: the live loop in the foreground; systemd keeps it there."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stormpetrel.faces.cli.context import Context
+
+
+def watch(
+    context: typer.Context,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", help="Where /metrics, /healthz and /readyz answer; '' for nowhere.", show_default=False),
+    ] = None,
+    poll: Annotated[
+        float | None, typer.Option("--poll", min=0.2, help="Seconds between two looks at the scheduler.", show_default=False)
+    ] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Stop after so many looks.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Log JSON, also to a terminal.")] = False,
+    stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", hidden=True)] = False,
+    unit: Annotated[bool, typer.Option("--unit", help="Print a systemd unit for this site, and stop.")] = False,
+) -> None:
+    """Judge every job when it is submitted, when it starts and two minutes later, as they come; until Ctrl-C."""
+    chosen: Context = context.obj
+    with chosen.open_site() as site:
+        if unit:
+            from stormpetrel.watch.units import systemd_unit
+
+            typer.echo(systemd_unit("watch", site.folder, state_dir=site.settings.store.state_dir), nl=False)
+            return
+        from stormpetrel.watch.logs import Log
+        from stormpetrel.watch.running import WatchOptions, run_watch
+
+        settings = site.settings.watch
+        options = WatchOptions(
+            address=settings.address if address is None else address,
+            poll_s=poll or settings.poll_s,
+            steps=steps,
+            stop_with_stdin=stop_with_stdin,
+        )
+        run_watch(site, options, Log(as_json=True if as_json else None))

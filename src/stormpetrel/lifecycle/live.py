@@ -1,0 +1,46 @@
+"""The live stream of a site: its current models over its history, as they stand now.
+
+Site -> open_stream -> JobStream, which `watch` moves on and judges with, and which `serve` only keeps current.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from stormpetrel.errors import ModelError
+from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.stream import LOOKBACK, JobStream
+from stormpetrel.lifecycle.job_models import PROFILES, load_predictor, model_name
+from stormpetrel.store.site import Site
+
+_MARGIN = timedelta(days=32)  # predictions are kept by the month of submission
+
+
+def current_versions(site: Site) -> dict[str, int]:
+    """Which version of each job model is in use; changes when one is promoted or rolled back."""
+    names = {PROFILES, *(model_name(moment) for moment in MOMENTS)}
+    return {entry.name: entry.version for entry in site.models.versions() if entry.current and entry.name in names}
+
+
+def open_stream(site: Site, *, horizon: datetime, began: datetime | None = None, remember: bool = True) -> JobStream:
+    """A stream that has taken in everything up to the horizon; with `remember` it knows what was predicted before."""
+    models = [moment for moment in MOMENTS if model_name(moment) in current_versions(site)]
+    if not models:
+        raise ModelError("The site has no job model yet.", hint="Train one: stormpetrel jobs train")
+    jobs = site.jobs.read_jobs(until=horizon + timedelta(seconds=1)).collect()
+    predictor = load_predictor(site, now=horizon, past=jobs.clear(), moments=models)
+    stream = JobStream(predictor, horizon=horizon, began=began)
+    said = None
+    if remember:
+        columns = ["cluster", "job_id", "array_task", "submit_time", "restart", "moment"]
+        said = site.predictions.read(since=horizon - LOOKBACK - _MARGIN).select(columns).collect()
+    stream.recall(jobs, said)
+    return stream
+
+
+def first_horizon(site: Site, now: datetime) -> datetime:
+    """Where a first watch begins: where the training of the model in use ended, but not longer ago than is worth replaying."""
+    about = site.models.current(model_name(Moment.SUBMIT)).about
+    trained = about.get("trained_until")
+    earliest = now - timedelta(days=site.settings.watch.replay_days)
+    return now if not trained else min(now, max(earliest, datetime.fromisoformat(str(trained))))

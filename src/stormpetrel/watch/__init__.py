@@ -1,0 +1,1 @@
+"""The live loop: read → judge → commit → settle → tell, until it is told to stop."""

@@ -1,0 +1,122 @@
+"""The loop of `stormpetrel watch`: read → judge → commit → settle → tell.
+
+Site -> Watch.step -> Step, again and again. Killed anywhere and started again it makes the same predictions, and none twice: what
+was said lies in the table together with the horizon up to which it was said.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+import polars as pl
+
+from stormpetrel.errors import ModelError
+from stormpetrel.jobs.stream import JobStream
+from stormpetrel.lifecycle.live import current_versions, first_horizon, open_stream
+from stormpetrel.records.predictions import LATE_AFTER_S, PREDICTION_SCHEMA
+from stormpetrel.store.site import Site
+from stormpetrel.watch.reading import LiveReader, Read
+
+_SLICE: Final = timedelta(days=1)  # how much is caught up with in one commit
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one turn of the loop came to."""
+
+    read: Read
+    predictions: pl.DataFrame
+    horizon: datetime | None
+    open_jobs: int
+    seconds: float
+    models: dict[str, int] = field(default_factory=dict)
+    model_problem: str | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether jobs are being judged: the sources answer, and there is a model."""
+        return self.read.problem is None and self.model_problem is None
+
+
+class Watch:
+    """One watcher of one site."""
+
+    def __init__(self, site: Site, reader: LiveReader | None = None) -> None:
+        self.site = site
+        self.reader = reader or LiveReader(site)
+        self._stream: JobStream | None = None
+        self._models: dict[str, int] = {}
+        self._problem: str | None = None
+
+    def step(self) -> Step:
+        """Look once at the scheduler, and judge what has come."""
+        started = time.perf_counter()
+        read = self.reader.read()
+        stream = self._current_stream(read.until)
+        said = self._judge(stream, read.until) if stream and read.until else _nothing()
+        return Step(
+            read=read,
+            predictions=said,
+            horizon=stream.horizon if stream else None,
+            open_jobs=stream.open_jobs if stream else 0,
+            seconds=time.perf_counter() - started,
+            models=dict(self._models),
+            model_problem=self._problem,
+        )
+
+    def _judge(self, stream: JobStream, until: datetime) -> pl.DataFrame:
+        """Judge what happened up to `until`, a day at a time; what is said is committed before it counts."""
+        said = [_nothing()]
+        late_after_s = LATE_AFTER_S * self.site.pace()
+        try:
+            for part in _slices(stream.horizon, until):
+                jobs = self.site.jobs.read_jobs().filter(stream.news()).collect()
+                predictions = stream.advance(jobs, until=part, now=self.site.now(), late_after_s=late_after_s)
+                if predictions.height:
+                    self.site.predictions.append(predictions, horizon=part)
+                said.append(predictions)
+        except BaseException:
+            self._stream = None  # it may be ahead of what was committed: the next step begins at the table again
+            raise
+        return pl.concat(said)
+
+    def _current_stream(self, now: datetime | None) -> JobStream | None:
+        """The stream over the models in use; a model that was promoted meanwhile is taken up, one that cannot be read is not."""
+        models = current_versions(self.site)
+        if self._stream is not None and models == self._models:
+            return self._stream
+        if now is None and self._stream is None:
+            return None
+        try:
+            self._stream = self._open(self._stream.horizon if self._stream else None, now)
+            self._models, self._problem = models, None
+        except ModelError as error:
+            self._problem = str(error)
+        return self._stream
+
+    def _open(self, horizon: datetime | None, now: datetime | None) -> JobStream:
+        began = self.site.predictions.began()
+        if began is None:
+            began = first_horizon(self.site, now or self.site.now())
+            self.site.predictions.begin(began)
+        return open_stream(self.site, horizon=horizon or self.site.predictions.horizon() or began, began=began)
+
+
+def retry_pause_s(failures: int, poll_s: float) -> float:
+    """How long to wait after so many looks in vain: twice as long each time, a minute at most."""
+    return min(60.0, poll_s * 2.0 ** min(failures, 10)) if failures else poll_s
+
+
+def _slices(start: datetime, end: datetime) -> Iterator[datetime]:
+    while start + _SLICE < end:
+        start += _SLICE
+        yield start
+    yield end
+
+
+def _nothing() -> pl.DataFrame:
+    return pl.DataFrame(schema=PREDICTION_SCHEMA)

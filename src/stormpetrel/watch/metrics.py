@@ -1,0 +1,86 @@
+"""Figures of the loop for Prometheus: what `/metrics` shows.
+
+Step, quality frame -> WatchMetrics -> text.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+import polars as pl
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from stormpetrel.watch.loop import Step
+
+QUALITY_FIGURES: Final = ("n", "pr_auc", "failed_share", "brier", "ece", "precision", "recall")
+_MS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+
+
+class WatchMetrics:
+    """Counters and gauges of one watcher."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        within: dict[str, Any] = {"registry": self._registry}
+        self.predictions = Counter(
+            "stormpetrel_predictions", "Predictions made", ["moment", "flagged", "model_version"], **within
+        )
+        self.late = Counter("stormpetrel_predictions_late", "Predictions made too late", ["moment"], **within)
+        self.delay = Histogram(
+            "stormpetrel_prediction_delay_seconds", "From a job's moment to its prediction", ["moment"], buckets=_DELAYS, **within
+        )
+        self.records = Counter("stormpetrel_records", "Job records taken in", ["kind"], **within)
+        self.steps = Histogram("stormpetrel_watch_step_seconds", "Duration of a turn of the loop", buckets=_MS, **within)
+        self.problems = Counter("stormpetrel_source_problems", "Looks at the scheduler in vain", **within)
+        self.open_jobs = Gauge("stormpetrel_open_jobs", "Jobs that wait or run", **within)
+        self.lag = Gauge("stormpetrel_horizon_lag_seconds", "How far what has been judged lies behind the site's clock", **within)
+        self.ready = Gauge("stormpetrel_watch_ready", "1 while jobs are judged", **within)
+        self.models = Gauge("stormpetrel_model_version", "Version of each model in use", ["model"], **within)
+        self.quality = Gauge(
+            "stormpetrel_quality", "Running quality of settled predictions", ["moment", "model_version", "figure"], **within
+        )
+        self.trainings = Counter("stormpetrel_trainings", "Trainings started by the watch", ["result"], **within)
+
+    def note_step(self, step: Step, now: datetime, pace: float) -> None:
+        """Count what a turn of the loop came to."""
+        self.steps.observe(step.seconds)
+        self.records.labels("new").inc(step.read.new)
+        self.records.labels("changed").inc(step.read.changed)
+        self.records.labels("quarantined").inc(step.read.quarantined)
+        if step.read.problem:
+            self.problems.inc()
+        self.ready.set(step.ready)
+        self.open_jobs.set(step.open_jobs)
+        if step.horizon:
+            self.lag.set(max(0.0, (now - step.horizon).total_seconds()))
+        for name, version in step.models.items():
+            self.models.labels(name).set(version)
+        self._note_predictions(step.predictions, pace)
+
+    def _note_predictions(self, predictions: pl.DataFrame, pace: float) -> None:
+        groups = predictions.group_by("moment", "flagged", "model_version").len()
+        for moment, flagged, version, count in groups.iter_rows():
+            self.predictions.labels(moment, str(flagged).lower(), str(version)).inc(count)
+        for moment, count in predictions.filter("late").group_by("moment").len().iter_rows():
+            self.late.labels(moment).inc(count)
+        delays = predictions.select("moment", s=(pl.col("predicted_at") - pl.col("moment_time")).dt.total_microseconds() / 1e6)
+        for moment, seconds in delays.iter_rows():
+            self.delay.labels(moment).observe(max(0.0, seconds) / pace)
+
+    def note_quality(self, quality: pl.DataFrame) -> None:
+        """Show the running quality, in place of what was shown before."""
+        self.quality.clear()
+        figures = [name for name in QUALITY_FIGURES if name in quality.columns]
+        for row in quality.iter_rows(named=True):
+            version = "all" if row.get("model_version") is None else str(row["model_version"])
+            for figure in figures:
+                if row[figure] is not None:
+                    self.quality.labels(row["moment"], version, figure).set(row[figure])
+
+    def text(self) -> bytes:
+        """What Prometheus reads."""
+        return generate_latest(self._registry)
+
+
+_DELAYS: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)

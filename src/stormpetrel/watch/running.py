@@ -1,0 +1,216 @@
+"""Running the loop: one watcher per site, signals, pauses, signs of life, upkeep.
+
+Site -> run_watch: turns until it is told to stop; every problem that a retry can help with is waited out.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from stormpetrel.errors import StormpetrelError
+from stormpetrel.lifecycle.running_quality import running_quality_of
+from stormpetrel.store.site import Site
+from stormpetrel.store.upkeep import tidy
+from stormpetrel.store.watch_status import WatchStatus, write_status
+from stormpetrel.watch.logs import Log
+from stormpetrel.watch.loop import Step, Watch, retry_pause_s
+from stormpetrel.watch.metrics import WatchMetrics
+from stormpetrel.watch.service import Health, serving
+from stormpetrel.watch.training import TrainingSchedule
+
+_QUALITY_EVERY_S: Final = 60.0
+_TIDY_EVERY_S: Final = 600.0
+_AT_MOST: Final = 50.0  # showing the quality may take one part in so many of the loop's time
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """What the command line says."""
+
+    address: str
+    poll_s: float
+    steps: int | None = None  # stop after so many turns
+    stop_with_stdin: bool = False  # stop when whoever started us closes our standard input, or dies
+
+
+def run_watch(site: Site, options: WatchOptions, log: Log) -> None:
+    """Watch a site until a signal comes; StoreBusyError where another process watches it already."""
+    with site.state.sole("watch"), _stopping(options) as stop:
+        runner = _Runner(site, options, log)
+        with serving(options.address, runner.health, runner.metrics.text) as port:
+            log.info("watching", site=site.settings.site.name, metrics_port=port, pid=os.getpid())
+            try:
+                _turn(runner, stop, options)
+            finally:
+                runner.end()
+    log.info("stopped")
+
+
+def _turn(runner: _Runner, stop: threading.Event, options: WatchOptions) -> None:
+    _notify_systemd("READY=1")
+    turns = 0
+    while not stop.is_set():
+        started = time.monotonic()
+        pause = runner.turn()
+        _notify_systemd("WATCHDOG=1")
+        turns += 1
+        if turns == options.steps:
+            return
+        stop.wait(max(0.0, pause - (time.monotonic() - started)))
+
+
+class _Runner:
+    """The loop with everything around it."""
+
+    def __init__(self, site: Site, options: WatchOptions, log: Log) -> None:
+        self.site, self.options, self.log = site, options, log
+        self.health, self.metrics = Health(options.poll_s), WatchMetrics()
+        self._watch = Watch(site)
+        self._training = TrainingSchedule(site)
+        self._started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._failures = 0
+        self._predictions, self._late = 0, 0
+        self._last_training: str | None = None
+        self._every = {"quality": -1e9, "tidy": time.monotonic()}
+        self._told_problem: str | None = None
+
+    def turn(self) -> float:
+        """One turn; how long to pause afterwards."""
+        try:
+            step = self._watch.step()
+            self._note(step)
+            self._train()
+            self._look_after()
+            self._failures = 0 if step.read.problem is None else self._failures + 1
+        except StormpetrelError as error:
+            if not error.retry_helps:
+                raise
+            self._failures += 1
+            self._tell_problem(str(error))
+            self.health.beat(str(error))
+        return retry_pause_s(self._failures, self.options.poll_s)
+
+    def _note(self, step: Step) -> None:
+        now = self.site.now()
+        self._predictions += step.predictions.height
+        self._late += int(step.predictions["late"].sum())
+        self.metrics.note_step(step, now, self.site.pace())
+        problem = step.read.problem or step.model_problem
+        self.health.beat(problem or "")
+        self._tell_problem(problem)
+        if step.read.new or step.read.changed or step.predictions.height:
+            flagged = int(step.predictions["flagged"].sum())
+            late = int(step.predictions["late"].sum())
+            self.log.info(
+                "step", new=step.read.new, changed=step.read.changed, predictions=step.predictions.height, at_risk=flagged,
+                late=late, open_jobs=step.open_jobs, horizon=step.horizon, seconds=round(step.seconds, 3),
+            )  # fmt: skip
+        write_status(self.site.state, self._status(step, now))
+
+    def _status(self, step: Step, now: datetime, *, stopped: bool = False) -> WatchStatus:
+        return WatchStatus(
+            pid=os.getpid(), host=platform.node(), started=self._started, stepped=now.isoformat(),
+            stepped_real=datetime.now(UTC).isoformat(), horizon=step.horizon.isoformat() if step.horizon else None,
+            problem=step.read.problem or step.model_problem, open_jobs=step.open_jobs, predictions=self._predictions,
+            late=self._late, poll_s=self.options.poll_s, stopped=stopped, models=step.models, training=self._last_training,
+        )  # fmt: skip
+
+    def _tell_problem(self, problem: str | None) -> None:
+        """Say once that something is wrong, and once that it is over: a source that is away for a night is one event."""
+        if problem and problem != self._told_problem:
+            self.log.warning("problem", what=problem)
+        elif self._told_problem and not problem:
+            self.log.info("problem over", what=self._told_problem)
+        self._told_problem = problem
+
+    def _train(self) -> None:
+        now = self.site.now()
+        report = self._training.finished(now)
+        if report is not None:
+            self._note_training(report)
+        if self._training.due(now):
+            self._training.start()
+            self.log.info("training started")
+
+    def _note_training(self, report: dict[str, Any]) -> None:
+        told = report.get("problem") or report.get("why") or "finished"
+        self._last_training = str(told)
+        self.metrics.trainings.labels("failed" if "problem" in report else "finished").inc()
+        (self.log.warning if "problem" in report else self.log.info)("training", result=self._last_training)
+
+    def _look_after(self) -> None:
+        """What has to be done now and then: show how good the predictions were, and keep the tables in few files."""
+        if self._is_time("quality", _QUALITY_EVERY_S):
+            started = time.monotonic()
+            since = self.site.now() - timedelta(days=self.site.settings.watch.quality_days)
+            self.metrics.note_quality(running_quality_of(self.site, since=since))
+            self._every["quality"] += _AT_MOST * (time.monotonic() - started)  # seldom where it takes long
+        if self._is_time("tidy", _TIDY_EVERY_S):
+            tidy(self.site)
+
+    def _is_time(self, what: str, every_s: float) -> bool:
+        if time.monotonic() - self._every[what] < every_s:
+            return False
+        self._every[what] = time.monotonic()
+        return True
+
+    def end(self) -> None:
+        """Stop what runs beside the loop, and leave word."""
+        self._training.stop()
+        _notify_systemd("STOPPING=1")
+        from dataclasses import replace
+
+        from stormpetrel.store.watch_status import read_status
+
+        status = read_status(self.site.state)
+        if status is not None and status.pid == os.getpid():
+            write_status(self.site.state, replace(status, stopped=True))
+
+
+@contextmanager
+def _stopping(options: WatchOptions) -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set: the turn under way is finished, then the loop ends."""
+    stop = threading.Event()
+    before: dict[int, Any] = {}
+
+    def ask(_number: int, _frame: object) -> None:
+        stop.set()
+
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    if options.stop_with_stdin:
+        threading.Thread(target=_stop_at_end_of_stdin, args=(stop,), name="stdin", daemon=True).start()
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop_at_end_of_stdin(stop: threading.Event) -> None:
+    sys.stdin.buffer.read()
+    stop.set()
+
+
+def _notify_systemd(message: str, environment: Callable[[str], str | None] = os.environ.get) -> None:
+    """Tell systemd, where it started us and wants to know."""
+    address = environment("NOTIFY_SOCKET")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        try:
+            notify.connect("\0" + address[1:] if address.startswith("@") else address)
+            notify.sendall(message.encode())
+        except OSError:
+            return  # nobody listens: no reason to stop watching

@@ -1,0 +1,65 @@
+"""systemd units for a site: `stormpetrel watch --unit` and `stormpetrel serve --unit` print them, ready to be installed."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from pathlib import Path
+
+_UNIT = """\
+[Unit]
+Description=Stormpetrel {role} of {site}
+After=network-online.target{after}
+Wants=network-online.target
+
+[Service]
+Type={kind}
+User={user}
+ExecStart={command}
+Restart=on-failure
+RestartSec=10
+{watchdog}TimeoutStopSec=60
+KillMode=mixed
+Nice=5
+# It needs its site and nothing else.
+NoNewPrivileges=yes
+ProtectSystem=strict
+ReadWritePaths={site}{state}
+ProtectHome={home}
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectControlGroups=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+UMask=0077
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def systemd_unit(role: str, site: Path, *, state_dir: str = "") -> str:
+    """The unit of `watch` or `serve` for a site, for the user who asks for it."""
+    folder = site.resolve()
+    command = " ".join(_quoted(word) for word in (sys.executable, "-m", "stormpetrel", "--site", str(folder), role))
+    watch = role == "watch"
+    return _UNIT.format(
+        role=role,
+        site=_quoted(str(folder)),
+        state=f" {_quoted(state_dir)}" if state_dir.startswith("/") else "",
+        user=getpass.getuser(),
+        command=command,
+        kind="notify" if watch else "simple",
+        watchdog="WatchdogSec=600\n" if watch else "",
+        after=" slurmdbd.service slurmctld.service" if watch else " stormpetrel-watch.service",
+        home="no" if any(part in ("home", "root") for part in folder.parts[1:2]) else "read-only",
+    )
+
+
+def _quoted(word: str) -> str:
+    """A word as systemd reads it: percent signs are doubled, spaces quoted."""
+    word = word.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
+    return f'"{word}"' if any(letter.isspace() for letter in word) else word

@@ -1,0 +1,164 @@
+"""Each turn of the loop reads what is new and judges it; what goes wrong outside is waited out."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+from stormpetrel.errors import UsageError
+from stormpetrel.lifecycle.job_models import train_job_models
+from stormpetrel.lifecycle.live import open_stream
+from stormpetrel.records.jobs import KEY
+from stormpetrel.watch.loop import Watch, retry_pause_s
+from stormpetrel.watch.reading import LiveReader
+from tests.parts.watched_site import TRAINED, make_watched_site, move_clock, simulated_jobs
+
+SAID = [*KEY, "moment", "moment_time", "as_of", "risk", "model_version", "reason_words"]
+SECOND = timedelta(seconds=1)
+
+
+def predictions_of(site) -> pl.DataFrame:
+    return site.predictions.read().collect().sort("job_id", "array_task", "moment")
+
+
+def undisturbed(site, until) -> pl.DataFrame:
+    """What is to be said about everything up to a moment, by a stream that is fed once with what really happened."""
+    stream = open_stream(site, horizon=TRAINED, began=TRAINED, remember=False)
+    jobs = site.jobs.read_jobs().collect()
+    return stream.advance(jobs, until=until, now=until).sort("job_id", "array_task", "moment")
+
+
+def test_jobs_are_judged_as_they_come_start_and_run(site):
+    watch = Watch(site)
+    assert not watch.step().predictions.height
+    total = 0
+    for hours in (1, 2, 5, 9):
+        move_clock(site, TRAINED + timedelta(hours=hours))
+        step = watch.step()
+        total += step.predictions.height
+        assert step.ready and step.horizon == TRAINED + timedelta(hours=hours) - SECOND
+    stored = predictions_of(site)
+    assert stored.height == total > 20
+    assert set(stored["moment"].unique()) == {"submit", "start", "2min"}
+    assert stored.select(SAID).equals(undisturbed(site, site.now() - SECOND).select(SAID))
+
+
+def test_a_watcher_that_died_is_followed_by_one_that_goes_on(site):
+    for hours in (2, 3, 7):
+        move_clock(site, TRAINED + timedelta(hours=hours))
+        Watch(site).step()  # each one new: nothing is left in memory
+    assert predictions_of(site).select(SAID).equals(undisturbed(site, site.now() - SECOND).select(SAID))
+
+
+def test_what_was_read_but_not_judged_is_judged_by_the_next_watcher(site):
+    move_clock(site, TRAINED + timedelta(hours=2))
+    Watch(site).step()
+    move_clock(site, TRAINED + timedelta(hours=6))
+    LiveReader(site).read()  # died after the ingest
+    watch = Watch(site)
+    watch.step()
+    assert predictions_of(site).select(SAID).equals(undisturbed(site, site.now() - SECOND).select(SAID))
+
+
+def test_a_source_that_is_gone_is_waited_for_and_caught_up_with_in_order(site):
+    watch = Watch(site)
+    move_clock(site, TRAINED + timedelta(hours=1))
+    watch.step()
+    sacct = site.folder / "feed" / "sacct"
+    works = sacct.read_text()
+    sacct.write_text("#!/bin/sh\necho 'sacct: error: Connection refused' >&2\nexit 1\n")
+    for hours in (2, 3):
+        move_clock(site, TRAINED + timedelta(hours=hours))
+        step = watch.step()
+        assert "Connection refused" in step.read.problem and not step.ready
+        assert step.horizon == TRAINED + timedelta(hours=1) - SECOND and not step.predictions.height
+    sacct.write_text(works)
+    move_clock(site, TRAINED + timedelta(hours=4))
+    step = watch.step()
+    assert step.ready and step.predictions["as_of"].is_sorted()
+    old = step.predictions.filter(pl.col("moment_time") < site.now() - timedelta(minutes=1))
+    assert old.height and old["late"].all()
+    assert predictions_of(site).select(SAID).equals(undisturbed(site, site.now() - SECOND).select(SAID))
+
+
+def test_an_answer_cut_off_in_the_middle_says_nothing_wrong(site):
+    watch = Watch(site)
+    move_clock(site, TRAINED + timedelta(hours=3))
+    sacct = site.folder / "feed" / "sacct"
+    works = sacct.read_text()
+    sacct.write_text(works.replace("exec ", "").rstrip() + " | head -c 3000; exit 1\n")
+    assert watch.step().read.problem
+    sacct.write_text(works)
+    watch.step()
+    assert predictions_of(site).select(SAID).equals(undisturbed(site, site.now() - SECOND).select(SAID))
+
+
+def test_a_model_that_is_promoted_is_taken_up_without_a_restart(site):
+    watch = Watch(site)
+    move_clock(site, TRAINED + timedelta(hours=3))
+    assert set(watch.step().predictions["model_version"]) == {1}
+    train_job_models(site, until=site.now())
+    move_clock(site, TRAINED + timedelta(hours=6))
+    step = watch.step()
+    assert set(step.predictions["model_version"]) == {2}
+    assert not predictions_of(site).select(*KEY, "moment").is_duplicated().any()
+
+
+def test_a_promoted_model_that_cannot_be_read_leaves_the_old_one_at_work(site):
+    watch = Watch(site)
+    move_clock(site, TRAINED + timedelta(hours=3))
+    watch.step()
+    train_job_models(site, until=site.now())
+    for path in site.models.folder_of("jobs-start", 2).iterdir():
+        path.write_text("{}")
+    move_clock(site, TRAINED + timedelta(hours=6))
+    step = watch.step()
+    assert set(step.predictions["model_version"]) == {1}
+    assert step.model_problem and not step.ready
+
+
+def test_without_a_model_jobs_are_read_and_the_step_says_what_to_do(tmp_path):
+    with make_watched_site(tmp_path / "site", trained=False) as site:
+        move_clock(site, TRAINED + timedelta(hours=3))
+        step = Watch(site).step()
+        assert step.read.new > 0 and not step.predictions.height
+        assert "stormpetrel jobs train" in step.model_problem
+
+
+def test_a_first_watch_also_judges_what_came_after_the_training(site):
+    move_clock(site, TRAINED + timedelta(days=1))
+    step = Watch(site).step()
+    assert step.predictions["moment_time"].min() < TRAINED + timedelta(hours=4)
+    assert step.predictions["late"].any()
+
+
+def test_predictions_stand_beside_what_became_of_the_job(site):
+    move_clock(site, TRAINED + timedelta(days=1))
+    Watch(site).step()
+    joined = predictions_of(site).join(simulated_jobs().select(*KEY, "state"), on=list(KEY), nulls_equal=True)
+    assert joined.height == predictions_of(site).height
+
+
+def test_running_jobs_are_not_another_record_at_each_look(site):
+    watch = Watch(site)
+    move_clock(site, TRAINED + timedelta(hours=3))
+    watch.step()
+    before = site.jobs.sightings.scan().collect()["fingerprint"].n_unique()
+    move_clock(site, TRAINED + timedelta(hours=3, seconds=2))
+    step = watch.step()
+    assert step.open_jobs > 0 and step.read.changed == 0
+    assert site.jobs.sightings.scan().collect()["fingerprint"].n_unique() <= before + step.read.new
+
+
+def test_a_site_with_nothing_to_watch_says_so(tmp_path):
+    with make_watched_site(tmp_path / "site", trained=False) as site:
+        (site.folder / "feed" / "sacct").unlink()
+        with pytest.raises(UsageError, match="nothing to watch"):
+            Watch(site)
+
+
+def test_the_pause_grows_while_nothing_answers_and_has_an_end():
+    pauses = [retry_pause_s(failures, 5.0) for failures in range(8)]
+    assert pauses[0] == 5.0 and pauses == sorted(pauses) and pauses[-1] == 60.0
