@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup demo check test test-all bench wheelhouse docs format clean
+.PHONY: help setup demo check test test-all bench wheelhouse docs screenshots format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,7 +20,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --editable . --group dev
 	touch $@
 
-demo: setup ## simulate a small site, ingest it live, learn from it, show which jobs are at risk
+demo: setup ## simulate a small site, learn from it, and show it live on http://127.0.0.1:8050
 	$(BIN)/stormpetrel demo .demo
 
 check: setup ## formatter, linter, type checker, import contracts, docs test
@@ -49,6 +49,9 @@ wheelhouse: setup ## every wheel that an installation without internet needs, in
 docs: setup ## build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+screenshots: setup ## photograph every page of a demo site, light and dark, into docs/screenshots (needs Chromium)
+	$(BIN)/python docs/screenshots.py
 
 format: setup ## let the formatter and the linter change what they can
 	$(BIN)/ruff format .

@@ -171,6 +171,8 @@ def test_the_public_errors_are_these():
         "StormpetrelError",
         "SettingsError",
         "UsageError",
+        "NotThereError",
+        "AccessError",
         "MissingExtraError",
         "SourceError",
         "SourceFormatError",

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from stormpetrel.errors import ModelError, UsageError
+from stormpetrel.errors import ModelError, NotThereError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from stormpetrel.jobs.advice import Advice
-    from stormpetrel.jobs.predictor import JobPredictor, Verdict
+    from stormpetrel.jobs.moments import Moment
+    from stormpetrel.jobs.predictor import Verdict
     from stormpetrel.sources.job_script import JobRequest
     from stormpetrel.store.site import Site
 
@@ -71,31 +72,61 @@ class WhyAnswer:
         }
 
 
+class Judge(Protocol):
+    """What says how likely jobs are to fail: a JobPredictor, or one that several share."""
+
+    def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
+        """Everything that is to be said about one job (a frame of one row)."""
+
+    def risk(self, jobs: pl.DataFrame, moment: Moment, now: datetime) -> NDArray[np.float64]:
+        """The probability that each of these jobs fails."""
+
+
 def check_request(site: Site, request: JobRequest, *, user: str | None, folder: str | None, now: datetime) -> CheckAnswer:
     """Judge a request as if it were submitted now, from `folder`; without a trained model the past still gives advice."""
+    from stormpetrel.jobs.moments import Moment
+    from stormpetrel.lifecycle.job_models import load_predictor
+
+    past = site.jobs.read_jobs(until=now).collect()
+
+    def load() -> Judge:
+        return load_predictor(site, now=now, past=past, moments=[Moment.SUBMIT])
+
+    return check_with(load, lambda _row: past, request, user=user, folder=folder, now=now, cluster=_cluster_of(site))
+
+
+def check_with(
+    load: Callable[[], Judge],
+    past_of: Callable[[pl.DataFrame], pl.DataFrame | pl.LazyFrame],
+    request: JobRequest,
+    *,
+    user: str | None,
+    folder: str | None,
+    now: datetime,
+    cluster: str,
+) -> CheckAnswer:
+    """The same with a judge that is there already (`load` raises ModelError where there is none), and the past of a row."""
     import polars as pl
 
     from stormpetrel.jobs.advice import advise
     from stormpetrel.jobs.moments import Moment
-    from stormpetrel.lifecycle.job_models import load_predictor
 
-    row = request.as_frame(user=user, submit_time=now, cluster=_cluster_of(site))
+    row = request.as_frame(user=user, submit_time=now, cluster=cluster)
     row = row.with_columns(pl.col("work_dir").fill_null(pl.lit(folder, dtype=pl.String)))
-    past = site.jobs.read_jobs(until=now).collect()
     notes: list[str] = []
-    predictor: JobPredictor | None = None
+    judge: Judge | None = None
     try:
-        predictor = load_predictor(site, now=now, past=past, moments=[Moment.SUBMIT])
+        judge = load()
     except ModelError as error:
         notes.append(f"No risk can be given: {error}")
-    verdict = predictor.judge(row, Moment.SUBMIT, now) if predictor else None
+    verdict = judge.judge(row, Moment.SUBMIT, now) if judge else None
     if verdict is not None and not verdict.known:
-        notes.append(_NOT_KNOWN)
-    advice = tuple(advise(row, past, now=now, risk_of=_risk_of(predictor, now)))
+        notes.append(NOT_KNOWN)
+    advice = tuple(advise(row, past_of(row), now=now, risk_of=_risk_of(judge, now)))
     return CheckAnswer(request, verdict, advice, tuple(_line(request, piece) for piece in advice), tuple(notes))
 
 
-_NOT_KNOWN = "I do not know this user or this application yet: the risk is the habit of jobs that look alike."
+NOT_KNOWN = "I do not know this user or this application yet: the risk is the habit of jobs that look alike."
 
 
 def explain_job(site: Site, job_id: str, *, now: datetime) -> WhyAnswer:
@@ -117,7 +148,7 @@ def explain_job(site: Site, job_id: str, *, now: datetime) -> WhyAnswer:
             notes.append(f"No risk can be given: {error}")
             break
     if verdicts and not verdicts[-1].known:
-        notes.append(_NOT_KNOWN)
+        notes.append(NOT_KNOWN)
     if job["array_task"] is not None and "_" not in job_id:
         notes.append(f"This is the latest task of the array; name another one as {job['job_id']}_TASK.")
     if job["state"] in ("NODE_FAIL", "BOOT_FAIL"):
@@ -152,7 +183,7 @@ def find_job(jobs: pl.DataFrame, job_id: str) -> pl.DataFrame:
     if found.is_empty():
         found = jobs.filter(pl.col("job_id_raw") == int(match[1])) if match[2] is None else found
     if found.is_empty():
-        raise UsageError(f"There is no job {job_id} in this site.", hint="Take in the latest: stormpetrel ingest jobs --live")
+        raise NotThereError(f"There is no job {job_id} in this site.", hint="Take in the latest: stormpetrel ingest jobs --live")
     return found.sort("submit_time", "restart").tail(1)
 
 
@@ -176,10 +207,10 @@ def advice_json(advice: Advice, line: str | None) -> dict[str, Any]:
     return {**asdict(advice), "evidence": list(advice.evidence), "line": line}
 
 
-def _risk_of(predictor: JobPredictor | None, now: datetime) -> Callable[[pl.DataFrame], NDArray[np.float64]] | None:
+def _risk_of(judge: Judge | None, now: datetime) -> Callable[[pl.DataFrame], NDArray[np.float64]] | None:
     from stormpetrel.jobs.moments import Moment
 
-    return None if predictor is None else lambda candidates: predictor.risk(candidates, Moment.SUBMIT, now)
+    return None if judge is None else lambda candidates: judge.risk(candidates, Moment.SUBMIT, now)
 
 
 def _line(request: JobRequest, advice: Advice) -> str | None:

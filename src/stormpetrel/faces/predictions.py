@@ -22,7 +22,7 @@ def predict_jobs(site: Site, *, moment: Moment | None, last: int | None, now: da
     import polars as pl
 
     from stormpetrel.jobs.features import features_at
-    from stormpetrel.jobs.history import History
+    from stormpetrel.jobs.history import History, event_times
     from stormpetrel.jobs.predictor import known_by
     from stormpetrel.jobs.request_profiles import with_profile
     from stormpetrel.lifecycle.job_models import load_predictor
@@ -45,8 +45,9 @@ def predict_jobs(site: Site, *, moment: Moment | None, last: int | None, now: da
         time_zone=predictor.time_zone,
     )
     tables = []
+    came = event_times(known) <= now.timestamp()  # a job that runs has its second minute still to come
     for at, matrix in features.items():
-        reached = wanted & ~np.isnan(matrix.values[:, matrix.names.index("site.failed_rate_1h")])
+        reached = wanted & came[:, MOMENTS.index(at)]
         risk = predictor.models[at].predict_proba(matrix.rows(reached))
         threshold = site.settings.jobs.threshold or predictor.models[at].threshold
         table = known.filter(reached).select(

@@ -1,61 +1,110 @@
-"""`stormpetrel demo`: a simulated site, read through the same door as a real one."""
+"""`stormpetrel demo`: a simulated site, read through the same door as a real one, trained, watched, and in the browser."""
 
 from __future__ import annotations
 
-import shlex
-import shutil
+import subprocess
 import sys
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli.context import Json, console, plain, print_json, progress_bar
+from stormpetrel.faces.cli.context import Json, console, print_json, progress_bar
 
 if TYPE_CHECKING:
-    import polars as pl
-    from rich.console import Console
+    from datetime import datetime
 
     from stormpetrel.store.ingest import IngestReport
     from stormpetrel.store.site import Site
-    from stormpetrel.store.summary import SiteSummary
 
-_BAR = 40
 _EXAMPLE = "job.sh"
 _LAST = 200
-_SHOWN = 5
 _FEED = "feed"
+_LEARNT_DAYS_AGO = 7  # the model knows nothing of the last week: what it says about that week can be held against it
+_SPEED = 60.0
 
 
 def demo(
     folder: Annotated[Path, typer.Argument(help="Folder of the demo site.")] = Path("stormpetrel-demo"),
-    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the dashboard afterwards (not there yet).")] = True,
+    serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Watch it and show it in the browser, or stop there.")] = True,
+    speed: Annotated[
+        float, typer.Option("--speed", min=1.0, max=3600.0, help="How much faster its clock runs than ours.")
+    ] = _SPEED,
+    address: Annotated[str, typer.Option("--address", help="Where the dashboard answers.")] = "127.0.0.1:8050",
     as_json: Json = False,
 ) -> None:
-    """Simulate a small cluster, ingest it live, learn from it, and say which of its jobs are at risk. Run again, it goes on."""
+    """Simulate a small cluster, learn from it, and watch it live in the browser. Run again, it goes on where it was left."""
+    from stormpetrel.faces.cli.demo_words import print_next, print_risks, print_summary, summary_json
     from stormpetrel.faces.cli.ingest import print_report
     from stormpetrel.faces.predictions import predict_jobs
     from stormpetrel.store.summary import summarise
 
-    del serve  # there is nothing to serve yet; the option is there so that scripts can say --no-serve
     with _open_or_create(folder) as site:
-        if not (site.folder / _FEED / "sacct").exists():
-            _record(site, quiet=as_json)
+        _stop_clock(site, quiet=as_json)
         report = _ingest_live(site, quiet=as_json)
         summary = summarise(site.jobs.read_jobs(), site.settings.jobs.failure_states)
         _train(site, quiet=as_json)
         at_risk = predict_jobs(site, moment=None, last=_LAST, now=site.now())
         owner = _write_example(site, folder / _EXAMPLE)
-    if as_json:
-        print_json({"site": str(folder), "ingest": report.as_dict(), "summary": _as_json(summary), "judged": at_risk.height})
-        return
+        _start_clock(site, speed)
+        if as_json:
+            print_json(
+                {"site": str(folder), "ingest": report.as_dict(), "summary": summary_json(summary), "judged": at_risk.height}
+            )
+        else:
+            out = console()
+            print_report(out, "the simulated cluster", report)
+            print_summary(out, summary)
+            print_risks(out, at_risk)
+            print_next(out, folder, at_risk, folder / _EXAMPLE, owner)
+        if serve and not as_json:
+            _show(site, address, speed)
+
+
+def _show(site: Site, address: str, speed: float) -> None:
+    """Watch the site in a process of its own, and serve its pages in this one, until Ctrl-C."""
+    from stormpetrel.faces.web.serving import serve as serve_site
+
     out = console()
-    print_report(out, "the simulated cluster", report)
-    print_summary(out, summary)
-    _print_risks(out, at_risk)
-    _print_next(out, folder, at_risk, owner)
+    out.print(f"\nThe cluster lives, {speed:g} times as fast as ours: jobs come, start, fail and complete on http://{address}")
+    out.print("Ctrl-C stops it; run the same command again to go on.")
+    with _watching(site):
+        serve_site(site, address=address)
+
+
+@contextmanager
+def _watching(site: Site) -> Iterator[None]:
+    """A watcher that ends with us, however we end: it listens for the end of its standard input."""
+    words = [sys.executable, "-P", "-m", "stormpetrel", "--site", str(site.folder.resolve()), "watch", "--address", "", "--json"]
+    with (site.folder / "watch.log").open("a") as log:
+        watcher = subprocess.Popen([*words, "--stop-with-stdin"], stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0)
+        try:
+            yield
+        finally:
+            watcher.communicate(timeout=60)
+
+
+def _stop_clock(site: Site, *, quiet: bool) -> None:
+    """Record the feed unless it is there; let its clock stand where the site has read it up to."""
+    from datetime import UTC, datetime
+
+    from stormpetrel.simulate.feed import fixed_clock, set_clock
+
+    folder = site.folder / _FEED
+    if not (folder / "sacct").exists():
+        _record(folder, datetime.now(UTC), quiet=quiet)
+    cursor = site.jobs.cursor("slurm:local")
+    if cursor is not None:
+        set_clock(folder, fixed_clock(datetime.fromtimestamp(cursor, UTC)))
+
+
+def _start_clock(site: Site, speed: float) -> None:
+    from stormpetrel.simulate.feed import running_clock, set_clock
+
+    set_clock(site.folder / _FEED, running_clock(site.now(), speed=speed))
 
 
 def _open_or_create(folder: Path) -> Site:
@@ -71,31 +120,34 @@ def _open_or_create(folder: Path) -> Site:
             site.close()
             raise UsageError(f"{folder} is a real site, not the demo's.", hint="Name another folder: stormpetrel demo NEWDIR")
         return site
-    slurm = {
+    slurm: dict[str, object] = {
         "sacct": str(folder.resolve() / _FEED / "sacct"),
         "since": f"{demo_spec(datetime.now(UTC)).start:%Y-%m-%d}",
         "chunk_days": 31.0,
         "pause_s": 0.0,
     }
-    return create_site(folder, settings_from({"site": {"name": CLUSTER, "cluster": CLUSTER}, "slurm": slurm}))
+    about = {"name": CLUSTER, "cluster": CLUSTER, "feed": _FEED}
+    return create_site(folder, settings_from({"site": about, "slurm": slurm, "watch": {"poll_s": 2.0}}))
 
 
-def _record(site: Site, *, quiet: bool) -> None:
+def _record(folder: Path, now: datetime, *, quiet: bool) -> None:
     from stormpetrel.simulate.demo_site import record_demo
 
     with progress_bar("simulating three months", 0, shown=not quiet) as progress:
-        record_demo(site.folder / _FEED, site.now(), lambda jobs: progress(0, jobs))
+        record_demo(folder, now, lambda jobs: progress(0, jobs))
 
 
 def _train(site: Site, *, quiet: bool) -> None:
-    """Train once; later runs use what is there."""
+    """Train once, on what was known a week ago; later runs use what is there."""
+    from datetime import timedelta
+
     from stormpetrel.faces.cli.job_input import steps_shown
     from stormpetrel.jobs.moments import Moment
     from stormpetrel.lifecycle.job_models import model_name, train_job_models
 
     if not any(entry.current for entry in site.models.versions(model_name(Moment.TWO_MINUTES))):
         with steps_shown(quiet=quiet) as progress:
-            train_job_models(site, progress=progress)
+            train_job_models(site, until=site.now() - timedelta(days=_LEARNT_DAYS_AGO), progress=progress)
 
 
 def _write_example(site: Site, path: Path) -> str:
@@ -111,16 +163,6 @@ def _write_example(site: Site, path: Path) -> str:
     return str(job["user"])
 
 
-def _print_risks(out: Console, at_risk: pl.DataFrame) -> None:
-    """The latest jobs that are most likely to fail, and what became of them."""
-    out.print(f"\n  of the last {at_risk.height} jobs the most likely to fail, from what was known while they waited or ran")
-    out.print("  (the model has learnt from these very jobs; how good it is on later ones: jobs evaluate)")
-    for row in at_risk.head(_SHOWN).iter_rows(named=True):
-        out.print(
-            f"    {plain(row['job']):<10}{plain(row['user'] or '?'):<14}risk {row['risk']:>4.0%}   it is {row['state']} now"
-        )
-
-
 def _ingest_live(site: Site, *, quiet: bool) -> IngestReport:
     from stormpetrel.faces.cli.ingest import ingest_all, live_sources_of, total_of
 
@@ -128,65 +170,3 @@ def _ingest_live(site: Site, *, quiet: bool) -> IngestReport:
     if problems:
         raise problems[-1]
     return total_of(site, [report for _, report in reports])
-
-
-def print_summary(out: Console, summary: SiteSummary) -> None:
-    """A site at a glance, with a bar per week."""
-    if not summary.jobs or summary.first is None or summary.last is None:
-        out.print("There are no jobs in this site yet.")
-        return
-    failed = sum(week.failed for week in summary.weeks)
-    out.print()
-    out.print(f"{summary.jobs:,} jobs of {summary.users} users, {summary.first:%d %B %Y} to {summary.last:%d %B %Y}")
-    out.print(
-        f"  {failed / summary.jobs:.1%} failed, and took {summary.core_hours_failed:,.0f} of {summary.core_hours:,.0f} core hours"
-    )
-    if summary.wait_median_s is not None and summary.wait_p90_s is not None:
-        waits = f"half of them waited less than {_span(summary.wait_median_s)}, one in ten more than {_span(summary.wait_p90_s)}"
-        out.print(f"  {waits}")
-    out.print()
-    out.print("  jobs per week  (█ went well, ░ failed)")
-    most = max(week.jobs for week in summary.weeks)
-    for week in summary.weeks:
-        bad = round(week.failed / most * _BAR)
-        good = round(week.jobs / most * _BAR) - bad
-        out.print(f"  {week.monday:%d %b} {'█' * good}{'░' * bad} {week.jobs:,}")
-    for node, bad, ended in summary.worst_nodes:
-        out.print(f"\n  Look at node {plain(node)}: {bad:,} of its last {ended:,} jobs failed.")
-
-
-def _span(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
-_QUERIES = (
-    'select "user", count(*) jobs from jobs group by "user" order by jobs desc limit 5',
-    "select state, count(*) n, sum(elapsed_s*cpus)/3600 core_hours from jobs group by state order by n desc",
-)
-
-
-def _print_next(out: Console, folder: Path, at_risk: pl.DataFrame, owner: str) -> None:
-    program = "stormpetrel" if shutil.which("stormpetrel") else shlex.quote(sys.argv[0])
-    site = f"{program} --site {shlex.quote(str(folder))}"
-    out.print("\nNext, try:")
-    if at_risk.height:
-        out.print(f"  {site} why {at_risk['job'][0]}      # what happened to it, and what to ask for instead")
-    example = shlex.quote(str(folder / _EXAMPLE))
-    out.print(f"  {site} check {example} --user {shlex.quote(owner)}      # a script, before it is submitted")
-    out.print(f"  {site} report -o {shlex.quote(str(folder / 'report.html'))}      # everything, as one page; takes some minutes")
-    for query in _QUERIES:
-        out.print(f"  {site} sql '{query}'")
-    out.print(f"  {site} ingest jobs --live      # the cluster goes on: what has happened since")
-    out.print(f"  {site} doctor")
-    out.print(f"  {program} init mysite            # a site of your own")
-
-
-def _as_json(summary: SiteSummary) -> dict[str, object]:
-    values = asdict(summary)
-    values["first"], values["last"] = (moment.isoformat() if moment else None for moment in (summary.first, summary.last))
-    values["weeks"] = [{"monday": f"{week.monday:%Y-%m-%d}", "jobs": week.jobs, "failed": week.failed} for week in summary.weeks]
-    return values

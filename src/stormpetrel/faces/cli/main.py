@@ -18,7 +18,22 @@ from typer.exceptions import TyperException
 
 from stormpetrel import __version__
 from stormpetrel.errors import StormpetrelError
-from stormpetrel.faces.cli import answers, demo, doctor, ingest, init, jobs, report, sql, store
+from stormpetrel.faces.cli import (
+    answers,
+    demo,
+    doctor,
+    ingest,
+    init,
+    jobs,
+    models,
+    nightly,
+    report,
+    serve,
+    sql,
+    store,
+    tokens,
+    watch,
+)
 from stormpetrel.faces.cli.context import Context
 from stormpetrel.learn.threads import wait_politely
 
@@ -38,6 +53,11 @@ app.add_typer(ingest.app, name="ingest")
 app.add_typer(jobs.app, name="jobs")
 app.command("check")(answers.check)
 app.command("why")(answers.why)
+app.command("watch")(watch.watch)
+app.command("serve")(serve.serve)
+app.add_typer(models.app, name="models")
+app.command("nightly")(nightly.nightly)
+app.add_typer(tokens.app, name="tokens")
 app.command("report")(report.report)
 app.add_typer(store.app, name="store")
 app.command("sql")(sql.sql)

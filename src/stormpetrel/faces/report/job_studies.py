@@ -22,6 +22,7 @@ from stormpetrel.jobs.profiles import END, SUBMIT, JobProfiles
 from stormpetrel.jobs.waste import Reconciliation, check_ledger, core_seconds, elapsed_seconds, ledger, reconcile
 
 if TYPE_CHECKING:
+    from stormpetrel.config import JobsSection
     from stormpetrel.faces.cli.job_input import JobInput
     from stormpetrel.jobs.evaluation import Evaluation
     from stormpetrel.jobs.training import LabelledJobs
@@ -187,7 +188,11 @@ def policy_replay(evaluation: Evaluation, *, wrong_kill_price: float = 1.0) -> P
 
 def group_limits(data: JobInput) -> GroupLimits:
     """The limits of the site's groups."""
-    section = data.section
+    return limits_of(data.section)
+
+
+def limits_of(section: JobsSection) -> GroupLimits:
+    """The same out of the settings alone."""
     return GroupLimits(
         short_below_s=section.short_below_s,
         long_above_s=section.long_above_s,

@@ -1,0 +1,111 @@
+"""What every endpoint shares: who may ask, which errors may be answered, and how.
+
+scope -> a dependency that gives the viewer, or refuses; statuses -> their entries in the OpenAPI document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, HTTPException
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from stormpetrel.faces.desk.viewer import MANAGE, PREDICT, READ, WRITE, Viewer
+from stormpetrel.faces.web.viewers import current_viewer
+
+PREFIX: Final = "/api/v1"
+SCOPE: Final = "x-stormpetrel-scope"  # where the OpenAPI document says which scope an endpoint needs
+
+
+class Given(BaseModel):
+    """What a program sends: exactly the fields that are known, in their own types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Told(BaseModel):
+    """What a program gets: every field, always."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Asked(BaseModel):
+    """The parameters of a question: a misspelt one is an error, not ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Problem(Told):
+    """What went wrong, and what to do about it."""
+
+    what: str = Field(description="what happened", examples=["There is no job 12345 that you may see."])
+    hint: str = Field(description="what to do next; may be empty", examples=["Look for it in the table of jobs."])
+
+
+class ErrorAnswer(Told):
+    """The answer of every request that was not done."""
+
+    error: Problem
+
+
+_MEANING: Final = {
+    400: "The request cannot be read at all.",
+    401: "Nobody is known to be asking: send `Authorization: Bearer TOKEN`.",
+    403: "You may not do this: the token lacks the scope, or it is about somebody else.",
+    404: "It does not exist, or it is not yours; the two are not told apart.",
+    409: "It cannot be done as the site stands: there is no model, or none to go back to.",
+    413: "The request is too large: send it in parts.",
+    422: "Something in the request makes no sense; the sentence says what.",
+    429: "Too many requests: try again after the seconds in `Retry-After`.",
+    503: "Busy: try again after the seconds in `Retry-After`.",
+}
+_METHODS: Final = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE")
+_ALWAYS: Final = (400, 401, 403, 422, 429, 503)
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The error answers of an endpoint for its entry in the OpenAPI document; those that every endpoint has are added."""
+    return {status: {"model": ErrorAnswer, "description": _MEANING[status]} for status in sorted({*_ALWAYS, *statuses})}
+
+
+def answered(told: BaseModel, *, status: int = 200) -> Response:
+    """What is told as JSON; a number that is none (a hostile log may hold one) becomes null."""
+    return Response(told.model_dump_json(), status, media_type="application/json")
+
+
+def needs(scope: str) -> Callable[[], Coroutine[Any, Any, Viewer]]:
+    """A dependency that gives the viewer, or refuses one without the scope."""
+
+    async def viewer() -> Viewer:
+        asking = current_viewer()
+        asking.require(scope)
+        return asking
+
+    viewer.__doc__ = scope  # for `scope_of`
+    return viewer
+
+
+def scope_of(route: APIRoute) -> str | None:
+    """The scope that an endpoint needs."""
+    asked = [dependency.call for dependency in route.dependant.dependencies]
+    return next((call.__doc__ for call in asked if getattr(call, "__qualname__", "").startswith(needs.__name__)), None)
+
+
+Reader = Annotated[Viewer, Depends(needs(READ))]
+Predicting = Annotated[Viewer, Depends(needs(PREDICT))]
+Writer = Annotated[Viewer, Depends(needs(WRITE))]
+Manager = Annotated[Viewer, Depends(needs(MANAGE))]
+
+
+def refuse_other_methods(api: APIRouter, path: str, *, allow: tuple[str, ...]) -> None:
+    """Answer other methods of a path with a 405 that names all there are; the framework would name those of one route."""
+    others = [method for method in _METHODS if method not in allow]
+
+    @api.api_route(path, methods=others, include_in_schema=False)
+    async def other_method(viewer: Reader) -> Response:
+        """Refuse."""
+        del viewer
+        raise HTTPException(405, "Method Not Allowed", {"Allow": ", ".join(allow)})

@@ -1,0 +1,121 @@
+"""One job in full, as JSON: `faces.desk.job_details` word for word."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field, JsonValue
+
+from stormpetrel.faces.api.asking import Told
+from stormpetrel.faces.api.job_schemas import REF_EXAMPLE, JobRow
+from stormpetrel.faces.api.predict_schemas import Advice
+
+
+class StoredReason(Told):
+    """One reason for a risk, as it was given then."""
+
+    feature: str = Field(examples=["user.failed_rate_12h"])
+    words: str = Field(examples=["failure rate of this user's jobs, last 12 hours: 62 %"])
+    contribution: float | None = Field(description="in log-odds; above zero speaks for a failure", examples=[0.71])
+
+
+class StoredPrediction(Told):
+    """What was said about a job at one of its moments; it is never changed afterwards."""
+
+    moment: str = Field(description="`submit`, `start` or `2min`")
+    moment_time: datetime = Field(description="when that was")
+    as_of: datetime = Field(description="up to when the history was known")
+    predicted_at: datetime = Field(description="when it was said")
+    late: bool = Field(description="said more than ten seconds after the moment")
+    model_version: int
+    risk: float
+    threshold: float
+    flagged: bool
+    known: bool
+    likeliest: str | None
+    likeliest_probability: float | None
+    base: float | None = Field(description="log-odds before anything is known about the job")
+    reasons: list[StoredReason] = Field(description="the strongest, strongest first")
+
+
+class ProfileFigure(Told):
+    """A figure of the job beside the quartiles of jobs with the same profile; null where nobody knows it."""
+
+    value: float | None
+    low: float | None
+    median: float | None
+    high: float | None
+
+
+class ProfileComparison(Told):
+    """What kind of job it is, and where its figures stand among jobs of that kind."""
+
+    profile: int
+    words: str
+    jobs: int = Field(description="how many jobs it is compared with")
+    failed_share: float | None
+    figures: dict[str, ProfileFigure]
+
+
+class UserHistory(Told):
+    """What its user had submitted before."""
+
+    user: str | None
+    jobs: int
+    ended: int
+    failed: int
+    recent: list[JobRow] = Field(description="the latest first")
+
+
+class Change(Told):
+    """What was changed in the request from one try to the next."""
+
+    column: str
+    before: JsonValue
+    after: JsonValue
+
+
+class Try(Told):
+    """Another run of the same work; changes and risks are told from the earlier of the two jobs to the later one."""
+
+    ref: str
+    job: str
+    state: str | None
+    failed: bool | None
+    submit_time: datetime
+    changes: list[Change]
+    risk_before: float | None
+    risk_after: float | None
+
+
+class JobInFull(Told):
+    """Everything there is to say about one job."""
+
+    ref: str = Field(examples=[REF_EXAMPLE])
+    job: dict[str, JsonValue] = Field(description="its record; what is not known is left out")
+    overview: JobRow
+    predictions: list[StoredPrediction] = Field(description="in the order of its life")
+    next: Advice | None = Field(description="what to ask for after it ran out of memory or time")
+    advice: list[Advice]
+    profile: ProfileComparison | None
+    history: UserHistory
+    earlier: list[Try] = Field(description="earlier tries of the same work, the last one first")
+    later: list[Try] = Field(description="later tries, the first one first")
+    notes: list[str]
+
+
+class Explanation(Told):
+    """What was said about a job at each of its moments, and why."""
+
+    ref: str = Field(examples=[REF_EXAMPLE])
+    predictions: list[StoredPrediction]
+    notes: list[str]
+
+
+class JobAdvice(Told):
+    """What to ask for instead, or next time, with the evidence."""
+
+    ref: str = Field(examples=[REF_EXAMPLE])
+    next: Advice | None = Field(description="what to ask for after it ran out of memory or time")
+    advice: list[Advice]
+    notes: list[str]

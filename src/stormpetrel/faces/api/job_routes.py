@@ -1,0 +1,78 @@
+"""Jobs: a page of them, one in full, what was said about it and why, what to change, and the search by id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.responses import Response
+
+from stormpetrel.faces.api.asking import Reader, answered, errors
+from stormpetrel.faces.api.detail_schemas import Explanation, JobAdvice, JobInFull
+from stormpetrel.faces.api.job_schemas import REF_EXAMPLE, REF_PATTERN, FindAsked, JobList, JobPage, JobsAsked, job_rows
+from stormpetrel.faces.desk.job_details import find_jobs, job_details
+from stormpetrel.records.job_ref import JobRef
+
+if TYPE_CHECKING:
+    from stormpetrel.faces.desk.live_site import LiveSite
+
+RefPath = Annotated[
+    str, Path(pattern=REF_PATTERN, description="the `ref` of a job, as in the list of jobs", examples=[REF_EXAMPLE])
+]
+
+
+def job_router(live: LiveSite) -> APIRouter:
+    """The endpoints about jobs."""
+    api = APIRouter(tags=["jobs"])
+
+    @api.get("/jobs", operation_id="jobs", summary="A page of jobs", response_model=JobPage, responses=errors())
+    def list_jobs(viewer: Reader, request: Request, asked: Annotated[JobsAsked, Query()]) -> Response:
+        """The jobs that you may see, each with the latest that was said about it, sorted and filtered.
+
+        To walk through all of them while new ones come, sort by `submit_time`: then nothing moves to another page.
+        """
+        page = live.overview.page(viewer, asked.query())
+        is_last = asked.page * asked.limit >= page.total
+        told = JobPage.model_construct(
+            items=job_rows(page.rows), total=page.total, page=asked.page, next=None if is_last else _next(request, asked.page + 1)
+        )
+        return answered(told)
+
+    @api.get("/jobs/{ref}", operation_id="job", summary="One job in full", response_model=JobInFull, responses=errors(404))
+    def show_job(viewer: Reader, ref: RefPath) -> Response:
+        """Its record, what was said about it and why, advice, its profile, its user's history, and other tries of the work."""
+        return answered(JobInFull.model_validate(job_details(live, viewer, JobRef.parse(ref)).as_json()))
+
+    @api.get(
+        "/jobs/{ref}/explanation",
+        operation_id="explanation",
+        summary="What was said about a job, and why",
+        response_model=Explanation,
+        responses=errors(404),
+    )
+    def explain_job(viewer: Reader, ref: RefPath) -> Response:
+        """The predictions at submission, at the start and two minutes in, with their reasons, as they were stored then."""
+        told = job_details(live, viewer, JobRef.parse(ref)).as_json()
+        return answered(Explanation.model_validate({name: told[name] for name in Explanation.model_fields}))
+
+    @api.get(
+        "/jobs/{ref}/advice", operation_id="advice", summary="What to change", response_model=JobAdvice, responses=errors(404)
+    )
+    def advise_job(viewer: Reader, ref: RefPath) -> Response:
+        """What to ask for instead, or next time, with the past jobs that speak for it."""
+        told = job_details(live, viewer, JobRef.parse(ref)).as_json()
+        return answered(JobAdvice.model_validate({name: told[name] for name in JobAdvice.model_fields}))
+
+    @api.get("/find", operation_id="find", summary="Jobs by their id", response_model=JobList, responses=errors())
+    def find(viewer: Reader, asked: Annotated[FindAsked, Query()]) -> Response:
+        """Jobs with this id, the latest first: ids wrap and repeat. Where none has it, whatever the search of the list finds."""
+        return answered(JobList.model_construct(items=job_rows(find_jobs(live, viewer, asked.id))))
+
+    return api
+
+
+def _next(request: Request, page: int) -> str:
+    """The query of the next page; relative, so that it holds behind any proxy."""
+    kept = [(name, value) for name, value in request.query_params.multi_items() if name != "page"]
+    return f"?{urlencode([*kept, ('page', page)])}"

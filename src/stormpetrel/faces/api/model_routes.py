@@ -1,0 +1,71 @@
+"""Models: which trainings there are, which is in use, and putting another one in use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Path
+from starlette.responses import Response
+
+from stormpetrel.errors import NotThereError
+from stormpetrel.faces.api.asking import Manager, Reader, answered, errors, refuse_other_methods
+from stormpetrel.faces.api.site_schemas import Model, Training, TrainingInFull, Trainings
+from stormpetrel.faces.desk.model_quality import go_back, promote, trainings
+
+if TYPE_CHECKING:
+    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.faces.desk.viewer import Viewer
+
+TrainingName = Annotated[
+    str, Path(pattern=r"^[a-z]{1,32}-[0-9]{1,9}$", description="the name of a training", examples=["jobs-7"])
+]
+
+
+def model_router(live: LiveSite) -> APIRouter:
+    """The endpoints about models."""
+    api = APIRouter(prefix="/models", tags=["models"])
+
+    @api.get("", operation_id="models", summary="Every training", response_model=Trainings, responses=errors())
+    def list_trainings(viewer: Reader) -> Response:
+        """Every training that is kept, newest first: which is in use, and why."""
+        return answered(Trainings.model_validate({"trainings": [line.as_json() for line in trainings(live, viewer)]}))
+
+    @api.post(
+        "/rollback",
+        operation_id="roll_back",
+        summary="Go back to the training before",
+        response_model=Training,
+        responses=errors(409),
+    )
+    def roll_back(viewer: Manager) -> Response:
+        """Put the training in use that was in use before. A running watch takes it up without a restart."""
+        return answered(Training.model_validate(go_back(live, viewer).as_json()))
+
+    refuse_other_methods(api, "/rollback", allow=("POST",))
+
+    @api.get("/{training}", operation_id="model", summary="One training", response_model=TrainingInFull, responses=errors(404))
+    def show_training(viewer: Reader, training: TrainingName) -> Response:
+        """One training with its models: their figures, and what they were trained on."""
+        return answered(_in_full(live, viewer, training))
+
+    @api.post(
+        "/{training}/promote",
+        operation_id="promote",
+        summary="Put a training in use",
+        response_model=Training,
+        responses=errors(404, 409),
+    )
+    def promote_one(viewer: Manager, training: TrainingName) -> Response:
+        """Put a training in use; one whose models cannot be read is refused. A running watch takes it up without a restart."""
+        return answered(Training.model_validate(promote(live, viewer, training).as_json()))
+
+    return api
+
+
+def _in_full(live: LiveSite, viewer: Viewer, name: str) -> TrainingInFull:
+    models = live.site.models.training(name).models  # NotThereError where there is none
+    for line in trainings(live, viewer):
+        if line.name == name:
+            told = [Model(name=one.name, version=one.version, current=one.current, about=dict(one.about)) for one in models]
+            return TrainingInFull.model_validate(line.as_json() | {"models": told})
+    raise NotThereError(f"There is no training {name!r} of jobs.", hint="See which there are: GET /api/v1/models")

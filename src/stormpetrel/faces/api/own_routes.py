@@ -1,0 +1,60 @@
+"""What people keep: opinions on advice, and saved views."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Path
+from starlette.responses import Response
+
+from stormpetrel.faces.api.asking import Reader, Writer, answered, errors, refuse_other_methods
+from stormpetrel.faces.api.site_schemas import OpinionGiven, OpinionKept, View, ViewGiven, Views
+from stormpetrel.records.job_ref import JobRef
+
+if TYPE_CHECKING:
+    from stormpetrel.faces.desk.live_site import LiveSite
+
+_PRINTABLE = r"^[^\x00-\x1f\x7f]+$"
+ViewName = Annotated[
+    str, Path(min_length=1, max_length=128, pattern=_PRINTABLE, description="the name of a view", examples=["failures"])
+]
+
+
+def own_router(live: LiveSite) -> APIRouter:
+    """The endpoints for what people keep."""
+    api = APIRouter(tags=["own"])
+
+    @api.post(
+        "/opinions",
+        operation_id="give_opinion",
+        summary="Was this advice useful?",
+        status_code=201,
+        response_model=OpinionKept,
+        responses=errors(404, 413),
+    )
+    def give_opinion(viewer: Writer, given: OpinionGiven) -> Response:
+        """Keep whether a piece of advice on one of your jobs was useful; a later opinion on the same advice replaces it."""
+        ref = JobRef.parse(given.job)
+        live.overview.find(viewer, ref)  # yours, or not there
+        live.site.opinions.add(viewer.user, ref, given.advice, useful=given.useful)
+        return answered(OpinionKept(job=str(ref), advice=given.advice, useful=given.useful), status=201)
+
+    @api.get("/views", operation_id="views", summary="Your saved views", response_model=Views, responses=errors())
+    def list_views(viewer: Reader) -> Response:
+        """The links that you gave a name, by name."""
+        return answered(Views(views=[View(name=view.name, link=view.link) for view in live.site.views.list(viewer.user)]))
+
+    @api.put("/views/{name}", operation_id="save_view", summary="Give a link a name", response_model=View, responses=errors(413))
+    def save_view(viewer: Writer, name: ViewName, given: ViewGiven) -> Response:
+        """Keep a link under a name; a view of the same name is replaced."""
+        view = live.site.views.save(viewer.user, name, given.link)
+        return answered(View(name=view.name, link=view.link))
+
+    @api.delete("/views/{name}", operation_id="delete_view", summary="Drop a saved view", status_code=204, responses=errors(404))
+    def delete_view(viewer: Writer, name: ViewName) -> Response:
+        """Drop one of your saved views."""
+        live.site.views.delete(viewer.user, name)
+        return Response(status_code=204)
+
+    refuse_other_methods(api, "/views/{name}", allow=("DELETE", "PUT"))
+    return api

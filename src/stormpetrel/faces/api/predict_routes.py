@@ -1,0 +1,100 @@
+"""Predictions: one request, many, or a job script.
+
+PredictionRequest -> Prediction; ScriptRequest -> ScriptAnswer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Body, Query
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from stormpetrel.errors import SourceError, UsageError
+from stormpetrel.faces.answers import CheckAnswer, check_with
+from stormpetrel.faces.api.asking import Asked, Predicting, Told, answered, errors
+from stormpetrel.faces.api.batching import Batcher
+from stormpetrel.faces.api.judging import LiveJudge, for_viewer, predictions, user_for
+from stormpetrel.faces.api.predict_schemas import MOST_AT_ONCE, Prediction, PredictionRequest, ScriptAnswer, ScriptRequest
+
+if TYPE_CHECKING:
+    from stormpetrel.faces.desk.live_site import LiveSite
+
+_ERRORS = errors(409, 413)
+_EXPLAINED_TOGETHER = 4
+
+
+class PredictAsked(Asked):
+    """How much is to be told."""
+
+    explain: bool = Field(False, description="also give the reasons: what speaks for and against a failure")
+
+
+class PredictionList(Told):
+    """Predictions in the order of the requests."""
+
+    predictions: list[Prediction]
+
+
+def predict_router(live: LiveSite) -> APIRouter:
+    """The endpoints that judge requests."""
+    api = APIRouter(prefix="/predict", tags=["predict"])
+    plain: Batcher[PredictionRequest, Prediction] = Batcher(lambda requests: predictions(live, requests))
+    # Reasons take longer than all the rest: who wants none is not to wait for those who do.
+    explained: Batcher[PredictionRequest, Prediction] = Batcher(
+        lambda requests: predictions(live, requests, explain=True), most=_EXPLAINED_TOGETHER
+    )
+
+    @api.post("", operation_id="predict", summary="How likely a job is to fail", response_model=Prediction, responses=_ERRORS)
+    async def predict(viewer: Predicting, request: PredictionRequest, asked: Annotated[PredictAsked, Query()]) -> Response:
+        """Judge a request as if it were submitted now. Requests that come at the same time are judged together."""
+        batcher = explained if asked.explain else plain
+        return answered(await batcher.ask(for_viewer(request, viewer)))
+
+    @api.post(
+        "/many",
+        operation_id="predict_many",
+        summary=f"How likely each of up to {MOST_AT_ONCE:,} jobs is to fail",
+        response_model=PredictionList,
+        responses=_ERRORS,
+    )
+    def predict_many(viewer: Predicting, requests: Annotated[list[PredictionRequest], Body(max_length=MOST_AT_ONCE)]) -> Response:
+        """Judge requests as if they were submitted now; the answers come in the order of the requests."""
+        own = [for_viewer(request, viewer) for request in requests]
+        return answered(PredictionList.model_construct(predictions=predictions(live, own)))
+
+    @api.post(
+        "/script",
+        operation_id="predict_script",
+        summary="What is to be said about a job script",
+        response_model=ScriptAnswer,
+        responses=_ERRORS,
+    )
+    async def predict_script(viewer: Predicting, script: ScriptRequest) -> Response:
+        """Judge a job script before it is submitted, and say what to ask for instead. The script is read, never run."""
+        user = user_for(viewer, script.user)
+        answer = await run_in_threadpool(check_script, live, script, user)
+        return answered(ScriptAnswer.model_validate(answer.as_json()))
+
+    return api
+
+
+def check_script(live: LiveSite, script: ScriptRequest, user: str | None) -> CheckAnswer:
+    """What `stormpetrel check` says of a script, from the history in memory; UsageError where the text is no job script."""
+    from stormpetrel.sources.job_script import parse_job_script
+
+    try:
+        request = parse_job_script(script.text, name=script.name, kind=script.kind)
+    except SourceError as error:
+        raise UsageError(error.what, hint=error.hint) from error
+    return check_with(
+        lambda: LiveJudge(live),
+        live.past,
+        request,
+        user=user,
+        folder=script.folder,
+        now=live.now(),
+        cluster=live.settings.site.cluster or "cluster",
+    )

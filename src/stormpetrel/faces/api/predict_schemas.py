@@ -1,0 +1,128 @@
+"""What is asked and answered about jobs that are yet to be submitted, as JSON.
+
+PredictionRequest -> Prediction; ScriptRequest -> ScriptAnswer.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints
+
+from stormpetrel.faces.api.asking import Given, Told
+
+MOST_AT_ONCE: Final = 10_000
+_MOST_COUNT: Final = 10_000_000
+_MOST_BYTES: Final = 10**15  # a petabyte; every whole number up to here is exact in JSON
+_MOST_SECONDS: Final = 1e9
+_MOST_SCRIPT: Final = 300_000  # characters; written as \uXXXX they still fit into a request
+
+
+def _whole(value: Any) -> Any:
+    """JSON knows one kind of numbers: 4.0 is a whole one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Count = Annotated[int, Field(ge=1, le=_MOST_COUNT), BeforeValidator(_whole)]
+CountOrNone = Annotated[int, Field(ge=0, le=_MOST_COUNT), BeforeValidator(_whole)]
+Bytes = Annotated[int, Field(ge=1, le=_MOST_BYTES), BeforeValidator(_whole)]
+Index = Annotated[int, Field(ge=0, le=2**31 - 1), BeforeValidator(_whole)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+Path = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+
+
+class PredictionRequest(Given):
+    """A job as it would be submitted; what is left out is not known."""
+
+    user: Name | None = Field(
+        None, description="whose job it will be; you, if left out. Only administrators may ask for others", examples=["ada"]
+    )
+    job_name: Name | None = Field(
+        None, description="as given to the scheduler; jobs of one application share a stem", examples=["fit_12"]
+    )
+    account: Name | None = Field(None, description="account or project that pays", examples=["lab"])
+    partition: Name | None = Field(None, description="partition or queue", examples=["batch"])
+    qos: Name | None = Field(None, description="quality of service", examples=["normal"])
+    cpus: Count = Field(1, description="CPUs asked for, of the whole job", examples=[16])
+    nodes: Count = Field(1, description="nodes asked for", examples=[1])
+    gpus: CountOrNone | None = Field(None, description="GPUs asked for, of the whole job", examples=[0])
+    memory_bytes: Bytes | None = Field(None, description="memory asked for, of the whole job", examples=[34359738368])
+    time_limit_s: float | None = Field(None, gt=0, le=_MOST_SECONDS, description="time limit in seconds", examples=[7200])
+    work_dir: Path | None = Field(None, description="folder it is submitted from", examples=["/home/ada/run7"])
+    script_path: Path | None = Field(None, description="its script", examples=["/home/ada/run7/job.sh"])
+    array_task: Index | None = Field(None, description="index within a job array")
+
+
+class Reason(Told):
+    """One reason for or against a failure."""
+
+    feature: str = Field(description="the feature of the model", examples=["user.failed_rate_12h"])
+    words: str = Field(description="the same for people", examples=["failure rate of this user's jobs, last 12 hours: 62 %"])
+    contribution: float = Field(description="in log-odds; above zero speaks for a failure", examples=[0.71])
+    value: float | None = Field(description="the value of the feature; null where it is not known", examples=[0.62])
+
+
+class Prediction(Told):
+    """How likely a job is to fail, if it were submitted now."""
+
+    risk: float = Field(description="probability that it fails", ge=0, le=1, examples=[0.31])
+    flagged: bool = Field(description="whether the risk reaches the threshold")
+    threshold: float = Field(description="risk from which a job is flagged", ge=0, le=1, examples=[0.44])
+    known: bool = Field(description="false where user or application are new: the risk is the habit of jobs that look alike")
+    outcomes: dict[str, float] = Field(description="probability of each way to end", examples=[{"TIMEOUT": 0.2, "FAILED": 0.11}])
+    likeliest: str | None = Field(description="the likeliest way to fail", examples=["TIMEOUT"])
+    profile: str | None = Field(description="which kind of job it is, in words", examples=["small, short jobs (1–4 CPUs)"])
+    model_version: int = Field(description="version of the model `jobs-submit` that said so", examples=[3])
+    base: float | None = Field(None, description="log-odds before anything is known about the job; with `explain` only")
+    reasons: list[Reason] | None = Field(None, description="strongest first; with `explain` only")
+
+
+class ScriptRequest(Given):
+    """A job script before it is submitted. It is read, never run."""
+
+    text: str = Field(
+        min_length=1,
+        max_length=_MOST_SCRIPT,
+        description="the script: #SBATCH, #PBS, or an HTCondor submit description",
+        examples=["#!/bin/bash\n#SBATCH --time=2:00:00 --mem=4G --job-name=fit_12\nsrun fit\n"],
+    )
+    name: Path = Field("job.sh", description="the script's file name; the job is called so where it does not say otherwise")
+    kind: Literal["slurm", "pbs", "condor"] | None = Field(None, description="found from the text if left out")
+    user: Name | None = Field(None, description="whose job it will be; you, if left out. Only administrators may ask for others")
+    folder: Path | None = Field(None, description="folder it is submitted from", examples=["/home/ada/run7"])
+
+
+class Advice(Told):
+    """One change of a request that past jobs support."""
+
+    column: str | None = Field(
+        description="what to change; null where no change of the request helps", examples=["req_mem_bytes"]
+    )
+    now: int | float | str | None = Field(description="what is asked for", examples=[2147483648])
+    proposed: int | float | str | None = Field(description="what to ask for instead; null where past jobs support no value")
+    sentence: str = Field(description="the advice for people", examples=["Ask for 4 GB of memory instead of 2 GB."])
+    evidence: list[str] = Field(description="the past jobs that speak for it, in words; they are counted, never shown")
+    support: int = Field(description="how many past jobs are behind it")
+    kind: str = Field(description="which past jobs those are")
+    saves: bool = Field(description="whether less than asked for would do")
+    risk_before: float | None = Field(description="the risk as asked for")
+    risk_after: float | None = Field(description="the risk with the change")
+    line: str | None = Field(description="how to write the change in the script", examples=["#SBATCH --mem=4G"])
+
+
+class ScriptAnswer(Told):
+    """What is to be said about a script; the same as `stormpetrel check --json`."""
+
+    script: str
+    kind: str = Field(description="slurm, pbs or condor")
+    request: dict[str, int | float | str | bool | None] = Field(description="what the script asks for, of the whole job")
+    warnings: list[str] = Field(description="what is odd about the script")
+    risk: float | None = Field(description="probability that it fails; null without a trained model", examples=[0.31])
+    flagged: bool | None = None
+    threshold: float | None = None
+    known: bool | None = None
+    outcomes: dict[str, float] | None = None
+    profile: str | None = None
+    reasons: list[Reason] | None = Field(None, description="the strongest twelve, strongest first")
+    advice: list[Advice] = Field(description="at most three, best first")
+    notes: list[str]

@@ -1,0 +1,44 @@
+"""The API of a site, under /api/v1.
+
+LiveSite -> router -> APIRouter, which `faces/web/app.py` puts into the web application.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Depends
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+
+from stormpetrel.faces.api.asking import PREFIX, SCOPE, scope_of
+from stormpetrel.faces.api.docs_page import docs_router
+from stormpetrel.faces.api.job_routes import job_router
+from stormpetrel.faces.api.model_routes import model_router
+from stormpetrel.faces.api.own_routes import own_router
+from stormpetrel.faces.api.predict_routes import predict_router
+from stormpetrel.faces.api.site_routes import site_router
+
+if TYPE_CHECKING:
+    from stormpetrel.faces.desk.live_site import LiveSite
+
+
+def router(live: LiveSite) -> APIRouter:
+    """Every endpoint of the API; who is asking is known when one of them is reached."""
+    api = APIRouter(prefix=PREFIX, dependencies=_shown_security(live))
+    for part in (predict_router, job_router, site_router, model_router, own_router):
+        endpoints = part(live)
+        for route in endpoints.routes:
+            if isinstance(route, APIRoute):
+                route.openapi_extra = {SCOPE: scope_of(route)}
+        api.include_router(endpoints)
+    api.include_router(docs_router())
+    return api
+
+
+def _shown_security(live: LiveSite) -> list[Any]:
+    """What the OpenAPI document says about tokens. The door checks them: this only tells of it, and only where one is needed."""
+    if live.settings.serve.login != "token":
+        return []
+    bearer = HTTPBearer(scheme_name="token", description="A token: stormpetrel tokens add NAME", auto_error=False)
+    return [Depends(bearer)]

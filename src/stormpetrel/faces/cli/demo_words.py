@@ -1,0 +1,98 @@
+"""What `stormpetrel demo` says: the site at a glance, who is at risk, what to try next."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stormpetrel.faces.cli.context import plain
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import Console
+
+    from stormpetrel.store.summary import SiteSummary
+
+_BAR = 40
+_SHOWN = 5
+
+
+def print_risks(out: Console, at_risk: pl.DataFrame) -> None:
+    """The latest jobs that are most likely to fail, and what became of them."""
+    out.print(f"\n  of the last {at_risk.height} jobs the most likely to fail, from what was known while they waited or ran")
+    out.print("  (the model has learnt from what was known a week ago: it has never seen these jobs)")
+    for row in at_risk.head(_SHOWN).iter_rows(named=True):
+        out.print(
+            f"    {plain(row['job']):<10}{plain(row['user'] or '?'):<14}risk {row['risk']:>4.0%}   it is {row['state']} now"
+        )
+
+
+def print_summary(out: Console, summary: SiteSummary) -> None:
+    """A site at a glance, with a bar per week."""
+    if not summary.jobs or summary.first is None or summary.last is None:
+        out.print("There are no jobs in this site yet.")
+        return
+    failed = sum(week.failed for week in summary.weeks)
+    out.print()
+    out.print(f"{summary.jobs:,} jobs of {summary.users} users, {summary.first:%d %B %Y} to {summary.last:%d %B %Y}")
+    out.print(
+        f"  {failed / summary.jobs:.1%} failed, and took {summary.core_hours_failed:,.0f} of {summary.core_hours:,.0f} core hours"
+    )
+    if summary.wait_median_s is not None and summary.wait_p90_s is not None:
+        waits = f"half of them waited less than {_span(summary.wait_median_s)}, one in ten more than {_span(summary.wait_p90_s)}"
+        out.print(f"  {waits}")
+    out.print()
+    out.print("  jobs per week  (█ went well, ░ failed)")
+    most = max(week.jobs for week in summary.weeks)
+    for week in summary.weeks:
+        bad = round(week.failed / most * _BAR)
+        good = round(week.jobs / most * _BAR) - bad
+        out.print(f"  {week.monday:%d %b} {'█' * good}{'░' * bad} {week.jobs:,}")
+    for node, bad, ended in summary.worst_nodes:
+        out.print(f"\n  Look at node {plain(node)}: {bad:,} of its last {ended:,} jobs failed.")
+
+
+def _span(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+_QUERIES = (
+    'select "user", count(*) jobs from jobs group by "user" order by jobs desc limit 5',
+    "select state, count(*) n, sum(elapsed_s*cpus)/3600 core_hours from jobs group by state order by n desc",
+)
+
+
+def print_next(out: Console, folder: Path, at_risk: pl.DataFrame, example: Path, owner: str) -> None:
+    """Commands to try on the site."""
+    program = "stormpetrel" if shutil.which("stormpetrel") else shlex.quote(sys.argv[0])
+    site = f"{program} --site {shlex.quote(str(folder))}"
+    out.print("\nNext, try:")
+    if at_risk.height:
+        out.print(f"  {site} why {at_risk['job'][0]}      # what happened to it, and what to ask for instead")
+    script = shlex.quote(str(example))
+    out.print(f"  {site} check {script} --user {shlex.quote(owner)}      # a script, before it is submitted")
+    out.print(f"  {site} report -o {shlex.quote(str(folder / 'report.html'))}      # everything, as one page; takes some minutes")
+    for query in _QUERIES:
+        out.print(f"  {site} sql '{query}'")
+    submit = f"{shlex.quote(str(folder / 'feed' / 'sbatch'))} --user {shlex.quote(owner)} {script}"
+    out.print(f"  {submit}      # submit it to the simulated cluster")
+    out.print(f"  {site} watch      # judge every job as it comes")
+    out.print(f"  {site} serve      # the dashboard and the API")
+    out.print(f"  {site} doctor")
+    out.print(f"  {program} init mysite            # a site of your own")
+
+
+def summary_json(summary: SiteSummary) -> dict[str, object]:
+    """A site at a glance, for other programs."""
+    values = asdict(summary)
+    values["first"], values["last"] = (moment.isoformat() if moment else None for moment in (summary.first, summary.last))
+    values["weeks"] = [{"monday": f"{week.monday:%Y-%m-%d}", "jobs": week.jobs, "failed": week.failed} for week in summary.weeks]
+    return values

@@ -1,0 +1,234 @@
+"""The client: one method per endpoint of the API, typed.
+
+Client(url, token) -> predict, check_script, jobs, job, trends, …
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict, Unpack, cast
+from urllib.parse import quote
+
+from stormpetrel.faces.client.connection import Connection
+
+if TYPE_CHECKING:
+    import httpx
+
+    from stormpetrel.faces.client import job_answers as jobs_told
+    from stormpetrel.faces.client import site_answers as site_told
+
+_AT_ONCE: Final = 2000  # requests per request: what the server reads at once is limited
+_LONGEST_SCRIPT: Final = 300_000
+
+
+class JobFilter(TypedDict, total=False):
+    """Which jobs; a time is a `datetime` with its zone, or ISO text."""
+
+    search: str
+    user: str
+    account: str
+    partition: str
+    job_name: str
+    cluster: str
+    state: str | Sequence[str]
+    prediction: Literal["Fail", "Complete"]
+    likeliest: str
+    flagged: bool
+    known: bool
+    failed: bool
+    risk_min: float
+    risk_max: float
+    submitted_since: datetime | str
+    submitted_until: datetime | str
+    ended_since: datetime | str
+    ended_until: datetime | str
+
+
+class Client:
+    """A Stormpetrel server, seen from a program.
+
+    Parameters
+    ----------
+    url
+        Where it answers, such as http://127.0.0.1:8050.
+    token
+        Made by `stormpetrel tokens add`; not needed on the server's own machine where the site asks for no login.
+    timeout_s
+        A request that takes longer is given up.
+    retries
+        How often a request is sent again after "too many requests", "busy" or a refused connection.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_s: float = 60.0,
+        retries: int = 4,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._server = Connection(url, token, timeout_s=timeout_s, retries=retries, transport=transport, sleep=sleep)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self._server.url!r})"
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._server.close()
+
+    def predict(self, *, explain: bool = False, **request: Unpack[jobs_told.PredictionRequest]) -> jobs_told.Prediction:
+        """How likely a job is to fail, if it were submitted now; with `explain` also why."""
+        found = self._server.ask("POST", "/predict", query={"explain": explain}, body=request)
+        return cast("jobs_told.Prediction", found)
+
+    def predict_many(self, requests: Sequence[jobs_told.PredictionRequest]) -> list[jobs_told.Prediction]:
+        """How likely each of these jobs is to fail, in the same order; as many as you like."""
+        found: list[jobs_told.Prediction] = []
+        for first in range(0, len(requests), _AT_ONCE):
+            part = list(requests[first : first + _AT_ONCE])
+            found += self._server.ask("POST", "/predict/many", body=part)["predictions"]
+        return found
+
+    def check_script(
+        self, path: str | Path, *, user: str | None = None, kind: str | None = None, folder: str | Path | None = None
+    ) -> jobs_told.ScriptAnswer:
+        """What is to be said about a job script, as if it were submitted now from `folder` (the current one)."""
+        text = Path(path).read_bytes()[: 4 * _LONGEST_SCRIPT].decode("utf-8", "replace")
+        return self.check_text(text, name=str(path), user=user, kind=kind, folder=folder)
+
+    def check_text(
+        self,
+        text: str,
+        *,
+        name: str = "job.sh",
+        user: str | None = None,
+        kind: str | None = None,
+        folder: str | Path | None = None,
+    ) -> jobs_told.ScriptAnswer:
+        """The same about the text of a script."""
+        body = {"text": text[:_LONGEST_SCRIPT], "name": name, "folder": str(folder or Path.cwd())}
+        chosen = {key: value for key, value in (("user", user), ("kind", kind)) if value is not None}
+        return cast("jobs_told.ScriptAnswer", self._server.ask("POST", "/predict/script", body=body | chosen))
+
+    def jobs(
+        self, *, sort: str | Sequence[str] = "submit_time", page_size: int = 1000, **chosen: Unpack[JobFilter]
+    ) -> Iterator[jobs_told.JobRow]:
+        """Every job that you may see and that fits, page by page as they are asked for; the oldest first."""
+        page = 1
+        while True:
+            found = self.jobs_page(page=page, limit=page_size, sort=sort, **chosen)
+            yield from found["items"]
+            if found["next"] is None:
+                return
+            page += 1
+
+    def jobs_page(
+        self, *, page: int = 1, limit: int = 100, sort: str | Sequence[str] = "-submit_time", **chosen: Unpack[JobFilter]
+    ) -> jobs_told.JobPage:
+        """One page of jobs, and how many there are in all."""
+        query = {name: _in_link(value) for name, value in chosen.items()}
+        found = self._server.ask("GET", "/jobs", query={"page": page, "limit": limit, "sort": _in_link(sort), **query})
+        return cast("jobs_told.JobPage", found)
+
+    def find(self, text: str) -> list[jobs_told.JobRow]:
+        """Jobs by their id, the latest first: `12345`, `12345_7`, or part of a name."""
+        return cast("list[jobs_told.JobRow]", self._server.ask("GET", "/find", query={"id": text})["items"])
+
+    def job(self, ref: str) -> jobs_told.JobInFull:
+        """One job in full, by its `ref`."""
+        return cast("jobs_told.JobInFull", self._server.ask("GET", f"/jobs/{_in_path(ref)}"))
+
+    def explanation(self, ref: str) -> jobs_told.Explanation:
+        """What was said about a job at each of its moments, and why."""
+        return cast("jobs_told.Explanation", self._server.ask("GET", f"/jobs/{_in_path(ref)}/explanation"))
+
+    def advice(self, ref: str) -> jobs_told.JobAdvice:
+        """What to ask for instead, or next time."""
+        return cast("jobs_told.JobAdvice", self._server.ask("GET", f"/jobs/{_in_path(ref)}/advice"))
+
+    def trends(
+        self, *, by: str = "user", every: str = "1w", group: str | None = None, top: int = 10, last: int | None = None
+    ) -> site_told.Trends:
+        """Failure rates over time, by user, account, application, node, profile or partition."""
+        query = {"by": by, "every": every, "group": group, "top": top, "last": last}
+        return cast("site_told.Trends", self._server.ask("GET", "/trends", query=query))
+
+    def waste(self, *, by: str = "user", weeks: int | None = None) -> site_told.Waste:
+        """What failed jobs held, in core-seconds."""
+        return cast("site_told.Waste", self._server.ask("GET", "/waste", query={"by": by, "weeks": weeks}))
+
+    def cancel_policy(self, *, price: float = 1.0, threshold: float | None = None) -> site_told.CancelPolicy:
+        """What cancelling two minutes in would have saved, at each threshold."""
+        found = self._server.ask("GET", "/cancel-policy", query={"price": price, "threshold": threshold})
+        return cast("site_told.CancelPolicy", found)
+
+    def profiles(self) -> site_told.Profiles:
+        """The kinds of jobs that the site runs."""
+        return cast("site_told.Profiles", self._server.ask("GET", "/profiles"))
+
+    def quality(self, *, moment: str = "2min", version: int | None = None, every: str = "1d") -> site_told.QualityTold:
+        """How good the forecasts have been."""
+        query = {"moment": moment, "version": version, "every": every}
+        return cast("site_told.QualityTold", self._server.ask("GET", "/quality", query=query))
+
+    def health(self) -> site_told.Health:
+        """How the site is."""
+        return cast("site_told.Health", self._server.ask("GET", "/health"))
+
+    def version(self) -> site_told.Version:
+        """What answers there."""
+        return cast("site_told.Version", self._server.ask("GET", "/version"))
+
+    def models(self) -> list[site_told.Training]:
+        """Every training that is kept, newest first."""
+        return cast("list[site_told.Training]", self._server.ask("GET", "/models")["trainings"])
+
+    def model(self, training: str) -> site_told.TrainingInFull:
+        """One training with its models."""
+        return cast("site_told.TrainingInFull", self._server.ask("GET", f"/models/{_in_path(training)}"))
+
+    def promote(self, training: str) -> site_told.Training:
+        """Put a training in use; administrators only."""
+        return cast("site_told.Training", self._server.ask("POST", f"/models/{_in_path(training)}/promote"))
+
+    def roll_back(self) -> site_told.Training:
+        """Put the training in use that was in use before; administrators only."""
+        return cast("site_told.Training", self._server.ask("POST", "/models/rollback"))
+
+    def give_opinion(self, ref: str, advice: str, *, useful: bool) -> None:
+        """Say whether a piece of advice on a job was useful."""
+        self._server.ask("POST", "/opinions", body={"job": ref, "advice": advice, "useful": useful})
+
+    def views(self) -> list[site_told.View]:
+        """Your saved views."""
+        return cast("list[site_told.View]", self._server.ask("GET", "/views")["views"])
+
+    def save_view(self, name: str, link: str) -> site_told.View:
+        """Give a link into the dashboard a name."""
+        return cast("site_told.View", self._server.ask("PUT", f"/views/{_in_path(name)}", body={"link": link}))
+
+    def delete_view(self, name: str) -> None:
+        """Drop a saved view."""
+        self._server.ask("DELETE", f"/views/{_in_path(name)}")
+
+
+def _in_path(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _in_link(value: Any) -> Any:
+    """A value of a filter as it stands in a link; times in UTC."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

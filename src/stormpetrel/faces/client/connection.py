@@ -1,0 +1,136 @@
+"""The way to a Stormpetrel server: requests out, JSON or an error of ours back; what is worth trying again is tried again.
+
+path + parameters -> Connection.ask -> JSON.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from stormpetrel import __version__
+from stormpetrel.errors import (
+    AccessError,
+    ModelError,
+    NotThereError,
+    SourceFormatError,
+    SourceUnavailableError,
+    StormpetrelError,
+    UsageError,
+)
+
+_PREFIX: Final = "/api/v1"
+_ERRORS: Final[Mapping[int, type[StormpetrelError]]] = {
+    401: AccessError,
+    403: AccessError,
+    404: NotThereError,
+    409: ModelError,
+    429: SourceUnavailableError,
+    503: SourceUnavailableError,
+}
+_TRY_AGAIN: Final = (429, 503)
+_LONGEST_PAUSE_S: Final = 60.0
+_PAUSE_S: Final = 1.0  # where the server does not say how long
+
+
+class Connection:
+    """Asks one server.
+
+    Parameters
+    ----------
+    retries
+        How often a request is sent again after "too many requests", "busy" or a refused connection.
+    transport, sleep
+        For tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        timeout_s: float,
+        retries: int,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.url = _checked(url)
+        self._retries = retries
+        self._sleep = sleep
+        headers = {"User-Agent": f"stormpetrel-client/{__version__}", "Accept": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        self._client = httpx.Client(headers=headers, timeout=timeout_s, transport=transport, follow_redirects=False)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._client.close()
+
+    def ask(self, method: str, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
+        """The JSON that the server answers with; None where it has nothing to say. Errors carry its sentence and its hint."""
+        url = f"{self.url}{_PREFIX}{path}"
+        known = {name: value for name, value in (query or {}).items() if value is not None}
+        for tries_left in range(self._retries, -1, -1):
+            try:
+                answer = self._client.request(method, url, params=_in_words(known), json=body)
+            except httpx.ConnectError as error:  # nothing was sent
+                if not tries_left:
+                    raise self._unavailable(error) from error
+                self._sleep(_PAUSE_S)
+                continue
+            except httpx.HTTPError as error:
+                raise self._unavailable(error) from error
+            if answer.status_code not in _TRY_AGAIN or not tries_left:
+                break
+            self._sleep(_pause(answer))
+        return self._read(answer)
+
+    def _read(self, answer: httpx.Response) -> Any:
+        if answer.status_code == 204:
+            return None
+        try:
+            told = answer.json()
+        except ValueError:
+            raise self._no_stormpetrel(answer) from None
+        if answer.is_success:
+            return told
+        error = told.get("error") if isinstance(told, dict) else None
+        if not isinstance(error, dict):
+            raise self._no_stormpetrel(answer)
+        kind = _ERRORS.get(answer.status_code, UsageError if answer.is_client_error else StormpetrelError)
+        raise kind(str(error.get("what", "")), hint=str(error.get("hint", "")))
+
+    def _unavailable(self, error: Exception) -> SourceUnavailableError:
+        why = str(error) or type(error).__name__
+        return SourceUnavailableError(
+            f"Stormpetrel at {self.url} did not answer: {why}.", hint="Does it run? stormpetrel serve says where it answers."
+        )
+
+    def _no_stormpetrel(self, answer: httpx.Response) -> StormpetrelError:
+        if answer.is_redirect:
+            return AccessError(f"{self.url} asks for a login.", hint="Pass a token: Client(url, token=…).")
+        return SourceFormatError(
+            f"What answers at {self.url} is no Stormpetrel (status {answer.status_code}).",
+            hint="Check the address, with the path under which a proxy shows the pages.",
+        )
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+        raise UsageError(f"{url!r} is not the address of a server.", hint="Write it as http://127.0.0.1:8050.")
+    return url.rstrip("/")
+
+
+def _in_words(query: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as they stand in a link."""
+    return {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
+
+
+def _pause(answer: httpx.Response) -> float:
+    told = answer.headers.get("retry-after", "")
+    return min(float(told), _LONGEST_PAUSE_S) if told.isdecimal() else _PAUSE_S

@@ -1,0 +1,54 @@
+// Cells of the table of jobs. React escapes what it is given as a child: whatever a user called a job is shown as text.
+(function () {
+    "use strict";
+    var cells = (window.dashAgGridComponentFunctions = window.dashAgGridComponentFunctions || {});
+    var SYMBOLS = {
+        RUNNING: "▶", PENDING: "◷", HELD: "◷", SUSPENDED: "⏸", COMPLETED: "✓", CANCELLED: "–",
+        FAILED: "✕", TIMEOUT: "✕", OUT_OF_MEMORY: "✕", NODE_FAIL: "✕", BOOT_FAIL: "✕", DEADLINE: "✕",
+    };
+
+    function make() {
+        return window.React.createElement.apply(null, arguments);
+    }
+
+    function symbol(text) {
+        return make("span", {className: "symbol", "aria-hidden": "true"}, text);
+    }
+
+    cells.JobState = function (props) {
+        if (!props.data) {
+            return null;
+        }
+        var mark = SYMBOLS[props.data.state] || "·";
+        var tone = mark === "✕" ? "bad" : mark === "✓" ? "good" : "open";
+        return make("span", {className: "state state-" + tone}, symbol(mark), props.data.state_words);
+    };
+
+    cells.JobPrediction = function (props) {
+        if (!props.value) {
+            return props.data ? make("span", {className: "soft"}, "not judged") : null;
+        }
+        var fails = props.value === "Fail";
+        return make("span", {className: "chip " + (fails ? "chip-fail" : "chip-complete")}, symbol(fails ? "▲" : "✓"), props.value);
+    };
+
+    cells.JobConfidence = function (props) {
+        if (props.value === null || props.value === undefined) {
+            return null;
+        }
+        var share = Math.max(0, Math.min(100, Number(props.value)));
+        var tone = props.data && props.data.prediction === "Fail" ? "bar-fail" : "bar-complete";
+        return make(
+            "span", {className: "confidence"},
+            make("span", {className: "confidence-number"}, share.toFixed(0) + " %"),
+            make("span", {className: "bar", "aria-hidden": "true"}, make("span", {className: tone, style: {width: share + "%"}}))
+        );
+    };
+
+    cells.JobOutcome = function (props) {
+        if (!props.value) {
+            return null;
+        }
+        return make("span", {className: props.data.prediction === "Fail" ? "" : "soft"}, props.value);
+    };
+})();

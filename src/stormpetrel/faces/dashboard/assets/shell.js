@@ -1,0 +1,139 @@
+// The shell: which page a link names, what of a page is kept in its link, theme, menus, and whether the server answers.
+(function () {
+    "use strict";
+    var SILENT_MS = 15000;
+    var written = null; // the query that a page wrote itself: not a reason to lay it out again
+    var first = true;
+    var lastAnswer = Date.now();
+
+    function asQuery(parameters) {
+        // Readable links: what a query may hold is not escaped.
+        var query = parameters.toString().replace(/%2C/g, ",").replace(/%3A/g, ":").replace(/\+/g, "%20");
+        return query ? "?" + query : "";
+    }
+
+    // Dash's Location reads the address anew, as after a click on one of its links.
+    function tellDash() {
+        window.dispatchEvent(new CustomEvent("_dashprivate_pushstate"));
+    }
+
+    // A new query in place of this one, silently: no entry in the history, nothing is laid out again.
+    function replaceQuery(parameters) {
+        var query = asQuery(parameters);
+        if (query !== window.location.search) {
+            written = query;
+            window.history.replaceState(window.history.state, "", window.location.pathname + query);
+            tellDash();
+        }
+    }
+
+    // Another address as a step of its own: "back" leads to the one before.
+    function go(address) {
+        if (new URL(address, window.location.href).href !== window.location.href) {
+            window.history.pushState({}, "", address);
+            tellDash();
+        }
+    }
+
+    function pushQuery(parameters) {
+        go(window.location.pathname + asQuery(parameters));
+    }
+
+    function mark(pages, page) {
+        document.querySelectorAll(".nav-link").forEach(function (link) {
+            var known = pages[new URL(link.href).pathname];
+            if (known && known.page === page) {
+                link.setAttribute("aria-current", "page");
+            } else {
+                link.removeAttribute("aria-current");
+            }
+        });
+    }
+
+    window.stormpetrelLink = {replaceQuery: replaceQuery, pushQuery: pushQuery, go: go};
+    window.dash_clientside = window.dash_clientside || {};
+    window.dash_clientside.shell = {
+        route: function (pathname, search, current, pages) {
+            var path = pathname.length > 1 ? pathname.replace(/\/+$/, "") : pathname;
+            var known = pages[path] || pages[pathname] || {title: "Not found", page: null};
+            var same = current && current.page === known.page;
+            document.title = known.title + " · Stormpetrel";
+            mark(pages, known.page);
+            if (same && (known.follows || (search || "") === written)) {
+                return window.dash_clientside.no_update;
+            }
+            written = null;
+            document.getElementById("shell-header").dataset.open = "false";
+            if (!first && !same) {
+                document.getElementById("main").focus({preventScroll: true});
+            }
+            first = false;
+            return {page: known.page, query: search || "", at: Date.now()};
+        },
+    };
+
+    // Copy a text, and say so on the button for a moment.
+    function copy(text, button, words) {
+        var before = words.textContent;
+        var say = function (said) {
+            words.textContent = said;
+            window.setTimeout(function () { words.textContent = before; }, 1800);
+        };
+        if (before === "Copied" || !navigator.clipboard) {
+            return; // a page that is not on https or loopback may not write to the clipboard
+        }
+        navigator.clipboard.writeText(text).then(function () { say("Copied"); }, function () { say("Not allowed"); });
+    }
+
+    document.addEventListener("click", function (event) {
+        var button = event.target.closest("[data-action]");
+        var action = button && button.dataset.action;
+        if (action === "toggle-theme") {
+            window.stormpetrelTheme.toggle();
+        } else if (action === "copy-link") {
+            copy(window.location.href, button, button.querySelector(".tool-words"));
+        } else if (action === "toggle-menu") {
+            var header = document.getElementById("shell-header");
+            var open = header.dataset.open !== "true";
+            header.dataset.open = String(open);
+            button.setAttribute("aria-expanded", String(open));
+        }
+        var line = event.target.closest("[data-copy]");
+        if (line) {
+            copy(line.dataset.copy, line, line);
+        }
+        document.querySelectorAll("details.menu[open]").forEach(function (menu) {
+            if (!menu.contains(event.target) || event.target.closest("a")) {
+                menu.open = false;
+            }
+        });
+    });
+
+    document.addEventListener("keydown", function (event) {
+        if (event.key !== "Escape") {
+            return;
+        }
+        document.querySelectorAll("details.menu[open]").forEach(function (menu) {
+            menu.open = false;
+            menu.querySelector("summary").focus();
+        });
+    });
+
+    // Nobody looks: nobody asks.
+    document.addEventListener("visibilitychange", function () {
+        lastAnswer = Date.now();
+        window.dash_clientside.set_props("shell-beat", {disabled: document.hidden});
+    });
+
+    var askServer = window.fetch;
+    window.fetch = function () {
+        return askServer.apply(this, arguments).then(function (answer) {
+            lastAnswer = Date.now();
+            return answer;
+        });
+    };
+    window.setInterval(function () {
+        var silent = !document.hidden && Date.now() - lastAnswer > SILENT_MS;
+        document.documentElement.dataset.offline = String(silent);
+    }, 2000);
+})();

@@ -1,0 +1,10 @@
+"""The pages of the dashboard, one file each, in the order of the navigation."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stormpetrel.faces.dashboard.page import DashboardPage
+from stormpetrel.faces.dashboard.pages import health, jobs, model, profiles, trends, waste
+
+PAGES: Final[tuple[DashboardPage, ...]] = (jobs.PAGE, trends.PAGE, waste.PAGE, profiles.PAGE, model.PAGE, health.PAGE)

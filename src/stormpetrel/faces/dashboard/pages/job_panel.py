@@ -1,0 +1,127 @@
+"""The panel beside the table: everything about the job that the link names, kept current, and what is said about advice.
+
+jobs-open (a job's reference) -> job_details -> sections.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
+
+import polars as pl
+from dash import MATCH, Dash, Input, Output, State, ctx, dcc, no_update
+
+from stormpetrel.errors import StormpetrelError
+from stormpetrel.faces.dashboard.pages import job_sections as sections
+from stormpetrel.faces.dashboard.pages.job_reasons import general_importance, why
+from stormpetrel.faces.desk.job_details import JobDetails, job_details
+from stormpetrel.faces.desk.viewer import WRITE, Viewer
+from stormpetrel.faces.web.viewers import current_viewer
+from stormpetrel.records.job_ref import JobRef
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+    from stormpetrel.faces.desk.live_site import LiveSite
+
+_ASK_AGAIN_MS: Final = 1500
+_ASK_AT_MOST: Final = 40
+
+
+def register_panel(app: Dash, live: LiveSite) -> None:
+    """Add what the panel answers to."""
+
+    @app.callback(
+        Output("job-panel", "children"),
+        Output("panel-stamp", "data"),
+        Input("jobs-open", "data"),
+        Input("shell-version", "data"),
+        State("panel-stamp", "data"),
+        prevent_initial_call=True,
+    )
+    def show(ref: str | None, _: int, stamp: list[Any] | None) -> Any:
+        if not ref:
+            return None, None
+        viewer = current_viewer()
+        if live.refreshed_at is None:  # the next change of the version draws it
+            return sections.still_reading(), None
+        try:
+            now = stamp_of(live, viewer, JobRef.parse(ref))
+            return (no_update, no_update) if now == stamp else (panel(live, viewer, JobRef.parse(ref)), now)
+        except StormpetrelError as error:
+            return sections.missing(error.what, error.hint), None
+
+    @app.callback(
+        Output("panel-importance", "children"),
+        Output("panel-again", "disabled"),
+        Input("panel-again", "n_intervals"),
+        State("panel-said", "data"),
+    )
+    def importance(_: int | None, said: dict[str, Any] | None) -> Any:
+        current_viewer()
+        return (no_update, True) if not said else general_importance(live, said["moment"], said["version"])
+
+    @app.callback(
+        Output({"opinion": MATCH, "part": "said"}, "children"),
+        Input({"opinion": MATCH, "part": "yes"}, "n_clicks"),
+        Input({"opinion": MATCH, "part": "no"}, "n_clicks"),
+        State("panel-said", "data"),
+        prevent_initial_call=True,
+    )
+    def opine(yes: int | None, no: int | None, said: dict[str, Any] | None) -> Any:
+        if not (yes or no) or not said or not isinstance(ctx.triggered_id, dict):
+            return no_update
+        number, useful = int(ctx.triggered_id["opinion"]), ctx.triggered_id["part"] == "yes"
+        try:
+            return take_opinion(live, current_viewer(), said, number, useful=useful)
+        except StormpetrelError as error:
+            return str(error)
+
+
+def panel(live: LiveSite, viewer: Viewer, ref: JobRef) -> list[Component]:
+    """Everything about one job."""
+    details = job_details(live, viewer, ref)
+    zone = ZoneInfo(live.settings.site.time_zone)
+    last = details.predictions[-1] if details.predictions else None
+    parts = [
+        sections.head(details),
+        sections.verdict(details, zone),
+        sections.advice(details, live.site.opinions.of(viewer.user, ref)),
+        why(details),
+        sections.retry(details),
+        sections.profile(details),
+        sections.history(details, zone),
+        sections.record(details),
+        dcc.Store(id="panel-said", data=_said(details, last)),
+        dcc.Interval(id="panel-again", interval=_ASK_AGAIN_MS, max_intervals=_ASK_AT_MOST, disabled=last is None),
+    ]
+    return [part for part in parts if part is not None]
+
+
+def _said(details: JobDetails, last: Any) -> dict[str, Any] | None:
+    advice = [piece.sentence for piece in sections.all_advice(details)]
+    about = {"ref": str(details.ref), "advice": advice}
+    return {**about, "moment": last.moment if last else None, "version": last.model_version if last else None}
+
+
+def stamp_of(live: LiveSite, viewer: Viewer, ref: JobRef) -> list[Any]:
+    """What has to change for the panel to be drawn anew: the job itself, or how many jobs its user has."""
+    row = live.overview.find(viewer, ref).row(0, named=True)
+    own = (
+        live.overview.rows(viewer)
+        .filter(pl.col("user") == pl.lit(row["user"], dtype=pl.String))
+        .select(pl.len())
+        .collect()
+        .item()
+    )
+    said = row["predicted_at"].isoformat() if row["predicted_at"] else None
+    return [str(ref), row["state"], row["moment"], said, own]
+
+
+def take_opinion(live: LiveSite, viewer: Viewer, said: dict[str, Any], number: int, *, useful: bool) -> str:
+    """Keep whether a piece of advice was useful, and thank for it."""
+    viewer.require(WRITE)
+    ref = JobRef.parse(str(said["ref"]))
+    live.overview.find(viewer, ref)  # nobody has an opinion on a job that is not theirs to see
+    live.site.opinions.add(viewer.user, ref, str(said["advice"][number]), useful=useful)
+    return "Thank you, noted." if useful else "Thank you, noted as not useful."

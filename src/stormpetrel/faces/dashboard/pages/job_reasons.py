@@ -1,0 +1,110 @@
+"""Why a job was judged as it was: the waterfall of the latest forecast, the same in words, and what moves forecasts in general.
+
+JobDetails -> why -> component; LiveSite -> general_importance -> component.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from math import log
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+from dash import html
+
+from stormpetrel.errors import StormpetrelError
+from stormpetrel.faces.dashboard.blocks import attributes, plot
+from stormpetrel.faces.dashboard.pages.job_sections import section
+from stormpetrel.faces.dashboard.pages.job_table import MOMENT_WORDS
+from stormpetrel.faces.dashboard.pages.job_words import percent
+from stormpetrel.faces.desk.settled import SETTLED
+from stormpetrel.figures.quality import importance_figure, waterfall_figure
+from stormpetrel.jobs.reasons import in_words
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+    from dash.development.base_component import Component
+
+    from stormpetrel.faces.desk.job_details import JobDetails, StoredPrediction
+    from stormpetrel.faces.desk.live_site import LiveSite
+
+_LABEL_LETTERS: Final = 46
+_AXIS_LETTERS: Final = 32
+_TOP: Final = 12
+
+
+def why(details: JobDetails) -> Component:
+    """The reasons of the latest forecast as a waterfall and in words, and a place for what moves forecasts in general."""
+    if not details.predictions:
+        return section("Why", html.P("Nothing was predicted, so there is nothing to explain."), id="panel-why")
+    said = details.predictions[-1]
+    figure = _waterfall(said)
+    when = MOMENT_WORDS.get(said.moment, said.moment)
+    text = f"What moved the forecast ({when}) from that of the average job to {percent(said.risk)}."
+    words = [html.Li([_arrow(one.contribution), one.words]) for one in said.reasons]
+    general = [html.Summary("What moves forecasts in general"), html.Div(id="panel-importance")]
+    return section(
+        "Why",
+        html.P(text, className="soft small"),
+        plot("panel-waterfall", figure, text, height=figure.layout.height, name=f"job-{details.ref.job}-reasons"),
+        html.Details([html.Summary("The same in words"), html.Ol(words, className="reasons")], className="inner-fold"),
+        html.Details(general, className="inner-fold", id="panel-general"),
+        id="panel-why",
+    )
+
+
+def _waterfall(said: StoredPrediction) -> go.Figure:
+    """The waterfall for a narrow place: the words stand above their bars instead of beside them."""
+    reasons = [(one.words, "", one.contribution) for one in said.reasons]
+    figure = waterfall_figure(reasons, said.base, _log_odds(said.risk), top=len(reasons))
+    words = list(figure.layout.yaxis.ticktext or ())
+    words[1 : 1 + len(reasons)] = [one.words for one in said.reasons]  # in full: there they are cut short
+    labels = [
+        {
+            "text": "<br>".join(wrap(escape(text, quote=False), _LABEL_LETTERS)[:2]), "x": 0, "xref": "paper", "xanchor": "left",
+            "y": place, "yref": "y", "yanchor": "bottom", "showarrow": False, "align": "left", "font": {"size": 12},
+        }
+        for place, text in enumerate(words)
+    ]  # fmt: skip
+    figure.update_traces(width=0.24, offset=0.02, connector_visible=False)
+    figure.update_layout(title=None, margin={"t": 30, "r": 12, "b": 44, "l": 4}, height=80 + 60 * len(words), annotations=labels)
+    figure.update_yaxes(showticklabels=False, showgrid=False, automargin=False, range=[len(words) - 0.6, -0.4], autorange=False)
+    low, high = figure.layout.xaxis.range
+    room = 0.06 * (high - low)
+    figure.update_xaxes(range=[low - room, high + room], showgrid=False, title_text="log-odds of failure (right: riskier)")
+    return figure
+
+
+def _arrow(contribution: float) -> Component:
+    symbol, words, tone = ("▲ ", "raises the risk: ", "up") if contribution > 0 else ("▼ ", "lowers it: ", "down")
+    return html.Span([html.Span(symbol, **attributes(aria_hidden="true")), words], className=f"reason-{tone}")
+
+
+def _log_odds(risk: float) -> float:
+    kept = min(max(risk, 1e-6), 1 - 1e-6)
+    return log(kept / (1 - kept))
+
+
+def general_importance(live: LiveSite, moment: str | None, version: int | None) -> tuple[Any, bool]:
+    """What moves forecasts of this model most, and whether that is all there is to wait for."""
+    try:
+        made = SETTLED.look(live)
+    except StormpetrelError as error:
+        return html.P(str(error), className="small soft"), True
+    if made is None:
+        return html.P("This is being worked out …", className="small soft"), False
+    table = made.value.importance.filter(pl.col("moment") == moment, pl.col("model_version") == version).head(_TOP)
+    if table.is_empty():
+        return html.P("No job that this model judged has ended yet.", className="small soft"), True
+    named = table.with_columns(feature=pl.col("feature").map_elements(_phrase, return_dtype=pl.String))
+    figure = importance_figure(named, top=_TOP)
+    figure.update_layout(title=None, margin={"t": 10, "r": 10, "b": 40, "l": 10}, yaxis_tickfont_size=11)
+    text = f"Mean size of a feature's contribution over {table['said'].item(0):,} predictions of this model."
+    drawn = plot("panel-importance-plot", figure, text, height=90 + 34 * table.height, name="importance")
+    return [html.P(text, className="small soft"), drawn], True
+
+
+def _phrase(feature: str) -> str:
+    """A feature without a value, on short lines."""
+    return "<br>".join(wrap(in_words(feature, float("nan")).rpartition(": ")[0], _AXIS_LETTERS))

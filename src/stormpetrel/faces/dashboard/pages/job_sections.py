@@ -1,0 +1,263 @@
+"""The sections of the open job: verdict, advice, other tries, profile, history, record. JobDetails -> components.
+
+Names, records and logs are hostile text: they are only ever children of elements, never markup.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from dash import dcc, html
+
+from stormpetrel.faces.dashboard.blocks import attributes, notice
+from stormpetrel.faces.dashboard.pages.job_table import STATE_WORDS
+from stormpetrel.faces.dashboard.pages.job_words import (
+    REQUEST_WORDS,
+    headline,
+    line_to_write,
+    percent,
+    raw_words,
+    value_words,
+)
+from stormpetrel.jobs.moments import MOMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from zoneinfo import ZoneInfo
+
+    from dash.development.base_component import Component
+
+    from stormpetrel.faces.desk.job_details import JobDetails, StoredPrediction
+    from stormpetrel.faces.desk.resubmission import Change
+    from stormpetrel.jobs.advice import Advice
+
+_STEP_WORDS: Final = {"submit": "Submission", "start": "Start", "2min": "2 min in"}
+
+
+def section(title: str, *children: Any, is_open: bool = True, id: str) -> Component:  # noqa: A002 (Dash's name)
+    """A part that can be folded away."""
+    inside = html.Div(list(children), className="fold-inside")
+    return html.Details([html.Summary(html.H3(title)), inside], open=is_open, className="fold", id=id)
+
+
+def head(details: JobDetails) -> Component:
+    """Which job it is."""
+    job = details.job
+    close = html.Button(
+        html.Span(className="tool-icon icon-close"),
+        type="button",
+        className="tool",
+        title="Close",
+        **attributes(data_close_job="yes", aria_label="Close the job"),
+    )
+    whose = [f" · {job[name]}" for name in ("user", "account", "partition") if job[name]]
+    return html.Div(
+        [
+            html.Div([html.H2(f"Job {details.ref.job}", className="job-title"), close], className="job-top"),
+            html.P([html.Span(job["job_name"] or "without a name", className="job-name"), *whose]),
+        ],
+        className="job-head",
+    )
+
+
+def verdict(details: JobDetails, zone: ZoneInfo) -> Component:
+    """The headline, and the risk at each moment of the job's life."""
+    words = headline(details)
+    parts: list[Any] = [html.P(words.words, className="verdict-words")]
+    if words.behind:
+        parts.append(html.P(words.behind, className="soft small"))
+    if details.predictions:
+        parts.append(_steps(details.predictions, zone))
+    parts += [html.P(note, className="small soft") for note in details.notes]
+    return html.Div(parts, className=f"verdict verdict-{words.tone}", **attributes(aria_live="polite"))
+
+
+def _steps(predictions: Sequence[StoredPrediction], zone: ZoneInfo) -> Component:
+    said = {one.moment: one for one in predictions}
+    steps = [_step(str(moment), said.get(str(moment)), zone) for moment in MOMENTS]
+    return html.Ol(steps, className="steps", **attributes(aria_label="Risk of failure"))
+
+
+def _step(moment: str, said: StoredPrediction | None, zone: ZoneInfo) -> Component:
+    name = html.Span(_STEP_WORDS[moment], className="step-name")
+    if said is None:
+        return html.Li([html.Span("–", className="step-risk soft"), html.Span(className="step-bar"), name], className="step")
+    tone = "bar-fail" if said.flagged else "bar-complete"
+    level = html.Span(className=tone, style={"height": f"{max(2, 100 * said.risk):.0f}%"})
+    flagged_from = f"Flagged from {percent(said.threshold)} on"
+    mark = html.Span(className="step-threshold", style={"bottom": f"{100 * said.threshold:.0f}%"}, title=flagged_from)
+    risk = html.Span([html.Span("risk ", className="hidden"), percent(said.risk)], className="step-risk")
+    when = html.Span(f"{said.moment_time.astimezone(zone):%d %b %H:%M}", className="step-time")
+    return html.Li([risk, html.Span([level, mark], className="step-bar"), name, when], className="step")
+
+
+def all_advice(details: JobDetails) -> list[Advice]:
+    """What to ask for next time first, then the rest."""
+    return [*([details.next_request] if details.next_request else []), *details.advice]
+
+
+def advice(details: JobDetails, opinions: Mapping[str, bool]) -> Component:
+    """What to change, with its evidence, the line to write, and the question whether it helped."""
+    pieces = all_advice(details)
+    if not pieces:
+        return section("Advice", html.P("No change is advised: past jobs speak for the request as it is."), id="panel-advice")
+    cards = [_piece(details, number, piece, opinions.get(piece.sentence)) for number, piece in enumerate(pieces)]
+    return section("Advice", *cards, id="panel-advice")
+
+
+def _piece(details: JobDetails, number: int, piece: Advice, opinion: bool | None) -> Component:
+    line = line_to_write(details.job, piece)
+    parts: list[Any] = [html.P(piece.sentence, className="advice-sentence")]
+    if line:
+        copied = attributes(data_copy=line, aria_label="Copy the line")
+        copy = html.Button("Copy", type="button", className="plain-button", **copied)
+        parts.append(html.Div([html.Code(line, className="advice-line"), copy], className="advice-write"))
+    if piece.risk_before is not None and piece.risk_after is not None:
+        parts.append(html.P(f"Risk with it: {percent(piece.risk_before)} → {percent(piece.risk_after)}", className="small"))
+    if piece.evidence:
+        parts.append(html.Ul([html.Li(one) for one in piece.evidence], className="evidence"))
+    return html.Div([*parts, _question(number, opinion)], className="advice")
+
+
+def _question(number: int, opinion: bool | None) -> Component:
+    def button(words: str, answer: str) -> Component:
+        return html.Button(words, id={"opinion": number, "part": answer}, type="button", className="plain-button")
+
+    said = "" if opinion is None else f"You found it {'' if opinion else 'not '}useful."
+    return html.Div(
+        [
+            html.Span("Was this advice useful?", className="small soft"),
+            button("Yes", "yes"),
+            button("No", "no"),
+            html.Span(said, id={"opinion": number, "part": "said"}, role="status", className="small"),
+        ],
+        className="opinion",
+    )
+
+
+def retry(details: JobDetails) -> Component | None:
+    """The same work tried before and after, what was changed, and the risk at submission of each try; None for a single run."""
+    if not details.earlier and not details.later:
+        return None
+    changes = [one.changes for one in details.earlier]  # each from that try to the next one
+    own_risk = details.earlier[0].risk_after if details.earlier else details.later[0].risk_before
+    rows = [
+        _try_row(one.ref.job, str(one.ref), one.state, one.risk_before, changes[place + 1] if place + 1 < len(changes) else None)
+        for place, one in reversed(list(enumerate(details.earlier)))
+    ]
+    rows.append(_try_row(details.ref.job, None, details.job["state"], own_risk, changes[0] if changes else None))
+    rows += [_try_row(one.ref.job, str(one.ref), one.state, one.risk_after, one.changes) for one in details.later]
+    table = _table(("Try", "State", "Changed", "Risk"), rows)
+    return section("Other tries", _before_after(details), table, id="panel-retry")
+
+
+def _before_after(details: JobDetails) -> Component:
+    pair = details.earlier[0] if details.earlier else details.later[0]
+    before, after = ("the earlier try", "this job") if details.earlier else ("this job", "the next try")
+    if pair.risk_before is None or pair.risk_after is None:
+        return html.P("The same work was tried more than once.", className="small soft")
+    tone = "lower" if pair.risk_after < pair.risk_before else "higher"
+    then, now = percent(pair.risk_before), percent(pair.risk_after)
+    words: list[Any] = [f"Risk at submission: {then} for {before} → ", html.Strong(f"{now} for {after}"), f" ({tone})."]
+    return html.P(words, className="before-after")
+
+
+def _try_row(job: str, ref: str | None, state: str | None, risk: float | None, changes: Sequence[Change] | None) -> Component:
+    name = html.A(job, href=f"?job={ref}", **attributes(data_job=ref)) if ref else html.Strong(f"{job} (this)")
+    words: Any = "–" if changes is None else "nothing"
+    if changes:
+        words = [html.Div(_change(one)) for one in changes]
+    cells = [html.Td(STATE_WORDS.get(state or "", state or "–")), html.Td(words), html.Td(percent(risk))]
+    return html.Tr([html.Th(name, scope="row"), *cells], className="" if ref else "this-try")
+
+
+def _change(change: Change) -> str:
+    before, after = (value_words(change.column, value) for value in (change.before, change.after))
+    return f"{REQUEST_WORDS.get(change.column, change.column)}: {before} → {after}"
+
+
+def profile(details: JobDetails) -> Component:
+    """What kind of job it is, and where its figures stand among jobs like it."""
+    kind = details.profile
+    if kind is None:
+        return section("Profile", html.P("Its request says too little to tell which kind of job it is."), id="panel-profile")
+    share = "" if kind.failed_share is None else f" {percent(kind.failed_share)} of them failed."
+    rows = [
+        html.Tr(
+            [
+                html.Th(REQUEST_WORDS.get(one.name, one.name), scope="row"),
+                html.Td(value_words(one.name, one.value)),
+                html.Td(value_words(one.name, one.median)),
+                html.Td(f"{value_words(one.name, one.low)} – {value_words(one.name, one.high)}", className="soft"),
+            ]
+        )
+        for one in kind.figures
+        if one.value is not None or one.median is not None
+    ]
+    return section(
+        "Profile",
+        html.P(f"One of the {kind.words}."),
+        html.P(f"Compared with {kind.jobs:,} jobs like it.{share}", className="soft small"),
+        _table(("Figure", "This job", "Median", "Middle half"), rows),
+        id="panel-profile",
+    )
+
+
+def history(details: JobDetails, zone: ZoneInfo) -> Component:
+    """The jobs that the same user submitted before, the latest ones as a row of marks."""
+    past = details.history
+    user = past.user or "this user"
+    if not past.jobs:
+        return section("History", html.P(f"This is the first job of {user}."), id="panel-history")
+    words = f"{user} had submitted {past.jobs:,} {'job' if past.jobs == 1 else 'jobs'} before."
+    if past.ended:
+        words += f" {past.failed:,} of the {past.ended:,} that ended failed ({percent(past.failed / past.ended)})."
+    marks = [_mark(row, zone) for row in reversed(past.recent.to_dicts())]
+    return section(
+        "History",
+        html.P(words),
+        html.P(f"The last {len(marks)}, oldest first:", className="soft small"),
+        html.Ol(marks, className="marks"),
+        id="panel-history",
+    )
+
+
+def _mark(row: dict[str, Any], zone: ZoneInfo) -> Component:
+    tone, symbol = {True: ("bad", "✕"), False: ("good", "✓"), None: ("open", "·")}[row["failed"]]
+    words = f"Job {row['job']}, {row['submit_time'].astimezone(zone):%d %b %H:%M}: {STATE_WORDS.get(row['state'], row['state'])}"
+    named = attributes(data_job=row["ref"], aria_label=words)
+    return html.Li(html.A(symbol, href=f"?job={row['ref']}", className=f"mark mark-{tone}", title=words, **named))
+
+
+def record(details: JobDetails) -> Component:
+    """Every field of the record, as it is stored."""
+    rows = [
+        html.Tr([html.Th(name, scope="row"), html.Td(raw_words(value), className="mono")])
+        for name, value in details.job.items()
+        if value is not None
+    ]
+    return section(
+        "Record",
+        html.Label("Show fields with", htmlFor="record-filter", className="field-label"),
+        dcc.Input(id="record-filter", type="text", className="input", autoComplete="off", placeholder="mem, time, exit …"),
+        html.Div(html.Table(html.Tbody(rows, id="record-fields"), className="table"), className="table-box"),
+        is_open=False,
+        id="panel-record",
+    )
+
+
+def _table(columns: Sequence[str], rows: Sequence[Component]) -> Component:
+    header = html.Thead(html.Tr([html.Th(words, scope="col") for words in columns]))
+    table = html.Table([header, html.Tbody(list(rows))], className="table")
+    return html.Div(table, className="table-box")
+
+
+def missing(what: str, hint: str) -> list[Component]:
+    """What stands there for a job that is not there."""
+    close = html.Button("Close", type="button", className="button", **attributes(data_close_job="yes"))
+    return [html.H2("No such job", className="job-title"), notice(what, hint, kind="error"), close]
+
+
+def still_reading() -> list[Component]:
+    """What stands there until the server has read the history, which it does once, when it starts."""
+    return [notice("The server has just started, and still reads the history.", "The job is shown as soon as that is done.")]

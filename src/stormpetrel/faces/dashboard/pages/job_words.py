@@ -1,0 +1,133 @@
+"""What is said about a job in words: its verdict, how it ended, its request, and the line to write in a script.
+
+JobDetails -> sentences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from stormpetrel.errors import UsageError
+from stormpetrel.faces.dashboard.pages.job_table import MOMENT_WORDS, STATE_WORDS
+from stormpetrel.jobs.advice_words import memory_words, time_words
+from stormpetrel.jobs.outcomes import OUTCOME_WORDS
+from stormpetrel.records.states import UNFINISHED
+from stormpetrel.sources.job_script import JobRequest, change_line
+
+if TYPE_CHECKING:
+    from stormpetrel.faces.desk.job_details import JobDetails, StoredPrediction
+    from stormpetrel.jobs.advice import Advice
+
+_STAYS: Final = "\u00a0"  # a number and its unit stay on one line
+_ENDS: Final = {
+    "COMPLETED": "completed",
+    "FAILED": "failed",
+    "TIMEOUT": "ran out of time",
+    "DEADLINE": "missed its deadline",
+    "OUT_OF_MEMORY": "ran out of memory",
+    "NODE_FAIL": "failed with its node",
+    "BOOT_FAIL": "failed with its node",
+    "CANCELLED": "was cancelled",
+    "PREEMPTED": "was preempted",
+    "REQUEUED": "was put back into the queue",
+    "REVOKED": "was taken back",
+}
+REQUEST_WORDS: Final = {
+    "time_limit_s": "Time limit",
+    "req_mem_bytes": "Memory asked for",
+    "req_cpus": "CPUs asked for",
+    "req_nodes": "Nodes asked for",
+    "partition": "Partition",
+    "cpus": "CPUs",
+    "nodes": "Nodes",
+    "max_rss_bytes": "Memory used",
+    "elapsed_s": "Run time",
+    "wait_s": "Wait",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The verdict in a sentence, what stands behind it, and its tone: fail, complete or open."""
+
+    words: str
+    behind: str
+    tone: str
+
+
+def headline(details: JobDetails) -> Headline:
+    """What is to be expected of a job; what became of it once it is over."""
+    state = details.job["state"]
+    said = details.predictions[-1] if details.predictions else None
+    if state not in {str(one) for one in UNFINISHED}:
+        return _over(details, said)
+    if said is None:
+        return Headline(f"This job is {STATE_WORDS.get(state, 'there').lower()}; nothing was predicted for it.", "", "open")
+    if said.flagged:
+        most = f", most likely {outcome_words(said.likeliest)}" if said.likeliest else ""
+        return Headline(f"This job will probably fail: {percent(said.risk)}{most}.", _said_when(said), "fail")
+    return Headline(f"This job will probably complete: {percent(1 - said.risk)}.", _said_when(said), "complete")
+
+
+def _over(details: JobDetails, said: StoredPrediction | None) -> Headline:
+    job = details.job
+    after = f" after {time_words(job['elapsed_s'])}" if job["elapsed_s"] else ""
+    words = f"This job {_ENDS.get(job['state'], 'is over')}{after}."
+    failed = details.row["failed"]
+    tone = "open" if failed is None else "fail" if failed else "complete"
+    if said is None or failed is None:
+        return Headline(words, "", tone)
+    forecast = f"fail ({percent(said.risk)})" if said.flagged else f"complete ({percent(1 - said.risk)})"
+    was = "As predicted" if said.flagged == failed else "Not as predicted"
+    return Headline(words, f"{was}: {MOMENT_WORDS.get(said.moment, said.moment)}, it was expected to {forecast}.", tone)
+
+
+def _said_when(said: StoredPrediction) -> str:
+    known = "" if said.known else " User or application are new: this is the habit of jobs that look alike."
+    late = " It was said late." if said.late else ""
+    return f"Said {MOMENT_WORDS.get(said.moment, said.moment)} by model {said.model_version}.{late}{known}"
+
+
+def outcome_words(outcome: str | None) -> str:
+    """An outcome as part of a sentence."""
+    return OUTCOME_WORDS.get(outcome or "", (outcome or "unknown").lower().replace("_", " "))
+
+
+def percent(share: float | None) -> str:
+    """A share of one in percent; nothing is ever quite certain."""
+    if share is None:
+        return "–"
+    if 0.0 < share < 0.01 or share > 0.99:
+        return f"under 1{_STAYS}%" if share < 0.5 else f"over 99{_STAYS}%"
+    return f"{100 * share:.0f}{_STAYS}%"
+
+
+def value_words(column: str, value: Any) -> str:
+    """A value of a column of the job frame, with its unit."""
+    if value is None:
+        return "–"
+    if column.endswith("_bytes"):
+        return memory_words(float(value)).replace(" ", _STAYS)
+    if column.endswith("_s"):
+        return time_words(float(value)).replace(" ", _STAYS)
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
+
+
+def raw_words(value: Any) -> str:
+    """A value of the record as it is stored."""
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def line_to_write(job: dict[str, Any], advice: Advice) -> str | None:
+    """How the change is written in a script of the job's scheduler; None where that cannot be said."""
+    source = str(job["source"])
+    kind = "condor" if source.startswith("condor") else "pbs" if source.startswith("pbs") else "slurm"
+    if advice.column is None or advice.proposed is None:
+        return None
+    columns = {name: job[name] for name in ("req_cpus", "req_nodes", "req_gpus", "req_mem_bytes", "time_limit_s") if job[name]}
+    try:
+        return change_line(JobRequest(kind, "job", columns), advice.column, advice.proposed)
+    except UsageError:
+        return None

@@ -1,0 +1,280 @@
+"""The page of the model: how good its forecasts have been, and which trainings there are.
+
+link: at, version, every -> quality_answer -> figures, quality over time, curves, importance; beside them the trainings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+from dash import Dash, Input, Output, dcc, html
+
+from stormpetrel.errors import StormpetrelError
+from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, plot, stat, stats
+from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
+from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
+from stormpetrel.faces.dashboard.page import DashboardPage
+from stormpetrel.faces.dashboard.pages.model_trainings import dialog, register_trainings, training_card
+from stormpetrel.faces.dashboard.tables import TableColumn, numbers, text_table
+from stormpetrel.faces.desk.model_quality import MOMENT_WORDS, MOST_DRAWN, PERIODS, QualityAnswer, quality_answer
+from stormpetrel.faces.desk.settled import SETTLED
+from stormpetrel.faces.desk.viewer import READ
+from stormpetrel.faces.web.viewers import current_viewer
+from stormpetrel.figures import quality as figures
+from stormpetrel.jobs.reasons import in_words
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+    from plotly.graph_objects import Figure
+
+    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.faces.desk.viewer import Viewer
+
+MOMENTS: Final = {"submit": "Submission", "start": "Start", "2min": "Two minutes in"}
+EVERY: Final = {"1d": "Day", "1w": "Week"}
+_TOP: Final = 12
+_PLAIN: Final = {"t": 10, "r": 10, "b": 10, "l": 10}
+_NUMBERS: Final = "The numbers of this figure"
+_FIGURES: Final = (
+    TableColumn("when", "Forecast"), TableColumn("version", "Version"), TableColumn("n", "Settled", "number"),
+    TableColumn("failed_share", "Failed", "percent"),
+    TableColumn("pr_auc", "PR area", "number", hint="At best 1, by chance the share that failed"),
+    TableColumn("last_pr_auc", "PR, as the last job", "number", hint="By the rule: as this user's last ended job"),
+    TableColumn("roc_auc", "ROC area", "number"), TableColumn("precision", "Flags that were right", "percent"),
+    TableColumn("recall", "Failures flagged", "percent"), TableColumn("brier", "Brier", "number", hint="Lower is better"),
+    TableColumn("ece", "ECE", "number", hint="Calibration error; lower is better"), TableColumn("late_share", "Late", "percent"),
+)  # fmt: skip
+_SHARES: Final = ("failed_share", "precision", "recall", "late_share")
+_DIGITS: Final = ("pr_auc", "last_pr_auc", "roc_auc", "brier", "ece")
+
+
+def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Component:
+    """The page of a link."""
+    at, every, _ = _asked(query)
+    link = PageLink.of(live, "/model", query)
+    return html.Div(
+        [
+            page_head("Model", "How good the forecasts have been: of jobs that were judged while they lived, and have ended."),
+            controls(
+                choice("Forecasts at", MOMENTS, at, link, "at", version=None),
+                choice("Over time, per", EVERY, every, link, "every"),
+            ),
+            *fill(_filling(live), viewer, query),
+            html.Div(id="model-said"),
+            html.Div(training_card(live, viewer), id="model-trainings"),
+            dialog(),
+        ]
+    )
+
+
+def register(app: Dash, live: LiveSite) -> None:
+    """Add what the page answers to."""
+    register_filling(app, _filling(live))
+    register_trainings(app, live)
+
+    @app.callback(Output("model-curves", "children"), Input("model-asked-for", "data"))
+    def draw(asked: dict[str, str] | None) -> Any:
+        """The curves, in a request of their own: all at once would take too long."""
+        try:
+            current_viewer().require(READ)
+            made, (at, every, version) = SETTLED.latest(live), _asked(asked or {})
+            answer = quality_answer(made, live, moment=at, version=version, every=every)
+            return made.answer(("model curves", at, version), lambda: _curves(answer))
+        except StormpetrelError as error:
+            return notice(error.what, error.hint, kind="error")
+
+
+PAGE: Final = DashboardPage("/model", "Model", 4, layout, register)
+
+
+def _asked(query: Mapping[str, str]) -> tuple[str, str, int | None]:
+    version = query.get("version", "")
+    number = int(version) if version.isdecimal() and len(version) < 9 else None
+    return chosen(query, "at", MOMENTS, "2min"), chosen(query, "every", EVERY, "1d"), number
+
+
+def _filling(live: LiveSite) -> Filling:
+    def stamp(viewer: Viewer) -> str | None:
+        viewer.require(READ)
+        made = SETTLED.look(live)
+        return None if made is None else str(made.version)
+
+    def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
+        del viewer  # the figures are of everybody's jobs, and name none
+        made, (at, every, version) = SETTLED.latest(live), _asked(query)
+        answer = quality_answer(made, live, moment=at, version=version, every=every)
+        link = PageLink.of(live, "/model", {"at": at, "every": every, **({"version": str(version)} if version else {})})
+        return made.answer(("model page", at, every, version), lambda: _body(live, answer, link))
+
+    return Filling("model", stamp, body, "The figures are")
+
+
+def _body(live: LiveSite, answer: QualityAnswer, link: PageLink) -> list[Component]:
+    if not answer.settled:
+        waits = f"{answer.waiting:,} wait for the end of their jobs." if answer.waiting else "Start the watch: stormpetrel watch"
+        return [notice("No predictions have been settled yet; they are as soon as their jobs have ended.", waits)]
+    told = (
+        f"{answer.settled:,} predictions since {answer.since:%d %b %Y} are settled, {answer.waiting:,} wait for their jobs' end. "
+        f"What was said counts only if the job had not ended yet. Curves are of the latest {MOST_DRAWN:,} of each moment."
+    )
+    if answer.chosen is None:
+        empty = notice(f"No prediction {MOMENT_WORDS[answer.moment]} has been settled yet.", "Choose another moment or version.")
+        return [empty, _table(answer), as_of(live, answer.as_of, told)]
+    return [
+        *_versions(answer, link),
+        _headline(answer.chosen),
+        html.Div([_over_time(answer), _reliability(answer)], className="cards"),
+        html.Div(id="model-curves", className="model-curves"),
+        dcc.Store(id="model-asked-for", data=dict(link.query)),
+        _table(answer),
+        as_of(live, answer.as_of, told),
+    ]
+
+
+def _curves(answer: QualityAnswer) -> list[Component]:
+    words = MOMENT_WORDS[answer.moment]
+    if words not in answer.forecasts:
+        return []
+    truth, risk = answer.forecasts[words]
+    return [
+        html.Div([_roc(answer), _precision_recall(answer)], className="cards"),
+        html.Div(
+            [
+                _drawn(
+                    "How sure it was",
+                    "model-confidence",
+                    figures.confidence_figure(truth, risk),
+                    f"Probability that the forecast {words} gave to what really came, for failed and for completed jobs.",
+                ),
+                _drawn(
+                    "What each threshold gives",
+                    "model-threshold",
+                    figures.threshold_figure(truth, risk, chosen=answer.threshold),
+                    f"Flags that are right (precision), failures found (recall) and jobs flagged, {words}, by threshold.",
+                ),
+            ],
+            className="cards",
+        ),
+        _importance(answer),
+    ]
+
+
+def _versions(answer: QualityAnswer, link: PageLink) -> list[Component]:
+    if len(answer.versions) < 2:
+        return []
+    options = {"": "All versions", **{str(version): f"Version {version}" for version in answer.versions}}
+    value = "" if answer.version is None else str(answer.version)
+    return [controls(choice("Version", options, value, link, "version"))]
+
+
+def _headline(line: dict[str, Any]) -> Component:
+    lift = "" if not line["pr_auc"] else f"{line['pr_auc'] / line['failed_share']:.1f} times chance ({line['failed_share']:.2f})"
+    return stats(
+        stat("PR area", _digits(line["pr_auc"]), lift),
+        stat("Failures flagged", _percent(line["recall"]), f"of {line['failed']:,} that failed"),
+        stat("Flags that were right", _percent(line["precision"]), f"{100 * line['flagged_share']:.0f} % of jobs were flagged"),
+        stat("Calibration error", _digits(line["ece"]), f"Brier {_digits(line['brier'])}"),
+        stat("Settled", f"{line['n']:,}", f"{100 * line['failed_share']:.1f} % failed"),
+    )
+
+
+def _over_time(answer: QualityAnswer) -> Component:
+    period = PERIODS[answer.every]
+    title = f"{period.capitalize()} by {period}"
+    if answer.over_time.is_empty():
+        return card(title, notice(f"No {period} has enough settled predictions yet.", "Come back tomorrow, or choose days."))
+    shown = answer.over_time.select("time", "pr_auc", "precision", "recall", "ece")
+    columns = (
+        TableColumn("time", period.capitalize()), TableColumn("n", "Settled", "number"),
+        TableColumn("failed_share", "Failed", "percent"), TableColumn("pr_auc", "PR area", "number"),
+        TableColumn("ece", "ECE", "number"),
+        TableColumn("precision", "Precision", "percent"), TableColumn("recall", "Recall", "percent"),
+    )  # fmt: skip
+    rows = [_in_percent({**row, "time": str(row["time"])}) for row in answer.over_time.iter_rows(named=True)]
+    told = numbers(_NUMBERS, text_table(columns, rows, caption=f"Quality by {period}"))
+    summary = f"Quality of the forecasts {MOMENT_WORDS[answer.moment]}, by the {period} in which they were due."
+    figure = figures.quality_over_time_figure(shown)
+    figure.update_xaxes(title_text=None)
+    return _drawn(title, "model-time", figure, summary, told)
+
+
+def _reliability(answer: QualityAnswer) -> Component:
+    summary = "On the diagonal forecasts hold literally: of jobs with a risk of 30 % three in ten fail."
+    return _drawn("Does it mean what it says", "model-reliability", figures.reliability_figure(answer.forecasts), summary)
+
+
+def _roc(answer: QualityAnswer) -> Component:
+    summary = "Failures found against false alarms; the area is the chance that a failed job stands above one that did not."
+    return _drawn("ROC", "model-roc", figures.roc_figure(answer.forecasts), summary, height=420)
+
+
+def _precision_recall(answer: QualityAnswer) -> Component:
+    summary = "How many of the flags are right against how many of the failures are flagged, at each threshold."
+    figure = figures.precision_recall_figure(answer.forecasts)
+    return _drawn("Precision and recall", "model-pr", figure, summary, height=420)
+
+
+def _importance(answer: QualityAnswer) -> Component:
+    title = "What moves the forecast"
+    table = answer.importance.head(_TOP)
+    if table.is_empty():
+        return card(title, notice("No reasons were stored with these forecasts."))
+    words = pl.Series("feature", [_phrase(name) for name in table["feature"]], dtype=pl.String)
+    figure = figures.importance_figure(table.with_columns(words), top=_TOP)
+    figure.update_yaxes(tickfont_size=11)
+    summary = (
+        f"Mean size of a feature's contribution to {table['said'].item(0):,} settled forecasts {MOMENT_WORDS[answer.moment]}, "
+        "out of the eight strongest reasons that were stored with each."
+    )
+    sizes = zip(table["feature"], table["mean_abs_shap"], strict=True)
+    rows = [{"feature": _phrase(name, 500), "size": f"{size:.3f}"} for name, size in sizes]
+    columns = (TableColumn("feature", "Feature"), TableColumn("size", "Mean size (log-odds)", "number"))
+    told = numbers(_NUMBERS, text_table(columns, rows, caption=title))
+    return _drawn(title, "model-importance", figure, summary, told, height=80 + 40 * table.height)
+
+
+def _table(answer: QualityAnswer) -> Component:
+    rows = [
+        _in_percent(
+            {
+                **row,
+                "when": MOMENT_WORDS[row["moment"]],
+                "version": "all" if row["model_version"] is None else str(row["model_version"]),
+            }
+        )
+        for row in _told_once(answer.table).iter_rows(named=True)
+    ]
+    return card("By moment and version", text_table(_FIGURES, rows, caption="Quality of forecasts by moment and model version"))
+
+
+def _told_once(table: pl.DataFrame) -> pl.DataFrame:
+    """The lines without those of a version that is the only one of its moment: they would say the same twice."""
+    several = pl.col("model_version").n_unique().over("moment") > 2
+    return table.filter(pl.col("model_version").is_null() | several)
+
+
+def _in_percent(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of figures as it is written: shares in per cent, areas and errors with three digits."""
+    shares = {name: None if row.get(name) is None else 100 * row[name] for name in _SHARES}
+    return {**row, **shares, **{name: _digits(row.get(name)) for name in _DIGITS}}
+
+
+def _drawn(title: str, id: str, figure: Figure, summary: str, *more: Component, height: int = 380) -> Component:  # noqa: A002
+    figure.update_layout(title=None, margin=_PLAIN, legend={"orientation": "h", "y": -0.2})
+    return card(title, html.P(summary, className="soft small"), plot(id, figure, summary, height=height), *more)
+
+
+def _phrase(feature: str, width: int = 32) -> str:
+    """A feature in words, without a value, on short lines."""
+    return "<br>".join(wrap(in_words(feature, float("nan")).rpartition(": ")[0], width))
+
+
+def _digits(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"

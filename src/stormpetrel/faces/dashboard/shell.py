@@ -1,0 +1,145 @@
+"""The shell around every page: navigation, theme, freshness, and the callback that lays out the page a link names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+from dash import Dash, Input, Output, State, dcc, html, no_update
+
+from stormpetrel.errors import StormpetrelError
+from stormpetrel.faces.dashboard.blocks import attributes, notice
+from stormpetrel.faces.dashboard.freshness import freshness
+from stormpetrel.faces.dashboard.page import DashboardPage, in_browser, path_in_browser
+from stormpetrel.faces.dashboard.pages import PAGES
+from stormpetrel.faces.dashboard.saved_views import register_saved_views, views_menu
+from stormpetrel.faces.web.viewers import current_viewer
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+    from stormpetrel.faces.desk.live_site import LiveSite
+
+BEAT_MS: Final = 2500  # how often an open page asks whether anything has changed
+_LONGEST_QUERY: Final = 4000
+_NO_ANSWER: Final = "The server does not answer. This page goes on by itself as soon as it does."
+
+
+def shell_layout(app: Dash, live: LiveSite) -> Component:
+    """What stays while pages come and go."""
+    return html.Div(
+        [
+            dcc.Location(id="shell-link", refresh=False),
+            dcc.Store(id="shell-route"),
+            dcc.Store(id="shell-pages", data=_known_to_browser(app)),
+            dcc.Store(id="shell-version", data=live.version),  # changes whenever the site's data do
+            dcc.Interval(id="shell-beat", interval=BEAT_MS),
+            html.A("Skip to the page", href="#main", className="skip-link"),
+            _header(app, live),
+            html.Div(
+                "The server does not answer. This page updates again as soon as it does.", className="offline", role="status"
+            ),
+            html.Div(id="shell-problem", className="problem", role="alert"),
+            html.Main(html.Div(id="shell-page"), id="main", tabIndex="-1", className="main"),
+        ],
+        className="shell",
+    )
+
+
+def register_shell(app: Dash, live: LiveSite) -> None:
+    """Add what the shell answers to."""
+    in_browser(
+        app,
+        "shell.route",
+        Output("shell-route", "data"),
+        Input("shell-link", "pathname"),
+        Input("shell-link", "search"),
+        State("shell-route", "data"),
+        State("shell-pages", "data"),
+        prevent_initial_call=False,
+    )
+
+    @app.callback(Output("shell-page", "children"), Input("shell-route", "data"), prevent_initial_call=True)
+    def lay_out(route: dict[str, str] | None) -> Any:
+        return page_of(route["page"], route["query"], live) if route else no_update
+
+    @app.callback(
+        Output("shell-version", "data"),
+        Output("shell-freshness", "children"),
+        Output("shell-freshness", "data-state"),
+        Output("shell-freshness", "title"),
+        Input("shell-beat", "n_intervals"),
+        State("shell-version", "data"),
+        State("shell-freshness", "data-state"),
+    )
+    def beat(_: int | None, version: int | None, state: str | None) -> Any:
+        now = freshness(live, current_viewer())
+        words = html.Span(now.words if now.state != "trouble" else "Trouble", className="freshness-words")
+        changed = live.version if live.version != version else no_update  # whatever is written, pages are told of
+        return changed, words, no_update if state == now.state else now.state, f"{now.words}. {now.hint}".strip()
+
+    register_saved_views(app, live)
+
+
+def page_of(path: str | None, query: str, live: LiveSite) -> Component:
+    """The page of a link for whoever asks, or what to do where there is none."""
+    page = next((page for page in PAGES if page.path == path), None)
+    if page is None:
+        return notice("There is no such page.", "Choose one from the navigation above.")
+    try:
+        return page.layout(live, current_viewer(), dict(parse_qsl(query.lstrip("?")[:_LONGEST_QUERY])))
+    except StormpetrelError as error:
+        return notice(error.what, error.hint, kind="error")
+
+
+def _header(app: Dash, live: LiveSite) -> Component:
+    name = live.settings.site.name
+    return html.Header(
+        [
+            dcc.Link(
+                [
+                    html.Img(src=app.get_asset_url("mark.svg"), alt=""),
+                    html.Span("Stormpetrel"),
+                    html.Span(name, className="site-name") if name else None,
+                ],
+                href=path_in_browser(app, "/"),
+                className="brand",
+            ),
+            html.Nav(
+                [dcc.Link(page.title, href=path_in_browser(app, page.path), className="nav-link") for page in _in_order()],
+                id="shell-navigation",
+                className="navigation",
+                **attributes(aria_label="Pages"),
+            ),
+            html.Div(
+                [
+                    html.Span(id="shell-freshness", className="freshness", **attributes(data_state="")),
+                    views_menu(),
+                    _tool("Copy link", "link", "copy-link"),
+                    _tool("Theme", "theme", "toggle-theme", title="Light or dark"),
+                    _tool("Pages", "menu", "toggle-menu", className="menu-toggle", is_open=False),
+                ],
+                className="tools",
+            ),
+        ],
+        className="header",
+        id="shell-header",
+    )
+
+
+def _tool(words: str, icon: str, action: str, *, title: str = "", className: str = "", is_open: bool | None = None) -> Component:  # noqa: N803 (Dash's name)
+    inside = [html.Span(className=f"tool-icon icon-{icon}"), html.Span(words, className="tool-words")]
+    return html.Button(
+        inside, type="button", className=f"tool {className}".strip(), title=words, **attributes(data_action=action)
+    )
+
+
+def _in_order() -> list[DashboardPage]:
+    return sorted(PAGES, key=lambda page: page.order)
+
+
+def _known_to_browser(app: Dash) -> dict[str, dict[str, Any]]:
+    """Path as the browser shows it -> the page's title, its path here, and whether it follows its link itself."""
+    about = {page.path: {"title": page.title, "page": page.path, "follows": page.follows_link} for page in PAGES}
+    paths = {path_in_browser(app, path): one for path, one in about.items()}
+    return {**paths, path_in_browser(app, "/"): about[_in_order()[0].path]} if about else {}

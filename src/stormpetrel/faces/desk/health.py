@@ -1,0 +1,285 @@
+"""How the site itself is: the watch and its lag, sources, tables, disk, models, versions, and what the doctor finds.
+
+LiveSite + Viewer -> health -> HealthAnswer: one line per thing, each with a level, words and advice. What names users, hosts or
+paths is for administrators; others get a short version.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import polars as pl
+
+from stormpetrel import __version__
+from stormpetrel.faces.desk.background import Background
+from stormpetrel.faces.desk.overview import again
+from stormpetrel.faces.desk.viewer import READ
+from stormpetrel.store.doctor import Finding, examine
+from stormpetrel.store.watch_status import WatchStatus, read_status
+
+if TYPE_CHECKING:
+    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.store.tables import Table
+
+Level = Literal["ok", "warning", "problem"]
+LEVELS: Final = ("problem", "warning", "ok")
+_REST_S: Final = 60.0  # the doctor asks the scheduler
+_START: Final = "Start it: stormpetrel watch"
+_SLOW_ADVICE: Final = "Does the watch run, and does the scheduler answer?"
+_SILENT_S: Final = 30.0
+_LAG_S: Final = 60.0
+_LONG_LAG_S: Final = 600.0
+_OLD_MODEL: Final = timedelta(days=30)
+_LATE: Final = 0.05
+_LOW_SPACE: Final = 2 * 1024**3
+_LOOK_BACK: Final = 200  # ingests
+_SPAN: Final = re.compile(r"\s+\d{4}-\d\d-\d\d.*$")  # a live source is called after the span it was asked for
+_EXAMPLES: Final = 3
+_LONGEST: Final = 300
+_OWN_CHECKS: Final = {"ports", "disk", "quarantine"}  # the port is taken by this very server; the others have lines of their own
+_PACKAGES: Final = (
+    "polars", "deltalake", "numpy", "xgboost", "xgboost-cpu", "scikit-learn", "sqlalchemy", "dash", "dash-ag-grid", "fastapi",
+    "uvicorn", "plotly",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class HealthLine:
+    """One thing that was looked at."""
+
+    part: str
+    name: str
+    level: Level
+    words: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What is looked at off the request: the doctor's findings, tables, quarantine."""
+
+    findings: tuple[Finding, ...]
+    tables: pl.DataFrame
+    quarantine: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class HealthAnswer:
+    """The lines, and for administrators `tables` (table, rows, files, bytes, version) and `quarantine` (rule, records, examples).
+
+    Both are None, and the doctor's lines are missing, while they are looked at for the first time.
+    """
+
+    lines: tuple[HealthLine, ...]
+    tables: pl.DataFrame | None
+    quarantine: pl.DataFrame | None
+    versions: dict[str, str]
+    as_of: datetime
+    checked: datetime | None
+    is_short: bool
+
+    @property
+    def worst(self) -> Level:
+        """The gravest level among the lines."""
+        found = {line.level for line in self.lines}
+        return "problem" if "problem" in found else "warning" if "warning" in found else "ok"
+
+    def as_json(self) -> dict[str, Any]:
+        """For other programs."""
+        return {
+            "worst": self.worst,
+            "as_of": self.as_of.isoformat(),
+            "lines": [asdict(line) for line in self.lines],
+            "versions": dict(self.versions),
+        }
+
+
+def health(live: LiveSite, viewer: Viewer) -> HealthAnswer:
+    """How the site is now; the slow part as it was at the last look, at most a minute ago while somebody looks."""
+    viewer.require(READ)
+    status = read_status(live.site.state)
+    if not viewer.is_admin:
+        lines = tuple(_watch_lines(live, status, in_full=False))
+        return HealthAnswer(lines, None, None, {"Stormpetrel": __version__}, live.now(), None, is_short=True)
+    made = INSPECTIONS.look(live)
+    lines = (
+        *_watch_lines(live, status, in_full=True),
+        *_source_lines(live),
+        *_disk_lines(live),
+        *(() if made is None else _quarantine_lines(made.value.quarantine)),
+        *(() if made is None else _doctor_lines(made.value.findings)),
+    )
+    return HealthAnswer(
+        lines=lines,
+        tables=None if made is None else made.value.tables,
+        quarantine=None if made is None else made.value.quarantine,
+        versions=_versions(),
+        as_of=live.now(),
+        checked=None if made is None else made.at,
+        is_short=False,
+    )
+
+
+def inspect(live: LiveSite, key: str, before: Inspection | None) -> Inspection:
+    """What takes long: the doctor, the sizes of the tables, the examples of the quarantine."""
+    del key, before
+    site = live.site
+    tables = (site.jobs.table, site.predictions.table, site.quarantine.table, site.jobs.sightings)
+    refused = again(lambda: site.quarantine.read().select("rule", "reason", "raw").collect())
+    return Inspection(
+        findings=tuple(examine(site)),
+        tables=again(lambda: pl.DataFrame([_table_row(table) for table in tables])),
+        quarantine=_refused(refused),
+    )
+
+
+INSPECTIONS: Final = Background(inspect, rest_s=_REST_S, most=1, always=True)
+
+
+def _watch_lines(live: LiveSite, status: WatchStatus | None, *, in_full: bool) -> Iterator[HealthLine]:
+    part = "Watching"
+    yield _sign_of_life(status, in_full=in_full)
+    horizon = live.site.predictions.horizon()
+    if horizon is None:
+        yield HealthLine(part, "Forecasts", "warning", "Nothing has been forecast yet.", _START)
+    else:
+        lag = (live.now() - horizon).total_seconds()
+        level: Level = "ok" if lag <= _LAG_S else "warning" if lag <= _LONG_LAG_S else "problem"
+        words = f"Every job is judged as of {horizon:%Y-%m-%d %H:%M:%S} UTC, {_span(lag)} ago."
+        yield HealthLine(
+            part, "Forecasts", level, words, "" if level == "ok" else "Does the watch run, does the scheduler answer?"
+        )
+    if status is not None and status.predictions:
+        late = status.late > _LATE * status.predictions
+        words = f"{status.late:,} of {status.predictions:,} forecasts of this watch came more than 10 s after their moment."
+        yield HealthLine(part, "On time", "warning" if late else "ok", words, "Lower watch.poll_s in site.toml." if late else "")
+    yield _model_line(live)
+    if live.problem:
+        words = live.problem if in_full else "This server could not read the site's tables at its last look."
+        yield HealthLine(part, "This server", "problem", words, "What you see may be old. It tries again by itself.")
+    else:
+        yield HealthLine(part, "This server", "ok", "It has read everything that the watch has written.")
+
+
+def _sign_of_life(status: WatchStatus | None, *, in_full: bool) -> HealthLine:
+    part, name = "Watching", "Watch"
+    if status is None:
+        return HealthLine(part, name, "warning", "Nobody watches this site yet.", _START)
+    silent = status.seconds_silent(datetime.now(UTC))
+    where = f" (process {status.pid} on {status.host})" if in_full else ""
+    if status.stopped or silent > max(_SILENT_S, 5 * status.poll_s):
+        return HealthLine(part, name, "problem", f"The watch was last heard of {_span(silent)} ago{where}.", _START)
+    if status.problem:
+        words = status.problem if in_full else "The watch cannot reach the scheduler."
+        return HealthLine(part, name, "problem", words, "It tries again by itself; its log says more.")
+    return HealthLine(part, name, "ok", f"Heard of {_span(silent)} ago{where}; {status.open_jobs:,} jobs wait or run.")
+
+
+def _model_line(live: LiveSite) -> HealthLine:
+    part, name = "Watching", "Model"
+    training = live.site.models.current_training("jobs")
+    if training is None:
+        return HealthLine(part, name, "warning", "There is no model yet, so no risks.", "Train one: stormpetrel jobs train")
+    age = live.now() - training.trained_until
+    words = f"{training.name} is in use, learnt from jobs up to {training.trained_until:%Y-%m-%d %H:%M} UTC."
+    if age > _OLD_MODEL:
+        return HealthLine(part, name, "warning", f"{words} That is {age.days} days ago.", "Train again: stormpetrel jobs train")
+    return HealthLine(part, name, "ok", words)
+
+
+def _source_lines(live: LiveSite) -> Iterator[HealthLine]:
+    """The last ingest of each source."""
+    part = "Sources"
+    newest: dict[str, dict[str, Any]] = {}
+    for report in live.site.state.past_ingests(_LOOK_BACK):
+        newest.setdefault(_SPAN.sub("", str(report["source"])), report)
+    if not newest:
+        advice = "Run: stormpetrel ingest jobs FILE, or stormpetrel watch"
+        yield HealthLine(part, "Jobs", "warning", "Nothing has been taken in yet.", advice)
+    for source, report in newest.items():
+        finished = datetime.fromisoformat(str(report["finished"]))
+        refused = sum(report.get("quarantined", {}).values())
+        words = (
+            f"Last taken in {_span((datetime.now(UTC) - finished).total_seconds())} ago: {report.get('read', 0):,} records, "
+            f"{report.get('kept', 0):,} new, {report.get('changed', 0):,} changed, {refused:,} refused."
+        )
+        advice = "See below what was refused, and why." if refused else ""
+        yield HealthLine(part, source[:_LONGEST], "warning" if refused else "ok", words, advice)
+
+
+def _disk_lines(live: LiveSite) -> Iterator[HealthLine]:
+    usage = shutil.disk_usage(live.site.folder)
+    low = usage.free < _LOW_SPACE
+    words = f"{size_words(usage.free)} of {size_words(usage.total)} are free where the site lies."
+    advice = "Free some space: stormpetrel store compact, stormpetrel store retain." if low else ""
+    yield HealthLine("Store", "Disk", "problem" if low else "ok", words, advice)
+
+
+def _quarantine_lines(refused: pl.DataFrame) -> Iterator[HealthLine]:
+    if refused.is_empty():
+        yield HealthLine("Store", "Quarantine", "ok", "Empty: every record could be read.")
+        return
+    reasons = f"{refused.height} {'reason' if refused.height == 1 else 'reasons'}"
+    words = f"{refused['records'].sum():,} records were refused, for {reasons}."
+    yield HealthLine("Store", "Quarantine", "warning", words, 'See below, or: stormpetrel sql "select * from quarantine"')
+
+
+def _doctor_lines(findings: tuple[Finding, ...]) -> Iterator[HealthLine]:
+    for finding in sorted(findings, key=lambda found: LEVELS.index(found.level)):
+        if finding.check not in _OWN_CHECKS:
+            name = finding.check[:1].upper() + finding.check[1:]
+            yield HealthLine("Doctor", name, finding.level, f"{finding.what[:1].upper()}{finding.what[1:]}", finding.hint)
+
+
+def _table_row(table: Table) -> dict[str, Any]:
+    files = table.files()
+    return {
+        "table": table.spec.name,
+        "rows": int(table.scan(files).select(pl.len()).collect().item()),
+        "files": len(files),
+        "bytes": sum(path.stat().st_size for path in files),
+        "version": table.version(),
+    }
+
+
+def _refused(rows: pl.DataFrame) -> pl.DataFrame:
+    """rule, records, examples: up to three reasons with the record they are about, as text."""
+    example = pl.concat_str(pl.col("reason"), pl.concat_str(pl.lit(" · "), pl.col("raw")).fill_null("")).str.slice(0, _LONGEST)
+    counted = rows.group_by("rule").agg(pl.len().cast(pl.Int64).alias("records"), example.head(_EXAMPLES).alias("examples"))
+    return counted.sort("records", "rule", descending=[True, False])
+
+
+def _versions() -> dict[str, str]:
+    found = {"Stormpetrel": __version__, "Python": platform.python_version()}
+    found["System"] = f"{platform.system()} {platform.release()}"
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # an extra that is not installed
+            continue
+    return found
+
+
+def size_words(size: float) -> str:
+    """A number of bytes in the unit that fits."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:,.0f} {unit}" if unit == "bytes" or size >= 100 else f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} TB"
+
+
+def _span(seconds: float) -> str:
+    """A length of time in one number."""
+    for unit, word in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {word}"
+    return f"{max(0.0, seconds):.0f} s"

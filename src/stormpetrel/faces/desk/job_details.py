@@ -1,0 +1,231 @@
+"""One job in full: its record, what was said about it and why, what to change, its kind, its user's history, its other tries.
+
+LiveSite + Viewer + JobRef -> job_details -> JobDetails; text of a search -> find_jobs -> rows of the overview.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from stormpetrel.errors import ModelError, UsageError
+from stormpetrel.faces.answers import NOT_KNOWN, advice_json
+from stormpetrel.faces.desk.job_profile import ProfileComparison, profile_of
+from stormpetrel.faces.desk.json_values import json_rows, json_value
+from stormpetrel.faces.desk.overview import OVERVIEW_SCHEMA, not_there
+from stormpetrel.faces.desk.resubmission import Try, find_tries
+from stormpetrel.faces.desk.table_query import TableQuery
+from stormpetrel.faces.desk.viewer import Viewer
+from stormpetrel.jobs.moments import MOMENTS
+from stormpetrel.records.job_ref import JobRef, ref_text
+
+if TYPE_CHECKING:
+    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.jobs.advice import Advice
+
+_JOB_ID: Final = re.compile(r"(\d{1,18})(?:_(\d{1,10}))?")
+_RECENT: Final = 20
+_MOST_FOUND: Final = 50
+_NODE_FAILED: Final = ("NODE_FAIL", "BOOT_FAIL")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReason:
+    """One reason for a risk: its feature, the same in words, and what it adds to the log-odds of a failure."""
+
+    feature: str
+    words: str
+    contribution: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPrediction:
+    """What was said about a job at one of its moments, as it was stored then; the strongest reasons come first."""
+
+    moment: str
+    moment_time: datetime
+    as_of: datetime
+    predicted_at: datetime
+    late: bool
+    model_version: int
+    risk: float
+    threshold: float
+    flagged: bool
+    known: bool
+    likeliest: str | None
+    likeliest_probability: float | None
+    base: float
+    reasons: tuple[StoredReason, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For other programs."""
+        plain = {name: json_value(getattr(self, name)) for name in self.__dataclass_fields__ if name != "reasons"}
+        reasons = [json_value(asdict(one)) for one in self.reasons]
+        return {**plain, "reasons": reasons}
+
+
+@dataclass(frozen=True, slots=True)
+class UserHistory:
+    """The jobs that a user had submitted before: how many, how many of them have ended and failed, and the latest ones."""
+
+    user: str | None
+    jobs: int
+    ended: int
+    failed: int
+    recent: pl.DataFrame  # rows of the overview, the latest submission first
+
+    def as_json(self) -> dict[str, Any]:
+        """For other programs."""
+        counts = {"user": self.user, "jobs": self.jobs, "ended": self.ended, "failed": self.failed}
+        return {**counts, "recent": json_rows(self.recent)}
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetails:
+    """Everything there is to say about one job.
+
+    `job` is its record, `row` its line in the overview; predictions in the order of its life; `next_request` what to ask for
+    after it ran out of memory or time; `earlier` and `later` are other tries of the same work, the nearest first.
+    """
+
+    ref: JobRef
+    job: dict[str, Any]
+    row: dict[str, Any]
+    predictions: tuple[StoredPrediction, ...]
+    next_request: Advice | None
+    advice: tuple[Advice, ...]
+    profile: ProfileComparison | None
+    history: UserHistory
+    earlier: tuple[Try, ...]
+    later: tuple[Try, ...]
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For other programs."""
+        return {
+            "ref": str(self.ref),
+            "job": {name: json_value(value) for name, value in self.job.items() if value is not None},
+            "overview": json_value(self.row),
+            "predictions": [one.as_json() for one in self.predictions],
+            "next": None if self.next_request is None else advice_json(self.next_request, None),
+            "advice": [advice_json(one, None) for one in self.advice],
+            "profile": None if self.profile is None else self.profile.as_json(),
+            "history": self.history.as_json(),
+            "earlier": [one.as_json() for one in self.earlier],
+            "later": [one.as_json() for one in self.later],
+            "notes": list(self.notes),
+        }
+
+
+def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobDetails:
+    """Look into one job; NotThereError where it does not exist or is not the viewer's, without telling which."""
+    row = live.overview.find(viewer, ref)
+    job = live.overview.whole_rows(live.site, row).filter(viewer.sees())
+    if job.is_empty():  # gone since the last refresh
+        raise not_there(ref)
+    record = job.row(0, named=True)
+    own = live.overview.rows_of(record["user"])
+    predictions = _predictions(live.overview.predictions(live.site, row))
+    following, advice = _advice(live, job, own)
+    profile, trouble = _profile(live, job)
+    earlier, later = find_tries(job.hstack(row.select("failed", "risk", "first_risk")), own)
+    return JobDetails(
+        ref=ref,
+        job=record,
+        row=row.row(0, named=True),
+        predictions=predictions,
+        next_request=following,
+        advice=advice,
+        profile=profile,
+        history=_history(record, own),
+        earlier=earlier,
+        later=later,
+        notes=(*_notes(live, record, predictions), *trouble),
+    )
+
+
+def find_jobs(live: LiveSite, viewer: Viewer, text: str, *, limit: int = _MOST_FOUND) -> pl.DataFrame:
+    """Jobs by id (`12345`, `12345_7`, a reference), the latest first; where none has it, what the search of the table finds."""
+    text = text.strip()
+    if not text:
+        raise UsageError("Nothing was looked for.", hint="Write a job id such as 12345 or 12345_7.")
+    named = _named(text)
+    if named is not None:
+        found = live.overview.frame.filter(named & viewer.sees()).head(limit).select(*OVERVIEW_SCHEMA, ref_text())
+        if found.height:
+            return found
+    return live.overview.page(viewer, TableQuery(search=text, limit=limit)).rows
+
+
+def _named(text: str) -> pl.Expr | None:
+    """The condition that a job has this id; None where the text is no id."""
+    match = _JOB_ID.fullmatch(text)
+    if match is None:
+        try:
+            return JobRef.parse(text).is_row()
+        except UsageError:
+            return None
+    if match[2] is None:
+        return (pl.col("job_id") == int(match[1])) | (pl.col("job_id_raw") == int(match[1])).fill_null(False)
+    return (pl.col("job_id") == int(match[1])) & (pl.col("array_task") == int(match[2])).fill_null(False)
+
+
+def _predictions(rows: pl.DataFrame) -> tuple[StoredPrediction, ...]:
+    """The stored predictions in the order of a job's life."""
+    order = {str(moment): place for place, moment in enumerate(MOMENTS)}
+    told = sorted(rows.iter_rows(named=True), key=lambda row: (order.get(row["moment"], len(order)), row["predicted_at"]))
+    return tuple(
+        StoredPrediction(
+            **{name: row[name] for name in StoredPrediction.__dataclass_fields__ if name != "reasons"},
+            reasons=tuple(map(StoredReason, row["reason_features"], row["reason_words"], row["reason_contributions"])),
+        )
+        for row in told
+    )
+
+
+def _advice(live: LiveSite, job: pl.DataFrame, own: pl.DataFrame) -> tuple[Advice | None, tuple[Advice, ...]]:
+    """What to ask for next, and what else past jobs advise: the same as `stormpetrel jobs why` says."""
+    from stormpetrel.jobs.advice import advise, next_request
+
+    now, end = live.now(), job["end_time"].item()
+    past = live.overview.past(job, now=now, own=own)
+    following = next_request(job, past, now=now) if end is not None and end <= now else None
+    told = (following.column, following.proposed) if following else None
+    return following, tuple(piece for piece in advise(job, past, now=now) if (piece.column, piece.proposed) != told)
+
+
+def _profile(live: LiveSite, job: pl.DataFrame) -> tuple[ProfileComparison | None, tuple[str, ...]]:
+    try:
+        return profile_of(live, job), ()
+    except ModelError as error:
+        return None, (f"Its profile is not known: {error}",)
+
+
+def _history(job: dict[str, Any], own: pl.DataFrame) -> UserHistory:
+    before = own.filter(pl.col("submit_time") < job["submit_time"])
+    recent = before.head(_RECENT).select(*OVERVIEW_SCHEMA, ref_text())
+    ended, failed = before["failed"].count(), before["failed"].sum()
+    return UserHistory(job["user"], before.height, int(ended), int(failed), recent)
+
+
+def _notes(live: LiveSite, job: dict[str, Any], predictions: tuple[StoredPrediction, ...]) -> list[str]:
+    notes = []
+    if not predictions:
+        notes.append(_why_nothing(live.site.predictions.began(), job["submit_time"]))
+    elif not predictions[-1].known:
+        notes.append(NOT_KNOWN)
+    if job["state"] in _NODE_FAILED:
+        notes.append("A node failed under the job: its request is not the problem. Submit it again as it is.")
+    return notes
+
+
+def _why_nothing(began: datetime | None, submitted: datetime) -> str:
+    if began is None:
+        return "Nothing was predicted for this job: nobody watches this site yet. Start it: stormpetrel watch"
+    if submitted <= began:
+        return f"Nothing was predicted for this job: it came before watching began, on {began:%Y-%m-%d at %H:%M} UTC."
+    return "Nothing was predicted for this job yet: the watch has not heard of it, or was told of it more than a day late."

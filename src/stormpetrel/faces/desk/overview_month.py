@@ -1,0 +1,69 @@
+"""One month of the overview: its jobs with the latest that was said about each.
+
+job rows + prediction rows of a month -> month_frame -> rows of the overview.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import polars as pl
+
+from stormpetrel.jobs.moments import MOMENTS
+from stormpetrel.jobs.outcomes import failed
+from stormpetrel.records.jobs import JOB_SCHEMA, KEY
+from stormpetrel.records.predictions import PREDICTION_SCHEMA
+
+_SHOWN: Final = (
+    *KEY, "user", "account", "partition", "job_name", "state", "start_time", "end_time", "elapsed_s", "cpus", "nodes",
+    "time_limit_s", "req_mem_bytes", "max_rss_bytes",
+)  # fmt: skip
+# What advice compares jobs by, and what profiles are made of.
+_BEHIND: Final = (
+    "job_id_raw", "script_path", "work_dir", "extra", "qos", "exit_code", "exit_signal", "failed_step_exit_code",
+    "failed_step_exit_signal", "req_cpus", "req_nodes", "req_gpus", "mem_bytes", "cpu_time_s",
+)  # fmt: skip
+SAID: Final = (
+    "moment", "moment_time", "predicted_at", "late", "model_version", "risk", "flagged", "known", "likeliest", "profile",
+)  # fmt: skip
+_MADE: Final = {
+    "job": pl.String(), "prediction": pl.String(), "confidence": pl.Float32(), "first_risk": pl.Float32(), "failed": pl.Boolean(),
+}  # fmt: skip
+JOB_COLUMNS: Final = (*_SHOWN, *_BEHIND)
+OVERVIEW_SCHEMA: Final = pl.Schema(
+    {**{name: JOB_SCHEMA[name] for name in _SHOWN}, **{name: PREDICTION_SCHEMA[name] for name in SAID}, **_MADE}
+)
+MONTH_SCHEMA: Final = pl.Schema({**OVERVIEW_SCHEMA, **{name: JOB_SCHEMA[name] for name in _BEHIND}})
+
+
+def month_frame(
+    jobs: pl.DataFrame, said: pl.DataFrame, failure_states: Iterable[str], dropped_states: Iterable[str]
+) -> pl.DataFrame:
+    """Jobs and predictions of one month as rows of the overview, the latest submission first."""
+    jobs = jobs.sort("submit_time", "job_id", "array_task", "restart", descending=True, nulls_last=True)
+    frame = jobs.hstack(_latest(jobs, said))
+    fails = pl.col("flagged")
+    number = pl.col("extra").map.get("executable")  # all that is needed of it
+    frame = frame.with_columns(
+        cpus=pl.coalesce("cpus", "req_cpus"),  # a job that waits shows what it asks for
+        nodes=pl.coalesce("nodes", "req_nodes"),
+        extra=pl.when(number.is_not_null()).then("extra"),
+        job=pl.concat_str(pl.col("job_id"), pl.concat_str(pl.lit("_"), pl.col("array_task")).fill_null("")),
+        prediction=pl.when(fails).then(pl.lit("Fail")).when(~fails).then(pl.lit("Complete")),
+        confidence=100 * pl.when(fails).then(pl.col("risk")).otherwise(1 - pl.col("risk")),
+        failed=failed(failure_states, dropped_states),
+    )
+    return frame.select([pl.col(name).cast(dtype) for name, dtype in MONTH_SCHEMA.items()]).rechunk()
+
+
+def _latest(jobs: pl.DataFrame, said: pl.DataFrame) -> pl.DataFrame:
+    """The latest prediction of each job, and the risk at its submission, in the order of the jobs."""
+    order = pl.col("moment").replace_strict({str(m): n for n, m in enumerate(MOMENTS)}, default=-1, return_dtype=pl.Int8)
+    said = said.sort(order, "predicted_at", maintain_order=True)
+    latest = said.unique(KEY, keep="last")
+    first = said.filter(pl.col("moment") == "submit").unique(KEY, keep="first").select(*KEY, first_risk="risk")
+    found = jobs.select(KEY)
+    for part in (latest, first):
+        found = found.join(part, on=list(KEY), how="left", nulls_equal=True, maintain_order="left")
+    return found.drop(KEY)

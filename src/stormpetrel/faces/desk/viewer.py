@@ -1,0 +1,44 @@
+"""Who is asking, and what that person may see. Every question of a face goes through a Viewer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from stormpetrel.errors import AccessError
+
+READ: Final = "read"  # jobs, predictions, trends, waste, health
+PREDICT: Final = "predict"  # judge requests and scripts
+WRITE: Final = "write"  # opinions on advice, saved views
+MANAGE: Final = "manage"  # promote and roll back models; administrators only
+SCOPES: Final = (READ, PREDICT, WRITE, MANAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """A person or a program with a name; users see their own jobs, administrators all."""
+
+    user: str
+    is_admin: bool
+    scopes: frozenset[str] = frozenset(SCOPES)
+
+    def sees(self) -> pl.Expr:
+        """Which rows of a frame with `user` this viewer may see."""
+        return pl.lit(True) if self.is_admin else (pl.col("user") == self.user).fill_null(False)
+
+    def require(self, scope: str) -> None:
+        """Refuse what this viewer's scopes do not cover."""
+        if scope not in self.scopes:
+            raise AccessError(f"This needs the scope '{scope}'.", hint="Ask an administrator for a token that has it.")
+        if scope == MANAGE:
+            self.require_admin()
+
+    def require_admin(self) -> None:
+        """Refuse who is not an administrator."""
+        if not self.is_admin:
+            raise AccessError("Only administrators may do this.", hint="Administrators are named in site.toml: serve.admins.")
+
+
+LOCAL: Final = Viewer("", is_admin=True)  # loopback without a login

@@ -1,0 +1,48 @@
+"""Advice as a notebook shows it: the sentence, the line to write, the risk before and after, and the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stormpetrel.faces.notebook import markup
+from stormpetrel.jobs.advice import Advice
+
+NO_ADVICE = "Advice: none. Past jobs support no change of this request."
+
+
+def advice_html(advice: Sequence[Advice], following: Advice | None, lines: Sequence[str | None] = ()) -> str:
+    """Advice as HTML, the next request of an ended job first; a sentence where there is none."""
+    if not advice and following is None:
+        return markup.heading("Advice") + markup.sentence(NO_ADVICE)
+    parts = [markup.heading("Advice")]
+    for title, piece, line in _numbered(advice, following, lines):
+        more = [f"Write: {line}"] if line else []
+        parts.append(markup.said(f"{title}: {piece.sentence}", *more, *_risk(piece)) + markup.bullets(piece.evidence))
+    return "".join(parts)
+
+
+def advice_lines(advice: Sequence[Advice], following: Advice | None, lines: Sequence[str | None] = ()) -> list[str]:
+    """The same as plain text."""
+    if not advice and following is None:
+        return [NO_ADVICE]
+    told: list[str] = []
+    for title, piece, line in _numbered(advice, following, lines):
+        told += [f"{title}: {piece.sentence}", *([f"  write: {line}"] if line else [])]
+        told += [f"  {text}" for text in (*_risk(piece), *piece.evidence)]
+    return told
+
+
+def _numbered(
+    advice: Sequence[Advice], following: Advice | None, lines: Sequence[str | None]
+) -> list[tuple[str, Advice, str | None]]:
+    written = [*lines, *(None for _ in advice)]
+    named = [("Next time", following, None)] if following is not None else []
+    return [*named, *((f"Advice {n}", piece, line) for n, (piece, line) in enumerate(zip(advice, written, strict=False), 1))]
+
+
+def _risk(piece: Advice) -> list[str]:
+    if piece.risk_before is None or piece.risk_after is None:
+        return []
+    change = f"{piece.risk_before:.0%} → {piece.risk_after:.0%}"
+    falls = piece.risk_after < piece.risk_before - 0.005
+    return [f"Risk if submitted now: {change}" if falls else f"The model sees no difference ({change}); past jobs do."]

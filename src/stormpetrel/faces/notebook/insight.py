@@ -1,0 +1,253 @@
+"""Step 5: one job, understood: its risk at each moment, why, and what to ask for instead.
+
+LatestModel + jobs + job id -> look_into -> JobInsight, which shows itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from stormpetrel.errors import NotThereError
+from stormpetrel.faces.answers import find_job
+from stormpetrel.faces.notebook import markup
+from stormpetrel.faces.notebook.advice_markup import advice_html, advice_lines
+from stormpetrel.faces.notebook.loading import LoadedJobs, as_loaded
+from stormpetrel.faces.notebook.model import LatestModel
+from stormpetrel.faces.notebook.predicting import Jobs, KnownJobs, features_of, known_jobs, prediction_table
+from stormpetrel.faces.notebook.preparing import PreparedJobs
+from stormpetrel.faces.notebook.waterfall import figure_bundle, waterfall_html, waterfall_of
+from stormpetrel.jobs.advice import Advice, RiskOf, advise, next_request
+from stormpetrel.jobs.advice_words import exit_words, memory_words
+from stormpetrel.jobs.features import FeatureMatrix
+from stormpetrel.jobs.history import event_times
+from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.outcomes import OUTCOMES
+from stormpetrel.jobs.predictor import JobPredictor, Verdict
+from stormpetrel.jobs.reasons import reasons, span
+from stormpetrel.records.job_ref import JobRef
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_SHOWN_REASONS: Final = 6
+_MOMENT_WORDS: Final = {Moment.SUBMIT: "at submission", Moment.START: "at its start", Moment.TWO_MINUTES: "two minutes in"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class JobInsight:
+    """One job: its row of the table, what was to be said at each of its moments, and advice with its evidence."""
+
+    row: pl.DataFrame
+    job: dict[str, Any]
+    verdicts: tuple[Verdict, ...]
+    next_request: Advice | None
+    advice: tuple[Advice, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """What was to be said at the latest moment."""
+        return self.verdicts[-1]
+
+    @property
+    def profile(self) -> str | None:
+        """The kind of job that this is, in words."""
+        return self.verdict.profile
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The strongest reasons in words, strongest first; ▲ raises the risk, ▽ lowers it."""
+        strongest = self.verdict.reasons[:_SHOWN_REASONS]
+        return tuple(f"{'▲' if reason.contribution > 0 else '▽'} {reason.words}" for reason in strongest)
+
+    @property
+    def changes(self) -> tuple[Advice, ...]:
+        """What to ask for next after a shortage, and every other advice."""
+        return self.advice if self.next_request is None else (self.next_request, *self.advice)
+
+    @property
+    def figure(self) -> Figure:
+        """The waterfall from the average job to this one."""
+        return waterfall_of(self.verdict)
+
+    def summary(self) -> str:
+        """The job in a sentence: whose it is, how it went, what it used."""
+        job = self.job
+        name, user = job["job_name"] or "no name", job["user"] or "an unknown user"
+        return f"Job {JobRef.of(job).job} ({name}) of {user}: {', '.join([str(job['state']), *_facts(job)])}."
+
+    def html_above(self) -> str:
+        """What stands before the waterfall."""
+        risks = [f"{_MOMENT_WORDS[verdict.moment]} {verdict.risk:.0%}" for verdict in self.verdicts]
+        flagged = f"flagged from {self.verdict.threshold:.0%} on"
+        kind = f"It is one of the {self.profile}." if self.profile else ""
+        told = [self.summary(), f"Risk of failing: {', '.join(risks)} ({flagged}).", kind]
+        return markup.page(markup.table(self.row), *(markup.sentence(text) for text in told if text))
+
+    def html_below(self) -> str:
+        """What stands after the waterfall: advice with its evidence."""
+        notes = "".join(markup.sentence(note) for note in self.notes)
+        return markup.page(notes, advice_html(self.advice, self.next_request))
+
+    def html_waterfall(self) -> str:
+        """The waterfall without a figure."""
+        return markup.page(markup.heading(_why(self.verdict)), waterfall_html(self.verdict))
+
+    def html_reasons(self) -> str:
+        """The reasons in whole sentences, for beside a figure that cuts them short."""
+        return markup.page(markup.heading(_why(self.verdict)), markup.bullets(self.reasons))
+
+    def _repr_html_(self) -> str:
+        return self.html_above() + self.html_waterfall() + self.html_below()
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return {"text/html": self._repr_html_(), "text/plain": repr(self)}
+
+    def _ipython_display_(self) -> None:
+        """Three outputs in a notebook: only so can a figure that is drawn stand between words."""
+        from IPython.display import publish_display_data
+
+        show: Callable[[dict[str, Any]], object] = publish_display_data
+        show({"text/html": self.html_above() + self.html_reasons(), "text/plain": repr(self)})
+        show(figure_bundle(self.figure, self.html_waterfall(), "waterfall"))
+        show({"text/html": self.html_below(), "text/plain": "\n".join(self._advice_lines())})
+
+    def __repr__(self) -> str:
+        risk = f"Risk {self.verdict.risk:.0%} {_MOMENT_WORDS[self.verdict.moment]}."
+        return "\n".join([self.summary(), risk, *self.reasons, *self._advice_lines(), *self.notes])
+
+    def _advice_lines(self) -> list[str]:
+        return advice_lines(self.advice, self.next_request)
+
+
+def look_into(model: LatestModel, jobs: Jobs, job_id: str | int) -> JobInsight:
+    """Everything that is to be said about one job (`436277`, or `436277_4` for a task of an array).
+
+    The risks are those of `predict`, from what was known at each moment; advice is as of now. The past is walked through once
+    per moment, and once more to judge the advice: 28,000 jobs in it take a second, 280,000 ten, and 3 kB of memory each.
+    """
+    loaded = jobs.loaded if isinstance(jobs, PreparedJobs) else as_loaded(jobs)
+    row = _find(loaded, str(job_id))
+    job = row.row(0, named=True)
+    known = known_jobs(model, loaded)
+    told = list(_verdicts(model, _up_to(known, JobRef.of(job))))
+    if not told:
+        raise NotThereError(f"Nothing can be said about job {job_id}: it has not been submitted yet.", hint="Look again later.")
+    verdict = told[-1]
+    judged = row.with_columns(
+        risk=pl.lit(verdict.risk),
+        threshold=pl.lit(verdict.threshold),
+        moment=pl.lit(str(verdict.moment)),
+        known=pl.lit(verdict.known),
+    )
+    following, advice = _advice(model, known, row)
+    return JobInsight(
+        row=prediction_table(model, judged),
+        job=job,
+        verdicts=tuple(told),
+        next_request=following,
+        advice=advice,
+        notes=tuple(_notes(model, job, verdict, str(job_id))),
+    )
+
+
+def _find(loaded: LoadedJobs, job_id: str) -> pl.DataFrame:
+    try:
+        return find_job(loaded.frame, job_id)
+    except NotThereError:
+        raise NotThereError(
+            f"There is no job {job_id} among these {loaded.frame.height:,} jobs of {loaded.source}.",
+            hint="Look at the table for the ids that there are, or load more days: load_jobs(…, last_days=30)",
+        ) from None
+
+
+def _up_to(known: KnownJobs, ref: JobRef) -> KnownJobs:
+    """What was there until the last moment of one job: whatever came later cannot have been known."""
+    this = known.jobs.select(ref.is_row()).to_series().fill_null(False)
+    happened = event_times(known.jobs.filter(this))[:, : len(MOMENTS)]
+    last = np.nanmax(happened, initial=-np.inf)
+    before = known.jobs["submit_time"].dt.epoch("us") <= last * 1e6
+    return KnownJobs(known.jobs.filter(before), this.filter(before).to_numpy(), known.as_of)
+
+
+def _verdicts(model: LatestModel, known: KnownJobs) -> Iterator[Verdict]:
+    for moment, rows, features in features_of(model, known, list(model.predictor.models)):
+        if rows.size:
+            profile = model.predictor.profiled(known.jobs[rows])["profile"].item()
+            yield _verdict(model.predictor, moment, features, profile)
+
+
+def _verdict(predictor: JobPredictor, moment: Moment, features: FeatureMatrix, profile: int | None) -> Verdict:
+    said = predictor.models[moment].predict_proba(features).row(0, named=True)
+    explained = predictor.models[moment].explain(features)
+    threshold = predictor.threshold_at(moment)
+    return Verdict(
+        moment=moment,
+        risk=said["risk"],
+        flagged=said["risk"] >= threshold,
+        threshold=threshold,
+        known=said["known"],
+        outcomes={name: said[f"p_{name}"] for name in OUTCOMES if f"p_{name}" in said},
+        reasons=tuple(reasons(explained, features)),
+        base=explained.base,
+        profile=None if profile is None else predictor.profiles.describe(int(profile)),
+    )
+
+
+def _advice(model: LatestModel, known: KnownJobs, row: pl.DataFrame) -> tuple[Advice | None, tuple[Advice, ...]]:
+    """What to ask for next if the job ran out of something, and what else past jobs speak for; with the risk if submitted now."""
+    now, risk_of = known.as_of, _risk_now(model, known)
+    following = next_request(row, known.jobs, now=now) if row["end_time"].item() is not None else None
+    if following is not None and following.column and following.proposed is not None and risk_of is not None:
+        changed = row.with_columns(pl.lit(following.proposed).cast(row.schema[following.column]).alias(following.column))
+        before, after = (float(risk) for risk in risk_of(pl.concat([row, changed])))
+        following = replace(following, risk_before=before, risk_after=after)
+    said = (following.column, following.proposed) if following else None
+    others = advise(row, known.jobs, now=now, risk_of=risk_of)
+    return following, tuple(piece for piece in others if (piece.column, piece.proposed) != said)
+
+
+def _risk_now(model: LatestModel, known: KnownJobs) -> RiskOf | None:
+    """What says the risk of requests if they were submitted now; None where there is no model of that moment."""
+    taught = model.predictor
+    if Moment.SUBMIT not in taught.models:
+        return None
+    predictor = JobPredictor({Moment.SUBMIT: taught.models[Moment.SUBMIT]}, taught.profiles, known.jobs, now=known.as_of)
+
+    def risk_of(requests: pl.DataFrame) -> NDArray[np.float64]:
+        return predictor.risk(requests.with_columns(submit_time=pl.lit(known.as_of)), Moment.SUBMIT, known.as_of)
+
+    return risk_of
+
+
+def _notes(model: LatestModel, job: dict[str, Any], verdict: Verdict, asked: str) -> Iterator[str]:
+    if not verdict.known:
+        yield "I do not know this user or this application yet: the risk is the habit of jobs that look alike."
+    if job["array_task"] is not None and "_" not in asked:
+        yield f"This is the latest task of the array; name another one as {job['job_id']}_TASK."
+    if job["state"] in ("NODE_FAIL", "BOOT_FAIL"):
+        yield "A node failed under the job: its request is not the problem. Submit it again as it is."
+    if model.trained_until and job["end_time"] is not None and job["end_time"] < model.trained_until:
+        yield "The model has learnt from this very job, so its word about it proves nothing."
+
+
+def _facts(job: dict[str, Any]) -> Iterator[str]:
+    if job["exit_code"] or job["exit_signal"]:
+        yield exit_words(job["exit_code"] or 0, job["exit_signal"] or 0)
+    if job["elapsed_s"] is not None:
+        yield f"ran {span(job['elapsed_s'])}" + (f" of {span(job['time_limit_s'])}" if job["time_limit_s"] else "")
+    if job["max_rss_bytes"]:
+        asked = f" of {memory_words(job['req_mem_bytes'])}" if job["req_mem_bytes"] else ""
+        yield f"used {memory_words(job['max_rss_bytes'])}{asked}"
+    if job["node_list"]:
+        yield f"on {job['node_list']}"
+
+
+def _why(verdict: Verdict) -> str:
+    return f"Why {verdict.risk:.0%}, {_MOMENT_WORDS[verdict.moment]}"

@@ -1,0 +1,137 @@
+"""What a request says of itself, and how much of that can be believed.
+
+ASGI scope -> Incoming. The peer's address is a fact; forwarded headers count only when a trusted proxy sent them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from starlette.datastructures import Headers
+
+from stormpetrel.errors import SettingsError
+from stormpetrel.faces.web.refusals import RefusedError
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+    from stormpetrel.config import ServeSection
+
+Address = IPv4Address | IPv6Address
+SECRET_HEADER: Final = "x-stormpetrel-proxy"  # noqa: S105 - a header's name
+FORWARDED: Final = ("x-forwarded-for", "x-forwarded-host", "x-real-ip", "forwarded")
+_SHORTEST_SECRET: Final = 20
+_COUNTED_TOGETHER: Final = 64  # bits of an IPv6 address: a household or a host has as many below that as it likes
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One request, before anybody asked what it wants."""
+
+    method: str
+    path: str
+    headers: Headers
+    peer: Address | None  # who is at the other end of the connection
+    from_proxy: bool  # the peer is a proxy that we believe
+    client: str  # the address by which requests are counted
+    is_https: bool
+
+    def single(self, name: str) -> str | None:
+        """The value of a header; one that is there twice is refused, since each reader may believe another one."""
+        found = self.headers.getlist(name)
+        if len(found) > 1:
+            raise RefusedError(400, f"The header {name} is there {len(found)} times.", hint="Send it once.")
+        return found[0] if found else None
+
+
+class TrustedProxies:
+    """The proxies whose word is taken: by address, and by a shared secret where the site has one."""
+
+    def __init__(self, networks: Sequence[IPv4Network | IPv6Network], secret: str) -> None:
+        self._networks = networks
+        self._secret = secret.encode()
+
+    @classmethod
+    def of(cls, serve: ServeSection, site_folder: Path) -> TrustedProxies:
+        """Those of the settings; a network or a secret that cannot be used is one sentence."""
+        return cls([_network(text) for text in serve.proxies], _secret(serve.proxy_secret_file, site_folder))
+
+    def include(self, address: Address | None) -> bool:
+        """Whether an address is that of a proxy."""
+        return address is not None and any(address in network for network in self._networks)
+
+    @property
+    def any_local_user_is_one(self) -> bool:
+        """Whether everybody with an account on this machine could pose as the proxy."""
+        here = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
+        return not self._secret and any(self.include(address) for address in here)
+
+    def incoming(self, scope: Scope) -> Incoming:
+        """What an HTTP request says of itself."""
+        headers = Headers(scope=scope)
+        peer = _address(scope["client"][0]) if scope.get("client") else None
+        shown = headers.get(SECRET_HEADER, "").encode()
+        believed = self.include(peer) and (not self._secret or hmac.compare_digest(shown, self._secret))
+        forwarded = _forwarded_for(headers, self) if believed else None
+        is_https = scope["scheme"] == "https" or (believed and headers.get("x-forwarded-proto", "").lower() == "https")
+        return Incoming(scope["method"], scope["path"], headers, peer, believed, _counted_as(forwarded or peer), is_https)
+
+
+def _network(text: str) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(text, strict=False)
+    except ValueError:
+        raise SettingsError(
+            f"serve.proxies: {text!r} is not an address or a network.", hint="Expected such as 127.0.0.1 or 10.1.0.0/16."
+        ) from None
+
+
+def _secret(file: str, site_folder: Path) -> str:
+    if not file:
+        return ""
+    path = site_folder / Path(file).expanduser()
+    try:
+        secret = path.read_text(encoding="ascii").strip()
+        readable_by_others = path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"serve.proxy_secret_file {path} cannot be read: {error}.", hint="Check the path and its permissions."
+        ) from None
+    if readable_by_others:
+        raise SettingsError(f"serve.proxy_secret_file {path} can be read by others.", hint=f"Run: chmod 600 {path}")
+    if len(secret) < _SHORTEST_SECRET:
+        raise SettingsError(
+            f"serve.proxy_secret_file {path} holds fewer than {_SHORTEST_SECRET} characters.",
+            hint=f"Run: openssl rand -hex 32 > {path}",
+        )
+    return secret
+
+
+def _address(text: str) -> Address | None:
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
+
+
+def _forwarded_for(headers: Headers, proxies: TrustedProxies) -> Address | None:
+    """The last address in X-Forwarded-For that is no proxy of ours: what stands before it, anybody may have written."""
+    named = [word.strip() for line in headers.getlist("x-forwarded-for") for word in line.split(",")]
+    for word in reversed(named):
+        address = _address(word)
+        if address is None or not proxies.include(address):
+            return address
+    return None
+
+
+def _counted_as(address: Address | None) -> str:
+    if isinstance(address, IPv6Address):
+        return str(ip_network((address, _COUNTED_TOGETHER), strict=False))
+    return str(address) if address else "unknown"

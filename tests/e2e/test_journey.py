@@ -1,0 +1,254 @@
+"""The whole thing alive: a simulated cluster, `watch` and `serve` as real processes, real browsers.
+
+Spot a job at risk, understand it, read the advice, submit it again with the change, see the lower risk and the job complete.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from stormpetrel.records.job_ref import JobRef
+from stormpetrel.simulate.feed import Feed, running_clock, set_clock
+from stormpetrel.simulate.spec import ClusterSpec
+from stormpetrel.store.site import Site, open_site
+from tests.parts import free_ports, wait_until
+from tests.parts.command_line import change_settings, words_for
+from tests.parts.watched_site import SPEC, START, copy_site, make_watched_site
+
+pytestmark = pytest.mark.browser
+
+CHROMIUM = "/usr/bin/chromium"
+LONGER = ClusterSpec(
+    name="small", nodes=10, cores_per_node=16, mem_per_node_gib=64, days=29, load=0.6, start=START, seed=SPEC.seed
+)
+NOW = START + timedelta(days=25)
+SPEED = 240.0
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("journey") / "site"
+    watch = {"poll_s": 0.5}
+    make_watched_site(folder, spec=LONGER, now=NOW, watch=watch, serve={"requests_per_minute": 100_000}).close()
+    return folder
+
+
+@pytest.fixture
+def site(prepared, tmp_path) -> Iterator[Site]:
+    with copy_site(prepared, tmp_path / "site") as copied:
+        yield copied
+
+
+@pytest.fixture
+def served(site, tmp_path) -> Iterator[Callable[..., str]]:
+    """Start the clock, `watch` and `serve`; the address of the pages."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def begin(*, speed: float = SPEED) -> str:
+        (port,) = free_ports(1)
+        set_clock(site.folder / "feed", running_clock(site.now(), speed=speed))
+        for words in (["watch", "--json"], ["serve", "--address", f"127.0.0.1:{port}"]):
+            with (tmp_path / f"{words[0]}.log").open("w") as log:
+                processes.append(subprocess.Popen(words_for(site.folder, *words), stdout=log, stderr=log))
+        url = f"http://127.0.0.1:{port}"
+        wait_until(lambda: _answers(url), "the pages are served", limit_s=90)
+        return url
+
+    yield begin
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    for process in processes:
+        assert process.wait(timeout=60) == 0
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=30_000)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        yield browser
+        browser.close()
+
+
+def starved_job(site: Site) -> dict[str, object]:
+    """A recent job that ran out of memory, and that past jobs say what to do about."""
+    from stormpetrel.jobs.advice import advise
+
+    past = site.jobs.read_jobs().collect()
+    starved = past.filter(pl.col("state") == "OUT_OF_MEMORY").sort("submit_time", descending=True)
+    for job in starved.iter_slices(1):
+        advice = [piece for piece in advise(job, past, now=site.now()) if piece.column == "req_mem_bytes" and piece.proposed]
+        if advice:
+            return job.row(0, named=True)
+    raise AssertionError("no job of this site ran out of memory in a way that can be helped")
+
+
+def script_of(job: dict[str, object], folder: Path) -> Path:
+    asked = {
+        "job-name": job["job_name"], "ntasks": job["req_cpus"], "mem": f"{job['req_mem_bytes'] // 2**20}M",
+        "time": int(job["time_limit_s"] // 60), "chdir": job["work_dir"],
+    }  # fmt: skip
+    path = folder / "job.sh"
+    lines = [f"#SBATCH --{option}={value}" for option, value in asked.items() if value is not None]
+    path.write_text("\n".join(["#!/bin/bash", *lines, "srun ./my-program"]) + "\n")
+    return path
+
+
+def submit(site: Site, script: Path, user: object) -> str:
+    command = [site.folder / "feed" / "sbatch", "--user", str(user), str(script)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    return re.search(r"Submitted batch job (\d+)", said)[1]
+
+
+def open_job(page, url: str, site: Site, job_id: str) -> None:
+    """Search for the job as a person would, once the watch has judged it."""
+    wait_until(lambda: judged(site, job_id).height > 0, f"job {job_id} is judged", limit_s=60)
+
+    def found() -> bool:
+        page.goto(f"{url}/jobs?view=all")
+        field = page.get_by_label("Search by job id")
+        field.fill(job_id)
+        field.press("Enter")
+        try:
+            page.locator(".job-title", has_text=f"Job {job_id}").wait_for(timeout=4000)
+            page.locator(".step-risk", has_text="%").first.wait_for(timeout=4000)
+        except Exception:  # the page follows the table within seconds
+            return False
+        return True
+
+    wait_until(found, f"the page shows job {job_id}", limit_s=60)
+
+
+def judged(site: Site, job_id: str) -> pl.DataFrame:
+    return site.predictions.read().filter(pl.col("job_id") == int(job_id)).collect()
+
+
+def shown_risk(page) -> int:
+    return int(page.locator(".step-risk").first.inner_text().replace("risk", "").strip().rstrip("% \xa0"))
+
+
+def test_spot_it_understand_it_change_it_submit_it_again_and_see_it_complete(site, served, chromium, tmp_path):
+    url = served()
+    starved = starved_job(site)
+    script = script_of(starved, tmp_path)
+    page = chromium.new_page()
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+
+    first = submit(site, script, starved["user"])
+    open_job(page, url, site, first)
+    before = shown_risk(page)
+    page.locator("#panel-waterfall .js-plotly-plot").wait_for()
+    assert page.locator("#panel-why li").count() >= 3 or page.get_by_role("heading", name="Why").is_visible()
+    line = page.locator(".advice-line", has_text="--mem").first
+    line.wait_for()
+    assert page.locator(".evidence li").count() >= 1
+    page.get_by_role("button", name="Yes").first.click()
+    page.get_by_role("status").filter(has_text=re.compile("useful|[Tt]hank")).first.wait_for()
+
+    more = re.search(r"--mem=(\S+)", line.inner_text())[1]
+    script.write_text(re.sub(r"--mem=\S+", f"--mem={more}", script.read_text()))
+    second = submit(site, script, starved["user"])
+    open_job(page, url, site, second)
+    after = shown_risk(page)
+    assert after < before
+    tries = page.locator("#panel-retry")
+    tries.wait_for()
+    assert first in tries.inner_text() and "lower" in tries.inner_text()
+    assert "Memory" in tries.inner_text()
+
+    wait_until(lambda: state_of(site, second) == "COMPLETED", "the second try completes", limit_s=120)
+    assert not errors
+    page.close()
+
+
+def state_of(site: Site, job_id: str) -> str | None:
+    """What became of a job; where it takes long, the clock is moved on, as a patient person would wait."""
+    states = site.jobs.read_jobs().filter(pl.col("job_id") == int(job_id)).select("state").collect().to_series()
+    state = states[0] if len(states) else None
+    if state in ("PENDING", "RUNNING"):
+        feed = Feed(site.folder / "feed")
+        set_clock(feed.folder, running_clock(feed.now() + timedelta(hours=1), speed=SPEED))
+        time.sleep(1.0)
+    return state
+
+
+def test_jobs_come_and_go_before_ones_eyes(site, served, chromium):
+    url = served(speed=1200.0)
+    page = chromium.new_page()
+    page.goto(f"{url}/jobs?view=all")
+    cell = "#jobs-grid .ag-center-cols-container .ag-row .ag-cell[col-id=job]:not(:empty)"
+    page.locator(cell).first.wait_for(timeout=60_000)
+    seen = set(page.locator(cell).all_inner_texts())
+    wait_until(lambda: bool(set(page.locator(cell).all_inner_texts()) - seen), "a job that was not there before", limit_s=90)
+    page.close()
+
+
+def test_twenty_viewers_at_once_are_all_answered(site, served, chromium):
+    url = served()
+    contexts = [chromium.new_context() for _ in range(20)]
+    failed: list[str] = []
+    pages = []
+    for number, context in enumerate(contexts):
+        page = context.new_page()
+        page.on("response", lambda answer: failed.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
+        page.on("pageerror", lambda error: failed.append(str(error)))
+        page.goto(url + ("/jobs?view=all", "/trends", "/waste", "/model", "/health")[number % 5], wait_until="commit")
+        pages.append(page)
+    for page in pages:
+        page.locator("main h1").first.wait_for(timeout=90_000)
+    assert not failed
+    for context in contexts:
+        context.close()
+
+
+def test_a_user_cannot_read_anothers_job_by_any_route(site, served, chromium):
+    change_settings(site.folder, serve={"login": "token"})
+    with open_site(site.folder) as reopened:
+        jobs = reopened.jobs.read_jobs().sort("submit_time", descending=True).collect()
+        mine, theirs = jobs.row(0, named=True), jobs.filter(pl.col("user") != jobs["user"][0]).row(0, named=True)
+        token = reopened.tokens.add("mine", user=mine["user"], scopes=["read", "predict", "write"])
+    url = served()
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(f"{url}/jobs")
+    page.get_by_label(re.compile("token", re.IGNORECASE)).fill(token)
+    page.keyboard.press("Enter")
+    page.locator("main h1").wait_for()
+    secret = f"{theirs['user']}"
+    ref, own = JobRef.of(theirs), JobRef.of(mine)
+    for path in (f"/jobs?view=all&job={ref}", f"/jobs?view=all&search={ref.job}", f"/jobs?view=all&user=contains:{secret}",
+                 "/jobs?view=all", "/trends?by=user", "/waste?by=user", "/health", "/model", "/profiles"):  # fmt: skip
+        page.goto(url + path)
+        page.locator("main h1").first.wait_for()
+        page.wait_for_load_state("networkidle")
+        shown = page.locator("main").inner_text()
+        assert secret not in re.sub(r"user=\S+", "", shown), path
+    bearer = {"Authorization": f"Bearer {token}"}
+    routes = [f"/api/v1/jobs/{ref}", f"/api/v1/jobs/{ref}/explanation", f"/api/v1/jobs/{ref}/advice"]
+    assert [context.request.get(url + path, headers=bearer).status for path in routes] == [404, 404, 404]
+    assert context.request.get(f"{url}/api/v1/jobs/{own}", headers=bearer).status == 200
+    listed = json.loads(context.request.get(f"{url}/api/v1/jobs?limit=1000", headers=bearer).text())
+    assert {item["user"] for item in listed["items"]} == {mine["user"]}
+    context.close()

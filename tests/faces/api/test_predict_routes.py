@@ -1,0 +1,135 @@
+"""Predictions over HTTP say what the library says, for those who may ask."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from stormpetrel.faces.answers import check_request
+from stormpetrel.faces.api.predict_schemas import Prediction
+from stormpetrel.jobs.moments import Moment
+from stormpetrel.lifecycle.job_models import load_predictor
+from stormpetrel.sources.job_script import parse_job_script
+from tests.faces.api.made import ADMIN, open_world
+from tests.parts.watched_site import make_watched_site
+
+SCRIPT = "#!/bin/bash\n#SBATCH --time=0:20:00 --mem=2G --cpus-per-task=4 --job-name={name}\nsrun fit\n"
+REQUEST = {"job_name": "fit_3", "cpus": 4, "nodes": 1, "memory_bytes": 2**31, "time_limit_s": 1200, "partition": "batch"}
+
+
+@pytest.fixture(scope="module")
+def user(world):
+    return world.users()[0]
+
+
+def test_a_prediction_is_that_of_the_library(world, user):
+    said = world.ask("POST", "/predict?explain=true", json={**REQUEST, "user": user}).json()
+    now = world.live.now()
+    script = "#!/bin/bash\n#SBATCH -t 20 --mem=2G -c 4 -J fit_3 -p batch\n"
+    row = (
+        parse_job_script(script, name="job.sh")
+        .as_frame(user=user, submit_time=now, cluster="small")
+        .with_columns(script_path=None)
+    )
+    verdict = load_predictor(world.site, now=now, moments=[Moment.SUBMIT]).judge(row.cast(row.schema), Moment.SUBMIT, now)
+    assert said["risk"] == verdict.risk and said["outcomes"] == dict(verdict.outcomes)
+    assert [reason["words"] for reason in said["reasons"]] == [reason.words for reason in verdict.reasons]
+    assert (said["flagged"], said["known"], said["profile"]) == (verdict.flagged, verdict.known, verdict.profile)
+    assert (said["likeliest"], said["threshold"], said["base"]) == (verdict.likeliest, verdict.threshold, verdict.base)
+    assert said["model_version"] == world.site.models.current("jobs-submit").version
+
+
+def test_reasons_are_told_only_where_they_are_asked_for(world):
+    said = world.ask("POST", "/predict", json=REQUEST).json()
+    assert said["reasons"] is None and said["base"] is None
+    assert set(said) == set(Prediction.model_fields)
+
+
+def test_many_are_answered_in_the_order_of_the_requests(world, user):
+    requests = [{**REQUEST, "user": user, "cpus": cpus, "time_limit_s": 60.0 * cpus} for cpus in range(1, 60)]
+    together = world.ask("POST", "/predict/many", json=requests).json()["predictions"]
+    alone = [world.ask("POST", "/predict", json=request).json() for request in requests[::10]]
+    assert len(together) == len(requests) and together[::10] == alone
+
+
+def test_single_requests_that_come_together_get_their_own_answers(world, user):
+    requests = [{**REQUEST, "user": user, "cpus": cpus, "time_limit_s": 30.0 * cpus} for cpus in range(1, 41)]
+    expected = world.ask("POST", "/predict/many", json=requests).json()["predictions"]
+    headers = {"Authorization": f"Bearer {world.token(ADMIN)}"}
+
+    async def ask_all():
+        transport = httpx.ASGITransport(world.app, client=("127.0.0.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+            return await asyncio.gather(*(client.post("/api/v1/predict", json=request) for request in requests))
+
+    assert [answer.json() for answer in asyncio.run(ask_all())] == expected
+
+
+def test_no_request_and_too_many(world):
+    assert world.ask("POST", "/predict/many", json=[]).json() == {"predictions": []}
+    refused = world.ask("POST", "/predict/many", json=[{}] * 10_001)
+    assert refused.status_code == 422 and "10000" in refused.json()["error"]["what"]
+
+
+def test_a_script_gets_the_answer_of_the_command_line(world, user):
+    name = world.jobs.filter(user=user)["job_name"].drop_nulls()[0]
+    text = SCRIPT.format(name=name)
+    said = world.ask("POST", "/predict/script", json={"text": text, "user": user, "folder": "/home/x", "name": "run.sh"}).json()
+    request = parse_job_script(text, name="run.sh")
+    expected = check_request(world.site, request, user=user, folder="/home/x", now=world.live.now()).as_json()
+    assert said == expected
+    assert said["advice"] and said["risk"] is not None
+
+
+@pytest.mark.parametrize("text", ["nothing that is a script", " ", "\x00\x01\x02"])
+def test_what_is_no_script_is_refused_with_a_sentence(world, text):
+    refused = world.ask("POST", "/predict/script", json={"text": text, "name": "notes.txt"})
+    assert refused.status_code == 422 and refused.json()["error"]["hint"]
+
+
+def test_a_user_asks_for_himself_only(world):
+    mine, other = world.users()[:2]
+    assert world.ask("POST", "/predict", user=mine, json={**REQUEST, "user": mine}).status_code == 200
+    for path, body in (
+        ("/predict", {**REQUEST, "user": other}),
+        ("/predict/many", [REQUEST, {**REQUEST, "user": other}]),
+        ("/predict/script", {"text": SCRIPT.format(name="fit"), "user": other}),
+    ):
+        refused = world.ask("POST", path, user=mine, json=body)
+        assert refused.status_code == 403 and other not in refused.text
+
+
+def test_a_user_who_is_not_named_is_the_one_who_asks(world):
+    mine = world.users()[0]
+    named = world.ask("POST", "/predict", json={**REQUEST, "user": mine}).json()
+    assert world.ask("POST", "/predict", user=mine, json=REQUEST).json() == named
+    assert named["known"] or named["risk"] != world.ask("POST", "/predict", json={**REQUEST, "user": "nobody"}).json()["risk"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"user": "\\ud800"}',
+        b'{"time_limit_s": NaN}',
+        b'{"time_limit_s": 1e999}',
+        b'{"cpus": "4"}',
+        b'{"cpu": 4}',
+        b"[",
+        b"{}" * 2,
+    ],
+)
+def test_nonsense_is_refused_and_not_repeated(world, body):
+    refused = world.ask("POST", "/predict", content=body, headers={"Content-Type": "application/json"})
+    assert refused.status_code == 422 and set(refused.json()) == {"error"}
+
+
+def test_without_a_model_there_is_advice_but_no_risk(tmp_path):
+    make_watched_site(tmp_path / "site", trained=False, serve={"login": "token", "admins": [ADMIN]}).close()
+    untrained = open_world(tmp_path / "site")
+    refused = untrained.ask("POST", "/predict", json=REQUEST)
+    assert refused.status_code == 409 and "jobs train" in refused.json()["error"]["hint"]
+    said = untrained.ask("POST", "/predict/script", json={"text": SCRIPT.format(name="fit"), "user": "somebody"}).json()
+    assert said["risk"] is None and "No risk can be given" in said["notes"][0] and said["advice"]
+    untrained.site.close()

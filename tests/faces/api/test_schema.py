@@ -1,0 +1,88 @@
+"""The API does what its OpenAPI document says, whatever is thrown at it: schemathesis, over the whole web application."""
+
+from __future__ import annotations
+
+import pytest
+import schemathesis
+from schemathesis import engine
+from schemathesis.engine import events
+
+from stormpetrel.faces.api.asking import PREFIX
+from stormpetrel.faces.desk.viewer import SCOPES
+from stormpetrel.faces.web.app import create_app
+from tests.faces.api.made import ADMIN
+
+EXAMPLES = 8  # of each kind, besides the cases that schemathesis derives from the schema itself
+REJECTED = [400, 401, 403, 404, 405, 413, 422, 429]  # 413: what has too many items is also too large
+# What JSON Schema cannot say: a text that is no script, a name of invisible characters.
+SAID_IN_WORDS = ("predict_script", "save_view")
+
+
+@pytest.fixture(scope="module")
+def token(world):
+    return world.token(ADMIN, SCOPES)
+
+
+@pytest.fixture(scope="module")
+def app(world):
+    return create_app(world.live)
+
+
+@pytest.fixture(scope="module")
+def api(app, token):
+    headers = {"Authorization": f"Bearer {token}"}
+    refused = {"positive_data_acceptance": {"expected-statuses": ["2xx", "404", "409", "422"]}}
+    config = schemathesis.Config.from_dict(
+        {
+            "seed": 1,
+            "headers": headers,
+            "generation": {"mode": "all", "max-examples": EXAMPLES, "deterministic": True, "database": "none"},
+            "phases": {"stateful": {"enabled": False}},
+            "checks": {"negative_data_rejection": {"expected-statuses": REJECTED}},
+            "operations": [{"include-operation-id": name, "checks": refused} for name in SAID_IN_WORDS],
+        }
+    )
+    return schemathesis.openapi.from_asgi(f"{PREFIX}/openapi.json", app, headers=headers, config=config)
+
+
+def findings(api):
+    """Everything that schemathesis holds against the API, and how many checks it made."""
+    found, checks = [], 0
+    for event in engine.from_schema(api).execute():
+        if isinstance(event, events.ScenarioFinished):
+            made = [check for several in event.recorder.checks.values() for check in several]
+            checks += len(made)
+            found += [
+                f"{event.recorder.label}: {one.failure_info.failure.title}: {one.failure_info.failure.message}\n"
+                f"    {one.failure_info.code_sample[:500]}"
+                for one in made
+                if one.failure_info is not None
+            ]
+        elif isinstance(event, events.NonFatalError | events.FatalError):
+            found.append(str(event))
+    return found, checks
+
+
+@pytest.mark.filterwarnings("default")  # those of schemathesis and of the client it uses
+def test_schemathesis_finds_nothing(api):
+    found, checks = findings(api)
+    assert not found, "\n".join(found)
+    assert checks > 10_000
+
+
+def test_the_document_is_of_the_api_alone(app):
+    document = app.openapi()
+    assert all(path.startswith(f"{PREFIX}/") for path in document["paths"])
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            assert operation["operationId"] and operation["summary"] and operation["description"] and operation["tags"]
+            assert {"401", "403", "422", "429", "503"} <= set(operation["responses"])
+
+
+def test_every_parameter_and_every_field_that_is_sent_has_a_meaning(app):
+    document = app.openapi()
+    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
+    assert all(one.get("description") for operation in operations for one in operation.get("parameters", []))
+    for name in ("PredictionRequest", "ScriptRequest", "ViewGiven"):
+        fields = document["components"]["schemas"][name]["properties"]
+        assert [field for field, about in fields.items() if not about.get("description")] == []

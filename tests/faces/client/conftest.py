@@ -1,0 +1,24 @@
+"""A server that the client really talks to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from stormpetrel.faces.client import Client
+from tests.faces.api.conftest import api_folder, world  # noqa: F401 - fixtures
+from tests.faces.api.made import ADMIN, World
+from tests.faces.web.made import running
+
+
+@pytest.fixture(scope="session")
+def url(world: World) -> Iterator[str]:  # noqa: F811
+    with running(world.app) as address:
+        yield address
+
+
+@pytest.fixture
+def client(url: str, world: World) -> Iterator[Client]:  # noqa: F811
+    with Client(url, world.token(ADMIN)) as made:
+        yield made

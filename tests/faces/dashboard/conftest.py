@@ -1,0 +1,61 @@
+"""One served site and one browser for all tests of the dashboard's pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stormpetrel.faces.desk.live_site import LiveSite
+from stormpetrel.faces.web.app import create_app
+from stormpetrel.store.site import open_site
+from tests.faces.dashboard.served import WAIT_MS, Board, Visitor, make_dashboard_site
+from tests.faces.web.made import running
+from tests.jobs.logs import one_thread
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+CHROMIUM = "/usr/bin/chromium"
+
+
+@pytest.fixture(scope="package")
+def dashboard_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site with jobs, models and predictions."""
+    folder = tmp_path_factory.mktemp("dashboard") / "site"
+    with one_thread():
+        make_dashboard_site(folder)
+    return folder
+
+
+@pytest.fixture(scope="package")
+def board(dashboard_folder: Path) -> Iterator[Board]:
+    """The site, served on a free port."""
+    site = open_site(dashboard_folder)
+    live = LiveSite(site)
+    live.refresh()
+    with running(create_app(live)) as url:
+        yield Board(url, site, live)
+    site.close()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A browser; it is closed with the module, since its event loop would be in the way of tests with one of their own."""
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=WAIT_MS)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def browser(chromium: Browser, board: Board) -> Iterator[Visitor]:
+    """Opens pages of the board: `browser.open("/jobs")`; collects console errors and requests that leave this machine."""
+    visitor = Visitor(chromium, board)
+    yield visitor
+    visitor.close()

@@ -1,0 +1,139 @@
+"""A site that is served and looked at with a real browser: jobs, models, predictions of two days, and hostile names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from stormpetrel.faces.desk.live_site import LiveSite
+from stormpetrel.records.jobs import VALUES, field_mask
+from stormpetrel.store.site import Site
+from stormpetrel.watch.loop import Watch
+from tests.parts.watched_site import TRAINED, make_watched_site, move_clock
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
+
+HOSTILE_NAME = "<img src=x onerror=\"window.hacked='name'\">"
+HOSTILE_USER = "</td><script>window.hacked='user'</script>"
+HOSTILE_ID = 990_001
+LAPTOP = (1366, 850)
+PHONE = (390, 844)
+WAIT_MS = 20_000
+
+
+def make_dashboard_site(folder: Path) -> None:
+    """A site with jobs up to `TRAINED`, models of what came before its last two days, and what they said about these."""
+    with make_watched_site(folder, serve={"requests_per_minute": 1_000_000}, watch={"replay_days": 2.0}) as site:
+        _add_hostile(site)
+        site.predictions.begin(TRAINED - timedelta(days=2))
+        Watch(site).step()
+
+
+def _add_hostile(site: Site) -> None:
+    """A job that runs, whose name and user are markup."""
+    running = site.jobs.read_jobs().filter(pl.col("state") == "RUNNING").head(1).collect()
+    rows = running.with_columns(
+        job_id=pl.lit(HOSTILE_ID, dtype=pl.Int64),
+        job_id_raw=pl.lit(HOSTILE_ID, dtype=pl.Int64),
+        job_name=pl.lit(HOSTILE_NAME),
+        user=pl.lit(HOSTILE_USER),
+        submit_line=pl.lit(f"sbatch {HOSTILE_NAME}"),
+        fingerprint=pl.lit(HOSTILE_ID, dtype=pl.Int64),
+        line=pl.lit(0, dtype=pl.Int64),
+    )
+    site.jobs.commit(rows, fields=field_mask(frozenset(VALUES)), as_of=TRAINED)
+
+
+@dataclass
+class Board:
+    """A served dashboard."""
+
+    url: str
+    site: Site
+    live: LiveSite
+
+    def watch(self, until: datetime) -> None:
+        """Let the site's clock go on, and the watch see what happened."""
+        move_clock(self.site, until)
+        Watch(self.site).step()
+        self.live.refresh()
+
+    def rows(self) -> pl.DataFrame:
+        """Every job, as the overview has it."""
+        return self.live.overview.frame
+
+
+@dataclass
+class Visit:
+    """An open page, and what went wrong on it."""
+
+    page: Page
+    errors: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+
+    def clean(self) -> None:
+        """Nothing was complained about, and no request left this machine."""
+        assert not self.errors, self.errors
+        assert not self.outside, self.outside
+
+    def axe(self) -> list[str]:
+        """The serious and critical faults that axe-core finds."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        found = Axe().run(self.page).response["violations"]
+        return [
+            f"{one['id']}: {one['help']} {[node['html'][:200] for node in one['nodes'][:3]]}"
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
+
+    def overflow(self) -> int:
+        """By how many pixels the page is wider than the window."""
+        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
+class Visitor:
+    """Opens pages of a board, each in a browser context of its own."""
+
+    def __init__(self, chromium: Browser, board: Board) -> None:
+        self._chromium = chromium
+        self._board = board
+        self._contexts: list[BrowserContext] = []
+
+    def open(
+        self, path: str, *, size: tuple[int, int] = LAPTOP, theme: str = "light", wait_for: str = "#shell-page h1", **options: Any
+    ) -> Visit:
+        """Visit a path, and wait until something is there."""
+        viewport = {"width": size[0], "height": size[1]}
+        context = self._chromium.new_context(viewport=viewport, color_scheme=theme, reduced_motion="reduce", **options)  # type: ignore[arg-type]
+        context.set_default_timeout(WAIT_MS)
+        self._contexts.append(context)
+        visit = Visit(context.new_page())
+        self._listen(visit)
+        visit.page.goto(self._board.url + path)
+        visit.page.wait_for_selector(wait_for)
+        return visit
+
+    def _listen(self, visit: Visit) -> None:
+        def hear(message: ConsoleMessage) -> None:
+            if message.type in ("error", "warning"):
+                visit.errors.append(message.text)
+
+        def see(request: Request) -> None:
+            if not request.url.startswith((self._board.url, "data:", "blob:")):
+                visit.outside.append(request.url)
+
+        visit.page.on("console", hear)
+        visit.page.on("pageerror", lambda error: visit.errors.append(str(error)))
+        visit.page.on("request", see)
+
+    def close(self) -> None:
+        """Close whatever was opened."""
+        for context in self._contexts:
+            context.close()
+        self._contexts.clear()

@@ -1,0 +1,66 @@
+"""How old the data is, and whether somebody watches."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from stormpetrel.faces.dashboard.freshness import ago, freshness
+from stormpetrel.faces.desk.live_site import LiveSite
+from stormpetrel.faces.desk.viewer import LOCAL, Viewer
+from stormpetrel.store.watch_status import WatchStatus, write_status
+from tests.builders import make_site
+
+
+@pytest.fixture
+def live(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        yield LiveSite(site)
+
+
+def status(live, *, seconds_ago=1.0, **changed):
+    now = datetime.now(UTC)
+    at = (now - timedelta(seconds=seconds_ago)).isoformat()
+    write_status(
+        live.site.state, WatchStatus(pid=1, host="login1", started=at, stepped=at, stepped_real=at, horizon=at, **changed)
+    )
+
+
+def test_a_site_that_nobody_watched_says_how_to_start(live):
+    assert freshness(live, LOCAL).state == "never"
+    assert "stormpetrel watch" in freshness(live, LOCAL).hint
+
+
+def test_a_watch_that_was_just_heard_of_is_live(live):
+    status(live)
+    assert freshness(live, LOCAL).state == "live"
+
+
+@pytest.mark.parametrize("seconds_ago", [600.0, 90000.0])
+def test_a_watch_that_is_silent_has_stopped(live, seconds_ago):
+    status(live, seconds_ago=seconds_ago)
+    told = freshness(live, LOCAL)
+    assert told.state == "stopped"
+    assert told.age in told.words
+
+
+def test_a_watch_that_was_ended_has_stopped_at_once(live):
+    status(live, stopped=True)
+    assert freshness(live, LOCAL).state == "stopped"
+
+
+def test_a_rare_poll_is_not_a_silence(live):
+    status(live, seconds_ago=600.0, poll_s=300.0)
+    assert freshness(live, LOCAL).state == "live"
+
+
+def test_trouble_with_the_source_is_told(live):
+    status(live, problem="sacct did not answer within 10 s.")
+    told = freshness(live, LOCAL)
+    assert (told.state, "sacct did not answer" in told.words) == ("trouble", True)
+    others = freshness(live, Viewer("kim", is_admin=False))
+    assert (others.state, "sacct" in others.words) == ("trouble", False)
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(-3, "0 s"), (59, "59 s"), (600, "10 min"), (7200, "2 h"), (3 * 86400, "3 days")])
+def test_ages_are_one_number(seconds, words):
+    assert ago(seconds) == words

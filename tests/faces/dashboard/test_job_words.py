@@ -1,0 +1,68 @@
+"""What is said about a job in words."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from stormpetrel.faces.dashboard.pages.job_words import headline, line_to_write, percent, value_words
+from stormpetrel.jobs.advice import Advice
+
+
+def said(**changed):
+    values = {"moment": "2min", "risk": 0.87, "flagged": True, "likeliest": "OUT_OF_MEMORY", "known": True, "late": False}
+    return SimpleNamespace(model_version=3, **{**values, **changed})
+
+
+def details(state, *predictions, failed=None, elapsed_s=None):
+    return SimpleNamespace(job={"state": state, "elapsed_s": elapsed_s}, row={"failed": failed}, predictions=predictions)
+
+
+def test_a_job_at_risk_is_told_with_its_risk_and_the_likeliest_outcome():
+    told = headline(details("RUNNING", said()))
+    assert told.words == "This job will probably fail: 87\u00a0%, most likely out of memory."
+    assert told.tone == "fail"
+
+
+def test_a_job_that_will_probably_complete_is_told_with_that_probability():
+    told = headline(details("PENDING", said(risk=0.12, flagged=False)))
+    assert told.words == "This job will probably complete: 88\u00a0%."
+    assert told.tone == "complete"
+
+
+@pytest.mark.parametrize(
+    ("failed", "flagged", "words"), [(True, True, "As predicted"), (True, False, "Not as"), (False, True, "Not as")]
+)
+def test_a_job_that_is_over_is_held_against_its_forecast(failed, flagged, words):
+    told = headline(details("TIMEOUT" if failed else "COMPLETED", said(flagged=flagged), failed=failed, elapsed_s=720.0))
+    assert told.words.endswith("after 12 min.")
+    assert told.behind.startswith(words)
+
+
+def test_a_job_of_which_nothing_was_said_says_so():
+    assert "nothing was predicted" in headline(details("RUNNING")).words
+    assert headline(details("COMPLETED", failed=False)).behind == ""
+
+
+@pytest.mark.parametrize(("share", "words"), [(None, "–"), (0.0, "0 %"), (0.004, "under 1 %"), (0.5, "50 %"), (1.0, "over 99 %")])
+def test_nothing_is_ever_quite_certain(share, words):
+    assert percent(share).replace("\u00a0", " ") == words
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("req_mem_bytes", 2**34, "16 GB"),
+        ("elapsed_s", 90.0, "1 min 30 s"),
+        ("cpus", 1200, "1,200"),
+        ("partition", "batch", "batch"),
+    ],
+)
+def test_values_carry_their_units(column, value, words):
+    assert value_words(column, value).replace("\u00a0", " ") == words
+
+
+@pytest.mark.parametrize(("source", "line"), [("sacct", "#SBATCH --mem"), ("pbs", "#PBS"), ("condor-history", "request_memory")])
+def test_the_line_to_write_is_in_the_language_of_the_scheduler(source, line):
+    job = {"source": source, "req_cpus": 4, "req_nodes": 1, "req_gpus": None, "req_mem_bytes": 2**30, "time_limit_s": 60.0}
+    advice = Advice("req_mem_bytes", 2**30, 2**34, "Ask for 16 GB.", (), 4, "mine")
+    assert line_to_write(job, advice).startswith(line)
