@@ -315,6 +315,13 @@ def main() -> None:
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, one worker; {asked}")
     with tempfile.TemporaryDirectory() as folder:
         results = measure(prepare(options.site, Path(folder)), options)
+    peer = results[0]
+    for result in results:
+        ratios = {f"{name}_to_echo": result[name] / peer[name] for name in ("p50_ms", "p99_ms", "server_cores")}
+        result |= ratios if result["case"].startswith("predict") else {}
+        if result["case"].startswith("predict"):
+            words = ", ".join(f"{name.removesuffix('_to_echo')} {ratio:.1f}" for name, ratio in ratios.items())
+            print(f"  {result['case']}, times those of the echo: {words}")
     about = {"python": platform.python_version(), "cores": os.cpu_count(), "workers": 1, "connections": CONNECTIONS}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps({**about, "cases": results}, indent=1) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -89,3 +90,12 @@ def test_every_field_that_live_ingest_wants_can_be_printed(jobs):
 def test_a_field_that_does_not_exist_is_refused_by_name(jobs):
     with pytest.raises(UsageError, match="NoSuchField"):
         sacct_text(jobs.head(1), fields=["JobID", "NoSuchField"])
+
+
+def test_a_frame_in_pieces_of_which_the_first_has_nothing_to_tell_is_written():
+    whole = pl.concat(simulate(replace(SMALL, days=4)))
+    wide = whole.filter(pl.col("nodes") > 1)
+    narrow = whole.filter(pl.col("nodes") == 1).head(5)
+    pieces = pl.concat([narrow, wide], rechunk=False)
+    text = sacct_text(pieces, fields=["JobID", "State", "MaxRSS"], delimiter="|")
+    assert text == sacct_text(pieces.rechunk(), fields=["JobID", "State", "MaxRSS"], delimiter="|")

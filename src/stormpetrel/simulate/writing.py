@@ -79,10 +79,11 @@ def _rows(whole: pl.DataFrame, steps: bool) -> Iterator[pl.DataFrame]:
     yield whole.select("_at", _step=pl.lit(0), **_texts(_JOB))
     if not steps:
         return
-    ran = whole.filter(pl.col("_ran"))
+    # In one piece each: on a frame that begins with an empty piece polars' `format` panics.
+    ran = whole.filter(pl.col("_ran")).rechunk()
     yield ran.select("_at", _step=pl.lit(1), **_texts(_BATCH))
     yield ran.select("_at", _step=pl.lit(2), **_texts(_EXTERN))
-    yield ran.filter(pl.col("_wide")).select("_at", _step=pl.lit(3), **_texts(_SRUN))
+    yield ran.filter(pl.col("_wide")).rechunk().select("_at", _step=pl.lit(3), **_texts(_SRUN))
 
 
 def _texts(given: dict[str, pl.Expr]) -> dict[str, pl.Expr]:
@@ -96,20 +97,24 @@ def _prepared(jobs: pl.DataFrame, times: str) -> pl.DataFrame:
     failed_signal = pl.col("failed_step_exit_signal").fill_null(0)
     task = pl.col("array_task").cast(pl.String)
     run_state = pl.col("state").replace({"TIMEOUT": "CANCELLED", "NODE_FAIL": "CANCELLED"})
-    return jobs.with_row_index("_at").with_columns(
-        _ran=ran,
-        _wide=pl.col("nodes") > 1,
-        _id=pl.col("job_id").cast(pl.String) + pl.when(pl.col("array_task").is_null()).then(pl.lit("")).otherwise("_" + task),
-        _raw=pl.col("job_id_raw").cast(pl.String),
-        _submit=_moment("submit_time", times),
-        _start=_moment("start_time", times),
-        _end=_moment("end_time", times),
-        _elapsed=_clock(pl.col("elapsed_s").fill_null(0)),
-        _exit=pl.format("{}:{}", pl.col("exit_code").fill_null(0), pl.col("exit_signal").fill_null(0)),
-        _step_exit=pl.format("{}:{}", pl.col("failed_step_exit_code").fill_null(0), failed_signal),
-        _step_state=pl.when(ended).then(run_state).otherwise("state"),
-        _done=pl.when(ended).then(pl.lit(True)),
-        _cpus=pl.when(ran).then("cpus").otherwise(0),
+    return (
+        jobs.rechunk()
+        .with_row_index("_at")
+        .with_columns(
+            _ran=ran,
+            _wide=pl.col("nodes") > 1,
+            _id=pl.col("job_id").cast(pl.String) + pl.when(pl.col("array_task").is_null()).then(pl.lit("")).otherwise("_" + task),
+            _raw=pl.col("job_id_raw").cast(pl.String),
+            _submit=_moment("submit_time", times),
+            _start=_moment("start_time", times),
+            _end=_moment("end_time", times),
+            _elapsed=_clock(pl.col("elapsed_s").fill_null(0)),
+            _exit=pl.format("{}:{}", pl.col("exit_code").fill_null(0), pl.col("exit_signal").fill_null(0)),
+            _step_exit=pl.format("{}:{}", pl.col("failed_step_exit_code").fill_null(0), failed_signal),
+            _step_state=pl.when(ended).then(run_state).otherwise("state"),
+            _done=pl.when(ended).then(pl.lit(True)),
+            _cpus=pl.when(ran).then("cpus").otherwise(0),
+        )
     )
 
 

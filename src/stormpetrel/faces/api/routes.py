@@ -18,6 +18,7 @@ from stormpetrel.faces.api.model_routes import model_router
 from stormpetrel.faces.api.own_routes import own_router
 from stormpetrel.faces.api.predict_routes import predict_router
 from stormpetrel.faces.api.site_routes import site_router
+from stormpetrel.learn.threads import wait_politely
 
 if TYPE_CHECKING:
     from stormpetrel.faces.desk.live_site import LiveSite
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 def router(live: LiveSite) -> APIRouter:
     """Every endpoint of the API; who is asking is known when one of them is reached."""
+    _load_trees()
     api = APIRouter(prefix=PREFIX, dependencies=_shown_security(live))
     for part in (predict_router, job_router, site_router, model_router, own_router):
         endpoints = part(live)
@@ -34,6 +36,12 @@ def router(live: LiveSite) -> APIRouter:
         api.include_router(endpoints)
     api.include_router(docs_router())
     return api
+
+
+def _load_trees() -> None:
+    """Load XGBoost before anybody asks, and pandas with it: Plotly fails where another thread has half of pandas imported."""
+    wait_politely()
+    import xgboost  # noqa: F401
 
 
 def _shown_security(live: LiveSite) -> list[Any]:

@@ -64,5 +64,6 @@ def _stopped(age_s: float) -> Freshness:
 
 
 def _age_s(live: LiveSite, status: WatchStatus) -> float:
+    """In seconds of ours, also where the site's clock runs faster."""
     seen = status.horizon or status.stepped
-    return (live.now() - datetime.fromisoformat(seen)).total_seconds()
+    return (live.now() - datetime.fromisoformat(seen)).total_seconds() / live.site.pace()
