@@ -195,5 +195,11 @@ def test_the_unit_starts_this_site_and_lets_it_write_nowhere_else(site):
     assert re.search(rf"^ExecStart=\S+ -m stormpetrel --site {site.folder} watch$", done.stdout, re.MULTILINE)
 
 
+def test_serve_has_a_unit_as_well(site):
+    done = run(site.folder, "serve", "--unit")
+    assert done.returncode == 0 and done.stdout == systemd_unit("serve", site.folder)
+    assert "Type=simple" in done.stdout and "After=network-online.target stormpetrel-watch.service" in done.stdout
+
+
 def test_a_unit_survives_odd_paths(tmp_path):
     assert '"' in systemd_unit("serve", tmp_path / "my site") and "%%" in systemd_unit("serve", tmp_path / "100%")

@@ -15,11 +15,17 @@ def serve(
         str | None, typer.Option("--address", help="Where to listen; serve.address if left out.", show_default=False)
     ] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = False,
+    unit: Annotated[bool, typer.Option("--unit", help="Print a systemd unit for this site, and stop.")] = False,
 ) -> None:
     """Show the site in the browser and answer programs, until Ctrl-C."""
-    from stormpetrel.faces.web.serving import serve as do_serve
-
     chosen: Context = context.obj
     with chosen.open_site() as site:
+        if unit:
+            from stormpetrel.watch.units import systemd_unit
+
+            typer.echo(systemd_unit("serve", site.folder, state_dir=site.settings.store.state_dir), nl=False)
+            return
+        from stormpetrel.faces.web.serving import serve as do_serve
+
         do_serve(site, address=address, open_browser=open_browser, tell=typer.echo)
     typer.echo("Stopped.")

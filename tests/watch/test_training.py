@@ -1,0 +1,85 @@
+"""Training beside the loop: when it is due, what it says, and that a failure changes nothing."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+
+from stormpetrel.config import load_settings
+from stormpetrel.lifecycle.live import current_versions
+from stormpetrel.store.site import open_site
+from stormpetrel.watch.loop import Watch
+from stormpetrel.watch.training import TrainingSchedule
+from tests.parts.command_line import change_settings
+from tests.parts.watched_site import TRAINED, make_watched_site, move_clock
+
+LATER = TRAINED + timedelta(days=1)
+
+
+@pytest.fixture
+def eager(site):
+    """The site, told to train every hour on whatever has ended, a day after its last training."""
+    change_settings(site.folder, watch={"retrain_hours": 1.0, "retrain_min_jobs": 5})
+    with open_site(site.folder) as opened:
+        yield opened
+
+
+def result_of(schedule: TrainingSchedule, now) -> dict:
+    give_up = time.monotonic() + 120
+    while (report := schedule.finished(now)) is None:
+        assert time.monotonic() < give_up, "the training does not end"
+        time.sleep(0.1)
+    return report
+
+
+def test_it_is_due_when_time_has_passed_and_jobs_have_ended_and_not_right_after_the_start(eager):
+    schedule = TrainingSchedule(eager)
+    assert not schedule.due(TRAINED + timedelta(minutes=30))
+    move_clock(eager, LATER)
+    assert not TrainingSchedule(eager).due(LATER), "a watcher that has just been started has jobs to catch up with"
+    assert not schedule.due(LATER), "nothing has been read since"
+    Watch(eager).step()
+    assert not schedule.due(LATER), "it does not count jobs at every turn"
+    assert schedule.due(LATER + timedelta(minutes=6))
+
+
+def test_a_site_without_a_model_is_trained_as_soon_as_there_are_jobs(tmp_path):
+    with make_watched_site(tmp_path / "site", trained=False, watch={"retrain_hours": 24.0}) as site:
+        schedule = TrainingSchedule(site)
+        assert schedule.due(TRAINED)
+        schedule.start()
+        assert not schedule.due(TRAINED), "one at a time"
+        assert "first model" in result_of(schedule, TRAINED)["why"]
+        assert set(current_versions(site).values()) == {1}
+        watch = Watch(site)
+        move_clock(site, TRAINED + timedelta(hours=6))
+        assert watch.step().predictions.height, "what it learnt is used at once"
+
+
+def test_never_means_never(site):
+    assert load_settings(site.folder).watch.retrain_hours == 0
+    assert not TrainingSchedule(site).due(LATER + timedelta(days=300))
+
+
+def test_a_training_that_dies_is_told_and_changes_nothing(eager):
+    before = current_versions(eager)
+    schedule = TrainingSchedule(eager)
+    schedule.start()
+    schedule._process.kill()
+    report = result_of(schedule, LATER)
+    assert "problem" in report
+    assert current_versions(eager) == before
+    move_clock(eager, LATER)
+    Watch(eager).step()
+    assert not schedule.due(LATER + timedelta(minutes=30)), "it is not tried again at once"
+    assert schedule.due(LATER + timedelta(hours=2))
+
+
+def test_a_watch_that_stops_ends_its_training(eager):
+    schedule = TrainingSchedule(eager)
+    schedule.start()
+    process = schedule._process
+    schedule.stop()
+    assert process.returncode is not None
