@@ -40,6 +40,9 @@ bench: setup ## measure, print the ratios, and write benchmarks/results
 	$(BIN)/python -m benchmarks.ingest
 	$(BIN)/python -m benchmarks.simulate
 	$(BIN)/python -m benchmarks.jobs
+	$(BIN)/python -m benchmarks.watch
+	$(BIN)/python -m benchmarks.overview
+	$(BIN)/python -m benchmarks.serve --watch
 
 wheelhouse: setup ## every wheel that an installation without internet needs, in dist/wheelhouse
 	rm -rf dist/wheelhouse

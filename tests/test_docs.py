@@ -181,6 +181,7 @@ def test_the_public_errors_are_these():
         "NotEnoughJobsError",
         "LeakError",
         "ModelFormatError",
+        "ModelBusyError",
         "StoreError",
         "StoreVersionError",
         "StoreBusyError",

@@ -14,7 +14,8 @@
     ├── ModelError               a model cannot be made, read or used
     │   ├── NotEnoughJobsError   too few jobs, or only one outcome, to learn from
     │   ├── LeakError            a feature would see what is known only later
-    │   └── ModelFormatError     a model folder is damaged, of another version, or for other columns
+    │   ├── ModelFormatError     a model folder is damaged, of another version, or for other columns
+    │   └── ModelBusyError       the history of the jobs is still being read; a retry can help
     └── StoreError               the site's memory cannot be read or written
         ├── StoreVersionError    written by a newer Stormpetrel
         ├── StoreBusyError       another process holds the site; a retry can help
@@ -96,6 +97,12 @@ class LeakError(ModelError):
 
 class ModelFormatError(ModelError):
     """A model folder is damaged, of another version, or for other columns."""
+
+
+class ModelBusyError(ModelError):
+    """The history of the jobs is still being read; a retry can help."""
+
+    retry_helps = True
 
 
 class StoreError(StormpetrelError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from stormpetrel.config import Settings
-from stormpetrel.errors import ModelError, StormpetrelError
+from stormpetrel.errors import ModelBusyError, ModelError, StormpetrelError
 from stormpetrel.faces.desk.overview import Overview, again
 from stormpetrel.faces.desk.viewer import Viewer
 from stormpetrel.store.site import Site
@@ -100,7 +100,7 @@ class LiveSite:
             finally:
                 self._refreshing.release()
         elif current_versions(self.site):
-            raise ModelError("The history of the jobs is still being read.", hint="Ask again in a minute.")
+            raise ModelBusyError("The history of the jobs is still being read.", hint="Ask again in a minute.")
 
     def jobs(self, viewer: Viewer) -> pl.LazyFrame:
         """The job rows that a viewer may see, with every column, from the table."""

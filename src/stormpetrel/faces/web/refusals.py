@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from stormpetrel.errors import (
     AccessError,
+    ModelBusyError,
     ModelError,
     ModelFormatError,
     NotThereError,
@@ -40,6 +41,7 @@ _STATUS: Final[tuple[tuple[type[StormpetrelError], int], ...]] = (  # the first 
     (NotThereError, 404),
     (UsageError, 422),
     (ModelFormatError, 503),
+    (ModelBusyError, 503),
     (ModelError, 409),  # no model yet, or too few jobs
     (StoreBusyError, 503),
     (SourceUnavailableError, 503),

@@ -46,9 +46,10 @@ def serve(
     where = ListenAddress(where.host, listener.getsockname()[1])  # port 0 means: any that is free
     link = f"http://{where}{prefix}/"
     live = LiveSite(site)
-    live.start()
     try:
+        # Before the thread that follows the site: two threads that import pandas at the same time meet it half done.
         app = create_app(live, address=str(where))
+        live.start()
         for line in opening_lines(link, where, site.settings.serve, anyone_poses=anyone_poses):
             tell(line)
         run_server(app, listener, when_up=(lambda: _open(link)) if open_browser else None)
