@@ -5,8 +5,6 @@ PredictionRequest -> request_frame -> LiveJudge.judge_many -> Verdict. The site'
 
 from __future__ import annotations
 
-import gc
-import weakref
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +21,7 @@ from stormpetrel.records.jobs import JOB_SCHEMA
 
 if TYPE_CHECKING:
     from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.jobs.predictor import JobPredictor, Verdict
+    from stormpetrel.jobs.predictor import Verdict
 
 # A log that never says what was asked for learns from what was given (`jobs.keys.stand_ins`): a request then stands in for that.
 _COLUMNS: Final = {
@@ -97,28 +95,11 @@ def predictions(live: LiveSite, requests: Sequence[PredictionRequest], *, explai
         now = live.now()
         frame = request_frame(requests[first : first + _AT_ONCE], now=now, cluster=cluster)
         predictor = live.predictor()
-        _settle_memory(predictor)
         with live.lock:
             verdicts = predictor.judge_many(frame, Moment.SUBMIT, now, explain=explain)
         version = predictor.versions.get(Moment.SUBMIT, 0)
         told += [_prediction(verdict, version, explain=explain) for verdict in verdicts]
     return told
-
-
-_settled: weakref.WeakSet[JobPredictor] = weakref.WeakSet()
-
-
-def _settle_memory(predictor: JobPredictor) -> None:
-    """Once for each history: tell the garbage collector that what is there now stays.
-
-    A history is hundreds of thousands of small objects. Looking through them for garbage took 220 ms, several times a minute
-    under load, and everybody waited.
-    """
-    if predictor not in _settled:
-        _settled.add(predictor)
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()
 
 
 def _prediction(verdict: Verdict, version: int, *, explain: bool) -> Prediction:
