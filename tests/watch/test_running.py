@@ -12,7 +12,6 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from datetime import timedelta
 
 import polars as pl
@@ -23,6 +22,7 @@ from stormpetrel.simulate.feed import running_clock, set_clock
 from stormpetrel.store.site import open_site
 from stormpetrel.store.watch_status import read_status
 from stormpetrel.watch.units import systemd_unit
+from tests.parts import wait_until
 from tests.parts.command_line import run, start
 from tests.parts.watched_site import TRAINED, move_clock
 from tests.watch.test_loop import SAID, SECOND, predictions_of, undisturbed
@@ -44,14 +44,6 @@ def started():
     for process in processes:
         with process:
             process.kill()
-
-
-def wait_for(condition: Callable[[], object], what: str, limit_s: float = 60.0) -> object:
-    give_up = time.monotonic() + limit_s
-    while not (found := condition()):
-        assert time.monotonic() < give_up, f"waited {limit_s:.0f} s for {what}"
-        time.sleep(0.05)
-    return found
 
 
 def told(process: subprocess.Popen[str], event: str) -> dict:
@@ -98,7 +90,7 @@ def test_a_second_watcher_says_so_and_stops(site, started):
 def test_asked_to_stop_it_finishes_its_turn_and_leaves_word(site, started, number):
     process = started(site.folder)
     told(process, "watching")
-    wait_for(lambda: read_status(site.state), "a sign of life")
+    wait_until(lambda: read_status(site.state) is not None, "a sign of life", limit_s=60)
     process.send_signal(number)
     assert process.wait(timeout=30) == 0
     assert read_status(site.state).stopped
@@ -124,7 +116,7 @@ def test_prometheus_and_a_supervisor_see_how_it_goes(site, started):
     process = started(site.folder, "--address", "127.0.0.1:0")
     port = told(process, "watching")["metrics_port"]
     told(process, "step")
-    wait_for(lambda: fetch(port, "/readyz")[0] == 200, "readiness")
+    wait_until(lambda: fetch(port, "/readyz")[0] == 200, "readiness", limit_s=60)
     assert fetch(port, "/healthz") == (200, "ok\n")
     metrics = fetch(port, "/metrics")[1]
     made = sum(float(n) for n in re.findall(r"^stormpetrel_predictions_total\{[^}]*\} ([\d.]+)$", metrics, re.MULTILINE))
@@ -150,13 +142,9 @@ def test_running_quality_is_shown_for_what_has_ended(site, started):
     process = started(site.folder, "--address", "127.0.0.1:0")
     port = told(process, "watching")["metrics_port"]
     told(process, "step")
-    quality = wait_for(
-        lambda: re.findall(
-            r'^stormpetrel_quality\{figure="n",model_version="1",moment="submit"\} (.*)$', fetch(port, "/metrics")[1], re.M
-        ),
-        "the quality",
-    )
-    assert float(quality[0]) > 10
+    line = re.compile(r'^stormpetrel_quality\{figure="n",model_version="1",moment="submit"\} (.*)$', re.MULTILINE)
+    wait_until(lambda: bool(line.search(fetch(port, "/metrics")[1])), "the quality is shown", limit_s=60)
+    assert float(line.search(fetch(port, "/metrics")[1])[1]) > 10
 
 
 def test_an_address_that_is_taken_is_one_clear_sentence(site):
