@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import polars as pl
+
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.lifecycle.running_quality import running_quality_of
 from stormpetrel.store.site import Site
@@ -26,6 +28,7 @@ from stormpetrel.store.watch_status import WatchStatus, write_status
 from stormpetrel.watch.logs import Log
 from stormpetrel.watch.loop import Step, Watch, retry_pause_s
 from stormpetrel.watch.metrics import WatchMetrics
+from stormpetrel.watch.reading import Read
 from stormpetrel.watch.service import Health, serving
 from stormpetrel.watch.training import TrainingSchedule
 
@@ -59,6 +62,7 @@ def run_watch(site: Site, options: WatchOptions, log: Log) -> None:
 
 def _turn(runner: _Runner, stop: threading.Event, options: WatchOptions) -> None:
     _notify_systemd("READY=1")
+    runner.begin()
     turns = 0
     while not stop.is_set():
         started = time.monotonic()
@@ -84,6 +88,11 @@ class _Runner:
         self._last_training: str | None = None
         self._every = {"quality": -1e9, "tidy": time.monotonic()}
         self._told_problem: str | None = None
+
+    def begin(self) -> None:
+        """Say that somebody watches: the first turn may have a week to catch up with."""
+        waiting = Step(Read(None), pl.DataFrame(), self.site.predictions.horizon(), 0, 0.0)
+        write_status(self.site.state, self._status(waiting, self.site.now()))
 
     def turn(self) -> float:
         """One turn; how long to pause afterwards."""
