@@ -112,7 +112,32 @@ class SlurmSection(_Section):
 class PrometheusSection(_Section):
     """Where node telemetry is kept."""
 
-    url: str = Field(default="", description="http://host:9090; found by init, checked by doctor, not read yet")
+    url: str = Field(default="", description="http://host:9090, also with a path (VictoriaMetrics, Thanos, Mimir); found by init")
+    token_file: str = Field(default="", description="file with the bearer token (mode 0600); never the token itself")
+    ca_file: str = Field(default="", description="certificate authority of an https server that the system does not know")
+    select: str = Field(default="", description='matchers added to every query, such as job="node", to choose among many nodes')
+    node_label: str = Field(default="instance", description="label that names the node; a port at its end is dropped")
+    step_s: float = Field(default=1.0, ge=0.1, le=3600, description="the scrape interval: one step of a trace")
+    since: str = Field(default="", description="first moment to read, YYYY-MM-DD or YYYY-MM-DDTHH:MM; empty: an hour ago")
+    chunk_minutes: float = Field(default=10.0, gt=0, le=1440, description="minutes per range query")
+    settle_s: float = Field(
+        default=15.0, ge=0, description="what is younger than this is left for the next run: samples come late"
+    )
+    overlap_s: float = Field(default=300.0, ge=0, description="how far before its cursor a run reads again, for late samples")
+    timeout_s: float = Field(default=30.0, gt=0, description="a query that takes longer is given up, and tried again twice")
+
+
+class TracesSection(_Section):
+    """What the models of CPU traces see."""
+
+    window_s: float = Field(default=100.0, gt=0, description="length of a window; `traces sampling` says which one fits the site")
+    model: Literal["vanilla", "node_gnn", "job_gnn"] = Field(
+        default="vanilla",
+        description="which autoencoder scores: threads alone, with their node's, or with their job's",
+    )
+    alarm_share: float = Field(
+        default=0.001, gt=0, lt=1, description="share of calm windows that may score above the threshold of a model"
+    )
 
 
 class HtcondorSection(_Section):
@@ -164,6 +189,7 @@ class Settings(_Section):
     jobs: JobsSection = JobsSection()
     slurm: SlurmSection = SlurmSection()
     prometheus: PrometheusSection = PrometheusSection()
+    traces: TracesSection = TracesSection()
     htcondor: HtcondorSection = HtcondorSection()
     watch: WatchSection = WatchSection()
     serve: ServeSection = ServeSection()

@@ -1,0 +1,112 @@
+"""CPU traces: which share of each second the threads of some nodes spent in which mode, and for whose job.
+
+counters, files, the simulator -> Trace. The four modes sum to one at each step; nothing is scaled by the data. A step that was
+not seen is NaN in all four: a gap stays a gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stormpetrel.errors import SourceFormatError
+
+MODES: Final = ("user", "system", "iowait", "other")  # in this order in every array
+USER, SYSTEM, IOWAIT, OTHER = range(4)
+
+NO_JOB: Final = -1  # the thread runs no job: idle
+UNKNOWN_JOB: Final = -2  # nobody can tell whose thread it is
+MIXED_JOB: Final = -3  # of a window: the thread changed hands within it
+
+NP: Final = "NP"  # nuclear physics: a CPU-bound likelihood fit
+BAD_IO: Final = "Bad IO"
+GOOD_IO: Final = "Good IO"
+IDLE: Final = "Idle"
+MIXED: Final = "Mixed"
+UNKNOWN: Final = ""  # a job of which nobody said what it is
+ANOMALOUS_TYPES: Final = frozenset({BAD_IO})  # left out of training
+
+Rates = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.int32]
+Seconds = npt.NDArray[np.float64]
+
+_SUM_TOLERANCE: Final = 1e-3
+
+
+def mpi(threads: int) -> str:
+    """The job type of an MPI job on so many threads: `MPI 16`."""
+    return f"MPI {threads}"
+
+
+class Split(StrEnum):
+    """What a campaign is for: each belongs to exactly one."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+    TEST = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """A job that ran on some of the threads; `job_type` is empty where nobody labelled it."""
+
+    job_id: str
+    job_type: str = UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """The modes of some threads on one regular grid of time.
+
+    `time_s[i]` is the Unix time at the end of step i, and steps are `step_s` apart without exception; `rates[i, k]` are the
+    shares of the four modes of thread k during that step, or NaN. `job[i, k]` points into `jobs`, or is NO_JOB or UNKNOWN_JOB.
+    """
+
+    name: str  # of the campaign or run
+    step_s: float
+    time_s: Seconds  # (steps,)
+    nodes: tuple[str, ...]  # of each thread
+    cpus: tuple[int, ...]  # of each thread
+    rates: Rates  # (steps, threads, 4)
+    job: Indices  # (steps, threads)
+    jobs: tuple[TraceJob, ...] = ()
+    split: Split | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many steps there are."""
+        return int(self.time_s.size)
+
+    @property
+    def threads(self) -> int:
+        """How many threads there are."""
+        return len(self.cpus)
+
+    def checked(self) -> Trace:
+        """The trace itself, if it keeps what its fields promise; SourceFormatError says what it does not."""
+        for problem in self._problems():
+            raise SourceFormatError(f"The trace {self.name[:80]!r} {problem}.")
+        return self
+
+    def _problems(self) -> list[str]:
+        shape = (self.steps, self.threads)
+        wrong = []
+        if self.rates.shape != (*shape, len(MODES)) or self.job.shape != shape or len(self.nodes) != self.threads:
+            return [f"has arrays of shapes {self.rates.shape} and {self.job.shape} for {shape[0]} steps of {shape[1]} threads"]
+        if len(set(zip(self.nodes, self.cpus, strict=True))) != self.threads:
+            wrong.append("names a thread twice")
+        if self.steps > 1 and not np.allclose(np.diff(self.time_s), self.step_s, atol=1e-3 * self.step_s):
+            wrong.append(f"is not on a regular grid of {self.step_s:g} s")
+        if self.job.size and (self.job.max() >= len(self.jobs) or self.job.min() < UNKNOWN_JOB):
+            wrong.append("points to a job that it does not list")
+        missing = np.isnan(self.rates)
+        if (missing.any(axis=2) != missing.all(axis=2)).any():
+            wrong.append("has steps with some modes missing")
+        sums = self.rates.sum(axis=2)
+        if (np.abs(sums[~np.isnan(sums)] - 1) > _SUM_TOLERANCE).any() or (self.rates < -_SUM_TOLERANCE).any():
+            wrong.append("has modes that do not sum to one")
+        return wrong

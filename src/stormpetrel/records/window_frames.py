@@ -1,0 +1,124 @@
+"""Windows and their scores as frames: what the store keeps of telemetry.
+
+Windows <-> a frame of CPU_WINDOW_SCHEMA. `other` is not kept: it is what the three leave of one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from stormpetrel.errors import UsageError
+from stormpetrel.records.traces import IDLE, MIXED, MIXED_JOB, MODES, NO_JOB, UNKNOWN, UNKNOWN_JOB, Split, TraceJob
+from stormpetrel.records.windows import Windows
+
+KEPT_MODES: Final = MODES[:3]
+WINDOW_KEY: Final = ("cluster", "trace", "node", "cpu", "window_start")
+
+CPU_WINDOW_SCHEMA: Final = pl.Schema(
+    {
+        "cluster": pl.String(),
+        "trace": pl.String(),  # name of the campaign or run; "live" for what came from a server
+        "split": pl.String(),  # train, validation or test of a campaign; null otherwise
+        "node": pl.String(),
+        "cpu": pl.Int32(),
+        "window_start": pl.Datetime("us", "UTC"),
+        "step_s": pl.Float32(),
+        "job_id": pl.String(),  # null: no job, or nobody can tell (job_type says which)
+        "job_type": pl.String(),  # Idle without a job, Mixed where the thread changed hands, "" where nobody said
+        **{mode: pl.List(pl.Float32()) for mode in KEPT_MODES},  # one value per step
+    }
+)
+
+TRACE_SCORE_SCHEMA: Final = pl.Schema(
+    {
+        **{name: CPU_WINDOW_SCHEMA[name] for name in (*WINDOW_KEY, "split", "job_id", "job_type")},
+        "window_s": pl.Float32(),
+        "model": pl.String(),  # traces-vanilla, traces-node_gnn, traces-job_gnn
+        "model_version": pl.Int64(),
+        "score": pl.Float64(),  # reconstruction error: higher is more abnormal
+        "flagged": pl.Boolean(),  # above the model's threshold
+        "x": pl.Float32(),  # place on the map: first and second principal component of the training embeddings
+        "y": pl.Float32(),
+        "max_iowait": pl.Float32(),
+        "bad_io_distance": pl.Float32(),  # from the centroid of Bad IO in the space of embeddings; null where none is known
+    }
+)
+
+
+def frame_of(windows: Windows, *, cluster: str, split: Split | None = None) -> pl.DataFrame:
+    """Windows as a frame of CPU_WINDOW_SCHEMA."""
+    ids = pl.Series([*(job.job_id for job in windows.jobs), None, None, None], dtype=pl.String)  # the last three: no id
+    size = len(windows)
+    start_us = np.round(windows.start_s * 1e6).astype(np.int64)
+    return pl.DataFrame(
+        {
+            "cluster": pl.repeat(cluster, size, dtype=pl.String, eager=True),
+            "trace": _named(windows.traces, windows.trace),
+            "split": pl.repeat(None if split is None else split.value, size, dtype=pl.String, eager=True),
+            "node": _named(windows.nodes, windows.node),
+            "cpu": windows.cpu,
+            "window_start": pl.Series(start_us).cast(pl.Datetime("us")).dt.replace_time_zone("UTC"),
+            "step_s": np.full(size, windows.step_s, dtype=np.float32),
+            "job_id": ids.gather(np.where(windows.job < 0, len(windows.jobs), windows.job)),
+            "job_type": pl.Series(windows.job_types().tolist(), dtype=pl.String),
+            **{mode: _lists(windows.rates[:, :, place]) for place, mode in enumerate(KEPT_MODES)},
+        },
+        schema=CPU_WINDOW_SCHEMA,
+    )
+
+
+def windows_of(frame: pl.DataFrame) -> Windows:
+    """The windows of a frame, in the order of its rows; all must be of one length."""
+    lengths = frame.select(pl.col("user").list.len().alias("steps"), "step_s").unique()
+    if lengths.height != 1:
+        found = ", ".join(f"{steps} steps of {step:g} s" for steps, step in lengths.sort("steps").iter_rows())
+        raise UsageError(f"The windows are not of one length: {found or 'there are none'}.", hint="Take those of one length.")
+    steps, step_s = lengths.row(0)
+    kept = np.stack([frame[mode].explode().to_numpy().reshape(-1, steps) for mode in KEPT_MODES], axis=2).astype(np.float32)
+    other = np.clip(1 - kept.sum(axis=2, keepdims=True), 0, 1)
+    traces, trace = _numbered(frame["trace"])
+    nodes, node = _numbered(frame["node"])
+    job, jobs = _jobs_of(frame)
+    return Windows(
+        rates=np.concatenate([kept, other], axis=2),
+        step_s=float(step_s),
+        start_s=frame["window_start"].dt.epoch("us").to_numpy() / 1e6,
+        trace=trace,
+        node=node,
+        cpu=frame["cpu"].to_numpy(),
+        job=job,
+        traces=traces,
+        nodes=nodes,
+        jobs=jobs,
+    )
+
+
+def _jobs_of(frame: pl.DataFrame) -> tuple[np.ndarray[tuple[int], np.dtype[np.int32]], tuple[TraceJob, ...]]:
+    """A job is the same job where trace, id and type agree; rows without an id are told apart by their type."""
+    named = frame.select("trace", "job_id", "job_type").filter(pl.col("job_id").is_not_null()).unique(maintain_order=True)
+    numbered = named.with_row_index("number").with_columns(pl.col("number").cast(pl.Int32))
+    without = pl.col("job_type").replace_strict(
+        {IDLE: NO_JOB, MIXED: MIXED_JOB, UNKNOWN: UNKNOWN_JOB}, default=UNKNOWN_JOB, return_dtype=pl.Int32
+    )
+    joined = frame.select("trace", "job_id", "job_type").join(
+        numbered, on=["trace", "job_id", "job_type"], how="left", maintain_order="left"
+    )
+    job = joined.select(pl.coalesce("number", without))["number"].to_numpy()
+    return job, tuple(TraceJob(job_id, job_type) for _, job_id, job_type in named.iter_rows())
+
+
+def _named(names: tuple[str, ...], number: np.ndarray[tuple[int], np.dtype[np.int32]]) -> pl.Series:
+    return pl.Series(names, dtype=pl.String).gather(number)
+
+
+def _numbered(names: pl.Series) -> tuple[tuple[str, ...], np.ndarray[tuple[int], np.dtype[np.int32]]]:
+    distinct = names.unique().sort()
+    number = names.replace_strict(distinct, range(distinct.len()), return_dtype=pl.Int32)
+    return tuple(distinct), number.to_numpy()
+
+
+def _lists(values: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> pl.Series:
+    return pl.Series(np.ascontiguousarray(values)).arr.to_list() if len(values) else pl.Series([], dtype=pl.List(pl.Float32))

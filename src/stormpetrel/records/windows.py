@@ -1,0 +1,186 @@
+"""Windows: pieces of equal length of the threads' traces, the unit that the models see.
+
+Trace -> cut_windows -> Windows. All threads are cut at the same moments, so that the threads of a node or of a job can be put
+side by side. A window with a gap is left out and counted; nothing is invented to fill it beyond `bridge_steps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stormpetrel.errors import UsageError
+from stormpetrel.records.traces import ANOMALOUS_TYPES, IDLE, MIXED, MIXED_JOB, UNKNOWN, Indices, Rates, Seconds, Trace, TraceJob
+
+WINDOW_STEPS: Final = 100  # the paper's window: 100 s at 1 Hz
+BRIDGE_STEPS: Final = 3  # a missed scrape or two is bridged by a straight line, and counted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windows:
+    """Windows of one length, sorted by time, node and CPU within each trace."""
+
+    rates: Rates  # (windows, steps, 4), finite, sums to one
+    step_s: float
+    start_s: Seconds  # (windows,) Unix time at the beginning of the first step
+    trace: Indices  # (windows,) which of `traces`
+    node: Indices  # (windows,) which of `nodes`
+    cpu: Indices  # (windows,) number of the CPU on its node
+    job: Indices  # (windows,) which of `jobs`, or NO_JOB, UNKNOWN_JOB, MIXED_JOB
+    traces: tuple[str, ...]
+    nodes: tuple[str, ...]
+    jobs: tuple[TraceJob, ...]
+    left_out: dict[str, int] = field(default_factory=dict)  # why -> how many windows
+    bridged: int = 0  # windows that needed a bridge
+
+    def __len__(self) -> int:
+        return int(self.rates.shape[0])
+
+    @property
+    def steps(self) -> int:
+        """The length of a window in steps."""
+        return int(self.rates.shape[1])
+
+    @property
+    def window_s(self) -> float:
+        """The length of a window in seconds."""
+        return self.steps * self.step_s
+
+    def job_types(self) -> npt.NDArray[np.str_]:
+        """The job type of each window: Idle without a job, Mixed where the thread changed hands, empty where nobody knows."""
+        names = np.array([*(job.job_type for job in self.jobs), MIXED, UNKNOWN, IDLE])  # the last three at -3, -2, -1
+        return names[self.job]
+
+    def is_anomalous(self) -> npt.NDArray[np.bool_]:
+        """Which windows are of a kind that a model must not learn from."""
+        return np.isin(self.job_types(), list(ANOMALOUS_TYPES))
+
+    def of_normal(self) -> Windows:
+        """The windows to learn from: neither anomalous nor mixed."""
+        return self.take(~self.is_anomalous() & (self.job != MIXED_JOB))
+
+    def take(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice) -> Windows:
+        """Some of the windows, by mask, index or slice."""
+        picked = {name: getattr(self, name)[rows] for name in ("rates", "start_s", "trace", "node", "cpu", "job")}
+        return replace(self, **picked)
+
+    def node_graphs(self) -> npt.NDArray[np.int64]:
+        """A number for each window; equal numbers are threads of the same node at the same moment."""
+        return _numbered(self.trace, self.start_s, self.node)
+
+    def job_graphs(self) -> npt.NDArray[np.int64]:
+        """A number for each window; equal numbers are threads of the same job on the same node at the same moment.
+
+        A thread without a job, or of which nobody knows, is alone.
+        """
+        alone = np.where(self.job < 0, np.arange(len(self)) + 1, 0)
+        return _numbered(self.trace, self.start_s, self.node, self.job, alone)
+
+
+def cut_windows(
+    trace: Trace, *, steps: int = WINDOW_STEPS, stride: int | None = None, bridge_steps: int = BRIDGE_STEPS
+) -> Windows:
+    """Cut a trace into windows of `steps` steps, one every `stride` (by default side by side)."""
+    stride = steps if stride is None else stride
+    if steps < 2 or stride < 1:
+        raise UsageError(f"Windows of {steps} steps every {stride} cannot be cut.", hint="At least 2 steps, every 1 or more.")
+    firsts = np.arange(0, trace.steps - steps + 1, stride)
+    inside = firsts[:, None] + np.arange(steps)  # (starts, steps)
+    filled, was_missing = bridge(trace.rates, bridge_steps)
+    rates = filled[inside].transpose(0, 2, 1, 3)  # (starts, threads, steps, 4)
+    job = trace.job[inside].transpose(0, 2, 1)  # (starts, threads, steps)
+    whole_job = np.where((job == job[..., :1]).all(axis=2), job[..., 0], MIXED_JOB).astype(np.int32)
+    node_names = tuple(sorted(set(trace.nodes)))
+    node_of_thread = np.array([node_names.index(node) for node in trace.nodes], dtype=np.int32)
+    order = np.lexsort((np.array(trace.cpus), node_of_thread))
+    shape = (firsts.size, trace.threads)
+    start_s = np.broadcast_to((trace.time_s[firsts] - trace.step_s)[:, None], shape)
+    seen = ~np.isnan(rates).any(axis=(2, 3))[:, order]  # (starts, threads)
+    needed_bridge = was_missing[inside].any(axis=1)[:, order] & seen
+    ends_lost = trace.threads if trace.steps < steps and trace.steps else 0
+    return Windows(
+        rates=np.ascontiguousarray(rates[:, order][seen]),
+        step_s=trace.step_s,
+        start_s=start_s[seen],
+        trace=np.zeros(int(seen.sum()), dtype=np.int32),
+        node=np.broadcast_to(node_of_thread[order], shape)[seen],
+        cpu=np.broadcast_to(np.array(trace.cpus, dtype=np.int32)[order], shape)[seen],
+        job=whole_job[:, order][seen],
+        traces=(trace.name,),
+        nodes=node_names,
+        jobs=trace.jobs,
+        left_out={why: n for why, n in (("gap", int((~seen).sum())), ("too short", ends_lost)) if n},
+        bridged=int(needed_bridge.sum()),
+    )
+
+
+def join_windows(parts: Sequence[Windows]) -> Windows:
+    """Windows of several traces as one; nodes of the same name are the same node, jobs stay apart."""
+    if not parts:
+        raise UsageError("There are no windows to join.")
+    if len({(part.steps, part.step_s) for part in parts}) > 1:
+        lengths = ", ".join(sorted({f"{part.steps} steps of {part.step_s:g} s" for part in parts}))
+        raise UsageError(f"Windows of different lengths cannot be put together: {lengths}.")
+    nodes = tuple(sorted({node for part in parts for node in part.nodes}))
+    traces: tuple[str, ...] = ()
+    jobs: tuple[TraceJob, ...] = ()
+    columns: dict[str, list[npt.NDArray[np.int32]]] = {"trace": [], "node": [], "job": []}
+    for part in parts:
+        columns["trace"].append(part.trace + np.int32(len(traces)))
+        columns["node"].append(np.array([nodes.index(node) for node in part.nodes], dtype=np.int32)[part.node])
+        columns["job"].append(np.where(part.job >= 0, part.job + np.int32(len(jobs)), part.job).astype(np.int32))
+        traces, jobs = (*traces, *part.traces), (*jobs, *part.jobs)
+    left_out: dict[str, int] = {}
+    for why, number in (item for part in parts for item in part.left_out.items()):
+        left_out[why] = left_out.get(why, 0) + number
+    return Windows(
+        rates=np.concatenate([part.rates for part in parts]),
+        step_s=parts[0].step_s,
+        start_s=np.concatenate([part.start_s for part in parts]),
+        trace=np.concatenate(columns["trace"]),
+        node=np.concatenate(columns["node"]),
+        cpu=np.concatenate([part.cpu for part in parts]),
+        job=np.concatenate(columns["job"]),
+        traces=traces,
+        nodes=nodes,
+        jobs=jobs,
+        left_out=left_out,
+        bridged=sum(part.bridged for part in parts),
+    )
+
+
+def bridge(rates: Rates, longest: int) -> tuple[Rates, npt.NDArray[np.bool_]]:
+    """Rates with gaps of up to `longest` steps filled by a straight line between their ends, and what was missing before.
+
+    A mixture of two shares is a share: the bridged steps still sum to one. Longer gaps, and those at an end, stay.
+    """
+    missing = np.isnan(rates[..., 0])  # (steps, threads)
+    if longest < 1 or not missing.any():
+        return rates, missing
+    steps = missing.shape[0]
+    at = np.arange(steps)[:, None]
+    before = np.maximum.accumulate(np.where(missing, -1, at), axis=0)  # last step seen
+    after = np.minimum.accumulate(np.where(missing, steps, at)[::-1], axis=0)[::-1]  # next step seen
+    short = missing & (before >= 0) & (after < steps) & (after - before - 1 <= longest)
+    step, thread = np.nonzero(short)
+    first, last = before[step, thread], after[step, thread]
+    weight = ((step - first) / (last - first)).astype(np.float32)[:, None]
+    filled = rates.copy()
+    filled[step, thread] = (1 - weight) * rates[first, thread] + weight * rates[last, thread]
+    return filled, missing
+
+
+def _numbered(*columns: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
+    """Rows with equal columns get the same number."""
+    order = np.lexsort(columns)
+    new = np.zeros(order.size, dtype=bool)
+    for column in columns:
+        ordered = column[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
+    numbers = np.empty(order.size, dtype=np.int64)
+    numbers[order] = np.cumsum(new)
+    return numbers
