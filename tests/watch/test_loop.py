@@ -134,6 +134,14 @@ def test_a_first_watch_also_judges_what_came_after_the_training(site):
     assert step.predictions["late"].any()
 
 
+def test_a_watcher_that_has_days_to_catch_up_with_gives_a_sign_of_life_after_each(site):
+    Watch(site).step()  # it begins
+    move_clock(site, TRAINED + timedelta(days=2, hours=12))
+    heard = []
+    Watch(site, alive=heard.append).step()
+    assert [round((horizon - TRAINED) / timedelta(days=1)) for horizon in heard] == [1, 2]
+
+
 def test_predictions_stand_beside_what_became_of_the_job(site):
     move_clock(site, TRAINED + timedelta(days=1))
     Watch(site).step()

@@ -7,7 +7,7 @@ was said lies in the table together with the horizon up to which it was said.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -43,11 +43,14 @@ class Step:
 
 
 class Watch:
-    """One watcher of one site."""
+    """One watcher of one site; `alive` hears of each day that it has caught up with, while it has more to catch up with."""
 
-    def __init__(self, site: Site, reader: LiveReader | None = None) -> None:
+    def __init__(
+        self, site: Site, reader: LiveReader | None = None, alive: Callable[[datetime], None] = lambda horizon: None
+    ) -> None:
         self.site = site
         self.reader = reader or LiveReader(site)
+        self._alive = alive
         self._stream: JobStream | None = None
         self._models: dict[str, int] = {}
         self._problem: str | None = None
@@ -79,6 +82,8 @@ class Watch:
                 if predictions.height:
                     self.site.predictions.append(predictions, horizon=part)
                 said.append(predictions)
+                if part < until:
+                    self._alive(part)
         except BaseException:
             self._stream = None  # it may be ahead of what was committed: the next step begins at the table again
             raise

@@ -80,7 +80,7 @@ class _Runner:
     def __init__(self, site: Site, options: WatchOptions, log: Log) -> None:
         self.site, self.options, self.log = site, options, log
         self.health, self.metrics = Health(options.poll_s), WatchMetrics()
-        self._watch = Watch(site)
+        self._watch = Watch(site, alive=self._say_alive)
         self._training = TrainingSchedule(site)
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._failures = 0
@@ -91,8 +91,12 @@ class _Runner:
 
     def begin(self) -> None:
         """Say that somebody watches: the first turn may have a week to catch up with."""
-        waiting = Step(Read(None), pl.DataFrame(), self.site.predictions.horizon(), 0, 0.0)
+        self._say_alive(self.site.predictions.horizon())
+
+    def _say_alive(self, horizon: datetime | None) -> None:
+        waiting = Step(Read(None), pl.DataFrame(), horizon, 0, 0.0)
         write_status(self.site.state, self._status(waiting, self.site.now()))
+        _notify_systemd("WATCHDOG=1")
 
     def turn(self) -> float:
         """One turn; how long to pause afterwards."""
