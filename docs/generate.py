@@ -6,7 +6,6 @@ code -> PARTS[name]() -> Markdown. A page asks for a part by an empty fenced blo
 from __future__ import annotations
 
 import ast
-import json
 import re
 import typing
 from collections.abc import Callable, Iterable, Iterator
@@ -14,14 +13,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+import measured_jobs
 import polars as pl
 import typer.main
+from markdown_tables import code, table
 from pydantic_core import PydanticUndefined
 
 from stormpetrel import errors
 from stormpetrel.config import Settings, settings_as_toml
 from stormpetrel.faces.cli.main import app
-from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE
 from stormpetrel.records import jobs, states
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED, JobState
 from stormpetrel.sources import column_map, slurm_live
@@ -62,19 +62,6 @@ def expand(text: str) -> str:
 def page(name: str) -> str:
     """A page of the docs as its reader sees it."""
     return expand((DOCS / name).read_text(encoding="utf-8"))
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table; bars in cells are escaped."""
-    lines = [list(head)]
-    lines.append(["---"] * len(lines[0]))
-    lines += [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def code(text: object) -> str:
-    """Text in code style."""
-    return f"`{text}`"
 
 
 # --- settings -----------------------------------------------------------------------------------------------------------------
@@ -377,105 +364,8 @@ def error_table() -> str:
     return table(("error", "exit code", "retry helps", "meaning"), rows)
 
 
-# --- figures of the jobs family -----------------------------------------------------------------------------------------------
-
-_QUALITY: Final = DOCS.parent / "benchmarks" / "results" / "jobs_quality.json"
-_LOGS: Final = {"curie": "Curie", "mira": "Mira", "kth": "KTH", "theta": "Theta"}
-_WHO: Final = {
-    "model": "**Stormpetrel**", "xgboost": "untuned XGBoost", "user_rate": "user's rate", "last_outcome": "user's last outcome",
-}  # fmt: skip
-
-
-def _quality() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(_QUALITY.read_text(encoding="utf-8"))
-    return found
-
-
-def job_quality() -> str:
-    """ROC area, PR area and F1 of the model and its baselines, on four public logs, rolling."""
-    rows = []
-    for log, title in _LOGS.items():
-        for moment, found in _quality()[log]["at"].items():
-            forecasters = {"model": found["model"], **found["baselines"]}
-            cells = [" / ".join(f"{forecasters[who][name]:.3f}" for name in ("roc_auc", "pr_auc", "f1")) for who in _WHO]
-            rows.append((title, code(moment), f"{found['model']['n_test']:,}", *cells))
-    return table(("log", "at", "jobs", *(f"{who}: ROC / PR / F1" for who in _WHO.values())), rows)
-
-
-def job_calibration() -> str:
-    """Brier skill, slope and ECE of the model, and the gain of a later moment on the same jobs."""
-    rows = []
-    for log, title in _LOGS.items():
-        for moment, found in _quality()[log]["at"].items():
-            gains = [
-                f"{earlier}: {figures['roc_auc']:.3f} → {found['model']['roc_auc']:.3f}"
-                for earlier, figures in found["same_jobs"].items()
-            ]
-            calibration = found["calibration"]
-            numbers = (calibration["brier_skill"], calibration["reliability_slope"], found["model"]["ece"])
-            rows.append((title, code(moment), *(f"{number:.3f}" for number in numbers), "; ".join(gains) or "–"))
-    return table(("log", "at", "Brier skill", "slope", "ECE", "ROC of earlier moments on the same jobs"), rows)
-
-
-def job_table_one() -> str:
-    """Table I on Curie at random and by time, beside the published one."""
-    quality = _quality()["seed"]["table1"]
-    by_time = {row["model"]: row for row in quality if row["split"] == "time" and row["part"] == "test"}
-    rows = []
-    for row in quality:
-        if row["split"] == "random" and row["part"] == "test":
-            later, published = by_time[row["model"]], SEED_TABLE_ONE.get(row["model"])
-            other = f"{published.accuracy:.2f} / {published.f1_failed:.2f} / {published.roc_auc or '–'}" if published else "–"
-            rows.append((row["title"], _accuracy(row), _accuracy(later), other))
-    return table(("model", "at random: accuracy / F1 of failed / ROC", "by time", "as published, on another log"), rows)
-
-
-def _accuracy(row: dict[str, Any]) -> str:
-    return " / ".join(f"{row[name]:.3f}" for name in ("accuracy", "f1_failed", "roc_auc"))
-
-
-def job_refit() -> str:
-    """Weekly refits against one fit, on Curie at submission."""
-    rows = [
-        (row["begin"][:10], f"{row['jobs']:,}", f"{row['failed']:,}", *(_area(row[name]) for name in _AREAS))
-        for row in _quality()["refit"]["refit"]
-    ]
-    return table(("week from", "jobs", "failed", "ROC, one fit", "ROC, weekly", "PR, one fit", "PR, weekly"), rows)
-
-
-def job_speed() -> str:
-    """What was asked and what was measured, on Curie's first 300,000 jobs."""
-    found = json.loads((_QUALITY.parent / "jobs.json").read_text(encoding="utf-8"))["pieces"]
-    fit, single, batch = found["fit"], found["single"], found["batch"]
-    steps = fit["steps_s"]
-    one = steps["history and features"] + steps["model at submit"] + steps["threshold at submit"]
-    rows = [
-        ("table to fitted models, three moments, with thresholds", "at most 90 s", f"{fit['total_s']:.0f} s"),
-        ("the same, at submission only", "at most 90 s", f"{one:.0f} s"),
-        ("one forecast with its explanation, p50 / p99", "p99 at most 20 ms", _milliseconds(single["judge"])),
-        ("XGBoost alone on a ready row, p50 / p99", "–", _milliseconds(single["xgboost_ready_row"])),
-        ("forecasts with features", "at least 50,000 jobs/s", f"{batch['jobs_per_second']['stormpetrel']:,.0f} jobs/s"),
-    ]
-    return table(("what", "asked", "measured"), rows)
-
-
-def _milliseconds(times: dict[str, float]) -> str:
-    return f"{times['p50_ms']:.1f} / {times['p99_ms']:.1f} ms"
-
-
-_AREAS: Final = ("roc_once", "roc_weekly", "pr_once", "pr_weekly")
-
-
-def _area(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
 PARTS: Final[dict[str, Callable[[], str]]] = {
-    "job-quality": job_quality,
-    "job-calibration": job_calibration,
-    "job-table-one": job_table_one,
-    "job-refit": job_refit,
-    "job-speed": job_speed,
+    **measured_jobs.PARTS,
     "settings": settings_reference,
     "settings-file": settings_file,
     "commands": command_reference,
