@@ -1,0 +1,52 @@
+"""`stormpetrel exporter`: the exporter of a compute node; the same program as `python -m stormpetrel.exporter`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stormpetrel.faces.cli.context import Json
+
+
+def exporter(
+    address: Annotated[str, typer.Option("--address", help="Where it answers, HOST:PORT.")] = "127.0.0.1:9643",
+    cgroup: Annotated[
+        list[str] | None,
+        typer.Option("--cgroup", help="Cgroups that are jobs, such as 'batch.slice/*.scope'; repeatable.", show_default=False),
+    ] = None,
+    threads_file: Annotated[
+        str, typer.Option("--threads-file", help="File of our own with 'cpu jobid' lines, where cgroups cannot tell.")
+    ] = "",
+    sample: Annotated[
+        int, typer.Option("--sample", help="Sample 1 or 10 times a second, and keep the samples; 0: at a scrape.")
+    ] = 0,
+    keep: Annotated[float, typer.Option("--keep", help="Seconds for which samples are kept for /windows.")] = 300.0,
+    no_usernames: Annotated[bool, typer.Option("--no-usernames", help="User ids only.")] = False,
+    root: Annotated[str, typer.Option("--root", help="Folder under which /proc and /sys lie.")] = "/",
+    check: Annotated[bool, typer.Option("--check", help="Say what this node offers and what is missing, and stop.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one sample, and stop.")] = False,
+    write_file: Annotated[
+        str, typer.Option("--write-file", help="Write the exporter as one file that needs only Python 3.9, and stop.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Show Prometheus the CPU modes of every thread, what each job uses, and which job runs on which thread; until Ctrl-C."""
+    from stormpetrel.exporter.command import Options, run
+
+    asked = Options(
+        address=address,
+        cgroup=tuple(cgroup or ()),
+        threads_file=threads_file,
+        sample=sample,
+        keep=keep,
+        usernames=not no_usernames,
+        root=root,
+        check=check,
+        once=once,
+        json=as_json,
+        write_file=write_file,
+    )
+    code = run(asked)
+    if code:
+        raise typer.Exit(code)
