@@ -9,7 +9,7 @@ import stat
 import pytest
 
 from stormpetrel.errors import ModelFormatError
-from stormpetrel.learn.saving import METADATA, load_model, save_model
+from stormpetrel.learn.saving import METADATA, load_model, load_model_bytes, save_model
 
 KIND = "test-kind"
 
@@ -142,3 +142,29 @@ def test_a_changed_byte_in_the_record_is_found(folder):
     edit(folder, seed=8)
     with pytest.raises(ModelFormatError):
         load(folder)
+
+
+def test_files_may_be_bytes(tmp_path):
+    files = {"weights.bin": b"\xff\x00\r\n\x1a", "note.json": "ü\r\n"}
+    save_model(tmp_path / "m", kind=KIND, format_version=3, metadata={}, files=files)
+    assert load_model_bytes(tmp_path / "m", kind=KIND, format_version=3)[1] == {**files, "note.json": "ü\r\n".encode()}
+    with pytest.raises(ModelFormatError, match="is no text"):
+        load(tmp_path / "m")
+
+
+def test_a_changed_byte_among_bytes_is_found(tmp_path):
+    save_model(tmp_path / "m", kind=KIND, format_version=3, metadata={}, files={"weights.bin": b"\xff\x00"})
+    (tmp_path / "m" / "weights.bin").write_bytes(b"\xff\x01")
+    with pytest.raises(ModelFormatError, match="not the file that was saved"):
+        load_model_bytes(tmp_path / "m", kind=KIND, format_version=3)
+
+
+@pytest.mark.parametrize(("kind", "command"), [("traces", "stormpetrel traces train"), (KIND, "stormpetrel jobs train")])
+def test_the_hint_names_the_command_of_the_family(tmp_path, kind, command):
+    with pytest.raises(ModelFormatError, match="holds no model") as caught:
+        load_model_bytes(tmp_path / "none", kind=kind, format_version=1)
+    assert caught.value.hint == f"Train one: {command}"
+    save_model(tmp_path / "m", kind=kind, format_version=2, metadata={}, files={})
+    with pytest.raises(ModelFormatError) as caught:
+        load_model_bytes(tmp_path / "m", kind=kind, format_version=1)
+    assert caught.value.hint == f"Train it again: {command}"

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from stormpetrel.errors import SourceUnavailableError
+from stormpetrel.sources.contract import Cursor
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store import doctor
 from stormpetrel.store.doctor import examine, worst
@@ -108,3 +109,24 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(site, monkeypatch)
     found = examine(site)
     assert found[0].level == "problem" and found[0].what == "slurmrestd is gone."
     assert found[1].check == "ports"
+
+
+def test_a_prometheus_that_scrapes_more_rarely_than_the_settings_say_is_told(tmp_path, monkeypatch):
+    from stormpetrel.sources.prometheus import PrometheusTraces
+
+    monkeypatch.setattr(PrometheusTraces, "modes", lambda *_: ["idle", "iowait", "system", "user"])
+    with make_site(tmp_path / "site", prometheus={"url": "http://127.0.0.1:9"}) as site:
+        for intervals, level, word in (
+            ({"n1": 1.0, "n2": 15.0}, "warning", "sees n2 every 15 s, and prometheus.step_s is 1 (1 of 2 nodes)"),
+            ({"n1": 1.0, "n2": 1.02}, "ok", "2 nodes every 1 s"),
+            ({}, "problem", "no node_cpu_seconds_total"),
+        ):
+            monkeypatch.setattr(PrometheusTraces, "scrape_intervals", lambda *_, found=intervals: found)
+            assert (only(site, "prometheus").level, word in only(site, "prometheus").what) == (level, True)
+
+
+def test_a_site_without_a_prometheus_is_fine_and_traces_that_are_not_read_any_more_are_told(site):
+    assert only(site, "prometheus").level == "ok"
+    position = round((site.now() - timedelta(hours=3)).timestamp() * 1e6)
+    site.cpu_windows.commit(site.cpu_windows.read().collect(), cursor=Cursor("prometheus", position))
+    assert only(site, "live").level == "warning" and "ingest traces --live" in only(site, "live").hint

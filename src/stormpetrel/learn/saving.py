@@ -1,6 +1,6 @@
-"""Saving models: a folder of JSON files with a record of what they are, and a digest of each.
+"""Saving models: a folder of files (JSON, safetensors, ONNX) with a record of what they are, and a digest of each.
 
-dict of texts + metadata <-> folder. No pickle: nothing in a model folder is ever run.
+dict of texts or bytes + metadata <-> folder. No pickle: nothing in a model folder is ever run.
 """
 
 from __future__ import annotations
@@ -16,55 +16,69 @@ from stormpetrel.errors import ModelFormatError
 
 METADATA: Final = "model.json"
 LARGEST_BYTES: Final = 512 * 1024 * 1024
-_AGAIN: Final = "Train it again: stormpetrel jobs train"
+_TRAINED_BY: Final = {"traces": "stormpetrel traces train"}  # kind -> command; the others are models of jobs
 
 
-def save_model(folder: Path, *, kind: str, format_version: int, metadata: Mapping[str, Any], files: Mapping[str, str]) -> None:
+def save_model(
+    folder: Path, *, kind: str, format_version: int, metadata: Mapping[str, Any], files: Mapping[str, str | bytes]
+) -> None:
     """Write a model to a folder that does not exist yet; it appears there whole or not at all."""
     if folder.exists():
         raise ModelFormatError(f"{folder} exists already.", hint="Models are never overwritten: choose another folder.")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
+    contents = {name: content.encode() if isinstance(content, str) else content for name, content in files.items()}
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     record = {"kind": kind, "format_version": format_version, "files": digests, **metadata}
     record["digest"] = _digest(record)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as made:
         whole = Path(made) / "whole"
         whole.mkdir(mode=0o700)
-        for name, text in {**files, METADATA: json.dumps(record, indent=1, allow_nan=False)}.items():
-            (whole / name).write_text(text, encoding="utf-8")
+        for name, content in {**contents, METADATA: json.dumps(record, indent=1, allow_nan=False).encode()}.items():
+            (whole / name).write_bytes(content)
         whole.rename(folder)
 
 
 def load_model(folder: Path, *, kind: str, format_version: int) -> tuple[dict[str, Any], dict[str, str]]:
+    """The metadata and the files of a model whose files are all text, checked; ModelFormatError says what is wrong with it."""
+    record, contents = load_model_bytes(folder, kind=kind, format_version=format_version)
+    try:
+        return record, {name: content.decode("utf-8") for name, content in contents.items()}
+    except UnicodeDecodeError:
+        raise ModelFormatError(f"A file of the model in {folder} is no text.", hint=_again(kind)) from None
+
+
+def load_model_bytes(folder: Path, *, kind: str, format_version: int) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The metadata and the files of a model, checked; ModelFormatError says what is wrong with it."""
-    record = _record(folder)
+    record = _record(folder, kind)
     if record.get("kind") != kind:
         raise ModelFormatError(f"{folder} holds a model of kind {record.get('kind')!r}, not {kind!r}.")
     if record.get("format_version") != format_version:
         raise ModelFormatError(
             f"The model in {folder} has format version {record.get('format_version')!r}; this one reads {format_version}.",
-            hint=_AGAIN,
+            hint=_again(kind),
         )
     digests = record.get("files")
     if not isinstance(digests, dict) or not all(isinstance(digest, str) for digest in digests.values()):
-        raise ModelFormatError(f"The record of {folder} has no proper 'files'.", hint=_AGAIN)
-    files = {name: _checked_text(folder, name, digest) for name, digest in digests.items()}
+        raise ModelFormatError(f"The record of {folder} has no proper 'files'.", hint=_again(kind))
+    files = {name: _checked_bytes(folder, name, digest, kind) for name, digest in digests.items()}
     if record.get("digest") != _digest(record):
-        raise ModelFormatError(f"{folder / METADATA} is not the record that was saved.", hint=_AGAIN)
+        raise ModelFormatError(f"{folder / METADATA} is not the record that was saved.", hint=_again(kind))
     return record, files
 
 
-def _checked_text(folder: Path, name: str, digest: str) -> str:
+def _checked_bytes(folder: Path, name: str, digest: str, kind: str) -> bytes:
     path = folder / Path(name).name
     try:
         if Path(name).name != name or not path.is_file() or path.stat().st_size > LARGEST_BYTES:
-            raise ModelFormatError(f"The model in {folder} lacks its file {name[:80]!r}.", hint=_AGAIN)
+            raise ModelFormatError(f"The model in {folder} lacks its file {name[:80]!r}.", hint=_again(kind))
         content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != digest:
-            raise ModelFormatError(f"{path} is not the file that was saved.", hint=_AGAIN)
-        return content.decode("utf-8")
     except (OSError, ValueError) as error:
-        raise ModelFormatError(f"A file of the model in {folder} cannot be read: {type(error).__name__}.", hint=_AGAIN) from None
+        raise ModelFormatError(
+            f"A file of the model in {folder} cannot be read: {type(error).__name__}.", hint=_again(kind)
+        ) from None
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise ModelFormatError(f"{path} is not the file that was saved.", hint=_again(kind))
+    return content
 
 
 def _digest(record: Mapping[str, Any]) -> str:
@@ -72,13 +86,21 @@ def _digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def _record(folder: Path) -> dict[str, Any]:
+def _record(folder: Path, kind: str) -> dict[str, Any]:
     try:
         record = json.loads((folder / METADATA).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ModelFormatError(f"{folder} holds no model.", hint="Train one: stormpetrel jobs train") from None
+        raise ModelFormatError(f"{folder} holds no model.", hint=f"Train one: {_command(kind)}") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelFormatError(f"{folder / METADATA} cannot be read: {error}", hint=_AGAIN) from None
+        raise ModelFormatError(f"{folder / METADATA} cannot be read: {error}", hint=_again(kind)) from None
     if not isinstance(record, dict):
-        raise ModelFormatError(f"{folder / METADATA} is not a model's record.", hint=_AGAIN)
+        raise ModelFormatError(f"{folder / METADATA} is not a model's record.", hint=_again(kind))
     return record
+
+
+def _command(kind: str) -> str:
+    return _TRAINED_BY.get(kind, "stormpetrel jobs train")
+
+
+def _again(kind: str) -> str:
+    return f"Train it again: {_command(kind)}"

@@ -98,7 +98,8 @@ def _members(site: Site) -> Iterator[tuple[str, Path]]:
     for path in sorted((site.folder / "models").rglob("*")):
         if path.is_file():
             yield str(path.relative_to(site.folder)), path
-    for table in (site.jobs.table, site.jobs.sightings, site.quarantine.table, site.predictions.table):
+    telemetry = (site.cpu_windows.table, site.trace_scores.table)
+    for table in (site.jobs.table, site.jobs.sightings, site.quarantine.table, site.predictions.table, *telemetry):
         for path in sorted((table.path / "_delta_log").iterdir()):
             if path.is_file():
                 yield str(path.relative_to(folder)), path

@@ -36,6 +36,7 @@ EXTRAS: Final = {  # extra: (module that tells, what is missing without it)
 _LOW_SPACE: Final = 2 * 1024**3
 _SLACK: Final = timedelta(minutes=10)
 _MANY_FILES: Final = 500
+_PATIENCE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,47 @@ def _slurmrestd(site: Site) -> Iterator[Finding]:
     yield Finding("ok", "slurmrestd", f"{site.settings.slurm.rest_url} speaks {version}")
 
 
+def _prometheus(site: Site) -> Iterator[Finding]:
+    """Whether the server answers, has the counters of each CPU, and gets them as often as the settings say."""
+    from stormpetrel.sources.prometheus import PrometheusTraces
+    from stormpetrel.sources.prometheus_traces import CPU_COUNTERS, NEEDED_MODES
+
+    settings = site.settings.prometheus
+    if not settings.url:
+        yield Finding("ok", "prometheus", "prometheus.url is not set: no CPU traces")
+        return
+    patient = settings.model_copy(update={"timeout_s": min(settings.timeout_s, _PATIENCE_S)})
+    with PrometheusTraces(patient, window_s=site.settings.traces.window_s) as server:
+        now_s = datetime.now(UTC).timestamp()
+        intervals, modes = server.scrape_intervals(now_s), server.modes(now_s)
+        name = server.name
+    if not intervals:
+        yield Finding(
+            "problem",
+            "prometheus",
+            f"{name} has had no {CPU_COUNTERS} in the last minutes.",
+            "Start stormpetrel exporter (or node_exporter) on the nodes and let Prometheus scrape it; check prometheus.select.",
+        )
+        return
+    missing = [mode for mode in NEEDED_MODES if mode not in modes]
+    if missing:
+        yield Finding("problem", "prometheus", f"{name} has no CPU mode {' or '.join(missing)}.", "Choose another exporter.")
+    yield _scrape_interval(name, intervals, settings.step_s)
+
+
+def _scrape_interval(name: str, intervals: dict[str, float], step_s: float) -> Finding:
+    off = {node: every for node, every in intervals.items() if not 0.8 < every / step_s < 1.25}
+    if not off:
+        return Finding("ok", "prometheus", f"{name} sees the CPUs of {len(intervals):,} nodes every {step_s:g} s")
+    node, every = max(off.items(), key=lambda item: item[1])
+    return Finding(
+        "warning",
+        "prometheus",
+        f"{name} sees {node} every {every:.3g} s, and prometheus.step_s is {step_s:g} ({len(off)} of {len(intervals)} nodes).",
+        "Set prometheus.step_s to the scrape interval, or scrape as often as it says.",
+    )
+
+
 def _cursor(site: Site) -> Iterator[Finding]:
     for cluster in site.settings.slurm.clusters or ["local"]:
         position = site.jobs.cursor(f"slurm:{cluster}")
@@ -178,6 +220,13 @@ def _cursor(site: Site) -> Iterator[Finding]:
             level: Level = "warning" if age > timedelta(days=1) else "ok"
             hint = "Run: stormpetrel ingest jobs --live, by a timer." if level == "warning" else ""
             yield Finding(level, "live", f"read up to {age.total_seconds() / 3600:.1f} h ago ({cluster})", hint)
+    position = site.cpu_windows.cursor("prometheus")
+    if position is not None:
+        age = site.now() - datetime.fromtimestamp(position / 1e6, UTC)
+        late = age > timedelta(hours=1)
+        hint = "Run: stormpetrel ingest traces --live, by a timer." if late else ""
+        what = f"CPU traces were read up to {age.total_seconds() / 60:.0f} min ago"
+        yield Finding("warning" if late else "ok", "live", what, hint)
 
 
 def _ports(site: Site) -> Iterator[Finding]:
@@ -211,6 +260,7 @@ _CHECKS: Final[tuple[Callable[[Site], Iterator[Finding]], ...]] = (
     _tables,
     _quarantine,
     _sacct,
+    _prometheus,
     _cursor,
     _ports,
     _extras,

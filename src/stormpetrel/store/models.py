@@ -25,7 +25,6 @@ from stormpetrel.store.state import models as table
 PROMOTE: Final = "models promote"  # what stands in the audit trail
 ROLLBACK: Final = "models rollback"
 KEPT_TRAININGS: Final = 10
-_TRAIN: Final = "Train one: stormpetrel jobs train"
 _LIST: Final = "See which there are: stormpetrel models list"
 _HALF_MADE: Final = ".making-*"
 
@@ -177,7 +176,7 @@ class ModelRegistry:
             if any((model.name, model.version) == (name, version) for model in training.models):
                 self.promote_training(training.name, user=user)
                 return
-        raise ModelError(f"There is no version {version} of the model '{name}'.", hint=_TRAIN)
+        raise ModelError(f"There is no version {version} of the model '{name}'.", hint=_how_to_train(name))
 
     def promote_training(self, name: str, *, user: str, action: str = PROMOTE) -> Training:
         """Make the models of a training current, and no others of their family, in one transaction.
@@ -195,7 +194,7 @@ class ModelRegistry:
         """The training that was in use before the current one; ModelError where there is none to go back to."""
         current = self.current_training(family)
         if current is None:
-            raise ModelError(f"The site has no model of '{family}' in use.", hint=_TRAIN)
+            raise ModelError(f"The site has no model of '{family}' in use.", hint=_how_to_train(family))
         if current.previous is None:
             raise ModelError(f"There is nothing to go back to: nothing was in use before {current.name}.", hint=_LIST)
         try:
@@ -275,7 +274,7 @@ class ModelRegistry:
         for version in reversed(self.versions(name)):
             if version.current:
                 return version
-        raise ModelError(f"The site has no model '{name}' yet.", hint=_TRAIN)
+        raise ModelError(f"The site has no model '{name}' yet.", hint=_how_to_train(name))
 
     def folder_of(self, name: str, version: int) -> Path:
         """Where a version lies."""
@@ -285,6 +284,10 @@ class ModelRegistry:
 def family_of(name: str) -> str:
     """The family of a model or training: `jobs` for `jobs-submit` and `jobs-7`."""
     return name.partition("-")[0]
+
+
+def _how_to_train(name: str) -> str:
+    return f"Train one: stormpetrel {family_of(name)} train"
 
 
 def _family(training: Training) -> str:

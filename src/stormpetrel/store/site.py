@@ -16,6 +16,7 @@ from stormpetrel.config import SITE_FILE, Settings, load_settings, settings_as_t
 from stormpetrel.errors import SettingsError, StoreError
 from stormpetrel.simulate.feed import Feed
 from stormpetrel.store.audit import AuditTrail
+from stormpetrel.store.cpu_windows import CpuWindowStore
 from stormpetrel.store.filesystem import writing
 from stormpetrel.store.jobs import JobStore
 from stormpetrel.store.models import ModelRegistry
@@ -25,6 +26,7 @@ from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
 from stormpetrel.store.state import StateStore, open_state, refuse_network
 from stormpetrel.store.tokens import TokenStore
+from stormpetrel.store.trace_scores import TraceScoreStore
 from stormpetrel.store.views import ViewStore
 
 KEY_FILE = "site.key"
@@ -41,6 +43,8 @@ class Site:
         self._key = key
         self.jobs = JobStore(folder / "tables", state.writer_lock)
         self.predictions = PredictionStore(folder / "tables", state.writer_lock)
+        self.trace_scores = TraceScoreStore(folder / "tables", state.writer_lock)
+        self.cpu_windows = CpuWindowStore(folder / "tables", state.writer_lock)
         self.models = ModelRegistry(folder / "models", state)
         self.tokens = TokenStore(state)
         self.opinions = OpinionStore(state)
@@ -138,6 +142,8 @@ def open_site(folder: Path) -> Site:
     site.jobs.create()
     site.quarantine.create()
     site.predictions.create()
+    site.cpu_windows.create()
+    site.trace_scores.create()
     return site
 
 

@@ -37,6 +37,7 @@ class TableSpec:
     partition_by: tuple[str, ...]
     ranges: tuple[str, ...]
     distinct: tuple[str, ...] = ()  # columns whose values hardly repeat: no dictionary is tried on them
+    group_rows: int | None = None  # rows of a Parquet row group, for tables with wide rows: a scan can skip groups, not rows
 
 
 class Table:
@@ -212,6 +213,7 @@ class Table:
         return WriterProperties(
             compression="ZSTD",
             compression_level=1,
+            max_row_group_size=self.spec.group_rows,
             default_column_properties=ColumnProperties(statistics_enabled="NONE"),
             column_properties=columns,
         )

@@ -11,10 +11,15 @@ import polars as pl
 
 from stormpetrel.errors import UsageError
 from stormpetrel.records.jobs import KEY
+from stormpetrel.records.traces import UNKNOWN
+from stormpetrel.sources.prometheus import LIVE
 from stormpetrel.store.known import last_sightings
 from stormpetrel.store.scrub import scrub
 from stormpetrel.store.site import Site
 from stormpetrel.store.tables import Table
+
+_JOB_IDS: Final = ("job_id", "job_id_raw")  # what a cgroup may be called after
+_BEFORE_SUBMIT: Final = timedelta(minutes=5)  # a window begins before the job it ends with
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ def compact(site: Site) -> list[Compacted]:
         site.jobs.sightings.overwrite(newest.collect())
         removed = site.jobs.sightings.vacuum()
         done.append(Compacted("sightings", before, site.jobs.sightings.file_count(), removed))
-        for table in (site.jobs.table, site.quarantine.table, site.predictions.table):
+        for table in (site.jobs.table, site.quarantine.table, site.predictions.table, *_telemetry(site)):
             before = table.file_count()
             table.compact()
             done.append(Compacted(table.spec.name, before, table.file_count(), table.vacuum()))
@@ -54,7 +59,7 @@ def tidy(site: Site) -> int:
     Old versions of a file are deleted after two hours: a loop that commits every few seconds would fill the disk in a week.
     """
     gone = 0
-    for table in (site.jobs.table, site.jobs.sightings, site.predictions.table):
+    for table in (site.jobs.table, site.jobs.sightings, site.predictions.table, *_telemetry(site)):
         before = table.file_count()
         if before < _MANY_FILES:
             continue
@@ -70,13 +75,18 @@ def tidy(site: Site) -> int:
 
 
 def retain(site: Site, days: int) -> int:
-    """Delete the jobs submitted more than `days` days ago, from the disk as well; how many."""
+    """Delete the jobs submitted more than `days` days ago, from the disk as well; how many.
+
+    Windows that a server told of go with them; campaigns stay, however old: somebody recorded them to learn from.
+    """
     if days < 1:
         raise UsageError("Nothing says how long jobs are to be kept.", hint="Add --days N or set store.keep_days in site.toml.")
     limit = site.now() - timedelta(days=days)
     kept, months = pl.col("submit_time") >= limit, pl.col("month") <= f"{limit:%Y-%m}"
     with site.state.writer_lock():
         _keep_where(site.predictions.table, kept, months)
+        for table in _telemetry(site):
+            _keep_where(table, (pl.col("trace") != LIVE) | (pl.col("window_start") >= limit), months)
         return _keep_where(site.jobs.table, kept, months)
 
 
@@ -93,7 +103,10 @@ def forget(site: Site, user: str, *, past_only: bool = False) -> int:
     with site.state.writer_lock():
         # Under both forms of the name: the setting may have changed since the rows were taken in.
         theirs = pl.col("user").is_in([user, privacy.pseudonym(user)]).fill_null(False)
-        _forget_predictions(site, site.jobs.table.scan().filter(theirs).select(KEY).collect())
+        jobs = site.jobs.table.scan().filter(theirs).collect()
+        _forget_predictions(site, jobs.select(KEY))
+        for table in _telemetry(site):
+            _forget_whose(table, jobs)
         gone = _keep_where(site.jobs.table, ~theirs, pl.lit(True))
         _forget_refused(site.quarantine.table, user)
     scrub(site.state, user, privacy.pseudonym(user))
@@ -122,6 +135,29 @@ def _forget_predictions(site: Site, keys: pl.DataFrame) -> None:
         if kept.height < rows.height:
             table.overwrite(kept, where=f"month = '{month}'")
             table.vacuum(keep_hours=0)
+
+
+def _telemetry(site: Site) -> tuple[Table, Table]:
+    return site.cpu_windows.table, site.trace_scores.table
+
+
+def _forget_whose(table: Table, jobs: pl.DataFrame) -> None:
+    """Windows of somebody's jobs stay, as the machine's; whose job it was is forgotten."""
+    ids = pl.concat([jobs.select(pl.col(name).cast(pl.String).alias("job_id"), "submit_time", "end_time") for name in _JOB_IDS])
+    spans = ids.drop_nulls("job_id").unique()
+    months = table.scan().filter(pl.col("job_id").is_in(spans["job_id"].to_list())).select(pl.col("month").unique()).collect()
+    for month in months["month"].sort():
+        rows = table.scan().filter(pl.col("month") == month).collect().with_row_index("_row")
+        met = rows.select("_row", "job_id", "window_start").join(spans, on="job_id")
+        # Ids come again after years: only windows from the time of the job.
+        ended = pl.col("end_time").is_not_null() & (pl.col("window_start") > pl.col("end_time"))
+        theirs = met.filter(~ended, pl.col("window_start") >= pl.col("submit_time") - _BEFORE_SUBMIT)["_row"].unique()
+        if not theirs.len():
+            continue
+        unknown = pl.col("_row").is_in(theirs.to_list())
+        told = pl.when(~unknown).then("job_id").alias("job_id"), pl.when(unknown).then(pl.lit(UNKNOWN)).otherwise("job_type")
+        table.overwrite(rows.with_columns(*told).drop("_row"), where=f"month = '{month}'")
+        table.vacuum(keep_hours=0)
 
 
 def _forget_refused(table: Table, user: str) -> None:

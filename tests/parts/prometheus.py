@@ -1,0 +1,107 @@
+"""A real Prometheus, or a real VictoriaMetrics, on loopback: `with RealPrometheus([address]) as server: server.url`.
+
+Each scrapes the exporters at the given addresses (`host:port`) every `interval_s`, keeps what it saw in a folder of its own, and
+is gone afterwards. `stop` and `start` leave a gap, as a restart does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.parts import Daemon, free_ports, require, wait_until
+
+
+class RealPrometheus:
+    """A Prometheus of its own, as a context manager."""
+
+    program, package = "prometheus", "prometheus"
+
+    def __init__(self, targets: Sequence[str], *, interval_s: float = 1.0, job: str = "node") -> None:
+        self._targets, self._interval_s, self._job = list(targets), interval_s, job
+        self._daemon: Daemon | None = None
+
+    def __enter__(self) -> RealPrometheus:
+        require(self.program, "setpriv", install=f"{self.package} util-linux")
+        self.folder = Path(tempfile.mkdtemp(prefix="petrel-prometheus-"))
+        (self.port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._config = self.folder / "scrape.yml"
+        self._config.write_text(self._scrape_config())
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start the server, on the port and with the data it had before."""
+        self._daemon = Daemon(self.program, self._command(), log=self.folder / "server.log")
+        wait_until(lambda: self._answers(self._ready_path), f"{self.program} is ready", limit_s=30, alive=self._daemon)
+
+    def stop(self) -> None:
+        """Stop the server; what it holds stays."""
+        if self._daemon is not None:
+            self._daemon.stop()
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """What an expression comes to now."""
+        answer = httpx.get(f"{self.url}/api/v1/query", params={"query": expression}, timeout=10)
+        return list(answer.json()["data"]["result"])
+
+    def wait_for_samples(self, metric: str, count: int, *, limit_s: float = 30.0) -> None:
+        """Wait until every series of a metric has so many samples within the last minutes."""
+
+        def enough() -> bool:
+            found = self.query(f"min(count_over_time({metric}[5m]))")
+            return bool(found) and float(found[0]["value"][1]) >= count
+
+        wait_until(enough, f"{self.program} has {count} samples of {metric}", limit_s=limit_s, alive=self._daemon)
+
+    _ready_path = "/-/ready"
+
+    def _command(self) -> list[str]:
+        return [
+            self.program, f"--config.file={self._config}", f"--storage.tsdb.path={self.folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self.port}", "--storage.tsdb.retention.time=1d", "--log.level=warn",
+            f"--web.console.templates={self.folder}", f"--web.console.libraries={self.folder}",
+        ]  # fmt: skip
+
+    def _scrape_config(self) -> str:
+        targets = ", ".join(f"'{target}'" for target in self._targets)
+        every = f"{round(self._interval_s * 1000)}ms"
+        return (
+            f"global:\n  scrape_interval: {every}\n  scrape_timeout: {every}\n"
+            f"scrape_configs:\n- job_name: {self._job}\n  static_configs:\n  - targets: [{targets}]\n"
+        )
+
+    def _answers(self, path: str) -> bool:
+        try:
+            return httpx.get(f"{self.url}{path}", timeout=5).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+
+class RealVictoria(RealPrometheus):
+    """A VictoriaMetrics in place of the Prometheus."""
+
+    program, package = "victoria-metrics", "victoria-metrics"
+    _ready_path = "/health"
+
+    def _command(self) -> list[str]:
+        # latencyOffset: it would keep the last half minute to itself. The rest keeps it small.
+        return [
+            self.program, f"-promscrape.config={self._config}", f"-storageDataPath={self.folder / 'data'}",
+            f"-httpListenAddr=127.0.0.1:{self.port}", "-search.latencyOffset=0s", "-retentionPeriod=1d",
+            "-memory.allowedPercent=5", "-loggerLevel=WARN",
+        ]  # fmt: skip
