@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.errors import ModelFormatError
+from stormpetrel.errors import ModelError, ModelFormatError
 from stormpetrel.jobs.features import FeatureMatrix, features_at
 from stormpetrel.jobs.history import History
 from stormpetrel.jobs.model import JobOutcomeModel
@@ -24,12 +24,17 @@ from stormpetrel.jobs.preparation import prepare
 from stormpetrel.jobs.profiles import END, SUBMIT, JobProfiles
 from stormpetrel.jobs.training import TrainingSettings, fit_at, label_jobs
 from stormpetrel.records.jobs import JOB_SCHEMA
+from stormpetrel.records.traces import UNKNOWN_JOB
+from stormpetrel.records.windows import Windows
+from stormpetrel.traces.architecture import WEIGHTS, Architecture
+from stormpetrel.traces.autoencoder import TraceAutoencoder
 from tests.jobs.logs import make_log, one_thread, sealed
+from tests.traces.small import one_torch_thread, small_windows, tiny
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread():
-    with one_thread():
+    with one_thread(), one_torch_thread():
         yield
 
 
@@ -38,8 +43,30 @@ def log() -> pl.DataFrame:
     return make_log(400, 1)
 
 
+@cache
+def windows(seed: int) -> Windows:
+    return small_windows(seed)
+
+
+class JobsCase:
+    """A model of jobs: its data are a log, and a row is a job."""
+
+    rtol = 0.0  # each job on its own to the last bit
+
+    def some(self, rows: int | None = None) -> pl.DataFrame:
+        return log() if rows is None else log().head(rows)
+
+    def strange(self) -> pl.DataFrame:
+        return log().head(1).with_columns(user=pl.lit("stranger \u202e;rm -rf /"), account=pl.lit("new"), job_name=pl.lit(""))
+
+    def with_missing(self, *kept: str) -> pl.DataFrame:
+        """Seven jobs with nothing but these columns."""
+        empty = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in JOB_SCHEMA.items() if name not in kept]
+        return log().head(7).with_columns(empty)
+
+
 @dataclass(frozen=True)
-class OutcomeCase:
+class OutcomeCase(JobsCase):
     """The outcome model of one moment."""
 
     moment: Moment
@@ -62,7 +89,7 @@ class OutcomeCase:
 
 
 @dataclass(frozen=True)
-class ProfilesCase:
+class ProfilesCase(JobsCase):
     """Profiles of jobs."""
 
     columns: tuple[str, ...]
@@ -79,10 +106,46 @@ class ProfilesCase:
         return model.assign(prepare(jobs).frame).cast(pl.Float64).to_numpy().reshape(-1, 1)
 
 
+@dataclass(frozen=True)
+class AutoencoderCase:
+    """An autoencoder of CPU windows: its data are windows, sixteen threads on two nodes at each moment."""
+
+    architecture: Architecture
+    record: str = "model.json"
+    weights: str = WEIGHTS
+    rtol: float = 1e-4  # the order of sums in a product of matrices depends on its size
+
+    def fit(self, seed: int = 0) -> TraceAutoencoder:
+        return TraceAutoencoder(tiny(self.architecture, seed=seed)).fit(windows(0), windows(1), device="cpu")
+
+    def load(self, folder: Path) -> TraceAutoencoder:
+        return TraceAutoencoder.load(folder)
+
+    def some(self, rows: int | None = None) -> Windows:
+        """Whole moments, unless it is fewer than the threads of one: a GNN hears all threads of a node."""
+        size = rows if rows is None or rows < 16 else rows // 16 * 16
+        return windows(2).take(slice(0, size))
+
+    def strange(self) -> Windows:
+        """A window of an unseen node and of a job of which nobody knows."""
+        return replace(self.some(1), nodes=("stranger \u202e;rm -rf /", "n1"), job=np.array([UNKNOWN_JOB], dtype=np.int32))
+
+    def with_missing(self, *kept: str) -> Windows:
+        """Seven windows with steps that nobody saw; what is kept beside them does not matter."""
+        some = self.some(7)
+        rates = some.rates.copy()
+        rates[:, 3] = np.nan
+        return replace(some, rates=rates)
+
+    def scores(self, model: TraceAutoencoder, data: Windows) -> np.ndarray:
+        return np.column_stack([model.score(data), model.embed(data)])
+
+
 MODELS: dict[str, Any] = {
     **{f"outcome at {moment}": OutcomeCase(moment) for moment in MOMENTS},
     "profiles at the end": ProfilesCase(END),
     "profiles at submission": ProfilesCase(SUBMIT),
+    **{f"autoencoder {architecture}": AutoencoderCase(architecture) for architecture in Architecture},
 }
 
 
@@ -103,11 +166,16 @@ def folder(model, tmp_path):
 
 
 def test_the_same_seed_gives_the_same_result(case, model):
-    np.testing.assert_array_equal(case.scores(case.fit(), log()), case.scores(model, log()))
+    np.testing.assert_array_equal(case.scores(case.fit(), case.some()), case.scores(model, case.some()))
+
+
+def test_another_seed_gives_another_autoencoder():
+    case = AutoencoderCase(Architecture.VANILLA)
+    assert not np.allclose(case.scores(case.fit(1), case.some()), case.scores(case.fit(), case.some()))
 
 
 def test_a_loaded_model_scores_as_the_saved_one(case, model, folder):
-    np.testing.assert_array_equal(case.scores(case.load(folder), log()), case.scores(model, log()))
+    np.testing.assert_array_equal(case.scores(case.load(folder), case.some()), case.scores(model, case.some()))
 
 
 def test_a_loaded_model_is_saved_the_same_again(case, folder, tmp_path):
@@ -116,39 +184,39 @@ def test_a_loaded_model_is_saved_the_same_again(case, folder, tmp_path):
 
 
 def test_nothing_in_a_saved_model_is_code(folder):
-    assert {path.suffix for path in folder.iterdir()} == {".json"}
-    for path in folder.iterdir():
+    assert {path.suffix for path in folder.iterdir()} <= {".json", ".safetensors", ".onnx"}
+    for path in folder.glob("*.json"):
         json.loads(path.read_text(), parse_constant=pytest.fail)
 
 
-def test_no_jobs_have_no_scores(case, model):
-    scores = case.scores(model, log().head(0))
-    assert scores.shape[0] == 0 and scores.shape[1] == case.scores(model, log().head(3)).shape[1]
+def test_no_rows_have_no_scores(case, model):
+    scores = case.scores(model, case.some(0))
+    assert scores.shape[0] == 0 and scores.shape[1] == case.scores(model, case.some(3)).shape[1]
 
 
-def test_one_job_has_one_score(case, model):
-    assert case.scores(model, log().head(1)).shape[0] == 1
+def test_one_row_has_one_score(case, model):
+    assert case.scores(model, case.some(1)).shape[0] == 1
 
 
-def test_jobs_are_scored_each_on_its_own(case, model):
-    first = case.scores(model, log().head(100))
-    np.testing.assert_array_equal(first[:50], case.scores(model, log().head(50)))
+def test_rows_are_scored_each_on_its_own(case, model):
+    """Each job; each window, or with a GNN each node."""
+    few = case.scores(model, case.some(50))
+    np.testing.assert_allclose(case.scores(model, case.some(100))[: len(few)], few, rtol=case.rtol, atol=case.rtol)
 
 
 @pytest.mark.parametrize("kept", [("submit_time",), ("submit_time", "state", "user"), ()], ids=["time only", "three", "none"])
-def test_nulls_everywhere_are_scored_without_complaint(case, model, kept):
-    empty = (
-        log()
-        .head(7)
-        .with_columns(pl.lit(None, dtype=dtype).alias(name) for name, dtype in JOB_SCHEMA.items() if name not in kept)
-    )
-    scores = case.scores(model, empty)
-    assert scores.shape[0] == 7 and not np.isinf(scores).any()
+def test_missing_values_everywhere_are_scored_or_refused(case, model, kept):
+    """A job of which little is known is scored; a window with a gap is not a window."""
+    if isinstance(case, AutoencoderCase):
+        with pytest.raises(ModelError, match="not numbers"):
+            case.scores(model, case.with_missing(*kept))
+    else:
+        scores = case.scores(model, case.with_missing(*kept))
+        assert scores.shape[0] == 7 and not np.isinf(scores).any()
 
 
-def test_an_unseen_user_is_scored(case, model):
-    stranger = log().head(1).with_columns(user=pl.lit("stranger \u202e;rm -rf /"), account=pl.lit("new"), job_name=pl.lit(""))
-    assert np.isfinite(case.scores(model, stranger)).all()
+def test_an_unseen_user_or_node_is_scored(case, model):
+    assert np.isfinite(case.scores(model, case.strange())).all()
 
 
 def test_other_columns_are_refused_or_scored_as_unknown(case, model):
@@ -157,6 +225,10 @@ def test_other_columns_are_refused_or_scored_as_unknown(case, model):
         fewer = replace(features, names=features.names[:-1], values=features.values[:, :-1])
         with pytest.raises(ModelFormatError):
             model.predict_proba(fewer)
+    elif isinstance(case, AutoencoderCase):
+        shorter = replace(case.some(3), rates=case.some(3).rates[:, :-2])
+        with pytest.raises(ModelError, match="14 steps"):
+            model.score(shorter)
     else:  # a profile goes by whatever is known of a job
         assert model.k_ > 1 and model.assign(pl.DataFrame({"other": [1.0, 2.0]})).to_list() == [None, None]
 
@@ -241,6 +313,11 @@ def test_a_model_is_never_overwritten(model, folder):
         model.save(folder)
 
 
+ABSURD_SETTINGS: tuple[dict[str, Any], ...] = (
+    {"architecture": "lstm"}, {"architecture": "node_gnn"}, {"steps": 10**9}, {"steps": 4096, "hidden": 4096}, {"steps": "16"},
+    {"channels": None}, {"channels": [8, 4]}, {"channels": [4, 8, 1e9]}, {"kernel": 4}, {"embedding": True},
+    {"hidden": float("inf")}, {"learning_rate": float("nan")}, {"more": 1},
+)  # fmt: skip
 # Fields of a record with a value that no model ever had.
 ABSURD = {
     "outcome": {
@@ -261,6 +338,19 @@ ABSURD = {
         "weights": (None, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], "x"),
         "means": ([[1.0]], "x"),
         "covariances": ([], [[[1.0]]]),
+    },
+    "autoencoder": {
+        "settings": (None, [], {}, *(tiny().record() | change for change in ABSURD_SETTINGS)),
+        "history": (
+            None,
+            {},
+            {"train": [1.0], "validation": []},
+            {"train": [], "validation": []},
+            {"train": "x", "validation": "y"},
+        ),
+        "data": (None, 5, []),
+        "versions": (None, "1.0"),
+        "files": ({}, {WEIGHTS: "00"}, {"../weights.safetensors": "00"}, None, []),
     },
 }
 # The same, where another error comes out, or none: faults.
@@ -301,12 +391,12 @@ def absurd(table: dict[str, dict[str, tuple[Any, ...]]]) -> list[Any]:
     ]
 
 
-SMALLEST = {"outcome": "outcome at submit", "profiles": "profiles at the end"}
+SMALLEST = {"outcome": "outcome at submit", "profiles": "profiles at the end", "autoencoder": "autoencoder vanilla"}
 
 
 @cache
 def model_of(kind: str) -> Any:
-    with one_thread():
+    with one_thread(), one_torch_thread():
         return MODELS[SMALLEST[kind]].fit()
 
 
@@ -318,7 +408,7 @@ def load_with(kind: str, field: str, value: Any, folder: Path) -> None:
     if value == "NaN" and isinstance(record[field], list):
         value = (np.array(record[field]) * np.nan).tolist()
     rewrite(folder / case.record, **{field: value})
-    case.scores(case.load(folder), log().head(5))
+    case.scores(case.load(folder), case.some(5))
 
 
 @pytest.mark.parametrize(("kind", "field", "value"), absurd(ABSURD))

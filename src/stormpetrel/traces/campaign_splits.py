@@ -1,0 +1,143 @@
+"""Splits of traces: by campaign where campaigns say what they are for, by run and time where they do not; never at random.
+
+Traces -> split_traces -> SplitWindows (train, validation, test).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from stormpetrel.errors import UsageError
+from stormpetrel.records.traces import Split, Trace
+from stormpetrel.records.windows import Windows, cut_windows, join_windows
+
+WINDOW_S: Final = 100.0
+TRAINING_RUNS: Final = (5, 8)  # of the runs that do not say what they are for, the first five eighths teach
+VALIDATION_SHARE: Final = 0.15  # the last part of each training run, where no campaign is for validation
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How traces are cut: windows of so many seconds, one every `stride_s` (by default side by side)."""
+
+    window_s: float = WINDOW_S
+    stride_s: float | None = None
+
+    def windows(self, trace: Trace) -> Windows:
+        """The windows of one trace."""
+        stride = None if self.stride_s is None else max(1, round(self.stride_s / trace.step_s))
+        return cut_windows(trace, steps=steps_of(self.window_s, trace.step_s), stride=stride)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitWindows:
+    """Windows to learn from, to stop training by, and to be judged on; all of them, the anomalous ones as well."""
+
+    train: Windows
+    validation: Windows
+    test: Windows
+    cut: Cut = field(default_factory=Cut)
+
+    def counts(self) -> dict[str, int]:
+        """How many windows each part has, and how many could not be cut."""
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        left_out = sum(sum(part.left_out.values()) for part in parts.values())
+        return {**{name: len(part) for name, part in parts.items()}, "left_out": left_out}
+
+
+def steps_of(window_s: float, step_s: float) -> int:
+    """How many steps a window of so many seconds has."""
+    return max(2, round(window_s / step_s))
+
+
+def split_traces(traces: Sequence[Trace], cut: Cut | None = None) -> SplitWindows:
+    """The windows of campaigns by what each is for; of runs that do not say it, by name and time.
+
+    Of the latter, sorted by name, the first five eighths teach and the others test. Where there is no validation campaign, the
+    last 15 % of each training run's time is taken for it. Windows that overlap are always of the same part.
+    """
+    cut = cut or Cut()
+    by_split = _by_campaign(traces) if _all_told(traces) else _by_name(traces)
+    train, validation = _teaching(by_split[Split.TRAIN], by_split[Split.VALIDATION], cut)
+    return SplitWindows(train, validation, _windows(by_split[Split.TEST], Split.TEST, cut), cut)
+
+
+def teaching_windows(traces: Sequence[Trace], cut: Cut | None = None) -> tuple[Windows, Windows]:
+    """Windows to learn from and to stop by, where nothing is to be judged: test campaigns are left alone.
+
+    Runs that do not say what they are for all teach.
+    """
+    cut = cut or Cut()
+    if not _all_told(traces):
+        return _teaching(sorted(traces, key=lambda trace: trace.name), [], cut)
+    of_split = {split: [trace for trace in traces if trace.split is split] for split in Split}
+    if not of_split[Split.TRAIN]:
+        raise UsageError("None of the campaigns is for training.", hint="Name some that are: their split is `train`.")
+    return _teaching(of_split[Split.TRAIN], of_split[Split.VALIDATION], cut)
+
+
+def _all_told(traces: Sequence[Trace]) -> bool:
+    """Whether all campaigns say what they are for, or none does; UsageError where they disagree."""
+    untold = [trace.name for trace in traces if trace.split is None]
+    if untold and len(untold) < len(traces):
+        raise UsageError(
+            f"Some campaigns say what they are for and others do not, such as {untold[0][:80]!r}.",
+            hint="Take those with a split (train, validation, test) and those without apart from each other.",
+        )
+    return bool(traces) and not untold
+
+
+def _teaching(train: Sequence[Trace], validation: Sequence[Trace], cut: Cut) -> tuple[Windows, Windows]:
+    if not validation:
+        parts = [_cut_in_time(trace, steps_of(cut.window_s, trace.step_s)) for trace in train]
+        train, validation = [early for early, _ in parts], [late for _, late in parts]
+    return _windows(train, Split.TRAIN, cut), _windows(validation, Split.VALIDATION, cut)
+
+
+def _by_campaign(traces: Sequence[Trace]) -> dict[Split, list[Trace]]:
+    found = {split: [trace for trace in traces if trace.split is split] for split in Split}
+    for split in (Split.TRAIN, Split.TEST):
+        if not found[split]:
+            there = ", ".join(f"{len(those)} for {name}" for name, those in found.items() if those)
+            raise UsageError(
+                f"There is no campaign for {split}; there are {there}.",
+                hint="Name a folder with campaigns for train and for test, or make one: stormpetrel campaign simulate",
+            )
+    return found
+
+
+def _by_name(traces: Sequence[Trace]) -> dict[Split, list[Trace]]:
+    if len(traces) < 2:
+        there = "one run" if traces else "no run"
+        raise UsageError(f"There is {there} without a split: nothing would be left to test on.", hint="Name two runs or more.")
+    ordered = sorted(traces, key=lambda trace: trace.name)
+    taught = max(1, len(ordered) * TRAINING_RUNS[0] // TRAINING_RUNS[1])
+    return {Split.TRAIN: ordered[:taught], Split.VALIDATION: [], Split.TEST: ordered[taught:]}
+
+
+def _cut_in_time(trace: Trace, window_steps: int) -> tuple[Trace, Trace]:
+    """The earlier and the later part of a run; the later is a window long at least."""
+    at = min(int(trace.steps * (1 - VALIDATION_SHARE)), trace.steps - window_steps)
+    if at < window_steps:
+        raise UsageError(
+            f"The run {trace.name[:80]!r} has {trace.steps} steps; to learn and to know when to stop takes {2 * window_steps}.",
+            hint="Record longer runs, or add a campaign for validation.",
+        )
+    return _steps(trace, slice(0, at)), _steps(trace, slice(at, None))
+
+
+def _steps(trace: Trace, some: slice) -> Trace:
+    return replace(trace, time_s=trace.time_s[some], rates=trace.rates[some], job=trace.job[some])
+
+
+def _windows(traces: Sequence[Trace], split: Split, cut: Cut) -> Windows:
+    windows = join_windows([cut.windows(trace) for trace in traces])
+    if not len(windows):
+        why = ", ".join(f"{number:,} {reason}" for reason, number in windows.left_out.items()) or "the traces are empty"
+        raise UsageError(
+            f"The campaigns for {split} have no whole window of {cut.window_s:g} s ({why}).",
+            hint="Record longer ones, or ask for shorter windows.",
+        )
+    return windows

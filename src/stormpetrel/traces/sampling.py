@@ -1,0 +1,224 @@
+"""How often to scrape, and how long a window should be: what the traces themselves say.
+
+Traces -> study_sampling -> SamplingStudy. Welch's spectral density of each job type gives the lowest dominant frequency, and that
+the length of a window; principal components of windows at slower and slower sampling, and their silhouette, give the interval.
+
+Slower sampling is looked at in two ways. *Picked*: one step's rates out of every interval, which is what thinning out a
+recording or `irate` gives. *Means*: the mean rates of every interval, which is what counters scraped less often give. Two linear
+components of a window see little beside its levels, and a mean keeps a level: that curve stays flat by construction, so that the
+advice rests on the picked one; what a mean does lose is told as `movement_kept`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stormpetrel.errors import UsageError
+from stormpetrel.records.traces import MIXED, UNKNOWN, Trace
+from stormpetrel.records.windows import Windows, cut_windows, join_windows
+from stormpetrel.traces.separability import SUBSET_SIZE, SUBSETS, MeanStd, PcaMap, silhouette
+from stormpetrel.traces.spectra import Spectrum, spectra_of
+
+INTERVALS_S: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
+USABLE_WINDOWS_S: Final = (10, 20, 30, 50, 60, 100, 120, 200, 300, 500, 600, 1000, 1200)
+USUAL_WINDOW_S: Final = 100.0  # the paper's, where no frequency stands out
+TOLERANCE: Final = 0.02  # of the silhouette: less than this is not worth more scrapes
+MOVEMENT: Final = 0.9  # of the variance within windows must be left: a model cannot learn what a mean has flattened
+_DRAWN: Final = 3000  # points of the scatter plot
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalScore:
+    """How well job types separate at one sampling interval."""
+
+    interval_s: float
+    samples: int  # per window and mode
+    silhouette: MeanStd  # of picked rates
+    explained: tuple[float, ...]  # share of the variance of their two components
+    silhouette_of_means: MeanStd
+    movement_kept: float  # share of the variance within windows that means of this interval still show
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "interval_s": self.interval_s,
+            "samples": self.samples,
+            "silhouette": self.silhouette.as_dict(),
+            "explained": list(self.explained),
+            "silhouette_of_means": self.silhouette_of_means.as_dict(),
+            "movement_kept": self.movement_kept,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SamplingStudy:
+    """What the traces say about sampling; `advice` is the whole of it in one sentence."""
+
+    spectra: tuple[Spectrum, ...]
+    lowest_hz: float | None  # the lowest dominant frequency of any job type
+    window_s: float
+    scores: tuple[IntervalScore, ...]
+    interval_s: float
+    advice: str
+    windows: int
+    points: npt.NDArray[np.float32]  # (drawn, 2) windows at the finest interval on their two components
+    labels: npt.NDArray[np.str_]  # (drawn,)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; the points are in the figure only."""
+        return {
+            "spectra": {spectrum.job_type: spectrum.as_dict() for spectrum in self.spectra},
+            "lowest_hz": self.lowest_hz,
+            "window_s": self.window_s,
+            "intervals": [score.as_dict() for score in self.scores],
+            "interval_s": self.interval_s,
+            "windows": self.windows,
+            "advice": self.advice,
+        }
+
+
+def study_sampling(
+    traces: Sequence[Trace],
+    *,
+    intervals_s: Sequence[float] = INTERVALS_S,
+    window_s: float | None = None,
+    subsets: int = SUBSETS,
+    size: int = SUBSET_SIZE,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> SamplingStudy:
+    """Spectra, window length, separability at each interval, advice; `window_s` is taken from the spectra unless it is given."""
+    tell = progress or _quiet
+    tell(0.0, "spectra")
+    spectra = spectra_of(traces, seed=seed)
+    lowest_hz = min((spectrum.dominant_hz for spectrum in spectra if spectrum.dominant_hz), default=None)
+    length_s = window_s or usable_window_s(lowest_hz)
+    windows = labelled_windows(traces, length_s)
+    labels = windows.job_types()
+    movement = _movement(mean_rates(windows, windows.step_s))
+    scores, finest = [], np.empty((0, 2), dtype=np.float32)
+    possible = [interval for interval in sorted(intervals_s) if _fits(interval, windows)]
+    if not possible:
+        raise UsageError(f"No interval of {list(intervals_s)} fits windows of {length_s:g} s at {windows.step_s:g} s.")
+    for number, interval_s in enumerate(possible):
+        tell((number + 1) / (len(possible) + 1), f"every {interval_s:g} s")
+        kept = picked(windows, interval_s)  # (windows, samples × 3)
+        means = mean_rates(windows, interval_s)
+        plane = PcaMap.fit(kept)
+        points = plane.transform(kept)
+        finest = finest if number else points
+        score = silhouette(points, labels, subsets=subsets, size=size, seed=seed)
+        of_means = silhouette(PcaMap.fit(means).transform(means), labels, subsets=subsets, size=size, seed=seed)
+        seen = _movement(means) / movement if movement > 0 else 1.0
+        explained = tuple(map(float, plane.explained))
+        scores.append(IntervalScore(interval_s, kept.shape[1] // 3, score, explained, of_means, seen))
+    chosen, advice = advise(scores, length_s)
+    drawn = np.sort(np.random.default_rng(seed).permutation(len(windows))[:_DRAWN])
+    tell(1.0, "done")
+    return SamplingStudy(spectra, lowest_hz, length_s, tuple(scores), chosen, advice, len(windows), finest[drawn], labels[drawn])
+
+
+def usable_window_s(lowest_hz: float | None) -> float:
+    """The length of a window that holds one whole period of the lowest dominant frequency, as a round number of seconds."""
+    if lowest_hz is None:
+        return USUAL_WINDOW_S
+    period_s = 1 / lowest_hz
+    # Within a tenth counts: the frequency itself is known no better than the spectrum's resolution.
+    return float(next((length for length in USABLE_WINDOWS_S if length >= 0.9 * period_s), USABLE_WINDOWS_S[-1]))
+
+
+def labelled_windows(traces: Sequence[Trace], window_s: float) -> Windows:
+    """The windows of all traces whose job type is known and the same from end to end."""
+    if not traces:
+        raise UsageError("There is no trace to look at.")
+    if len({trace.step_s for trace in traces}) > 1:
+        found = ", ".join(sorted({f"{trace.step_s:g} s" for trace in traces}))
+        raise UsageError(f"The traces have different steps: {found}.", hint="Look at those of one step at a time.")
+    steps = max(2, round(window_s / traces[0].step_s))
+    windows = join_windows([cut_windows(trace, steps=steps) for trace in traces])
+    windows = windows.take(~np.isin(windows.job_types(), [MIXED, UNKNOWN]))
+    types = np.unique(windows.job_types())
+    if len(windows) < 4 or types.size < 2:
+        raise UsageError(
+            f"There are {len(windows)} windows of {window_s:g} s with a known job type, of {types.size} type(s); "
+            "telling types apart needs at least two types.",
+            hint="Record a campaign whose threads are labelled, or try --simulated.",
+        )
+    return windows
+
+
+def picked(windows: Windows, interval_s: float) -> npt.NDArray[np.float32]:
+    """One rate out of every interval, the last one: (windows, samples × 3), other left out."""
+    return _flat(_by_interval(windows, interval_s)[:, :, -1])
+
+
+def mean_rates(windows: Windows, interval_s: float) -> npt.NDArray[np.float32]:
+    """What counters scraped every `interval_s` show: the mean rates of each interval: (windows, samples × 3), other left out."""
+    return _flat(_by_interval(windows, interval_s).mean(axis=2))
+
+
+def _by_interval(windows: Windows, interval_s: float) -> npt.NDArray[np.float32]:
+    """Rates as (windows, intervals, steps of an interval, 3); what is left over at the end of a window is not seen."""
+    every = round(interval_s / windows.step_s)
+    samples = windows.steps // every
+    return windows.rates[:, : samples * every, :3].reshape(len(windows), samples, every, 3)
+
+
+def _flat(rates: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return rates.reshape(len(rates), -1)
+
+
+def _movement(flat: npt.NDArray[np.float32]) -> float:
+    """The mean variance of the modes within windows."""
+    return float(flat.reshape(len(flat), -1, 3).var(axis=1).mean())
+
+
+def advise(scores: Sequence[IntervalScore], window_s: float) -> tuple[float, str]:
+    """The slowest sampling that is as good as the best, and what the next slower one would cost.
+
+    As good: the mean silhouette is within the best one's standard deviation, or within TOLERANCE where that is more, and at least
+    MOVEMENT of the variance within windows is left.
+    """
+    known = [score for score in scores if score.silhouette.n]
+    if not known:
+        raise UsageError("No interval gave a silhouette: there are too few windows of each job type.")
+    best = max(known, key=lambda score: score.silhouette.mean)
+    limit = best.silhouette.mean - max(best.silhouette.std, TOLERANCE)
+    good = [score for score in known if score.silhouette.mean >= limit and score.movement_kept >= MOVEMENT]
+    chosen = max(good, key=lambda score: score.interval_s, default=known[0])
+    advice = f"scrape every {chosen.interval_s:g} s, windows of {window_s:g} s"
+    after = next((slow for near, slow in pairwise(known) if near is chosen), None)
+    if after is None:
+        return chosen.interval_s, f"{advice}; slower was not tried"
+    return chosen.interval_s, f"{advice}; {after.interval_s:g} s would cost {_cost(chosen, after)}"
+
+
+def _cost(chosen: IntervalScore, after: IntervalScore) -> str:
+    """What a slower interval loses, in words; movement is named where it is what was lost."""
+    separability = f"{_short(max(chosen.silhouette.mean - after.silhouette.mean, 0.0))} of separability"
+    if after.movement_kept >= MOVEMENT:
+        return separability
+    return f"{separability} and {chosen.movement_kept - after.movement_kept:.0%} of the movement within windows"
+
+
+def _fits(interval_s: float, windows: Windows) -> bool:
+    """Whether an interval is a whole number of steps and at least one of it fits into a window."""
+    every = interval_s / windows.step_s
+    return every > 0.999 and abs(every - round(every)) < 1e-3 and round(every) <= windows.steps
+
+
+def _short(value: float) -> str:
+    """A share without its leading zero: .08."""
+    return f"{value:.2f}".lstrip("0") if 0 <= value < 1 else f"{value:.2f}"
+
+
+def _quiet(_fraction: float, _words: str) -> None:
+    """No progress is shown."""

@@ -1,0 +1,100 @@
+"""Splits of traces: by campaign, or by name and time; never at random."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stormpetrel.errors import UsageError
+from stormpetrel.records.traces import Split
+from stormpetrel.traces.campaign_splits import Cut, split_traces, steps_of, teaching_windows
+from tests.traces.small import STEPS, small_trace
+
+
+def run(seed, split=None, *, steps=160, name=None):
+    return replace(small_trace(seed, steps=steps, name=name or f"run-{seed}", nodes=1), split=split)
+
+
+def campaigns(*splits):
+    return [run(seed, split) for seed, split in enumerate(splits)]
+
+
+def test_campaigns_go_where_they_say():
+    traces = campaigns(Split.TEST, Split.TRAIN, Split.VALIDATION, Split.TRAIN)
+    split = split_traces(traces, Cut(STEPS))
+    assert (split.train.traces, split.validation.traces, split.test.traces) == (("run-1", "run-3"), ("run-2",), ("run-0",))
+    assert split.counts() == {"train": 160, "validation": 80, "test": 80, "left_out": 0}
+    assert split.test.is_anomalous().any() and split.train.is_anomalous().any()  # models leave them out themselves
+
+
+def test_without_a_validation_campaign_the_last_part_of_each_training_run_is_taken():
+    split = split_traces(campaigns(Split.TRAIN, Split.TRAIN, Split.TEST), Cut(STEPS))
+    for number in (0, 1):
+        ends = split.train.start_s[split.train.trace == number].max() + STEPS
+        assert ends <= split.validation.start_s[split.validation.trace == number].min()
+    assert split.validation.traces == ("run-0", "run-1")
+
+
+def test_runs_without_a_split_are_taken_by_name():
+    names = ("b", "a", "d", "c", "h", "g", "f", "e")
+    split = split_traces([run(seed, name=name) for seed, name in enumerate(names)], Cut(STEPS))
+    assert split.train.traces == ("a", "b", "c", "d", "e") and split.test.traces == ("f", "g", "h")
+    assert split.validation.traces == split.train.traces
+
+
+def test_two_runs_are_the_fewest():
+    assert split_traces([run(0), run(1)], Cut(STEPS)).test.traces == ("run-1",)
+    for few in ([run(0)], []):
+        with pytest.raises(UsageError, match="nothing would be left to test on"):
+            split_traces(few, Cut(STEPS))
+
+
+@pytest.mark.parametrize("missing", [Split.TRAIN, Split.TEST])
+def test_a_folder_without_train_or_test_is_refused_in_a_sentence(missing):
+    others = [split for split in Split if split is not missing]
+    with pytest.raises(UsageError, match=f"no campaign for {missing}; there are 1 for"):
+        split_traces(campaigns(*others), Cut(STEPS))
+
+
+def test_some_with_a_split_and_some_without_are_not_mixed():
+    for split in (split_traces, teaching_windows):
+        with pytest.raises(UsageError, match=r"others do not, such as 'run-1'"):
+            split(campaigns(Split.TRAIN, None, Split.TEST), Cut(STEPS))
+
+
+def test_a_run_too_short_to_be_cut_is_named():
+    with pytest.raises(UsageError, match=r"'a short one' has 20 steps; .* takes 32"):
+        split_traces([run(0, steps=20, name="a short one"), run(1)], Cut(STEPS))
+
+
+def test_campaigns_without_a_whole_window_are_refused():
+    gappy = run(2, Split.TEST)
+    gappy.rates[::8] = np.nan
+    gappy.rates[1::8] = np.nan
+    gappy.rates[2::8] = np.nan
+    gappy.rates[3::8] = np.nan
+    with pytest.raises(UsageError, match=r"for test have no whole window of 16 s \(80 gap\)"):
+        split_traces([*campaigns(Split.TRAIN, Split.VALIDATION), gappy], Cut(STEPS))
+
+
+def test_windows_may_overlap_within_a_part_and_never_between_parts():
+    split = split_traces(campaigns(Split.TRAIN, Split.VALIDATION, Split.TEST), Cut(STEPS, stride_s=4))
+    side_by_side = split_traces(campaigns(Split.TRAIN, Split.VALIDATION, Split.TEST), Cut(STEPS))
+    assert len(split.train) > 3 * len(side_by_side.train)
+    for early, late in ((split.train, split.validation), (split.validation, split.test)):
+        assert early.start_s.max() + STEPS <= late.start_s.min()
+
+
+def test_teaching_leaves_test_campaigns_alone():
+    train, validation = teaching_windows(campaigns(Split.TRAIN, Split.TEST, Split.VALIDATION), Cut(STEPS))
+    assert (train.traces, validation.traces) == (("run-0",), ("run-2",))
+    train, validation = teaching_windows([run(0), run(1)], Cut(STEPS))
+    assert train.traces == validation.traces == ("run-0", "run-1")
+    with pytest.raises(UsageError, match="None of the campaigns is for training"):
+        teaching_windows(campaigns(Split.TEST), Cut(STEPS))
+
+
+def test_a_window_has_as_many_steps_as_fit():
+    assert (steps_of(100, 1.0), steps_of(100, 10.0), steps_of(100, 0.1), steps_of(1, 1.0)) == (100, 10, 1000, 2)
