@@ -1,18 +1,33 @@
-"""`stormpetrel demo`, as a newcomer sees it: pages that live, and nothing left behind when it is stopped or killed."""
+"""`stormpetrel demo`, as a newcomer sees it: what it says, pages that live, nothing left behind when it is stopped or killed."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import psutil
 import pytest
 
 from stormpetrel.store.site import open_site
 from tests.parts import free_ports, wait_until
+from tests.parts.command_line import report_of, run
+
+
+def demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "stormpetrel", "demo", str(folder), "--no-serve", *options]
+    return subprocess.run(words, capture_output=True, text=True, timeout=240)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A demo that was run once, and what it said."""
+    folder = tmp_path_factory.mktemp("newcomer") / "demo"
+    return folder, report_of(demo(folder, "--json"))
 
 
 def jobs_on(url: str) -> dict[str, object]:
@@ -23,23 +38,54 @@ def jobs_on(url: str) -> dict[str, object]:
         return {}
 
 
+def nodes_on(url: str) -> dict[str, object]:
+    with urllib.request.urlopen(f"{url}/api/v1/nodes?span=all", timeout=60) as answer:
+        return dict(json.load(answer))
+
+
+def test_the_demo_runs_again_and_takes_in_only_what_is_new(made):
+    folder, first = made
+    assert first["ingest"]["quarantined"] == {}
+    assert first["ingest"]["kept"] == first["summary"]["jobs"] > 10_000
+    assert first["summary"]["worst_nodes"][0][0] == "n017", "the sick node is found"
+    assert first["windows_scored"] > 1_000
+    done = demo(folder)
+    assert done.returncode == 0, done.stderr
+    assert "Look at node n017" in done.stdout and " jobs per week" in done.stdout
+    again = report_of(run(folder, "sql", "select count(*) n from jobs", "--json"))[0]["n"]
+    assert first["summary"]["jobs"] <= again < first["summary"]["jobs"] + 500, "nothing twice, and the cluster goes on"
+    suggested = [shlex.split(line, comments=True)[1:] for line in done.stdout.splitlines() if " --site " in line]
+    assert [words[2] for words in suggested] == ["why", "check", "traces", "report", "sql", "sql", "watch", "serve", "doctor"]
+    for words in suggested:
+        if not {"report", "watch", "serve"} & set(words):  # they take long, and have tests of their own
+            assert run(folder, *words[2:]).returncode == 0, words
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_the_demo_shows_a_living_site_and_leaves_no_process_behind(tmp_path, number):
+def test_the_demo_shows_a_living_site_and_leaves_no_process_behind(made, tmp_path, number):
+    folder, _ = made
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
-    words = [sys.executable, "-m", "stormpetrel", "demo", str(tmp_path / "demo"), "--address", f"127.0.0.1:{port}"]
+    words = [sys.executable, "-m", "stormpetrel", "demo", str(folder), "--address", f"127.0.0.1:{port}"]
     with (tmp_path / "said.txt").open("w") as said:
-        demo = subprocess.Popen(words, stdout=said, stderr=said, cwd=tmp_path)
+        living = subprocess.Popen(words, stdout=said, stderr=said, cwd=tmp_path)
     try:
         wait_until(lambda: jobs_on(url).get("total", 0) > 1000, "the last week is judged", limit_s=240)
         before = jobs_on(url)["items"][0]["submit_time"]
         wait_until(lambda: jobs_on(url)["items"][0]["submit_time"] > before, "a new job is judged", limit_s=120)
-        children = psutil.Process(demo.pid).children(recursive=True)
+        wait_until(lambda: len(nodes_on(url)["nodes"]) == 4, "the nodes are on their page", limit_s=60)
+        children = psutil.Process(living.pid).children(recursive=True)
         assert children
     finally:
-        demo.send_signal(number)
-        demo.wait(timeout=90)
+        living.send_signal(number)
+        living.wait(timeout=90)
     wait_until(lambda: not any(child.is_running() for child in children), "the watch ends with the demo", limit_s=60)
     assert f"http://127.0.0.1:{port}" in (tmp_path / "said.txt").read_text()
-    with open_site(tmp_path / "demo") as site:
+    with open_site(folder) as site:
         assert not site.predictions.read().select("job_id", "array_task", "submit_time", "moment").collect().is_duplicated().any()
+
+
+def test_a_demo_whose_feed_was_not_finished_makes_it_again(made):
+    folder, _ = made
+    (folder / "feed" / "sacct").unlink()  # as if it had been killed before its feed was complete
+    assert report_of(demo(folder, "--json"))["summary"]["jobs"] > 10_000

@@ -122,24 +122,6 @@ def test_the_store_is_looked_after(site, tmp_path):
     assert json.loads(output("--site", site, "store", "retain", "--days", "1", "--json")) == {"deleted": 16}
 
 
-def test_the_demo_runs_twice_and_the_second_time_takes_in_only_what_is_new(tmp_path):
-    first = json.loads(output("demo", tmp_path / "demo", "--no-serve", "--json"))
-    assert first["ingest"]["quarantined"] == {}
-    assert first["ingest"]["kept"] == first["summary"]["jobs"] > 10_000
-    assert first["summary"]["worst_nodes"][0][0] == "n017", "the sick node is found"
-    text = output("demo", tmp_path / "demo", "--no-serve")
-    assert "Look at node n017" in text and " jobs per week" in text
-    again = json.loads(output("--site", tmp_path / "demo", "sql", "select count(*) n from jobs", "--json"))[0]["n"]
-    assert first["summary"]["jobs"] <= again < first["summary"]["jobs"] + 500, "nothing twice, and the cluster goes on"
-    suggested = [shlex.split(line, comments=True)[1:] for line in text.splitlines() if " --site " in line]
-    assert [words[2] for words in suggested] == ["why", "check", "report", "sql", "sql", "watch", "serve", "doctor"]
-    for words in suggested:
-        if not {"report", "watch", "serve"} & set(words):  # they take long, and have tests of their own
-            assert run(*words).returncode == 0, words
-    (tmp_path / "demo" / "feed" / "sacct").unlink()  # as if it had been killed before its feed was complete
-    assert json.loads(output("demo", tmp_path / "demo", "--no-serve", "--json"))["summary"]["jobs"] > 10_000
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -113,6 +113,22 @@ def test_show_takes_a_training_or_a_model(folder):
         run("--site", folder, "models", "show", "jobs-none")
 
 
+def test_models_of_traces_are_shown_promoted_and_taken_back_by_themselves(tmp_path):
+    from tests.lifecycle import traced_site
+    from tests.traces.small import one_torch_thread
+
+    with one_torch_thread(), traced_site.traced_site(tmp_path / "site") as site:
+        traced_site.train(site)
+        traced_site.train(site, settings={"seed": 1})
+    folder = tmp_path / "site"
+    assert "windows; flags from a score" in run("--site", folder, "models", "show", "traces-2")
+    assert as_json("--site", folder, "models", "promote", "traces-1")["before"] == "traces-2"
+    assert as_json("--site", folder, "models", "promote", "traces-2")["current"]
+    assert "traces-1 is in use now in place of traces-2" in run("--site", folder, "models", "rollback", "traces")
+    with pytest.raises(ModelError, match="Train one: stormpetrel jobs train"):
+        run("--site", folder, "models", "rollback")
+
+
 def test_promote_and_rollback_say_what_changed(folder, monkeypatch):
     monkeypatch.setattr(job_models.getpass, "getuser", lambda: "ada")
     shown = run("--site", folder, "models", "promote", "jobs-1")

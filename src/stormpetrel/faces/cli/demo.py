@@ -37,7 +37,8 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Simulate a small cluster, learn from it, and watch it live in the browser. Run again, it goes on where it was left."""
-    from stormpetrel.faces.cli.demo_words import print_next, print_risks, print_summary, summary_json
+    from stormpetrel.faces.cli.demo_traces import add_traces
+    from stormpetrel.faces.cli.demo_words import print_next, print_risks, print_summary, print_traces, summary_json
     from stormpetrel.faces.cli.ingest import print_report
     from stormpetrel.faces.predictions import predict_jobs
     from stormpetrel.store.summary import summarise
@@ -47,18 +48,26 @@ def demo(
         report = _ingest_live(site, quiet=as_json)
         summary = summarise(site.jobs.read_jobs(), site.settings.jobs.failure_states)
         _train(site, quiet=as_json)
+        scored = add_traces(site, quiet=as_json)
         at_risk = predict_jobs(site, moment=None, last=_LAST, now=site.now())
         owner = _write_example(site, folder / _EXAMPLE)
         _start_clock(site, speed)
         if as_json:
             print_json(
-                {"site": str(folder), "ingest": report.as_dict(), "summary": summary_json(summary), "judged": at_risk.height}
+                {
+                    "site": str(folder),
+                    "ingest": report.as_dict(),
+                    "summary": summary_json(summary),
+                    "judged": at_risk.height,
+                    "windows_scored": scored.scored if scored else None,
+                }
             )
         else:
             out = console()
             print_report(out, "the simulated cluster", report)
             print_summary(out, summary)
             print_risks(out, at_risk)
+            print_traces(out, scored)
             print_next(out, folder, at_risk, folder / _EXAMPLE, owner)
         if serve and not as_json:
             _show(site, address, speed)

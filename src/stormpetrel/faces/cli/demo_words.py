@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
+    from stormpetrel.lifecycle.trace_models import Scored
     from stormpetrel.store.summary import SiteSummary
 
 _BAR = 40
@@ -28,6 +29,16 @@ def print_risks(out: Console, at_risk: pl.DataFrame) -> None:
     for row in at_risk.head(_SHOWN).iter_rows(named=True):
         out.print(
             f"    {plain(row['job']):<10}{plain(row['user'] or '?'):<14}risk {row['risk']:>4.0%}   it is {row['state']} now"
+        )
+
+
+def print_traces(out: Console, scored: Scored | None) -> None:
+    """What the model of traces says, or what is missing for one."""
+    if scored is None:
+        out.print("\n  Without the extra 'traces' the page Nodes and traces stays empty: pip install 'stormpetrel[traces]'")
+    elif scored.scored:
+        out.print(
+            f"\n  CPU traces of four nodes: {scored.flagged:,} of {scored.scored:,} windows are not what threads normally do"
         )
 
 
@@ -79,6 +90,7 @@ def print_next(out: Console, folder: Path, at_risk: pl.DataFrame, example: Path,
         out.print(f"  {site} why {at_risk['job'][0]}      # what happened to it, and what to ask for instead")
     script = shlex.quote(str(example))
     out.print(f"  {site} check {script} --user {shlex.quote(owner)}      # a script, before it is submitted")
+    out.print(f"  {site} traces diagnose      # which jobs wait for files the way bad I/O does")
     out.print(f"  {site} report -o {shlex.quote(str(folder / 'report.html'))}      # everything, as one page; takes some minutes")
     for query in _QUERIES:
         out.print(f"  {site} sql '{query}'")

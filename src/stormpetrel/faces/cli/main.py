@@ -20,9 +20,12 @@ from stormpetrel import __version__
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.cli import (
     answers,
+    campaign,
     demo,
     doctor,
+    exporter,
     ingest,
+    ingest_traces,
     init,
     jobs,
     models,
@@ -32,6 +35,7 @@ from stormpetrel.faces.cli import (
     sql,
     store,
     tokens,
+    traces,
     watch,
 )
 from stormpetrel.faces.cli.context import Context
@@ -50,7 +54,9 @@ app.command("init")(init.init)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.add_typer(ingest.app, name="ingest")
+ingest.app.command("traces")(ingest_traces.ingest_traces)
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(traces.app, name="traces")
 app.command("check")(answers.check)
 app.command("why")(answers.why)
 app.command("watch")(watch.watch)
@@ -58,6 +64,8 @@ app.command("serve")(serve.serve)
 app.add_typer(models.app, name="models")
 app.command("nightly")(nightly.nightly)
 app.add_typer(tokens.app, name="tokens")
+app.command("exporter")(exporter.exporter)
+app.add_typer(campaign.app, name="campaign")
 app.command("report")(report.report)
 app.add_typer(store.app, name="store")
 app.command("sql")(sql.sql)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -10,6 +10,7 @@ from stormpetrel.faces.cli.context import Context, Json, console, plain, print_j
 
 if TYPE_CHECKING:
     from stormpetrel.store.models import ModelVersion, Training
+    from stormpetrel.store.site import Site
 
 app = typer.Typer(help="Which models there are, and which are in use.", no_args_is_help=True, rich_markup_mode=None)
 _TAKEN_UP = "A running watch takes it up by itself."
@@ -61,12 +62,10 @@ def promote(
     as_json: Json = False,
 ) -> None:
     """Put the models of a training in use, all together."""
-    from stormpetrel.lifecycle.job_models import promote_training
-
     chosen: Context = context.obj
     with chosen.open_site() as site:
         before = site.models.training(training)
-        after = before if before.current else promote_training(site, training)
+        after = before if before.current else _promoted(site, training)
     if before.current and not as_json:
         console().print(f"{plain(after.name)} is in use already; nothing changed.")
         return
@@ -74,15 +73,33 @@ def promote(
 
 
 @app.command("rollback")
-def rollback(context: typer.Context, as_json: Json = False) -> None:
+def rollback(
+    context: typer.Context,
+    family: Annotated[Literal["jobs", "traces"], typer.Argument(help="Whose models.")] = "jobs",
+    as_json: Json = False,
+) -> None:
     """Put the models in use again that were in use before."""
-    from stormpetrel.lifecycle.job_models import FAMILY, roll_back
-
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        before = site.models.current_training(FAMILY)
-        after = roll_back(site)
+        before = site.models.current_training(family)
+        after = _rolled_back(site, family)
     _tell_change(after, before=before.name if before else None, as_json=as_json)
+
+
+def _promoted(site: Site, training: str) -> Training:
+    """Each family reads its models before it puts them in use."""
+    from stormpetrel.lifecycle import job_models, trace_models
+    from stormpetrel.store.models import family_of
+
+    if family_of(training) == trace_models.FAMILY:
+        return trace_models.promote_trace_training(site, training)
+    return job_models.promote_training(site, training)
+
+
+def _rolled_back(site: Site, family: str) -> Training:
+    from stormpetrel.lifecycle import job_models, trace_models
+
+    return trace_models.roll_back_traces(site) if family == trace_models.FAMILY else job_models.roll_back(site)
 
 
 def _tell_change(after: Training, *, before: str | None, as_json: bool) -> None:
@@ -92,7 +109,8 @@ def _tell_change(after: Training, *, before: str | None, as_json: bool) -> None:
     out = console()
     models = ", ".join(f"{plain(model.name)} version {model.version}" for model in _in_order(after))
     out.print(f"{plain(after.name)} is in use now{f' in place of {plain(before)}' if before else ''}: {models}.")
-    out.print(f"{_TAKEN_UP} To go back: stormpetrel models {f'promote {plain(before)}' if before else 'rollback'}")
+    taken_up = f"{_TAKEN_UP} " if after.name.startswith("jobs") else ""
+    out.print(f"{taken_up}To go back: stormpetrel models {f'promote {plain(before)}' if before else 'rollback'}")
 
 
 def _show_training(training: Training, *, as_json: bool) -> None:
@@ -129,6 +147,8 @@ def _show_versions(versions: list[ModelVersion], *, as_json: bool) -> None:
 
 def _model_words(model: ModelVersion) -> str:
     about = model.about
+    if "windows" in about:
+        return f"{about['windows']['train']:,} windows; flags from a score of {about['threshold']:.3g} on"
     if "n_train" in about:
         return f"{about['n_train']:,} jobs, {about['failed_share']:.1%} failed; flags from a risk of {about['threshold']:.0%} on"
     return f"{about['profiles']} profiles of requests" if "profiles" in about else ""

@@ -29,7 +29,7 @@ def sql(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Ask the site's tables (jobs, quarantine) in SQL; nothing can be changed this way."""
+    """Ask the site's tables (jobs, quarantine, cpu_windows, trace_scores) in SQL; nothing can be changed this way."""
     import polars as pl
 
     if not re.match(r"\s*(\(|select\b|with\b|from\b|show\b|explain\b|values\b)", query, re.IGNORECASE):
@@ -37,7 +37,12 @@ def sql(
     most = limit or (None if as_json else _SHOWN_ROWS)
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        tables = {"jobs": site.jobs.table.scan(), "quarantine": site.quarantine.read()}
+        tables = {
+            "jobs": site.jobs.table.scan(),
+            "quarantine": site.quarantine.read(),
+            "cpu_windows": site.cpu_windows.read(),
+            "trace_scores": site.trace_scores.read(),
+        }
         try:
             found = pl.SQLContext(tables, eager=False).execute(query)
             rows = (found.head(most + 1) if most else found).collect()

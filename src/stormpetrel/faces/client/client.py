@@ -190,6 +190,23 @@ class Client:
         """What answers there."""
         return cast("site_told.Version", self._server.ask("GET", "/version"))
 
+    def nodes(
+        self,
+        *,
+        span: str = "day",
+        campaign: str | None = None,
+        job_type: str | None = None,
+        node: str | None = None,
+        limit: int = 100,
+    ) -> site_told.Nodes:
+        """The nodes with threads that behave unlike what the model has learnt, and the windows with the highest scores."""
+        query = {"span": span, "campaign": campaign, "job_type": job_type, "node": node, "limit": limit}
+        return cast("site_told.Nodes", self._server.ask("GET", "/nodes", query=query))
+
+    def window(self, key: str) -> site_told.WindowTraces:
+        """One window by its `key`: its trace, its reconstruction, and the threads around it."""
+        return cast("site_told.WindowTraces", self._server.ask("GET", f"/nodes/windows/{_in_path(key)}"))
+
     def models(self) -> list[site_told.Training]:
         """Every training that is kept, newest first."""
         return cast("list[site_told.Training]", self._server.ask("GET", "/models")["trainings"])

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from stormpetrel.faces.client.node_answers import NodeRow as NodeRow
+from stormpetrel.faces.client.node_answers import Nodes as Nodes
+from stormpetrel.faces.client.node_answers import ScoredWindow as ScoredWindow
+from stormpetrel.faces.client.node_answers import ThreadTrace as ThreadTrace
+from stormpetrel.faces.client.node_answers import WindowTraces as WindowTraces
+
 
 class CancelPolicy(TypedDict):
     """What cancelling two minutes in would have done, replayed on what was forecast then."""

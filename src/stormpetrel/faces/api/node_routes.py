@@ -1,0 +1,49 @@
+"""Nodes and traces: what the models say about each node, and one window with its reconstruction; the dashboard shows the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.responses import Response
+
+from stormpetrel.faces.api.asking import Reader, answered, errors
+from stormpetrel.faces.api.node_schemas import WINDOW_EXAMPLE, WINDOW_PATTERN, Nodes, NodesAsked, ScoredWindow, WindowTraces
+from stormpetrel.faces.desk.json_values import json_rows
+from stormpetrel.faces.desk.nodes import NodeQuestion, nodes
+from stormpetrel.faces.desk.trace_view import trace_view
+
+if TYPE_CHECKING:
+    from stormpetrel.faces.desk.live_site import LiveSite
+
+WindowKey = Annotated[
+    str, Path(pattern=WINDOW_PATTERN, description="the `key` of a window, as in `worst` of the nodes", examples=[WINDOW_EXAMPLE])
+]
+_COUNTED = ("as_of", "own_only", "lack", "model", "model_version", "threshold", "windows", "flagged", "threads")
+
+
+def node_router(live: LiveSite) -> APIRouter:
+    """The endpoints about nodes."""
+    api = APIRouter(prefix="/nodes", tags=["nodes"])
+
+    @api.get("", operation_id="nodes", summary="Nodes by their scores", response_model=Nodes, responses=errors())
+    def list_nodes(viewer: Reader, asked: Annotated[NodesAsked, Query()]) -> Response:
+        """Every node with the threads that behave unlike what the model has learnt, and the windows with the highest scores."""
+        answer = nodes(live, viewer, NodeQuestion(asked.span, asked.campaign, asked.job_type, asked.node))
+        told = {name: getattr(answer, name) for name in _COUNTED}
+        rows = answer.nodes if asked.node is None else answer.nodes.filter(node=asked.node)
+        worst = answer.listed.head(asked.limit).select(list(ScoredWindow.model_fields))
+        return answered(Nodes.model_validate({**told, "nodes": json_rows(rows), "worst": json_rows(worst)}))
+
+    @api.get(
+        "/windows/{window}",
+        operation_id="window",
+        summary="One window and its reconstruction",
+        response_model=WindowTraces,
+        responses=errors(404),
+    )
+    def show_window(viewer: Reader, window: WindowKey) -> Response:
+        """What each mode of a thread did during a window, what the model makes of it, and the threads around it."""
+        return answered(WindowTraces.model_validate(trace_view(live, viewer, window).as_json()))
+
+    return api

@@ -1,0 +1,102 @@
+"""Nodes and their windows as JSON."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Literal
+
+from pydantic import Field
+
+from stormpetrel.faces.api.asking import Asked, Told
+
+WINDOW_PATTERN: Final = r"^[0-9]{1,8}-[0-9]{1,17}-.{1,600}$"
+WINDOW_EXAMPLE: Final = "12-1763200000000000-node3-live-cluster"
+_REF: Final = "of its job in the list of jobs; null where that is not known"
+_SCORE: Final = "reconstruction error: higher is more abnormal"
+
+
+class NodesAsked(Asked):
+    """Which windows."""
+
+    span: Literal["hour", "day", "week", "all"] = Field("day", description="the last one, counted from the latest window")
+    campaign: str | None = Field(None, min_length=1, max_length=256, description="of this campaign only", examples=["monday"])
+    job_type: str | None = Field(None, min_length=1, max_length=256, description="of this job type only", examples=["Bad IO"])
+    node: str | None = Field(None, min_length=1, max_length=256, description="of this node only", examples=["node3"])
+    limit: int = Field(100, ge=1, le=200, description="so many windows, those with the highest scores")
+
+
+class NodeRow(Told):
+    """What the models say about one node."""
+
+    node: str = Field(examples=["node3"])
+    threads: int
+    windows: int
+    flagged: int = Field(description="windows that scored above the threshold")
+    worst: float = Field(description="the highest score of any thread")
+    kind: str = Field(description="job type of that window, or its job's name where nobody said its type")
+    job_id: str | None
+    ref: str | None = Field(description=_REF)
+
+
+class ScoredWindow(Told):
+    """One window of one thread, and its score."""
+
+    key: str = Field(description="what the window is called in links", examples=[WINDOW_EXAMPLE])
+    node: str
+    cpu: int
+    window_start: datetime
+    window_s: float
+    trace: str = Field(description="the campaign; `live` for what came from a server")
+    kind: str
+    job_id: str | None
+    ref: str | None = Field(description=_REF)
+    score: float = Field(description=_SCORE)
+    flagged: bool
+    x: float | None = Field(description="place on the map: first principal component of the embeddings")
+    y: float | None = Field(description="second principal component")
+    max_iowait: float | None = Field(description="largest share of iowait in the window, 0 to 1")
+    bad_io_distance: float | None = Field(description="from the centre of Bad IO; null where none is known")
+
+
+class Nodes(Told):
+    """The nodes, the worst first, and their windows with the highest scores."""
+
+    as_of: datetime
+    own_only: bool = Field(description="whether only windows of your own jobs are counted; administrators see everybody's")
+    lack: str | None = Field(description="the first step that has not been done: windows, model or scores; null: none")
+    model: str = Field(examples=["traces-vanilla"])
+    model_version: int
+    threshold: float | None
+    windows: int
+    flagged: int
+    threads: int
+    nodes: list[NodeRow]
+    worst: list[ScoredWindow]
+
+
+class ThreadTrace(Told):
+    """One thread during a window: what it did, and what the model makes of it; a list of shares for each mode."""
+
+    key: str
+    node: str
+    cpu: int
+    kind: str
+    job_id: str | None
+    ref: str | None
+    score: float = Field(description=_SCORE)
+    flagged: bool
+    max_iowait: float | None
+    same_job: bool = Field(description="whether it runs the job of the window that was asked for")
+    original: list[list[float]]
+    reconstruction: list[list[float]] | None
+
+
+class WindowTraces(Told):
+    """A window, beside the threads of its job and its node at the same moment."""
+
+    window_start: datetime
+    step_s: float
+    modes: list[str] = Field(description="in the order of the lists")
+    of_threads: int = Field(description="how many threads there are; at most 129 are told")
+    problem: str | None = Field(description="why there is no reconstruction; null: there is")
+    threads: list[ThreadTrace]

@@ -1,0 +1,222 @@
+"""The page of nodes and traces: which nodes behave unlike what the model has learnt, and what each of their threads does.
+
+link: span, campaign, type, node, at, pick, mode -> node_answer -> heat map and table of nodes, map of embeddings, diagnosis, the
+windows with the highest scores; one window and its neighbours are drawn in a request of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from dash import Dash, Input, Output, dcc, html, no_update
+
+from stormpetrel.errors import MissingExtraError, StormpetrelError
+from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, stat, stats
+from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen, search_field
+from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
+from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
+from stormpetrel.faces.dashboard.pages import node_cards as cards
+from stormpetrel.faces.dashboard.pages.node_trace import MODE_WORDS, trace_part
+from stormpetrel.faces.desk.background import scope_of
+from stormpetrel.faces.desk.node_board import BOARDS, Lack, stamp_of
+from stormpetrel.faces.desk.nodes import NodeAnswer, NodeQuestion, node_answer
+from stormpetrel.faces.desk.viewer import READ
+from stormpetrel.faces.web.viewers import current_viewer
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.faces.desk.viewer import Viewer
+
+SPANS: Final = {"hour": "Hour", "day": "Day", "week": "Week", "all": "All"}
+_LISTED: Final = 500  # names to choose from
+_CLICKS: Final = {
+    "nodes-heat": "nodes.focus", "nodes-map": "nodes.point", "nodes-diagnosis": "nodes.point", "nodes-threads": "nodes.thread",
+    "nodes-threads-made": "nodes.thread",
+}  # fmt: skip
+_PARTS: Final = {"nodes-embeddings": cards.embeddings, "nodes-near": cards.diagnosis}
+_AT: Final = re.compile(r"(\d{1,11})\.\.(\d{1,11})")
+_LACKS: Final = {
+    Lack.WINDOWS: (
+        "No CPU traces have been taken in yet.",
+        "Take them in: stormpetrel ingest traces FILE, or with --live from Prometheus. Then: stormpetrel traces train",
+    ),
+    Lack.MODEL: ("There are windows of CPU traces, but no model of them yet.", "Train one: stormpetrel traces train"),
+    Lack.SCORES: ("There is a model of CPU traces, but it has scored no window yet.", "Let it: stormpetrel traces score"),
+}
+
+
+def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Component:
+    """The page of a link."""
+    link = PageLink.of(live, "/nodes", query)
+    names = _names(live, viewer)
+    return html.Div(
+        [
+            page_head("Nodes and traces", _lead(viewer)),
+            controls(
+                choice("The last", SPANS, chosen(query, "span", SPANS, "day"), link, "span", at=None, pick=None),
+                search_field("nodes-node", "Node", names["node"], query.get("node"), placeholder="All nodes"),
+                search_field("nodes-type", "Job type", names["kind"], query.get("type"), placeholder="All types"),
+                search_field("nodes-campaign", "Campaign", names["trace"], query.get("campaign"), placeholder="All"),
+            ),
+            *fill(_filling(live), viewer, query),
+        ],
+        className="nodes-page",
+    )
+
+
+def register(app: Dash, live: LiveSite) -> None:
+    """Add what the page answers to."""
+    register_filling(app, _filling(live))
+    for name in ("nodes-node", "nodes-type", "nodes-campaign"):
+        in_browser(app, "pages.choose", Input(name, "value"))
+    for name, function in _CLICKS.items():
+        in_browser(app, function, Input(name, "clickData"))
+    for part, draw_part in _PARTS.items():
+        _draw_later(app, live, part, draw_part)
+
+    @app.callback(Output("nodes-trace", "children"), Input("nodes-pick", "data"))
+    def draw(asked: dict[str, Any] | None) -> Any:
+        """One window, in a request of its own: the rest stays as it is while one after the other is looked at."""
+        viewer = current_viewer()
+        if not asked or not asked.get("pick"):
+            return no_update
+        try:
+            return trace_part(live, viewer, str(asked["pick"]), str(asked.get("mode") or ""))
+        except StormpetrelError as error:
+            return notice(error.what, error.hint)
+
+
+PAGE: Final = DashboardPage("/nodes", "Nodes", 4, layout, register)
+
+
+def question(query: Mapping[str, str]) -> NodeQuestion:
+    """What a link asks for; what makes no sense in it is left out."""
+    at = _AT.fullmatch(query.get("at", ""))
+    since, until = (datetime.fromtimestamp(int(at[number]), UTC) for number in (1, 2)) if at else (None, None)
+    return NodeQuestion(
+        span=chosen(query, "span", SPANS, "day"),
+        trace=query.get("campaign") or None,
+        kind=query.get("type") or None,
+        node=query.get("node") or None,
+        since=since,
+        until=until,
+    )
+
+
+def _filling(live: LiveSite) -> Filling:
+    def stamp(viewer: Viewer) -> str | None:
+        viewer.require(READ)
+        looked = BOARDS.look(live)
+        return None if looked is None else stamp_of(looked.value)
+
+    def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
+        made, asked = BOARDS.latest(live).value, question(query)
+        answer = node_answer(made, viewer, asked)
+        parts = made.answer(("nodes page", scope_of(viewer), asked), lambda: _body(live, answer))
+        if not answer.windows:
+            return parts
+        pick = {"pick": query.get("pick") or answer.listed["key"].item(0), "mode": chosen(query, "mode", MODE_WORDS, "user")}
+        return [*parts, dcc.Store(id="nodes-pick", data=pick), dcc.Store(id="nodes-asked-for", data=dict(query))]
+
+    return Filling("nodes", stamp, body, "The scores are")
+
+
+def _body(live: LiveSite, answer: NodeAnswer) -> list[Component]:
+    if answer.latest is None:
+        return [notice(*_nothing_at_all(answer))]
+    link = PageLink.of(live, "/nodes", _query_of(answer.asked))
+    if not answer.windows:
+        return [*cards.what_is_chosen(live, answer, link), notice("No scored window fits.", "Choose less, or a longer time.")]
+    return [
+        _figures(live, answer),
+        *cards.what_is_chosen(live, answer, link),
+        html.Div([cards.heat(live, answer), cards.node_table(live, answer, link)], className="cards"),
+        html.Div(
+            [
+                card("Map of embeddings", html.Div(id="nodes-embeddings", className="nodes-later")),
+                card("How near to Bad IO", html.Div(id="nodes-near", className="nodes-later")),
+            ],
+            className="cards",
+        ),
+        html.Div(id="nodes-trace", className="nodes-trace"),
+        cards.window_table(live, answer, link),
+        as_of(live, answer.as_of, *_small_print(answer)),
+    ]
+
+
+def _draw_later(app: Dash, live: LiveSite, part: str, draw: Callable[[LiveSite, NodeAnswer], list[Component]]) -> None:
+    """A part in a request of its own: all at once would take too long."""
+
+    @app.callback(Output(part, "children"), Input("nodes-asked-for", "data"))
+    def later(query: dict[str, str] | None) -> Any:
+        viewer = current_viewer()
+        try:
+            made, asked = BOARDS.latest(live).value, question(query or {})
+            answer = node_answer(made, viewer, asked)
+            return made.answer((part, scope_of(viewer), asked), lambda: draw(live, answer))
+        except StormpetrelError as error:
+            return notice(error.what, error.hint, kind="error")
+
+
+def _figures(live: LiveSite, answer: NodeAnswer) -> Component:
+    share = 100 * answer.flagged / answer.windows
+    worst = answer.listed["score"].item(0)
+    against = "" if not answer.threshold else f"{worst / answer.threshold:,.1f} times the threshold"
+    first, last = answer.span or (answer.as_of, answer.as_of)
+    seen_nodes = answer.points["node"].n_unique() if answer.asked.node or answer.asked.since else answer.nodes.height
+    return stats(
+        stat("Windows", f"{answer.windows:,}", cards.stretch(live, first, last)),
+        stat("Flagged", f"{answer.flagged:,}", f"{share:.1f} % of them", tone="bad" if answer.flagged else ""),
+        stat("Highest score", f"{worst:.2g}", against, tone="bad" if answer.flagged else ""),
+        stat("Threads", f"{answer.threads:,}", f"on {seen_nodes:,} {'node' if seen_nodes == 1 else 'nodes'}"),
+    )
+
+
+def _small_print(answer: NodeAnswer) -> tuple[str, ...]:
+    return (
+        f"Scored by {answer.model}, version {answer.model_version}.",
+        f"{answer.left_out:,} older windows are not looked at here." if answer.left_out else "",
+        "These are windows of your own jobs; administrators see everybody's." if answer.own_only else "",
+    )
+
+
+def _nothing_at_all(answer: NodeAnswer) -> tuple[str, str]:
+    """What is missing for there to be anything, and the command that makes it."""
+    if answer.lack is None:
+        return "None of your jobs has been seen on a watched node yet.", "Windows appear here while your jobs run."
+    if answer.own_only:
+        return "No CPU traces have been judged yet.", "They appear here as soon as an administrator has set this up."
+    needed = {Lack.MODEL: "torch", Lack.SCORES: "onnxruntime"}.get(answer.lack)
+    if needed is not None and find_spec(needed) is None:
+        missing = MissingExtraError(f"{_LACKS[answer.lack][0]} The next step", "traces")
+        return missing.what, f"{missing.hint}. {_LACKS[answer.lack][1]}"
+    return _LACKS[answer.lack]
+
+
+def _query_of(asked: NodeQuestion) -> dict[str, str]:
+    at = "" if asked.since is None or asked.until is None else f"{asked.since.timestamp():.0f}..{asked.until.timestamp():.0f}"
+    found = {"span": asked.span, "campaign": asked.trace, "type": asked.kind, "node": asked.node, "at": at}
+    return {name: value for name, value in found.items() if value}
+
+
+def _names(live: LiveSite, viewer: Viewer) -> dict[str, list[str]]:
+    """What can be chosen, as far as it is known by now."""
+    try:
+        looked = BOARDS.look(live)
+    except StormpetrelError:
+        looked = None
+    if looked is None:
+        return {"node": [], "kind": [], "trace": []}
+    names = node_answer(looked.value, viewer, NodeQuestion()).names
+    return {name: [one for one in several if one][:_LISTED] for name, several in names.items()}
+
+
+def _lead(viewer: Viewer) -> str:
+    whose = "threads of the nodes" if viewer.is_admin else "threads of your jobs"
+    return f"What the {whose} spend their time on, and where that is unlike anything the model has learnt."

@@ -1,0 +1,315 @@
+"""Trace models of a site: train one on its windows, enter it in the registry, load it, score what is new.
+
+Site -> train_trace_model -> registry -> load_trace_model -> TraceModel -> score_new_windows -> trace_scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from stormpetrel import __version__
+from stormpetrel.errors import ModelError, ModelFormatError
+from stormpetrel.lifecycle.job_models import BY_HAND, operator
+from stormpetrel.records.traces import MIXED_JOB, Trace
+from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, WINDOW_KEY, windows_of
+from stormpetrel.records.windows import Windows, join_windows
+from stormpetrel.store.models import ModelVersion, NewModel, Training
+from stormpetrel.store.site import Site
+from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, Scorer
+from stormpetrel.traces.campaign_splits import Cut, teaching_windows
+from stormpetrel.traces.diagnosis import Trouble, known_bad_io, place
+from stormpetrel.traces.separability import PcaMap
+
+Progress = Callable[[float, str], None]  # share done, in words
+
+FAMILY: Final = "traces"
+LATE_SHARE: Final = 0.2  # of the time of windows without a campaign, the last part says when to stop
+MOST_WINDOWS: Final = 200_000  # to learn from: the newest; a third of a gigabyte of memory
+CHUNK_WINDOWS: Final = 20_000  # scored and committed at once
+_TRAIN: Final = "Train one: stormpetrel traces train"
+_MAP_WINDOWS: Final = 50_000  # a plane is not better known by more
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LearningWindows:
+    """Windows to learn from and to stop by, anomalous ones among them, and where they came from."""
+
+    train: Windows
+    validation: Windows
+    about: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceModel:
+    """The trace model in use: what scores, the map, where Bad IO lies (if anybody knows), and the score from which it flags."""
+
+    scorer: Scorer
+    map: PcaMap
+    bad_io: Trouble | None
+    threshold: float
+    name: str
+    version: int
+    step_s: float
+
+    @property
+    def centroid(self) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+        """The centre of Bad IO in the space of embeddings."""
+        return None if self.bad_io is None else self.bad_io.centre
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What scoring did: windows scored now, known before, and left out because the model sees others."""
+
+    scored: int
+    flagged: int
+    other_length: int
+    commits: int
+
+
+def model_name(architecture: Architecture) -> str:
+    """The name of an architecture's model in the registry."""
+    return f"{FAMILY}-{architecture}"
+
+
+def train_trace_model(
+    site: Site,
+    architecture: Architecture | None = None,
+    *,
+    windows: LearningWindows | None = None,
+    settings: AutoencoderSettings | None = None,
+    device: str = "auto",
+    why: str = BY_HAND,
+    user: str | None = None,
+    progress: Progress = lambda _share, _words: None,
+) -> ModelVersion:
+    """Train a model on the windows of the site (or on others that are given), save it and make it current.
+
+    The architecture is that of site.toml where none is named, the steps are those of the windows, whatever the settings say.
+    Nothing changes before the model is whole: a training that is killed leaves the site as it was.
+    """
+    from stormpetrel.traces.autoencoder import TraceAutoencoder
+
+    chosen = architecture or Architecture(site.settings.traces.model)
+    seen = windows or learning_windows(site)
+    fitting = replace(settings or AutoencoderSettings(), architecture=chosen, steps=seen.train.steps)
+    model = TraceAutoencoder(fitting).fit(seen.train, seen.validation, device=device, progress=progress)
+    progress(1.0, "drawing the map")
+    about = {**_learnt(model, seen, site.settings.traces.alarm_share), **seen.about, "why": why, "code_version": __version__}
+    training = site.models.add_together(
+        {model_name(chosen): NewModel(model.save, about)}, promoted_by=user or operator(), action="traces train"
+    )
+    return training.models[0]
+
+
+def _learnt(model: Scorer, seen: LearningWindows, alarm_share: float) -> dict[str, Any]:
+    """The threshold out of validation windows, the map out of training windows, Bad IO out of both."""
+    calm = ~seen.validation.is_anomalous() & (seen.validation.job != MIXED_JOB)
+    scores = model.score(seen.validation)[calm]
+    normal = seen.train.of_normal()
+    step = max(1, -(-len(normal) // _MAP_WINDOWS))
+    trouble = known_bad_io(model, join_windows([seen.train, seen.validation]))
+    return {
+        "threshold": float(np.quantile(scores, 1 - alarm_share)),
+        "alarm_share": alarm_share,
+        "validation_error": float(scores.mean()),
+        "windows": {"train": len(normal), "validation": int(calm.sum())},
+        "step_s": seen.train.step_s,
+        "window_s": seen.train.window_s,
+        "map": PcaMap.fit(model.embed(normal)[::step]).as_dict(),
+        "bad_io": None if trouble is None else trouble.record(),
+    }
+
+
+def learning_windows(site: Site) -> LearningWindows:
+    """The windows that a site's model learns from: of its training campaigns, or else of everything it has seen, by time."""
+    version = site.cpu_windows.table.version()
+    rows = _of_one_length(site.cpu_windows.read(), site.settings.traces.window_s)
+    campaigns = rows.filter(pl.col("split") == "train")
+    of_campaigns = campaigns.select(pl.len()).collect().item() > 0
+    if of_campaigns:
+        train = _newest(campaigns)
+        validation = rows.filter(pl.col("split") == "validation").collect()
+    else:
+        train, validation = _newest(rows.filter(pl.col("split").is_null())), pl.DataFrame(schema=rows.collect_schema())
+    if not validation.height:
+        train, validation = _cut_in_time(train)
+    if not train.height or not validation.height:
+        raise ModelError(
+            "The site has too few windows to learn from and to know when to stop.",
+            hint="Take in more: stormpetrel ingest traces --live, or a campaign: stormpetrel ingest traces FILE",
+        )
+    spans = {"train": _span(train), "validation": _span(validation)}
+    about = {
+        "table_version": version,
+        "data": spans,
+        "from": "campaigns" if of_campaigns else "time",
+        "trained_until": max(span["last"] for span in spans.values()),
+    }
+    return LearningWindows(windows_of(_sorted(train)), windows_of(_sorted(validation)), about)
+
+
+def campaign_windows(traces: Sequence[Trace], *, window_s: float) -> LearningWindows:
+    """The windows of campaigns that are not in the site's table: learnt from and forgotten; test campaigns are left alone."""
+    train, validation = teaching_windows(traces, Cut(window_s))
+    last = float(max(validation.start_s.max(), train.start_s.max())) + train.window_s
+    about = {
+        "data": {"train": {"traces": list(train.traces)}, "validation": {"traces": list(validation.traces)}},
+        "from": "campaign files",
+        "trained_until": datetime.fromtimestamp(last, UTC).isoformat(),
+    }
+    return LearningWindows(train, validation, about)
+
+
+def load_trace_model(site: Site, *, threads: int | None = None) -> TraceModel:
+    """The trace model in use, to be run without torch; ModelError says how to make one where there is none."""
+    training = site.models.current_training(FAMILY)
+    if training is None:
+        raise ModelError("The site has no model of traces yet.", hint=_TRAIN)
+    return _loaded(site, training, threads)
+
+
+def promote_trace_training(site: Site, name: str, *, user: str | None = None) -> Training:
+    """Make a training of traces current; one whose model cannot be read is refused before anything changes."""
+    _loaded(site, site.models.training(name), threads=1)
+    return site.models.promote_training(name, user=user or operator())
+
+
+def roll_back_traces(site: Site, *, user: str | None = None) -> Training:
+    """Go back to the training of traces that was in use before, unless its model cannot be read; which."""
+    _loaded(site, site.models.before_current(FAMILY), threads=1)
+    return site.models.rollback(FAMILY, user=user or operator())
+
+
+def _loaded(site: Site, training: Training, threads: int | None) -> TraceModel:
+    from stormpetrel.traces.runtime import TraceScorer
+
+    entry = training.models[0]
+    about = entry.about
+    try:
+        chart, threshold, step_s = PcaMap.from_dict(about["map"]), float(about["threshold"]), float(about["step_s"])
+        bad_io = None if about.get("bad_io") is None else Trouble.of_record(about["bad_io"])
+    except (KeyError, TypeError, ValueError):
+        raise ModelFormatError(f"What the registry knows of {training.name} is not whole.", hint=_TRAIN) from None
+    scorer = TraceScorer.load(site.models.folder_of(entry.name, entry.version), threads=threads)
+    return TraceModel(scorer, chart, bad_io, threshold, entry.name, entry.version, step_s)
+
+
+def score_new_windows(
+    site: Site,
+    model: TraceModel,
+    *,
+    chunk_windows: int = CHUNK_WINDOWS,
+    progress: Progress = lambda _share, _words: None,
+) -> Scored:
+    """Score the windows that this version of the model has not scored yet, in whole moments, one commit per chunk.
+
+    A moment is scored with all its threads, those that were scored before as well: they are neighbours of the late ones.
+    """
+    pending = _pending(site, model)
+    scored, flagged, other, commits, done = 0, 0, 0, 0, 0
+    for first, last, waiting in _chunks(pending, chunk_windows):
+        progress(done / max(1, pending.height), f"scoring {done:,} of {pending.height:,} windows")
+        rows = site.cpu_windows.read(since=first, until=last + timedelta(microseconds=1)).collect()
+        fitting = _sorted(rows.filter(_seen_by(model)))
+        if fitting.height:
+            scores = score_frame(model, fitting)
+            late = scores.join(waiting, on=list(WINDOW_KEY), how="semi", nulls_equal=True, maintain_order="left")
+            added = site.trace_scores.append(late)
+            scored, flagged, commits = scored + added, flagged + int(late["flagged"].sum()), commits + (added > 0)
+        other += waiting.join(fitting, on=list(WINDOW_KEY), how="anti", nulls_equal=True).height
+        done += waiting.height
+    return Scored(scored, flagged, other, commits)
+
+
+def score_frame(model: TraceModel, rows: pl.DataFrame) -> pl.DataFrame:
+    """What a model says of windows of CPU_WINDOW_SCHEMA, as a frame of TRACE_SCORE_SCHEMA."""
+    windows = windows_of(rows)
+    found = place(model.scorer, model.map, model.bad_io, windows)
+    distance = pl.lit(None, dtype=pl.Float32) if found.bad_io_distance is None else pl.Series(found.bad_io_distance)
+    return rows.select(
+        *WINDOW_KEY,
+        "split",
+        "job_id",
+        "job_type",
+        window_s=pl.lit(windows.window_s, dtype=pl.Float32),
+        model=pl.lit(model.name),
+        model_version=pl.lit(model.version, dtype=pl.Int64),
+        score=pl.Series(found.score),
+        flagged=pl.Series(found.score > model.threshold),
+        x=pl.Series(found.x),
+        y=pl.Series(found.y),
+        max_iowait=pl.Series(found.max_iowait),
+        bad_io_distance=distance,
+    ).cast(TRACE_SCORE_SCHEMA)
+
+
+def _pending(site: Site, model: TraceModel) -> pl.DataFrame:
+    known = site.trace_scores.read(model=model.name, version=model.version).select(WINDOW_KEY)
+    keys = site.cpu_windows.read().select(WINDOW_KEY)
+    return keys.join(known, on=list(WINDOW_KEY), how="anti", nulls_equal=True).collect()
+
+
+def _chunks(pending: pl.DataFrame, size: int) -> Iterator[tuple[datetime, datetime, pl.DataFrame]]:
+    """Windows that wait, in spans of whole moments with about `size` windows each: first and last moment, and the windows."""
+    moments = pending.group_by("window_start").len().sort("window_start")
+    if not moments.height:
+        return
+    chunk = (pl.col("len").cum_sum() - 1) // max(1, size)
+    for (_,), part in moments.with_columns(chunk=chunk).group_by("chunk", maintain_order=True):
+        first, last = part["window_start"][0], part["window_start"][-1]
+        yield first, last, pending.filter(pl.col("window_start").is_between(first, last))
+
+
+def _seen_by(model: TraceModel) -> pl.Expr:
+    steps, step_s = model.scorer.settings.steps, model.step_s
+    return (pl.col("user").list.len() == steps) & ((pl.col("step_s") - step_s).abs() < 0.01 * step_s)
+
+
+def _of_one_length(rows: pl.LazyFrame, window_s: float) -> pl.LazyFrame:
+    """Windows of the length that the settings name; of several step lengths that give it, those that there are most of."""
+    steps = pl.col("user").list.len()
+    fits = (steps * pl.col("step_s") - window_s).abs() < 0.5 * pl.col("step_s")
+    found = rows.filter(fits).group_by(steps.alias("steps"), "step_s").len().sort("len", "steps", descending=True).collect()
+    if not found.height:
+        raise ModelError(
+            f"The site has no windows of {window_s:g} s (traces.window_s).", hint="Take some in: stormpetrel ingest traces --live"
+        )
+    return rows.filter(steps == found["steps"][0], pl.col("step_s") == found["step_s"][0])
+
+
+def _newest(rows: pl.LazyFrame) -> pl.DataFrame:
+    """The newest windows, in whole moments, as many as can be learnt from."""
+    moments = rows.group_by("window_start").len().sort("window_start", descending=True).collect()
+    within = moments.filter((pl.col("len").cum_sum() <= MOST_WINDOWS) | (pl.int_range(pl.len()) == 0))
+    if not within.height:
+        return rows.head(0).collect()
+    return rows.filter(pl.col("window_start") >= within["window_start"].min()).collect()
+
+
+def _cut_in_time(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The earlier windows and the later ones; what reaches over the cut is left out."""
+    moments = rows["window_start"].unique().sort()
+    if len(moments) < 2:
+        return rows, rows.head(0)
+    cut = moments[min(len(moments) - 1, int((1 - LATE_SHARE) * len(moments)))]
+    length = pl.duration(
+        microseconds=(pl.col("user").list.len() * pl.col("step_s").cast(pl.Float64) * 1e6).round().cast(pl.Int64)
+    )
+    return rows.filter(pl.col("window_start") + length <= cut), rows.filter(pl.col("window_start") >= cut)
+
+
+def _span(rows: pl.DataFrame) -> dict[str, Any]:
+    first, last = rows["window_start"].min(), rows["window_start"].max()
+    return {"windows": rows.height, "first": first.isoformat(), "last": last.isoformat()}  # type: ignore[union-attr]
+
+
+def _sorted(rows: pl.DataFrame) -> pl.DataFrame:
+    """In the order that windows are cut in."""
+    return rows.sort("trace", "window_start", "node", "cpu", maintain_order=True)

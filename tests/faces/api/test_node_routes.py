@@ -1,0 +1,71 @@
+"""Nodes and windows over HTTP: the answers of the desk, for those who may see them."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+
+from stormpetrel.faces.api.routes import router
+from stormpetrel.faces.desk.nodes import NodeQuestion, nodes
+from stormpetrel.faces.desk.viewer import LOCAL
+from stormpetrel.faces.web.app import bare_app, protected
+from tests.builders import make_site
+from tests.faces.api.made import ADMIN, World
+from tests.faces.desk import traced_sites as made
+
+WINDOWS = made.campaign()
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory):
+    """A served site with windows and scores."""
+    serve = {"login": "token", "admins": [ADMIN], "requests_per_minute": 1_000_000, "hosts": ["testserver"]}
+    with make_site(tmp_path_factory.mktemp("traced") / "site", serve=serve) as site:
+        made.put_people(site)
+        live = made.make_live(site, WINDOWS, made.scores_of(WINDOWS))
+        app = bare_app(live)
+        app.include_router(router(live))
+        yield World(site, live, protected(app, site))
+
+
+@pytest.fixture(autouse=True)
+def _stand_in_model(monkeypatch):
+    monkeypatch.setattr("stormpetrel.lifecycle.trace_models.load_trace_model", made.stand_in_model)
+
+
+def test_nodes_are_those_of_the_desk(traced):
+    told = traced.get("/nodes?span=all&limit=7")
+    answer = nodes(traced.live, LOCAL, NodeQuestion(span="all"))
+    assert [row["node"] for row in told["nodes"]] == answer.nodes["node"].to_list()
+    assert [window["key"] for window in told["worst"]] == answer.listed["key"].head(7).to_list()
+    assert (told["windows"], told["flagged"], told["lack"]) == (WINDOWS.height, answer.flagged, None)
+    assert {row["node"] for row in traced.get("/nodes?node=node002")["nodes"]} == {"node002"}
+    assert traced.get("/nodes?job_type=Bad%20IO")["windows"] == WINDOWS.filter(job_type="Bad IO").height
+
+
+def test_a_window_is_told_with_its_reconstruction(traced):
+    key = traced.get("/nodes")["worst"][0]["key"]
+    told = traced.get(f"/nodes/windows/{quote(key, safe='')}")
+    assert told["modes"] == ["user", "system", "iowait", "other"] and told["problem"] is None
+    thread = next(one for one in told["threads"] if one["key"] == key)
+    assert [len(mode) for mode in thread["original"]] == [len(mode) for mode in thread["reconstruction"]] == [100] * 4
+
+
+def test_a_user_gets_windows_of_the_own_jobs_only(traced):
+    told = traced.get("/nodes?span=all", user="ada")
+    assert told["own_only"] and {window["job_id"] for window in told["worst"]} <= {str(job) for job in made.ADA_JOBS}
+    foreign = traced.get("/nodes?span=all", user="kim")["worst"][0]["key"]
+    answers = [traced.ask("GET", f"/nodes/windows/{quote(key)}", user="ada") for key in (foreign, f"{foreign}x")]
+    assert [answer.status_code for answer in answers] == [404, 404]
+    assert answers[0].json() == answers[1].json()
+
+
+def test_a_site_without_traces_says_what_it_lacks(world):
+    told = world.get("/nodes")
+    assert (told["lack"], told["windows"], told["nodes"], told["worst"]) == ("windows", 0, [], [])
+
+
+@pytest.mark.parametrize("path", ["/nodes?span=year", "/nodes?limit=0", "/nodes?colour=red", "/nodes/windows/nonsense"])
+def test_what_makes_no_sense_is_refused(traced, path):
+    assert traced.ask("GET", path).status_code == 422

@@ -1,0 +1,195 @@
+"""`stormpetrel traces`: what people and programs read, and what is said of what cannot be done."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from stormpetrel.errors import ModelError, SourceError, UsageError
+from stormpetrel.faces.cli.context import Context
+from stormpetrel.faces.cli.traces import app
+from stormpetrel.records.traces import UNKNOWN_JOB, Split
+from stormpetrel.sources.trace_files import write_trace
+from stormpetrel.store.site import open_site
+from stormpetrel.traces import study
+from tests.builders import make_site
+from tests.lifecycle.traced_site import put_windows, traced_site
+from tests.traces.small import one_torch_thread, small_trace, small_windows
+
+QUICK = ("--models", "1", "--epochs", "1", "--device", "cpu")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quickly():
+    with one_torch_thread(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "SPEED_S", 0.02)
+        yield
+
+
+def ran(*words, site=None):
+    return CliRunner().invoke(app, [str(word) for word in words], obj=Context(site, False), catch_exceptions=False).stdout
+
+
+def told(*words, site=None):
+    return json.loads(ran(*words, "--json", site=site))
+
+
+def write_campaigns(folder, *, splits=tuple(Split), jobs=True):
+    for seed, split in enumerate(splits):
+        trace = small_trace(seed, steps=400, name=f"run-{seed}", nodes=1)
+        np.clip(trace.rates, 0, 1, out=trace.rates)
+        job = trace.job if jobs else trace.job * 0 + UNKNOWN_JOB
+        write_trace(replace(trace, split=split, job=job, jobs=trace.jobs if jobs else ()), folder / f"run-{seed}.npz")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def campaigns(tmp_path_factory):
+    return write_campaigns(tmp_path_factory.mktemp("campaigns"))
+
+
+@pytest.fixture(scope="module")
+def site_folder(tmp_path_factory):
+    """A site whose model is trained and has scored everything."""
+    folder = tmp_path_factory.mktemp("sites") / "site"
+    traced_site(folder).close()
+    told("train", "--epochs", "2", "--device", "cpu", site=folder)
+    ran("score", site=folder)
+    return folder
+
+
+# --- evaluate -----------------------------------------------------------------------------------------------------------------
+
+
+def test_evaluate_prints_the_whole_study_as_json(campaigns, tmp_path):
+    plot = tmp_path / "figures.html"
+    found = told("evaluate", campaigns, *QUICK, "--keep", tmp_path / "kept", "--plot", plot)
+    assert set(found["model"]) == {"vanilla", "node_gnn", "job_gnn"}
+    assert found["model"]["vanilla"].keys() == {"re_normal", "re_anomalous", "silhouette", "roc_auc"}
+    assert found["model"]["vanilla"]["re_normal"]["n"] == 1 and set(found["baselines"]) == {"mean_iowait", "pca"}
+    assert found["windows"] == {"train": 32, "validation": 32, "test": 32, "left_out": 0, "mixed": 0}
+    assert set(found["windows_per_second_per_core"]) == set(found["model"]) == set(found["seconds"]["training"])
+    assert found["campaigns"] == {"run-0": "train", "run-1": "validation", "run-2": "test"}
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir() if path.is_dir()) == [
+        "job_gnn-0",
+        "node_gnn-0",
+        "vanilla-0",
+    ]
+    page = plot.read_text()
+    assert page.count("Plotly.newPlot(") == 5 and "near Bad IO" in page
+
+
+def test_evaluate_shows_the_published_table_beside_ours(campaigns):
+    shown = ran("evaluate", campaigns, *QUICK, "--architectures", "vanilla")
+    assert "0.0064 ± 0.0002" in shown and "Vanilla AE (1)" in shown and "mean iowait" in shown and "PCA" in shown
+    assert "0.0122" not in shown and "--keep DIR" in shown
+
+
+def test_evaluate_simulates_campaigns_where_asked():
+    size = ("--nodes", "1", "--threads", "8", "--minutes", "8")
+    found = told("evaluate", "--simulated", *size, *QUICK, "--architectures", "vanilla")
+    assert found["simulated"] and len(found["campaigns"]) == 5 and found["windows"]["test"] == 32
+
+
+def test_runs_without_split_and_jobs_are_judged_by_name_and_per_run(tmp_path):
+    folder = write_campaigns(tmp_path, splits=(None,) * 4, jobs=False)
+    found = told("evaluate", folder, *QUICK, "--architectures", "vanilla,job_gnn")
+    assert found["model"]["job_gnn"] is None and "No thread is known" in found["why"]["job_gnn"]
+    assert found["model"]["vanilla"]["roc_auc"] is None and set(found["per_run"]["vanilla"]) == {"run-2", "run-3"}
+    assert "run-3" in ran("evaluate", folder, *QUICK, "--architectures", "vanilla")
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "said"),
+    [
+        ((), UsageError, "No campaign was named"),
+        (("--simulated", "x.npz"), UsageError, "makes its own campaigns"),
+        (("x.npz",), SourceError, "There is no file"),
+        (("--simulated", "--architectures", "lstm"), UsageError, "Unknown architecture 'lstm'.*Known: vanilla"),
+        (("--simulated", "--architectures", ","), UsageError, "Unknown architecture"),
+    ],
+)
+def test_evaluate_refuses_what_makes_no_sense(words, error, said):
+    with pytest.raises(error, match=said):
+        ran("evaluate", *words)
+
+
+def test_a_folder_without_test_campaigns_is_refused_in_a_sentence(tmp_path):
+    with pytest.raises(UsageError, match=r"There is no campaign for test; there are 2 for train\."):
+        ran("evaluate", write_campaigns(tmp_path, splits=(Split.TRAIN, Split.TRAIN)), *QUICK)
+
+
+# --- a site -------------------------------------------------------------------------------------------------------------------
+
+
+def test_train_tells_what_the_model_is(tmp_path):
+    traced_site(tmp_path / "site").close()
+    shown = ran("train", "--epochs", "1", "--device", "cpu", "--architecture", "node_gnn", site=tmp_path / "site")
+    assert "traces-node_gnn version 1: 112 windows of 16 s, stopped by 112" in shown and "5.00% of calm ones" in shown
+    assert "traces score" in shown
+
+
+def test_train_takes_campaigns_that_are_not_in_the_site(tmp_path, campaigns):
+    make_site(tmp_path / "site").close()
+    found = told("train", "--campaigns", campaigns, "--epochs", "1", "--device", "cpu", site=tmp_path / "site")
+    assert found["from"] == "campaign files" and found["window_s"] == 100.0 and found["name"] == "traces-vanilla"
+
+
+def test_score_names_the_most_abnormal_and_scores_once(site_folder):
+    found = told("score", "--top", "3", site=site_folder)
+    assert (found["scored"], found["version"], found["other_length"]) == (0, 1, 0)
+    assert len(found["threads"]) == 3 and {job["job_type"] for job in found["jobs"]} >= {"Bad IO"}
+    assert found["threads"][0].keys() >= {"node", "cpu", "windows", "flagged", "mean_score", "highest_score", "max_iowait"}
+    shown = ran("score", site=site_folder)
+    assert "0 windows scored by traces-vanilla version 1" in shown and "Most abnormal nodes" in shown
+
+
+def test_score_says_what_other_windows_there_are(tmp_path):
+    traced_site(tmp_path / "site").close()
+    told("train", "--epochs", "1", "--device", "cpu", site=tmp_path / "site")
+    with open_site(tmp_path / "site") as site:
+        put_windows(site, replace(small_windows(9, steps=128, name="other"), step_s=2.0))
+    assert "are of another length or step" in ran("score", site=tmp_path / "site")
+
+
+def test_the_map_is_told_per_job_type(site_folder, tmp_path):
+    found = told("map", "--plot", tmp_path / "map.html", site=site_folder)
+    assert {row["job_type"] for row in found["job_types"]} == {"MPI 4", "Good IO", "Bad IO", "Idle"}
+    assert len(found["points"]) == 384 and found["points"][0].keys() >= {"x", "y", "node", "cpu", "window_start", "score"}
+    assert "Where job types lie" in ran("map", site=site_folder)
+    assert "Plotly.newPlot(" in (tmp_path / "map.html").read_text()
+
+
+def test_the_diagnosis_names_its_region(site_folder, tmp_path):
+    found = told("diagnose", "--plot", tmp_path / "near.html", site=site_folder)
+    assert found["windows"] == 288 and found["radius"] > 0 and found["high_iowait"] > 0.3
+    assert all(one["job_type"] not in ("Bad IO", "Idle") for one in found["suspects"])
+    assert "of the centre of Bad IO" in ran("diagnose", site=site_folder)
+    assert "Plotly.newPlot(" in (tmp_path / "near.html").read_text()
+
+
+def test_a_model_without_bad_io_cannot_diagnose(tmp_path):
+    with make_site(tmp_path / "site", traces={"window_s": 16.0}) as site:
+        put_windows(site, small_windows(0, steps=128, name="live").of_normal())
+    assert "No Bad IO window is known" in ran("train", "--epochs", "1", "--device", "cpu", site=tmp_path / "site")
+    ran("score", site=tmp_path / "site")
+    with pytest.raises(ModelError, match="knows no Bad IO windows"):
+        ran("diagnose", site=tmp_path / "site")
+
+
+@pytest.mark.parametrize("verb", ["score", "map", "diagnose"])
+def test_without_a_model_every_verb_says_how_to_make_one(tmp_path, verb):
+    make_site(tmp_path / "site").close()
+    with pytest.raises(ModelError, match=r"no model of traces yet.*stormpetrel traces train"):
+        ran(verb, site=tmp_path / "site")
+
+
+def test_a_map_before_scoring_says_what_to_do(tmp_path):
+    traced_site(tmp_path / "site").close()
+    told("train", "--epochs", "1", "--device", "cpu", site=tmp_path / "site")
+    with pytest.raises(ModelError, match=r"has scored no window yet.*stormpetrel traces score"):
+        ran("map", site=tmp_path / "site")
