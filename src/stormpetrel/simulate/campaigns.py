@@ -23,7 +23,6 @@ _APART_S: Final = 3 * 86_400.0  # between the starts of the campaigns of a set
 _MAX_VALUES: Final = 2_000_000_000  # of the rates: 8 GB; more is a slip of the pen
 _FINEST_S: Final = 1.0  # longer steps are means of steps of at most this
 _STARVED_EVERY: Final = 5  # one NP job in five reads data that do not fit in memory
-_FIRST_JOB_ID: Final = 1001
 _JOB_STREAM, _NODE_STREAM = 1, 2
 
 
@@ -44,6 +43,7 @@ class CampaignSpec:
     seed: int = 0
     start_s: float = 1_725_000_000.0
     mpi_sizes: tuple[int, ...] = (2, 16)
+    first_job_id: int = 1001
 
     def __post_init__(self) -> None:
         _check(self.nodes >= 1, f"nodes is {self.nodes}; it must be at least 1.")
@@ -85,7 +85,7 @@ def simulate_campaign(spec: CampaignSpec) -> Trace:
         cpus=tuple(range(spec.threads_per_node)) * spec.nodes,
         rates=rates,
         job=job,
-        jobs=tuple(TraceJob(str(_FIRST_JOB_ID + number), placed.job_type) for number, placed in enumerate(placements)),
+        jobs=tuple(TraceJob(str(spec.first_job_id + number), placed.job_type) for number, placed in enumerate(placements)),
         split=spec.split,
     )
 
@@ -101,6 +101,7 @@ def campaign_set(seed: int, *, train: int = 3, validation: int = 1, test: int = 
                 split=split,
                 seed=seed * 1000 + place,
                 start_s=start_s + place * _APART_S,
+                first_job_id=1001 + 1000 * place,
                 **spec,
             )
         )

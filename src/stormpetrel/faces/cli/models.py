@@ -29,12 +29,12 @@ def list_models(context: typer.Context, as_json: Json = False) -> None:
     if not trainings:
         out.print("There is no model yet. Train one: stormpetrel jobs train")
         return
-    out.print(f"  {'':<8}{'training':<11}{'created (UTC)':<18}{'trained until':<18}{'jobs':>9}  {'PR area':<18}why")
+    out.print(f"  {'':<8}{'training':<11}{'created (UTC)':<18}{'trained until':<18}{'learnt from':>16}  {'PR area':<18}why")
     for training in trainings:
         told = training.as_dict()
         out.print(
             f"  {'in use' if training.current else '':<8}{plain(training.name):<11}{_minute(training.created):<18}"
-            f"{_minute(told['trained_until']):<18}{told['jobs']:>9,}  {_areas(training):<18}{plain(_why(training))}"
+            f"{_minute(told['trained_until']):<18}{_learnt_from(told):>16}  {_areas(training):<18}{plain(_why(training))}"
         )
 
 
@@ -158,6 +158,10 @@ def _comparison_words(comparison: Any) -> str:
     interval = f"difference of log loss {comparison['difference_low']:+.4f} to {comparison['difference_high']:+.4f}"
     areas = f"PR area {_number(comparison['pr_auc'])} against {_number(comparison['pr_auc_current'])}"
     return f"against {comparison['with']} on {comparison['jobs']:,} jobs ({comparison['failed']:,} failed): {areas}, {interval}"
+
+
+def _learnt_from(told: dict[str, Any]) -> str:
+    return f"{told['windows']:,} windows" if told["windows"] else f"{told['jobs']:,} jobs"
 
 
 def _areas(training: Training) -> str:

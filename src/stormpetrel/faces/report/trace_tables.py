@@ -180,7 +180,7 @@ def diagnosis_words(found: Diagnosis) -> str:
     """The diagnosis in a sentence or two."""
     words = (
         f"{found.near:,} of {found.windows:,} windows lie within {found.radius:.2f} of the centre of Bad IO with "
-        f"an iowait of up to {found.high_iowait:.2f} or more."
+        f"a largest iowait of {found.high_iowait:.2f} or more."
     )
     if found.rank_correlation is None:
         return words
