@@ -18,6 +18,7 @@ from stormpetrel.lifecycle.trace_models import (
     model_name,
     promote_trace_training,
     roll_back_traces,
+    score_frame,
     score_new_windows,
     train_trace_model,
 )
@@ -241,6 +242,14 @@ def test_scores_are_those_of_the_windows(trained):
     rows = site.trace_scores.read(model=model.name).filter(pl.col("trace") == "test").collect()
     joined = rows.join(expected, on=["node", "cpu", "window_start"])
     assert joined.height == 128 and joined["score"].to_numpy() == pytest.approx(joined["expected"].to_numpy())
+
+
+def test_a_thread_that_changed_hands_is_scored_and_never_flagged(trained):
+    model = replace(load_trace_model(trained[0]), threshold=0.0)
+    frame = frame_of(campaign(2, name="test"), cluster="c", split=Split.TEST)
+    mixed = frame.with_columns(job_id=pl.lit(None, dtype=pl.String), job_type=pl.lit("Mixed"))
+    assert score_frame(model, frame)["flagged"].all()
+    assert not score_frame(model, mixed)["flagged"].any() and score_frame(model, mixed)["score"].gt(0).all()
 
 
 def test_chunks_hold_whole_moments_and_are_committed_one_by_one(tmp_path):

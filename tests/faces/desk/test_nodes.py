@@ -60,7 +60,8 @@ def test_the_heat_map_holds_the_highest_score_of_each_node_and_moment(live):
     for row, node in enumerate(heat.nodes):
         for column, start in enumerate(heat.starts):
             here = SCORES.filter(pl.col("node") == node, pl.col("window_start") == start)
-            assert heat.worst[row, column] == pytest.approx(here["score"].max())
+            settled = here.filter(pl.col("job_type") != "Mixed")  # of threads that did not change hands, where there are any
+            assert heat.worst[row, column] == pytest.approx((settled if settled.height else here)["score"].max())
 
 
 def test_a_time_that_nobody_scored_is_a_gap(holding):

@@ -18,6 +18,7 @@ from stormpetrel.errors import NotThereError
 from stormpetrel.faces.desk.background import scope_of
 from stormpetrel.faces.desk.node_board import BOARDS, Lack, NodeBoard
 from stormpetrel.faces.desk.viewer import READ
+from stormpetrel.records.traces import MIXED
 
 if TYPE_CHECKING:
     from stormpetrel.faces.desk.background import Made
@@ -144,7 +145,7 @@ def _answer(made: Made[NodeBoard], viewer: Viewer, asked: NodeQuestion) -> NodeA
         threads=chosen.select("node", "cpu").n_unique() if chosen.height else 0,
         nodes=_nodes(around),
         heat=_heat(around),
-        listed=chosen.top_k(MOST_LISTED, by="score").with_columns(window_key()),
+        listed=chosen.filter(pl.col("job_type") != MIXED).top_k(MOST_LISTED, by="score").with_columns(window_key()),
         points=_few_kinds(sampled(chosen)).with_columns(window_key()),
         names=made.answer(("names", scope_of(viewer)), lambda: _names(seen)),
         span=(first, last) if isinstance(first, datetime) and last is not None else None,
@@ -194,13 +195,17 @@ def _chosen(around: pl.DataFrame, asked: NodeQuestion) -> pl.DataFrame:
     return around.filter(*wanted) if wanted else around
 
 
+# A window in which the thread changed hands counts for a node only where it has no other.
+_WORST: Final = pl.coalesce(pl.col("score").filter(pl.col("job_type") != MIXED).max(), pl.col("score").max())
+
+
 def _nodes(windows: pl.DataFrame) -> pl.DataFrame:
-    worst = pl.col("score").arg_max()
+    worst = pl.when(pl.col("job_type") != MIXED).then(pl.col("score")).otherwise(-1.0).arg_max()
     sums = windows.group_by("node").agg(
         pl.col("cpu").n_unique().alias("threads"),
         pl.len().alias("windows"),
         pl.col("flagged").sum(),
-        pl.col("score").max().alias("worst"),
+        _WORST.alias("worst"),
         *(pl.col(name).get(worst) for name in ("kind", "job_id", "ref")),
     )
     return sums.sort("flagged", "worst", "node", descending=[True, True, False])
@@ -212,7 +217,7 @@ def _heat(windows: pl.DataFrame) -> Heat:
         return Heat((), (), 0, False, np.zeros((0, 0)), 0)
     bin_s, skips = _columns(windows)
     number = (pl.col("window_start").dt.epoch("us") // (bin_s * 1_000_000)).alias("number")
-    cells = windows.group_by("node", number).agg(pl.col("score").max(), pl.col("flagged").sum())
+    cells = windows.group_by("node", number).agg(_WORST.alias("score"), pl.col("flagged").sum())
     sums = cells.group_by("node").agg(pl.col("flagged").sum(), pl.col("score").max())
     names = sums.sort("flagged", "score", "node", descending=[True, True, False])["node"].head(MOST_NODES).sort()
     numbers = cells["number"].unique().sort()
