@@ -43,6 +43,8 @@ bench: setup ## measure, print the ratios, and write benchmarks/results
 	$(BIN)/python -m benchmarks.watch
 	$(BIN)/python -m benchmarks.overview
 	$(BIN)/python -m benchmarks.serve --watch
+	$(BIN)/python -m benchmarks.exporter
+	$(BIN)/python -m benchmarks.traces
 
 wheelhouse: setup ## every wheel that an installation without internet needs, in dist/wheelhouse
 	rm -rf dist/wheelhouse

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import measured_jobs
+import measured_traces
 import polars as pl
 import typer.main
 from markdown_tables import code, table
@@ -366,6 +367,7 @@ def error_table() -> str:
 
 PARTS: Final[dict[str, Callable[[], str]]] = {
     **measured_jobs.PARTS,
+    **measured_traces.PARTS,
     "settings": settings_reference,
     "settings-file": settings_file,
     "commands": command_reference,

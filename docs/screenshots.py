@@ -28,6 +28,7 @@ PAGES = {
     "trends": "/trends",
     "waste": "/waste",
     "profiles": "/profiles",
+    "nodes": "/nodes?span=all",
     "model": "/model",
     "health": "/health",
 }
