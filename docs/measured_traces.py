@@ -70,14 +70,12 @@ def trace_training() -> str:
     for name in ("traces_table2", "traces_table2_cpu"):
         found = measured(name)
         for kind, told in found["training"].items():
-            epochs = told["epochs"]
-            work = f"{len(epochs)} models, {min(epochs)}–{max(epochs)} epochs, {told['models_at_once']} at once"
-            rows.append((_device(found["device"]), _KINDS[kind], work, f"{told['seconds']:,.0f} s"))
+            few, most = min(told["epochs"]), max(told["epochs"])
+            epochs = f"{few}" if few == most else f"{few} to {most}"
+            work = f"{len(told['epochs'])} models, {epochs} epochs, {told['models_at_once']} at once"
+            device = found["device"]["name"] if found["device"]["type"] == "cuda" else f"{told['models_at_once']} CPU cores"
+            rows.append((device, _KINDS[kind], work, f"{told['seconds']:,.0f} s"))
     return table(("device", "architecture", "work", "time"), rows)
-
-
-def _device(device: dict[str, Any]) -> str:
-    return str(device["name"]) if device["type"] == "cuda" else f"{device['threads']} CPU cores"
 
 
 def trace_speed() -> str:

@@ -143,7 +143,9 @@ def test_ctrl_c_ends_everything_and_writes_nothing(tmp_path):
     scratch.mkdir()
     words = ["run", str(tmp_path / "out"), "--name", "stopped-9", "--types", "bad_io,np", "--seconds-per-job", "600"]
     words += ["--scratch", str(scratch)]
-    process = subprocess.Popen([sys.executable, "-c", RUN, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    # As from a terminal: what a shell starts in the background ignores Ctrl-C, and so would these tests' children there.
+    listening = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {RUN}"
+    process = subprocess.Popen([sys.executable, "-c", listening, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     wait_until(lambda: any(scratch.glob("*/job_*/*")), "a job is at work", limit_s=60)
     assert left_behind("stopped-9")  # the check below can fail
     process.send_signal(signal.SIGINT)

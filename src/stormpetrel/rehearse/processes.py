@@ -105,6 +105,8 @@ def interruptions_end_in_order() -> Iterator[None]:
     """Let a polite kill and a closed terminal count as a Ctrl-C, so that what was started is ended on the way out."""
     before = {}
     for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:  # nohup wants it so
+            continue
         with suppress(ValueError):  # not in the main thread: whoever is there takes care of signals
             before[number] = signal.signal(number, _interrupt)
     try:

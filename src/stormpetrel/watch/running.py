@@ -80,7 +80,7 @@ class _Runner:
     def __init__(self, site: Site, options: WatchOptions, log: Log) -> None:
         self.site, self.options, self.log = site, options, log
         self.health, self.metrics = Health(options.poll_s), WatchMetrics()
-        self._watch = Watch(site, alive=self._say_alive)
+        self._watch = Watch(site, alive=self._caught_up)
         self._training = TrainingSchedule(site)
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._failures = 0
@@ -96,6 +96,10 @@ class _Runner:
     def _say_alive(self, horizon: datetime | None) -> None:
         waiting = Step(Read(None), pl.DataFrame(), horizon, 0, 0.0)
         write_status(self.site.state, self._status(waiting, self.site.now()))
+
+    def _caught_up(self, horizon: datetime) -> None:
+        """A day of many: a turn that lasts for minutes is no reason to be restarted."""
+        self._say_alive(horizon)
         _notify_systemd("WATCHDOG=1")
 
     def turn(self) -> float:
