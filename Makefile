@@ -30,7 +30,7 @@ check: setup ## formatter, linter, type checker, import contracts, docs test
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_docs.py tests/test_rooms.py
 
-test: setup ## the tests, a quarter of an hour on two cores
+test: setup ## the tests, twenty minutes on two cores
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 test-all: setup ## the tests and the long proofs
