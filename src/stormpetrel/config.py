@@ -125,6 +125,9 @@ class PrometheusSection(_Section):
     )
     overlap_s: float = Field(default=300.0, ge=0, description="how far before its cursor a run reads again, for late samples")
     timeout_s: float = Field(default=30.0, gt=0, description="a query that takes longer is given up, and tried again twice")
+    background: list[str] = Field(
+        default=[], description='name=query of what is shown to the alarm of the grid, such as "queued=sum(slurm_jobs_pending)"'
+    )
 
 
 class TracesSection(_Section):
@@ -144,6 +147,100 @@ class HtcondorSection(_Section):
     """Where HTCondor keeps its event log."""
 
     event_log: str = Field(default="", description="path of EVENT_LOG; found by init; read it with: ingest jobs PATH")
+    submit_host: str = Field(
+        default="", description="submit host that the event log is of, where the log does not say; empty: ours"
+    )
+
+
+class EventsSection(_Section):
+    """The alarm for the grid as a whole."""
+
+    bucket_minutes: int = Field(
+        default=60, ge=1, le=1440, description="events are counted per this many minutes; a day holds a whole number"
+    )
+    kinds: list[str] = Field(
+        default=[],
+        description="event kinds that the models see; empty: HTCondor's 13, or what job records can tell on a Slurm site",
+    )
+    model: Literal["auto", "supervised", "unsupervised", "combined"] = Field(
+        default="auto",
+        description="supervised learns from labelled outages, unsupervised forecasts, combined is both; auto: the best measured",
+    )
+    alarms_per_week: float = Field(default=1.0, gt=0, le=100, description="false alarms that calm operation may raise in a week")
+    sequence_hours: float = Field(default=24.0, gt=0, le=336, description="how far back the recurrent network sees")
+    since: str = Field(default="", description="first moment to read, YYYY-MM-DD; empty: 180 days before the first run")
+    settle_minutes: float = Field(
+        default=10.0, ge=0, description="a bucket is read when it has been over for this long: events come late"
+    )
+    overlap_hours: float = Field(
+        default=26.0, ge=0, description="how far before its cursor a run counts again, for events that came later"
+    )
+    fast_failure_s: float = Field(default=60.0, gt=0, description="a job that fails within this time of its start failed fast")
+    most_places: int = Field(
+        default=100, ge=5, le=10000, description="sites, hosts, groups, nodes kept per bucket and kind; the rest is one"
+    )
+
+    @field_validator("bucket_minutes")
+    @classmethod
+    def _divides_a_day(cls, minutes: int) -> int:
+        if 1440 % minutes:
+            raise ValueError(f"{minutes} minutes do not divide a day; such as 1, 5, 15, 30, 60, 360 or 1440 do")
+        return minutes
+
+
+class ElasticSection(_Section):
+    """Where job events lie in Elasticsearch or OpenSearch."""
+
+    url: str = Field(default="", description="https://host:9200; empty: events do not come from there")
+    flavour: Literal["auto", "elasticsearch", "opensearch"] = Field(
+        default="auto", description="which of the two; auto: ask the server"
+    )
+    index: str = Field(default="fifebatch-events-*", description="index, alias or pattern of the event documents")
+    time_field: str = Field(default="@timestamp", description="field with the time of the event")
+    time_zone: str = Field(default="UTC", description="zone in which the server cuts days and hours into buckets")
+    kind_field: str = Field(default="MyType.keyword", description="field with the event type (keyword)")
+    trigger_field: str = Field(
+        default="TriggerEventTypeName.keyword",
+        description="field that says what event 028 (JobAdInformationEvent) tells of; may be empty",
+    )
+    site_field: str = Field(default="MachineAttrGLIDEIN_Site0.keyword", description="field with the site; may be empty")
+    submit_host_field: str = Field(default="host.keyword", description="field with the submit host; may be empty")
+    group_field: str = Field(default="Jobsub_Group.keyword", description="field with the group or experiment; may be empty")
+    node_field: str = Field(default="", description="field with the node; may be empty")
+    return_field: str = Field(
+        default="ReturnValue", description="field with the exit code; may be empty: no JobFailed is counted then"
+    )
+    unique_field: str = Field(default="", description="field that names an event for good: documents that repeat it count once")
+    query: str = Field(default="", description="Lucene query that chooses among the documents, such as pool:fifebatch")
+    api_key_file: str = Field(default="", description="file with the API key (mode 0600); never the key itself")
+    user: str = Field(default="", description="user name, for a password instead of an API key")
+    password_file: str = Field(default="", description="file with the password (mode 0600); never the password itself")
+    ca_file: str = Field(default="", description="certificate authority of a server that the system does not know")
+    chunk_days: float = Field(default=7.0, gt=0, le=366, description="days per request; long spans are read piece by piece")
+    page_size: int = Field(default=1000, ge=10, le=10000, description="buckets or documents per page")
+    timeout_s: float = Field(default=60.0, gt=0, description="a request that takes longer is given up, and tried again")
+    retries: int = Field(default=4, ge=0, le=20, description="how often a request is tried again, each time after a longer pause")
+
+
+class GraphiteSection(_Section):
+    """Background of the grid from Graphite: queued jobs, slots claimed, utilisation, health."""
+
+    url: str = Field(default="", description="http://host:8080; empty: none")
+    targets: list[str] = Field(default=[], description='name=target, such as "queued=clusters.main.totals.idle.totals.count"')
+    token_file: str = Field(default="", description="file with the bearer token (mode 0600); never the token itself")
+    ca_file: str = Field(default="", description="certificate authority of an https server that the system does not know")
+    timeout_s: float = Field(default=30.0, gt=0, description="a request that takes longer is given up, and tried again twice")
+
+
+class GrafanaSection(_Section):
+    """Outages from Grafana's annotations."""
+
+    url: str = Field(default="", description="https://host:3000; empty: none")
+    token_file: str = Field(default="", description="file with the service account's token (mode 0600); never the token itself")
+    tags: list[str] = Field(default=["outage"], description="annotations with one of these tags are outages")
+    maintenance_tags: list[str] = Field(default=["maintenance"], description="annotations with one of these tags are maintenance")
+    ca_file: str = Field(default="", description="certificate authority of an https server that the system does not know")
+    timeout_s: float = Field(default=30.0, gt=0, description="a request that takes longer is given up, and tried again twice")
 
 
 class WatchSection(_Section):
@@ -190,6 +287,10 @@ class Settings(_Section):
     slurm: SlurmSection = SlurmSection()
     prometheus: PrometheusSection = PrometheusSection()
     traces: TracesSection = TracesSection()
+    events: EventsSection = EventsSection()
+    elastic: ElasticSection = ElasticSection()
+    graphite: GraphiteSection = GraphiteSection()
+    grafana: GrafanaSection = GrafanaSection()
     htcondor: HtcondorSection = HtcondorSection()
     watch: WatchSection = WatchSection()
     serve: ServeSection = ServeSection()

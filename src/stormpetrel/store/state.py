@@ -20,7 +20,7 @@ from stormpetrel.errors import MissingExtraError, NetworkFilesystemError, StoreB
 from stormpetrel.store.filesystem import errno_in, filesystem_type, is_network, writing
 from stormpetrel.store.lock import file_lock
 
-STATE_FORMAT = 3  # 2: the registry of models; 3: tokens, opinions on advice, saved views, the audit trail
+STATE_FORMAT = 4  # 2: registry of models; 3: tokens, opinions on advice, saved views, audit trail; 4: outages
 _METADATA = sa.MetaData()
 
 meta = sa.Table("meta", _METADATA, sa.Column("key", sa.String(64), primary_key=True), sa.Column("value", sa.Text, nullable=False))
@@ -78,7 +78,17 @@ audit = sa.Table(
     sa.Column("action", sa.Text, nullable=False),
     sa.Column("about", sa.Text, nullable=False),  # JSON
 )
-ALL_TABLES = (meta, ingests, forgotten, models, tokens, opinions, views, audit)
+outages = sa.Table(
+    "outages",  # what people, Grafana and calendars say of spans of time
+    _METADATA,
+    sa.Column("source", sa.String(200), primary_key=True),
+    sa.Column("uid", sa.String(200), primary_key=True),
+    sa.Column("start", sa.String(40), nullable=False),  # ISO, UTC
+    sa.Column("end", sa.String(40)),  # null while it lasts
+    sa.Column("kind", sa.String(20), nullable=False),  # outage, maintenance, normal
+    sa.Column("title", sa.Text, nullable=False),
+)
+ALL_TABLES = (meta, ingests, forgotten, models, tokens, opinions, views, audit, outages)
 
 
 class StateStore:
