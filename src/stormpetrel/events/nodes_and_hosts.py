@@ -1,0 +1,148 @@
+"""Two troubles that a sum over the grid hides: a node that eats jobs, and a submit host that has gone silent.
+
+counts by place -> black_holes, silent_hosts -> findings per bucket. Both are rules with few false alarms, not models.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from stormpetrel.events.finding import Finding, FindingKind
+from stormpetrel.events.why_words import shown_name, since_words
+from stormpetrel.records.event_series import EventSeries
+from stormpetrel.records.events import OTHER_VALUES, EventKind
+
+# A node fails jobs fast: this many of them, this share of what it starts, and it starts this many times what nodes usually do.
+_FAST_FAILURES: Final = 10
+_FAILED_SHARE: Final = 0.9
+_TIMES_MEDIAN: Final = 5.0
+# Where nobody tells which jobs failed fast, many more starts must end in the same bucket.
+_STARTS: Final = 30
+_TIMES_MEDIAN_BLIND: Final = 10.0
+
+_SILENT_EXPECTED: Final = 20.0  # events that a silent host should have told by now
+_LONGEST_SILENCE: Final = timedelta(days=7)  # a host that has been silent for longer is retired
+_HISTORY: Final = timedelta(days=7)  # of a host, before anybody can say that it is silent
+
+HARD: Final = frozenset({FindingKind.BLACK_HOLE, FindingKind.SILENT_HOST})  # worth an alarm whatever the model says
+
+
+def black_holes(counts: pl.DataFrame, *, zone: str, bucket_s: int) -> dict[datetime, list[Finding]]:
+    """Per bucket: nodes that start many jobs and fail them all within seconds."""
+    kinds = (EventKind.EXECUTE, EventKind.FAILED_FAST, EventKind.FAILED, EventKind.TERMINATED)
+    rows = counts.filter(pl.col("place") == "node", pl.col("value") != OTHER_VALUES, pl.col("kind").is_in([*kinds]))
+    if not rows.height:
+        return {}
+    by_node = rows.group_by("bucket_start", "value").agg(
+        pl.col("count").filter(pl.col("kind") == kind.value).sum().alias(kind.name) for kind in kinds
+    )
+    told = set(counts["kind"].unique())
+    usual = pl.col("EXECUTE").filter(pl.col("EXECUTE") > 0).median().over("bucket_start")
+    found = by_node.with_columns(usual=usual).filter(_eats_jobs(told)).sort("bucket_start", "EXECUTE", descending=[False, True])
+    findings: dict[datetime, list[Finding]] = {}
+    for row in found.iter_rows(named=True):
+        findings.setdefault(row["bucket_start"], []).append(_hole(row, zone, bucket_s))
+    return findings
+
+
+def _hole(row: dict[str, Any], zone: str, bucket_s: int) -> Finding:
+    """A black hole in words; the row has the counts of its node in one bucket."""
+    start, starts, median = row["bucket_start"], row["EXECUTE"], row["usual"]
+    lost, how = next(
+        (row[name], words)
+        for name, words in (("FAILED_FAST", "failed within seconds"), ("FAILED", "failed"), ("TERMINATED", "ended"))
+        if row[name]
+    )
+    since = since_words(start, start + timedelta(seconds=bucket_s - 1), zone)
+    words = (
+        f"Node {shown_name(row['value'])} is a black hole: {starts:,} jobs started {since}, "
+        f"{lost:,} of them {how}; other nodes start {median:,.0f}"
+    )
+    return Finding(
+        FindingKind.BLACK_HOLE,
+        words,
+        event_kind=EventKind.EXECUTE.value,
+        count=float(starts),
+        expected=float(median),
+        since=start,
+        place="node",
+        value=row["value"],
+        share=lost / max(1, starts),
+    )
+
+
+def _eats_jobs(told: set[str]) -> pl.Expr:
+    """Whether a node's row is that of a black hole, judged by the best that the sources tell."""
+    starts = pl.col("EXECUTE")
+    if EventKind.FAILED_FAST.value in told:
+        fast = pl.col("FAILED_FAST")
+        return (fast >= _FAST_FAILURES) & (fast >= _FAILED_SHARE * starts) & (starts >= _TIMES_MEDIAN * pl.col("usual"))
+    lost = pl.col("FAILED") if EventKind.FAILED.value in told else pl.col("TERMINATED")
+    return (starts >= _STARTS) & (lost >= _FAILED_SHARE * starts) & (starts >= _TIMES_MEDIAN_BLIND * pl.col("usual"))
+
+
+def silent_hosts(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, list[Finding]]:
+    """Per bucket: submit hosts that tell nothing for longer than ever before, while others do."""
+    rows = counts.filter(pl.col("place") == "submit_host", pl.col("value") != OTHER_VALUES)
+    if rows["value"].n_unique() < 2:
+        return {}  # of a single host, silence is the grid's
+    hosts, told = _by_host(rows, series)
+    seen = ~series.is_gap
+    anybody = told.sum(axis=1) > 0  # (buckets,)
+    findings: dict[datetime, list[Finding]] = {}
+    for place, host in enumerate(hosts):
+        for at, first, expected in _silences(told[:, place], seen, series.bucket_s):
+            if anybody[at]:
+                start = series.moment(at)
+                findings.setdefault(start, []).append(_silent(host, series, at, first, expected))
+    return findings
+
+
+def _by_host(rows: pl.DataFrame, series: EventSeries) -> tuple[list[str], npt.NDArray[np.float64]]:
+    """The hosts, and (buckets, hosts) how many events each told."""
+    hosts = sorted(rows["value"].unique())
+    sums = rows.group_by("bucket_start", "value").agg(pl.col("count").sum())
+    bucket = (sums["bucket_start"].dt.epoch("s").to_numpy() - int(series.start_s[0])) // series.bucket_s
+    column = np.searchsorted(hosts, sums["value"].to_numpy().astype(str))
+    inside = (bucket >= 0) & (bucket < len(series))
+    told = np.zeros((len(series), len(hosts)))
+    told[bucket[inside], column[inside]] = sums["count"].to_numpy()[inside]
+    return hosts, told
+
+
+def _silences(told: npt.NDArray[np.float64], seen: npt.NDArray[np.bool_], bucket_s: int) -> list[tuple[int, int, float]]:
+    """The buckets at which a host's silence is news: (bucket, first silent bucket, events that were to be expected since)."""
+    most, least = (round(span.total_seconds() / bucket_s) for span in (_LONGEST_SILENCE, _HISTORY))
+    ever = np.flatnonzero(told > 0)
+    if not ever.size:
+        return []
+    found: list[tuple[int, int, float]] = []
+    begin, longest, run, first = int(ever[0]), 0, 0, 0
+    for at in range(begin, told.size):
+        if not seen[at]:
+            continue
+        if told[at] > 0:
+            longest, run = max(longest, run), 0
+            continue
+        first = at if run == 0 else first
+        run += 1
+        if run > longest and run <= most and first - begin >= least:
+            before = slice(max(begin, first - least), first)
+            expected = run * float(told[before].sum()) / max(1, int(seen[before].sum()))
+            if expected >= _SILENT_EXPECTED:
+                found.append((at, first, expected))
+    return found
+
+
+def _silent(host: str, series: EventSeries, at: int, first: int, expected: float) -> Finding:
+    since, now = series.moment(first), series.moment(at) + timedelta(seconds=series.bucket_s - 1)
+    words = (
+        f"Submit host {shown_name(host)} is silent {since_words(since, now, series.zone)}; "
+        f"{expected:,.0f} events were to be expected, and other hosts go on"
+    )
+    return Finding(FindingKind.SILENT_HOST, words, expected=expected, since=since, place="submit_host", value=host, share=1.0)
