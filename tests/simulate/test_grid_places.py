@@ -4,7 +4,9 @@ import pytest
 from stormpetrel.errors import UsageError
 from stormpetrel.records.events import PLACES
 from stormpetrel.simulate.grid import GridSpec, simulate_grid
+from stormpetrel.simulate.grid_places import focus_of
 from stormpetrel.simulate.grid_spec import ALL_KINDS
+from stormpetrel.simulate.outage_plan import PlannedOutage
 
 NOWHERE = ("Submit", "JobRelease")
 
@@ -89,3 +91,15 @@ def test_an_unresponsive_host_misses_its_submissions():
 def test_hours_that_are_not_there_are_refused(grid, first, last):
     with pytest.raises(UsageError, match="are not among"):
         grid.places(first, last)
+
+
+def test_an_outage_says_where_it_sits(grid):
+    one = next(planned for planned in grid.plan if planned.outage_type == "disconnect_storm" and planned.severity != "mild")
+    place, value = focus_of(grid.spec, one)
+    names, counts = grid.places(one.first, one.last)[place]
+    assert place == "submit_host" and names[counts[:, ALL_KINDS.index("JobDisconnected")].sum(axis=0).argmax()] == value
+    collapse = next(planned for planned in grid.plan if planned.outage_type == "node_collapse" and planned.severity != "mild")
+    place, value = focus_of(grid.spec, collapse)
+    names, counts = grid.places(collapse.first, collapse.last)[place]
+    assert place == "site" and names[counts[:, ALL_KINDS.index("JobReconnectFailed")].sum(axis=0).argmax()] == value
+    assert focus_of(grid.spec, PlannedOutage(0, 1, "mine:x", "mild", 0)) == ("", "")
