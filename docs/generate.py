@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+import measured_events
 import measured_jobs
 import measured_traces
 import polars as pl
@@ -368,6 +369,7 @@ def error_table() -> str:
 PARTS: Final[dict[str, Callable[[], str]]] = {
     **measured_jobs.PARTS,
     **measured_traces.PARTS,
+    **measured_events.PARTS,
     "settings": settings_reference,
     "settings-file": settings_file,
     "commands": command_reference,

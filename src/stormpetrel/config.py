@@ -162,7 +162,7 @@ class EventsSection(_Section):
         default=[],
         description="event kinds that the models see; empty: HTCondor's 13, or what job records can tell on a Slurm site",
     )
-    model: Literal["auto", "supervised", "unsupervised", "combined"] = Field(
+    model: Literal["auto", "supervised", "unsupervised", "combined", "recurrent_forecast"] = Field(
         default="auto",
         description="supervised learns from labelled outages, unsupervised forecasts, combined is both; auto: the best measured",
     )

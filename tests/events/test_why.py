@@ -9,6 +9,7 @@ import polars as pl
 
 from stormpetrel.events.contract import Forecast
 from stormpetrel.events.finding import Finding, FindingKind, findings_as_json, findings_of_json
+from stormpetrel.events.placed import Placed
 from stormpetrel.events.why import _SPECIFIC_FIRST, findings_at
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.records.events import COUNT_SCHEMA, PLACES
@@ -52,7 +53,7 @@ def test_a_storm_on_one_submit_host_is_told_with_its_size_its_beginning_and_its_
             _rows("JobDisconnected", "submit_host", "schedd-2", np.where(np.arange(HOURS) < HOURS - 3, 5, 400)),
         ]
     )
-    (found,) = findings_at(_series(counts), _forecast(counts, expected, surprise), HOURS - 1, hosts)
+    (found,) = findings_at(_series(counts), _forecast(counts, expected, surprise), HOURS - 1, Placed(hosts))
     assert found.words == "JobDisconnected 41× expected since 21:00, 99 % on schedd-2"
     assert (found.kind, found.place, found.value, found.count, found.expected) == (
         FindingKind.MORE, "submit_host", "schedd-2", 1230.0, 30.0,
@@ -69,7 +70,7 @@ def test_what_is_missing_is_told_where_it_is_missing() -> None:
             _rows("Submit", "site", "there", np.full(HOURS, 50)),
         ]
     )
-    (found,) = findings_at(_series(counts), _forecast(counts, expected, surprise), HOURS - 1, sites)
+    (found,) = findings_at(_series(counts), _forecast(counts, expected, surprise), HOURS - 1, Placed(sites))
     assert found.words == "Submit 52 % of expected since 22:00, 100 % of what is missing at site here"
 
 
@@ -82,7 +83,7 @@ def test_a_change_that_is_spread_as_usual_names_no_place() -> None:
             for name, usual in (("schedd-1", 9), ("schedd-2", 1))
         ]
     )
-    (found,) = findings_at(_series(counts), _forecast(counts, expected, surprise), HOURS - 1, hosts)
+    (found,) = findings_at(_series(counts), _forecast(counts, expected, surprise), HOURS - 1, Placed(hosts))
     assert (found.place, found.words) == ("", "JobDisconnected 10× expected since 23:00")
 
 
@@ -90,14 +91,18 @@ def test_a_trouble_goes_back_over_one_calm_hour_and_not_over_two() -> None:
     counts, expected, surprise = _calm()
     surprise[-6:, 1] = [5.0, 0.0, 0.0, 5.0, 0.0, 5.0]
     counts[-6:, 1] = 50.0
-    (found,) = findings_at(_series(counts), _forecast(counts, expected, surprise), HOURS - 1, _rows("x", "", "", np.zeros(1)))
+    (found,) = findings_at(
+        _series(counts), _forecast(counts, expected, surprise), HOURS - 1, Placed(_rows("x", "", "", np.zeros(1)))
+    )
     assert found.since == START + timedelta(hours=HOURS - 3)
 
 
 def test_no_event_at_all_is_one_finding_that_names_both_explanations() -> None:
     counts, expected, surprise = _calm()
     counts[-4:], surprise[-4:] = 0.0, -9.0
-    (found,) = findings_at(_series(counts), _forecast(counts, expected, surprise), HOURS - 1, _rows("x", "", "", np.zeros(1)))
+    (found,) = findings_at(
+        _series(counts), _forecast(counts, expected, surprise), HOURS - 1, Placed(_rows("x", "", "", np.zeros(1)))
+    )
     assert found.kind is FindingKind.SILENCE
     assert found.words.startswith("No event of any kind since 20:00, 110 expected")
 
@@ -108,7 +113,7 @@ def test_a_kind_never_seen_is_a_finding_and_one_that_was_seen_is_not() -> None:
     last = np.zeros(HOURS)
     last[-1] = 312
     rows = pl.concat([_rows("Event099", "", "", last), _rows("JobHeld", "", "", last + 1)])
-    found = findings_at(_series(counts), _forecast(counts, expected, surprise), HOURS - 1, rows)
+    found = findings_at(_series(counts), _forecast(counts, expected, surprise), HOURS - 1, Placed(rows))
     assert [one.event_kind for one in found] == ["JobDisconnected", "Event099"]
     assert found[1].words == "Event099, a kind never seen before, 312 times since 23:00"
 

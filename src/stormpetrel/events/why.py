@@ -10,13 +10,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import numpy as np
-import polars as pl
+import numpy.typing as npt
 
 from stormpetrel.events.contract import Forecast
 from stormpetrel.events.finding import Finding, FindingKind
+from stormpetrel.events.placed import Placed
 from stormpetrel.events.why_words import amount_words, place_words, shown_name, since_words
 from stormpetrel.records.event_series import EventSeries
-from stormpetrel.records.events import COVERED, OTHER_VALUES, WHOLE
+from stormpetrel.records.events import OTHER_VALUES, WHOLE
 
 NOTABLE: Final = 3.0  # surprise of a kind that is named: one in a thousand
 STILL: Final = 1.3  # the trouble goes on backwards while a bucket is at least one in twenty
@@ -41,14 +42,14 @@ class _Trouble:
     surprise: float
 
 
-def findings_at(series: EventSeries, forecast: Forecast, at: int, counts: pl.DataFrame) -> list[Finding]:
-    """What is wrong at a bucket; `counts` are COUNT_SCHEMA rows that reach from REFERENCE before the trouble to the bucket."""
+def findings_at(series: EventSeries, forecast: Forecast, at: int, placed: Placed) -> list[Finding]:
+    """What is wrong at a bucket; `placed` reaches from REFERENCE before the trouble to the bucket, or further."""
     silence = _silence(series, forecast, at)
     if silence is not None:
         return [silence]
     troubles = [_trouble(series, forecast, at, place) for place in _notable(forecast, at)]
-    findings = [_explained(series, one, at, counts) for one in troubles]
-    return findings + _new_kinds(series, at, counts)
+    findings = [_explained(series, one, at, placed) for one in troubles]
+    return findings + _new_kinds(series, at, placed)
 
 
 def _notable(forecast: Forecast, at: int) -> list[int]:
@@ -78,10 +79,10 @@ def _trouble(series: EventSeries, forecast: Forecast, at: int, place: int) -> _T
     return _Trouble(kind, first, float(counted[both].sum()), float(expected[both].sum()), float(surprise[at]))
 
 
-def _explained(series: EventSeries, trouble: _Trouble, at: int, counts: pl.DataFrame) -> Finding:
+def _explained(series: EventSeries, trouble: _Trouble, at: int, placed: Placed) -> Finding:
     more = trouble.surprise > 0
     since = series.moment(trouble.first)
-    place, value, share = concentration(counts, trouble.kind, series, first=trouble.first, last=at, expected=trouble.expected)
+    place, value, share = concentration(placed, trouble.kind, series, first=trouble.first, last=at, expected=trouble.expected)
     where = place_words(place, value, share, missing=not more)
     words = f"{shown_name(trouble.kind)} {amount_words(trouble.count, trouble.expected)} "
     words += since_words(since, _now(series, at), series.zone)
@@ -100,48 +101,42 @@ def _explained(series: EventSeries, trouble: _Trouble, at: int, counts: pl.DataF
 
 
 def concentration(
-    counts: pl.DataFrame, kind: str, series: EventSeries, *, first: int, last: int, expected: float
+    placed: Placed, kind: str, series: EventSeries, *, first: int, last: int, expected: float
 ) -> tuple[str, str, float]:
     """The place that has most of a kind's change over some buckets: (place, value, share); empty where it is spread out.
 
     The change of a place is what came there less what usually comes there, as the week before shows it.
     """
-    start, end = series.moment(first), series.moment(last)
-    rows = counts.filter(pl.col("kind") == kind, pl.col("place") != WHOLE, pl.col("bucket_start") <= end)
-    span = series.counts[first : last + 1]
-    usual_from = max(0, first - round(REFERENCE.total_seconds() / series.bucket_s))
-    buckets_now = int((~np.isnan(span).any(axis=1)).sum())
-    buckets_before = int((~series.is_gap[usual_from:first]).sum())
-    rows = rows.filter(pl.col("bucket_start") >= series.moment(usual_from))
+    begin_s = int(series.start_s[first])
+    end_s = int(series.start_s[last]) + series.bucket_s
+    usual_s = begin_s - round(REFERENCE.total_seconds())
     best = ("", "", 0.0)
     for place in _SPECIFIC_FIRST:
-        found = _change_at(rows.filter(pl.col("place") == place), start, buckets_now, buckets_before, expected)
+        values, now = placed.sums(kind, place, begin_s, end_s)
+        _, before = placed.sums(kind, place, usual_s, begin_s)
+        found = _change_at(values, now, before, expected)
         if found is not None and found[1] > best[2] + _SAME:
             best = (place, *found)
     return best
 
 
 def _change_at(
-    rows: pl.DataFrame, start: datetime, buckets_now: int, buckets_before: int, expected: float
+    values: tuple[str, ...], now: npt.NDArray[np.float64], before: npt.NDArray[np.float64], expected: float
 ) -> tuple[str, float] | None:
     """The value with most of the change at one sort of place, and its share, if that is worth a word."""
-    now = pl.col("bucket_start") >= start
-    by_value = rows.group_by("value").agg(
-        now=pl.col("count").filter(now).sum().cast(pl.Float64), before=pl.col("count").filter(~now).sum().cast(pl.Float64)
-    )
-    if by_value.height < 2 or not buckets_now:
+    if int(((now > 0) | (before > 0)).sum()) < 2:
         return None
-    before = by_value["before"].to_numpy()
-    share_before = before / before.sum() if before.sum() > 0 and buckets_before else np.zeros(before.size)
-    change = by_value["now"].to_numpy() - share_before * expected  # (values,)
+    share_before = before / before.sum() if before.sum() > 0 else np.zeros(before.size)
+    change = now - share_before * expected  # (values,)
     total = change.sum()
     if total == 0:
         return None
-    share = np.where(by_value["value"].to_numpy() == OTHER_VALUES, -np.inf, change / total)
+    share = change / total
+    share[[value == OTHER_VALUES for value in values]] = -np.inf
     top = int(np.argmax(share))
     if share[top] < _CONCENTRATED or share[top] - share_before[top] < _ABOVE_USUAL:
         return None
-    return str(by_value["value"][top]), float(min(1.0, share[top]))
+    return values[top], float(min(1.0, share[top]))
 
 
 def _silence(series: EventSeries, forecast: Forecast, at: int) -> Finding | None:
@@ -162,25 +157,24 @@ def _silence(series: EventSeries, forecast: Forecast, at: int) -> Finding | None
     )
 
 
-def _new_kinds(series: EventSeries, at: int, counts: pl.DataFrame) -> list[Finding]:
+def _new_kinds(series: EventSeries, at: int, placed: Placed) -> list[Finding]:
     """Kinds that the models do not look at and that the time before has never seen."""
-    moment = pl.lit(series.moment(at)).cast(pl.Datetime("us", "UTC"))
-    whole = counts.filter(pl.col("place") == WHOLE, pl.col("kind") != COVERED, ~pl.col("kind").is_in(list(series.kinds)))
-    by_kind = whole.group_by("kind", maintain_order=True).agg(
-        now=pl.col("count").filter(pl.col("bucket_start") == moment).sum(),
-        before=pl.col("count").filter(pl.col("bucket_start") < moment).sum(),
-    )
-    fresh = by_kind.filter(pl.col("now") > 0, pl.col("before") == 0).sort("now", descending=True)
-    since = series.moment(at)
+    since, begin_s = series.moment(at), int(series.start_s[at])
+    fresh: dict[str, float] = {}
+    for kind in placed.kinds():
+        if kind not in series.kinds and not placed.sums(kind, WHOLE, 0, begin_s)[1].sum():
+            fresh[kind] = float(placed.sums(kind, WHOLE, begin_s, begin_s + series.bucket_s)[1].sum())
+    when = since_words(since, _now(series, at), series.zone)
+    told = sorted(((count, kind) for kind, count in fresh.items() if count > 0), reverse=True)
     return [
         Finding(
             FindingKind.NEW_KIND,
-            f"{shown_name(kind)}, a kind never seen before, {count:,} times {since_words(since, _now(series, at), series.zone)}",
+            f"{shown_name(kind)}, a kind never seen before, {count:,.0f} times {when}",
             event_kind=kind,
-            count=float(count),
+            count=count,
             since=since,
         )
-        for kind, count in fresh.select("kind", "now").head(MOST_KINDS).iter_rows()
+        for count, kind in told[:MOST_KINDS]
     ]
 
 

@@ -16,7 +16,7 @@ from stormpetrel.errors import ModelFormatError
 
 METADATA: Final = "model.json"
 LARGEST_BYTES: Final = 512 * 1024 * 1024
-_TRAINED_BY: Final = {"traces": "stormpetrel traces train"}  # kind -> command; the others are models of jobs
+_FAMILIES: Final = ("traces", "events")  # what the kinds of their models begin with; the others are models of jobs
 
 
 def save_model(
@@ -99,7 +99,8 @@ def _record(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def _command(kind: str) -> str:
-    return _TRAINED_BY.get(kind, "stormpetrel jobs train")
+    family = next((family for family in _FAMILIES if kind.startswith(family)), "jobs")
+    return f"stormpetrel {family} train"
 
 
 def _again(kind: str) -> str:

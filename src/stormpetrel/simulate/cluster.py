@@ -3,9 +3,8 @@
 ClusterSpec -> simulate -> job frames, some tens of thousands of ended jobs at a time, in the order in which they end.
 
 population (who) -> arrivals (when, what) -> scheduler (where) with outcomes (what becomes of it) -> frames (what accounting
-records). Nothing is kept but the queue, what runs and one chunk. CPU traces will be made from the EndedJobs that `ended_jobs`
-gives (application, cores, nodes, start, end, outcome), beside `frames`; grid events from the scheduler's own events
-(submission, start, end, eviction by an outage), where `Scheduler._happen` handles them.
+records). Nothing is kept but the queue, what runs and one chunk. CPU traces could be made from the EndedJobs that `ended_jobs`
+gives (application, cores, nodes, start, end, outcome), beside `frames`.
 """
 
 from __future__ import annotations

@@ -99,7 +99,9 @@ def _members(site: Site) -> Iterator[tuple[str, Path]]:
         if path.is_file():
             yield str(path.relative_to(site.folder)), path
     telemetry = (site.cpu_windows.table, site.trace_scores.table)
-    for table in (site.jobs.table, site.jobs.sightings, site.quarantine.table, site.predictions.table, *telemetry):
+    counts = site.event_counts
+    grid = (counts.table, counts.reasons.table, site.event_background.table, site.event_scores.table)
+    for table in (site.jobs.table, site.jobs.sightings, site.quarantine.table, site.predictions.table, *telemetry, *grid):
         for path in sorted((table.path / "_delta_log").iterdir()):
             if path.is_file():
                 yield str(path.relative_to(folder)), path

@@ -37,6 +37,8 @@ _LOW_SPACE: Final = 2 * 1024**3
 _SLACK: Final = timedelta(minutes=10)
 _MANY_FILES: Final = 500
 _PATIENCE_S: Final = 5.0
+_GAPS_BACK: Final = timedelta(days=7)
+_MOST_GAPS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,26 @@ def _tables(site: Site) -> Iterator[Finding]:
         )
     else:
         yield Finding("ok", "clock", f"agrees with the jobs; it is {site.now():%Y-%m-%d %H:%M} UTC")
+
+
+def _events(site: Site) -> Iterator[Finding]:
+    """Whether events are counted, up to now and without gaps; a site that counts none is not ill."""
+    bucket_s = site.settings.events.bucket_minutes * 60
+    seen = site.event_counts.seen().filter(pl.col("bucket_s") == bucket_s)
+    if not seen.height:
+        named = site.settings.elastic.url or site.settings.htcondor.event_log
+        hint = "Run: stormpetrel ingest events --live." if named else ""
+        yield Finding("warning" if named else "ok", "events", "no events of the grid are counted yet", hint)
+        return
+    last = seen["last"].max() + timedelta(seconds=bucket_s)  # type: ignore[operator]
+    yield Finding("ok", "events", f"counted by {seen.height} source(s), the last seen up to {last:%Y-%m-%d %H:%M} UTC")
+    for one in site.event_counts.gaps(bucket_s=bucket_s, since=site.now() - _GAPS_BACK)[-_MOST_GAPS:]:
+        yield Finding(
+            "warning",
+            "events",
+            f"not seen from {one.start:%Y-%m-%d %H:%M} to {one.end:%Y-%m-%d %H:%M} UTC: {one.why}.",
+            "Run: stormpetrel ingest events --live, which fills what can still be read.",
+        )
 
 
 def _quarantine(site: Site) -> Iterator[Finding]:
@@ -258,6 +280,7 @@ _CHECKS: Final[tuple[Callable[[Site], Iterator[Finding]], ...]] = (
     _writable,
     _file_system,
     _tables,
+    _events,
     _quarantine,
     _sacct,
     _prometheus,

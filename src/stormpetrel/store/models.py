@@ -111,6 +111,7 @@ class Training:
             "trained_until": self.trained_until.isoformat(),
             "jobs": max((int(model.about.get("n_train", 0)) for model in self.models), default=0),
             "windows": max((int(model.about.get("windows", {}).get("train", 0)) for model in self.models), default=0),
+            "buckets": max((int(model.about.get("buckets", 0)) for model in self.models), default=0),
             "current": self.current,
             "previous": self.previous,
             "why": self.why,

@@ -10,7 +10,7 @@ from urllib.parse import unquote_plus
 
 import sqlalchemy as sa
 
-from stormpetrel.store.state import StateStore, audit, ingests, opinions, tokens, views
+from stormpetrel.store.state import StateStore, audit, ingests, opinions, outages, tokens, views
 
 _FORGOTTEN: Final = "[forgotten]"
 
@@ -26,6 +26,7 @@ def scrub(state: StateStore, *names: str) -> None:
         _scrub_ingests(connection, whole_word)
         _scrub_views(connection, whole_word)
         _scrub_token_names(connection, whole_word)
+        _scrub_titles(connection, whole_word)
         _scrub_texts(connection, whole_word, opinions, ("job", "advice"))
         _scrub_texts(connection, whole_word, audit, ("user", "action", "about"))
     state.empty_log()
@@ -54,6 +55,14 @@ def _scrub_token_names(connection: sa.Connection, whole_word: re.Pattern[str]) -
         if whole_word.search(row.name):
             renamed = f"{whole_word.sub(_FORGOTTEN, row.name)[:100]} {row.digest[:8]}"
             connection.execute(sa.update(tokens).where(tokens.c.digest == row.digest).values(name=renamed))
+
+
+def _scrub_titles(connection: sa.Connection, whole_word: re.Pattern[str]) -> None:
+    """An outage stays; whoever its title names is forgotten."""
+    for row in connection.execute(sa.select(outages)).all():
+        if whole_word.search(row.title):
+            same = (outages.c.source == row.source, outages.c.uid == row.uid)
+            connection.execute(sa.update(outages).where(*same).values(title=whole_word.sub(_FORGOTTEN, row.title)))
 
 
 def _scrub_texts(connection: sa.Connection, whole_word: re.Pattern[str], table: sa.Table, columns: Sequence[str]) -> None:

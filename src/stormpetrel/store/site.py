@@ -17,10 +17,14 @@ from stormpetrel.errors import SettingsError, StoreError
 from stormpetrel.simulate.feed import Feed
 from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.cpu_windows import CpuWindowStore
+from stormpetrel.store.event_background import EventBackgroundStore
+from stormpetrel.store.event_counts import EventCountStore
+from stormpetrel.store.event_scores import EventScoreStore
 from stormpetrel.store.filesystem import writing
 from stormpetrel.store.jobs import JobStore
 from stormpetrel.store.models import ModelRegistry
 from stormpetrel.store.opinions import OpinionStore
+from stormpetrel.store.outages import OutageStore
 from stormpetrel.store.predictions import PredictionStore
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
@@ -45,6 +49,10 @@ class Site:
         self.predictions = PredictionStore(folder / "tables", state.writer_lock)
         self.trace_scores = TraceScoreStore(folder / "tables", state.writer_lock)
         self.cpu_windows = CpuWindowStore(folder / "tables", state.writer_lock)
+        self.event_counts = EventCountStore(folder / "tables", state.writer_lock)
+        self.event_background = EventBackgroundStore(folder / "tables", state.writer_lock)
+        self.event_scores = EventScoreStore(folder / "tables", state.writer_lock)
+        self.outages = OutageStore(state)
         self.models = ModelRegistry(folder / "models", state)
         self.tokens = TokenStore(state)
         self.opinions = OpinionStore(state)
@@ -144,6 +152,9 @@ def open_site(folder: Path) -> Site:
     site.predictions.create()
     site.cpu_windows.create()
     site.trace_scores.create()
+    site.event_counts.create()
+    site.event_background.create()
+    site.event_scores.create()
     return site
 
 

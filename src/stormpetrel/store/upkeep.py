@@ -10,6 +10,7 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.errors import UsageError
+from stormpetrel.records.events import OTHER_VALUES
 from stormpetrel.records.jobs import KEY
 from stormpetrel.records.traces import UNKNOWN
 from stormpetrel.sources.prometheus import LIVE
@@ -41,7 +42,7 @@ def compact(site: Site) -> list[Compacted]:
         site.jobs.sightings.overwrite(newest.collect())
         removed = site.jobs.sightings.vacuum()
         done.append(Compacted("sightings", before, site.jobs.sightings.file_count(), removed))
-        for table in (site.jobs.table, site.quarantine.table, site.predictions.table, *_telemetry(site)):
+        for table in (site.jobs.table, site.quarantine.table, site.predictions.table, *_telemetry(site), *_grid(site)):
             before = table.file_count()
             table.compact()
             done.append(Compacted(table.spec.name, before, table.file_count(), table.vacuum()))
@@ -59,7 +60,7 @@ def tidy(site: Site) -> int:
     Old versions of a file are deleted after two hours: a loop that commits every few seconds would fill the disk in a week.
     """
     gone = 0
-    for table in (site.jobs.table, site.jobs.sightings, site.predictions.table, *_telemetry(site)):
+    for table in (site.jobs.table, site.jobs.sightings, site.predictions.table, *_telemetry(site), *_grid(site)):
         before = table.file_count()
         if before < _MANY_FILES:
             continue
@@ -77,7 +78,8 @@ def tidy(site: Site) -> int:
 def retain(site: Site, days: int) -> int:
     """Delete the jobs submitted more than `days` days ago, from the disk as well; how many.
 
-    Windows that a server told of go with them; campaigns stay, however old: somebody recorded them to learn from.
+    Windows that a server told of go with them, and counts of events of that time; campaigns stay, however old: somebody recorded
+    them to learn from.
     """
     if days < 1:
         raise UsageError("Nothing says how long jobs are to be kept.", hint="Add --days N or set store.keep_days in site.toml.")
@@ -87,6 +89,9 @@ def retain(site: Site, days: int) -> int:
         _keep_where(site.predictions.table, kept, months)
         for table in _telemetry(site):
             _keep_where(table, (pl.col("trace") != LIVE) | (pl.col("window_start") >= limit), months)
+        for table in _grid(site):
+            if table.spec.partition_by:  # reasons of gaps are few, and go when their gap is filled
+                _keep_where(table, pl.col("bucket_start") >= limit, months)
         return _keep_where(site.jobs.table, kept, months)
 
 
@@ -107,6 +112,8 @@ def forget(site: Site, user: str, *, past_only: bool = False) -> int:
         _forget_predictions(site, jobs.select(KEY))
         for table in _telemetry(site):
             _forget_whose(table, jobs)
+        _forget_place(site.event_counts.table, [user, privacy.pseudonym(user)])
+        _forget_findings(site.event_scores.table, [user, privacy.pseudonym(user)])
         gone = _keep_where(site.jobs.table, ~theirs, pl.lit(True))
         _forget_refused(site.quarantine.table, user)
     scrub(site.state, user, privacy.pseudonym(user))
@@ -139,6 +146,32 @@ def _forget_predictions(site: Site, keys: pl.DataFrame) -> None:
 
 def _telemetry(site: Site) -> tuple[Table, Table]:
     return site.cpu_windows.table, site.trace_scores.table
+
+
+def _grid(site: Site) -> tuple[Table, ...]:
+    counts = site.event_counts
+    return counts.table, counts.reasons.table, site.event_background.table, site.event_scores.table
+
+
+def _forget_place(table: Table, names: list[str]) -> None:
+    """Counts hold no users; but an account may be called after its only member: it becomes one of the others."""
+    named = pl.col("value").is_in(names)
+    for month in table.scan().filter(named).select(pl.col("month").unique().sort()).collect().to_series():
+        rows = table.scan().filter(pl.col("month") == month).collect()
+        told = rows.with_columns(value=pl.when(named).then(pl.lit(OTHER_VALUES)).otherwise("value"))
+        key = [name for name in rows.columns if name != "count"]
+        together = told.group_by(key, maintain_order=True).agg(pl.col("count").sum())
+        table.overwrite(together, where=f"month = '{month}'")
+        table.vacuum(keep_hours=0)
+
+
+def _forget_findings(table: Table, names: list[str]) -> None:
+    """What a model said of the grid loses such a name, too."""
+    word = rf"\b({'|'.join(re.escape(name) for name in names)})\b"
+    for month in table.scan().filter(pl.col("why").str.contains(word)).select(pl.col("month").unique()).collect().to_series():
+        rows = table.scan().filter(pl.col("month") == month).collect()
+        table.overwrite(rows.with_columns(pl.col("why").str.replace_all(word, OTHER_VALUES)), where=f"month = '{month}'")
+        table.vacuum(keep_hours=0)
 
 
 def _forget_whose(table: Table, jobs: pl.DataFrame) -> None:

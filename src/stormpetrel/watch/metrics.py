@@ -11,6 +11,7 @@ from typing import Any, Final
 import polars as pl
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from stormpetrel.watch.grid import GridStep
 from stormpetrel.watch.loop import Step
 
 QUALITY_FIGURES: Final = ("n", "pr_auc", "failed_share", "brier", "ece", "precision", "recall")
@@ -40,6 +41,12 @@ class WatchMetrics:
         self.quality = Gauge(
             "stormpetrel_quality", "Running quality of settled predictions", ["moment", "model_version", "figure"], **within
         )
+        self.grid_score = Gauge("stormpetrel_grid_score", "How abnormal the newest bucket of events is", **within)
+        self.grid_threshold = Gauge("stormpetrel_grid_threshold", "Score from which there is an alarm", **within)
+        self.grid_alarm = Gauge("stormpetrel_grid_alarm", "1 while the newest bucket is an alarm", **within)
+        self.grid_bucket = Gauge("stormpetrel_grid_bucket_timestamp_seconds", "When the newest bucket begins", **within)
+        self.grid_alarms = Counter("stormpetrel_grid_alarm_buckets", "Buckets that were alarms", **within)
+        self.grid_problems = Counter("stormpetrel_grid_problems", "Looks at the grid's events in vain", **within)
         self.trainings = Counter("stormpetrel_trainings", "Trainings started by the watch", ["result"], **within)
 
     def note_step(self, step: Step, now: datetime, pace: float) -> None:
@@ -57,6 +64,18 @@ class WatchMetrics:
         for name, version in step.models.items():
             self.models.labels(name).set(version)
         self._note_predictions(step.predictions, pace)
+
+    def note_grid(self, step: GridStep) -> None:
+        """Show what the newest bucket of events came to."""
+        self.grid_problems.inc(step.problem is not None)
+        self.grid_alarms.inc(int(step.rows["alarm"].sum()))
+        newest = step.newest
+        if newest is None:
+            return
+        self.grid_alarm.set(bool(newest["alarm"]))
+        self.grid_threshold.set(newest["threshold"])
+        self.grid_bucket.set(newest["bucket_start"].timestamp())
+        self.grid_score.set(float("nan") if newest["score"] is None else newest["score"])
 
     def _note_predictions(self, predictions: pl.DataFrame, pace: float) -> None:
         groups = predictions.group_by("moment", "flagged", "model_version").len()

@@ -25,6 +25,7 @@ from stormpetrel.lifecycle.running_quality import running_quality_of
 from stormpetrel.store.site import Site
 from stormpetrel.store.upkeep import tidy
 from stormpetrel.store.watch_status import WatchStatus, write_status
+from stormpetrel.watch.grid import GridStep, GridWatch
 from stormpetrel.watch.logs import Log
 from stormpetrel.watch.loop import Step, Watch, retry_pause_s
 from stormpetrel.watch.metrics import WatchMetrics
@@ -81,6 +82,7 @@ class _Runner:
         self.site, self.options, self.log = site, options, log
         self.health, self.metrics = Health(options.poll_s), WatchMetrics()
         self._watch = Watch(site, alive=self._caught_up)
+        self._grid = GridWatch(site)
         self._training = TrainingSchedule(site)
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._failures = 0
@@ -88,6 +90,7 @@ class _Runner:
         self._last_training: str | None = None
         self._every = {"quality": -1e9, "tidy": time.monotonic()}
         self._told_problem: str | None = None
+        self._grid_problem: str | None = None
 
     def begin(self) -> None:
         """Say that somebody watches: the first turn may have a week to catch up with."""
@@ -107,6 +110,7 @@ class _Runner:
         try:
             step = self._watch.step()
             self._note(step)
+            self._look_at_grid()
             self._train()
             self._look_after()
             self._failures = 0 if step.read.problem is None else self._failures + 1
@@ -134,6 +138,26 @@ class _Runner:
                 late=late, open_jobs=step.open_jobs, horizon=step.horizon, seconds=round(step.seconds, 3),
             )  # fmt: skip
         write_status(self.site.state, self._status(step, now))
+
+    def _look_at_grid(self) -> None:
+        """Once per bucket: is the grid as a whole in normal operation?"""
+        step = self._grid.step()
+        if step is None:
+            return
+        self.metrics.note_grid(step)
+        if step.problem and step.problem != self._grid_problem:
+            self.log.warning("grid problem", what=step.problem)
+        self._grid_problem = step.problem
+        self._tell_alarm(step)
+
+    def _tell_alarm(self, step: GridStep) -> None:
+        newest = step.newest
+        if newest is None:
+            return
+        if newest["alarm"]:
+            self.log.warning("grid alarm", bucket=newest["bucket_start"], score=newest["score"], why=step.words())
+        else:
+            self.log.info("grid calm", bucket=newest["bucket_start"], score=newest["score"])
 
     def _status(self, step: Step, now: datetime, *, stopped: bool = False) -> WatchStatus:
         return WatchStatus(

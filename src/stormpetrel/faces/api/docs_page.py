@@ -21,6 +21,7 @@ _SECTIONS: Final = {
     "predict": ("Predictions", "Judge a job before it is submitted."),
     "jobs": ("Jobs", "Jobs of the site, what was said about them, and why."),
     "nodes": ("Nodes and traces", "What the threads of the nodes do, and where that is unlike anything the model has learnt."),
+    "grid": ("Grid", "The grid as a whole: how many events of each kind there are, and whether that is normal operation."),
     "site": ("Site", "The site as a whole: what the pages of the dashboard show."),
     "models": ("Models", "Which models there are, and which are in use."),
     "own": ("Yours", "Opinions on advice, and saved views."),

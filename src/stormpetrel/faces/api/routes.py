@@ -12,7 +12,9 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
 from stormpetrel.faces.api.asking import PREFIX, SCOPE, scope_of
+from stormpetrel.faces.api.capacity_routes import capacity_router
 from stormpetrel.faces.api.docs_page import docs_router
+from stormpetrel.faces.api.grid_routes import grid_router
 from stormpetrel.faces.api.job_routes import job_router
 from stormpetrel.faces.api.model_routes import model_router
 from stormpetrel.faces.api.node_routes import node_router
@@ -29,7 +31,7 @@ def router(live: LiveSite) -> APIRouter:
     """Every endpoint of the API; who is asking is known when one of them is reached."""
     _load_trees()
     api = APIRouter(prefix=PREFIX, dependencies=_shown_security(live))
-    for part in (predict_router, job_router, site_router, node_router, model_router, own_router):
+    for part in (predict_router, job_router, site_router, node_router, grid_router, capacity_router, model_router, own_router):
         endpoints = part(live)
         for route in endpoints.routes:
             if isinstance(route, APIRoute):

@@ -37,8 +37,9 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Simulate a small cluster, learn from it, and watch it live in the browser. Run again, it goes on where it was left."""
+    from stormpetrel.faces.cli.demo_events import add_events
     from stormpetrel.faces.cli.demo_traces import add_traces
-    from stormpetrel.faces.cli.demo_words import print_next, print_risks, print_summary, print_traces, summary_json
+    from stormpetrel.faces.cli.demo_words import print_alarms, print_next, print_risks, print_summary, print_traces, summary_json
     from stormpetrel.faces.cli.ingest import print_report
     from stormpetrel.faces.predictions import predict_jobs
     from stormpetrel.store.summary import summarise
@@ -49,6 +50,7 @@ def demo(
         summary = summarise(site.jobs.read_jobs(), site.settings.jobs.failure_states)
         _train(site, quiet=as_json)
         scored = add_traces(site, quiet=as_json)
+        alarms = add_events(site, quiet=as_json)
         at_risk = predict_jobs(site, moment=None, last=_LAST, now=site.now())
         owner = _write_example(site, folder / _EXAMPLE)
         _start_clock(site, speed)
@@ -60,6 +62,7 @@ def demo(
                     "summary": summary_json(summary),
                     "judged": at_risk.height,
                     "windows_scored": scored.scored if scored else None,
+                    "alarms": alarms.episodes if alarms else None,
                 }
             )
         else:
@@ -68,6 +71,7 @@ def demo(
             print_summary(out, summary)
             print_risks(out, at_risk)
             print_traces(out, scored)
+            print_alarms(out, alarms)
             print_next(out, folder, at_risk, folder / _EXAMPLE, owner)
         if serve and not as_json:
             _show(site, address, speed)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
+    from stormpetrel.faces.cli.demo_events import DemoAlarms
     from stormpetrel.lifecycle.trace_models import Scored
     from stormpetrel.store.summary import SiteSummary
 
@@ -65,6 +66,16 @@ def print_summary(out: Console, summary: SiteSummary) -> None:
         out.print(f"  {week.monday:%d %b} {'█' * good}{'░' * bad} {week.jobs:,}")
     for node, bad, ended in summary.worst_nodes:
         out.print(f"\n  Look at node {plain(node)}: {bad:,} of its last {ended:,} jobs failed.")
+
+
+def print_alarms(out: Console, alarms: DemoAlarms | None) -> None:
+    """What the alarm of the grid as a whole says of the last week."""
+    if alarms is None:
+        return
+    out.print(f"\n  The cluster as a whole: {alarms.hours:,} hours scored, {len(alarms.episodes):,} alarms in the last week.")
+    for one in alarms.episodes[-3:]:
+        words = one["why"][0] if one["why"] else "the kinds of events together are unusual"
+        out.print(f"    {one['from'][:16].replace('T', ' ')}  {plain(words)}")
 
 
 def _span(seconds: float) -> str:

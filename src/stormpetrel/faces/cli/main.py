@@ -23,8 +23,10 @@ from stormpetrel.faces.cli import (
     campaign,
     demo,
     doctor,
+    events,
     exporter,
     ingest,
+    ingest_events,
     ingest_traces,
     init,
     jobs,
@@ -55,8 +57,10 @@ app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.add_typer(ingest.app, name="ingest")
 ingest.app.command("traces")(ingest_traces.ingest_traces)
+ingest.app.command("events")(ingest_events.ingest_events)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(traces.app, name="traces")
+app.add_typer(events.app, name="events")
 app.command("check")(answers.check)
 app.command("why")(answers.why)
 app.command("watch")(watch.watch)

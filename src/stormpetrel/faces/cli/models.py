@@ -75,7 +75,7 @@ def promote(
 @app.command("rollback")
 def rollback(
     context: typer.Context,
-    family: Annotated[Literal["jobs", "traces"], typer.Argument(help="Whose models.")] = "jobs",
+    family: Annotated[Literal["jobs", "traces", "events"], typer.Argument(help="Whose models.")] = "jobs",
     as_json: Json = False,
 ) -> None:
     """Put the models in use again that were in use before."""
@@ -88,18 +88,34 @@ def rollback(
 
 def _promoted(site: Site, training: str) -> Training:
     """Each family reads its models before it puts them in use."""
-    from stormpetrel.lifecycle import job_models, trace_models
     from stormpetrel.store.models import family_of
 
-    if family_of(training) == trace_models.FAMILY:
-        return trace_models.promote_trace_training(site, training)
-    return job_models.promote_training(site, training)
+    family = family_of(training)
+    if family == "traces":
+        from stormpetrel.lifecycle.trace_models import promote_trace_training
+
+        return promote_trace_training(site, training)
+    if family == "events":
+        from stormpetrel.lifecycle.event_models import promote_event_training
+
+        return promote_event_training(site, training)
+    from stormpetrel.lifecycle.job_models import promote_training
+
+    return promote_training(site, training)
 
 
 def _rolled_back(site: Site, family: str) -> Training:
-    from stormpetrel.lifecycle import job_models, trace_models
+    if family == "traces":
+        from stormpetrel.lifecycle.trace_models import roll_back_traces
 
-    return trace_models.roll_back_traces(site) if family == trace_models.FAMILY else job_models.roll_back(site)
+        return roll_back_traces(site)
+    if family == "events":
+        from stormpetrel.lifecycle.event_models import roll_back_events
+
+        return roll_back_events(site)
+    from stormpetrel.lifecycle.job_models import roll_back
+
+    return roll_back(site)
 
 
 def _tell_change(after: Training, *, before: str | None, as_json: bool) -> None:
@@ -109,7 +125,7 @@ def _tell_change(after: Training, *, before: str | None, as_json: bool) -> None:
     out = console()
     models = ", ".join(f"{plain(model.name)} version {model.version}" for model in _in_order(after))
     out.print(f"{plain(after.name)} is in use now{f' in place of {plain(before)}' if before else ''}: {models}.")
-    taken_up = f"{_TAKEN_UP} " if after.name.startswith("jobs") else ""
+    taken_up = "" if after.name.startswith("traces") else f"{_TAKEN_UP} "
     out.print(f"{taken_up}To go back: stormpetrel models {f'promote {plain(before)}' if before else 'rollback'}")
 
 
@@ -147,6 +163,11 @@ def _show_versions(versions: list[ModelVersion], *, as_json: bool) -> None:
 
 def _model_words(model: ModelVersion) -> str:
     about = model.about
+    if "buckets" in about:
+        role = (
+            "says what is expected" if about.get("role") == "forecast" else f"alarms from a score of {about['threshold']:.3g} on"
+        )
+        return f"{about['buckets']:,} buckets of {about['bucket_s'] // 60} min; {role}"
     if "windows" in about:
         return f"{about['windows']['train']:,} windows; flags from a score of {about['threshold']:.3g} on"
     if "n_train" in about:
@@ -161,7 +182,10 @@ def _comparison_words(comparison: Any) -> str:
 
 
 def _learnt_from(told: dict[str, Any]) -> str:
-    return f"{told['windows']:,} windows" if told["windows"] else f"{told['jobs']:,} jobs"
+    for what in ("windows", "buckets"):
+        if told[what]:
+            return f"{told[what]:,} {what}"
+    return f"{told['jobs']:,} jobs"
 
 
 def _areas(training: Training) -> str:

@@ -13,12 +13,14 @@ from stormpetrel.faces.cli.job_input import steps_shown
 
 def nightly(context: typer.Context, as_json: Json = False) -> None:
     """Train again and use the new model if it is better; then delete what is too old, and compact the tables."""
+    from stormpetrel.lifecycle.event_retraining import retrain_events
     from stormpetrel.lifecycle.retraining import retrain
     from stormpetrel.store.upkeep import compact, retain
 
     chosen: Context = context.obj
     with chosen.open_site() as site, steps_shown(quiet=as_json) as progress:
         retrained = retrain(site, now=site.now(), progress=progress)
+        events = retrain_events(site, now=site.now(), progress=lambda _share, words: progress(f"events: {words}"))
         progress("upkeep")
         keep_days = site.settings.store.keep_days
         deleted = retain(site, keep_days) if keep_days else 0
@@ -26,10 +28,12 @@ def nightly(context: typer.Context, as_json: Json = False) -> None:
         compacted = compact(site)
     if as_json:
         done = {"deleted_jobs": deleted, "deleted_trainings": pruned, "compacted": [asdict(entry) for entry in compacted]}
-        print_json({**retrained.as_dict(), **done})
+        print_json({**retrained.as_dict(), "events": events, **done})
         return
     out = console()
     out.print(plain(_told(retrained.as_dict())))
+    if events:
+        out.print(f"Events: {plain(events)}.")
     if keep_days:
         out.print(f"{deleted:,} jobs older than {keep_days:,} days were deleted.")
     if pruned:

@@ -1,4 +1,4 @@
-"""`stormpetrel report`: every table and figure about a site's jobs and traces, as one HTML file."""
+"""`stormpetrel report`: every table and figure about a site's jobs, traces and events, as one HTML file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def report(
     since: Since = None,
     as_json: Json = False,
 ) -> None:
-    """Write every table and figure about the jobs, and about traces where there are any, into one HTML file."""
+    """Write every table and figure about the jobs, and about traces and events where there are any, into one HTML file."""
     chosen: Context = context.obj
     if bool(campaigns) != bool(trace_models):
         raise UsageError(
@@ -58,10 +58,10 @@ def report(
                 chosen, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
             )
         except NotEnoughJobsError as error:
-            no_jobs = error  # no reason to stop where there is something to say about traces
+            no_jobs = error  # no reason to stop where there is something to say about traces or events
     with steps_shown(quiet=as_json) as step:
         sections = _job_sections(data, quick=quick, step=step) if data else []
-        sections += _site_traces(chosen, step) if with_site else []
+        sections += _site_sections(chosen, step) if with_site else []
         sections += _campaign_study(campaigns, trace_models, step) if campaigns and trace_models else []
         if no_jobs and not sections:
             raise no_jobs
@@ -98,11 +98,13 @@ def _job_sections(data: JobInput, *, quick: bool, step: Progress) -> list[Sectio
     return jobs_sections(data, quick=quick, progress=step)
 
 
-def _site_traces(chosen: Context, step: Progress) -> list[Section]:
+def _site_sections(chosen: Context, step: Progress) -> list[Section]:
+    """What a site knows besides jobs: its traces and its events."""
+    from stormpetrel.faces.report.events_section import site_event_sections
     from stormpetrel.faces.report.traces_section import site_trace_sections
 
     with chosen.open_site() as site:
-        return site_trace_sections(site, progress=step)
+        return [*site_trace_sections(site, progress=step), *site_event_sections(site, progress=step)]
 
 
 def _campaign_study(campaigns: Sequence[Path], models: Path, step: Progress) -> list[Section]:
@@ -125,7 +127,7 @@ def _campaign_study(campaigns: Sequence[Path], models: Path, step: Progress) -> 
 def _title(files: list[str] | None, data: JobInput | None) -> str:
     if files:
         return f"Jobs of {', '.join(Path(file).name for file in files)}"
-    return "Jobs of this site" if data else "Traces"
+    return "Jobs of this site" if data else "Traces and events"
 
 
 def _subtitle(data: JobInput | None, sections: Sequence[Section], *, quick: bool) -> str:

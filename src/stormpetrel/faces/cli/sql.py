@@ -29,7 +29,7 @@ def sql(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Ask the site's tables (jobs, quarantine, cpu_windows, trace_scores) in SQL; nothing can be changed this way."""
+    """Ask the site's tables (jobs, quarantine, cpu_windows, event_counts, …) in SQL; nothing can be changed this way."""
     import polars as pl
 
     if not re.match(r"\s*(\(|select\b|with\b|from\b|show\b|explain\b|values\b)", query, re.IGNORECASE):
@@ -42,6 +42,10 @@ def sql(
             "quarantine": site.quarantine.read(),
             "cpu_windows": site.cpu_windows.read(),
             "trace_scores": site.trace_scores.read(),
+            "event_counts": site.event_counts.read(places=True),
+            "event_background": site.event_background.read(),
+            "event_scores": site.event_scores.read(),
+            "event_gaps": site.event_counts.reasons.read().lazy(),
         }
         try:
             found = pl.SQLContext(tables, eager=False).execute(query)

@@ -38,7 +38,7 @@ def retain(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Delete jobs submitted longer ago than is to be kept."""
+    """Delete jobs submitted, and events counted, longer ago than is to be kept."""
     from stormpetrel.store.upkeep import retain as do_retain
 
     chosen: Context = context.obj
@@ -109,4 +109,5 @@ def forget(
         print_json({"deleted": gone, "future": "kept" if past_only else "refused"})
         return
     typer.echo(f"{gone:,} jobs of {plain(user)} were deleted, from the tables and from the disk.")
+    typer.echo("Counts of events hold no users; an account of that name is now among the others.")
     typer.echo("Backups made before still hold them." + ("" if past_only else " New jobs of this user will be refused."))

@@ -207,6 +207,26 @@ class Client:
         """One window by its `key`: its trace, its reconstruction, and the threads around it."""
         return cast("site_told.WindowTraces", self._server.ask("GET", f"/nodes/windows/{_in_path(key)}"))
 
+    def grid(self) -> site_told.GridTold:
+        """Whether the grid is in normal operation now, and what is wrong."""
+        return cast("site_told.GridTold", self._server.ask("GET", "/grid"))
+
+    def grid_counts(
+        self, *, since: datetime | str | None = None, until: datetime | str | None = None, limit: int = 1000
+    ) -> site_told.GridCounts:
+        """Events of each kind per bucket of time, with what was expected; of the last day where no time is named."""
+        query = {"since": _in_link(since), "until": _in_link(until), "limit": limit}
+        return cast("site_told.GridCounts", self._server.ask("GET", "/grid/counts", query=query))
+
+    def grid_outages(self, *, since: datetime | str | None = None, until: datetime | str | None = None) -> site_told.GridOutages:
+        """Outages and maintenance, whether an alarm was raised, and every alarm; the newest first."""
+        query = {"since": _in_link(since), "until": _in_link(until)}
+        return cast("site_told.GridOutages", self._server.ask("GET", "/grid/outages", query=query))
+
+    def capacity(self, *, cores: float | None = None) -> site_told.Capacity:
+        """Load by week, growth, and when the queue will hurt; of a cluster with so many cores, or the most that ran at once."""
+        return cast("site_told.Capacity", self._server.ask("GET", "/capacity", query={"cores": cores}))
+
     def models(self) -> list[site_told.Training]:
         """Every training that is kept, newest first."""
         return cast("list[site_told.Training]", self._server.ask("GET", "/models")["trainings"])

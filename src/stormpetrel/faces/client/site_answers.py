@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from stormpetrel.faces.client.capacity_answers import Capacity as Capacity
+from stormpetrel.faces.client.capacity_answers import CapacityForecast as CapacityForecast
+from stormpetrel.faces.client.capacity_answers import CapacityGroup as CapacityGroup
+from stormpetrel.faces.client.capacity_answers import CapacityWait as CapacityWait
+from stormpetrel.faces.client.capacity_answers import CapacityWeek as CapacityWeek
+from stormpetrel.faces.client.grid_answers import GridAlarm as GridAlarm
+from stormpetrel.faces.client.grid_answers import GridBucket as GridBucket
+from stormpetrel.faces.client.grid_answers import GridCounts as GridCounts
+from stormpetrel.faces.client.grid_answers import GridGap as GridGap
+from stormpetrel.faces.client.grid_answers import GridOutage as GridOutage
+from stormpetrel.faces.client.grid_answers import GridOutages as GridOutages
+from stormpetrel.faces.client.grid_answers import GridTold as GridTold
 from stormpetrel.faces.client.node_answers import NodeRow as NodeRow
 from stormpetrel.faces.client.node_answers import Nodes as Nodes
 from stormpetrel.faces.client.node_answers import ScoredWindow as ScoredWindow

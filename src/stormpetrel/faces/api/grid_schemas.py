@@ -1,0 +1,109 @@
+"""The grid as JSON."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Literal
+
+from pydantic import Field
+
+from stormpetrel.faces.api.asking import Asked, Told
+from stormpetrel.faces.api.job_schemas import Moment
+
+MOST_BUCKETS: Final = 10_000
+_EXAMPLE: Final = ["2026-03-02T00:00:00Z"]
+
+
+class GridTold(Told):
+    """How the grid is."""
+
+    as_of: datetime
+    state: Literal["calm", "alarm", "maintenance", "silent", "unjudged", "empty"] = Field(
+        description="silent: no data for longer than a bucket takes; unjudged: counts, but no model or no score; empty: no counts"
+    )
+    headline: str = Field(examples=["Alarm since 14:00."])
+    hint: str = Field(description="what to do next; may be empty")
+    since: datetime | None = Field(description="since when it is so, where that is known")
+    findings: list[str] = Field(
+        description="what is wrong, a sentence each; groups and nodes are named to administrators only",
+        examples=[["JobDisconnected 41× expected since 14:00, 93 % on schedd-2"]],
+    )
+    lack: str | None = Field(description="the first step that has not been done: events, model or scores; null: none")
+    bucket_s: int = Field(description="seconds that one bucket of counts is long", examples=[3600])
+    latest: datetime | None = Field(description="end of the latest bucket that was seen whole")
+    model: str = Field(examples=["events-unsupervised"])
+    model_version: int
+
+
+class SpanAsked(Asked):
+    """Which time."""
+
+    since: Moment | None = Field(None, description="from this time on", examples=_EXAMPLE)
+    until: Moment | None = Field(None, description="up to this time", examples=_EXAMPLE)
+
+
+class CountsAsked(SpanAsked):
+    """Which buckets; without `since` those of the last day."""
+
+    limit: int = Field(1000, ge=1, le=MOST_BUCKETS, description="so many buckets, the earliest; `next` says where to go on")
+
+
+class GridBucket(Told):
+    """The events of one bucket of time; each list has one number per kind, in the order of `kinds`."""
+
+    start: datetime
+    counts: list[float] | None = Field(description="null: this bucket was not seen whole")
+    expected: list[float | None] | None = Field(description="null: nothing was forecast")
+    low: list[float | None] | None = Field(description="band in which 99 % of calm counts lie")
+    high: list[float | None] | None
+    score: float | None = Field(description="higher is more abnormal")
+    threshold: float | None
+    alarm: bool
+
+
+class GridGap(Told):
+    """A stretch of time of which there is no data."""
+
+    start: datetime
+    end: datetime
+    why: str = Field(description="for administrators; else empty")
+
+
+class GridCounts(Told):
+    """Counts of events per bucket and kind, with what was expected."""
+
+    bucket_s: int
+    kinds: list[str]
+    buckets: list[GridBucket]
+    gaps: list[GridGap]
+    next: datetime | None = Field(description="`since` of the buckets that follow; null: there are no more")
+
+
+class GridOutage(Told):
+    """A span of time that somebody has given a name."""
+
+    start: datetime
+    end: datetime | None = Field(description="null: it goes on")
+    kind: str = Field(description="outage, maintenance, or normal: somebody has looked and found nothing")
+    title: str
+    source: str = Field(examples=["grafana"])
+    raised: bool | None = Field(description="whether an alarm was raised; null: nothing of it was judged")
+    delay_s: float | None = Field(description="from its beginning to the end of the first bucket of alarm")
+
+
+class GridAlarm(Told):
+    """Buckets of alarm in a row."""
+
+    start: datetime
+    end: datetime
+    score: float | None = Field(description="the highest")
+    threshold: float | None
+    findings: list[str]
+    outages: list[str] = Field(description="titles of outages and maintenance at the same time")
+
+
+class GridOutages(Told):
+    """Outages, maintenance and alarms of a time, the newest first."""
+
+    outages: list[GridOutage]
+    alarms: list[GridAlarm]

@@ -1,0 +1,43 @@
+"""The events of `stormpetrel demo`: submissions, starts and ends counted per hour out of its jobs, a model, and its alarms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from stormpetrel.store.site import Site
+
+_SHOWN: Final = timedelta(days=7)  # alarms of the last week are told
+
+
+@dataclass(frozen=True, slots=True)
+class DemoAlarms:
+    """How many hours were looked at, and the alarms of the last week, oldest first."""
+
+    hours: int
+    episodes: list[dict[str, Any]]
+
+
+def add_events(site: Site, *, quiet: bool) -> DemoAlarms | None:
+    """Count the events of the site's jobs, train a model unless there is one, and score; None where there is nothing to learn."""
+    from stormpetrel.errors import ModelError
+    from stormpetrel.faces.cli.events import episodes_of
+    from stormpetrel.faces.cli.trace_input import progress_shown
+    from stormpetrel.lifecycle.event_models import FAMILY, load_event_model, train_event_model
+    from stormpetrel.lifecycle.event_scoring import score_new_buckets
+    from stormpetrel.store.event_ingest import ingest_live_events
+
+    with progress_shown(quiet=quiet) as progress:
+        progress(0.0, "counting events")
+        ingest_live_events(site)
+        try:
+            if site.models.current_training(FAMILY) is None:
+                train_event_model(site, progress=progress)
+            used = load_event_model(site)
+        except ModelError:  # a site that has just begun
+            return None
+        score_new_buckets(site, used, progress=progress)
+    rows = site.event_scores.read(model=used.name, version=used.version).collect()
+    return DemoAlarms(rows.height, episodes_of(rows.filter(rows["bucket_start"] >= site.now() - _SHOWN)))

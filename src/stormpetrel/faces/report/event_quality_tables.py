@@ -1,0 +1,84 @@
+"""Tables of how good the alarm of the grid is: a data set's part of `events evaluate --json` -> Table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from stormpetrel.faces.report.blocks import NOTHING, Column, Table
+from stormpetrel.figures.event_quality import outage_cells
+
+MODEL_WORDS: Final = {
+    "supervised": "supervised LSTM",
+    "unsupervised": "unsupervised",
+    "combined": "combined",
+    "recurrent_forecast": "recurrent forecast",
+    "count_forecast": "count forecast",
+    "seasonal": "seasonal z-score",
+    "pca": "PCA",
+    "iforest": "Isolation Forest",
+    "xgboost": "XGBoost on lags",
+}
+# name, heading, form, and whether the spread over seeds is told too: all of it would not fit into a terminal.
+_FIGURES: Final = (
+    ("pr_auc", "PR area", ".3f", True),
+    ("roc_auc", "ROC", ".3f", False),
+    ("recall_at_one_per_week", "raised", ".2f", True),
+    ("false_alarms_per_week", "false a week", ".2f", True),
+    ("delay_hours", "delay, h", ".1f", True),
+)
+_NOTE: Final = (
+    "Mean ± standard deviation over seeds. Raised: share of outages with at least one alarm while they lasted, at a threshold "
+    "that allows one false alarm a week on calm hours before the test part. False a week: what that gave in the test part. "
+    "Delay: median, to the end of the alarming hour. Indented: baselines."
+)
+
+
+def quality_table(name: str, found: Mapping[str, Any]) -> Table:
+    """Every model and baseline with its figures."""
+    rows = [(MODEL_WORDS.get(model, model), *_cells(figures)) for model, figures in found["models"].items()]
+    rows += [("  " + MODEL_WORDS.get(model, model), *_cells(figures)) for model, figures in found["baselines"].items()]
+    seeds = len(found["seeds"])
+    title = f"{name}: {seeds} seed{'s' if seeds != 1 else ''}"
+    columns = (Column("model"), *(Column(words, "") for _, words, _, _ in _FIGURES))
+    return Table(title, columns, tuple(rows), f"{_NOTE} {_chance(found)}".strip())
+
+
+def outages_table(name: str, found: Mapping[str, Any]) -> Table:
+    """The share of outages that each model raised, by type and severity."""
+    models = [*found["models"], *found["baselines"]]
+    rows = []
+    for kind, severity in outage_cells(found):
+        figures = found["by_outage"][kind][severity]
+        number = max(one["n"] for one in figures.values())
+        shares = (figures[model]["recall"] if model in figures else None for model in models)
+        rows.append((kind.replace("_", " "), severity, number, *shares))
+    columns = [Column("outage"), Column("severity"), Column("n", "d")]
+    columns += [Column(MODEL_WORDS.get(model, model), ".2f") for model in models]
+    return Table(f"{name}: outages raised, by type and severity", tuple(columns), tuple(rows), "Over all seeds together.")
+
+
+def failures(name: str, found: Mapping[str, Any]) -> list[str]:
+    """A line for each model that could not be judged, with the reason."""
+    lines = []
+    for model, figures in (found["models"] | found["baselines"]).items():
+        if errors := figures.get("errors"):
+            words, first = MODEL_WORDS.get(model, model), next(iter(errors.values()))
+            lines.append(f"{name}: {words} failed with {len(errors)} of {len(found['seeds'])} seeds: {first}")
+    return lines
+
+
+def _chance(found: Mapping[str, Any]) -> str:
+    shares = [figures["outage_share"] for part in ("models", "baselines") for figures in found[part].values()]
+    known = [share["mean"] for share in shares if share["n"]]
+    return f"By chance, the PR area would be {known[0]:.3f}." if known else ""
+
+
+def _cells(figures: Mapping[str, Any]) -> list[str]:
+    return [_written(figures[name], form, spread=spread) for name, _, form, spread in _FIGURES]
+
+
+def _written(figure: Mapping[str, Any], form: str, *, spread: bool) -> str:
+    if not figure["n"]:
+        return NOTHING
+    return f"{figure['mean']:{form}} ± {figure['std']:{form}}" if spread and figure["n"] > 1 else f"{figure['mean']:{form}}"

@@ -1,0 +1,167 @@
+"""Models of the grid's events: train one on a site's counts, enter it in the registry, load it, score what is new.
+
+Site -> train_event_model -> registry -> load_event_model -> EventModelInUse -> score_new_buckets -> event_scores. A model that
+gives scores only is trained together with a forecaster, which says what was expected and why there is an alarm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from stormpetrel import __version__
+from stormpetrel.errors import ModelError, ModelFormatError
+from stormpetrel.events.alarm_budget import threshold_for
+from stormpetrel.events.choose import DEFAULT, FORECAST, load, make
+from stormpetrel.events.contract import EventModel, Forecaster, Progress, no_progress
+from stormpetrel.events.count_forecast import calm_for_training
+from stormpetrel.lifecycle.job_models import BY_HAND, operator
+from stormpetrel.records.event_series import ANOMALY, EventSeries
+from stormpetrel.store.event_series import series_of
+from stormpetrel.store.models import NewModel, Training
+from stormpetrel.store.site import Site
+
+FAMILY: Final = "events"
+CALM_SHARE: Final = 0.25  # the newest part of the series: not learnt from, it says where the threshold lies
+LEAST_WEEKS: Final = 3.0  # of seen buckets: a week to forecast from, two to learn and to set the threshold on
+_TRAIN: Final = "Train one: stormpetrel events train"
+_FORECAST_NAME: Final = f"{FAMILY}-{FORECAST}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventModelInUse:
+    """The model that raises alarms, the one that says what was expected, and the score from which there is an alarm."""
+
+    model: EventModel
+    forecaster: Forecaster
+    kinds: tuple[str, ...]
+    bucket_s: int
+    threshold: float
+    name: str
+    version: int
+
+    @property
+    def history_buckets(self) -> int:
+        """How many buckets before a bucket its score and its forecast depend on."""
+        return max(self.model.history_buckets, self.forecaster.history_buckets)
+
+
+def train_event_model(
+    site: Site,
+    name: str | None = None,
+    *,
+    seed: int = 0,
+    why: str = BY_HAND,
+    user: str | None = None,
+    progress: Progress = no_progress,
+) -> Training:
+    """Train a model on the site's counts, save it and make it current; a training that is killed changes nothing."""
+    progress(0.0, "reading counts")
+    version = site.event_counts.table.version()
+    series = _useful(series_of(site))
+    chosen = _chosen(site, name)
+    cut = round((1 - CALM_SHARE) * len(series))
+    learnt = series.take(0, cut)
+    model = make(chosen, seed=seed, sequence=_sequence(site)).fit(learnt, progress=progress)
+    progress(0.9, "setting the threshold")
+    about = {
+        **_alarm_about(model, series, cut, site.settings.events.alarms_per_week),
+        "kinds": list(series.kinds),
+        "bucket_s": series.bucket_s,
+        "buckets": int((~learnt.is_gap).sum()),
+        "labelled_outage_buckets": int((learnt.label == ANOMALY).sum()),
+        "labels": sum(1 for outage in site.outages.list() if outage.end is not None),
+        "table_version": version,
+        "trained_until": series.moment(cut - 1).isoformat(),
+        "seed": seed,
+        "why": why,
+        "code_version": __version__,
+    }
+    models = {f"{FAMILY}-{chosen}": NewModel(model.save, about)}
+    if not hasattr(model, "forecast"):
+        beside = make(FORECAST, seed=seed, sequence=_sequence(site)).fit(learnt)
+        models[_FORECAST_NAME] = NewModel(beside.save, {**about, "role": "forecast"})
+    return site.models.add_together(models, promoted_by=user or operator(), action="events train")
+
+
+def _useful(series: EventSeries) -> EventSeries:
+    """The series from its first seen bucket on, without kinds that never happened; ModelError where it is too short."""
+    seen = np.flatnonzero(~series.is_gap)
+    weeks = seen.size * series.bucket_s / 604_800
+    if weeks < LEAST_WEEKS:
+        raise ModelError(
+            f"The site has {weeks:.1f} weeks of event counts; {LEAST_WEEKS:g} are needed to know a week from another.",
+            hint="Take in more: stormpetrel ingest events --live (events.since says from when), or FILEs",
+        )
+    series = series.take(int(seen[0]), len(series))
+    happened = tuple(kind for kind, total in zip(series.kinds, np.nansum(series.counts, axis=0), strict=True) if total > 0)
+    if not happened:
+        raise ModelError(
+            "None of the kinds that the models look at has ever happened.", hint="Check events.kinds: stormpetrel events show"
+        )
+    return series.of_kinds(happened)
+
+
+def _chosen(site: Site, name: str | None) -> str:
+    """The model that is asked for; `auto` is the best measured, which does with labels or without."""
+    asked = name or site.settings.events.model
+    return DEFAULT if asked == "auto" else asked
+
+
+def _sequence(site: Site) -> int:
+    settings = site.settings.events
+    return max(2, round(settings.sequence_hours * 60 / settings.bucket_minutes))
+
+
+def _alarm_about(model: EventModel, series: EventSeries, cut: int, per_week: float) -> dict[str, Any]:
+    """The threshold, from the calm buckets of the newest part, which the model has not learnt from."""
+    scores = model.score(series)[cut:]
+    calm = ~np.isnan(scores) & calm_for_training(series)[cut:]
+    if not calm.any():
+        raise ModelError(
+            "The newest quarter of the counts has no calm bucket to set the threshold on.",
+            hint="Take in more counts, or check the labels: stormpetrel events label --list",
+        )
+    return {
+        "threshold": threshold_for(scores, calm, series.bucket_s, per_week),
+        "alarms_per_week": per_week,
+        "calm_buckets": int(calm.sum()),
+    }
+
+
+def load_event_model(site: Site) -> EventModelInUse:
+    """The event model in use; ModelError says how to make one where there is none."""
+    training = site.models.current_training(FAMILY)
+    if training is None:
+        raise ModelError("The site has no model of its events yet.", hint=_TRAIN)
+    return loaded_training(site, training)
+
+
+def loaded_training(site: Site, training: Training) -> EventModelInUse:
+    """The models of a training, read and checked."""
+    entry = next((one for one in training.models if one.about.get("role") != "forecast"), training.models[0])
+    about = entry.about
+    try:
+        kinds, bucket_s, threshold = tuple(map(str, about["kinds"])), int(about["bucket_s"]), float(about["threshold"])
+    except (KeyError, TypeError, ValueError):
+        raise ModelFormatError(f"What the registry knows of {training.name} is not whole.", hint=_TRAIN) from None
+    model = load(site.models.folder_of(entry.name, entry.version))
+    beside = training.model(_FORECAST_NAME)
+    forecaster: Any = model if beside is None else load(site.models.folder_of(beside.name, beside.version))
+    if not hasattr(forecaster, "forecast"):
+        raise ModelFormatError(f"{training.name} has no model that says what was expected.", hint=_TRAIN)
+    return EventModelInUse(model, forecaster, kinds, bucket_s, threshold, entry.name, entry.version)
+
+
+def promote_event_training(site: Site, name: str, *, user: str | None = None) -> Training:
+    """Make a training of events current; one whose models cannot be read is refused before anything changes."""
+    loaded_training(site, site.models.training(name))
+    return site.models.promote_training(name, user=user or operator())
+
+
+def roll_back_events(site: Site, *, user: str | None = None) -> Training:
+    """Go back to the training of events that was in use before, unless its models cannot be read; which."""
+    loaded_training(site, site.models.before_current(FAMILY))
+    return site.models.rollback(FAMILY, user=user or operator())

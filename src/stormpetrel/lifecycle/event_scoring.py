@@ -1,0 +1,150 @@
+"""Scoring the buckets that the current event model has not seen: score, alarm, what was expected, and why.
+
+Site + EventModelInUse -> score_new_buckets -> rows of event_scores. A bucket is scored once per version of the model, when it was
+seen whole; one that was a gap is scored when the gap is filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from stormpetrel.errors import ModelError
+from stormpetrel.events.contract import Forecast, Progress, Scores, no_progress
+from stormpetrel.events.finding import Finding, findings_as_json
+from stormpetrel.events.nodes_and_hosts import HARD, black_holes, silent_hosts
+from stormpetrel.events.placed import Placed
+from stormpetrel.events.why import REFERENCE, findings_at
+from stormpetrel.lifecycle.event_models import EventModelInUse
+from stormpetrel.records.event_series import MAINTENANCE, EventSeries
+from stormpetrel.records.events import EVENT_SCORE_SCHEMA
+from stormpetrel.store.event_series import series_of
+from stormpetrel.store.site import Site
+
+_REACH: Final = 2 * REFERENCE  # how far back places are looked at: a silent host needs a week of history before its silence
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredBuckets:
+    """What scoring did: the new rows of event_scores."""
+
+    rows: pl.DataFrame
+
+    @property
+    def scored(self) -> int:
+        """Buckets that have a score now and had none before."""
+        return self.rows.height
+
+    @property
+    def alarms(self) -> int:
+        """How many of them are alarms."""
+        return int(self.rows["alarm"].sum())
+
+
+def score_new_buckets(site: Site, used: EventModelInUse, *, progress: Progress = no_progress) -> ScoredBuckets:
+    """Score every bucket that was seen whole and that this version of the model has not scored, in one commit."""
+    if used.bucket_s != site.settings.events.bucket_minutes * 60:
+        raise ModelError(
+            f"The model in use counts per {used.bucket_s // 60} minutes, site.toml per {site.settings.events.bucket_minutes}.",
+            hint="Train one for the new buckets: stormpetrel events train",
+        )
+    progress(0.0, "reading counts")
+    known = site.event_scores.read(model=used.name, version=used.version).select("bucket_start").collect()
+    series = series_of(site, kinds=used.kinds)
+    new = _pending(series, known)
+    if not new.size:
+        return ScoredBuckets(pl.DataFrame(schema=EVENT_SCORE_SCHEMA))
+    first = max(0, int(new[0]) - used.history_buckets)  # what lies before it does not change any score
+    series, new = series.take(first, len(series)), new - first
+    progress(0.2, f"scoring {new.size:,} buckets")
+    rows = scored_rows(site, used, series, new, progress=progress)
+    site.event_scores.append(rows)
+    return ScoredBuckets(rows)
+
+
+def scored_rows(
+    site: Site,
+    used: EventModelInUse,
+    series: EventSeries,
+    places: np.ndarray[tuple[int], np.dtype[np.intp]],
+    *,
+    progress: Progress = no_progress,
+) -> pl.DataFrame:
+    """What the model says of some buckets of a series, as a frame of EVENT_SCORE_SCHEMA."""
+    scores, forecast = used.model.score(series), used.forecaster.forecast(series)
+    since = series.moment(int(places[0])) - _REACH
+    counts = site.event_counts.read(since=since, places=True, bucket_s=used.bucket_s).collect()
+    hard = _hard_findings(
+        counts, series.take(max(0, int(places[0]) - round(_REACH.total_seconds() / used.bucket_s)), len(series))
+    )
+    placed = Placed(counts)
+    quiet = series.label == MAINTENANCE
+    above = np.nan_to_num(scores, nan=-np.inf) > used.threshold
+    why: list[list[Finding]] = []
+    alarm: list[bool] = []
+    for done, at in enumerate(places):
+        found = hard.get(series.moment(int(at)), [])
+        alarm.append(bool(above[at] or found) and not quiet[at])
+        why.append([*found, *findings_at(series, forecast, int(at), placed)] if alarm[-1] else found)
+        if done % 200 == 0:
+            progress(0.2 + 0.8 * done / places.size, f"scoring {places.size:,} buckets")
+    return _frame(used, series, scores, forecast, places, alarm, why, said_at=site.now())
+
+
+def _pending(series: EventSeries, known: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """The buckets that were seen whole and have no score; where there are scores, none from before the first of them."""
+    scored = known["bucket_start"].dt.epoch("s").to_numpy() if known.height else np.empty(0, dtype=np.int64)
+    waits = ~series.is_gap & ~np.isin(series.start_s, scored)
+    if scored.size:
+        waits &= series.start_s > scored.min()
+    return np.flatnonzero(waits)
+
+
+def _hard_findings(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, list[Finding]]:
+    """Black holes and silent hosts, by bucket."""
+    found = black_holes(counts, zone=series.zone, bucket_s=series.bucket_s)
+    for moment, several in silent_hosts(counts, series).items():
+        found.setdefault(moment, []).extend(several)
+    return {moment: [one for one in several if one.kind in HARD] for moment, several in found.items()}
+
+
+def _frame(
+    used: EventModelInUse,
+    series: EventSeries,
+    scores: Scores,
+    forecast: Forecast,
+    places: np.ndarray[tuple[int], np.dtype[np.intp]],
+    alarm: Sequence[bool],
+    why: Sequence[Sequence[Finding]],
+    *,
+    said_at: datetime,
+) -> pl.DataFrame:
+    size = places.size
+    lists = {
+        "counts": series.of_kinds(forecast.kinds).counts,
+        "expected": forecast.expected,
+        "low": forecast.low,
+        "high": forecast.high,
+        "surprise": forecast.surprise,
+    }
+    return pl.DataFrame(
+        {
+            "bucket_start": pl.Series(series.start_s[places] * 1_000_000).cast(pl.Datetime("us")).dt.replace_time_zone("UTC"),
+            "bucket_s": [used.bucket_s] * size,
+            "model": [used.name] * size,
+            "model_version": [used.version] * size,
+            "score": pl.Series(scores[places]).fill_nan(None),
+            "threshold": [used.threshold] * size,
+            "alarm": list(alarm),
+            "said_at": [said_at] * size,
+            "kinds": [list(forecast.kinds)] * size,
+            **{name: pl.Series(values[places].tolist(), dtype=pl.List(pl.Float64)) for name, values in lists.items()},
+            "why": [findings_as_json(several) for several in why],
+        },
+        schema=EVENT_SCORE_SCHEMA,
+    ).with_columns(pl.col("counts", "expected", "low", "high", "surprise").list.eval(pl.element().fill_nan(None)))

@@ -1,0 +1,106 @@
+"""HTCondor events -> counts: what the readers of event logs give, and how it is counted.
+
+EventBatch (numbers, times, places as ids) -> `tally` -> CountTally, or -> `events_of` -> EVENT_SCHEMA.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from stormpetrel.records.events import EVENT_SCHEMA, PLACES, EventKind
+from stormpetrel.records.times import UTC_TIME
+from stormpetrel.sources.event_tally import CountTally
+
+# HTCondor's numbers; the names are those of its classes without `Event`. A number that is not here is kept as `Event099`.
+KIND_NAMES: Final = {
+    0: EventKind.SUBMIT, 1: EventKind.EXECUTE, 2: "ExecutableError", 3: "Checkpointed", 4: EventKind.EVICTED,
+    5: EventKind.TERMINATED, 6: EventKind.IMAGE_SIZE, 7: EventKind.SHADOW_EXCEPTION, 8: "Generic", 9: EventKind.ABORTED,
+    10: EventKind.SUSPENDED, 11: EventKind.UNSUSPENDED, 12: EventKind.HELD, 13: EventKind.RELEASED, 14: "NodeExecute",
+    15: "NodeTerminated", 16: "PostScriptTerminated", 17: "GlobusSubmit", 18: "GlobusSubmitFailed", 19: "GlobusResourceUp",
+    20: "GlobusResourceDown", 21: EventKind.REMOTE_ERROR, 22: EventKind.DISCONNECTED, 23: EventKind.RECONNECTED,
+    24: EventKind.RECONNECT_FAILED, 25: "GridResourceUp", 26: "GridResourceDown", 27: "GridSubmit", 28: "JobAdInformation",
+    29: "JobStatusUnknown", 30: "JobStatusKnown", 31: "JobStageIn", 32: "JobStageOut", 33: "AttributeUpdate", 34: "PreSkip",
+    35: "ClusterSubmit", 36: "ClusterRemove", 37: "FactoryPaused", 38: "FactoryResumed", 39: "None", 40: "FileTransfer",
+    41: "ReserveSpace", 42: "ReleaseSpace", 43: "FileComplete", 44: "FileUsed", 45: "FileRemoved", 46: "DataflowJobSkipped",
+    47: "CommonFiles",
+}  # fmt: skip
+_FAILED, _FAILED_FAST, _CODES = 1000, 1001, 1024  # our own kinds, behind HTCondor's three digits
+_KIND_OF_CODE: Final = pl.Series(
+    [str(KIND_NAMES.get(number, f"Event{number:03}")) for number in range(1000)]
+    + [EventKind.FAILED.value, EventKind.FAILED_FAST.value]
+    + [""] * (_CODES - 1002),
+    dtype=pl.String,
+)
+FAILED_MARK, FAST_MARK = 1, 2
+
+_LONGEST_NAME: Final = 200
+_SINFUL: Final = re.compile(r"<([^:>?]+)(?::\d+)?(?:\?([^>]*))?>")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventBatch:
+    """Some consecutive events of a log that count, and what was set aside among them."""
+
+    number: NDArray[np.int16]
+    time_us: NDArray[np.int64]  # UTC
+    places: NDArray[np.int32]  # (events, 4) ids into `names`, in the order of PLACES; -1 where nobody tells
+    mark: NDArray[np.uint8]  # FAILED_MARK, FAST_MARK
+    names: list[str]
+    read: int  # events that were read, with those that repeat another or tell of the log itself
+    quarantined: dict[str, int] = field(default_factory=dict)
+    first: datetime | None = None  # times of what was read
+    last: datetime | None = None
+
+
+def moment_of(time_us: int) -> datetime:
+    """A time in µs since 1970 as a datetime."""
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).replace(microsecond=time_us % 1_000_000)
+
+
+def host_name(text: str) -> str:
+    """The host of `<10.0.0.7:9618?alias=node7&…>`: its alias, or its address. Any other name as it is, fit to be shown."""
+    found = _SINFUL.match(text)
+    if found:
+        options = dict(part.split("=", 1) for part in (found[2] or "").split("&") if "=" in part)
+        text = options.get("alias") or found[1]
+    if not text.isprintable():
+        text = "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
+    return text.strip()[:_LONGEST_NAME]
+
+
+def events_of(batch: EventBatch) -> pl.DataFrame:
+    """A batch as raw events (EVENT_SCHEMA); a failed end is two or three of them."""
+    rows, codes = _with_our_kinds(batch)
+    names = pl.Series([name or None for name in batch.names] + [None], dtype=pl.String)  # the last one is for -1
+    return pl.DataFrame(
+        {
+            "time": pl.Series(batch.time_us[rows]).cast(UTC_TIME),
+            "kind": _KIND_OF_CODE.gather(codes),
+            **{name: names.gather(batch.places[rows, place] % len(names)) for place, name in enumerate(PLACES)},
+        },
+        schema=EVENT_SCHEMA,
+    )
+
+
+def tally(batch: EventBatch, into: CountTally) -> None:
+    """Count the events of a batch."""
+    if batch.number.size:
+        rows, codes = _with_our_kinds(batch)
+        names = pl.Series(batch.names, dtype=pl.String)
+        places = {name: (batch.places[rows, place], names) for place, name in enumerate(PLACES)}
+        into.add(batch.time_us[rows], codes, _KIND_OF_CODE, places)
+
+
+def _with_our_kinds(batch: EventBatch) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """(rows,) which event, and its kind as a code: the events, then once more those that failed, then those that failed fast."""
+    failed, fast = (np.flatnonzero(batch.mark & mark) for mark in (FAILED_MARK, FAST_MARK))
+    rows = np.concatenate([np.arange(batch.number.size), failed, fast])
+    codes = np.concatenate([batch.number, np.full(failed.size, _FAILED), np.full(fast.size, _FAILED_FAST)])
+    return rows, codes.astype(np.int64)

@@ -1,0 +1,163 @@
+"""The fast reader of classic HTCondor event logs: bytes in the order of the file -> EventBatch.
+
+Pieces of any cut -> TextScanner.feed -> EventBatch, up to the last whole event; the rest waits for the next piece. The work is
+done by `condor_scan_kernel`; here are the buffer, the names, and the year of dates that have none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from stormpetrel.records.event_counting import BAD_TIME, FUTURE, FUTURE_SLACK
+from stormpetrel.sources import condor_scan_kernel as kernel
+from stormpetrel.sources.condor_batches import EventBatch, host_name, moment_of
+from stormpetrel.sources.condor_scan_state import (
+    AT,
+    MOST_JOBS,
+    MOST_NAMES,
+    NOWHERE,
+    Bytes,
+    names_in,
+    new_clock,
+    new_jobs,
+    new_rows,
+    new_strings,
+)  # fmt: skip
+
+PIECE_BYTES: Final = 4 << 20  # stays in the cache of a core while it is read
+MOST_EVENT_BYTES: Final = 4 << 20
+_ROOM: Final = 256  # newlines behind the text, so that the kernel may look ahead
+_SHORTEST_EVENT: Final = 28
+_SLACK: Final = timedelta(days=1)
+_LEGACY: Final = re.compile(rb"^\d{3} \([\d.-]+\) \d\d/\d\d \d\d:", re.MULTILINE)
+_REASONS: Final = {
+    kernel.TRUNCATED: "truncated_record",
+    kernel.BAD_RECORD: "bad_record",
+    kernel.BAD_TIME: BAD_TIME,
+    kernel.NUL_BYTE: "nul_byte",
+    kernel.TOO_LONG: "record_too_long",
+    kernel.FUTURE: FUTURE,
+}
+_FAR: Final = 2**62
+
+
+class TextScanner:
+    """Reads on where the last piece ended. It remembers the jobs that run, whichever file their start stood in."""
+
+    def __init__(
+        self, *, time_zone: str, fast_failure_s: float, now: datetime, submit_host: str = "", most_jobs: int = MOST_JOBS
+    ) -> None:
+        latest_us = int((now + FUTURE_SLACK).timestamp() * 1e6)
+        self._clock = new_clock(time_zone, year=now.year, latest_us=latest_us)
+        self._jobs, self._strings, self._rows = new_jobs(most_jobs), new_strings(), new_rows(PIECE_BYTES // _SHORTEST_EVENT)
+        self._fast_us = int(fast_failure_s * 1e6)
+        self._submit_host = submit_host
+        self._names: list[str] = []
+        self._seen_rows = 0
+        self._buffer: Bytes = np.full((PIECE_BYTES + MOST_EVENT_BYTES + 2 * _ROOM) // 8 * 8, 10, dtype=np.uint8)
+        self._held = self._problem = 0
+        self.position = 0  # bytes of the file up to the end of the last whole event
+        self._ahead = 0  # bytes behind it that were given up, as part of an event that is too long
+
+    def begin_file(self, position: int = 0, *, year: int | None = None, now: datetime | None = None) -> None:
+        """Go on with another file, or at another place of it; `year` is that of the first date without one that follows."""
+        self._held = self._problem = self._ahead = 0
+        self.position = position
+        if year is not None:
+            self._clock.calendar[:] = year, 0
+        if now is not None:
+            self._clock.latest_us[0] = int((now + FUTURE_SLACK).timestamp() * 1e6)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes of an event that is not whole yet have been read."""
+        return self._held + self._ahead
+
+    def feed(self, piece: bytes | memoryview) -> EventBatch:
+        """The events that a piece (of at most PIECE_BYTES) completes. The arrays hold until the next call."""
+        size = self._held + len(piece)
+        self._buffer[self._held : size] = np.frombuffer(piece, dtype=np.uint8)
+        self._buffer[size : size + _ROOM] = 10
+        tally = np.zeros(kernel.TALLIES, dtype=np.int64)
+        tally[kernel.FIRST_US], tally[kernel.LAST_US] = _FAR, -_FAR
+        if int(self._strings.used[0]) > MOST_NAMES // 2:
+            self._forget_names()
+        rows, settled, problem = kernel.scan(
+            self._buffer, self._buffer.view(np.uint64), size, self._problem, self._clock, self._jobs, self._strings, self._rows,
+            tally, self._seen_rows, self._fast_us,
+        )  # fmt: skip
+        self._seen_rows += rows
+        self._keep_rest(settled, size, problem)
+        return self._batch(rows, tally)
+
+    def _keep_rest(self, settled: int, size: int, problem: int) -> None:
+        if settled:
+            self.position += self._ahead + settled
+            self._ahead = 0
+            self._problem = 0  # what the rest is wrong about will be found again with it
+        self._held = size - settled
+        if self._held > MOST_EVENT_BYTES:
+            self._ahead += self._held
+            self._held, self._problem = 0, problem or kernel.TOO_LONG
+        else:
+            self._buffer[: self._held] = self._buffer[settled:size].copy()
+
+    def _batch(self, rows: int, tally: np.ndarray[tuple[int], np.dtype[np.int64]]) -> EventBatch:
+        new = names_in(self._strings, len(self._names))
+        self._names += [host_name(name.decode("utf-8", "backslashreplace")) for name in new]
+        places = self._rows.places[:rows]
+        names = self._names
+        if self._submit_host:  # of events that do not tell theirs
+            names = [*names, self._submit_host]
+            host = places[:, kernel.HOST]
+            host[host == NOWHERE] = len(names) - 1
+        return EventBatch(
+            self._rows.number[:rows],
+            self._rows.time_us[:rows],
+            places,
+            self._rows.mark[:rows],
+            names,
+            read=int(tally[kernel.READ]),
+            quarantined={name: int(tally[reason]) for reason, name in _REASONS.items() if tally[reason]},
+            first=moment_of(int(tally[kernel.FIRST_US])) if tally[kernel.READ] else None,
+            last=moment_of(int(tally[kernel.LAST_US])) if tally[kernel.READ] else None,
+        )
+
+    def _forget_names(self) -> None:
+        """Keep the names of jobs that are known, and make room for others."""
+        places = self._jobs[:, AT : AT + 4]
+        kept = np.unique(places[places >= 0]).tolist()
+        letters = names_in(self._strings)
+        strings, ids = new_strings(), np.full(len(letters) + 1, NOWHERE, dtype=np.int64)  # the last one is for -1
+        text = np.frombuffer(b"".join(letters[name] for name in kept) + bytes(8), dtype=np.uint8)
+        at = 0
+        for name in kept:
+            ids[name] = kernel.intern(text, at, at + len(letters[name]), strings)
+            at += len(letters[name])
+        self._jobs[:, AT : AT + 4] = ids[places]
+        self._strings, self._names = strings, []
+
+
+def year_of_first_date(pieces: Iterable[bytes], *, as_of: datetime, time_zone: str) -> int:
+    """The year of the first date without one, if the last date is the newest that does not lie in the future of the file.
+
+    The rule of `condor_log`; the current year where all dates have theirs.
+    """
+    limit = (as_of + _SLACK).astimezone(ZoneInfo(time_zone))
+    calendar, date = np.zeros(2, dtype=np.int64), np.array([1, 1])
+    rest = b""
+    for number, piece in enumerate(pieces):
+        if number == 0 and not _LEGACY.search(piece[:65536]):
+            return limit.year
+        text = rest + piece
+        room = _ROOM + -len(text) % 8
+        data = np.frombuffer(text + b"\n" * room, dtype=np.uint8)
+        rest = text[kernel.last_date(data, data.view(np.uint64), len(text), calendar, date) :][-MOST_EVENT_BYTES:]
+    is_later = (int(date[0]), int(date[1])) > (limit.month, limit.day)
+    return limit.year - is_later - int(calendar[0])

@@ -1,0 +1,545 @@
+"""The compiled core of the event scanner: bytes of a classic HTCondor event log -> one row per event that counts.
+
+`scan` walks over a buffer line by line. It reads of each event what a count needs: number, time, and where it happened; it knows
+the jobs that run (a bounded table), so that an end has the node of its start, and it tells an event 028 that repeats another
+event from one that stands alone. One file: numba's cache on disk looks at the file of a function, not at those it calls.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numba import njit
+
+from stormpetrel.sources.condor_scan_state import (
+    AT,
+    AWAITED,
+    KEY,
+    NEVER,
+    NOWHERE,
+    ROW,
+    SEEN_US,
+    START_US,
+    Bytes,
+    Clock,
+    Ints,
+    Rows,
+    Strings,
+    Words,
+)  # fmt: skip
+
+# Events whose lines are read; the others are known by their first line.
+SUBMIT, EXECUTE, EVICTED, TERMINATED, SHADOW_EXCEPTION, ABORTED, HELD = 0, 1, 4, 5, 7, 9, 12
+RECONNECT_FAILED, AD_INFORMATION = 24, 28
+_ENDS_RUN: Final = (EVICTED, TERMINATED, SHADOW_EXCEPTION, ABORTED, HELD, RECONNECT_FAILED)
+
+# Reasons for which an event is set aside, and what else is told of a scan.
+TRUNCATED, BAD_RECORD, BAD_TIME, NUL_BYTE, TOO_LONG, FUTURE = 1, 2, 3, 4, 5, 6
+FIRST_US, LAST_US, READ, TALLIES = 8, 9, 10, 12
+
+# Slots of the event that is being read. Of a place: where its name begins and ends, and how good the name is.
+NUMBER, CLUSTER, PROC, TIME_US, TRIGGER, ENDED_BADLY = 0, 1, 2, 3, 4, 5
+BEGIN, END, RANK = 6, 10, 14  # four each: site, submit host, group, node, as in PLACES
+EVENT_SLOTS: Final = 18
+SITE, HOST, GROUP, NODE = 0, 1, 2, 3
+
+FAILED, FAST = 1, 2  # bits of Rows.mark
+
+# What the attributes of an event 028 (or lines of the same form below an Execute) tell: name, role, and how good the name is
+# (the name of a slot is better than the address of its daemon). In the order of the alphabet.
+TRIGGER_ROLE, RETURN_ROLE, NORMALLY_ROLE, SIGNAL_ROLE = 4, 5, 6, 7
+ATTRIBUTES: Final = (
+    ("AcctGroup", GROUP, 1), ("ExecuteHost", NODE, 1), ("GLIDEIN_Site", SITE, 2), ("JOB_Site", SITE, 1),
+    ("Jobsub_Group", GROUP, 2), ("MachineAttrGLIDEIN_Site0", SITE, 3), ("RemoteHost", NODE, 2), ("ReturnValue", RETURN_ROLE, 0),
+    ("SlotName", NODE, 3), ("SubmitHost", HOST, 1), ("TerminatedBySignal", SIGNAL_ROLE, 0),
+    ("TerminatedNormally", NORMALLY_ROLE, 0), ("TriggerEventTypeNumber", TRIGGER_ROLE, 0),
+)  # fmt: skip
+_LETTERS: Final = np.frombuffer("".join(name for name, _, _ in ATTRIBUTES).encode(), dtype=np.uint8)
+_NAME_STARTS: Final = np.cumsum([0] + [len(name) for name, _, _ in ATTRIBUTES])
+_ROLE_OF: Final = np.array([role for _, role, _ in ATTRIBUTES])
+_RANK_OF: Final = np.array([rank for _, _, rank in ATTRIBUTES])
+# Of each letter the names that begin with it: from this one to before that one.
+_FIRST_WITH: Final = np.searchsorted([ord(name[0]) for name, _, _ in ATTRIBUTES], np.arange(257))
+# The beginnings of lines that say something, one after the other in _WORDS.
+_EXECUTING, _SUBMITTED, _RETURNED, _SIGNALLED, _WORDS_END = 0, 23, 48, 85, 118
+_WORDS: Final = np.frombuffer(
+    b"Job executing on host: Job submitted from host: (1) Normal termination (return value (0) Abnormal termination (signal ",
+    dtype=np.uint8,
+)
+
+_NEWLINE, _TAB, _RETURN, _SPACE, _QUOTE, _DOT, _AT, _ZERO, _NINE = 10, 9, 13, 32, 34, 46, 64, 48, 57
+_MINUS, _PLUS, _SLASH, _COLON, _OPEN, _CLOSE, _EQUALS, _T, _Z = 45, 43, 47, 58, 40, 41, 61, 84, 90
+_FALSE: Final = (70, 102)  # how `false` begins
+_ONES, _LOWS, _NEWLINES = np.uint64(0x0101010101010101), np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x0A0A0A0A0A0A0A0A)
+_ONE, _SEVEN, _TOP_BYTE = np.uint64(1), np.uint64(7), np.uint64(56)
+_STIR: Final = np.uint64(0x9E3779B97F4A7C15)
+_SECOND_US: Final = 1_000_000
+_DAY_US: Final = 86_400 * _SECOND_US
+_EARLIEST_US: Final = 315_532_800 * _SECOND_US  # 1980: what is older is damage
+_MONTH_DAYS: Final = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+_LONGEST: Final = 1024  # bytes of a name that are looked at
+_PROBES: Final = 16
+_MOST_PROBES: Final = 64  # names made to collide must not slow us down
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _line_end(data: Bytes, words: Words, at: int) -> tuple[int, bool]:
+    """Where the line ends, and whether it holds a NUL byte. Eight bytes at a time, and nearly without branches to guess."""
+    has_nul = False
+    place = at >> 3
+    wanted = ~np.uint64(0) << np.uint64((at & 7) << 3)  # of the first word, the bytes from `at` on
+    while True:
+        word = words[place]
+        line = word ^ _NEWLINES
+        # The top bit of each byte that is NUL or newline: only zero stays below 0x80 when 0x7F is added to its low bits.
+        found = ~((((word & _LOWS) + _LOWS) | word) & (((line & _LOWS) + _LOWS) | line) | _LOWS) & wanted
+        while found:
+            lowest = found & (~found + _ONE)
+            stop = (place << 3) + int(((((lowest >> _SEVEN) - _ONE) & _ONES) * _ONES) >> _TOP_BYTE)
+            if data[stop] == _NEWLINE:
+                return stop, has_nul
+            has_nul = True
+            found ^= lowest
+        wanted = ~np.uint64(0)
+        place += 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _same(data: Bytes, at: int, stop: int, words: Bytes, first: int, last: int) -> bool:
+    """Whether the text from `at` on (to before `stop`) begins with the words from `first` to before `last`."""
+    if at + last - first > stop:
+        return False
+    for place in range(last - first):  # noqa: SIM110
+        if data[at + place] != words[first + place]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _whole(data: Bytes, at: int, most: int) -> tuple[int, int]:
+    """A whole number of at most `most` digits, and where it ends; -1 where there is none."""
+    sign = 1
+    if data[at] == _MINUS:
+        sign, at = -1, at + 1
+    begin, value = at, 0
+    while _ZERO <= data[at] <= _NINE and at - begin < most:
+        value = value * 10 + data[at] - _ZERO
+        at += 1
+    return sign * value, at if at > begin else -1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _two(data: Bytes, at: int) -> int:
+    """Two digits as a number; below zero where they are none."""
+    tens, ones = np.int64(data[at]) - _ZERO, np.int64(data[at + 1]) - _ZERO
+    return int(10 * tens + ones) if 0 <= tens <= 9 and 0 <= ones <= 9 else -10_000
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _job(data: Bytes, at: int, event: Ints) -> int:
+    """`NNN (cluster.proc.sub) `: where what follows begins; -1 where the line does not begin so."""
+    event[NUMBER] = 100 * (data[at] - _ZERO) + _two(data, at + 1)
+    if event[NUMBER] < 0 or data[at + 3] != _SPACE or data[at + 4] != _OPEN:
+        return -1
+    event[CLUSTER], at = _whole(data, at + 5, 12)
+    if at < 0 or data[at] != _DOT:
+        return -1
+    event[PROC], at = _whole(data, at + 1, 12)
+    if at < 0 or data[at] != _DOT:
+        return -1
+    _, at = _whole(data, at + 1, 12)
+    return at + 2 if at >= 0 and data[at] == _CLOSE and data[at + 1] == _SPACE else -1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _year_of(calendar: Ints, month: int) -> int:
+    """The year of the next date without one: the rule of `condor_log`."""
+    if calendar[1] == 1 and month == 12:
+        return int(calendar[0] - 1)
+    if month < calendar[1] - 1:
+        calendar[0] += 1
+    if month != calendar[1] - 1:
+        calendar[1] = month
+    return int(calendar[0])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _midnight_us(year: int, month: int, day: int) -> int:
+    """The beginning of a day of the calendar in µs since 1970; NEVER where there is no such day."""
+    if not (1 <= month <= 12 and day >= 1 and year >= 1):
+        return NEVER
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if day > _MONTH_DAYS[month - 1] + (leap and month == 2):
+        return NEVER
+    year -= month <= 2  # years that begin in March: the leap day is the last one
+    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return (year * 365 + year // 4 - year // 100 + year // 400 + of_year - 719_468) * _DAY_US
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _to_utc(local_us: int, clock: Clock) -> int:
+    place = clock.stretch[0]
+    if local_us < clock.breaks[place] or (place + 1 < clock.breaks.size and local_us >= clock.breaks[place + 1]):
+        place = np.searchsorted(clock.breaks, local_us, side="right") - 1
+        clock.stretch[0] = place
+    return int(local_us - clock.offsets[place])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _time(data: Bytes, at: int, clock: Clock) -> tuple[int, int]:
+    """A date and time in either style: UTC µs (NEVER where it does not exist), and where it ends; -1 where there is none."""
+    if data[at + 4] == _MINUS and data[at + 7] == _MINUS and (data[at + 10] == _SPACE or data[at + 10] == _T):
+        year = 100 * _two(data, at) + _two(data, at + 2)
+        month, day, at = _two(data, at + 5), _two(data, at + 8), at + 11
+    elif data[at + 2] == _SLASH and data[at + 5] == _SPACE:
+        month, day, at = _two(data, at), _two(data, at + 3), at + 6
+        year = _year_of(clock.calendar, month) if 1 <= month <= 12 else 0
+    else:
+        return NEVER, -1
+    hour, minute, second = _two(data, at), _two(data, at + 3), _two(data, at + 6)
+    if min(year, month, day, hour, minute, second) < 0 or data[at + 2] != _COLON or data[at + 5] != _COLON:
+        return NEVER, -1
+    date = (year * 100 + month) * 100 + day
+    if date != clock.day[0]:
+        clock.day[0], clock.day[1] = date, _midnight_us(year, month, day)
+    micros, at = _fraction(data, at + 8)
+    offset_s, at = _offset(data, at)
+    if clock.day[1] == NEVER or hour > 23 or minute > 59 or second > 59:
+        return NEVER, at
+    local = clock.day[1] + (hour * 3600 + minute * 60 + second) * _SECOND_US + micros
+    return (_to_utc(local, clock) if offset_s == NEVER else local - offset_s * _SECOND_US), at
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fraction(data: Bytes, at: int) -> tuple[int, int]:
+    """`.123` as µs."""
+    if data[at] != _DOT:
+        return 0, at
+    at, value, unit = at + 1, 0, 100_000
+    while _ZERO <= data[at] <= _NINE:
+        value += (data[at] - _ZERO) * unit
+        unit //= 10
+        at += 1
+    return value, at
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _offset(data: Bytes, at: int) -> tuple[int, int]:
+    """`Z`, `+01:00` or `-0600` in seconds; NEVER where the header has none."""
+    if data[at] == _Z:
+        return 0, at + 1
+    if data[at] != _PLUS and data[at] != _MINUS:
+        return NEVER, at
+    sign, hours, at = 1 if data[at] == _PLUS else -1, _two(data, at + 1), at + 3
+    at += data[at] == _COLON
+    minutes = _two(data, at)
+    return (sign * (hours * 3600 + minutes * 60), at + 2) if hours >= 0 and minutes >= 0 else (NEVER, at)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def intern(data: Bytes, at: int, stop: int, strings: Strings) -> int:
+    """The id of a name; a new one if it has none yet; NOWHERE for an empty name, or where there is no room."""
+    stop = min(stop, at + _LONGEST)
+    if stop <= at:
+        return NOWHERE
+    prime = np.uint64(1_099_511_628_211)
+    even, odd = np.uint64(14_695_981_039_346_656_037), np.uint64(stop - at)  # FNV-1a in two lanes: half the waiting
+    for place in range(at, stop - 1, 2):
+        even = (even ^ np.uint64(data[place])) * prime
+        odd = (odd ^ np.uint64(data[place + 1])) * prime
+    code = (even ^ np.uint64(data[stop - 1])) * prime ^ (odd << _SEVEN)
+    code = (code ^ (code >> np.uint64(32))) * _STIR  # short names differ in few bits only
+    mask = strings.ids.size - 1
+    slot = int(code >> np.uint64(33)) & mask
+    for _ in range(_MOST_PROBES):
+        known = strings.ids[slot]
+        if known < 0:
+            return _added(data, at, stop, strings, slot)
+        begin, end = strings.start[known], strings.start[known + 1]
+        if end - begin == stop - at and _same(data, at, stop, strings.letters, begin, end):
+            return int(known)
+        slot = (slot + 1) & mask
+    return NOWHERE
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _added(data: Bytes, at: int, stop: int, strings: Strings, slot: int) -> int:
+    used = strings.used[0]
+    begin = strings.start[used]
+    if used + 2 > strings.start.size or begin + stop - at > strings.letters.size:
+        return NOWHERE
+    for place in range(stop - at):
+        strings.letters[begin + place] = data[at + place]
+    strings.start[used + 1] = begin + stop - at
+    strings.ids[slot] = used
+    strings.used[0] = used + 1
+    return int(used)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _slot_of(jobs: Ints, event: Ints) -> int:
+    """The place of a job in the table; an empty one if it is new."""
+    key = (event[CLUSTER] << 24) + event[PROC]  # no two jobs have the same, unless a cluster has 16 million
+    mask = jobs.shape[0] - 1
+    code = key * 7_046_029_254_386_353_131
+    first = (code ^ (code >> 29)) & mask
+    oldest = first
+    for probe in range(_PROBES):
+        slot = (first + probe) & mask
+        if jobs[slot, KEY] == key and jobs[slot, SEEN_US] != NEVER:
+            jobs[slot, SEEN_US] = event[TIME_US]
+            return int(slot)
+        if jobs[slot, SEEN_US] < jobs[oldest, SEEN_US]:
+            oldest = slot
+        if jobs[slot, SEEN_US] == NEVER:
+            break
+    jobs[oldest, KEY], jobs[oldest, SEEN_US], jobs[oldest, START_US] = key, event[TIME_US], NEVER
+    jobs[oldest, AWAITED], jobs[oldest, ROW] = 0, -1
+    for place in range(4):
+        jobs[oldest, AT + place] = NOWHERE
+    return int(oldest)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _place(at: int, stop: int, event: Ints, place: int, rank: int) -> None:
+    """Note where a name of the event's place stands, unless a better one is known."""
+    if rank >= event[RANK + place]:
+        event[RANK + place], event[BEGIN + place], event[END + place] = rank, at, stop
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _named(data: Bytes, event: Ints, place: int, strings: Strings) -> int:
+    """The id of the event's place; of a slot only the host behind the last @ is kept."""
+    if event[RANK + place] < 0:
+        return NOWHERE
+    at, stop = event[BEGIN + place], event[END + place]
+    if place == NODE:
+        letter = stop - 1
+        while letter >= at and data[letter] != _AT:
+            letter -= 1
+        at = max(at, letter + 1)
+    return intern(data, at, stop, strings)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _attribute(data: Bytes, at: int, stop: int, event: Ints) -> None:
+    """`Name = value`, or `SlotName: value` as an Execute has it."""
+    for name in range(_FIRST_WITH[data[at]], _FIRST_WITH[data[at] + 1]):
+        begin, end = _NAME_STARTS[name], _NAME_STARTS[name + 1]
+        if not _same(data, at, stop, _LETTERS, begin, end):
+            continue
+        value = at + end - begin
+        while value < stop and (data[value] == _SPACE or data[value] == _EQUALS or data[value] == _COLON):
+            value += 1
+        if value > at + end - begin:
+            _take(data, value, stop, event, _ROLE_OF[name], _RANK_OF[name])
+            return
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _take(data: Bytes, at: int, stop: int, event: Ints, role: int, rank: int) -> None:
+    if role <= NODE:
+        if data[at] == _QUOTE and data[stop - 1] == _QUOTE:
+            _place(at + 1, stop - 1, event, role, rank)
+        elif event[NUMBER] == EXECUTE:
+            _place(at, stop, event, role, rank)
+        return
+    number, end = _whole(data, at, 12)
+    if role == TRIGGER_ROLE:
+        event[TRIGGER] = number if end == stop and 0 <= number <= 999 else -1
+    elif role == NORMALLY_ROLE:
+        event[ENDED_BADLY] |= data[at] in _FALSE
+    elif end == stop:
+        event[ENDED_BADLY] |= number != 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _title(data: Bytes, at: int, stop: int, event: Ints) -> None:
+    """What stands behind the time in the first line."""
+    if event[NUMBER] == SUBMIT and _same(data, at, stop, _WORDS, _SUBMITTED, _RETURNED):
+        _place(at + _RETURNED - _SUBMITTED, stop, event, HOST, 0)
+    elif event[NUMBER] == EXECUTE and _same(data, at, stop, _WORDS, _EXECUTING, _SUBMITTED):
+        _place(at + _SUBMITTED - _EXECUTING, stop, event, NODE, 0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _body(data: Bytes, at: int, stop: int, event: Ints) -> None:
+    """A line below the first one, of the events that say something there."""
+    while at < stop and (data[at] == _TAB or data[at] == _SPACE):
+        at += 1
+    if event[NUMBER] != TERMINATED:
+        _attribute(data, at, stop, event)
+    elif data[at] == _OPEN:
+        if _same(data, at, stop, _WORDS, _RETURNED, _SIGNALLED):
+            value, _ = _whole(data, at + _SIGNALLED - _RETURNED, 12)
+            event[ENDED_BADLY] = value != 0
+        elif _same(data, at, stop, _WORDS, _SIGNALLED, _WORDS_END):
+            event[ENDED_BADLY] = 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _repeats(data: Bytes, event: Ints, slot: int, jobs: Ints, strings: Strings, rows: Rows, base: int, count: int) -> bool:
+    """Whether an event 028 tells again of an event that has a row; what it adds goes there."""
+    number = event[TRIGGER]
+    bit = 1 << min(number, 62)
+    if not jobs[slot, AWAITED] & bit:
+        return False
+    jobs[slot, AWAITED] &= ~bit
+    row = jobs[slot, ROW] - base
+    is_here = 0 <= row < count and rows.number[row] == number
+    for place in range(4):
+        if jobs[slot, AT + place] >= 0 or event[RANK + place] < 0:
+            continue
+        name = _named(data, event, place, strings)
+        if place != NODE or jobs[slot, START_US] != NEVER:
+            jobs[slot, AT + place] = name
+        if is_here and rows.places[row, place] < 0:
+            rows.places[row, place] = name
+    return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _emit(data: Bytes, event: Ints, jobs: Ints, strings: Strings, rows: Rows, base: int, count: int, fast_us: int) -> int:
+    """Make a row of a whole event, if it counts; returns how many rows there are then."""
+    number, time_us, slot = event[NUMBER], event[TIME_US], _slot_of(jobs, event)
+    if number == AD_INFORMATION and event[TRIGGER] >= 0:
+        if _repeats(data, event, slot, jobs, strings, rows, base, count):
+            return count
+        number = event[TRIGGER]
+    else:
+        jobs[slot, AWAITED] |= 1 << min(number, 62)
+    if number in (SUBMIT, EXECUTE):
+        jobs[slot, START_US] = time_us if number == EXECUTE else NEVER
+        jobs[slot, AT + NODE] = jobs[slot, AT + SITE] = NOWHERE
+    for place in range(4):
+        name = _named(data, event, place, strings)
+        if name >= 0:
+            jobs[slot, AT + place] = name
+        rows.places[count, place] = jobs[slot, AT + place]
+    rows.number[count], rows.time_us[count], rows.mark[count] = number, time_us, 0
+    start_us = jobs[slot, START_US]
+    if number == TERMINATED and event[ENDED_BADLY]:
+        rows.mark[count] = FAILED | (FAST if start_us != NEVER and 0 <= time_us - start_us <= fast_us else 0)
+    if number in _ENDS_RUN:
+        jobs[slot, START_US] = NEVER
+        jobs[slot, AT + NODE] = NOWHERE
+    jobs[slot, ROW] = base + count
+    return count + 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _header(data: Bytes, at: int, stop: int, event: Ints, clock: Clock) -> int:
+    """Begin an event: 0, or why it will be set aside; -1 where the line does not begin one."""
+    at = _job(data, at, event)
+    if at < 0:
+        return -1
+    event[TIME_US], at = _time(data, at, clock)
+    if at < 0 or at > stop:
+        return -1
+    event[TRIGGER], event[ENDED_BADLY] = -1, 0
+    for place in range(4):
+        event[RANK + place] = -1
+    if at < stop and data[at] != _SPACE:
+        return BAD_RECORD
+    _title(data, at + 1, stop, event)
+    return 0 if event[TIME_US] > _EARLIEST_US else BAD_TIME
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _is_end(data: Bytes, at: int, stop: int) -> bool:
+    if stop - at < 3 or data[at + 1] != _DOT or data[at + 2] != _DOT:
+        return False
+    for place in range(at + 3, stop):  # noqa: SIM110
+        if data[place] > _SPACE:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _is_blank(data: Bytes, at: int, stop: int) -> bool:
+    for place in range(at, stop):  # noqa: SIM110
+        if data[place] > _SPACE or data[place] == 0:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _close(
+    data: Bytes, event: Ints, jobs: Ints, strings: Strings, rows: Rows, tally: Ints, base: int, count: int, fast_us: int,
+    latest_us: int,
+) -> int:  # fmt: skip
+    """A whole event; returns how many rows there are then. What is told of the log itself (cluster -1) has no row."""
+    if event[TIME_US] > latest_us:
+        tally[FUTURE] += 1
+        return count
+    tally[READ] += 1
+    tally[FIRST_US] = min(tally[FIRST_US], event[TIME_US])
+    tally[LAST_US] = max(tally[LAST_US], event[TIME_US])
+    if event[CLUSTER] < 0 or event[PROC] < 0:
+        return count
+    return _emit(data, event, jobs, strings, rows, base, count, fast_us)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def scan(  # noqa: C901
+    data: Bytes, words: Words, size: int, problem: int, clock: Clock, jobs: Ints, strings: Strings, rows: Rows, tally: Ints,
+    base: int, fast_us: int,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Read whole events out of the first `size` bytes; behind them must be newlines, and room to look ahead.
+
+    `words` are the same bytes, eight at a time. `problem` is why the event that goes on at the beginning was given up (0: none
+    does); `base` the number of rows that came before. Returns the number of rows, how many bytes are settled (up to the end of
+    the last event), and the problem of what follows them.
+    """
+    event, fresh = np.zeros(EVENT_SLOTS, dtype=np.int64), np.zeros(EVENT_SLOTS, dtype=np.int64)
+    at = settled = count = 0
+    is_open = False
+    while count < rows.number.size:
+        stop, has_nul = _line_end(data, words, at)
+        if stop >= size:
+            break
+        end = stop - 1 if stop > at and data[stop - 1] == _RETURN else stop
+        if data[at] == _DOT and _is_end(data, at, end):
+            if problem:
+                tally[problem] += 1
+            elif is_open:
+                count = _close(data, event, jobs, strings, rows, tally, base, count, fast_us, clock.latest_us[0])
+            is_open, problem, settled = False, 0, stop + 1
+        else:
+            begins = _header(data, at, end, fresh, clock) if _ZERO <= data[at] <= _NINE else -1
+            if begins >= 0:
+                if is_open or problem:
+                    tally[problem if problem else TRUNCATED] += 1
+                    settled = at
+                event, fresh = fresh, event
+                is_open, problem = True, begins
+            elif is_open:
+                if event[NUMBER] == EXECUTE or event[NUMBER] == TERMINATED or event[NUMBER] == AD_INFORMATION:
+                    _body(data, at, end, event)
+            elif not problem and not _is_blank(data, at, end):
+                problem = BAD_RECORD
+            if has_nul and not problem:
+                problem = NUL_BYTE
+        at = stop + 1
+    return count, settled, problem if not is_open else 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def last_date(data: Bytes, words: Words, size: int, calendar: Ints, date: Ints) -> int:
+    """Look at the dates without a year only: `calendar` counts the years, `date` is the last month and day of the newest.
+
+    Returns how many bytes whole lines take.
+    """
+    event = np.zeros(EVENT_SLOTS, dtype=np.int64)
+    at = 0
+    while True:
+        stop, _ = _line_end(data, words, at)
+        if stop >= size:
+            return at
+        behind = _job(data, at, event) if _ZERO <= data[at] <= _NINE else -1
+        if 0 <= behind < stop and data[behind + 2] == _SLASH:
+            month, day = _two(data, behind), _two(data, behind + 3)
+            if 1 <= month <= 12 and day >= 0 and _year_of(calendar, month) == calendar[0]:
+                date[0], date[1] = month, day
+        at = stop + 1

@@ -1,0 +1,303 @@
+"""Elasticsearch or OpenSearch -> event counts per bucket, counted by the server, a span of days after the other.
+
+ElasticSection -> ElasticEvents -> CountedSpan with marks. A bucket is marked when all shards have answered for it, it is over and
+settled, and an index exists that holds it; else it is missing, with the reason. Each span has a cursor; the next run goes on
+where the last ended, counting a little again (`events.overlap_hours`) for events that came late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import polars as pl
+
+from stormpetrel.config import ElasticSection, EventsSection
+from stormpetrel.errors import SettingsError, SourceFormatError
+from stormpetrel.records.event_counting import BAD_TIME, FUTURE, FUTURE_SLACK, bucket_floor, covered, no_counts
+from stormpetrel.sources import elastic_query as asking
+from stormpetrel.sources.contract import Cursor
+from stormpetrel.sources.elastic_documents import read_documents, read_events
+from stormpetrel.sources.elastic_indices import Indices, find_indices
+from stormpetrel.sources.elastic_query import Counting
+from stormpetrel.sources.elastic_server import PartAnswerError, SearchServer, TooManyBucketsError
+from stormpetrel.sources.event_contract import CountedSpan, CursorOf, Missing
+
+NO_INDEX: Final = "no index"
+_FIRST_RUN: Final = timedelta(days=180)
+_ASKED_AGAIN: Final = timedelta(days=14)  # for so long a hole holds the cursor back: a shard may come back, an index be restored
+_DAY: Final = timedelta(days=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SMALLEST_PAGE: Final = 10
+_NO_FORM: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A run over the index: what is there, and how far back the cursor must stay."""
+
+    indices: Indices
+    how: Counting
+    look: asking.Look
+    first: datetime
+    last: datetime
+    now: datetime
+    cursor: int | None
+    hole: datetime | None = None  # the first stretch that will be asked for again
+
+    def note_missing(self, missing: Sequence[Missing]) -> None:
+        """Let the cursor not pass what is missing, unless that is long ago."""
+        for start, end, _ in missing:
+            if self.hole is None and self.now - end < _ASKED_AGAIN:
+                self.hole = start
+
+    def position(self, end: datetime) -> int:
+        """Microseconds up to which nothing needs to be asked for again; it never moves back."""
+        return max(self.cursor or 0, _micros(min(end, self.hole or end)))
+
+
+class ElasticEvents:
+    """The events that an index holds; `notes` say what a person should know about how they were read."""
+
+    def __init__(
+        self, settings: ElasticSection, events: EventsSection | None = None, *, server: SearchServer | None = None
+    ) -> None:
+        self._settings, self._events = settings, events or EventsSection()
+        self._server = server or SearchServer(settings)
+        self._page = 0  # what the server took at once; 0: not yet known
+        asking.zone_offset_s(settings.time_zone)
+        self.bucket_s = self._events.bucket_minutes * 60
+        self.source = f"elastic:{settings.index}"
+        self.notes: list[str] = []
+
+    def __enter__(self) -> ElasticEvents:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+
+    @property
+    def name(self) -> str:
+        """The server, for people."""
+        return self._server.name
+
+    def spans(self, cursor: CursorOf, now: datetime) -> Iterator[CountedSpan]:
+        """What has not been read yet, oldest first, in whole buckets that are over and settled."""
+        try:
+            reading = self._begin(cursor(self.source), now.astimezone(UTC))
+            if reading is None:
+                return
+            quarantined = self._set_aside(reading)
+            for start, end in self._chunks(reading):
+                self._server.resume = _moment(reading.position(start))
+                span = self._span(reading, start, end)
+                yield CountedSpan(
+                    start,
+                    end,
+                    span.counts,
+                    cursor=Cursor(self.source, reading.position(end)),
+                    quarantined=_sum(quarantined, span.quarantined),
+                    missing=span.missing,
+                    done=(end - reading.first) / (reading.last - reading.first),
+                )
+                quarantined = {}
+        finally:
+            self._server.close()
+
+    def documents(self, start: datetime, end: datetime, *, fields: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+        """The raw documents of a span, each once, as they were when the reading began."""
+        try:
+            how = Counting(self._settings, self.bucket_s, self._find().fields)
+            yield from read_documents(self._server, how, start, end, fields=fields)
+        finally:
+            self._server.close()
+
+    def events(self, start: datetime, end: datetime) -> Iterator[pl.DataFrame]:
+        """The events of a span out of the raw documents (EVENT_SCHEMA), each once, exactly."""
+        try:
+            indices = self._find()
+            how = Counting(self._settings, self.bucket_s, indices.fields)
+            yield from read_events(self._server, how, start, end, nanoseconds=indices.nanoseconds)
+        finally:
+            self._server.close()
+
+    def query_shown(self, start: datetime, end: datetime) -> dict[str, Any]:
+        """What is sent to count a span, for people to read and to try; nothing is asked."""
+        how = Counting(self._settings, self.bucket_s, frozenset(asking.wanted_fields(self._settings).values()))
+        bodies = {"whole": asking.count_body(how, start, end)}
+        bodies |= {place: asking.count_body(how, start, end, field=field) for place, field in how.places.items()}
+        return {"method": "POST", "path": f"/{self._settings.index}/_search", "bodies": bodies}
+
+    # --- what there is --------------------------------------------------------------------------------------------------------
+
+    def _find(self) -> Indices:
+        indices = find_indices(self._server, self._settings)
+        for note in indices.notes:
+            self._note(note)
+        return indices
+
+    def _begin(self, cursor: int | None, now: datetime) -> _Reading | None:
+        """What there is to read; None where nothing is."""
+        indices = self._find()
+        how = Counting(self._settings, self.bucket_s, indices.fields)
+        with self._expected_form():
+            body = asking.look_body(self._settings, now, now + FUTURE_SLACK)
+            look = asking.look_of(self._server.search(body, part_will_do=True))  # a shard that is away must not hide the others
+        if look.oldest is None:
+            self._note(f"{self._settings.index} holds no event yet.")
+            return None
+        last = _floor(now - timedelta(minutes=self._events.settle_minutes), how)
+        if cursor is None:
+            first = _floor(self._since(now), how)
+        else:
+            first = _floor(_moment(cursor) - timedelta(hours=self._events.overlap_hours), how)
+        first = max(first, _floor(look.oldest, how))  # before the first event nobody was looking
+        step = timedelta(seconds=self.bucket_s)
+        if look.newest is not None and last - look.newest >= 2 * step:
+            self._note(
+                f"The newest event of {self._settings.index} is of {look.newest:%Y-%m-%d %H:%M} UTC: "
+                "unless the grid is silent, what ships the events has stopped."
+            )
+        return _Reading(indices, how, look, first, last, now, cursor)
+
+    def _set_aside(self, reading: _Reading) -> dict[str, int]:
+        """Documents that no span can hold: of the future, or without a time."""
+        look = reading.look
+        if look.future:
+            latest = reading.now + FUTURE_SLACK
+            self._note(f"{look.future:,} documents are of the future (after {latest:%Y-%m-%d %H:%M} UTC): check the clocks.")
+        return {rule: number for rule, number in ((FUTURE, look.future), (BAD_TIME, look.untimed)) if number}
+
+    def _since(self, now: datetime) -> datetime:
+        if not self._events.since:
+            return now - _FIRST_RUN
+        try:
+            moment = datetime.fromisoformat(self._events.since)
+        except ValueError:
+            raise SettingsError(f"events.since {self._events.since!r} is not a day.", hint="Write it as 2026-01-31.") from None
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+    # --- counting -------------------------------------------------------------------------------------------------------------
+
+    def _chunks(self, reading: _Reading) -> Iterator[tuple[datetime, datetime]]:
+        step = max(1, int(self._settings.chunk_days * 86_400 // self.bucket_s)) * timedelta(seconds=self.bucket_s)
+        start = reading.first
+        while start < reading.last:
+            end = min(start + step, reading.last)
+            yield start, end
+            start = end
+
+    def _span(self, reading: _Reading, start: datetime, end: datetime) -> CountedSpan:
+        """What the server says of a span; where shards are away, day by day, so that only those days are missing."""
+        try:
+            return self._counted(reading, start, end)
+        except PartAnswerError as part:
+            if end - start <= _DAY:
+                missing = [(start, end, part.reason)]
+                reading.note_missing(missing)
+                return CountedSpan(start, end, no_counts(), missing=missing)
+        days = [self._span(reading, *day) for day in _by_day(start, end, self.bucket_s)]
+        quarantined: dict[str, int] = {}
+        for day in days:
+            quarantined = _sum(quarantined, day.quarantined)
+        counts = pl.concat([day.counts for day in days])
+        return CountedSpan(start, end, counts, quarantined=quarantined, missing=[one for day in days for one in day.missing])
+
+    def _counted(self, reading: _Reading, start: datetime, end: datetime) -> CountedSpan:
+        how, source = reading.how, self.source
+        without = [(first, last, NO_INDEX) for first, last in reading.indices.missing(start, end, self.bucket_s)]
+        reading.note_missing(without)
+        if without == [(start, end, NO_INDEX)]:
+            return CountedSpan(start, end, no_counts(), missing=without)
+        whole = self._rows(how, start, end)
+        places = {place: self._rows(how, start, end, field=field) for place, field in how.places.items()}
+        most = self._events.most_places
+        counts = asking.counts_of(whole, places, source=source, bucket_s=self.bucket_s, most=most)
+        marks = self._marks(how, start, end, counts, without)
+        return CountedSpan(start, end, pl.concat([counts, marks]), quarantined=asking.nameless(whole), missing=without)
+
+    def _marks(self, how: Counting, start: datetime, end: datetime, counts: pl.DataFrame, without: list[Missing]) -> pl.DataFrame:
+        """Marks of the buckets that an index holds."""
+        shift = timedelta(seconds=how.shift_s)  # marks are made on the grid of UTC
+        moved = counts.with_columns(pl.col("bucket_start") + shift)
+        marks = covered(self.source, start + shift, end + shift, self.bucket_s, moved)
+        marks = marks.with_columns(pl.col("bucket_start") - shift)
+        for first, last, _ in without:
+            marks = marks.filter(~pl.col("bucket_start").is_between(first, last, closed="left"))
+        return marks
+
+    def _rows(self, how: Counting, start: datetime, end: datetime, *, field: str = "") -> pl.DataFrame:
+        """All pages of a count as one frame."""
+        frames, kinds, after = [asking.rows_frame([])], set[str](), None
+        while True:
+            answer = self._page_of(how, start, end, field, after)
+            with self._expected_form():
+                rows, following = asking.page_of(answer, how)
+            kinds.update(row[1] for row in rows)
+            if len(kinds) > asking.MOST_KINDS:
+                raise self._server.failure(
+                    SourceFormatError,
+                    f"has more than {asking.MOST_KINDS} different values in {self._settings.kind_field!r}",
+                    "Set elastic.kind_field to the field with the event type.",
+                )
+            frames.append(asking.rows_frame(rows))
+            if following is None:
+                return asking.summed(pl.concat(frames))
+            if following == after:
+                raise self._server.failure(SourceFormatError, "tells the same page again and again", "Check any proxy before it.")
+            after = following
+
+    def _page_of(self, how: Counting, start: datetime, end: datetime, field: str, after: dict[str, Any] | None) -> dict[str, Any]:
+        """One page, as large as the server takes it."""
+        while True:
+            size = self._page or how.page
+            try:
+                return self._server.search(asking.count_body(how, start, end, field=field, after=after, size=size))
+            except TooManyBucketsError:
+                if size <= _SMALLEST_PAGE:
+                    raise
+                self._page = max(_SMALLEST_PAGE, size // 2)
+
+    @contextmanager
+    def _expected_form(self) -> Iterator[None]:
+        try:
+            yield
+        except _NO_FORM:
+            raise self._server.failure(
+                SourceFormatError, "answered in a form that no search has", "Check elastic.url and any proxy before it."
+            ) from None
+
+    def _note(self, words: str) -> None:
+        if words not in self.notes and len(self.notes) < 20:
+            self.notes.append(words)
+
+
+def _floor(moment: datetime, how: Counting) -> datetime:
+    """The beginning of a bucket, by the zone of the settings."""
+    shift = timedelta(seconds=how.shift_s)
+    return bucket_floor(moment + shift, how.bucket_s) - shift
+
+
+def _by_day(start: datetime, end: datetime, bucket_s: int) -> Iterator[tuple[datetime, datetime]]:
+    """Pieces of a day at most, cut at UTC midnight where a bucket begins there: indices by day hold them."""
+    while start < end:
+        midnight = start.replace(hour=0, minute=0, second=0, microsecond=0) + _DAY
+        cut = midnight if not (midnight - start) % timedelta(seconds=bucket_s) else start + _DAY
+        yield start, min(cut, end)
+        start = min(cut, end)
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _moment(micros: int) -> datetime:
+    return _EPOCH + micros * _MICROSECOND
+
+
+def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {rule: one.get(rule, 0) + other.get(rule, 0) for rule in {**one, **other}}

@@ -1,0 +1,136 @@
+"""Columns of tables of events and of counts: which is the time, the kind, the place; and their values, checked.
+
+names as people and HTCondor's documents write them -> ours · text -> UTC times · text -> whole counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import polars as pl
+
+from stormpetrel.records.events import PLACES
+from stormpetrel.records.times import UTC_TIME, local_to_utc, to_utc, within_reason
+
+TIME, KIND, COUNT, PLACE, VALUE = "time", "kind", "count", "place", "value"
+NUMBER, TRIGGER, TRIGGER_NUMBER, RETURNED, NORMALLY, SIGNAL = (
+    "number",
+    "trigger",
+    "trigger_number",
+    "returned",
+    "normally",
+    "signal",
+)
+# The first name of a line that a table has is taken; upper and lower case, `.keyword` and `_source.` do not matter.
+ALIASES: Final = {
+    TIME: """time eventtime @timestamp timestamp event_time datetime date hour bucket bucket_start key_as_string""",
+    KIND: """kind mytype event_type eventtype event type""",
+    NUMBER: """eventtypenumber event_type_number""",
+    TRIGGER: """triggereventtypename""",
+    TRIGGER_NUMBER: """triggereventtypenumber""",
+    RETURNED: """returnvalue return_value exit_code exitcode""",
+    NORMALLY: """terminatednormally""",
+    SIGNAL: """terminatedbysignal""",
+    COUNT: """count counts n doc_count events""",
+    PLACE: """place""",
+    VALUE: """value""",
+    "site": """site machineattrglidein_site0 glidein_site job_site cluster_name""",
+    "submit_host": """submit_host submithost host schedd scheddname""",
+    "group": """group jobsub_group acctgroup account experiment vo""",
+    "node": """node slotname remotehost executehost lastremotehost machine""",
+}
+_ISO: Final = re.compile(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
+_LIKE: Final = r"^\d{{4}}-\d\d-\d\d{separator}\d\d:\d\d:[0-5]\d(\.\d{{1,9}})?{offset}$"
+_DIGITS: Final = r"^\d{12,14}$"
+_WHOLE_COUNT: Final = r"^\s*\+?\d{1,15}(\.0*)?\s*$"
+
+
+def columns_of(names: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
+    """Of each of our columns the name that a table has for it; those that it has not are left out."""
+    plain: dict[str, str] = {}
+    for name in names:
+        plain.setdefault(name.strip().lower().removeprefix("_source.").removesuffix(".keyword"), name)
+    found: dict[str, str] = {}
+    for ours in wanted:
+        alias = next((alias for alias in ALIASES[ours].split() if alias in plain), None)
+        if alias is not None:
+            found[ours] = plain[alias]
+    return found
+
+
+def times_of(column: pl.Series, time_zone: str) -> pl.Series:
+    """A column as UTC times; null where it is none. Text without an offset is in the site's zone; numbers are s or ms of Unix."""
+    if column.dtype.is_temporal():
+        naive = column.cast(pl.Datetime("us", getattr(column.dtype, "time_zone", None)))
+        utc = naive if naive.dtype == UTC_TIME or getattr(naive.dtype, "time_zone", None) else None
+        located = naive.to_frame("t").select(local_to_utc(pl.col("t"), time_zone)).to_series() if utc is None else utc
+        return within_reason(located.cast(UTC_TIME)).rename(column.name)
+    text = (
+        column.cast(pl.String, strict=False)
+        if not column.dtype.is_float()
+        else column.cast(pl.Int64, strict=False).cast(pl.String)
+    )
+    parsed = _by_first_style(text, time_zone)
+    missing = parsed.is_null() & text.is_not_null()
+    if missing.any():
+        rest = text.filter(missing)
+        seconds = rest.to_frame("t").select(
+            pl.when(pl.col("t").str.contains(_DIGITS))
+            .then(pl.col("t").str.slice(0, pl.col("t").str.len_chars() - 3))
+            .otherwise("t")
+        )
+        parsed = parsed.scatter(missing.arg_true(), to_utc(seconds.to_series(), time_zone))
+    return parsed.rename(column.name)
+
+
+def _by_first_style(text: pl.Series, time_zone: str) -> pl.Series:
+    """All times that are written like the first one, in whole seconds; null for others.
+
+    A minute is read once however many events it has: five times as fast as reading every time.
+    """
+    first = text.drop_nulls().head(1).to_list()
+    style = _ISO.fullmatch(first[0]) if first else None
+    if not style:
+        return pl.Series([None], dtype=UTC_TIME).new_from_index(0, len(text))
+    offset = style[3] or ""
+    fits = text.str.contains(_LIKE.format(separator=style[1], offset=re.escape(offset))).fill_null(False)
+    minute = text.str.head(16)
+    different = minute.unique().drop_nulls()
+    read = to_utc(different.str.slice(0, 10) + "T" + different.str.slice(11, 5) + ":00" + offset, time_zone)
+    at = minute.replace_strict(different, read, default=None, return_dtype=UTC_TIME)
+    seconds = text.str.slice(17, 2).cast(pl.Int64, strict=False) * 1_000_000
+    return (at + seconds.cast(pl.Duration("us"))).zip_with(fits, pl.Series([None], dtype=UTC_TIME).new_from_index(0, len(text)))
+
+
+def counts_of(column: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """A column as whole counts (null where it has none), and where it holds something that is no count: -1, 2.5, text."""
+    if column.dtype == pl.String:
+        is_empty = column.is_null() | (column.str.strip_chars() == "")
+        fits = column.str.contains(_WHOLE_COUNT).fill_null(False)
+        text = column.str.strip_chars().str.strip_prefix("+").str.split(".").list.first()
+        return text.cast(pl.Int64, strict=False).zip_with(fits, _nulls(len(column))), ~is_empty & ~fits
+    number = column.cast(pl.Float64, strict=False)
+    is_empty = column.is_null() | number.is_nan()
+    fits = ((number >= 0) & (number < 1e15) & (number == number.floor())).fill_null(False)
+    return number.zip_with(fits, _nulls(len(column)).cast(pl.Float64)).cast(pl.Int64), ~is_empty & ~fits
+
+
+def is_numbers(column: pl.Series) -> bool:
+    """Whether a column can be one of counts: most of what it holds are numbers."""
+    if column.dtype.is_numeric():
+        return True
+    if column.dtype != pl.String:
+        return False
+    given = column.filter(column.is_not_null() & (column.str.strip_chars() != ""))
+    return len(given) > 0 and given.str.contains(r"^\s*[+-]?\d+(\.\d*)?([eE][+-]?\d+)?\s*$").sum() * 2 >= len(given)
+
+
+def known_places(names: Iterable[str]) -> dict[str, str]:
+    """The columns of a table that say where an event happened."""
+    return columns_of(names, PLACES)
+
+
+def _nulls(size: int) -> pl.Series:
+    return pl.Series([None], dtype=pl.Int64).new_from_index(0, size)

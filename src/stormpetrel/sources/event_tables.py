@@ -1,0 +1,284 @@
+"""Tables of events, and tables of counts: CSV, NDJSON or Parquet -> counts per bucket.
+
+EventTable: one row per event (time, kind, places), as exported from anywhere. CountTable: one row per bucket with a column per
+kind, or one row per bucket and kind. A table tells all of its span, so that reading it again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from stormpetrel.config import Settings
+from stormpetrel.errors import SourceFormatError
+from stormpetrel.records.event_counting import (
+    BAD_TIME,
+    FUTURE,
+    FUTURE_SLACK,
+    NO_KIND,
+    as_counts,
+    bucket_ceil,
+    bucket_floor,
+    covered,
+    no_counts,
+)  # fmt: skip
+from stormpetrel.records.events import COVERED, PLACES, WHOLE, EventKind
+from stormpetrel.sources import event_columns as columns
+from stormpetrel.sources.condor_batches import KIND_NAMES, host_name
+from stormpetrel.sources.event_contract import CountedSpan, CursorOf
+from stormpetrel.sources.event_frames import frames_of
+from stormpetrel.sources.event_tally import MOST_KINDS, CountTally, NamedIds
+
+BAD_COUNT: Final = "bad_count"  # negative, not whole, or no number
+DUPLICATE: Final = "duplicate"  # another row of the same time and kind
+DAY_S: Final = 86_400
+_MOST_COLUMNS: Final = 1000
+_NO_EVENT: Final = "JobAdInformation"
+
+
+class EventTable:
+    """A table with one row per event; it has been seen whole from its first event to its last."""
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self.source = f"table:{path.name}"
+        self.notes: list[str] = []
+        self._path, self._zone, self._events = path, settings.site.time_zone, settings.events
+        self._bucket_s = settings.events.bucket_minutes * 60
+
+    def spans(self, cursor: CursorOf, now: datetime) -> Iterator[CountedSpan]:
+        """One span: everything that the table tells."""
+        tally, aside = CountTally(self._bucket_s), Counter[str]()
+        edges: list[datetime] = []
+        for frame in frames_of(self._path, aside, _needed):
+            edges += self._count(frame, now, tally, aside)
+        counts = tally.take(self.source, most_places=self._events.most_places)
+        if not edges:
+            self.notes.append(f"{self._path.name} holds no event that can be counted.")
+            edges = [now]
+        first, last = min(edges), max(edges)
+        marks = covered(self.source, first, max(first, last), self._bucket_s, counts)
+        start, end = bucket_floor(first, self._bucket_s), bucket_ceil(last + timedelta(microseconds=1), self._bucket_s)
+        yield CountedSpan(start, end, pl.concat([counts, marks]), quarantined=dict(aside), done=1.0)
+
+    def _count(self, frame: pl.DataFrame, now: datetime, tally: CountTally, aside: Counter[str]) -> list[datetime]:
+        """Count the rows of a frame; the first and the last time in it."""
+        named = columns.columns_of(frame.columns, (columns.TIME, columns.KIND, *_ABOUT_KIND))
+        if columns.TIME not in named or not {columns.KIND, columns.NUMBER} & named.keys():
+            raise SourceFormatError(
+                f"{self._path} has no column for the {'kind' if columns.TIME in named else 'time'} of an event. "
+                f"Found: {', '.join(frame.columns[:20])}.",
+                hint="Name its columns time and kind (or EventTime and MyType).",
+            )
+        time, kind = columns.times_of(frame[named[columns.TIME]], self._zone), _kinds(frame, named)
+        is_ahead = (time > now + FUTURE_SLACK).fill_null(False)
+        good = time.is_not_null() & ~is_ahead & kind.is_not_null()
+        aside += Counter({BAD_TIME: time.null_count(), FUTURE: int(is_ahead.sum())})  # only what is above zero is kept
+        aside += Counter({NO_KIND: len(good) - int(good.sum()) - time.null_count() - int(is_ahead.sum())})
+        if not good.all():
+            frame, time, kind = frame.filter(good), time.filter(good), kind.filter(good)
+        if not frame.height:
+            return []
+        rows = _failed_once_more(frame, named, kind)
+        kind_ids, kind_names = _ids(kind)
+        if len(kind_names) >= MOST_KINDS:
+            raise SourceFormatError(
+                f"{self._path} has more than {MOST_KINDS - 1} kinds of events.", hint="Is the right column called kind?"
+            )
+        code = np.concatenate([kind_ids, np.full(rows.size - kind_ids.size, len(kind_names))]).astype(np.int64)
+        names = pl.concat([kind_names, pl.Series([EventKind.FAILED.value], dtype=pl.String)])
+        micros = time.to_physical().to_numpy()
+        tally.add(micros[rows], code, names, _places(frame, rows))
+        return [moment for moment in (time.min(), time.max()) if isinstance(moment, datetime)]
+
+
+_ABOUT_KIND: Final = (
+    columns.NUMBER, columns.TRIGGER, columns.TRIGGER_NUMBER, columns.RETURNED, columns.NORMALLY, columns.SIGNAL,
+)  # fmt: skip
+
+
+def _needed(names: list[str]) -> list[str]:
+    """The columns that are looked at; all where the kind or the time is not there, so that the message can name them."""
+    wanted = columns.columns_of(names, (columns.TIME, columns.KIND, *_ABOUT_KIND, *PLACES))
+    is_table = columns.TIME in wanted and wanted.keys() & {columns.KIND, columns.NUMBER}
+    return [name for name in names if name in wanted.values()] if is_table else names
+
+
+def _kinds(frame: pl.DataFrame, named: dict[str, str]) -> pl.Series:
+    """The kind of each event: `SubmitEvent` is Submit, 0 is Submit too, and event 028 is what it tells of."""
+    kind = _kind_of(frame[named.get(columns.KIND, named.get(columns.NUMBER, ""))])
+    trigger = named.get(columns.TRIGGER_NUMBER) or named.get(columns.TRIGGER)
+    if trigger is None:
+        return kind
+    told = _kind_of(frame[trigger])
+    return told.zip_with(((kind == _NO_EVENT) & told.is_not_null()).fill_null(False), kind)
+
+
+def _kind_of(column: pl.Series) -> pl.Series:
+    """Names are looked at once each."""
+    text = column.cast(pl.String, strict=False)
+    given = text.unique().drop_nulls()
+    return text.replace_strict(given, pl.Series([_kind_name(name) for name in given], dtype=pl.String), return_dtype=pl.String)
+
+
+def _kind_name(written: str) -> str | None:
+    name = written.strip().strip('"')
+    if name.isascii() and name.isdigit() and len(name) <= 3:
+        return str(KIND_NAMES.get(int(name), f"Event{int(name):03}"))
+    if name.startswith("ULOG_"):
+        squeezed = name.removeprefix("ULOG_").replace("_", "").lower()
+        return next((str(kind) for kind in KIND_NAMES.values() if str(kind).lower() in (squeezed, f"job{squeezed}")), name)
+    plain = name.removesuffix("Event") or name
+    return ("JobRelease" if plain == "JobReleased" else host_name(plain)) or None
+
+
+def _failed_once_more(frame: pl.DataFrame, named: dict[str, str], kind: pl.Series) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """(rows,) all events, then once more the ends of jobs that failed, where the table tells how they ended."""
+    failed = pl.Series([False]).new_from_index(0, frame.height)
+    for name in (columns.RETURNED, columns.SIGNAL):
+        if name in named:
+            failed |= (frame[named[name]].cast(pl.Float64, strict=False) != 0).fill_null(False)
+    if columns.NORMALLY in named:
+        failed |= frame[named[columns.NORMALLY]].cast(pl.String).str.to_lowercase().is_in(["false", "0"]).fill_null(False)
+    again = (failed & (kind == EventKind.TERMINATED.value)).arg_true().to_numpy()
+    return np.concatenate([np.arange(frame.height), again]).astype(np.intp)
+
+
+def _places(frame: pl.DataFrame, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) -> dict[str, NamedIds]:
+    found: dict[str, NamedIds] = {}
+    for place, name in columns.known_places(frame.columns).items():
+        ids, names = _ids(frame[name].cast(pl.String, strict=False))
+        if place == "node":
+            names = names.str.split("@").list.last()
+        shown = pl.Series([host_name(one) for one in names], dtype=pl.String)
+        found[place] = (ids[rows], shown)
+    return found
+
+
+def _ids(column: pl.Series) -> NamedIds:
+    """(rows,) a number per name, -1 for none; and the names."""
+    names = column.unique().drop_nulls()
+    ids = column.cast(pl.Enum(names)).to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
+    return ids, names
+
+
+class CountTable:
+    """A table of counts: `time` and one column per kind, or `time`, `kind`, `count` (and `place`, `value`).
+
+    Per row it tells a bucket; an empty cell, or a time that has no row, is a gap; a 0 is a zero.
+    """
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self.source = f"table:{path.name}"
+        self.notes: list[str] = []
+        self._path, self._zone = path, settings.site.time_zone
+        self._wanted_s = settings.events.bucket_minutes * 60
+        self._settle = timedelta(minutes=settings.events.settle_minutes)
+
+    def spans(self, cursor: CursorOf, now: datetime) -> Iterator[CountedSpan]:
+        """One span: everything that the table tells of buckets that are over."""
+        aside = Counter[str]()
+        table = pl.concat(list(frames_of(self._path, aside)), how="diagonal_relaxed")
+        cells = self._cells(table, now, aside)
+        step_s = self._step_s(cells["time"])
+        bucket_s = self._wanted_s if self._wanted_s % step_s == 0 else step_s
+        at = (pl.col("time").to_physical() // (step_s * 1_000_000) * (step_s * 1_000_000)).cast(pl.Datetime("us", "UTC"))
+        cells = self._once(cells.with_columns(at.alias("time")), aside)
+        counts, seen = _in_buckets(cells, step_s=step_s, bucket_s=bucket_s)
+        counts = as_counts(counts, self.source, bucket_s)
+        if not counts.height:
+            raise SourceFormatError(f"{self._path} holds no count.", hint="Expected a column time and a column per kind.")
+        first, last = counts["bucket_start"].min(), counts["bucket_start"].max()
+        assert isinstance(first, datetime) and isinstance(last, datetime)
+        end = last + timedelta(seconds=bucket_s)
+        whole = bucket_floor(now - self._settle, bucket_s)  # later buckets may still grow
+        marks = covered(self.source, first, min(end, max(first, whole)), bucket_s, counts)
+        marks = marks.join(seen, on="bucket_start", how="semi")
+        yield CountedSpan(first, end, pl.concat([counts, marks]), quarantined=dict(aside), done=1.0)
+
+    def _cells(self, table: pl.DataFrame, now: datetime, aside: Counter[str]) -> pl.DataFrame:
+        """One row per cell: time, kind, place, value, count (null where the table has none)."""
+        named = columns.columns_of(table.columns, (columns.TIME, columns.KIND, columns.COUNT, columns.PLACE, columns.VALUE))
+        if columns.TIME not in named:
+            raise SourceFormatError(
+                f"{self._path} has no column for the time. Found: {', '.join(table.columns[:20])}.", hint="Name one of them time."
+            )
+        time = columns.times_of(table[named[columns.TIME]], self._zone)
+        is_ahead = (time > now + FUTURE_SLACK).fill_null(False)
+        aside += Counter({BAD_TIME: time.null_count(), FUTURE: int(is_ahead.sum())})
+        good = time.is_not_null() & ~is_ahead
+        table, time = table.filter(good), time.filter(good).alias("time")
+        if columns.KIND in named and columns.COUNT in named:
+            return self._long(table, time, named, aside)
+        return self._wide(table.drop(named[columns.TIME]), time, aside)
+
+    def _long(self, table: pl.DataFrame, time: pl.Series, named: dict[str, str], aside: Counter[str]) -> pl.DataFrame:
+        kind = _kind_of(table[named[columns.KIND]])
+        count, is_bad = columns.counts_of(table[named[columns.COUNT]])
+        aside += Counter({BAD_COUNT: int(is_bad.sum()), NO_KIND: kind.null_count()})
+        empty = pl.Series([""], dtype=pl.String).new_from_index(0, table.height)
+        place, value = (
+            table[named[name]].cast(pl.String).fill_null("") if name in named else empty
+            for name in (columns.PLACE, columns.VALUE)
+        )
+        cells = pl.DataFrame({"time": time, "kind": kind, "place": place, "value": value, "count": count})
+        odd = ~cells["place"].is_in([WHOLE, *PLACES])
+        if odd.any():
+            self.notes.append(f"Places other than {', '.join(PLACES)} are left out ({odd.sum()} rows).")
+        return cells.filter(~odd).drop_nulls("kind")
+
+    def _wide(self, table: pl.DataFrame, time: pl.Series, aside: Counter[str]) -> pl.DataFrame:
+        kinds = [name for name in table.columns if columns.is_numbers(table[name])]
+        others = [name for name in table.columns if name not in kinds]
+        if others:
+            self.notes.append(f"Columns that are no counts are left out: {', '.join(host_name(name) for name in others[:20])}.")
+        if len(kinds) > _MOST_COLUMNS:
+            raise SourceFormatError(f"{self._path} has {len(kinds)} columns of counts.", hint="One column per kind is expected.")
+        parts = []
+        for name in kinds:
+            count, is_bad = columns.counts_of(table[name])
+            aside += Counter({BAD_COUNT: int(is_bad.sum())})
+            kind = _kind_name(name) or name
+            parts.append(
+                pl.DataFrame({"time": time, "count": count}).with_columns(
+                    kind=pl.lit(kind), place=pl.lit(WHOLE), value=pl.lit("")
+                )
+            )
+        if not parts:
+            raise SourceFormatError(f"{self._path} has no column of counts.", hint="One column per kind is expected.")
+        return pl.concat(parts).select("time", "kind", "place", "value", "count")
+
+    def _step_s(self, time: pl.Series) -> int:
+        """How far the times of the table are apart."""
+        moments = time.unique().sort()
+        if len(moments) < 2:
+            return self._wanted_s
+        steps = moments.diff().drop_nulls().dt.total_seconds()
+        step = int(steps.mode().min() or 0)  # type: ignore[arg-type]
+        if step <= 0 or DAY_S % step:
+            raise SourceFormatError(
+                f"The times of {self._path} are {step} s apart, which does not divide a day.",
+                hint="Name raw events with --format events, or count per minute, hour or day.",
+            )
+        return step
+
+    def _once(self, cells: pl.DataFrame, aside: Counter[str]) -> pl.DataFrame:
+        """Of several rows of the same bucket, kind and place the first."""
+        once = cells.unique(subset=["time", "kind", "place", "value"], keep="first", maintain_order=True)
+        aside += Counter({DUPLICATE: cells.height - once.height})
+        return once
+
+
+def _in_buckets(cells: pl.DataFrame, *, step_s: int, bucket_s: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Counts per bucket, and the buckets of which every step is there without an empty cell."""
+    cells = cells.with_columns(bucket_start=bucket_floor(pl.col("time"), bucket_s))
+    key = ["bucket_start", "kind", "place", "value"]
+    counts = cells.drop_nulls("count").filter(pl.col("kind") != COVERED).group_by(key).agg(pl.col("count").sum())
+    steps = cells.group_by("bucket_start", "time").agg(pl.col("count").is_not_null().all().alias("is_whole"))
+    whole = steps.filter("is_whole").group_by("bucket_start").len().filter(pl.col("len") == bucket_s // step_s)
+    return (counts if counts.height else no_counts().select(*key, "count")), whole.select("bucket_start")

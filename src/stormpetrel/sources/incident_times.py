@@ -1,0 +1,95 @@
+"""Times as people write them -> UTC, and what an outage may look like.
+
+`2026-01-31 14:00` in the site's zone, ISO with an offset, `3h` after another -> datetime in UTC, or one sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from stormpetrel.errors import UsageError
+from stormpetrel.records.outages import OutageKind
+from stormpetrel.records.times import EARLIEST, LATEST
+
+LONGEST: Final = timedelta(days=60)  # nothing lasts longer: it is a mistyped year, or an entry that nobody has closed
+FARTHEST: Final = timedelta(days=366)  # maintenance is announced, but not for the next decade
+_LONGEST_TEXT: Final = 60
+_DURATION: Final = re.compile(
+    r"(?:(\d{1,4})\s*w)?\s*(?:(\d{1,4})\s*d)?\s*(?:(\d{1,5})\s*h)?\s*(?:(\d{1,6})\s*m(?:in)?)?", re.IGNORECASE
+)
+_UNIX: Final = re.compile(r"\d{9,10}(?:\.\d{1,6})?|\d{13}")  # seconds, or milliseconds
+_DOTTED: Final = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?:[ T]+(\d{1,2}:\d{2}(?::\d{2})?))?")
+HOW_TO_WRITE: Final = "Write it as 2026-01-31 14:00 (in the site's zone) or 2026-01-31T14:00+01:00."
+
+
+def moment_of(text: str, zone: str, *, what: str = "The time") -> datetime:
+    """A time in UTC; without an offset it is in `zone`, and of an hour that the clock shows twice it is the first."""
+    words = text.strip()
+    try:
+        moment = _parsed(words)
+        utc = (moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{what} {_shown(words)!r} is not a time.", hint=HOW_TO_WRITE) from None
+    if not EARLIEST <= utc <= LATEST:
+        raise UsageError(f"{what} {_shown(words)!r} lies outside 1980 to 2105.", hint=HOW_TO_WRITE)
+    return utc
+
+
+def duration_of(text: str) -> timedelta | None:
+    """`90m`, `3h`, `1d 12h`, `2w`; None where the text is no duration."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not any(found.groups()):
+        return None
+    weeks, days, hours, minutes = (int(part or 0) for part in found.groups())
+    return timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes)
+
+
+def end_of(text: str, start: datetime, zone: str, *, what: str = "The end") -> datetime:
+    """The end of what began at `start`: a time, or how long it lasted."""
+    lasted = duration_of(text)
+    return start + lasted if lasted is not None else moment_of(text, zone, what=what)
+
+
+def check_span(start: datetime, end: datetime | None, kind: OutageKind, *, now: datetime) -> None:
+    """Refuse, in one sentence, a span that cannot be meant."""
+    if start > now + FARTHEST:
+        raise UsageError(f"The start {_minute(start)} is more than a year away.", hint="Check the year.")
+    if end is None:
+        if start < now - LONGEST:
+            raise UsageError(f"It began {_minute(start)} and has no end.", hint=f"Say when it ended: {_longest()}.")
+        return
+    if end < start:
+        raise UsageError(f"The end {_minute(end)} is before the start {_minute(start)}.", hint="Check the two times.")
+    if end - start > LONGEST:
+        raise UsageError(
+            f"{_minute(start)} to {_minute(end)} is {(end - start).days} days.", hint=f"Check the year: {_longest()}."
+        )
+    if kind is OutageKind.NORMAL and end > now:
+        raise UsageError(f"The end {_minute(end)} is still to come.", hint="Normal is what somebody has looked at: end it now.")
+
+
+def _parsed(words: str) -> datetime:
+    if len(words) > _LONGEST_TEXT or not words.isascii():
+        raise ValueError("no time is so long")
+    if _UNIX.fullmatch(words):
+        return datetime.fromtimestamp(float(words) / (1000 if len(words) == 13 else 1), UTC)
+    dotted = _DOTTED.fullmatch(words)
+    if dotted:
+        day, month, year, clock = dotted.groups()
+        words = f"{year}-{int(month):02}-{int(day):02}T{(clock or '00:00').zfill(5)}"
+    return datetime.fromisoformat(words.removesuffix(" UTC") + ("+00:00" if words.endswith(" UTC") else ""))
+
+
+def _minute(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def _longest() -> str:
+    return f"at most {LONGEST.days} days are taken"
+
+
+def _shown(words: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in words)[:_LONGEST_TEXT]

@@ -1,0 +1,246 @@
+"""The table of event counts: how many events of each kind, per bucket of time, as a whole and by place.
+
+COUNT_SCHEMA frame -> replace (what a source says of a span now) or add (a log that was read on) -> what became of its buckets.
+Rows and cursor are one commit: whatever is killed in between, nothing is counted twice and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from stormpetrel.errors import StoreBusyError, UsageError
+from stormpetrel.records.events import COUNT_KEY, COUNT_SCHEMA, COVERED, WHOLE
+from stormpetrel.records.times import month_of
+from stormpetrel.sources.contract import Cursor
+from stormpetrel.store.event_gaps import Coverage, EventGap, GapReasons, coverage_of, gaps_of
+from stormpetrel.store.jobs import Committed
+from stormpetrel.store.tables import Table, TableSpec
+
+EVENT_COUNTS: Final = TableSpec(
+    "event_counts",
+    pl.Schema({**COUNT_SCHEMA, "month": pl.String()}),
+    partition_by=("month",),
+    ranges=("bucket_start", "place"),  # of places, rows of the whole come first in a file: a series reads only their groups
+    group_rows=131_072,
+)
+_ANYWHERE: Final = -1  # `add` does not ask where the reader began
+_BUCKET: Final = ["source", "bucket_start", "bucket_s"]
+_KEY: Final = list(COUNT_KEY)
+_CELL: Final = ["bucket_start", "kind", "place", "value"]  # the key within one source and bucket length
+_AT_ONCE: Final = 1_000_000  # rows of one replacement
+_IS_MARK: Final = pl.col("kind") == COVERED
+_IS_WHOLE: Final = pl.col("place") == WHOLE
+_PER_BUCKET: Final = pl.col("count").filter(_IS_WHOLE & ~_IS_MARK).sum().over(_BUCKET)
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """What of the table is told anew."""
+
+    source: str
+    bucket_s: int
+    start: datetime
+    end: datetime
+
+    @property
+    def inside(self) -> pl.Expr:
+        """The rows that belong to it."""
+        of_source = (pl.col("source") == self.source) & (pl.col("bucket_s") == self.bucket_s)
+        return of_source & (pl.col("bucket_start") >= self.start) & (pl.col("bucket_start") < self.end)
+
+
+class EventCountStore:
+    """Reads and writes the event counts of a site."""
+
+    def __init__(self, tables: Path, writer_lock: Callable[[], AbstractContextManager[None]]) -> None:
+        self.table = Table(tables, EVENT_COUNTS)
+        self.reasons = GapReasons(tables, writer_lock)
+        self._writer_lock = writer_lock
+
+    def create(self) -> None:
+        """Create the tables unless they are there."""
+        self.table.create()
+        self.reasons.create()
+
+    def read(
+        self, *, since: datetime | None = None, until: datetime | None = None, places: bool = False, bucket_s: int | None = None
+    ) -> pl.LazyFrame:
+        """Counts of buckets that begin in a span of time, marks included, as a frame of COUNT_SCHEMA; by place if asked for.
+
+        Each source has its own rows; a count of zero has none. Partial counts of buckets without a mark are among them.
+        """
+        rows = self.table.scan()
+        if not places:
+            rows = rows.filter(_IS_WHOLE)
+        if since is not None:
+            rows = rows.filter(pl.col("month") >= f"{since:%Y-%m}", pl.col("bucket_start") >= since)
+        if until is not None:
+            rows = rows.filter(pl.col("month") <= f"{until:%Y-%m}", pl.col("bucket_start") < until)
+        if bucket_s is not None:
+            rows = rows.filter(pl.col("bucket_s") == bucket_s)
+        return rows.filter(_IS_MARK | (pl.col("count") != 0)).select(list(COUNT_SCHEMA))
+
+    def cursor(self, name: str) -> int | None:
+        """Where a source was left."""
+        return self.table.cursor(name)
+
+    def sources(self) -> list[str]:
+        """The names of all sources that have told anything."""
+        return self.read().select(pl.col("source").unique().sort()).collect().to_series().to_list()
+
+    def seen(self) -> pl.DataFrame:
+        """Each source and bucket length: how many buckets it has seen whole, the first and the last of them, and their events."""
+        marks = self.read().filter(_IS_MARK).group_by("source", "bucket_s")
+        span = marks.agg(
+            buckets=pl.len(),
+            first=pl.col("bucket_start").min(),
+            last=pl.col("bucket_start").max(),
+            events=pl.col("count").sum(),
+        )
+        return span.sort("source", "bucket_s").collect()
+
+    def coverage(self, *, bucket_s: int, source: str | None = None) -> Coverage:
+        """Which buckets were seen whole, from the first mark to the last; by all sources together, or by one."""
+        marks = self.read(bucket_s=bucket_s).filter(_IS_MARK).select("source", "bucket_start")
+        if source is not None:
+            marks = marks.filter(pl.col("source") == source)
+        return coverage_of(marks.collect(), bucket_s)
+
+    def gaps(
+        self, *, bucket_s: int, since: datetime | None = None, until: datetime | None = None, source: str | None = None
+    ) -> list[EventGap]:
+        """The stretches that were not seen whole, oldest first, with the reason where a source gave one.
+
+        Looked for between the first mark and the last, and where a source has said that it could not see.
+        """
+        return gaps_of(self.coverage(bucket_s=bucket_s, source=source), self.reasons.read(source), since=since, until=until)
+
+    def replace(
+        self,
+        counts: pl.DataFrame,
+        *,
+        source: str,
+        start: datetime,
+        end: datetime,
+        bucket_s: int,
+        cursor: Cursor | None = None,
+    ) -> Committed:
+        """Take what a source says of [start, end) now in place of what it said before; how many buckets are new, known, changed.
+
+        A bucket that was seen whole before and is not now stays as it was: half a look says less than a whole one. Very many rows
+        are taken month by month, the cursor with the last: killed in between, the same span is told again.
+        """
+        told = counts.filter(pl.col("source") == source, pl.col("bucket_s") == bucket_s).select(list(COUNT_SCHEMA))
+        pieces = _months(start, end) if told.height > _AT_ONCE else [(start, end)]
+        done = Committed()
+        for first, last in pieces:
+            piece = _Span(source, bucket_s, first, last)
+            one = self._replace(told.filter(piece.inside), piece, cursor if last == end else None)
+            done = Committed(done.kept + one.kept, done.known + one.known, done.changed + one.changed)
+        return done
+
+    def _replace(self, told: pl.DataFrame, span: _Span, cursor: Cursor | None) -> Committed:
+        told = told.filter(_IS_MARK | (pl.col("count") != 0)).unique(_CELL, keep="last", maintain_order=True)
+        with self._writer_lock():
+            stored = self._stored(span.inside, span.start, span.end)
+            told, stored = _without_half_looks(told, stored)
+            written = _differences(told, stored)
+            self._write(written, known=stored, cursor=self._onward(cursor))
+        return _judged(pl.concat([told, stored]), stored, written)
+
+    def add(self, counts: pl.DataFrame, *, cursor: Cursor, after: int | None = _ANYWHERE) -> Committed:
+        """Add counts of events that were not seen before, together with the cursor that says so; only once.
+
+        `after` is where the reader began: StoreBusyError if another process has read on since, and nothing is added. A mark
+        tells how many events its bucket holds once they are added.
+        """
+        told = counts.filter(_IS_MARK | (pl.col("count") != 0)).select(list(COUNT_SCHEMA))
+        if told.height and (told["count"].min() or 0) < 0:  # type: ignore[operator]
+            raise UsageError("A count of events is below zero.", hint="This is a defect of the source; nothing was added.")
+        told = told.group_by(_KEY, maintain_order=True).agg(pl.col("count").sum())
+        with self._writer_lock():
+            there = self.cursor(cursor.name)
+            if there is not None and there >= cursor.position:
+                return Committed(known=told.select(_BUCKET).n_unique())
+            if after not in (_ANYWHERE, there):
+                raise StoreBusyError(
+                    f"Another process has read on in {cursor.name} meanwhile; nothing was added.",
+                    hint="Run the same command again.",
+                )
+            stored = self._stored_buckets(told)
+            summed = pl.concat([stored, told]).group_by(_KEY).agg(pl.col("count").sum())
+            summed = summed.with_columns(count=pl.when(_IS_MARK).then(_PER_BUCKET).otherwise("count"))
+            written = summed.join(stored, on=[*_KEY, "count"], how="anti")
+            self._write(written, known=stored, cursor=cursor)
+        return _judged(told, stored, written)
+
+    def _write(self, rows: pl.DataFrame, *, known: pl.DataFrame, cursor: Cursor | None) -> None:
+        """Rows and cursor in one commit; without either, nothing."""
+        ordered = rows.with_columns(month=month_of(pl.col("bucket_start"))).sort("month", "place", "bucket_start")
+        if rows.height and known.height and rows.join(known, on=_KEY, how="semi").height:
+            self.table.upsert(ordered, on=_KEY, nullable=(), cursor=cursor)
+        else:
+            self.table.append(ordered, cursor=cursor)
+
+    def _stored(self, which: pl.Expr, start: datetime, end: datetime) -> pl.DataFrame:
+        """The rows of some months, by a condition; zeros that stand for what has vanished are among them."""
+        months = pl.col("month").is_between(pl.lit(f"{start:%Y-%m}"), pl.lit(f"{end:%Y-%m}"))
+        return self.table.scan().filter(months, which).select(list(COUNT_SCHEMA)).collect()
+
+    def _stored_buckets(self, told: pl.DataFrame) -> pl.DataFrame:
+        first, last = told["bucket_start"].min(), told["bucket_start"].max()
+        if not isinstance(first, datetime) or not isinstance(last, datetime):
+            return told.clear()
+        near = self._stored(pl.col("bucket_start").is_between(first, last), first, last)
+        return near.join(told.select(_BUCKET).unique(), on=_BUCKET, how="semi")
+
+    def _onward(self, cursor: Cursor | None) -> Cursor | None:
+        """The cursor, unless the table's own is as far: it never moves back, and no commit is made for nothing."""
+        if cursor is None:
+            return None
+        there = self.cursor(cursor.name)
+        return cursor if there is None or cursor.position > there else None
+
+
+def _months(start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
+    """A span, cut where months begin."""
+    edges = [start]
+    while edges[-1] < end:
+        following = (edges[-1].astimezone(UTC).replace(day=1) + timedelta(days=32)).replace(day=1)
+        edges.append(min(end, following.replace(hour=0, minute=0, second=0, microsecond=0)))
+    return list(pairwise(edges))
+
+
+def _differences(told: pl.DataFrame, stored: pl.DataFrame) -> pl.DataFrame:
+    """The rows of one source that are new or other than stored; what is told no more becomes a zero."""
+    if not stored.height:
+        return told
+    both = stored.join(told, on=_CELL, how="full", suffix="_told", coalesce=True)
+    was, now = pl.col("count"), pl.col("count_told").fill_null(0)
+    named = [pl.coalesce(name, f"{name}_told").alias(name) for name in ("source", "bucket_s")]
+    return both.filter(was.is_null() | (was != now)).select(*named, *_CELL, now.alias("count")).select(list(COUNT_SCHEMA))
+
+
+def _without_half_looks(told: pl.DataFrame, stored: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What is told and what is stored, without the buckets that only the stored rows have seen whole."""
+    seen, sees = (frame.filter(_IS_MARK).select(_BUCKET) for frame in (stored, told))
+    only_before = seen.join(sees, on=_BUCKET, how="anti")
+    if not only_before.height:
+        return told, stored
+    return tuple(frame.join(only_before, on=_BUCKET, how="anti") for frame in (told, stored))  # type: ignore[return-value]
+
+
+def _judged(concerned: pl.DataFrame, stored: pl.DataFrame, written: pl.DataFrame) -> Committed:
+    """New, known and changed buckets."""
+    buckets, before, touched = (frame.select(_BUCKET).unique() for frame in (concerned, stored, written))
+    old = buckets.join(before, on=_BUCKET, how="semi")
+    changed = old.join(touched, on=_BUCKET, how="semi").height
+    return Committed(kept=buckets.height - old.height, known=old.height - changed, changed=changed)

@@ -1,0 +1,324 @@
+"""Ingest of event counts: a source's spans -> the table of counts, and what came of it.
+
+EventSource -> spans -> replace or add -> EventReport. Each span is one commit with its cursor: killed anywhere and run again, the
+table is the same. What a source could not see is recorded with its reason until it is seen.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import polars as pl
+
+from stormpetrel.errors import SourceUnavailableError, StormpetrelError
+from stormpetrel.records.event_counting import FUTURE, FUTURE_SLACK, bucket_floor
+from stormpetrel.records.events import COUNT_SCHEMA, COVERED, WHOLE
+from stormpetrel.sources.event_contract import BackgroundSource, CountedSpan, EventSource, OutageSource
+from stormpetrel.store.event_counts import EventCountStore
+from stormpetrel.store.event_report import EventReport
+from stormpetrel.store.jobs import Committed
+from stormpetrel.store.site import Site
+
+_ANNOUNCED: Final = timedelta(days=366)
+_BACK: Final = timedelta(days=180)  # where nothing has been counted yet, as `events.since` has it
+Progress = Callable[[float, str], None]  # share done, in words
+_BUCKET_WORDS: Final = (
+    "These counts are per {there:g} min, and the models see counts per {wanted} min: set events.bucket_minutes to look at them."
+)
+
+
+def ingest_events(
+    site: Site, source: EventSource, *, progress: Progress | None = None, report: EventReport | None = None
+) -> EventReport:
+    """Read a source on and take in what it tells; a source that fails leaves what was committed, and its gap recorded.
+
+    `report` is filled as the reading goes on, so that it says what was taken in when the source fails.
+    """
+    started = time.perf_counter()
+    report = report if report is not None else EventReport()
+    report.source = source.source
+    taking = _Taking(site, source.source, report)
+    try:
+        for span in source.spans(taking.cursor, site.now()):
+            taking.take(span)
+            if progress:
+                progress(span.done, f"{source.source} up to {span.end:%Y-%m-%d %H:%M}")
+    except SourceUnavailableError as error:
+        taking.note_failure(error)
+        raise
+    finally:
+        report.notes += [note for note in source.notes if note not in report.notes]
+        report.seconds += time.perf_counter() - started
+        taking.finish()
+    return report
+
+
+class _Taking:
+    """One ingest on its way: where the source was left, and the report."""
+
+    def __init__(self, site: Site, source: str, report: EventReport) -> None:
+        self._site = site
+        self._store: EventCountStore = site.event_counts
+        self._source = source
+        self._report = report
+        self._now = site.now()
+        self._bucket_s = site.settings.events.bucket_minutes * 60
+        self._left_at: dict[str, int | None] = {}  # where each log was when its reader asked
+        self._read_to: datetime | None = None
+        self._before: set[datetime] | None = None
+        self._new: set[datetime] = set()
+        self._late: set[datetime] = set()
+
+    def cursor(self, name: str) -> int | None:
+        """Where a source was left; remembered, so that nobody else can have read on unnoticed."""
+        self._left_at[name] = self._store.cursor(name)
+        return self._left_at[name]
+
+    def take(self, span: CountedSpan) -> None:
+        """Commit one span, and count it."""
+        for why, events in span.quarantined.items():
+            self._report.set_aside(why, events)
+        counts = self._checked(span.counts)
+        self._commit(span, counts)
+        self._report.count(counts)
+        if counts.height:
+            last = max(counts["bucket_start"]) + timedelta(seconds=int(counts["bucket_s"].max()))  # type: ignore[arg-type]
+            self._report.stretch(min(counts["bucket_start"]), last)
+        self._read_to = span.end
+        if not span.missing and not self._store.reasons.read(self._source).height:
+            return
+        seen = self._store.coverage(bucket_s=self._bucket_s, source=self._source)
+        again = None if span.additive else (span.start, span.end)
+        self._store.reasons.update(self._source, span.missing, seen=seen, now=self._now, again=again)
+
+    def note_failure(self, error: StormpetrelError) -> None:
+        """Record that the source did not answer, from where it was seen last to what is over now."""
+        seen = self._store.coverage(bucket_s=self._bucket_s, source=self._source)
+        start = self._read_to
+        if start is None and seen.start_s.size:
+            start = datetime.fromtimestamp(int(seen.start_s[-1]) + self._bucket_s, UTC)
+        settled = self._now - timedelta(minutes=self._site.settings.events.settle_minutes)
+        end = bucket_floor(settled, self._bucket_s)
+        self._report.problems.append(str(error))
+        if start is not None and start < end:
+            self._store.reasons.update(self._source, [(start, end, error.what)], seen=seen, now=self._now)
+
+    def finish(self) -> None:
+        """What is still missing between the first and the last bucket of this reading, and a line in the book of ingests."""
+        report = self._report
+        if report.first and report.last:
+            report.gaps = self._store.gaps(bucket_s=self._bucket_s, since=report.first, until=report.last, source=self._source)
+        if report.kept or report.changed or report.quarantined or report.problems:
+            self._site.state.record_ingest(self._source, report.as_dict())
+
+    def _commit(self, span: CountedSpan, counts: pl.DataFrame) -> None:
+        if span.additive:
+            if span.cursor is None:
+                raise ValueError("an additive span has a cursor")
+            name = span.cursor.name
+            known = {"after": self._left_at[name]} if name in self._left_at else {}
+            self._note_before(counts)
+            done = self._store.add(counts, cursor=span.cursor, **known)
+            self._left_at[name] = span.cursor.position
+            self._note_added(counts, done)
+            return
+        parts = counts.partition_by("source", "bucket_s", as_dict=True) or {(self._source, self._bucket_s): counts}
+        for number, ((source, bucket_s), part) in enumerate(parts.items(), start=1):
+            last = span.cursor if number == len(parts) else None
+            done = self._store.replace(
+                part, source=str(source), start=span.start, end=span.end, bucket_s=int(bucket_s), cursor=last
+            )
+            self._report.add(done)
+
+    def _note_before(self, counts: pl.DataFrame) -> None:
+        """Which buckets there were before this reading: a log comes in pieces, and a bucket is new or changed only once."""
+        if self._before is None and counts.height:
+            rows = self._store.read().filter(pl.col("source") == self._source)
+            self._before = set(rows.select(pl.col("bucket_start").unique()).collect().to_series())
+
+    def _note_added(self, counts: pl.DataFrame, done: Committed) -> None:
+        if not done.kept and not done.changed:  # it was read before
+            self._report.add(done)
+            return
+        before = self._before or set()
+        self._new |= set(counts["bucket_start"]) - before
+        self._late |= set(counts.filter(pl.col("kind") != COVERED)["bucket_start"]) & before
+        self._report.kept, self._report.changed = len(self._new), len(self._late)
+
+    def _checked(self, counts: pl.DataFrame) -> pl.DataFrame:
+        """The counts as the table wants them, without buckets that begin in the future."""
+        typed = counts.select(pl.col(name).cast(dtype) for name, dtype in COUNT_SCHEMA.items())
+        future = pl.col("bucket_start") > self._now + FUTURE_SLACK
+        ahead = typed.filter(future)
+        if ahead.height:
+            events = ahead.filter(pl.col("place") == WHOLE, pl.col("kind") != COVERED)["count"].sum()
+            self._report.set_aside(FUTURE, int(events))
+            typed = typed.filter(~future)
+        for there in typed["bucket_s"].unique():
+            note = _BUCKET_WORDS.format(there=there / 60, wanted=self._bucket_s // 60)
+            if there != self._bucket_s and note not in self._report.notes:
+                self._report.notes.append(note)
+        return typed
+
+
+def ingest_background(
+    site: Site, source: BackgroundSource, *, progress: Progress | None = None, report: EventReport | None = None
+) -> EventReport:
+    """Read a server of background on and take in what it tells."""
+    started = time.perf_counter()
+    report = report if report is not None else EventReport()
+    report.source = source.source
+    bucket_s = site.settings.events.bucket_minutes * 60
+    for span in source.spans(site.event_background.cursor, site.now()):
+        done = site.event_background.replace(
+            span.values, source=source.source, start=span.start, end=span.end, bucket_s=bucket_s, cursor=span.cursor
+        )
+        report.read += span.values.height
+        report.add(done)
+        report.stretch(span.start, span.end)
+        if progress:
+            progress(0.0, f"{source.source} up to {span.end:%Y-%m-%d %H:%M}")
+    report.notes += source.notes
+    report.seconds = time.perf_counter() - started
+    if report.read:
+        site.state.record_ingest(source.source, report.as_dict())
+    return report
+
+
+def ingest_outages(
+    site: Site,
+    source: OutageSource,
+    *,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    report: EventReport | None = None,
+) -> EventReport:
+    """Take what a source of outages says of a span in place of what it said before; by default of all that was counted, on.
+
+    The span ends a year from now: maintenance is announced.
+    """
+    started = time.perf_counter()
+    report = report if report is not None else EventReport()
+    report.source = source.source
+    start, end = start or _counted_since(site), end or site.now() + _ANNOUNCED
+    outages = source.outages(start, end)
+    report.read = len(outages)
+    report.add(site.outages.replace_source(source.source, outages, start, end))
+    report.notes += source.notes
+    report.seconds = time.perf_counter() - started
+    if report.kept or report.changed:
+        site.state.record_ingest(source.source, report.as_dict())
+    return report
+
+
+def ingest_job_events(site: Site, *, whole: bool = False, progress: Progress | None = None) -> EventReport:
+    """Count what the job table tells of submissions, starts and ends: what is new, or of all jobs if `whole` says so."""
+    return ingest_events(site, _job_table(site, whole), progress=progress)
+
+
+def has_event_sources(site: Site) -> bool:
+    """Whether events of the grid can be counted: a server or a log is named, or there are, or will be, jobs."""
+    settings = site.settings
+    if settings.elastic.url or settings.htcondor.event_log or settings.site.feed or settings.slurm.rest_url:
+        return True
+    return bool(shutil.which(settings.slurm.sacct)) or _has_jobs(site)
+
+
+def ingest_live_events(
+    site: Site, *, whole: bool = False, raw: bool = False, progress: Progress | None = None
+) -> list[EventReport]:
+    """Read on every source that site.toml names: events first, then the background, then outages.
+
+    One that fails does not keep the others out: its report says so under `problems`. `whole` counts all of the job table again;
+    `raw` counts the documents of Elasticsearch here.
+    """
+    reports = []
+    for reading in _live_readings(site, whole=whole, raw=raw):
+        report = EventReport()
+        try:
+            reading(report, progress)
+        except StormpetrelError as error:
+            if str(error) not in report.problems:
+                report.problems.append(str(error))
+        reports.append(report)
+    return reports
+
+
+_Reading = Callable[[EventReport, "Progress | None"], object]
+
+
+def _live_readings(site: Site, *, whole: bool, raw: bool) -> Iterator[_Reading]:
+    """What is to be read, in order; nothing is opened or imported before its turn."""
+    settings = site.settings
+    if settings.elastic.url:
+        yield lambda report, progress: ingest_events(site, _elastic(site, raw), progress=progress, report=report)
+    if settings.htcondor.event_log:
+        yield lambda report, progress: ingest_events(site, _followed_log(site), progress=progress, report=report)
+    if counts_jobs(site):
+        yield lambda report, progress: ingest_events(site, _job_table(site, whole), progress=progress, report=report)
+    if settings.graphite.url and settings.graphite.targets:
+        yield lambda report, progress: ingest_background(site, _graphite(site), progress=progress, report=report)
+    if settings.prometheus.url and settings.prometheus.background:
+        yield lambda report, progress: ingest_background(site, _prometheus(site), progress=progress, report=report)
+    if settings.grafana.url:
+        yield lambda report, _progress: ingest_outages(site, _grafana(site), report=report)
+
+
+def counts_jobs(site: Site) -> bool:
+    """Whether the job table is a source of events: where no other is named, or beside them where Slurm is read."""
+    if not (site.settings.elastic.url or site.settings.htcondor.event_log):
+        return _has_jobs(site)
+    return any(site.jobs.cursor(f"slurm:{name}") is not None for name in site.settings.slurm.clusters or ["local"])
+
+
+def _has_jobs(site: Site) -> bool:
+    return bool(site.jobs.read_jobs().select("job_id").head(1).collect().height)
+
+
+def _counted_since(site: Site) -> datetime:
+    first = site.event_counts.seen()["first"].min()
+    return first if isinstance(first, datetime) else site.now() - _BACK
+
+
+def _elastic(site: Site, raw: bool) -> EventSource:
+    if raw:
+        from stormpetrel.sources.elastic_raw import RawElasticEvents
+
+        return RawElasticEvents(site.settings.elastic, site.settings.events)
+    from stormpetrel.sources.elastic import ElasticEvents
+
+    return ElasticEvents(site.settings.elastic, site.settings.events)
+
+
+def _followed_log(site: Site) -> EventSource:
+    from stormpetrel.sources.condor_follow import FollowedEventLog
+
+    return FollowedEventLog(site.settings)
+
+
+def _job_table(site: Site, whole: bool) -> EventSource:
+    from stormpetrel.store.job_event_counts import JobTableEvents
+
+    return JobTableEvents(site, whole=whole)
+
+
+def _graphite(site: Site) -> BackgroundSource:
+    from stormpetrel.sources.graphite import GraphiteBackground
+
+    return GraphiteBackground(site.settings.graphite, site.settings.events)
+
+
+def _prometheus(site: Site) -> BackgroundSource:
+    from stormpetrel.sources.prometheus_background import PrometheusBackground
+
+    return PrometheusBackground(site.settings.prometheus, site.settings.events)
+
+
+def _grafana(site: Site) -> OutageSource:
+    from stormpetrel.sources.grafana import GrafanaOutages
+
+    return GrafanaOutages(site.settings.grafana)
