@@ -32,12 +32,13 @@ PEER_SHARE = 10  # the slow readers read this part of the log
 ASKED = {"event log": 1e6, "event log with 028": 1e6, "events CSV": 1e6, "events Parquet": 1e6, "events NDJSON": 1e6}
 JOBS = "job records"
 
+_LOG_HEADER = re.compile(r"\A008 .*?\n\.\.\.\n", re.DOTALL)
 _HEADER = re.compile(r"^(\d{3}) \((\d+)\.(\d+)\.(\d+)\) (?:\d{4}-\d\d-\d\d|\d\d/\d\d) (\d\d):(\d\d):(\d\d)", re.MULTILINE)
 
 
 def write_event_log(path: Path, name: str, events: int) -> int:
     """A recorded log over and over until it has so many events: other clusters, nodes and times; returns how many it has."""
-    text = gzip.decompress((RECORDINGS / name).read_bytes()).decode()
+    text = _LOG_HEADER.sub("", gzip.decompress((RECORDINGS / name).read_bytes()).decode())
     has_years = re.search(r"^000 \(\S+ \d{4}-", text, re.MULTILINE) is not None
     times = [3600 * int(found[5]) + 60 * int(found[6]) + int(found[7]) for found in _HEADER.finditer(text)]
     pieces: list[str] = []  # text, then what stands in for a header, in turns

@@ -99,7 +99,16 @@ def test_counts_of_an_alarm_outside_of_their_band_are_marked():
     marked = [trace for trace in figure.data if trace.mode == "markers" and trace.y[0] is not None]
     assert [(list(trace.y), trace.yaxis, list(trace.marker.symbol)) for trace in marked] == [([400], "y2", ["triangle-up"])]
     assert lines(figure, "Submit").customdata[0] == "expected 5 to 20"
-    assert sum(trace.fill == "tonexty" for trace in figure.data) == 2
+    assert sum(trace.fill == "toself" for trace in figure.data) == 2
+
+
+def test_the_band_does_not_run_across_a_gap():
+    counts, low, high = (np.full((9, 1), value) for value in (5.0, 2.0, 8.0))
+    low[3:5] = high[3:5] = np.nan
+    figure = counts_figure(hours(9), ["Submit"], counts, low=low, high=high)
+    (band,) = (trace for trace in figure.data if trace.fill)
+    assert list(band.y) == [8] * 3 + [2] * 3 + [None] + [8] * 4 + [2] * 4 + [None]
+    assert list(band.x[:6]) == [*band.x[:3], *band.x[:3][::-1]] and list(band.x).count(None) == 2
 
 
 def test_without_a_forecast_there_is_no_band():
@@ -111,7 +120,7 @@ def test_a_year_of_hours_is_drawn_with_few_points_and_its_peak():
     counts = np.random.default_rng(0).poisson(50, (8760, 3)).astype(float)
     counts[4321, 1] = 9999
     figure = counts_figure(hours(8760), ["a", "b", "c"], counts, low=counts - 9, high=counts + 9)
-    assert all(len(trace.x) <= MOST_POINTS + 2 for trace in figure.data)
+    assert all(len(trace.x) <= MOST_POINTS + 3 for trace in figure.data)
     place = list(lines(figure, "b").y).index(9999)
     assert lines(figure, "b").x[place] == str(T0 + timedelta(hours=4321))[:16]
 

@@ -180,6 +180,7 @@ def test_a_server_that_is_away_is_not_asked_for_every_target(script):
         ((200, {"error": "no"}, {}), SourceFormatError, "form that no Graphite has"),
         ((200, [{"datapoints": [[1, 2, 3]]}], {}), SourceFormatError, "form that no Graphite has"),
         ((200, [{"datapoints": [["a", "b"]]}], {}), SourceFormatError, "form that no Graphite has"),
+        ((200, b'[{"datapoints": [[1, NaN], [1, 1e999]]}]', {}), SourceFormatError, "form that no Graphite has"),
         ((200, b"<html>", {}), SourceFormatError, "web page"),
         ((400, b"Invalid parameters (no)\nmore", {}), SourceFormatError, r"answered 400: Invalid parameters \(no\)\."),
         ((404, b"", {}), SettingsError, "no render API"),

@@ -64,7 +64,7 @@ def seen_buckets(series: EventSeries) -> Truth:
 def history_buckets(bucket_s: int) -> int:
     """How many buckets before a bucket its memory depends on."""
     day = max(1, 86_400 // bucket_s)
-    return (LEVEL_DAYS + max(_slow_days(), 7)) * day + 1
+    return LEVEL_DAYS * day + max(_slow_days() * day, 7 * day, 4 * max(day, _SHORTEST)) + 1
 
 
 def fit_rhythm(series: EventSeries, calm: Truth) -> Rhythm:

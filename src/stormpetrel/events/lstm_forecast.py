@@ -86,7 +86,7 @@ class RecurrentForecaster:
         pace = Pace(settings.learning_rate, settings.batch, settings.max_epochs, settings.patience, settings.seed, settings.decay)
         self.weights_, history = train(self._lesson(series), pace, checkpoint=checkpoint, progress=progress)
         self.history_ = {"train": history.train, "judged": history.judged}
-        scores = self._normal_scores(series)
+        scores = self._normal_scores(series, slow_level(series))
         calm = ~np.isnan(scores).any(axis=1) & (series.label != ANOMALY)
         self.scale_ = fit_surprise(scores, calm, series.bucket_s, MEMORY_HOURS)
         return self
@@ -94,7 +94,7 @@ class RecurrentForecaster:
     def forecast(self, series: EventSeries, *, since: int = 0) -> Forecast:
         """What each bucket was expected to hold, seen from the bucket before it; an announced maintenance is no surprise."""
         mine = self._fitting(series)
-        mean, dispersion = self._moments(mine, since)
+        mean, dispersion = self._moments(mine, slow_level(mine), since)
         low, high = calm_band(mean, dispersion)
         surprise = signed_surprise(mine.counts, mean, dispersion)
         surprise[(mine.label == MAINTENANCE)[:, None] & ~np.isnan(surprise)] = 0.0
@@ -103,11 +103,14 @@ class RecurrentForecaster:
     def score(self, series: EventSeries, *, since: int = 0) -> Scores:
         """(buckets,) −log10 of the share of calm buckets that are so odd; NaN at gaps, with too little before, before `since`."""
         mine = self._fitting(series)
-        scores = self._normal_scores(mine, since - self.scale_.history_buckets)
-        rows = np.arange(len(mine))
-        said = self._is_ready(mine, slow_level(mine)) & ~mine.is_gap & (rows >= since)
-        found: Scores = np.where(said, self.scale_.score(scores), np.nan) if len(mine) else np.empty(0)
-        return found
+        if not len(mine):
+            return np.empty(0)
+        level, first = slow_level(mine), max(0, since - self.scale_.history_buckets)
+        odd = self._normal_scores(mine, level, first)[first:]  # what comes before is not remembered
+        said = (self._is_ready(mine, level) & ~mine.is_gap & (np.arange(len(mine)) >= since))[first:]
+        scores = np.full(len(mine), np.nan)
+        scores[first:] = np.where(said, self.scale_.score(odd), np.nan)
+        return scores
 
     def save(self, folder: Path) -> None:
         """Write the forecaster to a folder that does not exist yet, whole or not at all."""
@@ -148,22 +151,22 @@ class RecurrentForecaster:
         full = np.arange(len(series)) >= self.settings.sequence
         return np.asarray(full & ~np.isnan(level).any(axis=1), dtype=np.bool_)
 
-    def _moments(self, series: EventSeries, since: int) -> tuple[Matrix, Matrix]:
+    def _moments(self, series: EventSeries, level: Matrix, since: int) -> tuple[Matrix, Matrix]:
         """(buckets, kinds) mean and dispersion of what was expected; NaN and 1 where there is too little before."""
-        level = slow_level(series)
         mean, dispersion = np.full(level.shape, np.nan), np.ones(level.shape)
         rows = np.flatnonzero(self._is_ready(series, level) & (np.arange(len(series)) >= since))
         if rows.size:
             columns = self.scaling_.changes(series, level, reach=self.settings.sequence)
-            said = answers(self.weights_, columns, rows - 1, self.settings.sequence, calendar(series)[rows])
+            beside = columns[rows, -CALENDAR_WIDTH:]
+            said = answers(self.weights_, columns, rows - 1, self.settings.sequence, beside)
             factor, spread = np.split(said, 2, axis=1)  # (buckets, kinds) each
             mean[rows] = (np.expm1(level[rows]) + SMALLEST_LEVEL) * np.exp(np.clip(factor, -FARTHEST_FACTOR, FARTHEST_FACTOR))
             dispersion[rows] = np.logaddexp(0.0, spread) + SMALLEST_DISPERSION
         return mean, dispersion
 
-    def _normal_scores(self, series: EventSeries, since: int = 0) -> Matrix:
+    def _normal_scores(self, series: EventSeries, level: Matrix, since: int = 0) -> Matrix:
         """(buckets, kinds) how odd each count is; NaN where it is unknown, or nobody expects it to be usual."""
-        mean, dispersion = self._moments(series, since)
+        mean, dispersion = self._moments(series, level, since)
         counts = np.where(is_seen(series)[:, None], series.counts, np.nan)
         return np.clip(normal_scores(counts, mean, dispersion), -ODDEST, ODDEST)
 

@@ -26,7 +26,8 @@ class _Column:
     def sums(self, since_s: int, until_s: int) -> npt.NDArray[np.float64]:
         """(values,) how many there were from one moment to before another."""
         first, last = np.searchsorted(self.start_s, (since_s, until_s))
-        return np.bincount(self.value[first:last], weights=self.count[first:last], minlength=len(self.values))
+        found = np.bincount(self.value[first:last], weights=self.count[first:last], minlength=len(self.values))
+        return found.astype(np.float64)
 
 
 class Placed:

@@ -27,8 +27,11 @@ CUT: Final = 8.0  # memories end after so many times their length
 LARGEST_SCORE: Final = 8.0  # of one kind in one bucket, before it is remembered
 _TRIMMED: Final = 0.05  # share of the training buckets that may be outages which nobody has labelled
 _ROUNDS: Final = 4
-_SHRINK: Final = 0.02
-_FEWEST_VARIANCE: Final = 0.25  # of that of independent normal scores: a kind that was never seen must not decide alone
+_SHRINK: Final = 0.001
+_FEWEST_VARIANCE: Final = 0.25  # of that of independent normal scores: a rare kind must not decide alone
+_UNSEEN: Final = (
+    0.02  # below, a kind was hardly seen at all: nobody knows how it scatters, so it is taken to scatter as others do
+)
 _TAIL: Final = 0.9  # above this calm quantile the distances are taken as exponential
 _KNOTS: Final = 65
 
@@ -93,20 +96,22 @@ def _fit_memory(scores: Floats, calm: Truth, bucket_s: int, hours: float) -> Mem
     remembered = remember(scores, hours, bucket_s)[calm]  # (calm buckets, kinds)
     kinds = scores.shape[1]
     keep = _keep(hours, bucket_s)
-    least = _FEWEST_VARIANCE * (1.0 - keep) / (1.0 + keep)
+    usual = (1.0 - keep) / (1.0 + keep)  # variance of a memory of independent normal scores
     used = np.ones(len(remembered), dtype=np.bool_)
     scale = MemoryScale(hours, np.zeros(kinds), np.eye(kinds), np.zeros(1), 1.0)
     for _ in range(_ROUNDS):
         rows = remembered[used]
         covariance = np.atleast_2d(np.cov(rows.T)) if len(rows) > 1 else np.eye(kinds)
         spread = np.diag(covariance)
-        covariance = covariance + np.diag(np.maximum(least - spread, 0.0) + _SHRINK * spread.mean())
+        least = np.where(spread < _UNSEEN * usual, usual, _FEWEST_VARIANCE * usual)
+        covariance = covariance + np.diag(np.maximum(least - spread, 0.0) + _SHRINK * usual)
         scale = MemoryScale(hours, rows.mean(axis=0), np.asarray(np.linalg.inv(covariance), dtype=np.float64), np.zeros(1), 1.0)
         distance = scale.distance(remembered)
         used = distance <= np.quantile(distance, 1.0 - _TRIMMED)
     knots = np.quantile(distance, np.linspace(0.0, _TAIL, _KNOTS))
     beyond = distance[distance > knots[-1]]
-    tail = float(np.mean(beyond - knots[-1])) if beyond.size else 0.0
+    # Through the median: the farthest of the training buckets may be outages.
+    tail = float(np.median(beyond - knots[-1]) / np.log(2.0)) if beyond.size else 0.0
     return MemoryScale(hours, scale.centre, scale.precision, knots, max(tail, 0.05))
 
 

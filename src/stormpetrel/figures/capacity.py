@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from stormpetrel.events.capacity import CapacityPlan, Outlook
+from stormpetrel.events.capacity_words import wait_words
 from stormpetrel.events.load_weeks import WEEK
 from stormpetrel.figures.palette import BLACK, BLUE, GREY, ORANGE, SKY, VERMILION, layout
 
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 _BAND: Final = "rgba(86,180,233,0.35)"
 _WHOLE: Final = 0.995
-_HOUR_S: Final = 3600
+_LEAST_S: Final = 60.0
+_TICKS: Final = {
+    "1 min": 60.0, "10 min": 600.0, "1 h": 3600.0, "6 h": 21_600.0, "1 day": 86_400.0, "1 week": 604_800.0,
+}  # fmt: skip
 _LEGEND: Final = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.0, "yanchor": "bottom", "font": {"size": 11}}
 
 
@@ -46,30 +50,35 @@ def load_figure(plan: CapacityPlan) -> go.Figure:
 
 
 def wait_figure(plan: CapacityPlan) -> go.Figure:
-    """How long people waited, by how much was in use when they came; marked from where on it hurts."""
+    """How long people waited, by how much was in use when they came; marked from where on it hurts.
+
+    Waits reach from nothing to days: the axis is logarithmic, and less than a minute stands at a minute.
+    """
     import plotly.graph_objects as go
 
     waits = plan.waits
-    figure = go.Figure(layout=layout("Wait against utilisation", "in use when the wait began (%)", "wait (hours)"))
+    figure = go.Figure(layout=layout("Wait against utilisation", "in use when the wait began (%)", "wait"))
     middle = (100 * (waits.low + waits.width / 2)).round(1).tolist()
-    told = [f"{100 * low:.0f} to {100 * (low + waits.width):.0f} %, {hours:,.0f} hours" for low, hours in _pairs(waits)]
-    figure.add_bar(
-        x=middle, y=(waits.median_s / _HOUR_S).round(3).tolist(), name="median", marker={"color": BLUE}, customdata=told,
-        hovertemplate="%{customdata}: median %{y:.2f} h<extra></extra>",
-    )  # fmt: skip
-    figure.add_scatter(
-        x=middle, y=(waits.p90_s / _HOUR_S).round(3).tolist(), name="one in ten waits longer", mode="markers",
-        marker={"color": ORANGE, "symbol": "diamond", "size": 8, "line": {"color": BLACK, "width": 1}}, customdata=told,
-        hovertemplate="%{customdata}: 90 % within %{y:.2f} h<extra></extra>",
-    )  # fmt: skip
-    knee = plan.knee
-    words = "waits grow" if knee.learnt else "rule of thumb"
+    spans = [f"{100 * low:.0f} to {100 * (low + waits.width):.0f} % in use" for low in waits.low.tolist()]
+    lines: list[tuple[str, Any, dict[str, Any]]] = [
+        ("median", waits.median_s, {"color": BLUE, "size": 9}),
+        ("one in ten waits longer", waits.p90_s, {"color": ORANGE, "symbol": "diamond", "size": 8}),
+    ]
+    for name, seconds, marker in lines:
+        told = [f"{span}, {hours:,.0f} hours: {wait_words(wait)}" for span, hours, wait in _rows(spans, waits.hours, seconds)]
+        figure.add_scatter(
+            x=middle, y=np.maximum(seconds, _LEAST_S).tolist(), name=name, mode="lines+markers", customdata=told,
+            marker={**marker, "line": {"color": BLACK, "width": 1}}, line={"color": marker["color"], "width": 1.5},
+            hovertemplate=f"%{{customdata}} ({name})<extra></extra>",
+        )  # fmt: skip
     figure.add_vline(
-        x=100 * knee.utilisation, line={"color": VERMILION, "width": 2, "dash": "dash"}, annotation_text=words,
-        annotation_position="top left",
+        x=100 * plan.knee.utilisation, line={"color": VERMILION, "width": 2, "dash": "dash"}, annotation_position="top left",
+        annotation_text="waits grow" if plan.knee.learnt else "rule of thumb",
     )  # fmt: skip
-    figure.update_layout(legend=_LEGEND, hovermode="closest", bargap=0.15, margin={"t": 30, "b": 45, "l": 60, "r": 12})
-    return figure.update_xaxes(range=[0, 101]).update_yaxes(rangemode="tozero")
+    figure.update_layout(legend=_LEGEND, hovermode="closest", margin={"t": 30, "b": 45, "l": 60, "r": 12})
+    top = np.log10(1.5 * max([_TICKS["1 h"], *waits.p90_s.tolist()]))
+    axis = {"type": "log", "tickvals": list(_TICKS.values()), "ticktext": list(_TICKS), "range": [np.log10(0.8 * _LEAST_S), top]}
+    return figure.update_xaxes(range=[0, 101]).update_yaxes(axis)
 
 
 def _draw_forecast(figure: go.Figure, plan: CapacityPlan) -> None:
@@ -114,5 +123,5 @@ def _draw_limits(figure: go.Figure, plan: CapacityPlan) -> None:
         )  # fmt: skip
 
 
-def _pairs(waits: Any) -> list[tuple[float, float]]:
-    return list(zip(waits.low.tolist(), waits.hours.tolist(), strict=True))
+def _rows(spans: list[str], hours: Any, seconds: Any) -> list[tuple[str, float, float]]:
+    return list(zip(spans, hours.tolist(), seconds.tolist(), strict=True))

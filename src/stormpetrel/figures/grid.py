@@ -168,18 +168,24 @@ def _band_words(low: float, high: float) -> str:
 
 
 def _band(stamps: Stamps, low: Numbers | None, high: Numbers | None, kind: str, axis: str, most: int) -> list[dict[str, Any]]:
-    """The band as two lines with colour between them; none where nothing was forecast."""
+    """The band as closed shapes, one for each stretch that was forecast: colour between two lines would run across a gap."""
     if low is None or high is None or np.isnan(low).all():
         return []
     places, lows, highs = envelope(low, high, most)
-    shared = {
-        "type": "scatter", "yaxis": axis, "x": stamps[places], "mode": "lines", "line": {"width": 0},
-        "hoverinfo": "skip", "showlegend": False, "connectgaps": False,
-    }  # fmt: skip
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], ~np.isnan(lows + highs), [0]])))
+    x: list[str | None] = []
+    y: list[float | None] = []
+    for first, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        there = stamps[places[first:end]].tolist()
+        x += [*there, *there[::-1], None]
+        y += [*numbers_of(highs[first:end]), *numbers_of(lows[first:end][::-1]), None]
     return [
-        {**shared, "y": numbers_of(lows), "name": f"{label(kind)}, lowest expected"},
-        {**shared, "y": numbers_of(highs), "name": f"{label(kind)}, highest expected", "fill": "tonexty", "fillcolor": _BAND},
-    ]
+        {
+            "type": "scatter", "yaxis": axis, "x": np.array(x, dtype=np.object_), "y": np.array(y, dtype=np.object_),
+            "mode": "lines", "line": {"width": 0}, "fill": "toself", "fillcolor": _BAND, "name": f"{label(kind)}, band",
+            "hoverinfo": "skip", "showlegend": False,
+        }
+    ]  # fmt: skip
 
 
 def _lone_points(stamps: Stamps, count: Numbers, kind: str, axis: str) -> list[dict[str, Any]]:

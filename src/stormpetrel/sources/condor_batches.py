@@ -48,10 +48,10 @@ _SINFUL: Final = re.compile(r"<([^:>?]+)(?::\d+)?(?:\?([^>]*))?>")
 class EventBatch:
     """Some consecutive events of a log that count, and what was set aside among them."""
 
-    number: NDArray[np.int16]
+    number: NDArray[np.int64]
     time_us: NDArray[np.int64]  # UTC
-    places: NDArray[np.int32]  # (events, 4) ids into `names`, in the order of PLACES; -1 where nobody tells
-    mark: NDArray[np.uint8]  # FAILED_MARK, FAST_MARK
+    places: NDArray[np.int64]  # (events, 4) ids into `names`, in the order of PLACES; -1 where nobody tells
+    mark: NDArray[np.int64]  # FAILED_MARK, FAST_MARK
     names: list[str]
     read: int  # events that were read, with those that repeat another or tell of the log itself
     quarantined: dict[str, int] = field(default_factory=dict)

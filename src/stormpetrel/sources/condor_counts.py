@@ -92,7 +92,7 @@ class LogReader:
         start = position if self._is_warm else max(0, position - LOOK_BACK_BYTES)
         zone = self._settings.site.time_zone
         year = self._year if start == 0 else None
-        year = year or year_of_first_date(file.pieces(start), as_of=file.modified, time_zone=zone)
+        year = year or year_of_first_date(file.samples(start), as_of=file.modified, time_zone=zone)
         scanner.begin_file(start, year=year, now=now)
         self._is_warm, at = True, start
         for piece in file.pieces(start):

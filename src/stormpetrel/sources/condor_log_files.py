@@ -22,6 +22,8 @@ from stormpetrel.sources.lines import BrokenOffError, LineFile, cannot_read
 
 _HEAD_BYTES: Final = 64 * 1024
 _MOST_HEAD_BYTES: Final = 4 << 20
+_SAMPLE_EVERY: Final = 4 << 20
+_LAST_BYTES: Final = 1 << 20
 _FIRST_EVENT: Final = re.compile(rb"\A.*?^\.\.\.[ \t\r]*\n", re.MULTILINE | re.DOTALL)
 _FIRST_XML: Final = re.compile(rb"\A\s*<.*?</c>", re.DOTALL)
 _FIRST_JSON: Final = re.compile(rb"\A\s*\{.*?\}[ \t\r]*\n", re.DOTALL)
@@ -67,6 +69,21 @@ class LogFile:
                 while piece := raw.read(PIECE_BYTES):
                     yield piece
                 self._check(raw)
+        except OSError as error:
+            raise ChangedMeanwhileError(str(error)) from error
+
+    def samples(self, start: int = 0) -> Iterator[bytes]:
+        """Parts of the content from a position on: some of every stretch, and the first and the last as a whole."""
+        if self.size_bytes is None:
+            yield from self.pieces(start)
+            return
+        try:
+            with self.path.open("rb", buffering=0) as raw:
+                for at in range(start, self.size_bytes, _SAMPLE_EVERY):
+                    raw.seek(at)
+                    yield raw.read(_HEAD_BYTES)
+                raw.seek(max(start, self.size_bytes - _LAST_BYTES))
+                yield raw.read(_LAST_BYTES)
         except OSError as error:
             raise ChangedMeanwhileError(str(error)) from error
 

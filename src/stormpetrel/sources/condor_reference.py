@@ -173,10 +173,10 @@ class _Rows:
         """The rows so far; there are none afterwards."""
         names = list(self._ids)
         made = EventBatch(
-            np.array(self.number, dtype=np.int16),
+            np.array(self.number, dtype=np.int64),
             np.array([round(at.timestamp() * 1e6) for at in self._times], dtype=np.int64),
-            np.array(self._places, dtype=np.int32).reshape(-1, len(PLACES)),
-            np.array(self._marks, dtype=np.uint8),
+            np.array(self._places, dtype=np.int64).reshape(-1, len(PLACES)),
+            np.array(self._marks, dtype=np.int64),
             names,
             read=len(self._read),
             quarantined=self._aside,

@@ -19,18 +19,28 @@ from stormpetrel.sources import condor_scan_kernel as kernel
 from stormpetrel.sources.condor_batches import EventBatch, host_name, moment_of
 from stormpetrel.sources.condor_scan_state import (
     AT,
+    LATEST_US,
+    MARK,
+    MONTH,
     MOST_JOBS,
     MOST_NAMES,
     NOWHERE,
+    PLACES_AT,
+    ROW_NUMBER,
+    ROW_TIME_US,
+    USED,
+    YEAR,
     Bytes,
+    Ints,
     names_in,
     new_clock,
     new_jobs,
+    new_letters,
+    new_names,
     new_rows,
-    new_strings,
 )  # fmt: skip
 
-PIECE_BYTES: Final = 4 << 20  # stays in the cache of a core while it is read
+PIECE_BYTES: Final = 16 << 20  # a third off, beside 4 MiB: counting has its price per piece
 MOST_EVENT_BYTES: Final = 4 << 20
 _ROOM: Final = 256  # newlines behind the text, so that the kernel may look ahead
 _SHORTEST_EVENT: Final = 28
@@ -55,7 +65,8 @@ class TextScanner:
     ) -> None:
         latest_us = int((now + FUTURE_SLACK).timestamp() * 1e6)
         self._clock = new_clock(time_zone, year=now.year, latest_us=latest_us)
-        self._jobs, self._strings, self._rows = new_jobs(most_jobs), new_strings(), new_rows(PIECE_BYTES // _SHORTEST_EVENT)
+        self._jobs, self._rows = new_jobs(most_jobs), new_rows(PIECE_BYTES // _SHORTEST_EVENT)
+        self._index, self._letters = new_names(), new_letters()
         self._fast_us = int(fast_failure_s * 1e6)
         self._submit_host = submit_host
         self._names: list[str] = []
@@ -70,9 +81,9 @@ class TextScanner:
         self._held = self._problem = self._ahead = 0
         self.position = position
         if year is not None:
-            self._clock.calendar[:] = year, 0
+            self._clock[YEAR], self._clock[MONTH] = year, 0
         if now is not None:
-            self._clock.latest_us[0] = int((now + FUTURE_SLACK).timestamp() * 1e6)
+            self._clock[LATEST_US] = int((now + FUTURE_SLACK).timestamp() * 1e6)
 
     @property
     def waiting_bytes(self) -> int:
@@ -86,11 +97,11 @@ class TextScanner:
         self._buffer[size : size + _ROOM] = 10
         tally = np.zeros(kernel.TALLIES, dtype=np.int64)
         tally[kernel.FIRST_US], tally[kernel.LAST_US] = _FAR, -_FAR
-        if int(self._strings.used[0]) > MOST_NAMES // 2:
+        if int(self._index[USED]) > MOST_NAMES // 2:
             self._forget_names()
         rows, settled, problem = kernel.scan(
-            self._buffer, self._buffer.view(np.uint64), size, self._problem, self._clock, self._jobs, self._strings, self._rows,
-            tally, self._seen_rows, self._fast_us,
+            self._buffer, self._buffer.view(np.uint64), size, self._problem, self._clock, self._jobs, self._index, self._letters,
+            self._rows, tally, self._seen_rows, self._fast_us,
         )  # fmt: skip
         self._seen_rows += rows
         self._keep_rest(settled, size, problem)
@@ -108,20 +119,20 @@ class TextScanner:
         else:
             self._buffer[: self._held] = self._buffer[settled:size].copy()
 
-    def _batch(self, rows: int, tally: np.ndarray[tuple[int], np.dtype[np.int64]]) -> EventBatch:
-        new = names_in(self._strings, len(self._names))
+    def _batch(self, rows: int, tally: Ints) -> EventBatch:
+        new = names_in(self._index, self._letters, len(self._names))
         self._names += [host_name(name.decode("utf-8", "backslashreplace")) for name in new]
-        places = self._rows.places[:rows]
-        names = self._names
+        table, names = self._rows[:rows], self._names
+        places = table[:, PLACES_AT : PLACES_AT + 4]
         if self._submit_host:  # of events that do not tell theirs
             names = [*names, self._submit_host]
             host = places[:, kernel.HOST]
             host[host == NOWHERE] = len(names) - 1
         return EventBatch(
-            self._rows.number[:rows],
-            self._rows.time_us[:rows],
+            table[:, ROW_NUMBER],
+            table[:, ROW_TIME_US],
             places,
-            self._rows.mark[:rows],
+            table[:, MARK],
             names,
             read=int(tally[kernel.READ]),
             quarantined={name: int(tally[reason]) for reason, name in _REASONS.items() if tally[reason]},
@@ -133,31 +144,29 @@ class TextScanner:
         """Keep the names of jobs that are known, and make room for others."""
         places = self._jobs[:, AT : AT + 4]
         kept = np.unique(places[places >= 0]).tolist()
-        letters = names_in(self._strings)
-        strings, ids = new_strings(), np.full(len(letters) + 1, NOWHERE, dtype=np.int64)  # the last one is for -1
-        text = np.frombuffer(b"".join(letters[name] for name in kept) + bytes(8), dtype=np.uint8)
+        known = names_in(self._index, self._letters)
+        index, letters, ids = new_names(), new_letters(), np.full(len(known) + 1, NOWHERE, dtype=np.int64)  # the last is for -1
+        text = np.frombuffer(b"".join(known[name] for name in kept) + bytes(8), dtype=np.uint8)
         at = 0
         for name in kept:
-            ids[name] = kernel.intern(text, at, at + len(letters[name]), strings)
-            at += len(letters[name])
+            ids[name] = kernel.intern(text, at, at + len(known[name]), index, letters)
+            at += len(known[name])
         self._jobs[:, AT : AT + 4] = ids[places]
-        self._strings, self._names = strings, []
+        self._index, self._letters, self._names = index, letters, []
 
 
-def year_of_first_date(pieces: Iterable[bytes], *, as_of: datetime, time_zone: str) -> int:
+def year_of_first_date(samples: Iterable[bytes], *, as_of: datetime, time_zone: str) -> int:
     """The year of the first date without one, if the last date is the newest that does not lie in the future of the file.
 
-    The rule of `condor_log`; the current year where all dates have theirs.
+    The rule of `condor_log`; the current year where all dates have theirs. Samples of the log are enough, if the first and the
+    last part of it are among them: a year does not pass between two.
     """
     limit = (as_of + _SLACK).astimezone(ZoneInfo(time_zone))
-    calendar, date = np.zeros(2, dtype=np.int64), np.array([1, 1])
-    rest = b""
-    for number, piece in enumerate(pieces):
-        if number == 0 and not _LEGACY.search(piece[:65536]):
+    clock, date = new_clock("UTC", year=0, latest_us=0), np.array([1, 1])
+    for number, sample in enumerate(samples):
+        if number == 0 and not _LEGACY.search(sample):
             return limit.year
-        text = rest + piece
-        room = _ROOM + -len(text) % 8
-        data = np.frombuffer(text + b"\n" * room, dtype=np.uint8)
-        rest = text[kernel.last_date(data, data.view(np.uint64), len(text), calendar, date) :][-MOST_EVENT_BYTES:]
+        text = np.frombuffer(sample + b"\n" * (_ROOM + -len(sample) % 8), dtype=np.uint8)
+        kernel.last_date(text, text.view(np.uint64), len(sample), clock, date)
     is_later = (int(date[0]), int(date[1])) > (limit.month, limit.day)
-    return limit.year - is_later - int(calendar[0])
+    return limit.year - is_later - int(clock[YEAR])

@@ -15,17 +15,27 @@ from numba import njit
 from stormpetrel.sources.condor_scan_state import (
     AT,
     AWAITED,
+    BREAKS,
+    DATE,
     KEY,
+    LATEST_US,
+    MARK,
+    MIDNIGHT_US,
+    MONTH,
     NEVER,
     NOWHERE,
+    PLACES_AT,
     ROW,
+    ROW_NUMBER,
+    ROW_TIME_US,
     SEEN_US,
     START_US,
+    STRETCH,
+    STRETCHES,
+    USED,
+    YEAR,
     Bytes,
-    Clock,
     Ints,
-    Rows,
-    Strings,
     Words,
 )  # fmt: skip
 
@@ -153,15 +163,15 @@ def _job(data: Bytes, at: int, event: Ints) -> int:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _year_of(calendar: Ints, month: int) -> int:
+def _year_of(clock: Ints, month: int) -> int:
     """The year of the next date without one: the rule of `condor_log`."""
-    if calendar[1] == 1 and month == 12:
-        return int(calendar[0] - 1)
-    if month < calendar[1] - 1:
-        calendar[0] += 1
-    if month != calendar[1] - 1:
-        calendar[1] = month
-    return int(calendar[0])
+    if clock[MONTH] == 1 and month == 12:
+        return int(clock[YEAR] - 1)
+    if month < clock[MONTH] - 1:
+        clock[YEAR] += 1
+    if month != clock[MONTH] - 1:
+        clock[MONTH] = month
+    return int(clock[YEAR])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -178,36 +188,39 @@ def _midnight_us(year: int, month: int, day: int) -> int:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _to_utc(local_us: int, clock: Clock) -> int:
-    place = clock.stretch[0]
-    if local_us < clock.breaks[place] or (place + 1 < clock.breaks.size and local_us >= clock.breaks[place + 1]):
-        place = np.searchsorted(clock.breaks, local_us, side="right") - 1
-        clock.stretch[0] = place
-    return int(local_us - clock.offsets[place])
+def _to_utc(local_us: int, clock: Ints) -> int:
+    """A time of the clock on the wall in UTC; the stretch between two changes of the clock is nearly always the last one used."""
+    place, stretches = clock[STRETCH], clock[STRETCHES]
+    while place > 0 and local_us < clock[BREAKS + place]:
+        place -= 1
+    while place + 1 < stretches and local_us >= clock[BREAKS + place + 1]:
+        place += 1
+    clock[STRETCH] = place
+    return int(local_us - clock[BREAKS + stretches + place])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _time(data: Bytes, at: int, clock: Clock) -> tuple[int, int]:
+def _time(data: Bytes, at: int, clock: Ints) -> tuple[int, int]:
     """A date and time in either style: UTC µs (NEVER where it does not exist), and where it ends; -1 where there is none."""
     if data[at + 4] == _MINUS and data[at + 7] == _MINUS and (data[at + 10] == _SPACE or data[at + 10] == _T):
         year = 100 * _two(data, at) + _two(data, at + 2)
         month, day, at = _two(data, at + 5), _two(data, at + 8), at + 11
     elif data[at + 2] == _SLASH and data[at + 5] == _SPACE:
         month, day, at = _two(data, at), _two(data, at + 3), at + 6
-        year = _year_of(clock.calendar, month) if 1 <= month <= 12 else 0
+        year = _year_of(clock, month) if 1 <= month <= 12 else 0
     else:
         return NEVER, -1
     hour, minute, second = _two(data, at), _two(data, at + 3), _two(data, at + 6)
     if min(year, month, day, hour, minute, second) < 0 or data[at + 2] != _COLON or data[at + 5] != _COLON:
         return NEVER, -1
     date = (year * 100 + month) * 100 + day
-    if date != clock.day[0]:
-        clock.day[0], clock.day[1] = date, _midnight_us(year, month, day)
+    if date != clock[DATE]:
+        clock[DATE], clock[MIDNIGHT_US] = date, _midnight_us(year, month, day)
     micros, at = _fraction(data, at + 8)
     offset_s, at = _offset(data, at)
-    if clock.day[1] == NEVER or hour > 23 or minute > 59 or second > 59:
+    if clock[MIDNIGHT_US] == NEVER or hour > 23 or minute > 59 or second > 59:
         return NEVER, at
-    local = clock.day[1] + (hour * 3600 + minute * 60 + second) * _SECOND_US + micros
+    local = clock[MIDNIGHT_US] + (hour * 3600 + minute * 60 + second) * _SECOND_US + micros
     return (_to_utc(local, clock) if offset_s == NEVER else local - offset_s * _SECOND_US), at
 
 
@@ -238,7 +251,7 @@ def _offset(data: Bytes, at: int) -> tuple[int, int]:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def intern(data: Bytes, at: int, stop: int, strings: Strings) -> int:
+def intern(data: Bytes, at: int, stop: int, index: Ints, letters: Bytes) -> int:
     """The id of a name; a new one if it has none yet; NOWHERE for an empty name, or where there is no room."""
     stop = min(stop, at + _LONGEST)
     if stop <= at:
@@ -250,30 +263,30 @@ def intern(data: Bytes, at: int, stop: int, strings: Strings) -> int:
         odd = (odd ^ np.uint64(data[place + 1])) * prime
     code = (even ^ np.uint64(data[stop - 1])) * prime ^ (odd << _SEVEN)
     code = (code ^ (code >> np.uint64(32))) * _STIR  # short names differ in few bits only
-    mask = strings.ids.size - 1
-    slot = int(code >> np.uint64(33)) & mask
+    most = index.size // 3 - 1  # names; behind their beginnings is the table
+    slot = int(code >> np.uint64(33)) & (2 * most - 1)
     for _ in range(_MOST_PROBES):
-        known = strings.ids[slot]
+        known = index[2 + most + slot]
         if known < 0:
-            return _added(data, at, stop, strings, slot)
-        begin, end = strings.start[known], strings.start[known + 1]
-        if end - begin == stop - at and _same(data, at, stop, strings.letters, begin, end):
+            return _added(data, at, stop, index, letters, 2 + most + slot)
+        begin, end = index[1 + known], index[2 + known]
+        if end - begin == stop - at and _same(data, at, stop, letters, begin, end):
             return int(known)
-        slot = (slot + 1) & mask
+        slot = (slot + 1) & (2 * most - 1)
     return NOWHERE
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _added(data: Bytes, at: int, stop: int, strings: Strings, slot: int) -> int:
-    used = strings.used[0]
-    begin = strings.start[used]
-    if used + 2 > strings.start.size or begin + stop - at > strings.letters.size:
+def _added(data: Bytes, at: int, stop: int, index: Ints, letters: Bytes, slot: int) -> int:
+    used = index[USED]
+    begin = index[1 + used]
+    if used >= index.size // 3 - 1 or begin + stop - at > letters.size:
         return NOWHERE
     for place in range(stop - at):
-        strings.letters[begin + place] = data[at + place]
-    strings.start[used + 1] = begin + stop - at
-    strings.ids[slot] = used
-    strings.used[0] = used + 1
+        letters[begin + place] = data[at + place]
+    index[2 + used] = begin + stop - at
+    index[slot] = used
+    index[USED] = used + 1
     return int(used)
 
 
@@ -309,7 +322,7 @@ def _place(at: int, stop: int, event: Ints, place: int, rank: int) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _named(data: Bytes, event: Ints, place: int, strings: Strings) -> int:
+def _named(data: Bytes, event: Ints, place: int, index: Ints, letters: Bytes) -> int:
     """The id of the event's place; of a slot only the host behind the last @ is kept."""
     if event[RANK + place] < 0:
         return NOWHERE
@@ -319,7 +332,7 @@ def _named(data: Bytes, event: Ints, place: int, strings: Strings) -> int:
         while letter >= at and data[letter] != _AT:
             letter -= 1
         at = max(at, letter + 1)
-    return intern(data, at, stop, strings)
+    return intern(data, at, stop, index, letters)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -379,7 +392,9 @@ def _body(data: Bytes, at: int, stop: int, event: Ints) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _repeats(data: Bytes, event: Ints, slot: int, jobs: Ints, strings: Strings, rows: Rows, base: int, count: int) -> bool:
+def _repeats(
+    data: Bytes, event: Ints, slot: int, jobs: Ints, index: Ints, letters: Bytes, rows: Ints, base: int, count: int
+) -> bool:
     """Whether an event 028 tells again of an event that has a row; what it adds goes there."""
     number = event[TRIGGER]
     bit = 1 << min(number, 62)
@@ -387,24 +402,26 @@ def _repeats(data: Bytes, event: Ints, slot: int, jobs: Ints, strings: Strings, 
         return False
     jobs[slot, AWAITED] &= ~bit
     row = jobs[slot, ROW] - base
-    is_here = 0 <= row < count and rows.number[row] == number
+    is_here = 0 <= row < count and rows[row, ROW_NUMBER] == number
     for place in range(4):
         if jobs[slot, AT + place] >= 0 or event[RANK + place] < 0:
             continue
-        name = _named(data, event, place, strings)
+        name = _named(data, event, place, index, letters)
         if place != NODE or jobs[slot, START_US] != NEVER:
             jobs[slot, AT + place] = name
-        if is_here and rows.places[row, place] < 0:
-            rows.places[row, place] = name
+        if is_here and rows[row, PLACES_AT + place] < 0:
+            rows[row, PLACES_AT + place] = name
     return True
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _emit(data: Bytes, event: Ints, jobs: Ints, strings: Strings, rows: Rows, base: int, count: int, fast_us: int) -> int:
+def _emit(
+    data: Bytes, event: Ints, jobs: Ints, index: Ints, letters: Bytes, rows: Ints, base: int, count: int, fast_us: int
+) -> int:
     """Make a row of a whole event, if it counts; returns how many rows there are then."""
     number, time_us, slot = event[NUMBER], event[TIME_US], _slot_of(jobs, event)
     if number == AD_INFORMATION and event[TRIGGER] >= 0:
-        if _repeats(data, event, slot, jobs, strings, rows, base, count):
+        if _repeats(data, event, slot, jobs, index, letters, rows, base, count):
             return count
         number = event[TRIGGER]
     else:
@@ -413,14 +430,14 @@ def _emit(data: Bytes, event: Ints, jobs: Ints, strings: Strings, rows: Rows, ba
         jobs[slot, START_US] = time_us if number == EXECUTE else NEVER
         jobs[slot, AT + NODE] = jobs[slot, AT + SITE] = NOWHERE
     for place in range(4):
-        name = _named(data, event, place, strings)
+        name = _named(data, event, place, index, letters)
         if name >= 0:
             jobs[slot, AT + place] = name
-        rows.places[count, place] = jobs[slot, AT + place]
-    rows.number[count], rows.time_us[count], rows.mark[count] = number, time_us, 0
+        rows[count, PLACES_AT + place] = jobs[slot, AT + place]
+    rows[count, ROW_NUMBER], rows[count, ROW_TIME_US], rows[count, MARK] = number, time_us, 0
     start_us = jobs[slot, START_US]
     if number == TERMINATED and event[ENDED_BADLY]:
-        rows.mark[count] = FAILED | (FAST if start_us != NEVER and 0 <= time_us - start_us <= fast_us else 0)
+        rows[count, MARK] = FAILED | (FAST if start_us != NEVER and 0 <= time_us - start_us <= fast_us else 0)
     if number in _ENDS_RUN:
         jobs[slot, START_US] = NEVER
         jobs[slot, AT + NODE] = NOWHERE
@@ -429,7 +446,7 @@ def _emit(data: Bytes, event: Ints, jobs: Ints, strings: Strings, rows: Rows, ba
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _header(data: Bytes, at: int, stop: int, event: Ints, clock: Clock) -> int:
+def _header(data: Bytes, at: int, stop: int, event: Ints, clock: Ints) -> int:
     """Begin an event: 0, or why it will be set aside; -1 where the line does not begin one."""
     at = _job(data, at, event)
     if at < 0:
@@ -466,7 +483,7 @@ def _is_blank(data: Bytes, at: int, stop: int) -> bool:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _close(
-    data: Bytes, event: Ints, jobs: Ints, strings: Strings, rows: Rows, tally: Ints, base: int, count: int, fast_us: int,
+    data: Bytes, event: Ints, jobs: Ints, index: Ints, letters: Bytes, rows: Ints, tally: Ints, base: int, count: int, fast_us: int,
     latest_us: int,
 ) -> int:  # fmt: skip
     """A whole event; returns how many rows there are then. What is told of the log itself (cluster -1) has no row."""
@@ -478,12 +495,12 @@ def _close(
     tally[LAST_US] = max(tally[LAST_US], event[TIME_US])
     if event[CLUSTER] < 0 or event[PROC] < 0:
         return count
-    return _emit(data, event, jobs, strings, rows, base, count, fast_us)
+    return _emit(data, event, jobs, index, letters, rows, base, count, fast_us)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def scan(  # noqa: C901
-    data: Bytes, words: Words, size: int, problem: int, clock: Clock, jobs: Ints, strings: Strings, rows: Rows, tally: Ints,
+    data: Bytes, words: Words, size: int, problem: int, clock: Ints, jobs: Ints, index: Ints, letters: Bytes, rows: Ints, tally: Ints,
     base: int, fast_us: int,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Read whole events out of the first `size` bytes; behind them must be newlines, and room to look ahead.
@@ -495,7 +512,7 @@ def scan(  # noqa: C901
     event, fresh = np.zeros(EVENT_SLOTS, dtype=np.int64), np.zeros(EVENT_SLOTS, dtype=np.int64)
     at = settled = count = 0
     is_open = False
-    while count < rows.number.size:
+    while count < rows.shape[0]:
         stop, has_nul = _line_end(data, words, at)
         if stop >= size:
             break
@@ -504,7 +521,7 @@ def scan(  # noqa: C901
             if problem:
                 tally[problem] += 1
             elif is_open:
-                count = _close(data, event, jobs, strings, rows, tally, base, count, fast_us, clock.latest_us[0])
+                count = _close(data, event, jobs, index, letters, rows, tally, base, count, fast_us, clock[LATEST_US])
             is_open, problem, settled = False, 0, stop + 1
         else:
             begins = _header(data, at, end, fresh, clock) if _ZERO <= data[at] <= _NINE else -1
@@ -512,7 +529,8 @@ def scan(  # noqa: C901
                 if is_open or problem:
                     tally[problem if problem else TRUNCATED] += 1
                     settled = at
-                event, fresh = fresh, event
+                for slot in range(EVENT_SLOTS):  # (exchanging the two arrays costs more)
+                    event[slot] = fresh[slot]
                 is_open, problem = True, begins
             elif is_open:
                 if event[NUMBER] == EXECUTE or event[NUMBER] == TERMINATED or event[NUMBER] == AD_INFORMATION:
@@ -526,20 +544,17 @@ def scan(  # noqa: C901
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def last_date(data: Bytes, words: Words, size: int, calendar: Ints, date: Ints) -> int:
-    """Look at the dates without a year only: `calendar` counts the years, `date` is the last month and day of the newest.
-
-    Returns how many bytes whole lines take.
-    """
+def last_date(data: Bytes, words: Words, size: int, clock: Ints, date: Ints) -> None:
+    """Look at the dates without a year only: `clock` counts the years, `date` is the last month and day of the newest."""
     event = np.zeros(EVENT_SLOTS, dtype=np.int64)
     at = 0
     while True:
         stop, _ = _line_end(data, words, at)
         if stop >= size:
-            return at
+            return
         behind = _job(data, at, event) if _ZERO <= data[at] <= _NINE else -1
         if 0 <= behind < stop and data[behind + 2] == _SLASH:
             month, day = _two(data, behind), _two(data, behind + 3)
-            if 1 <= month <= 12 and day >= 0 and _year_of(calendar, month) == calendar[0]:
+            if 1 <= month <= 12 and day >= 0 and _year_of(clock, month) == clock[YEAR]:
                 date[0], date[1] = month, day
         at = stop + 1

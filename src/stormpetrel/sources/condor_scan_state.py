@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -24,48 +24,31 @@ NEVER: Final = -(2**62)
 MOST_JOBS: Final = 1 << 18  # jobs that run at once, and are paired with their end
 MOST_NAMES: Final = 1 << 16  # different names per buffer
 NAME_BYTES: Final = 8 << 20
+
+# Plain arrays and no tuples of them: the compiled code counts references of what it takes out of a tuple, a third of its time.
+# The clock: year and month of the last date without a year (month 0 before the first); which stretch of the local time was used
+# last; the date of the last header and its local midnight; what is later lies in the future; how many stretches there are, then
+# from which local µs on each holds, then how far the local clock is ahead of UTC in each.
+YEAR, MONTH, STRETCH, DATE, MIDNIGHT_US, LATEST_US, STRETCHES, BREAKS = 0, 1, 2, 3, 4, 5, 6, 7
 # Jobs that were seen lately, (slots, JOB_FIELDS): key, when seen last (NEVER: the slot is free), begin of the run (NEVER: it does
 # not run), bit n: an event n was seen and no 028 that repeats it, number of its last row since the reading began, and the ids of
 # its four places. A job has one of sixteen slots; where all are taken, the one unseen for longest gives way.
 KEY, SEEN_US, START_US, AWAITED, ROW, AT = 0, 1, 2, 3, 4, 5
 JOB_FIELDS: Final = 9
+# The index of names: how many, where each begins in the letters and where the last ends, then a hash table of ids (-1: free).
+# Where there is no room for a new name, it is not known.
+USED: Final = 0
+# A row per event that counts, in the order of the log: number, UTC µs, ids of its four places (NOWHERE: nobody tells), mark.
+ROW_NUMBER, ROW_TIME_US, PLACES_AT, MARK = 0, 1, 2, 6
+ROW_FIELDS: Final = 7
 _EPOCH: Final = datetime(1970, 1, 1)
 _MICRO: Final = timedelta(microseconds=1)
 
 
-class Clock(NamedTuple):
-    """What makes a UTC time of the date in a header."""
-
-    calendar: Ints  # (2,) year and month of the last date without a year; the month is 0 before the first
-    breaks: Ints  # (stretches,) local µs from which an offset holds, the first far back
-    offsets: Ints  # (stretches,) µs that the local clock is ahead of UTC
-    stretch: Ints  # (1,) the one that was used last
-    day: Ints  # (2,) the date of the last header as a number, and its midnight in local µs
-    latest_us: Ints  # (1,) what is later lies in the future
-
-
-class Strings(NamedTuple):
-    """The different names that were seen: an id each. Bounded: where it is full, a new name is not known."""
-
-    ids: Ids  # (table,) -1 where free
-    start: Ints  # (ids + 1,) where each begins in `letters`
-    letters: Bytes
-    used: Ints  # (1,) how many
-
-
-class Rows(NamedTuple):
-    """The events that count, in the order of the log."""
-
-    number: NDArray[np.int16]
-    time_us: Ints
-    places: Ids  # (rows, 4) ids, NOWHERE where nobody tells
-    mark: NDArray[np.uint8]
-
-
-def new_clock(zone: str, *, year: int, latest_us: int) -> Clock:
+def new_clock(zone: str, *, year: int, latest_us: int) -> Ints:
     """A clock of a time zone whose first date without a year is of `year`."""
     breaks, offsets = _stretches(zone)
-    return Clock(np.array([year, 0]), breaks, offsets, np.zeros(1, dtype=np.int64), np.array([0, NEVER]), np.array([latest_us]))
+    return np.concatenate([[year, 0, 0, 0, NEVER, latest_us, breaks.size], breaks, offsets])
 
 
 def new_jobs(slots: int = MOST_JOBS) -> Ints:
@@ -75,32 +58,27 @@ def new_jobs(slots: int = MOST_JOBS) -> Ints:
     return table
 
 
-def new_strings(most: int = MOST_NAMES, letters: int = NAME_BYTES) -> Strings:
-    """An empty list of names; `most` is a power of two."""
-    return Strings(
-        np.full(2 * most, -1, dtype=np.int32),
-        np.zeros(most + 1, dtype=np.int64),
-        np.empty(letters, dtype=np.uint8),
-        np.zeros(1, dtype=np.int64),
-    )
+def new_names(most: int = MOST_NAMES) -> Ints:
+    """An empty index of names; `most` is a power of two."""
+    return np.concatenate([np.zeros(most + 2, dtype=np.int64), np.full(2 * most + 1, -1)])
 
 
-def new_rows(most: int) -> Rows:
+def new_letters() -> Bytes:
+    """Room for the names."""
+    return np.empty(NAME_BYTES, dtype=np.uint8)
+
+
+def new_rows(most: int) -> Ints:
     """Room for so many rows."""
-    return Rows(
-        np.empty(most, dtype=np.int16),
-        np.empty(most, dtype=np.int64),
-        np.empty((most, 4), dtype=np.int32),
-        np.empty(most, dtype=np.uint8),
-    )
+    return np.empty((most, ROW_FIELDS), dtype=np.int64)
 
 
-def names_in(strings: Strings, first: int = 0) -> list[bytes]:
+def names_in(index: Ints, letters: Bytes, first: int = 0) -> list[bytes]:
     """The names from the id `first` on."""
-    edges = strings.start[first : int(strings.used[0]) + 1]
-    letters = strings.letters[edges[0] : edges[-1]].tobytes()
+    edges = index[1 + first : int(index[USED]) + 2]
+    text = letters[edges[0] : edges[-1]].tobytes()
     places = (edges - edges[0]).tolist()
-    return [letters[begin:end] for begin, end in pairwise(places)]
+    return [text[begin:end] for begin, end in pairwise(places)]
 
 
 @lru_cache(maxsize=8)

@@ -8,20 +8,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 import polars as pl
 
 from stormpetrel.config import ElasticSection, EventsSection
+from stormpetrel.errors import SettingsError
 from stormpetrel.records.event_counting import count_events, set_aside
 from stormpetrel.records.events import COVERED
 from stormpetrel.sources.elastic import ElasticEvents
 from stormpetrel.sources.event_contract import CountedSpan, CursorOf
+
+_HOUR_MIN: Final = 60
 
 
 class RawElasticEvents:
     """What the index holds, document by document."""
 
     def __init__(self, settings: ElasticSection, events: EventsSection) -> None:
+        if events.bucket_minutes > _HOUR_MIN and settings.time_zone != "UTC":
+            raise SettingsError(
+                f"Documents are counted here in UTC, and elastic.time_zone {settings.time_zone} cuts other days.",
+                hint="Leave out --raw, or set elastic.time_zone to UTC, or events.bucket_minutes to 60 or less.",
+            )
         self._settings, self._events = settings, events
         self._spans = ElasticEvents(settings, events)  # says what can be seen, and where the cursor is
         self.source = self._spans.source
@@ -29,9 +38,11 @@ class RawElasticEvents:
 
     def spans(self, cursor: CursorOf, now: datetime) -> Iterator[CountedSpan]:
         """The spans of the server, each counted again."""
-        for span in self._spans.spans(cursor, now):
-            yield self._counted(span, now)
-        self.notes += self._spans.notes
+        try:
+            for span in self._spans.spans(cursor, now):
+                yield self._counted(span, now)
+        finally:
+            self.notes += self._spans.notes
 
     def _counted(self, span: CountedSpan, now: datetime) -> CountedSpan:
         with ElasticEvents(self._settings, self._events) as reader:  # its own connection: the other is in the middle of a reading

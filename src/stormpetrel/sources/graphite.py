@@ -115,4 +115,6 @@ def _samples(points: list[list[float | None]]) -> Samples:
     """Pairs of value and time as two columns; a null is no number."""
     pairs = np.array([(np.nan if value is None else value, moment) for value, moment in points], dtype=np.float64)
     pairs = pairs.reshape(-1, 2)  # (points, 2), also of none
+    if not np.isfinite(pairs[:, 1]).all():
+        raise ValueError("a point without a time")
     return pairs[:, 1], pairs[:, 0]

@@ -117,7 +117,7 @@ class JsonServer:
                 body += piece
                 if len(body) > _MOST_BYTES:
                     what = f"answered with more than {_MOST_BYTES // 1024**2} MiB"
-                    raise self.failure(SourceFormatError, what, f"Check {self._address.section}.url.")
+                    raise self.failure(SourceFormatError, what, f"Ask for less, or check {self._address.section}.url.")
                 if time.monotonic() > give_up:  # a drop at a time would never be late by httpx's own clock
                     raise httpx.ReadTimeout("the whole answer took too long")
             return response.status_code, response.headers, bytes(body)

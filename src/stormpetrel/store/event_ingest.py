@@ -173,17 +173,19 @@ def ingest_background(
     report = report if report is not None else EventReport()
     report.source = source.source
     bucket_s = site.settings.events.bucket_minutes * 60
-    for span in source.spans(site.event_background.cursor, site.now()):
-        done = site.event_background.replace(
-            span.values, source=source.source, start=span.start, end=span.end, bucket_s=bucket_s, cursor=span.cursor
-        )
-        report.read += span.values.height
-        report.add(done)
-        report.stretch(span.start, span.end)
-        if progress:
-            progress(0.0, f"{source.source} up to {span.end:%Y-%m-%d %H:%M}")
-    report.notes += source.notes
-    report.seconds = time.perf_counter() - started
+    try:
+        for span in source.spans(site.event_background.cursor, site.now()):
+            done = site.event_background.replace(
+                span.values, source=source.source, start=span.start, end=span.end, bucket_s=bucket_s, cursor=span.cursor
+            )
+            report.read += span.values.height
+            report.add(done)
+            report.stretch(span.start, span.end)
+            if progress:
+                progress(0.0, f"{source.source} up to {span.end:%Y-%m-%d %H:%M}")
+    finally:  # what was read before a server went away is told as well
+        report.notes += source.notes
+        report.seconds = time.perf_counter() - started
     if report.read:
         site.state.record_ingest(source.source, report.as_dict())
     return report
@@ -321,4 +323,4 @@ def _prometheus(site: Site) -> BackgroundSource:
 def _grafana(site: Site) -> OutageSource:
     from stormpetrel.sources.grafana import GrafanaOutages
 
-    return GrafanaOutages(site.settings.grafana)
+    return GrafanaOutages(site.settings.grafana, now=site.now())

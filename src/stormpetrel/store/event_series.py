@@ -106,8 +106,10 @@ def _grid(rows: pl.DataFrame, start_s: npt.NDArray[np.int64], bucket_s: int, nam
     grid = np.full((start_s.size, len(names)), missing)
     if not grid.size or not rows.height:
         return grid
-    sums = rows.filter(pl.col("name").is_in(names)).group_by("bucket_start", "name").agg(pl.col("value").sum())
-    row = sums["bucket_start"].dt.epoch("s").to_numpy() // bucket_s - int(start_s[0]) // bucket_s
+    # Days may begin at another zone's midnight: what lies in the same bucket is added up, wherever its edge is.
+    bucket = pl.col("bucket_start").dt.epoch("s") // bucket_s
+    sums = rows.filter(pl.col("name").is_in(names)).group_by(bucket.alias("bucket"), "name").agg(pl.col("value").sum())
+    row = sums["bucket"].to_numpy() - int(start_s[0]) // bucket_s
     column = sums["name"].replace_strict(list(names), list(range(len(names))), return_dtype=pl.Int64).to_numpy()
     inside = (row >= 0) & (row < start_s.size)
     grid[row[inside], column[inside]] = sums["value"].to_numpy()[inside]

@@ -140,7 +140,7 @@ class _Runner:
         write_status(self.site.state, self._status(step, now))
 
     def _look_at_grid(self) -> None:
-        """Once per bucket: is the grid as a whole in normal operation?"""
+        """Say, once per bucket, whether the grid as a whole is in normal operation."""
         step = self._grid.step()
         if step is None:
             return

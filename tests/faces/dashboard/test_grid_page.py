@@ -138,7 +138,7 @@ def test_each_step_that_is_not_done_names_the_next_command(tmp_path):
         counted = LiveSite(site)
         wait_until(lambda: "stormpetrel events train" in laid_out(counted))
         told = json.dumps(counts(counted, grid(counted, LOCAL)), cls=PlotlyJSONEncoder)
-        assert "without a forecast" in told and "tonexty" not in told
+        assert "without a forecast" in told and "toself" not in told
 
 
 # --- in a browser ----------------------------------------------------------------------------------------------------------

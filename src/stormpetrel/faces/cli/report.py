@@ -99,12 +99,14 @@ def _job_sections(data: JobInput, *, quick: bool, step: Progress) -> list[Sectio
 
 
 def _site_sections(chosen: Context, step: Progress) -> list[Section]:
-    """What a site knows besides jobs: its traces and its events."""
+    """What a site knows besides jobs: its traces, its events, and its capacity."""
+    from stormpetrel.faces.report.capacity_section import site_capacity_sections
     from stormpetrel.faces.report.events_section import site_event_sections
     from stormpetrel.faces.report.traces_section import site_trace_sections
 
     with chosen.open_site() as site:
-        return [*site_trace_sections(site, progress=step), *site_event_sections(site, progress=step)]
+        parts = (site_trace_sections, site_event_sections, site_capacity_sections)
+        return [section for part in parts for section in part(site, progress=step)]
 
 
 def _campaign_study(campaigns: Sequence[Path], models: Path, step: Progress) -> list[Section]:

@@ -110,25 +110,27 @@ def _body(live: LiveSite, answer: CapacityAnswer) -> list[Component]:
         _load(answer),
         *([_waits(answer)] if answer.plan.waits.low.size else []),
         *([_groups(answer)] if answer.groups.height else []),
+        *([_reasons(answer)] if answer.reasons else []),
         as_of(live, answer.as_of, "" if answer.in_full else "What groups ask for is shown to administrators."),
     ]
 
 
 def _head(answer: CapacityAnswer) -> Component:
     symbol, word, tone, frame = _TONES[answer.plan.outlook]
-    parts = [
-        html.P([marked(symbol, word, tone), html.Span(answer.headline, className="grid-words")]),
-        html.Ul([html.Li(words) for words in answer.reasons], className="grid-findings"),
-    ]
-    return html.Div(parts, className=f"health-head grid-head {frame}".strip(), id="capacity-head", role="status")
+    words = html.P([marked(symbol, word, tone), html.Span(f" {answer.headline}")])
+    return html.Div(words, className=f"health-head {frame}".strip(), id="capacity-head", role="status")
+
+
+def _reasons(answer: CapacityAnswer) -> Component:
+    return card("What this rests on", html.Ul([html.Li(words) for words in answer.reasons], className="grid-findings"))
 
 
 def _figures(answer: CapacityAnswer) -> Component:
     plan = answer.plan
     assert plan.trend is not None
     low, high = plan.trend.growth_range
-    sure = f"95 times out of 100: {100 * low:+.1f} to {100 * high:+.1f} %"
-    shown = [stat("Growth a week", f"{100 * plan.trend.growth:+.1f} %", sure)]
+    sure = f"95 times out of 100: {_signed(low)} to {_signed(high)}"
+    shown = [stat("Growth a week", _signed(plan.trend.growth), sure)]
     if plan.utilisation is not None and plan.capacity is not None:
         bad = "bad" if plan.outlook is Outlook.ALREADY else ""
         shown.append(stat("Asked for now", f"{100 * plan.utilisation:.0f} %", "of the capacity, on the trend", tone=bad))
@@ -147,6 +149,10 @@ _SOURCES: Final = {
     CapacitySource.GIVEN: "as given", CapacitySource.TOLD: "by the background", CapacitySource.SEEN: "the most that ran at once",
     None: "",
 }  # fmt: skip
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f} %".replace("-", "−")
 
 
 def _knee_hint(answer: CapacityAnswer) -> str:
@@ -204,7 +210,7 @@ def _waits(answer: CapacityAnswer) -> Component:
     how = " Estimated: the queue, divided by the pace at which jobs started that day." if plan.record.waits_are_estimates else ""
     return card(
         "Wait against utilisation",
-        html.P(f"{summary}{how} Only with a day of hours or more.", className="soft small"),
+        html.P(f"{summary}{how} Only where there was a day of such hours or more.", className="soft small"),
         plot("capacity-waits", figure, summary, height=360),
         numbers("The numbers of this figure", _wait_table(answer)),
     )
