@@ -15,9 +15,16 @@ HOUR_S = 3600
 
 
 def steady_jobs(
-    weeks: int = 20, *, growth: float = 0.0, cores: int = 100, load: float = 0.5, noise: float = 0.05, knee: float = 0.8, seed: int = 0
+    weeks: int = 20,
+    *,
+    growth: float = 0.0,
+    cores: int = 400,
+    load: float = 0.5,
+    noise: float = 0.05,
+    knee: float = 0.8,
+    seed: int = 0,
 ) -> pl.DataFrame:
-    """Jobs of ten cores and one hour; days have a rhythm; from a utilisation of `knee` on everybody waits for two hours.
+    """Jobs of ten cores and one hour; days have a rhythm; from a utilisation of `knee` on everybody waits for twenty minutes.
 
     `load` is the share of the cores that is asked for in the last week, on average.
     """
@@ -26,11 +33,13 @@ def steady_jobs(
     week = hour // 168
     level = load * np.exp(np.log1p(growth) * (week - (weeks - 1)) + rng.normal(0, noise, weeks)[week])
     used = np.minimum(level * (1 + 0.35 * np.sin(2 * np.pi * (hour % 24 - 9) / 24)), 1.0)  # (hours,)
-    number = rng.poisson(used * cores / CORES)  # (hours,) jobs
+    number = np.rint(used * cores / CORES).astype(np.int64)  # (hours,) jobs
     of_job = np.repeat(hour, number)
     submit = MONDAY.timestamp() + of_job * HOUR_S + rng.integers(0, 60, of_job.size)
-    wait = np.where(number[of_job] * CORES >= knee * cores, 2 * HOUR_S, 30)
-    return _frame(submit, submit + wait, submit + wait + HOUR_S, rng.choice(["physics", "chemistry"], of_job.size, p=[0.75, 0.25]))
+    wait = np.where(used[of_job] >= knee, HOUR_S // 3, 30)
+    return _frame(
+        submit, submit + wait, submit + wait + HOUR_S, rng.choice(["physics", "chemistry"], of_job.size, p=[0.75, 0.25])
+    )
 
 
 def _frame(submit: np.ndarray, start: np.ndarray, end: np.ndarray, account: np.ndarray) -> pl.DataFrame:

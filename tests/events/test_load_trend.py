@@ -19,8 +19,9 @@ def noisy(weeks: int, growth: float, seed: int, *, noise: float = 0.12, memory: 
 
 
 def test_a_planted_growth_lies_within_the_range_nearly_always():
-    ranges = [fit_trend(noisy(30, 0.015, seed), resampled=200).growth_range for seed in range(40)]
-    assert sum(low <= 0.015 <= high for low, high in ranges) >= 33
+    """Nine times out of ten, within what 150 tries can tell; without the widening it would be about three of four."""
+    ranges = [fit_trend(noisy(30, 0.015, seed), resampled=100).growth_range for seed in range(150)]
+    assert 124 <= sum(low <= 0.015 <= high for low, high in ranges) <= 148
 
 
 def test_a_flat_load_is_seldom_said_to_grow():

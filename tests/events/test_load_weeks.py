@@ -21,19 +21,20 @@ HOUR = timedelta(hours=1)
 def job(number, submit, *, wait=timedelta(0), run=HOUR, cpus=4, account="a", **others):
     start = None if wait is None else submit + wait
     return {
-        "cluster": "c", "job_id": number, "restart": 0, "submit_time": submit, "start_time": start, "cpus": cpus, "account": account,
-        "end_time": None if run is None or start is None else start + run, "time_limit_s": 7200.0, **others,
+        "cluster": "c", "job_id": number, "restart": 0, "submit_time": submit, "start_time": start, "cpus": cpus,
+        "account": account, "end_time": None if run is None or start is None else start + run, "time_limit_s": 7200.0, **others,
     }  # fmt: skip
 
 
 def weekly(weeks, **others):
-    """A job at the beginning of each week, and one of the week after it."""
-    return [job(number, MONDAY + timedelta(weeks=number), **others) for number in range(weeks + 1)]
+    """A job at the beginning of each week, and one in the middle of the week after them."""
+    rows = [job(number, MONDAY + timedelta(weeks=number), **others) for number in range(weeks)]
+    return [*rows, job(weeks, MONDAY + timedelta(weeks=weeks, days=3), **others)]
 
 
 def test_core_hours_are_counted_in_the_week_of_submission():
     late = job(99, MONDAY + timedelta(days=6, hours=23), wait=timedelta(days=3), run=10 * HOUR, cpus=8)
-    record = load_of_jobs(job_frame([*weekly(3), late]), now=end_of(10), zone="UTC")
+    record = load_of_jobs(job_frame([*weekly(4), late]), now=end_of(10), zone="UTC")
     first = record.weeks.row(0, named=True)
     assert first["week"] == date(2025, 1, 6) and first["load"] == 4 + 80 and first["jobs"] == 2
     assert record.weeks["ended"].to_list() == [1, 2, 1]
@@ -44,8 +45,7 @@ def test_weeks_begin_on_monday_by_the_clock_on_the_wall():
     sunday_night = MONDAY + timedelta(weeks=1) - timedelta(minutes=30)  # in Berlin it is Monday
     rows = [*weekly(3), job(50, sunday_night, cpus=100)]
     loads = {
-        zone: load_of_jobs(job_frame(rows), now=end_of(9), zone=zone).weeks["load"].to_list()
-        for zone in ("UTC", "Europe/Berlin")
+        zone: load_of_jobs(job_frame(rows), now=end_of(9), zone=zone).weeks["load"].to_list() for zone in ("UTC", "Europe/Berlin")
     }
     assert [load > 50 for load in loads["UTC"]] == [True, False, False]
     assert [load > 50 for load in loads["Europe/Berlin"]] == [False, True, False]
@@ -53,15 +53,16 @@ def test_weeks_begin_on_monday_by_the_clock_on_the_wall():
 
 def test_the_week_that_is_not_over_and_those_of_jobs_that_still_run_unseen_are_left_out():
     """A log of ended jobs only: what was submitted shortly before its end is not in it yet."""
-    rows = [*weekly(4, run=timedelta(days=9)), job(60, MONDAY + timedelta(weeks=5, days=2))]
-    assert load_of_jobs(job_frame(rows), now=end_of(9), zone="UTC").weeks.height == 4
-    running = [*rows, job(61, MONDAY + timedelta(weeks=5, days=2, hours=1), run=None)]
-    assert load_of_jobs(job_frame(running), now=end_of(5), zone="UTC").weeks.height == 5
+    now = MONDAY + timedelta(weeks=6, days=3)
+    rows = [*weekly(5, run=timedelta(days=9)), job(60, now - timedelta(days=1))]
+    assert load_of_jobs(job_frame(rows), now=now, zone="UTC").weeks.height == 5
+    running = [*rows, job(61, now - timedelta(days=1), run=None)]
+    assert load_of_jobs(job_frame(running), now=now, zone="UTC").weeks.height == 6
 
 
 def test_a_job_that_has_not_ended_counts_as_much_as_others_used_of_their_limits():
     rows = [*weekly(3, run=HOUR), job(70, MONDAY + timedelta(weeks=2, days=6), wait=None, cpus=10)]
-    record = load_of_jobs(job_frame(rows), now=MONDAY + timedelta(weeks=3, hours=1), zone="UTC")
+    record = load_of_jobs(job_frame(rows), now=MONDAY + timedelta(weeks=3, days=4), zone="UTC")
     assert record.weeks["load"].to_list() == pytest.approx([4, 4, 4 + 10 * 2 * 0.5])
 
 

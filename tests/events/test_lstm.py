@@ -99,7 +99,7 @@ def test_a_damaged_folder_is_refused(tmp_path):
 
 
 def test_without_a_labelled_outage_it_says_what_to_do():
-    with pytest.raises(ModelError, match="No outage is labelled.*events label"):
+    with pytest.raises(ModelError, match=r"No outage is labelled.*events label"):
         SupervisedLstm(TINY).fit(CALM)
     with pytest.raises(ModelError, match="No outage is labelled"):
         SupervisedLstm(TINY).fit(SERIES.take(0, 0))

@@ -13,6 +13,7 @@ from scipy.stats import nbinom
 
 from stormpetrel.errors import ModelError, ModelFormatError
 from stormpetrel.events.lstm_forecast import SMALLEST_LEVEL, RecurrentForecaster, robust_loss
+from stormpetrel.events.recurrent_saving import scale_of_record, scale_record
 from stormpetrel.events.recurrent_settings import ForecastSettings
 from stormpetrel.learn.metrics import roc_auc
 from stormpetrel.records.event_series import ANOMALY, MAINTENANCE, NORMAL
@@ -83,6 +84,17 @@ def test_saved_and_loaded_it_says_the_same(tmp_path):
     record.write_text(json.dumps(whole | {"scale": []}))
     with pytest.raises(ModelFormatError):
         RecurrentForecaster.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "change", [{"centre": [0.0]}, {"precision": [[1.0]]}, {"tail": 0.0}, {"hours": -1.0}, {"knots": [float("nan")]}]
+)
+def test_a_scale_that_does_not_fit_its_kinds_is_refused(change):
+    record = scale_record(fitted().scale_)
+    assert scale_of_record(record, 3, 3600).memories[0].tail == fitted().scale_.memories[0].tail
+    for wrong in ([record[0] | change], "scale", []):
+        with pytest.raises(ValueError):
+            scale_of_record(wrong, 3, 3600)
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not():

@@ -94,4 +94,4 @@ def test_the_command_writes_it(folder, tmp_path):
     app.command("report")(report)
     words = ["-o", str(tmp_path / "report.html"), "--json"]
     told = json.loads(CliRunner().invoke(app, words, obj=Context(folder, False), catch_exceptions=False).stdout)
-    assert told["sections"] == [TITLE] and (tmp_path / "report.html").stat().st_size == told["bytes"]
+    assert TITLE in told["sections"] and (tmp_path / "report.html").stat().st_size == told["bytes"]

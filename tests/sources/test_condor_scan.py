@@ -17,7 +17,8 @@ from stormpetrel.sources import condor_log
 from stormpetrel.sources.condor_batches import EventBatch, events_of
 from stormpetrel.sources.condor_log_files import log_file
 from stormpetrel.sources.condor_reference import reference_batches
-from stormpetrel.sources.condor_scan import MOST_EVENT_BYTES, PIECE_BYTES, TextScanner, year_of_first_date
+from stormpetrel.sources.condor_scan import PIECE_BYTES, TextScanner, year_of_first_date
+from stormpetrel.sources.condor_scan_kernel import MOST_EVENT_BYTES
 from stormpetrel.sources.lines import LineFile
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
@@ -211,12 +212,13 @@ GOOD = event(0, SUBMIT, job="001.000.000")
         (event(0, SUBMIT).replace("...\n", ""), "truncated_record"),
         ("\0" * 100 + "\n...\n", "bad_record"),
         (event(12, "Job was held.\n\ta\0b"), "nul_byte"),
-        (event(12, "Job was held.\n" + "x" * (2 * MOST_EVENT_BYTES)), "record_too_long"),
-        (event(12, "Job was held.\n" + "line\n" * (MOST_EVENT_BYTES // 2)), "record_too_long"),
+        (event(12, "Job was held.\n" + "x" * MOST_EVENT_BYTES), "record_too_long"),
+        (event(12, "Job was held.\n" + "line\n" * (MOST_EVENT_BYTES // 4)), "record_too_long"),
     ],
 )
-def test_damaged_event_is_set_aside_and_its_neighbours_count(damage: str, reason: str) -> None:
-    found, aside = scan(GOOD + damage + event(0, SUBMIT, job="002.000.000"))
+@pytest.mark.parametrize("cut", [1 << 20, PIECE_BYTES])
+def test_damaged_event_is_set_aside_and_its_neighbours_count(damage: str, reason: str, cut: int) -> None:
+    found, aside = scan(GOOD + damage + event(0, SUBMIT, job="002.000.000"), cut=cut)
     assert (found.height, dict(aside)) == (2, {reason: 1})
 
 

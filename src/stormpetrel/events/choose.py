@@ -43,12 +43,12 @@ MODELS: Final[Mapping[str, Callable[[], SavedModel]]] = {
 
 
 def make(name: str, *, seed: int = 0, sequence: int | None = None) -> SavedModel:
-    """A model that has learnt nothing yet; `seed` and `sequence` (in buckets) are for networks, the others need none."""
+    """A model that has learnt nothing yet; `seed` is for networks, `sequence` (in buckets) for the one of the published study."""
     if name not in MODELS:
         raise UsageError(f"Unknown model of events {name[:80]!r}.", hint=f"Known: {', '.join(MODELS)}.")
     model: Any = MODELS[name]()
     if hasattr(model, "settings"):
-        changes = {"seed": seed} if sequence is None else {"seed": seed, "sequence": sequence}
+        changes = {"seed": seed, "sequence": sequence} if sequence and name == "supervised" else {"seed": seed}
         model.settings = replace(model.settings, **changes)
     made: SavedModel = model
     return made

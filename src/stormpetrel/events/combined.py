@@ -27,12 +27,12 @@ from stormpetrel.records.event_series import ANOMALY, EventSeries
 
 RIDGE: Final = 20.0
 OUTAGE_WEIGHT: Final = 6.0  # an outage counts as much as so many calm buckets, whether it lasted one bucket or a hundred
-TRUSTS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+HALF_TRUST: Final = 40.0  # outages at which the correction is trusted by half
 FEWEST_TO_TRY: Final = 4  # outages: with fewer, nothing can be held back to try the correction on
-HALF_TRUST: Final = 5.0  # outages at which a correction that stood the trial is trusted by half
+SHARES: Final = (1.0, 0.5)  # of that trust, tried one after the other
+HARM: Final = 0.01  # precision-recall area that a correction may cost in the trial: less is chance
+ABOVE_CHANCE: Final = 3.0  # labels that neither score nor correction can find again are odd, and teach nothing
 _CUTS: Final = (0.4, 0.55, 0.7, 0.85)  # of the outages: what is learnt from at each step; it is tried on those up to the next cut
-_WORTH: Final = 0.01  # precision-recall area that a correction must gain in the trial
-_ABOVE_CHANCE: Final = 3.0  # labels that neither score nor correction can find again are odd, and teach nothing
 _SLOPE: Final = 2.0  # log odds per unit of the score, before any label is seen
 _SLOPE_WEIGHT: Final = 10.0
 _SMALLEST_SLOPE: Final = 0.3
@@ -150,15 +150,15 @@ class _Lesson:
         return Correction(float(offset), slope, weights)
 
     def trust(self) -> float:
-        """How far to trust the correction: what would have been best on later outages, and less where there are few."""
-        shy = self.outages / (self.outages + HALF_TRUST)
+        """How far to trust the correction: the more outages the further, and not at all if that would have done harm."""
+        full = self.outages / (self.outages + HALF_TRUST)
         if self.outages < FEWEST_TO_TRY:
-            return TRUSTS[1] * shy
+            return full / 2
         truth, scores, corrections = self._tried()
-        areas = [pr_auc(truth, scores + trust * corrections) or 0.0 for trust in TRUSTS]
-        best = int(np.argmax(areas))
-        sure = areas[best] > areas[0] + _WORTH and areas[best] > _ABOVE_CHANCE * truth.mean()
-        return TRUSTS[best] * shy if sure else 0.0
+        alone, *corrected = (pr_auc(truth, scores + share * full * corrections) or 0.0 for share in (0.0, *SHARES))
+        if max(alone, *corrected) < ABOVE_CHANCE * truth.mean():
+            return 0.0
+        return next((share * full for share, area in zip(SHARES, corrected, strict=True) if area > alone - HARM), 0.0)
 
     def _tried(self) -> tuple[Truth, Floats, Floats]:
         """Truth, score and correction of the later buckets, each corrected by what earlier outages had taught."""

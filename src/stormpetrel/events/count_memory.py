@@ -21,14 +21,14 @@ Floats = npt.NDArray[np.float64]
 Truth = npt.NDArray[np.bool_]
 
 LEVEL_HALF_LIFE_DAYS: Final = 7.0
-LEVEL_DAYS: Final = 21  # where the window of the slow level ends
+LEVEL_DAYS: Final = 14  # where the window of the slow level ends
 CLIP: Final = 2.0  # a factor of seven, up or down: what a kind's own past may say
 CLIP_NOW: Final = 4.0  # a factor of fifty: what other kinds of the same bucket may say
 OFFSET: Final = 0.5  # added to counts before their logarithm is taken
 DEPARTURES: Final = ("slow", "day", "yesterday", "last week")
 _PRIOR_DAYS: Final = 0.5  # how much the level of the training part weighs against what came since
 _SHORTEST: Final = 4  # buckets: the memory of a day is not shorter
-_CAP: Final = 4.0  # in the rhythm, a count beyond so many times the expected one counts as that
+_CAP: Final = 4.0  # in level and rhythm, a count beyond so many times the expected one counts as that
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +64,7 @@ def seen_buckets(series: EventSeries) -> Truth:
 def history_buckets(bucket_s: int) -> int:
     """How many buckets before a bucket its memory depends on."""
     day = max(1, 86_400 // bucket_s)
-    return LEVEL_DAYS * day + max(_slow_days() * day, 7 * day, 4 * max(day, _SHORTEST)) + 1
+    return 2 * LEVEL_DAYS * day + max(_slow_days() * day, 7 * day, 4 * max(day, _SHORTEST)) + 2
 
 
 def fit_rhythm(series: EventSeries, calm: Truth) -> Rhythm:
@@ -89,7 +89,10 @@ def memory(series: EventSeries, rhythm: Rhythm) -> Memory:
     day, week = series.buckets_per_day, series.buckets_per_week
     half, length = LEVEL_HALF_LIFE_DAYS * day, LEVEL_DAYS * day
     prior = _PRIOR_DAYS * day
-    level = (weighted_past(counts, half, length) + prior * rhythm.base) / (weighted_past(mask * profile, half, length) + prior)
+    weight = weighted_past(mask * profile, half, length) + prior  # (buckets, kinds)
+    level = (weighted_past(counts, half, length) + prior * rhythm.base) / weight
+    capped = np.minimum(counts, _CAP * level * profile + 2.0)  # a storm of a day is not the level of the week after it
+    level = (weighted_past(capped, half, length) + prior * rhythm.base) / weight
     expected = np.maximum(level * profile, rhythm.floor)
     now = mask * np.clip(np.log((counts + OFFSET) / (expected + OFFSET)), -CLIP_NOW, CLIP_NOW)  # (buckets, kinds)
     ratio = np.clip(now, -CLIP, CLIP)

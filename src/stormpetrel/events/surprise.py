@@ -10,6 +10,7 @@ calm bucket in a hundred exceeds. What else was tried, with figures: docs/log.md
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,7 @@ Floats = npt.NDArray[np.float64]
 Truth = npt.NDArray[np.bool_]
 
 MEMORY_HOURS: Final = (1.5, 6.0)  # after so long a surprise counts 1/e
+_SHORT_BUCKETS: Final = 2.0  # where buckets are shorter than half an hour, a third memory of so many: silence shows at once
 CUT: Final = 8.0  # memories end after so many times their length
 LARGEST_SCORE: Final = 8.0  # of one kind in one bucket, before it is remembered
 _TRIMMED: Final = 0.05  # share of the training buckets that may be outages which nobody has labelled
@@ -60,7 +62,7 @@ class MemoryScale:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SurpriseScale:
-    """Both memories; `score` says how rare the rarer of the two is."""
+    """The memories; `score` says how rare the rarest of them is."""
 
     bucket_s: int
     memories: tuple[MemoryScale, ...]
@@ -76,9 +78,10 @@ class SurpriseScale:
         return np.asarray(np.max(rarities, axis=0), dtype=np.float64)
 
 
-def fit_surprise(scores: Floats, calm: Truth, bucket_s: int, hours: tuple[float, ...] = MEMORY_HOURS) -> SurpriseScale:
+def fit_surprise(scores: Floats, calm: Truth, bucket_s: int, hours: Sequence[float] = MEMORY_HOURS) -> SurpriseScale:
     """Learn how the memories of normal scores (buckets, kinds) scatter over calm buckets, of which there is one at least."""
-    return SurpriseScale(bucket_s, tuple(_fit_memory(scores, calm, bucket_s, one) for one in hours))
+    short = (_SHORT_BUCKETS * bucket_s / HOUR_S,) if bucket_s < HOUR_S / 2 else ()
+    return SurpriseScale(bucket_s, tuple(_fit_memory(scores, calm, bucket_s, one) for one in (*short, *hours)))
 
 
 def remember(scores: Floats, hours: float, bucket_s: int) -> Floats:

@@ -41,7 +41,6 @@ from stormpetrel.sources.condor_scan_state import (
 )  # fmt: skip
 
 PIECE_BYTES: Final = 16 << 20  # a third off, beside 4 MiB: counting has its price per piece
-MOST_EVENT_BYTES: Final = 4 << 20
 _ROOM: Final = 256  # newlines behind the text, so that the kernel may look ahead
 _SHORTEST_EVENT: Final = 28
 _SLACK: Final = timedelta(days=1)
@@ -67,11 +66,12 @@ class TextScanner:
         self._clock = new_clock(time_zone, year=now.year, latest_us=latest_us)
         self._jobs, self._rows = new_jobs(most_jobs), new_rows(PIECE_BYTES // _SHORTEST_EVENT)
         self._index, self._letters = new_names(), new_letters()
+        self._events = np.zeros((2, kernel.EVENT_SLOTS), dtype=np.int64)  # the one that is read, and the one that may follow
         self._fast_us = int(fast_failure_s * 1e6)
         self._submit_host = submit_host
         self._names: list[str] = []
         self._seen_rows = 0
-        self._buffer: Bytes = np.full((PIECE_BYTES + MOST_EVENT_BYTES + 2 * _ROOM) // 8 * 8, 10, dtype=np.uint8)
+        self._buffer: Bytes = np.full((PIECE_BYTES + kernel.MOST_EVENT_BYTES + 2 * _ROOM) // 8 * 8, 10, dtype=np.uint8)
         self._held = self._problem = 0
         self.position = 0  # bytes of the file up to the end of the last whole event
         self._ahead = 0  # bytes behind it that were given up, as part of an event that is too long
@@ -101,7 +101,7 @@ class TextScanner:
             self._forget_names()
         rows, settled, problem = kernel.scan(
             self._buffer, self._buffer.view(np.uint64), size, self._problem, self._clock, self._jobs, self._index, self._letters,
-            self._rows, tally, self._seen_rows, self._fast_us,
+            self._rows, tally, self._events[0], self._events[1], self._seen_rows, self._fast_us,
         )  # fmt: skip
         self._seen_rows += rows
         self._keep_rest(settled, size, problem)
@@ -113,7 +113,7 @@ class TextScanner:
             self._ahead = 0
             self._problem = 0  # what the rest is wrong about will be found again with it
         self._held = size - settled
-        if self._held > MOST_EVENT_BYTES:
+        if self._held > kernel.MOST_EVENT_BYTES:
             self._ahead += self._held
             self._held, self._problem = 0, problem or kernel.TOO_LONG
         else:
@@ -162,11 +162,11 @@ def year_of_first_date(samples: Iterable[bytes], *, as_of: datetime, time_zone: 
     last part of it are among them: a year does not pass between two.
     """
     limit = (as_of + _SLACK).astimezone(ZoneInfo(time_zone))
-    clock, date = new_clock("UTC", year=0, latest_us=0), np.array([1, 1])
+    clock, event, date = new_clock("UTC", year=0, latest_us=0), np.zeros(kernel.EVENT_SLOTS, dtype=np.int64), np.array([1, 1])
     for number, sample in enumerate(samples):
         if number == 0 and not _LEGACY.search(sample):
             return limit.year
         text = np.frombuffer(sample + b"\n" * (_ROOM + -len(sample) % 8), dtype=np.uint8)
-        kernel.last_date(text, text.view(np.uint64), len(sample), clock, date)
+        kernel.last_date(text, text.view(np.uint64), len(sample), clock, event, date)
     is_later = (int(date[0]), int(date[1])) > (limit.month, limit.day)
     return limit.year - is_later - int(clock[YEAR])

@@ -2,12 +2,14 @@
 
 `scan` walks over a buffer line by line. It reads of each event what a count needs: number, time, and where it happened; it knows
 the jobs that run (a bounded table), so that an end has the node of its start, and it tells an event 028 that repeats another
-event from one that stands alone. One file: numba's cache on disk looks at the file of a function, not at those it calls.
+event from one that stands alone. Nothing is allocated here. One file: numba's cache on disk looks at the file of a function, not
+at those it calls.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 from numba import njit
@@ -39,6 +41,8 @@ from stormpetrel.sources.condor_scan_state import (
     Words,
 )  # fmt: skip
 
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
 # Events whose lines are read; the others are known by their first line.
 SUBMIT, EXECUTE, EVICTED, TERMINATED, SHADOW_EXCEPTION, ABORTED, HELD = 0, 1, 4, 5, 7, 9, 12
 RECONNECT_FAILED, AD_INFORMATION = 24, 28
@@ -54,7 +58,7 @@ BEGIN, END, RANK = 6, 10, 14  # four each: site, submit host, group, node, as in
 EVENT_SLOTS: Final = 18
 SITE, HOST, GROUP, NODE = 0, 1, 2, 3
 
-FAILED, FAST = 1, 2  # bits of Rows.mark
+FAILED, FAST = 1, 2  # bits of a row's mark
 
 # What the attributes of an event 028 (or lines of the same form below an Execute) tell: name, role, and how good the name is
 # (the name of a slot is better than the address of its daemon). In the order of the alphabet.
@@ -89,11 +93,18 @@ _DAY_US: Final = 86_400 * _SECOND_US
 _EARLIEST_US: Final = 315_532_800 * _SECOND_US  # 1980: what is older is damage
 _MONTH_DAYS: Final = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 _LONGEST: Final = 1024  # bytes of a name that are looked at
+MOST_EVENT_BYTES: Final = 4 << 20
 _PROBES: Final = 16
 _MOST_PROBES: Final = 64  # names made to collide must not slow us down
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+def _compiled(function: _Function) -> _Function:
+    """Compile a function of this file, kept on disk; arrays are borrowed, so no references to them are counted."""
+    options: dict[str, Any] = {"_nrt": False}  # that took more than half of the time
+    return cast(_Function, njit(cache=True, nogil=True, error_model="numpy", **options)(function))
+
+
+@_compiled
 def _line_end(data: Bytes, words: Words, at: int) -> tuple[int, bool]:
     """Where the line ends, and whether it holds a NUL byte. Eight bytes at a time, and nearly without branches to guess."""
     has_nul = False
@@ -115,7 +126,7 @@ def _line_end(data: Bytes, words: Words, at: int) -> tuple[int, bool]:
         place += 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _same(data: Bytes, at: int, stop: int, words: Bytes, first: int, last: int) -> bool:
     """Whether the text from `at` on (to before `stop`) begins with the words from `first` to before `last`."""
     if at + last - first > stop:
@@ -126,7 +137,7 @@ def _same(data: Bytes, at: int, stop: int, words: Bytes, first: int, last: int) 
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _whole(data: Bytes, at: int, most: int) -> tuple[int, int]:
     """A whole number of at most `most` digits, and where it ends; -1 where there is none."""
     sign = 1
@@ -139,14 +150,14 @@ def _whole(data: Bytes, at: int, most: int) -> tuple[int, int]:
     return sign * value, at if at > begin else -1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _two(data: Bytes, at: int) -> int:
     """Two digits as a number; below zero where they are none."""
     tens, ones = np.int64(data[at]) - _ZERO, np.int64(data[at + 1]) - _ZERO
     return int(10 * tens + ones) if 0 <= tens <= 9 and 0 <= ones <= 9 else -10_000
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _job(data: Bytes, at: int, event: Ints) -> int:
     """`NNN (cluster.proc.sub) `: where what follows begins; -1 where the line does not begin so."""
     event[NUMBER] = 100 * (data[at] - _ZERO) + _two(data, at + 1)
@@ -162,7 +173,7 @@ def _job(data: Bytes, at: int, event: Ints) -> int:
     return at + 2 if at >= 0 and data[at] == _CLOSE and data[at + 1] == _SPACE else -1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _year_of(clock: Ints, month: int) -> int:
     """The year of the next date without one: the rule of `condor_log`."""
     if clock[MONTH] == 1 and month == 12:
@@ -174,7 +185,7 @@ def _year_of(clock: Ints, month: int) -> int:
     return int(clock[YEAR])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _midnight_us(year: int, month: int, day: int) -> int:
     """The beginning of a day of the calendar in µs since 1970; NEVER where there is no such day."""
     if not (1 <= month <= 12 and day >= 1 and year >= 1):
@@ -187,7 +198,7 @@ def _midnight_us(year: int, month: int, day: int) -> int:
     return (year * 365 + year // 4 - year // 100 + year // 400 + of_year - 719_468) * _DAY_US
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _to_utc(local_us: int, clock: Ints) -> int:
     """A time of the clock on the wall in UTC; the stretch between two changes of the clock is nearly always the last one used."""
     place, stretches = clock[STRETCH], clock[STRETCHES]
@@ -199,7 +210,7 @@ def _to_utc(local_us: int, clock: Ints) -> int:
     return int(local_us - clock[BREAKS + stretches + place])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _time(data: Bytes, at: int, clock: Ints) -> tuple[int, int]:
     """A date and time in either style: UTC µs (NEVER where it does not exist), and where it ends; -1 where there is none."""
     if data[at + 4] == _MINUS and data[at + 7] == _MINUS and (data[at + 10] == _SPACE or data[at + 10] == _T):
@@ -224,7 +235,7 @@ def _time(data: Bytes, at: int, clock: Ints) -> tuple[int, int]:
     return (_to_utc(local, clock) if offset_s == NEVER else local - offset_s * _SECOND_US), at
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _fraction(data: Bytes, at: int) -> tuple[int, int]:
     """`.123` as µs."""
     if data[at] != _DOT:
@@ -237,7 +248,7 @@ def _fraction(data: Bytes, at: int) -> tuple[int, int]:
     return value, at
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _offset(data: Bytes, at: int) -> tuple[int, int]:
     """`Z`, `+01:00` or `-0600` in seconds; NEVER where the header has none."""
     if data[at] == _Z:
@@ -250,7 +261,7 @@ def _offset(data: Bytes, at: int) -> tuple[int, int]:
     return (sign * (hours * 3600 + minutes * 60), at + 2) if hours >= 0 and minutes >= 0 else (NEVER, at)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def intern(data: Bytes, at: int, stop: int, index: Ints, letters: Bytes) -> int:
     """The id of a name; a new one if it has none yet; NOWHERE for an empty name, or where there is no room."""
     stop = min(stop, at + _LONGEST)
@@ -276,7 +287,7 @@ def intern(data: Bytes, at: int, stop: int, index: Ints, letters: Bytes) -> int:
     return NOWHERE
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _added(data: Bytes, at: int, stop: int, index: Ints, letters: Bytes, slot: int) -> int:
     used = index[USED]
     begin = index[1 + used]
@@ -290,7 +301,7 @@ def _added(data: Bytes, at: int, stop: int, index: Ints, letters: Bytes, slot: i
     return int(used)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _slot_of(jobs: Ints, event: Ints) -> int:
     """The place of a job in the table; an empty one if it is new."""
     key = (event[CLUSTER] << 24) + event[PROC]  # no two jobs have the same, unless a cluster has 16 million
@@ -314,14 +325,14 @@ def _slot_of(jobs: Ints, event: Ints) -> int:
     return int(oldest)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _place(at: int, stop: int, event: Ints, place: int, rank: int) -> None:
     """Note where a name of the event's place stands, unless a better one is known."""
     if rank >= event[RANK + place]:
         event[RANK + place], event[BEGIN + place], event[END + place] = rank, at, stop
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _named(data: Bytes, event: Ints, place: int, index: Ints, letters: Bytes) -> int:
     """The id of the event's place; of a slot only the host behind the last @ is kept."""
     if event[RANK + place] < 0:
@@ -335,7 +346,7 @@ def _named(data: Bytes, event: Ints, place: int, index: Ints, letters: Bytes) ->
     return intern(data, at, stop, index, letters)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _attribute(data: Bytes, at: int, stop: int, event: Ints) -> None:
     """`Name = value`, or `SlotName: value` as an Execute has it."""
     for name in range(_FIRST_WITH[data[at]], _FIRST_WITH[data[at] + 1]):
@@ -350,7 +361,7 @@ def _attribute(data: Bytes, at: int, stop: int, event: Ints) -> None:
             return
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _take(data: Bytes, at: int, stop: int, event: Ints, role: int, rank: int) -> None:
     if role <= NODE:
         if data[at] == _QUOTE and data[stop - 1] == _QUOTE:
@@ -367,7 +378,7 @@ def _take(data: Bytes, at: int, stop: int, event: Ints, role: int, rank: int) ->
         event[ENDED_BADLY] |= number != 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _title(data: Bytes, at: int, stop: int, event: Ints) -> None:
     """What stands behind the time in the first line."""
     if event[NUMBER] == SUBMIT and _same(data, at, stop, _WORDS, _SUBMITTED, _RETURNED):
@@ -376,7 +387,7 @@ def _title(data: Bytes, at: int, stop: int, event: Ints) -> None:
         _place(at + _SUBMITTED - _EXECUTING, stop, event, NODE, 0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _body(data: Bytes, at: int, stop: int, event: Ints) -> None:
     """A line below the first one, of the events that say something there."""
     while at < stop and (data[at] == _TAB or data[at] == _SPACE):
@@ -391,7 +402,7 @@ def _body(data: Bytes, at: int, stop: int, event: Ints) -> None:
             event[ENDED_BADLY] = 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _repeats(
     data: Bytes, event: Ints, slot: int, jobs: Ints, index: Ints, letters: Bytes, rows: Ints, base: int, count: int
 ) -> bool:
@@ -414,7 +425,7 @@ def _repeats(
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _emit(
     data: Bytes, event: Ints, jobs: Ints, index: Ints, letters: Bytes, rows: Ints, base: int, count: int, fast_us: int
 ) -> int:
@@ -445,7 +456,7 @@ def _emit(
     return count + 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _header(data: Bytes, at: int, stop: int, event: Ints, clock: Ints) -> int:
     """Begin an event: 0, or why it will be set aside; -1 where the line does not begin one."""
     at = _job(data, at, event)
@@ -463,7 +474,7 @@ def _header(data: Bytes, at: int, stop: int, event: Ints, clock: Ints) -> int:
     return 0 if event[TIME_US] > _EARLIEST_US else BAD_TIME
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _is_end(data: Bytes, at: int, stop: int) -> bool:
     if stop - at < 3 or data[at + 1] != _DOT or data[at + 2] != _DOT:
         return False
@@ -473,7 +484,7 @@ def _is_end(data: Bytes, at: int, stop: int) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _is_blank(data: Bytes, at: int, stop: int) -> bool:
     for place in range(at, stop):  # noqa: SIM110
         if data[place] > _SPACE or data[place] == 0:
@@ -481,10 +492,10 @@ def _is_blank(data: Bytes, at: int, stop: int) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def _close(
-    data: Bytes, event: Ints, jobs: Ints, index: Ints, letters: Bytes, rows: Ints, tally: Ints, base: int, count: int, fast_us: int,
-    latest_us: int,
+    data: Bytes, event: Ints, jobs: Ints, index: Ints, letters: Bytes, rows: Ints, tally: Ints, base: int, count: int,
+    fast_us: int, latest_us: int,
 ) -> int:  # fmt: skip
     """A whole event; returns how many rows there are then. What is told of the log itself (cluster -1) has no row."""
     if event[TIME_US] > latest_us:
@@ -498,19 +509,18 @@ def _close(
     return _emit(data, event, jobs, index, letters, rows, base, count, fast_us)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@_compiled
 def scan(  # noqa: C901
-    data: Bytes, words: Words, size: int, problem: int, clock: Ints, jobs: Ints, index: Ints, letters: Bytes, rows: Ints, tally: Ints,
-    base: int, fast_us: int,
+    data: Bytes, words: Words, size: int, problem: int, clock: Ints, jobs: Ints, index: Ints, letters: Bytes, rows: Ints,
+    tally: Ints, event: Ints, fresh: Ints, base: int, fast_us: int,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Read whole events out of the first `size` bytes; behind them must be newlines, and room to look ahead.
 
-    `words` are the same bytes, eight at a time. `problem` is why the event that goes on at the beginning was given up (0: none
-    does); `base` the number of rows that came before. Returns the number of rows, how many bytes are settled (up to the end of
-    the last event), and the problem of what follows them.
+    `words` are the same bytes, eight at a time; `event` and `fresh` are for its own use. `problem` is why the event that goes on
+    at the beginning was given up (0: none does); `base` the number of rows that came before. Returns the number of rows, how
+    many bytes are settled (up to the end of the last event), and the problem of what follows them.
     """
-    event, fresh = np.zeros(EVENT_SLOTS, dtype=np.int64), np.zeros(EVENT_SLOTS, dtype=np.int64)
-    at = settled = count = 0
+    at = begun = settled = count = 0
     is_open = False
     while count < rows.shape[0]:
         stop, has_nul = _line_end(data, words, at)
@@ -518,6 +528,8 @@ def scan(  # noqa: C901
             break
         end = stop - 1 if stop > at and data[stop - 1] == _RETURN else stop
         if data[at] == _DOT and _is_end(data, at, end):
+            if is_open and stop - begun > MOST_EVENT_BYTES:
+                problem = TOO_LONG
             if problem:
                 tally[problem] += 1
             elif is_open:
@@ -531,7 +543,7 @@ def scan(  # noqa: C901
                     settled = at
                 for slot in range(EVENT_SLOTS):  # (exchanging the two arrays costs more)
                     event[slot] = fresh[slot]
-                is_open, problem = True, begins
+                is_open, problem, begun = True, begins, at
             elif is_open:
                 if event[NUMBER] == EXECUTE or event[NUMBER] == TERMINATED or event[NUMBER] == AD_INFORMATION:
                     _body(data, at, end, event)
@@ -543,10 +555,9 @@ def scan(  # noqa: C901
     return count, settled, problem if not is_open else 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def last_date(data: Bytes, words: Words, size: int, clock: Ints, date: Ints) -> None:
+@_compiled
+def last_date(data: Bytes, words: Words, size: int, clock: Ints, event: Ints, date: Ints) -> None:
     """Look at the dates without a year only: `clock` counts the years, `date` is the last month and day of the newest."""
-    event = np.zeros(EVENT_SLOTS, dtype=np.int64)
     at = 0
     while True:
         stop, _ = _line_end(data, words, at)

@@ -93,11 +93,11 @@ class CountTally:
 def _most(counts: pl.DataFrame, most: int) -> pl.DataFrame:
     """The counts with at most so many values per bucket, kind and place; the same whatever the order of the events."""
     cell = ["bucket", "kind", "place"]
-    size = pl.len().over(cell)
-    crowded = counts.filter(size > most).sort("count", "value", descending=[True, False])
-    if not crowded.height:
+    sizes = counts.group_by(cell).agg(pl.len().alias("size")).filter(pl.col("size") > most)
+    if not sizes.height:
         return counts
+    crowded = counts.join(sizes, on=cell, how="semi").sort("count", "value", descending=[True, False])
     rank = pl.int_range(pl.len()).over(cell)
     fewer = crowded.with_columns(value=pl.when(rank < most).then("value").otherwise(pl.lit(OTHER_VALUES)))
-    both = pl.concat([counts.filter(size <= most), fewer])
-    return both.group_by(*cell, "value").agg(pl.col("count").sum())
+    summed = fewer.group_by(*cell, "value").agg(pl.col("count").sum())
+    return pl.concat([counts.join(sizes, on=cell, how="anti"), summed])

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from stormpetrel.errors import AccessError, NotThereError
-from stormpetrel.faces.desk.grid import GridQuestion, GridState, alarm_runs, grid
+from stormpetrel.faces.desk.grid import GridQuestion, GridState, grid
 from stormpetrel.faces.desk.grid_board import GRID_BOARDS, GridLack, make_grid_board
 from stormpetrel.faces.desk.grid_drawn import time_spans, wall_times
 from stormpetrel.faces.desk.grid_hour import MOST_BARS, bucket_view
@@ -128,11 +128,6 @@ def test_commands_are_for_administrators(holding):
 
 
 # --- alarms and outages ----------------------------------------------------------------------------------------------------
-
-
-def test_one_calm_bucket_does_not_end_an_alarm():
-    alarm = np.array([0, 1, 0, 1, 0, 0, 1, 1, 0, 1], dtype=bool)
-    assert alarm_runs(alarm) == [(1, 3), (6, 9)] and alarm_runs(alarm[:1]) == []
 
 
 def test_an_outage_is_raised_by_the_first_alarm_in_it(holding):

@@ -76,7 +76,7 @@ class Capacity(Told):
     capacity_source: str | None = Field(description="given, told by the background, or seen: the most that ran at once")
     utilisation: float | None = Field(description="share of the capacity that is asked for now, on the trend")
     growth: float | None = Field(description="a week; .02 is two per cent")
-    growth_low: float | None = Field(description="95 times out of 100 the growth lies between this and `growth_high`")
+    growth_low: float | None = Field(description="nine times out of ten the growth lies between this and `growth_high`")
     growth_high: float | None
     hurts_from: date | None = Field(description="first week in which the trend reaches `knee`; null: see `outlook`")
     hurts_earliest: date | None = Field(description="in one of ten courses")

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from stormpetrel.events.alarm_budget import episodes
 from stormpetrel.events.why_words import since_words
 from stormpetrel.faces.desk.grid_board import GRID_BOARDS, GridBoard, GridLack
 from stormpetrel.faces.desk.grid_words import finding_words
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 SPANS: Final = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30), "all": None}
 _LATE: Final = timedelta(minutes=15)  # data that is later than a bucket and this is missing
 _NEVER_BEFORE, _NEVER_AFTER = (edge.replace(tzinfo=UTC) for edge in (datetime.min, datetime.max))
-_HOLES: Final = 1  # calm buckets that do not end an alarm
 _LACKS: Final = {
     GridLack.EVENTS: (
         "No events have been taken in yet.",
@@ -164,7 +163,7 @@ def answer_of(site: Site, board: GridBoard, asked: GridQuestion, *, head: Headli
     first, last = _span(board, asked)
     zone, now = site.settings.site.time_zone, site.now()
     start, end = _since(board, asked) or _NEVER_BEFORE, asked.until or _NEVER_AFTER
-    runs = [run for run in alarm_runs(board.alarm) if run[0] < last and run[1] >= first]
+    runs = [run for run in episodes(board.alarm, board.series.bucket_s) if run[0] < last and run[1] >= first]
     current = _current_alarm(board)
     on = () if current is None else _findings(board, current[1], zone, in_full=in_full)
     outages = [one for one in board.outages if one.start < end and (one.end or now) > start]
@@ -185,20 +184,10 @@ def answer_of(site: Site, board: GridBoard, asked: GridQuestion, *, head: Headli
     )
 
 
-def alarm_runs(alarm: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[tuple[int, int]]:
-    """(first, last) buckets of each alarm; one calm bucket does not end it."""
-    places = np.flatnonzero(alarm).tolist()
-    if not places:
-        return []
-    breaks = [after for before, after in pairwise(places) if after - before > _HOLES + 1]
-    ends = [before for before, after in pairwise(places) if after - before > _HOLES + 1]
-    return list(zip([places[0], *breaks], [*ends, places[-1]], strict=True))
-
-
 def _current_alarm(board: GridBoard) -> tuple[int, int] | None:
     """The alarm that is on: it reaches to the latest bucket that was judged."""
     judged = np.flatnonzero(~np.isnan(board.score) | board.alarm)
-    runs = alarm_runs(board.alarm)
+    runs = episodes(board.alarm, board.series.bucket_s)
     return runs[-1] if runs and judged.size and runs[-1][1] == judged[-1] else None
 
 

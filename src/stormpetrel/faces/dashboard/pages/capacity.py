@@ -129,7 +129,7 @@ def _figures(answer: CapacityAnswer) -> Component:
     plan = answer.plan
     assert plan.trend is not None
     low, high = plan.trend.growth_range
-    sure = f"95 times out of 100: {_signed(low)} to {_signed(high)}"
+    sure = f"nine times out of ten: {_signed(low)} to {_signed(high)}"
     shown = [stat("Growth a week", _signed(plan.trend.growth), sure)]
     if plan.utilisation is not None and plan.capacity is not None:
         bad = "bad" if plan.outlook is Outlook.ALREADY else ""
@@ -241,8 +241,8 @@ def _groups(answer: CapacityAnswer) -> Component:
         TableColumn("load", f"{unit.value.capitalize()} a week", "number", 170),
         TableColumn("share", "Share", "percent", 110),
         TableColumn("growth", "Growth a week", "percent", 150, "Empty where it was there in too few weeks"),
-        TableColumn("growth_low", "At least", "percent", 120, "95 times out of 100"),
-        TableColumn("growth_high", "At most", "percent", 120, "95 times out of 100"),
+        TableColumn("growth_low", "At least", "percent", 120, "Nine times out of ten"),
+        TableColumn("growth_high", "At most", "percent", 120, "Nine times out of ten"),
     )
     rows = answer.groups.with_columns(pl.col("share", "growth", "growth_low", "growth_high") * 100).to_dicts()
     words = "Over the weeks that the trend is fitted to. What a group adds to the growth of all is its share times its growth."
