@@ -84,7 +84,7 @@ def test_the_same_record_gives_the_same_plan():
     assert first.hurts_from == second.hurts_from and np.array_equal(first.forecast.high, second.forecast.high)
 
 
-@pytest.mark.parametrize("cores", [0, -4, float("nan"), float("inf"), 1e12])
+@pytest.mark.parametrize("cores", [0, -4, 1e-310, float("nan"), float("inf"), 1e12])
 def test_a_number_of_cores_that_is_none_is_refused(cores):
     with pytest.raises(UsageError, match="cores"):
         plan_of(9, cores=cores)

@@ -143,8 +143,8 @@ class CapacityPlan:
 
 def plan_capacity(record: LoadRecord, *, cores: float | None = None, seed: int = 0) -> CapacityPlan:
     """The plan out of what was seen; `cores` (or slots) is what the cluster has, where somebody knows better."""
-    if cores is not None and not 0 < cores <= MOST_CORES:
-        raise UsageError(f"A cluster of {cores:g} cores is none.", hint=f"Give a number above 0, up to {MOST_CORES:,}.")
+    if cores is not None and not 1 <= cores <= MOST_CORES:
+        raise UsageError(f"A cluster of {cores:g} cores is none.", hint=f"Give a number from 1 to {MOST_CORES:,}.")
     capacity, source = _capacity(record, cores)
     waits = _wait_bins(record, capacity)
     knee = _knee(waits)

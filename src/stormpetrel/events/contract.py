@@ -41,7 +41,11 @@ class EventModel(Protocol):
 
 
 class SavedModel(EventModel, Protocol):
-    """A model that can lie in the registry."""
+    """A model that can lie in the registry, and that is asked for one bucket after the other."""
+
+    def score(self, series: EventSeries, *, since: int = 0) -> Scores:
+        """(buckets,) as above; buckets before `since` are context only and stay NaN, so that a new bucket costs little."""
+        ...
 
     def save(self, folder: Path) -> None:
         """Write it to a folder that is not there yet, whole or not at all."""

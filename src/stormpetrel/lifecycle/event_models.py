@@ -15,7 +15,7 @@ from stormpetrel import __version__
 from stormpetrel.errors import ModelError, ModelFormatError
 from stormpetrel.events.alarm_budget import threshold_for
 from stormpetrel.events.choose import DEFAULT, FORECAST, load, make
-from stormpetrel.events.contract import EventModel, Forecaster, Progress, no_progress
+from stormpetrel.events.contract import EventModel, Forecaster, Progress, SavedModel, no_progress
 from stormpetrel.events.count_forecast import calm_for_training
 from stormpetrel.lifecycle.job_models import BY_HAND, operator
 from stormpetrel.records.event_series import ANOMALY, EventSeries
@@ -34,7 +34,7 @@ _FORECAST_NAME: Final = f"{FAMILY}-{FORECAST}"
 class EventModelInUse:
     """The model that raises alarms, the one that says what was expected, and the score from which there is an alarm."""
 
-    model: EventModel
+    model: SavedModel
     forecaster: Forecaster
     kinds: tuple[str, ...]
     bucket_s: int

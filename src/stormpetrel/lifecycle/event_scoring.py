@@ -76,7 +76,7 @@ def scored_rows(
     progress: Progress = no_progress,
 ) -> pl.DataFrame:
     """What the model says of some buckets of a series, as a frame of EVENT_SCORE_SCHEMA."""
-    scores, forecast = used.model.score(series), used.forecaster.forecast(series)
+    scores, forecast = used.model.score(series, since=int(places[0])), used.forecaster.forecast(series)
     since = series.moment(int(places[0])) - _REACH
     counts = site.event_counts.read(since=since, places=True, bucket_s=used.bucket_s).collect()
     hard = _hard_findings(

@@ -42,7 +42,6 @@ ALIASES: Final = {
     "node": """node slotname remotehost executehost lastremotehost machine""",
 }
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
-_LIKE: Final = r"^\d{{4}}-\d\d-\d\d{separator}\d\d:\d\d:[0-5]\d(\.\d{{1,9}})?{offset}$"
 _DIGITS: Final = r"^\d{12,14}$"
 _WHOLE_COUNT: Final = r"^\s*\+?\d{1,15}(\.0*)?\s*$"
 
@@ -95,13 +94,15 @@ def _by_first_style(text: pl.Series, time_zone: str) -> pl.Series:
     if not style:
         return pl.Series([None], dtype=UTC_TIME).new_from_index(0, len(text))
     offset = style[3] or ""
-    fits = text.str.contains(_LIKE.format(separator=style[1], offset=re.escape(offset))).fill_null(False)
+    second = text.str.slice(17, 2).cast(pl.Int64, strict=False)
+    fits = (text.str.len_bytes() == len(first[0])) & text.str.ends_with(offset) & (text.str.slice(16, 1) == ":")
+    fits &= second.is_between(0, 59)
     minute = text.str.head(16)
     different = minute.unique().drop_nulls()
     read = to_utc(different.str.slice(0, 10) + "T" + different.str.slice(11, 5) + ":00" + offset, time_zone)
     at = minute.replace_strict(different, read, default=None, return_dtype=UTC_TIME)
-    seconds = text.str.slice(17, 2).cast(pl.Int64, strict=False) * 1_000_000
-    return (at + seconds.cast(pl.Duration("us"))).zip_with(fits, pl.Series([None], dtype=UTC_TIME).new_from_index(0, len(text)))
+    none = pl.Series([None], dtype=UTC_TIME).new_from_index(0, len(text))
+    return (at + (second * 1_000_000).cast(pl.Duration("us"))).zip_with(fits.fill_null(False), none)
 
 
 def counts_of(column: pl.Series) -> tuple[pl.Series, pl.Series]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
 from stormpetrel.errors import SourceFormatError
-from stormpetrel.sources.lines import Block, LineFile, count_byte
+from stormpetrel.sources.lines import Block, LineFile
 
 BAD_ROW: Final = "bad_record"
 _ROWS: Final = 1_000_000  # of a Parquet file at a time
@@ -33,6 +34,15 @@ def frames_of(path: Path, aside: Counter[str], keep: Keep | None = None) -> Iter
     if not head:
         raise SourceFormatError(f"{path} is empty.", hint="Check that it was written to its end.")
     yield from _ndjson(file, aside, keep) if head.startswith(b"{") else _csv(file, aside, keep)
+
+
+def read_ahead(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """The same frames; while one is worked on, the next one is read."""
+    with ThreadPoolExecutor(max_workers=1) as reader:
+        coming = reader.submit(next, frames, None)
+        while (frame := coming.result()) is not None:
+            coming = reader.submit(next, frames, None)
+            yield frame
 
 
 def _parquet(path: Path, keep: Keep | None) -> Iterator[pl.DataFrame]:
@@ -60,10 +70,7 @@ def _csv(file: LineFile, aside: Counter[str], keep: Keep | None) -> Iterator[pl.
             delimiter = max(",;\t|", key=lambda mark: header.count(mark.encode()))
             names = _read_csv(header, delimiter, None, file).columns
             data = data[len(header) :]
-        frame = _read_csv(data, delimiter, names, file, keep(names) if keep else names)
-        if b'"' not in data:  # else a row may be several lines
-            aside += Counter({BAD_ROW: max(0, count_byte(data, b"\n") - frame.height)})
-        yield frame
+        yield _read_csv(data, delimiter, names, file, keep(names) if keep else names)
 
 
 def _read_csv(

@@ -32,7 +32,7 @@ from stormpetrel.records.events import COVERED, PLACES, WHOLE, EventKind
 from stormpetrel.sources import event_columns as columns
 from stormpetrel.sources.condor_batches import KIND_NAMES, host_name
 from stormpetrel.sources.event_contract import CountedSpan, CursorOf
-from stormpetrel.sources.event_frames import frames_of
+from stormpetrel.sources.event_frames import frames_of, read_ahead
 from stormpetrel.sources.event_tally import MOST_KINDS, CountTally, NamedIds
 
 BAD_COUNT: Final = "bad_count"  # negative, not whole, or no number
@@ -53,10 +53,11 @@ class EventTable:
 
     def spans(self, cursor: CursorOf, now: datetime) -> Iterator[CountedSpan]:
         """One span: everything that the table tells."""
-        tally, aside = CountTally(self._bucket_s), Counter[str]()
+        tally, aside, no_rows = CountTally(self._bucket_s), Counter[str](), Counter[str]()
         edges: list[datetime] = []
-        for frame in frames_of(self._path, aside, _needed):
+        for frame in read_ahead(frames_of(self._path, no_rows, _needed)):
             edges += self._count(frame, now, tally, aside)
+        aside += no_rows
         counts = tally.take(self.source, most_places=self._events.most_places)
         if not edges:
             self.notes.append(f"{self._path.name} holds no event that can be counted.")
@@ -162,9 +163,12 @@ def _places(frame: pl.DataFrame, rows: np.ndarray[tuple[int], np.dtype[np.intp]]
 
 def _ids(column: pl.Series) -> NamedIds:
     """(rows,) a number per name, -1 for none; and the names."""
-    names = column.unique().drop_nulls()
-    ids = column.cast(pl.Enum(names)).to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
-    return ids, names
+    coded = column.cast(pl.Categorical)
+    different = coded.unique().drop_nulls()
+    numbers = different.to_physical().cast(pl.Int64).to_numpy()  # (names,) of Polars' own; ours follow each other from 0
+    ours = np.full(int(numbers.max(initial=-1)) + 2, -1)  # the last one is for none
+    ours[numbers] = np.arange(numbers.size)
+    return ours[coded.to_physical().cast(pl.Int64).fill_null(-1).to_numpy()], different.cast(pl.String)
 
 
 class CountTable:

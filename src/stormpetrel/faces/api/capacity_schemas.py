@@ -15,7 +15,7 @@ class CapacityAsked(Asked):
     """What is known of the cluster."""
 
     cores: float | None = Field(
-        None, gt=0, le=MOST_CORES, description="cores or slots that there are; without it the most that ran at once"
+        None, ge=1, le=MOST_CORES, description="cores or slots that there are; without it the most that ran at once"
     )
 
 

@@ -79,7 +79,7 @@ def cores_of(text: str | None) -> tuple[float | None, str]:
         cores = float(text.replace(",", ""))
     except ValueError:
         cores = 0.0
-    if 0 < cores <= MOST_CORES:
+    if 1 <= cores <= MOST_CORES:
         return cores, ""
     return None, f"“{text[:20]}” is no number of cores; write it as 4096."
 
