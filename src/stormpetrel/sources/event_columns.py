@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from stormpetrel.records.events import PLACES
 from stormpetrel.records.times import UTC_TIME, local_to_utc, to_utc, within_reason
+from stormpetrel.sources.event_tally import NamedIds
 
 TIME, KIND, COUNT, PLACE, VALUE = "time", "kind", "count", "place", "value"
 NUMBER, TRIGGER, TRIGGER_NUMBER, RETURNED, NORMALLY, SIGNAL = (
@@ -97,12 +99,21 @@ def _by_first_style(text: pl.Series, time_zone: str) -> pl.Series:
     second = text.str.slice(17, 2).cast(pl.Int64, strict=False)
     fits = (text.str.len_bytes() == len(first[0])) & text.str.ends_with(offset) & (text.str.slice(16, 1) == ":")
     fits &= second.is_between(0, 59)
-    minute = text.str.head(16)
-    different = minute.unique().drop_nulls()
-    read = to_utc(different.str.slice(0, 10) + "T" + different.str.slice(11, 5) + ":00" + offset, time_zone)
-    at = minute.replace_strict(different, read, default=None, return_dtype=UTC_TIME)
+    ids, minutes = ids_of(text.str.head(16))
+    read = to_utc(minutes.str.slice(0, 10) + "T" + minutes.str.slice(11, 5) + ":00" + offset, time_zone)
+    at = read.extend_constant(None, 1).gather(ids % (len(minutes) + 1))  # the one behind the last is for none
     none = pl.Series([None], dtype=UTC_TIME).new_from_index(0, len(text))
     return (at + (second * 1_000_000).cast(pl.Duration("us"))).zip_with(fits.fill_null(False), none)
+
+
+def ids_of(column: pl.Series) -> NamedIds:
+    """(rows,) a number per name, -1 for none; and the names."""
+    coded = column.cast(pl.Categorical)
+    different = coded.unique().drop_nulls()
+    numbers = different.to_physical().cast(pl.Int64).to_numpy()  # (names,) of Polars' own; ours follow each other from 0
+    ours = np.full(int(numbers.max(initial=-1)) + 2, -1)  # the last one is for none
+    ours[numbers] = np.arange(numbers.size)
+    return ours[coded.to_physical().cast(pl.Int64).fill_null(-1).to_numpy()], different.cast(pl.String)
 
 
 def counts_of(column: pl.Series) -> tuple[pl.Series, pl.Series]:

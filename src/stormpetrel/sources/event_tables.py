@@ -86,7 +86,7 @@ class EventTable:
         if not frame.height:
             return []
         rows = _failed_once_more(frame, named, kind)
-        kind_ids, kind_names = _ids(kind)
+        kind_ids, kind_names = columns.ids_of(kind)
         if len(kind_names) >= MOST_KINDS:
             raise SourceFormatError(
                 f"{self._path} has more than {MOST_KINDS - 1} kinds of events.", hint="Is the right column called kind?"
@@ -153,22 +153,12 @@ def _failed_once_more(frame: pl.DataFrame, named: dict[str, str], kind: pl.Serie
 def _places(frame: pl.DataFrame, rows: np.ndarray[tuple[int], np.dtype[np.intp]]) -> dict[str, NamedIds]:
     found: dict[str, NamedIds] = {}
     for place, name in columns.known_places(frame.columns).items():
-        ids, names = _ids(frame[name].cast(pl.String, strict=False))
+        ids, names = columns.ids_of(frame[name].cast(pl.String, strict=False))
         if place == "node":
             names = names.str.split("@").list.last()
         shown = pl.Series([host_name(one) for one in names], dtype=pl.String)
         found[place] = (ids[rows], shown)
     return found
-
-
-def _ids(column: pl.Series) -> NamedIds:
-    """(rows,) a number per name, -1 for none; and the names."""
-    coded = column.cast(pl.Categorical)
-    different = coded.unique().drop_nulls()
-    numbers = different.to_physical().cast(pl.Int64).to_numpy()  # (names,) of Polars' own; ours follow each other from 0
-    ours = np.full(int(numbers.max(initial=-1)) + 2, -1)  # the last one is for none
-    ours[numbers] = np.arange(numbers.size)
-    return ours[coded.to_physical().cast(pl.Int64).fill_null(-1).to_numpy()], different.cast(pl.String)
 
 
 class CountTable:
