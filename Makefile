@@ -45,6 +45,8 @@ bench: setup ## measure, print the ratios, and write benchmarks/results
 	$(BIN)/python -m benchmarks.serve --watch
 	$(BIN)/python -m benchmarks.exporter
 	$(BIN)/python -m benchmarks.traces
+	$(BIN)/python -m benchmarks.events_ingest
+	$(BIN)/python -m benchmarks.events
 
 wheelhouse: setup ## every wheel that an installation without internet needs, in dist/wheelhouse
 	rm -rf dist/wheelhouse

@@ -36,7 +36,8 @@ def _of_both(found: dict[str, Any]) -> dict[str, Any]:
 def quality() -> str:
     """Every model and baseline on every data set: mean and spread over the seeds."""
     parts = []
-    for name, found in measured("events_quality")["datasets"].items():
+    datasets = measured("events_quality")["datasets"]
+    for name, found in sorted(datasets.items(), key=lambda item: list(_DATASETS).index(item[0])):
         both = _of_both(found)
         rows = [
             (words, *(_spread(both[model].get(figure)) for figure in _FIGURES))
@@ -66,13 +67,17 @@ def speed() -> str:
     rows = [
         (
             row["what"],
-            f"{row['value']:,.4g} {row['unit']}",
+            f"{_amount(row['value'])} {row['unit']}",
             row.get("peer", ""),
             f"{row['ratio']:,.3g}×" if row.get("ratio") else "",
         )
         for row in found["rows"]
     ]
     return table(("what", "measured", "peer in the same run", "ratio"), rows)
+
+
+def _amount(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _spread(figure: dict[str, Any] | None) -> str:

@@ -18,7 +18,7 @@ from stormpetrel.sources.condor_batches import EventBatch, events_of
 from stormpetrel.sources.condor_log_files import log_file
 from stormpetrel.sources.condor_reference import reference_batches
 from stormpetrel.sources.condor_scan import PIECE_BYTES, TextScanner, year_of_first_date
-from stormpetrel.sources.condor_scan_kernel import MOST_EVENT_BYTES
+from stormpetrel.sources.condor_scan_state import MOST_EVENT_BYTES
 from stormpetrel.sources.lines import LineFile
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"

@@ -72,7 +72,7 @@ def events_in(
             f"{file.name} is not a job event log of HTCondor: no line of its beginning is NNN (JOB) DATE TIME ….",
             hint="Name the log of the submit file or EVENT_LOG; XML and JSON event logs are not read.",
         )
-    calendar = _Calendar(year) if year is not None else _calendar_of(file, zone)
+    calendar = Calendar(year) if year is not None else _calendar_of(file, zone)
     if year is None and notes is not None and _LEGACY_DATE.search(head):
         notes.append(f"The dates of {file.name} have no year; the first is taken to be of {calendar.year} (another: --year).")
     assembler, done = _Assembler(), 0
@@ -144,7 +144,7 @@ def _blocks_of_events(block: Block, assembler: _Assembler) -> Iterator[Lines | R
             yield from assembler.take(number, sound[number].decode())
 
 
-class _Calendar:
+class Calendar:
     """Gives a year to dates that have none, in the order of the log.
 
     `year` is that of the first date; one year less, if that date comes after `today` in the calendar.
@@ -167,22 +167,22 @@ class _Calendar:
         return self.year
 
 
-def _calendar_of(file: LineFile, zone: ZoneInfo) -> _Calendar:
+def _calendar_of(file: LineFile, zone: ZoneInfo) -> Calendar:
     """A calendar by which the last date of the file is the newest that does not lie in the future of it."""
     limit = (file.as_of + _SLACK).astimezone(zone)
     today = limit.month, limit.day
     if file.is_stdin or not _LEGACY_DATE.search(file.head()):
-        return _Calendar(limit.year, today)
-    scout, last = _Calendar(0), (1, 1)
+        return Calendar(limit.year, today)
+    scout, last = Calendar(0), (1, 1)
     for block in file.blocks():
         for found in _LEGACY_DATE.findall(block.data):
             date = int(found[0]), int(found[1])
             if scout.year_of(*date) == scout.year:
                 last = date
-    return _Calendar(limit.year - (last > today) - scout.year)
+    return Calendar(limit.year - (last > today) - scout.year)
 
 
-def _event(lines: Lines, calendar: _Calendar, zone: ZoneInfo) -> CondorEvent | Refused:
+def _event(lines: Lines, calendar: Calendar, zone: ZoneInfo) -> CondorEvent | Refused:
     number, first = lines[0]
     header = _HEADER.fullmatch(first)
     if not header:
@@ -199,7 +199,7 @@ def _event(lines: Lines, calendar: _Calendar, zone: ZoneInfo) -> CondorEvent | R
     return CondorEvent(number, AD_INFORMATION if trigger is None else trigger, cluster, proc, at, attributes, is_copy=True)
 
 
-def _time(header: re.Match[str], calendar: _Calendar, zone: ZoneInfo) -> datetime | None:
+def _time(header: re.Match[str], calendar: Calendar, zone: ZoneInfo) -> datetime | None:
     """The time of an event in whole seconds, as the history has it."""
     year, month, day, legacy_month, legacy_day = header.group(4, 5, 6, 7, 8)
     if legacy_month:

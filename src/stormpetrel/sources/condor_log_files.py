@@ -75,7 +75,11 @@ class LogFile:
     def samples(self, start: int = 0) -> Iterator[bytes]:
         """Parts of the content from a position on: some of every stretch, and the first and the last as a whole."""
         if self.size_bytes is None:
-            yield from self.pieces(start)
+            last = b""
+            for piece in self.pieces(start):
+                yield from (piece[at : at + _HEAD_BYTES] for at in range(0, len(piece), _SAMPLE_EVERY))
+                last = (last + piece)[-_LAST_BYTES:]
+            yield last
             return
         try:
             with self.path.open("rb", buffering=0) as raw:

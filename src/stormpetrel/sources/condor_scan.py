@@ -1,7 +1,7 @@
 """The fast reader of classic HTCondor event logs: bytes in the order of the file -> EventBatch.
 
 Pieces of any cut -> TextScanner.feed -> EventBatch, up to the last whole event; the rest waits for the next piece. The work is
-done by `condor_scan_kernel`; here are the buffer, the names, and the year of dates that have none.
+done by `condor_scan_kernel` and `condor_pair_kernel`; here are the buffer, the names, and the year of dates that have none.
 """
 
 from __future__ import annotations
@@ -15,44 +15,56 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from stormpetrel.records.event_counting import BAD_TIME, FUTURE, FUTURE_SLACK
-from stormpetrel.sources import condor_scan_kernel as kernel
+from stormpetrel.records.events import PLACES
+from stormpetrel.sources import condor_log, condor_scan_state
 from stormpetrel.sources.condor_batches import EventBatch, host_name, moment_of
+from stormpetrel.sources.condor_pair_kernel import intern, pair
+from stormpetrel.sources.condor_scan_kernel import scan
 from stormpetrel.sources.condor_scan_state import (
     AT,
+    EVENT_SLOTS,
+    FIRST_US,
+    LAST_US,
     LATEST_US,
     MARK,
     MONTH,
+    MOST_EVENT_BYTES,
     MOST_JOBS,
     MOST_NAMES,
     NOWHERE,
     PLACES_AT,
+    READ,
     ROW_NUMBER,
     ROW_TIME_US,
+    TALLIES,
+    TOO_LONG,
     USED,
     YEAR,
     Bytes,
     Ints,
     names_in,
     new_clock,
+    new_events,
     new_jobs,
     new_letters,
     new_names,
     new_rows,
-)  # fmt: skip
+)  # fmt: skip  # isort: skip
 
 PIECE_BYTES: Final = 16 << 20  # a third off, beside 4 MiB: counting has its price per piece
 _ROOM: Final = 256  # newlines behind the text, so that the kernel may look ahead
 _SHORTEST_EVENT: Final = 28
 _SLACK: Final = timedelta(days=1)
-_LEGACY: Final = re.compile(rb"^\d{3} \([\d.-]+\) \d\d/\d\d \d\d:", re.MULTILINE)
+_LEGACY: Final = re.compile(rb"^\d{3} \([\d.-]+\) (\d\d)/(\d\d) \d\d:", re.MULTILINE)
 _REASONS: Final = {
-    kernel.TRUNCATED: "truncated_record",
-    kernel.BAD_RECORD: "bad_record",
-    kernel.BAD_TIME: BAD_TIME,
-    kernel.NUL_BYTE: "nul_byte",
-    kernel.TOO_LONG: "record_too_long",
-    kernel.FUTURE: FUTURE,
+    condor_scan_state.TRUNCATED: "truncated_record",
+    condor_scan_state.BAD_RECORD: "bad_record",
+    condor_scan_state.BAD_TIME: BAD_TIME,
+    condor_scan_state.NUL_BYTE: "nul_byte",
+    condor_scan_state.TOO_LONG: "record_too_long",
+    condor_scan_state.FUTURE: FUTURE,
 }
+_HOST: Final = PLACES.index("submit_host")
 _FAR: Final = 2**62
 
 
@@ -64,14 +76,15 @@ class TextScanner:
     ) -> None:
         latest_us = int((now + FUTURE_SLACK).timestamp() * 1e6)
         self._clock = new_clock(time_zone, year=now.year, latest_us=latest_us)
-        self._jobs, self._rows = new_jobs(most_jobs), new_rows(PIECE_BYTES // _SHORTEST_EVENT)
+        most = PIECE_BYTES // _SHORTEST_EVENT  # memory that is not used is not taken
+        self._jobs, self._events, self._rows = new_jobs(most_jobs), new_events(most), new_rows(most)
         self._index, self._letters = new_names(), new_letters()
-        self._events = np.zeros((2, kernel.EVENT_SLOTS), dtype=np.int64)  # the one that is read, and the one that may follow
+        self._fresh = np.zeros(EVENT_SLOTS, dtype=np.int64)
         self._fast_us = int(fast_failure_s * 1e6)
         self._submit_host = submit_host
         self._names: list[str] = []
         self._seen_rows = 0
-        self._buffer: Bytes = np.full((PIECE_BYTES + kernel.MOST_EVENT_BYTES + 2 * _ROOM) // 8 * 8, 10, dtype=np.uint8)
+        self._buffer: Bytes = np.full((PIECE_BYTES + MOST_EVENT_BYTES + 2 * _ROOM) // 8 * 8, 10, dtype=np.uint8)
         self._held = self._problem = 0
         self.position = 0  # bytes of the file up to the end of the last whole event
         self._ahead = 0  # bytes behind it that were given up, as part of an event that is too long
@@ -95,14 +108,16 @@ class TextScanner:
         size = self._held + len(piece)
         self._buffer[self._held : size] = np.frombuffer(piece, dtype=np.uint8)
         self._buffer[size : size + _ROOM] = 10
-        tally = np.zeros(kernel.TALLIES, dtype=np.int64)
-        tally[kernel.FIRST_US], tally[kernel.LAST_US] = _FAR, -_FAR
+        tally = np.zeros(TALLIES, dtype=np.int64)
+        tally[FIRST_US], tally[LAST_US] = _FAR, -_FAR
         if int(self._index[USED]) > MOST_NAMES // 2:
             self._forget_names()
-        rows, settled, problem = kernel.scan(
-            self._buffer, self._buffer.view(np.uint64), size, self._problem, self._clock, self._jobs, self._index, self._letters,
-            self._rows, tally, self._events[0], self._events[1], self._seen_rows, self._fast_us,
-        )  # fmt: skip
+        events, settled, problem = scan(
+            self._buffer, self._buffer.view(np.uint64), size, self._problem, self._clock, self._events, tally, self._fresh
+        )
+        rows = pair(
+            self._buffer, self._events, events, self._jobs, self._index, self._letters, self._rows, self._seen_rows, self._fast_us
+        )
         self._seen_rows += rows
         self._keep_rest(settled, size, problem)
         return self._batch(rows, tally)
@@ -113,9 +128,9 @@ class TextScanner:
             self._ahead = 0
             self._problem = 0  # what the rest is wrong about will be found again with it
         self._held = size - settled
-        if self._held > kernel.MOST_EVENT_BYTES:
+        if self._held > MOST_EVENT_BYTES:
             self._ahead += self._held
-            self._held, self._problem = 0, problem or kernel.TOO_LONG
+            self._held, self._problem = 0, problem or TOO_LONG
         else:
             self._buffer[: self._held] = self._buffer[settled:size].copy()
 
@@ -126,7 +141,7 @@ class TextScanner:
         places = table[:, PLACES_AT : PLACES_AT + 4]
         if self._submit_host:  # of events that do not tell theirs
             names = [*names, self._submit_host]
-            host = places[:, kernel.HOST]
+            host = places[:, _HOST]
             host[host == NOWHERE] = len(names) - 1
         return EventBatch(
             table[:, ROW_NUMBER],
@@ -134,10 +149,10 @@ class TextScanner:
             places,
             table[:, MARK],
             names,
-            read=int(tally[kernel.READ]),
+            read=int(tally[READ]),
             quarantined={name: int(tally[reason]) for reason, name in _REASONS.items() if tally[reason]},
-            first=moment_of(int(tally[kernel.FIRST_US])) if tally[kernel.READ] else None,
-            last=moment_of(int(tally[kernel.LAST_US])) if tally[kernel.READ] else None,
+            first=moment_of(int(tally[FIRST_US])) if tally[READ] else None,
+            last=moment_of(int(tally[LAST_US])) if tally[READ] else None,
         )
 
     def _forget_names(self) -> None:
@@ -149,7 +164,7 @@ class TextScanner:
         text = np.frombuffer(b"".join(known[name] for name in kept) + bytes(8), dtype=np.uint8)
         at = 0
         for name in kept:
-            ids[name] = kernel.intern(text, at, at + len(known[name]), index, letters)
+            ids[name] = intern(text, at, at + len(known[name]), index, letters)
             at += len(known[name])
         self._jobs[:, AT : AT + 4] = ids[places]
         self._index, self._letters, self._names = index, letters, []
@@ -162,11 +177,13 @@ def year_of_first_date(samples: Iterable[bytes], *, as_of: datetime, time_zone: 
     last part of it are among them: a year does not pass between two.
     """
     limit = (as_of + _SLACK).astimezone(ZoneInfo(time_zone))
-    clock, event, date = new_clock("UTC", year=0, latest_us=0), np.zeros(kernel.EVENT_SLOTS, dtype=np.int64), np.array([1, 1])
+    calendar, last = condor_log.Calendar(0), (1, 1)
     for number, sample in enumerate(samples):
-        if number == 0 and not _LEGACY.search(sample):
+        found = _LEGACY.findall(sample)
+        if number == 0 and not found:
             return limit.year
-        text = np.frombuffer(sample + b"\n" * (_ROOM + -len(sample) % 8), dtype=np.uint8)
-        kernel.last_date(text, text.view(np.uint64), len(sample), clock, event, date)
-    is_later = (int(date[0]), int(date[1])) > (limit.month, limit.day)
-    return limit.year - is_later - int(clock[YEAR])
+        for month, day in found:
+            date = int(month), int(day)
+            if 1 <= date[0] <= 12 and calendar.year_of(*date) == calendar.year:
+                last = date
+    return limit.year - (last > (limit.month, limit.day)) - calendar.year

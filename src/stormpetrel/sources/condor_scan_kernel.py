@@ -1,9 +1,8 @@
-"""The compiled core of the event scanner: bytes of a classic HTCondor event log -> one row per event that counts.
+"""The compiled reader of event logs: bytes of a classic HTCondor event log -> what each event says.
 
-`scan` walks over a buffer line by line. It reads of each event what a count needs: number, time, and where it happened; it knows
-the jobs that run (a bounded table), so that an end has the node of its start, and it tells an event 028 that repeats another
-event from one that stands alone. Nothing is allocated here. One file: numba's cache on disk looks at the file of a function, not
-at those it calls.
+`scan` walks over a buffer line by line and notes of each event what a count needs: number, job, time, how it ended, and where the
+names of its places stand. What the events have to do with each other, `condor_pair_kernel` finds out. Nothing is allocated here.
+One file: numba's cache on disk looks at the file of a function, not at those it calls.
 """
 
 from __future__ import annotations
@@ -15,50 +14,46 @@ import numpy as np
 from numba import njit
 
 from stormpetrel.sources.condor_scan_state import (
-    AT,
-    AWAITED,
+    BAD_RECORD,
+    BAD_TIME,
+    BEGIN,
     BREAKS,
+    CLUSTER,
     DATE,
-    KEY,
+    END,
+    ENDED_BADLY,
+    EVENT_SLOTS,
+    FIRST_US,
+    FUTURE,
+    LAST_US,
     LATEST_US,
-    MARK,
     MIDNIGHT_US,
     MONTH,
+    MOST_EVENT_BYTES,
     NEVER,
-    NOWHERE,
-    PLACES_AT,
-    ROW,
-    ROW_NUMBER,
-    ROW_TIME_US,
-    SEEN_US,
-    START_US,
+    NUL_BYTE,
+    NUMBER,
+    PROC,
+    RANK,
+    READ,
     STRETCH,
     STRETCHES,
-    USED,
+    TIME_US,
+    TOO_LONG,
+    TRIGGER,
+    TRUNCATED,
     YEAR,
     Bytes,
     Ints,
     Words,
-)  # fmt: skip
+)  # fmt: skip  # isort: skip
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 # Events whose lines are read; the others are known by their first line.
-SUBMIT, EXECUTE, EVICTED, TERMINATED, SHADOW_EXCEPTION, ABORTED, HELD = 0, 1, 4, 5, 7, 9, 12
-RECONNECT_FAILED, AD_INFORMATION = 24, 28
-_ENDS_RUN: Final = (EVICTED, TERMINATED, SHADOW_EXCEPTION, ABORTED, HELD, RECONNECT_FAILED)
-
-# Reasons for which an event is set aside, and what else is told of a scan.
-TRUNCATED, BAD_RECORD, BAD_TIME, NUL_BYTE, TOO_LONG, FUTURE = 1, 2, 3, 4, 5, 6
-FIRST_US, LAST_US, READ, TALLIES = 8, 9, 10, 12
-
-# Slots of the event that is being read. Of a place: where its name begins and ends, and how good the name is.
-NUMBER, CLUSTER, PROC, TIME_US, TRIGGER, ENDED_BADLY = 0, 1, 2, 3, 4, 5
-BEGIN, END, RANK = 6, 10, 14  # four each: site, submit host, group, node, as in PLACES
-EVENT_SLOTS: Final = 18
-SITE, HOST, GROUP, NODE = 0, 1, 2, 3
-
-FAILED, FAST = 1, 2  # bits of a row's mark
+SUBMIT, EXECUTE, TERMINATED, AD_INFORMATION = 0, 1, 5, 28
+_READ_WHOLE: Final = (EXECUTE, TERMINATED, AD_INFORMATION)
+SITE, HOST, GROUP, NODE = 0, 1, 2, 3  # as in PLACES
 
 # What the attributes of an event 028 (or lines of the same form below an Execute) tell: name, role, and how good the name is
 # (the name of a slot is better than the address of its daemon). In the order of the alphabet.
@@ -82,20 +77,15 @@ _WORDS: Final = np.frombuffer(
     dtype=np.uint8,
 )
 
-_NEWLINE, _TAB, _RETURN, _SPACE, _QUOTE, _DOT, _AT, _ZERO, _NINE = 10, 9, 13, 32, 34, 46, 64, 48, 57
+_NEWLINE, _TAB, _RETURN, _SPACE, _QUOTE, _DOT, _ZERO, _NINE = 10, 9, 13, 32, 34, 46, 48, 57
 _MINUS, _PLUS, _SLASH, _COLON, _OPEN, _CLOSE, _EQUALS, _T, _Z = 45, 43, 47, 58, 40, 41, 61, 84, 90
 _FALSE: Final = (70, 102)  # how `false` begins
 _ONES, _LOWS, _NEWLINES = np.uint64(0x0101010101010101), np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x0A0A0A0A0A0A0A0A)
 _ONE, _SEVEN, _TOP_BYTE = np.uint64(1), np.uint64(7), np.uint64(56)
-_STIR: Final = np.uint64(0x9E3779B97F4A7C15)
 _SECOND_US: Final = 1_000_000
 _DAY_US: Final = 86_400 * _SECOND_US
 _EARLIEST_US: Final = 315_532_800 * _SECOND_US  # 1980: what is older is damage
 _MONTH_DAYS: Final = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
-_LONGEST: Final = 1024  # bytes of a name that are looked at
-MOST_EVENT_BYTES: Final = 4 << 20
-_PROBES: Final = 16
-_MOST_PROBES: Final = 64  # names made to collide must not slow us down
 
 
 def _compiled(function: _Function) -> _Function:
@@ -262,88 +252,10 @@ def _offset(data: Bytes, at: int) -> tuple[int, int]:
 
 
 @_compiled
-def intern(data: Bytes, at: int, stop: int, index: Ints, letters: Bytes) -> int:
-    """The id of a name; a new one if it has none yet; NOWHERE for an empty name, or where there is no room."""
-    stop = min(stop, at + _LONGEST)
-    if stop <= at:
-        return NOWHERE
-    prime = np.uint64(1_099_511_628_211)
-    even, odd = np.uint64(14_695_981_039_346_656_037), np.uint64(stop - at)  # FNV-1a in two lanes: half the waiting
-    for place in range(at, stop - 1, 2):
-        even = (even ^ np.uint64(data[place])) * prime
-        odd = (odd ^ np.uint64(data[place + 1])) * prime
-    code = (even ^ np.uint64(data[stop - 1])) * prime ^ (odd << _SEVEN)
-    code = (code ^ (code >> np.uint64(32))) * _STIR  # short names differ in few bits only
-    most = index.size // 3 - 1  # names; behind their beginnings is the table
-    slot = int(code >> np.uint64(33)) & (2 * most - 1)
-    for _ in range(_MOST_PROBES):
-        known = index[2 + most + slot]
-        if known < 0:
-            return _added(data, at, stop, index, letters, 2 + most + slot)
-        begin, end = index[1 + known], index[2 + known]
-        if end - begin == stop - at and _same(data, at, stop, letters, begin, end):
-            return int(known)
-        slot = (slot + 1) & (2 * most - 1)
-    return NOWHERE
-
-
-@_compiled
-def _added(data: Bytes, at: int, stop: int, index: Ints, letters: Bytes, slot: int) -> int:
-    used = index[USED]
-    begin = index[1 + used]
-    if used >= index.size // 3 - 1 or begin + stop - at > letters.size:
-        return NOWHERE
-    for place in range(stop - at):
-        letters[begin + place] = data[at + place]
-    index[2 + used] = begin + stop - at
-    index[slot] = used
-    index[USED] = used + 1
-    return int(used)
-
-
-@_compiled
-def _slot_of(jobs: Ints, event: Ints) -> int:
-    """The place of a job in the table; an empty one if it is new."""
-    key = (event[CLUSTER] << 24) + event[PROC]  # no two jobs have the same, unless a cluster has 16 million
-    mask = jobs.shape[0] - 1
-    code = key * 7_046_029_254_386_353_131
-    first = (code ^ (code >> 29)) & mask
-    oldest = first
-    for probe in range(_PROBES):
-        slot = (first + probe) & mask
-        if jobs[slot, KEY] == key and jobs[slot, SEEN_US] != NEVER:
-            jobs[slot, SEEN_US] = event[TIME_US]
-            return int(slot)
-        if jobs[slot, SEEN_US] < jobs[oldest, SEEN_US]:
-            oldest = slot
-        if jobs[slot, SEEN_US] == NEVER:
-            break
-    jobs[oldest, KEY], jobs[oldest, SEEN_US], jobs[oldest, START_US] = key, event[TIME_US], NEVER
-    jobs[oldest, AWAITED], jobs[oldest, ROW] = 0, -1
-    for place in range(4):
-        jobs[oldest, AT + place] = NOWHERE
-    return int(oldest)
-
-
-@_compiled
 def _place(at: int, stop: int, event: Ints, place: int, rank: int) -> None:
     """Note where a name of the event's place stands, unless a better one is known."""
     if rank >= event[RANK + place]:
         event[RANK + place], event[BEGIN + place], event[END + place] = rank, at, stop
-
-
-@_compiled
-def _named(data: Bytes, event: Ints, place: int, index: Ints, letters: Bytes) -> int:
-    """The id of the event's place; of a slot only the host behind the last @ is kept."""
-    if event[RANK + place] < 0:
-        return NOWHERE
-    at, stop = event[BEGIN + place], event[END + place]
-    if place == NODE:
-        letter = stop - 1
-        while letter >= at and data[letter] != _AT:
-            letter -= 1
-        at = max(at, letter + 1)
-    return intern(data, at, stop, index, letters)
 
 
 @_compiled
@@ -403,60 +315,6 @@ def _body(data: Bytes, at: int, stop: int, event: Ints) -> None:
 
 
 @_compiled
-def _repeats(
-    data: Bytes, event: Ints, slot: int, jobs: Ints, index: Ints, letters: Bytes, rows: Ints, base: int, count: int
-) -> bool:
-    """Whether an event 028 tells again of an event that has a row; what it adds goes there."""
-    number = event[TRIGGER]
-    bit = 1 << min(number, 62)
-    if not jobs[slot, AWAITED] & bit:
-        return False
-    jobs[slot, AWAITED] &= ~bit
-    row = jobs[slot, ROW] - base
-    is_here = 0 <= row < count and rows[row, ROW_NUMBER] == number
-    for place in range(4):
-        if jobs[slot, AT + place] >= 0 or event[RANK + place] < 0:
-            continue
-        name = _named(data, event, place, index, letters)
-        if place != NODE or jobs[slot, START_US] != NEVER:
-            jobs[slot, AT + place] = name
-        if is_here and rows[row, PLACES_AT + place] < 0:
-            rows[row, PLACES_AT + place] = name
-    return True
-
-
-@_compiled
-def _emit(
-    data: Bytes, event: Ints, jobs: Ints, index: Ints, letters: Bytes, rows: Ints, base: int, count: int, fast_us: int
-) -> int:
-    """Make a row of a whole event, if it counts; returns how many rows there are then."""
-    number, time_us, slot = event[NUMBER], event[TIME_US], _slot_of(jobs, event)
-    if number == AD_INFORMATION and event[TRIGGER] >= 0:
-        if _repeats(data, event, slot, jobs, index, letters, rows, base, count):
-            return count
-        number = event[TRIGGER]
-    else:
-        jobs[slot, AWAITED] |= 1 << min(number, 62)
-    if number in (SUBMIT, EXECUTE):
-        jobs[slot, START_US] = time_us if number == EXECUTE else NEVER
-        jobs[slot, AT + NODE] = jobs[slot, AT + SITE] = NOWHERE
-    for place in range(4):
-        name = _named(data, event, place, index, letters)
-        if name >= 0:
-            jobs[slot, AT + place] = name
-        rows[count, PLACES_AT + place] = jobs[slot, AT + place]
-    rows[count, ROW_NUMBER], rows[count, ROW_TIME_US], rows[count, MARK] = number, time_us, 0
-    start_us = jobs[slot, START_US]
-    if number == TERMINATED and event[ENDED_BADLY]:
-        rows[count, MARK] = FAILED | (FAST if start_us != NEVER and 0 <= time_us - start_us <= fast_us else 0)
-    if number in _ENDS_RUN:
-        jobs[slot, START_US] = NEVER
-        jobs[slot, AT + NODE] = NOWHERE
-    jobs[slot, ROW] = base + count
-    return count + 1
-
-
-@_compiled
 def _header(data: Bytes, at: int, stop: int, event: Ints, clock: Ints) -> int:
     """Begin an event: 0, or why it will be set aside; -1 where the line does not begin one."""
     at = _job(data, at, event)
@@ -493,36 +351,30 @@ def _is_blank(data: Bytes, at: int, stop: int) -> bool:
 
 
 @_compiled
-def _close(
-    data: Bytes, event: Ints, jobs: Ints, index: Ints, letters: Bytes, rows: Ints, tally: Ints, base: int, count: int,
-    fast_us: int, latest_us: int,
-) -> int:  # fmt: skip
-    """A whole event; returns how many rows there are then. What is told of the log itself (cluster -1) has no row."""
+def _is_kept(event: Ints, tally: Ints, latest_us: int) -> bool:
+    """Whether a whole event is one of a job, and not of the future; what is told of the log itself (cluster -1) is not."""
     if event[TIME_US] > latest_us:
         tally[FUTURE] += 1
-        return count
+        return False
     tally[READ] += 1
     tally[FIRST_US] = min(tally[FIRST_US], event[TIME_US])
     tally[LAST_US] = max(tally[LAST_US], event[TIME_US])
-    if event[CLUSTER] < 0 or event[PROC] < 0:
-        return count
-    return _emit(data, event, jobs, index, letters, rows, base, count, fast_us)
+    return bool(event[CLUSTER] >= 0 and event[PROC] >= 0)
 
 
 @_compiled
 def scan(  # noqa: C901
-    data: Bytes, words: Words, size: int, problem: int, clock: Ints, jobs: Ints, index: Ints, letters: Bytes, rows: Ints,
-    tally: Ints, event: Ints, fresh: Ints, base: int, fast_us: int,
-) -> tuple[int, int, int]:  # fmt: skip
+    data: Bytes, words: Words, size: int, problem: int, clock: Ints, events: Ints, tally: Ints, fresh: Ints
+) -> tuple[int, int, int]:
     """Read whole events out of the first `size` bytes; behind them must be newlines, and room to look ahead.
 
-    `words` are the same bytes, eight at a time; `event` and `fresh` are for its own use. `problem` is why the event that goes on
-    at the beginning was given up (0: none does); `base` the number of rows that came before. Returns the number of rows, how
-    many bytes are settled (up to the end of the last event), and the problem of what follows them.
+    `words` are the same bytes, eight at a time; `fresh` is for its own use. `problem` is why the event that goes on at the
+    beginning was given up (0: none does). Returns the number of events, how many bytes are settled (up to the end of the last
+    one), and the problem of what follows them.
     """
     at = begun = settled = count = 0
     is_open = False
-    while count < rows.shape[0]:
+    while count < events.shape[0]:
         stop, has_nul = _line_end(data, words, at)
         if stop >= size:
             break
@@ -533,7 +385,7 @@ def scan(  # noqa: C901
             if problem:
                 tally[problem] += 1
             elif is_open:
-                count = _close(data, event, jobs, index, letters, rows, tally, base, count, fast_us, clock[LATEST_US])
+                count += _is_kept(events[count], tally, clock[LATEST_US])
             is_open, problem, settled = False, 0, stop + 1
         else:
             begins = _header(data, at, end, fresh, clock) if _ZERO <= data[at] <= _NINE else -1
@@ -541,31 +393,15 @@ def scan(  # noqa: C901
                 if is_open or problem:
                     tally[problem if problem else TRUNCATED] += 1
                     settled = at
-                for slot in range(EVENT_SLOTS):  # (exchanging the two arrays costs more)
-                    event[slot] = fresh[slot]
+                for slot in range(EVENT_SLOTS):
+                    events[count, slot] = fresh[slot]
                 is_open, problem, begun = True, begins, at
             elif is_open:
-                if event[NUMBER] == EXECUTE or event[NUMBER] == TERMINATED or event[NUMBER] == AD_INFORMATION:
-                    _body(data, at, end, event)
+                if events[count, NUMBER] in _READ_WHOLE:
+                    _body(data, at, end, events[count])
             elif not problem and not _is_blank(data, at, end):
                 problem = BAD_RECORD
             if has_nul and not problem:
                 problem = NUL_BYTE
         at = stop + 1
     return count, settled, problem if not is_open else 0
-
-
-@_compiled
-def last_date(data: Bytes, words: Words, size: int, clock: Ints, event: Ints, date: Ints) -> None:
-    """Look at the dates without a year only: `clock` counts the years, `date` is the last month and day of the newest."""
-    at = 0
-    while True:
-        stop, _ = _line_end(data, words, at)
-        if stop >= size:
-            return
-        behind = _job(data, at, event) if _ZERO <= data[at] <= _NINE else -1
-        if 0 <= behind < stop and data[behind + 2] == _SLASH:
-            month, day = _two(data, behind), _two(data, behind + 3)
-            if 1 <= month <= 12 and day >= 0 and _year_of(clock, month) == clock[YEAR]:
-                date[0], date[1] = month, day
-        at = stop + 1

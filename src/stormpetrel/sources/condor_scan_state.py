@@ -38,6 +38,13 @@ JOB_FIELDS: Final = 9
 # The index of names: how many, where each begins in the letters and where the last ends, then a hash table of ids (-1: free).
 # Where there is no room for a new name, it is not known.
 USED: Final = 0
+# An event as it was read, (EVENT_SLOTS,): number, job, UTC µs, what an 028 tells of (-1: nothing), whether it ended badly; of
+# each of its four places where the name begins and ends in the buffer, and how good the name is (-1: there is none).
+NUMBER, CLUSTER, PROC, TIME_US, TRIGGER, ENDED_BADLY, BEGIN, END, RANK = 0, 1, 2, 3, 4, 5, 6, 10, 14
+EVENT_SLOTS: Final = 18
+MOST_EVENT_BYTES: Final = 4 << 20
+# What is told of a buffer: events set aside, by reason; time of the first and the last one, and how many were read.
+TRUNCATED, BAD_RECORD, BAD_TIME, NUL_BYTE, TOO_LONG, FUTURE, FIRST_US, LAST_US, READ, TALLIES = 1, 2, 3, 4, 5, 6, 8, 9, 10, 12
 # A row per event that counts, in the order of the log: number, UTC µs, ids of its four places (NOWHERE: nobody tells), mark.
 ROW_NUMBER, ROW_TIME_US, PLACES_AT, MARK = 0, 1, 2, 6
 ROW_FIELDS: Final = 7
@@ -66,6 +73,11 @@ def new_names(most: int = MOST_NAMES) -> Ints:
 def new_letters() -> Bytes:
     """Room for the names."""
     return np.empty(NAME_BYTES, dtype=np.uint8)
+
+
+def new_events(most: int) -> Ints:
+    """Room for so many events."""
+    return np.zeros((most, EVENT_SLOTS), dtype=np.int64)
 
 
 def new_rows(most: int) -> Ints:
