@@ -52,11 +52,7 @@ class CpuWindowStore:
         splits: Collection[str] | None = None,
     ) -> pl.LazyFrame:
         """The windows that begin in a span of time, of some nodes, traces or splits, as a frame of CPU_WINDOW_SCHEMA."""
-        rows = self.table.scan()
-        if since is not None:
-            rows = rows.filter(pl.col("month") >= f"{since:%Y-%m}", pl.col("window_start") >= since)
-        if until is not None:
-            rows = rows.filter(pl.col("month") <= f"{until:%Y-%m}", pl.col("window_start") < until)
+        rows = self.table.between("window_start", since, until)
         for column, wanted in (("node", nodes), ("trace", traces), ("split", splits)):
             if wanted is not None:
                 rows = rows.filter(pl.col(column).is_in([str(value) for value in wanted]))

@@ -42,11 +42,7 @@ class EventBackgroundStore:
 
     def read(self, *, since: datetime | None = None, until: datetime | None = None, bucket_s: int | None = None) -> pl.LazyFrame:
         """Values of buckets that begin in a span of time, as a frame of BACKGROUND_SCHEMA."""
-        rows = self.table.scan()
-        if since is not None:
-            rows = rows.filter(pl.col("month") >= f"{since:%Y-%m}", pl.col("bucket_start") >= since)
-        if until is not None:
-            rows = rows.filter(pl.col("month") <= f"{until:%Y-%m}", pl.col("bucket_start") < until)
+        rows = self.table.between("bucket_start", since, until)
         if bucket_s is not None:
             rows = rows.filter(pl.col("bucket_s") == bucket_s)
         return rows.select(list(BACKGROUND_SCHEMA))

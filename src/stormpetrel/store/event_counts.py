@@ -77,13 +77,9 @@ class EventCountStore:
 
         Each source has its own rows; a count of zero has none. Partial counts of buckets without a mark are among them.
         """
-        rows = self.table.scan()
+        rows = self.table.between("bucket_start", since, until)
         if not places:
             rows = rows.filter(_IS_WHOLE)
-        if since is not None:
-            rows = rows.filter(pl.col("month") >= f"{since:%Y-%m}", pl.col("bucket_start") >= since)
-        if until is not None:
-            rows = rows.filter(pl.col("month") <= f"{until:%Y-%m}", pl.col("bucket_start") < until)
         if bucket_s is not None:
             rows = rows.filter(pl.col("bucket_s") == bucket_s)
         return rows.filter(_IS_MARK | (pl.col("count") != 0)).select(list(COUNT_SCHEMA))

@@ -15,7 +15,6 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.records.events import EVENT_SCORE_KEY, EVENT_SCORE_SCHEMA
-from stormpetrel.records.times import month_of
 from stormpetrel.store.tables import Table, TableSpec
 
 EVENT_SCORES: Final = TableSpec(
@@ -48,11 +47,7 @@ class EventScoreStore:
         version: int | None = None,
     ) -> pl.LazyFrame:
         """Scores of buckets that begin in a span of time, of all models or of one, as a frame of EVENT_SCORE_SCHEMA."""
-        rows = self.table.scan()
-        if since is not None:
-            rows = rows.filter(pl.col("month") >= f"{since:%Y-%m}", pl.col("bucket_start") >= since)
-        if until is not None:
-            rows = rows.filter(pl.col("month") <= f"{until:%Y-%m}", pl.col("bucket_start") < until)
+        rows = self.table.between("bucket_start", since, until)
         if model is not None:
             rows = rows.filter(pl.col("model") == model)
         if version is not None:
@@ -61,15 +56,5 @@ class EventScoreStore:
 
     def append(self, scores: pl.DataFrame) -> int:
         """Add the scores that are not there yet, in one commit; how many. Asked under the lock: two who score write once."""
-        rows = scores.unique(_KEY, keep="first", maintain_order=True)
-        if not rows.height:
-            return 0
         with self._writer_lock():
-            rows = rows.with_columns(month=month_of(pl.col("bucket_start")))
-            there = self.table.scan().filter(
-                pl.col("month").is_in(rows["month"].unique().to_list()),
-                pl.col("bucket_start").is_between(rows["bucket_start"].min(), rows["bucket_start"].max()),
-            )
-            new = rows.join(there.select(_KEY).collect(), on=_KEY, how="anti", maintain_order="left")
-            self.table.append(new)
-        return new.height
+            return self.table.append_new(scores, key=_KEY, column="bucket_start")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -12,6 +13,7 @@ from urllib.parse import unquote
 import polars as pl
 
 from stormpetrel.errors import StoreBusyError, StoreError, StoreVersionError
+from stormpetrel.records.times import month_of
 from stormpetrel.sources.contract import Cursor
 from stormpetrel.store.filesystem import writing
 
@@ -107,6 +109,31 @@ class Table:
             list(files), glob=False, hive_partitioning=bool(partition), hive_schema=partition or None, try_parse_hive_dates=False
         )
         return rows.select(list(self.spec.schema))
+
+    def between(self, column: str, since: datetime | None = None, until: datetime | None = None) -> pl.LazyFrame:
+        """The rows whose time lies from `since` to before `until`; of a table by months, only those between are read."""
+        rows = self.scan()
+        if since is not None:
+            rows = rows.filter(pl.col("month") >= f"{since:%Y-%m}", pl.col(column) >= since)
+        if until is not None:
+            rows = rows.filter(pl.col("month") <= f"{until:%Y-%m}", pl.col(column) < until)
+        return rows
+
+    def append_new(self, rows: pl.DataFrame, *, key: Sequence[str], column: str) -> int:
+        """Add the rows whose key is not there yet, in one commit, to a table by months of `column`; how many.
+
+        Whoever calls holds the lock of writers: two who bring the same rows at once write them once.
+        """
+        distinct = rows.unique(list(key), keep="first", maintain_order=True).with_columns(month=month_of(pl.col(column)))
+        if not distinct.height:
+            return 0
+        there = self.scan().filter(
+            pl.col("month").is_in(distinct["month"].unique().to_list()),
+            pl.col(column).is_between(distinct[column].min(), distinct[column].max()),
+        )
+        new = distinct.join(there.select(key).collect(), on=list(key), how="anti", maintain_order="left")
+        self.append(new)
+        return new.height
 
     def files(self) -> list[Path]:
         """The data files that make up the table now.

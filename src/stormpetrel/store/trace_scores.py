@@ -13,7 +13,6 @@ from typing import Final
 
 import polars as pl
 
-from stormpetrel.records.times import month_of
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, WINDOW_KEY
 from stormpetrel.store.tables import Table, TableSpec
 
@@ -47,11 +46,7 @@ class TraceScoreStore:
         version: int | None = None,
     ) -> pl.LazyFrame:
         """Scores of windows that begin in a span of time, of all models or of one, as a frame of TRACE_SCORE_SCHEMA."""
-        rows = self.table.scan()
-        if since is not None:
-            rows = rows.filter(pl.col("month") >= f"{since:%Y-%m}", pl.col("window_start") >= since)
-        if until is not None:
-            rows = rows.filter(pl.col("month") <= f"{until:%Y-%m}", pl.col("window_start") < until)
+        rows = self.table.between("window_start", since, until)
         if model is not None:
             rows = rows.filter(pl.col("model") == model)
         if version is not None:
@@ -63,15 +58,5 @@ class TraceScoreStore:
 
         Whether they are there is asked under the lock of writers: two who score the same windows at once write them once.
         """
-        rows = scores.unique(_SCORED_KEY, keep="first", maintain_order=True)
-        if not rows.height:
-            return 0
         with self._writer_lock():
-            rows = rows.with_columns(month=month_of(pl.col("window_start")))
-            there = self.table.scan().filter(
-                pl.col("month").is_in(rows["month"].unique().to_list()),
-                pl.col("window_start").is_between(rows["window_start"].min(), rows["window_start"].max()),
-            )
-            new = rows.join(there.select(_SCORED_KEY).collect(), on=list(_SCORED_KEY), how="anti", maintain_order="left")
-            self.table.append(new)
-        return new.height
+            return self.table.append_new(scores, key=_SCORED_KEY, column="window_start")
