@@ -29,6 +29,8 @@ PAGES = {
     "waste": "/waste",
     "profiles": "/profiles",
     "nodes": "/nodes?span=all",
+    "grid": "/grid",
+    "capacity": "/capacity",
     "model": "/model",
     "health": "/health",
 }

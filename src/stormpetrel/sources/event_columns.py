@@ -45,6 +45,9 @@ ALIASES: Final = {
 }
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?", re.ASCII)
 _DIGITS: Final = r"^\d{12,14}$"
+# A day, a minute, a space for the T, a named UTC: what people write and what spreadsheets and databases export.
+_LOOSE: Final = r"^\s*(\d{4})[-/](\d\d)[-/](\d\d)(?:[ T](\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?)?\s?(Z|UTC|[+-]\d\d:?\d\d)?\s*$"
+_OFFSET: Final = re.compile(r"(Z|UTC|:\d\d(\.\d+)?\s?[+-]\d\d:?\d\d)\s*$", re.ASCII)
 _WHOLE_COUNT: Final = r"^\s*\+?\d{1,15}(\.0*)?\s*$"
 
 
@@ -76,7 +79,7 @@ def times_of(column: pl.Series, time_zone: str) -> pl.Series:
     parsed = _by_first_style(text, time_zone)
     missing = parsed.is_null() & text.is_not_null()
     if missing.any():
-        rest = text.filter(missing)
+        rest = _strict(text.filter(missing))
         seconds = rest.to_frame("t").select(
             pl.when(pl.col("t").str.contains(_DIGITS))
             .then(pl.col("t").str.slice(0, pl.col("t").str.len_chars() - 3))
@@ -84,6 +87,36 @@ def times_of(column: pl.Series, time_zone: str) -> pl.Series:
         )
         parsed = parsed.scatter(missing.arg_true(), to_utc(seconds.to_series(), time_zone))
     return parsed.rename(column.name)
+
+
+def is_wall_clock(column: pl.Series) -> bool:
+    """Whether the times of a column are of the site's own clock, which shows an hour of autumn twice: no zone, no number."""
+    if column.dtype.is_temporal():
+        return getattr(column.dtype, "time_zone", None) is None
+    first = column.drop_nulls().head(1).to_list()
+    return column.dtype == pl.String and bool(first) and not first[0].strip().isdigit() and not _OFFSET.search(first[0])
+
+
+def second_pass(cells: pl.DataFrame, key: list[str], time_zone: str) -> pl.DataFrame:
+    """Rows of the site's clock in which a time that the clock shows twice, and that comes twice, is an hour later once.
+
+    Which of the two it is, the order of the table tells.
+    """
+    time, hour = pl.col("time"), pl.duration(hours=1)
+    wall, later = (one.dt.convert_time_zone(time_zone).dt.replace_time_zone(None) for one in (time, time + hour))
+    is_downward = cells.height > 1 and cells["time"][0] > cells["time"][-1]
+    place = pl.int_range(pl.len()).over(key)
+    is_second = pl.len().over(key) - 1 - place == 1 if is_downward else place == 1
+    return cells.with_columns(time=pl.when((wall == later) & is_second).then(time + hour).otherwise(time))
+
+
+def _strict(text: pl.Series) -> pl.Series:
+    """Times as they are written in the wild, with a T, seconds and an offset where they have one; other text as it is."""
+    parts = text.str.extract_groups(_LOOSE).struct
+    year, month, day, minute, second, offset = (parts.field(str(number)) for number in range(1, 7))
+    zone = offset.fill_null("").replace("UTC", "Z")
+    clock = minute.fill_null("00:00") + second.fill_null(":00")
+    return (year + "-" + month + "-" + day + "T" + clock + zone).zip_with(year.is_not_null(), text)
 
 
 def _by_first_style(text: pl.Series, time_zone: str) -> pl.Series:

@@ -48,10 +48,24 @@ class EventGap:
 class Coverage:
     """From the first mark to the last, which buckets were seen whole."""
 
-    start_s: npt.NDArray[np.int64]  # (buckets,) Unix seconds, bucket_s apart
+    start_s: npt.NDArray[np.int64]  # (buckets,) Unix seconds, bucket_s apart; where marks begin: at UTC midnight, or another
     bucket_s: int
     whole: npt.NDArray[np.bool_]  # (buckets,)
     unseen_by: dict[str, npt.NDArray[np.bool_]]  # source: (buckets,) where it should have a mark and has none
+
+    @property
+    def phase_s(self) -> int:
+        """How far its buckets begin behind those of UTC."""
+        return int(self.start_s[0]) % self.bucket_s if self.start_s.size else 0
+
+
+def place_of(start_s: npt.NDArray[np.int64], bucket_s: int, phase_s: int) -> npt.NDArray[np.int64]:
+    """(rows,) which bucket, counted from 1970, each row is; one that begins elsewhere is the bucket that it shares most with.
+
+    A server may cut its days at another midnight, and that may have been set otherwise before.
+    """
+    nearest: npt.NDArray[np.int64] = (start_s - phase_s + (bucket_s - 1) // 2) // bucket_s
+    return nearest
 
 
 def coverage_of(marks: pl.DataFrame, bucket_s: int) -> Coverage:
@@ -59,9 +73,12 @@ def coverage_of(marks: pl.DataFrame, bucket_s: int) -> Coverage:
 
     A bucket is whole when every source that has marks both before and after it, or at it, has a mark at it.
     """
-    place = marks["bucket_start"].dt.epoch("s").to_numpy() // bucket_s
-    if not place.size:
+    begin_s = marks["bucket_start"].dt.epoch("s").to_numpy()
+    if not begin_s.size:
         return Coverage(np.empty(0, np.int64), bucket_s, np.empty(0, np.bool_), {})
+    phases, often = np.unique(begin_s % bucket_s, return_counts=True)
+    phase_s = int(phases[often.argmax()])
+    place = place_of(begin_s, bucket_s, phase_s)
     first = int(place.min())
     buckets = int(place.max()) - first + 1
     anybody, complete, unseen_by = np.zeros(buckets, np.bool_), np.ones(buckets, np.bool_), {}
@@ -74,7 +91,7 @@ def coverage_of(marks: pl.DataFrame, bucket_s: int) -> Coverage:
         anybody |= seen
         complete &= seen | ~expected
         unseen_by[str(source)] = expected & ~seen
-    start_s = (first + np.arange(buckets, dtype=np.int64)) * bucket_s
+    start_s = (first + np.arange(buckets, dtype=np.int64)) * bucket_s + phase_s
     return Coverage(start_s, bucket_s, anybody & complete, unseen_by)
 
 
@@ -88,11 +105,7 @@ def gaps_of(
         unseen &= wide.start_s >= since.timestamp()
     if until is not None:
         unseen &= wide.start_s < until.timestamp()
-    given = [
-        (start.timestamp(), end.timestamp(), why, source)
-        for source, start, end, why in reasons.select("source", "start", "end", "why").iter_rows()
-    ]
-    return [_gap(wide, first, last, given) for first, last in _runs(unseen)]
+    return [_gap(wide, first, last, reasons) for first, last in _runs(unseen)]
 
 
 class GapReasons:
@@ -161,8 +174,9 @@ def _filled(start: datetime, end: datetime, seen: Coverage) -> bool:
     """Whether every bucket that a span touches was seen whole."""
     if not seen.start_s.size:
         return False
-    first = int(start.timestamp() // seen.bucket_s - seen.start_s[0] // seen.bucket_s)
-    last = int(-(-end.timestamp() // seen.bucket_s) - seen.start_s[0] // seen.bucket_s)
+    begin_s = int(seen.start_s[0])
+    first = int((start.timestamp() - begin_s) // seen.bucket_s)
+    last = int(-((begin_s - end.timestamp()) // seen.bucket_s))
     return first >= 0 and last <= seen.whole.size and bool(seen.whole[first:last].all())
 
 
@@ -170,10 +184,10 @@ def _stretched(coverage: Coverage, reasons: pl.DataFrame) -> Coverage:
     """The coverage, made longer by the stretches before and after it of which a source has said that it could not see them."""
     if not reasons.height:
         return coverage
-    bucket_s = coverage.bucket_s
+    bucket_s, phase_s = coverage.bucket_s, coverage.phase_s
     known = coverage.start_s // bucket_s
-    begins = reasons["start"].dt.epoch("s").to_numpy() // bucket_s
-    ends = -(-reasons["end"].dt.epoch("s").to_numpy() // bucket_s)
+    begins = (reasons["start"].dt.epoch("s").to_numpy() - phase_s) // bucket_s
+    ends = -((phase_s - reasons["end"].dt.epoch("s").to_numpy()) // bucket_s)
     first, last = int(min([*begins, *known[:1]])), int(max([*ends, *(known[-1:] + 1)]))
     whole = np.ones(last - first, np.bool_)
     for begin, end in zip(begins - first, ends - first, strict=True):
@@ -182,16 +196,16 @@ def _stretched(coverage: Coverage, reasons: pl.DataFrame) -> Coverage:
     whole[before : before + known.size] = coverage.whole
     padding = (before, whole.size - before - known.size)
     unseen_by = {name: np.pad(unseen, padding) for name, unseen in coverage.unseen_by.items()}
-    return Coverage(np.arange(first, last, dtype=np.int64) * bucket_s, bucket_s, whole, unseen_by)
+    return Coverage(np.arange(first, last, dtype=np.int64) * bucket_s + phase_s, bucket_s, whole, unseen_by)
 
 
-def _gap(coverage: Coverage, first: int, last: int, given: list[tuple[float, float, str, str]]) -> EventGap:
-    start_s, end_s = int(coverage.start_s[first]), int(coverage.start_s[last - 1]) + coverage.bucket_s
-    said = [(why, source) for begin, end, why, source in given if begin < end_s and end > start_s]
+def _gap(coverage: Coverage, first: int, last: int, reasons: pl.DataFrame) -> EventGap:
+    begin = datetime.fromtimestamp(int(coverage.start_s[first]), UTC)
+    end = datetime.fromtimestamp(int(coverage.start_s[last - 1]) + coverage.bucket_s, UTC)
+    said = reasons.filter(pl.col("start") < end, pl.col("end") > begin)
     silent = [name for name, unseen in coverage.unseen_by.items() if unseen[first:last].any()]
-    words = "; ".join(dict.fromkeys(why for why, _ in said)) or NOBODY_SAYS
-    sources = tuple(sorted({*silent, *(source for _, source in said)}))
-    return EventGap(datetime.fromtimestamp(start_s, UTC), datetime.fromtimestamp(end_s, UTC), words, sources)
+    words = "; ".join(dict.fromkeys(said["why"])) or NOBODY_SAYS
+    return EventGap(begin, end, words, tuple(sorted({*silent, *said["source"]})))
 
 
 def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:

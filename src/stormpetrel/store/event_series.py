@@ -17,7 +17,7 @@ from stormpetrel.config import Settings
 from stormpetrel.records.event_series import ANOMALY, MAINTENANCE, NORMAL, UNLABELLED, Counts, EventSeries, Labels
 from stormpetrel.records.events import COVERED, JOB_RECORD_KINDS, SEED_KINDS
 from stormpetrel.records.outages import Outage, OutageKind
-from stormpetrel.store.event_gaps import coverage_of
+from stormpetrel.store.event_gaps import coverage_of, place_of
 from stormpetrel.store.site import Site
 
 # In this order each is painted over the one before: where an outage and a maintenance meet, it is an outage.
@@ -107,9 +107,11 @@ def _grid(rows: pl.DataFrame, start_s: npt.NDArray[np.int64], bucket_s: int, nam
     if not grid.size or not rows.height:
         return grid
     # Days may begin at another zone's midnight: what lies in the same bucket is added up, wherever its edge is.
-    bucket = pl.col("bucket_start").dt.epoch("s") // bucket_s
-    sums = rows.filter(pl.col("name").is_in(names)).group_by(bucket.alias("bucket"), "name").agg(pl.col("value").sum())
-    row = sums["bucket"].to_numpy() - int(start_s[0]) // bucket_s
+    first_s = int(start_s[0])
+    place = place_of(rows["bucket_start"].dt.epoch("s").to_numpy(), bucket_s, first_s % bucket_s) - first_s // bucket_s
+    sums = rows.with_columns(bucket=pl.Series(place)).filter(pl.col("name").is_in(names)).group_by("bucket", "name")
+    sums = sums.agg(pl.col("value").sum())
+    row = sums["bucket"].to_numpy()
     column = sums["name"].replace_strict(list(names), list(range(len(names))), return_dtype=pl.Int64).to_numpy()
     inside = (row >= 0) & (row < start_s.size)
     grid[row[inside], column[inside]] = sums["value"].to_numpy()[inside]
