@@ -61,6 +61,19 @@ def outages() -> str:
     return table(head, rows)
 
 
+def places() -> str:
+    """How often the findings of an outage name the place where it is."""
+    rows = measured("events_why")["rows"]
+    by_type: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        by_type.setdefault(row["outage"], {})[row["severity"]] = row
+    told = [
+        (outage.replace("_", " "), *(f"{found[severity]['right']} of {found[severity]['outages']}" for severity in _SEVERITIES))
+        for outage, found in by_type.items()
+    ]
+    return table(("place named rightly", *_SEVERITIES), told)
+
+
 def speed() -> str:
     """How long training and scoring take, and how many events a second become counts."""
     found = measured("events")
@@ -96,4 +109,9 @@ def _caught(found: dict[str, Any]) -> str:
     return recall if delay is None else f"{recall}, {delay:.1f} h"
 
 
-PARTS: Final[dict[str, Callable[[], str]]] = {"event-quality": quality, "event-outages": outages, "event-speed": speed}
+PARTS: Final[dict[str, Callable[[], str]]] = {
+    "event-quality": quality,
+    "event-outages": outages,
+    "event-speed": speed,
+    "event-places": places,
+}
