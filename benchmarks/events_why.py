@@ -1,7 +1,8 @@
 """Does an alarm name the right place? Simulated outages whose place is known; writes results/events_why.json.
 
 `python -m benchmarks.events_why [--seeds 10]`. The combined model learns from the first half of a grid; each outage of the second
-half is looked at in its most abnormal hour. An outage is *told* if there is a finding, *placed* if one names a place at all, *right* if one names the place where the simulator put it. A node at the right site is right for an outage of that site.
+half is looked at in its most abnormal hour. An outage is *told* if there is a finding, *placed* if one names a place at all,
+*right* if one names the place where the simulator put it. A node at the right site is right for an outage of that site.
 """
 
 from __future__ import annotations
@@ -38,9 +39,7 @@ def main() -> None:
         for (outage, severity), found in sorted(counted.items())
     ]
     for row in rows:
-        print(
-            "{outage:22s}{severity:10s}{outages:4d} outages, {told:3d} told, {placed:3d} placed, {right:3d} right".format(**row)
-        )
+        print(*(f"{name} {value}" for name, value in row.items()), sep="  ")
     RESULT.write_text(json.dumps({"seeds": len(seeds), "rows": rows}, indent=1))
 
 
