@@ -32,13 +32,12 @@ def _recurrent_forecast() -> SavedModel:
 
 
 DEFAULT: Final = "combined"
-FORECAST: Final = "count_forecast"  # what says what was expected, beside a model that does not
+FORECAST: Final = "unsupervised"  # what says what was expected, beside a model that does not
 MODELS: Final[Mapping[str, Callable[[], SavedModel]]] = {
     "supervised": _supervised,
     "unsupervised": CountForecaster,
     "combined": Combined,
     "recurrent_forecast": _recurrent_forecast,
-    "count_forecast": CountForecaster,
 }
 
 

@@ -22,7 +22,7 @@ from stormpetrel.events.event_metrics import AlarmFigures, TestOutage, calm_buck
 from stormpetrel.records.event_series import EventSeries
 
 PER_WEEK: Final = 1.0
-MODEL_NAMES: Final = ("supervised", "unsupervised", "combined", "recurrent_forecast", "count_forecast")
+MODEL_NAMES: Final = ("supervised", "unsupervised", "combined", "recurrent_forecast")
 ALL_NAMES: Final = (*MODEL_NAMES, *BASELINES)  # in the order in which they are shown
 NEED_LABELS: Final = frozenset({"supervised", "combined", "xgboost"})
 

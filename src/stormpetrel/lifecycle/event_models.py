@@ -73,6 +73,7 @@ def train_event_model(
         "buckets": int((~learnt.is_gap).sum()),
         "labelled_outage_buckets": int((learnt.label == ANOMALY).sum()),
         "labels": sum(1 for outage in site.outages.list() if outage.end is not None),
+        "labels_newer": sum(1 for outage in site.outages.list() if outage.start >= series.moment(cut)),
         "table_version": version,
         "trained_until": series.moment(cut - 1).isoformat(),
         "seed": seed,

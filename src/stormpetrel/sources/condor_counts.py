@@ -39,6 +39,7 @@ class LogReader:
         self.first: datetime | None = None  # times of what was read
         self.last: datetime | None = None
         self.is_torn = False  # the last file ended in the middle of an event
+        self.is_rewritten = False  # what lies before the cursor is not what was read there
         self._settings, self._submit_host, self._year = settings, submit_host, year
         self._scanner: TextScanner | None = None
         self._is_warm = False
@@ -63,11 +64,14 @@ class LogReader:
         if reached > done or aside:
             yield self._span(file, counting, aside, reached, 1.0)
 
-    def warm_up_once(self, file: LogFile, now: datetime) -> None:
-        """Learn which jobs run from the end of a file that has been counted, unless they are known from reading it."""
+    def warm_up_once(self, file: LogFile, now: datetime, *, whatever_it_costs: bool = False) -> None:
+        """Learn which jobs run, and how late it was, from the end of a file that has been counted, unless it was just read."""
         if not self._is_warm and file.format != OTHER and file.size_bytes is not None:
             for _ in self._text(file, file.size_bytes, now, False):
                 pass
+        elif whatever_it_costs:  # XML and JSON can only be read from the beginning
+            for batch, _, _ in self._batches(file, 0, now, False):
+                self._note_last(batch)
 
     def marks(self, start: datetime, end: datetime) -> pl.DataFrame:
         """The marks of a stretch that was seen; what was counted in it since this reader began is told in them."""
@@ -98,12 +102,13 @@ class LogReader:
         for piece in file.pieces(start):
             before = max(0, min(len(piece), position - at))
             if before:
-                scanner.feed(piece[:before])
+                self._note_last(scanner.feed(piece[:before]))
             at += len(piece)
             if at < position:
                 continue
             if before and scanner.position != position:
                 self.notes.append(f"{file.path.name} was rewritten before what is left to read; events may be missing.")
+                self.is_rewritten = True
                 scanner.begin_file(position)
             yield scanner.feed(memoryview(piece)[before:]), scanner.position, _share(at, file.size_bytes)
         self.is_torn = scanner.waiting_bytes > 0
@@ -121,10 +126,14 @@ class LogReader:
             )
         return self._scanner
 
-    def _note_times(self, batch: EventBatch) -> None:
-        if batch.first and batch.last:
-            self.first = min(self.first or batch.first, batch.first)
+    def _note_last(self, batch: EventBatch) -> None:
+        if batch.last:
             self.last = max(self.last or batch.last, batch.last)
+
+    def _note_times(self, batch: EventBatch) -> None:
+        if batch.first:
+            self.first = min(self.first or batch.first, batch.first)
+        self._note_last(batch)
         note = "Some events lie in the future and are not counted: is site.time_zone the zone of the log?"
         if FUTURE in batch.quarantined and note not in self.notes:
             self.notes.append(note)
@@ -166,6 +175,8 @@ class CondorEventFile:
             self.notes.append(f"The last event of {self._path} is not whole; it is left for the next time.")
         seen_name = f"condor-seen:{file.identity}"
         seen = cursor(seen_name)
+        if reader.last is None:  # nothing is new; but who read it may have been killed before it was marked
+            self._look_at_the_end(file, now, was_marked=seen is not None)
         start = datetime.fromtimestamp(seen, UTC) if seen is not None else file.first or reader.first
         if start is None or reader.last is None:
             return
@@ -173,6 +184,12 @@ class CondorEventFile:
         if bucket_ceil(start, reader.bucket_s) < end:
             marks = reader.marks(start, end)
             yield CountedSpan(start, end, marks, Cursor(seen_name, int(end.timestamp())), additive=True, done=1.0)
+
+    def _look_at_the_end(self, file: LogFile, now: datetime, *, was_marked: bool) -> None:
+        try:
+            self._reader.warm_up_once(file, now, whatever_it_costs=not was_marked)
+        except ChangedMeanwhileError:
+            self.notes.append(f"{self._path} was rotated or truncated while it was read; read it again.")
 
 
 def _share(done: int, size: int | None) -> float:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
-
-import polars as pl
 
 from stormpetrel.config import Settings
 from stormpetrel.errors import SettingsError, SourceUnavailableError
@@ -21,10 +19,13 @@ from stormpetrel.records.event_counting import bucket_ceil, bucket_floor, no_cou
 from stormpetrel.sources.condor_counts import LOOK_BACK_BYTES, LogReader
 from stormpetrel.sources.condor_log_files import ChangedMeanwhileError, LogFile, log_files
 from stormpetrel.sources.contract import Cursor
-from stormpetrel.sources.event_contract import CountedSpan, CursorOf, Missing
+from stormpetrel.sources.event_contract import CountedSpan, CursorOf
 
 _GONE: Final = "the event log was rotated away or truncated before it was read"
 _JUMPED: Final = "{count} file(s) of the event log were rotated away before they were read"
+_BEHEADED: Final = "the event log was truncated before it was read: it has lost its head"
+_CUT: Final = "the event log was cut off, or written anew, while it was followed"
+_KEY_BITS: Final = 24  # of a file's identity, kept beside the time at which it was the newest
 
 
 class FollowedEventLog:
@@ -40,68 +41,146 @@ class FollowedEventLog:
         self._reader = LogReader(self.source, settings, submit_host=host)
         self.notes = self._reader.notes
         self._seen_name = f"condor-seen:{self.source}"
+        self._newest_name = f"condor-newest:{self.source}"
 
     def spans(self, cursor: CursorOf, now: datetime) -> Iterator[CountedSpan]:
         """What came since the last look, then the marks of what was seen whole by now."""
         self.notes.clear()
-        files = log_files(self._path, time_zone=self._zone, now=now)
-        if not files and not self._path.exists():
+        seen_s = cursor(self._seen_name)
+        look = _Look(None if seen_s is None else datetime.fromtimestamp(seen_s, UTC), cursor(self._newest_name), now)
+        look.files = [
+            replace(file, cuts=cursor(file.cuts_name) or 0) for file in log_files(self._path, time_zone=self._zone, now=now)
+        ]
+        if not look.files and not self._path.exists():
             raise SourceUnavailableError(
                 f"There is no event log {self._path}.", hint="Check htcondor.event_log, and that this host may read it."
             )
-        left = {file.identity: cursor(file.cursor_name) for file in files}
-        seen = cursor(self._seen_name)
+        look.left = {file.identity: cursor(file.cursor_name) for file in look.files}
+        look.has_lost_newest = look.newest is not None and look.newest % (1 << _KEY_BITS) not in map(_key, look.files)
         try:
-            for place, file in enumerate(files):
-                yield from self._read(files, place, left[file.identity] or 0, now)
+            for place, file in enumerate(look.files):
+                yield from self._hole_before(look, place)
+                if file is look.files[-1] and not self._is_loss_open(look):
+                    yield from self._newest(look)
+                yield from self._read(look, place)
         except ChangedMeanwhileError:
             return  # what was not read now is read at the next look, and so are the marks
-        if files:
-            yield from self._marks(files, left, None if seen is None else datetime.fromtimestamp(seen, UTC), now)
+        if look.files and not self._is_loss_open(look):
+            yield from self._marks(look)
 
-    def _read(self, files: list[LogFile], place: int, position: int, now: datetime) -> Iterator[CountedSpan]:
-        file = files[place]
+    def _is_loss_open(self, look: _Look) -> bool:
+        """Whether the newest file is gone and no new one has begun: nobody knows yet how much is lost."""
+        return look.has_lost_newest and look.files[-1].path != self._path
+
+    def _read(self, look: _Look, place: int) -> Iterator[CountedSpan]:
+        file, now = look.files[place], look.now
+        position = look.left[file.identity] or 0
         if file.size_bytes == position:
             return
+        if file.size_bytes is not None and file.size_bytes < position:
+            yield from self._cut(look, file)
+            return
         if place and position < LOOK_BACK_BYTES:
-            self._reader.warm_up_once(files[place - 1], now)
-        is_over = place + 1 < len(files) and now - file.modified > self._settle
+            self._reader.warm_up_once(look.files[place - 1], now)
+        is_over = place + 1 < len(look.files) and now - file.modified > self._settle
+        self._reader.is_rewritten = False
         yield from self._reader.spans(file, position, now, is_over=is_over)
+        if self._reader.is_rewritten:
+            yield from self._hole(look, look.seen or now, now, _CUT)
 
-    def _marks(
-        self, files: list[LogFile], left: dict[str, int | None], seen: datetime | None, now: datetime
-    ) -> Iterator[CountedSpan]:
-        """The marks from where they ended last to what is settled, less what nobody can have seen."""
-        first = files[0].first or self._reader.first or files[0].modified
-        goes_on = any(position is not None for position in left.values())
-        start = seen if seen is not None and goes_on else first
-        end = bucket_floor(self._seen_to(files[-1], now), self._reader.bucket_s)
-        missing = [] if seen is None or goes_on or first <= seen else [(seen, first, _GONE)]
-        missing += _jumps(files, left)
+    def _cut(self, look: _Look, file: LogFile) -> Iterator[CountedSpan]:
+        """A file that is shorter than what was read of it: what it holds now may have been counted, what follows has not.
+
+        In this order, killed after any of the three, nothing is counted twice.
+        """
+        self.notes.append(f"{file.path.name} is shorter than what was read of it; it is read on from its end of now.")
+        size, again = file.size_bytes or 0, replace(file, cuts=file.cuts + 1)
+        yield CountedSpan(look.now, look.now, no_counts(), Cursor(again.cursor_name, size), additive=True)
+        yield from self._hole(look, look.seen or look.now, look.now, _CUT)
+        yield CountedSpan(look.now, look.now, no_counts(), Cursor(file.cuts_name, again.cuts), additive=True)
+
+    def _hole_before(self, look: _Look, place: int) -> Iterator[CountedSpan]:
+        """What is known to be missing before a file, told before the file is read: then no kill can hide it."""
+        file = look.files[place]
+        begins = file.first or file.modified
+        if look.seen is not None and begins <= look.seen:
+            return
+        if look.has_lost_newest and begins > look.newest_at:
+            look.has_lost_newest = False
+            # Where nothing was marked yet, it is not known how much of the lost file was read: all of it may be missing.
+            yield from self._hole(look, look.seen or look.begins, begins, _GONE)
+        elif place and look.left[file.identity] is None and (lost := _lost_between(look.files[place - 1], file)):
+            yield from self._hole(look, min(max(look.files[place - 1].modified, look.seen or look.begins), begins), begins, lost)
+
+    def _hole(self, look: _Look, start: datetime, end: datetime, why: str) -> Iterator[CountedSpan]:
+        """The marks up to a stretch that nobody can have seen, and that stretch; it is seen on from behind it."""
+        seen = look.seen if look.seen is not None else look.begins
+        marks = self._reader.marks(seen, start) if start > seen else no_counts()
+        look.seen = max(bucket_ceil(end, self._reader.bucket_s), seen)
+        position = Cursor(self._seen_name, int(look.seen.timestamp()))
+        yield CountedSpan(min(seen, start), end, marks, position, additive=True, missing=[(start, end, why)], done=0.0)
+
+    def _marks(self, look: _Look) -> Iterator[CountedSpan]:
+        """The marks from where they ended last to what is settled."""
+        start = look.seen if look.seen is not None else look.files[0].first or self._reader.first or look.begins
+        end = bucket_floor(self._seen_to(look.files[-1], look.now), self._reader.bucket_s)
         marks = self._reader.marks(start, end) if end > start else no_counts()
-        for begin, until, _ in missing:
-            bucket = pl.col("bucket_start")
-            marks = marks.filter((bucket >= until) | (bucket + pl.duration(seconds=self._reader.bucket_s) <= begin))
-        if marks.height or missing or seen is None:  # that it was looked at is remembered from the first look on
-            reached = max(end, bucket_ceil(start, self._reader.bucket_s), seen or start)
+        if marks.height or look.seen is None:  # that it was looked at is remembered from the first look on
+            reached = max(end, bucket_ceil(start, self._reader.bucket_s))
             position = Cursor(self._seen_name, int(reached.timestamp()))
-            yield CountedSpan(start, max(start, end), marks, position, additive=True, missing=missing, done=1.0)
+            yield CountedSpan(start, max(start, end), marks, position, additive=True, done=1.0)
+
+    def _newest(self, look: _Look) -> Iterator[CountedSpan]:
+        """Remember which file is the newest, where that is another one than before; it grows with time, as cursors must.
+
+        Told before that file is read: if it is gone at the next look, whatever ended this one, something may be lost.
+        """
+        key = _key(look.files[-1])
+        if look.newest is None or look.newest % (1 << _KEY_BITS) != key:
+            position = (int(look.now.timestamp()) << _KEY_BITS) | key
+            yield CountedSpan(look.now, look.now, no_counts(), Cursor(self._newest_name, position), additive=True, done=1.0)
 
     def _seen_to(self, newest: LogFile, now: datetime) -> datetime:
         """Up to when the log was seen: an event that is being written may be as old as the last one before it."""
         settled = now - self._settle
+        if not self._path.exists():  # moved away, or removed while HTCondor writes on: what comes is nowhere to be seen
+            settled = min(settled, newest.modified)
         if self._reader.is_torn and newest.modified > settled:
             return min(settled, self._reader.last or settled)
         return settled
 
 
-def _jumps(files: list[LogFile], left: dict[str, int | None]) -> list[Missing]:
-    """Holes between files that nobody has read yet: HTCondor numbers the files of its log."""
-    found: list[Missing] = []
-    for earlier, later in pairwise(files):
-        if earlier.sequence is None or later.sequence is None or later.sequence - earlier.sequence < 2:
-            continue
-        if left[later.identity] is None and later.first is not None:
-            count = later.sequence - earlier.sequence - 1
-            found.append((min(earlier.modified, later.first), later.first, _JUMPED.format(count=count)))
-    return found
+@dataclass(slots=True)
+class _Look:
+    """One look at the log: how far it was seen, which file was the newest then, and what is there now."""
+
+    seen: datetime | None
+    newest: int | None
+    now: datetime
+    files: list[LogFile] = field(default_factory=list)
+    left: dict[str, int | None] = field(default_factory=dict)
+    has_lost_newest: bool = False
+
+    @property
+    def begins(self) -> datetime:
+        """When the oldest file begins, as far as that can be told."""
+        return self.files[0].first or self.files[0].modified
+
+    @property
+    def newest_at(self) -> datetime:
+        """When the newest file was first found."""
+        return datetime.fromtimestamp((self.newest or 0) >> _KEY_BITS, UTC)
+
+
+def _lost_between(earlier: LogFile, later: LogFile) -> str:
+    """Why something is missing between two files, "" where nothing is: HTCondor numbers the files of its log at their head."""
+    if earlier.sequence is None:
+        return ""
+    if later.sequence is None:
+        return _BEHEADED
+    count = later.sequence - earlier.sequence - 1
+    return _JUMPED.format(count=count) if count > 0 else ""
+
+
+def _key(file: LogFile) -> int:
+    return int(file.identity[: _KEY_BITS // 4], 16)

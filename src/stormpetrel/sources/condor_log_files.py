@@ -51,11 +51,17 @@ class LogFile:
     modified: datetime
     size_bytes: int | None  # None where it is compressed
     format: str  # TEXT, or OTHER (XML, JSON)
+    cuts: int = 0  # how often it was found to be shorter than what was read of it; each time it is read on from a new beginning
 
     @property
     def cursor_name(self) -> str:
         """Under which name the store keeps how far it was read."""
-        return f"condor:{self.identity}"
+        return f"condor:{self.identity}" + (f"/{self.cuts}" if self.cuts else "")
+
+    @property
+    def cuts_name(self) -> str:
+        """Under which name the store keeps how often it was cut."""
+        return f"condor-cuts:{self.identity}"
 
     def pieces(self, start: int = 0) -> Iterator[bytes]:
         """The content (decompressed) from a position on; ChangedMeanwhileError where it is another one by now."""

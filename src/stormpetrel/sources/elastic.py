@@ -33,6 +33,7 @@ _DAY: Final = timedelta(days=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SMALLEST_PAGE: Final = 10
+_HOUR_MIN: Final = 60
 _NO_FORM: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
 
@@ -72,6 +73,9 @@ class ElasticEvents:
         asking.zone_offset_s(settings.time_zone)
         self.bucket_s = self._events.bucket_minutes * 60
         self.source = f"elastic:{settings.index}"
+        # Buckets of another length are counts of their own, of all the time there is: their reading has its own cursor.
+        minutes = self._events.bucket_minutes
+        self._cursor_name = self.source if minutes == _HOUR_MIN else f"{self.source} per {minutes} min"
         self.notes: list[str] = []
 
     def __enter__(self) -> ElasticEvents:
@@ -88,7 +92,7 @@ class ElasticEvents:
     def spans(self, cursor: CursorOf, now: datetime) -> Iterator[CountedSpan]:
         """What has not been read yet, oldest first, in whole buckets that are over and settled."""
         try:
-            reading = self._begin(cursor(self.source), now.astimezone(UTC))
+            reading = self._begin(cursor(self._cursor_name), now.astimezone(UTC))
             if reading is None:
                 return
             quarantined = self._set_aside(reading)
@@ -99,7 +103,7 @@ class ElasticEvents:
                     start,
                     end,
                     span.counts,
-                    cursor=Cursor(self.source, reading.position(end)),
+                    cursor=Cursor(self._cursor_name, reading.position(end)),
                     quarantined=_sum(quarantined, span.quarantined),
                     missing=span.missing,
                     done=(end - reading.first) / (reading.last - reading.first),
@@ -154,7 +158,8 @@ class ElasticEvents:
         if cursor is None:
             first = _floor(self._since(now), how)
         else:
-            first = _floor(_moment(cursor) - timedelta(hours=self._events.overlap_hours), how)
+            reached = min(_moment(cursor), last)  # a clock that was ahead once must not end the reading
+            first = _floor(reached - timedelta(hours=self._events.overlap_hours), how)
         first = max(first, _floor(look.oldest, how))  # before the first event nobody was looking
         step = timedelta(seconds=self.bucket_s)
         if look.newest is not None and last - look.newest >= 2 * step:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
 
 import polars as pl
 
@@ -17,19 +16,18 @@ from stormpetrel.errors import SettingsError
 from stormpetrel.records.event_counting import count_events, set_aside
 from stormpetrel.records.events import COVERED
 from stormpetrel.sources.elastic import ElasticEvents
+from stormpetrel.sources.elastic_query import zone_offset_s
 from stormpetrel.sources.event_contract import CountedSpan, CursorOf
-
-_HOUR_MIN: Final = 60
 
 
 class RawElasticEvents:
     """What the index holds, document by document."""
 
     def __init__(self, settings: ElasticSection, events: EventsSection) -> None:
-        if events.bucket_minutes > _HOUR_MIN and settings.time_zone != "UTC":
+        if zone_offset_s(settings.time_zone) % (events.bucket_minutes * 60):
             raise SettingsError(
-                f"Documents are counted here in UTC, and elastic.time_zone {settings.time_zone} cuts other days.",
-                hint="Leave out --raw, or set elastic.time_zone to UTC, or events.bucket_minutes to 60 or less.",
+                f"Documents are counted here in UTC, and elastic.time_zone {settings.time_zone} cuts other days or hours.",
+                hint="Leave out --raw, or set elastic.time_zone to UTC, or events.bucket_minutes to 15 or less.",
             )
         self._settings, self._events = settings, events
         self._spans = ElasticEvents(settings, events)  # says what can be seen, and where the cursor is

@@ -31,12 +31,15 @@ from stormpetrel.records.event_counting import (
 from stormpetrel.records.events import COVERED, PLACES, WHOLE, EventKind
 from stormpetrel.sources import event_columns as columns
 from stormpetrel.sources.condor_batches import KIND_NAMES, host_name
-from stormpetrel.sources.event_contract import CountedSpan, CursorOf
+from stormpetrel.sources.event_contract import CountedSpan, CursorOf, Missing
 from stormpetrel.sources.event_frames import frames_of, read_ahead
 from stormpetrel.sources.event_tally import MOST_KINDS, CountTally, NamedIds
 
 BAD_COUNT: Final = "bad_count"  # negative, not whole, or no number
 DUPLICATE: Final = "duplicate"  # another row of the same time and kind
+EMPTY: Final = "empty in the file"  # why a bucket of a table of counts is a gap
+NO_COUNT: Final = "something that is no count in the file"
+NO_ROW: Final = "no row in the file"
 DAY_S: Final = 86_400
 _MOST_COLUMNS: Final = 1000
 _NO_EVENT: Final = "JobAdInformation"
@@ -181,22 +184,22 @@ class CountTable:
         cells = self._cells(table, now, aside)
         step_s = self._step_s(cells["time"])
         bucket_s = self._wanted_s if self._wanted_s % step_s == 0 else step_s
-        at = (pl.col("time").to_physical() // (step_s * 1_000_000) * (step_s * 1_000_000)).cast(pl.Datetime("us", "UTC"))
-        cells = self._once(cells.with_columns(at.alias("time")), aside)
-        counts, seen = _in_buckets(cells, step_s=step_s, bucket_s=bucket_s)
+        cells = self._once(cells.with_columns(time=_nearest_step(pl.col("time"), step_s)), aside)
+        counts, told = _in_buckets(cells, step_s=step_s, bucket_s=bucket_s)
         counts = as_counts(counts, self.source, bucket_s)
         if not counts.height:
             raise SourceFormatError(f"{self._path} holds no count.", hint="Expected a column time and a column per kind.")
-        first, last = counts["bucket_start"].min(), counts["bucket_start"].max()
+        first, last = told["bucket_start"].min(), told["bucket_start"].max()
         assert isinstance(first, datetime) and isinstance(last, datetime)
         end = last + timedelta(seconds=bucket_s)
         whole = bucket_floor(now - self._settle, bucket_s)  # later buckets may still grow
         marks = covered(self.source, first, min(end, max(first, whole)), bucket_s, counts)
-        marks = marks.join(seen, on="bucket_start", how="semi")
-        yield CountedSpan(first, end, pl.concat([counts, marks]), quarantined=dict(aside), done=1.0)
+        missing = _missing(marks, told)
+        marks = marks.join(told.filter(pl.col("why").is_null()), on="bucket_start", how="semi")
+        yield CountedSpan(first, end, pl.concat([counts, marks]), quarantined=dict(aside), missing=missing, done=1.0)
 
     def _cells(self, table: pl.DataFrame, now: datetime, aside: Counter[str]) -> pl.DataFrame:
-        """One row per cell: time, kind, place, value, count (null where the table has none)."""
+        """One row per cell: time, kind, place, value, count (null where the table has none), and why it has none."""
         named = columns.columns_of(table.columns, (columns.TIME, columns.KIND, columns.COUNT, columns.PLACE, columns.VALUE))
         if columns.TIME not in named:
             raise SourceFormatError(
@@ -206,10 +209,13 @@ class CountTable:
         is_ahead = (time > now + FUTURE_SLACK).fill_null(False)
         aside += Counter({BAD_TIME: time.null_count(), FUTURE: int(is_ahead.sum())})
         good = time.is_not_null() & ~is_ahead
+        is_wall_clock = columns.is_wall_clock(table[named[columns.TIME]])
         table, time = table.filter(good), time.filter(good).alias("time")
         if columns.KIND in named and columns.COUNT in named:
-            return self._long(table, time, named, aside)
-        return self._wide(table.drop(named[columns.TIME]), time, aside)
+            cells = self._long(table, time, named, aside)
+        else:
+            cells = self._wide(table.drop(named[columns.TIME]), time, aside)
+        return columns.second_pass(cells, _CELL, self._zone) if is_wall_clock else cells
 
     def _long(self, table: pl.DataFrame, time: pl.Series, named: dict[str, str], aside: Counter[str]) -> pl.DataFrame:
         kind = _kind_of(table[named[columns.KIND]])
@@ -220,11 +226,24 @@ class CountTable:
             table[named[name]].cast(pl.String).fill_null("") if name in named else empty
             for name in (columns.PLACE, columns.VALUE)
         )
-        cells = pl.DataFrame({"time": time, "kind": kind, "place": place, "value": value, "count": count})
+        given = value.unique()
+        value = value.replace_strict(given, pl.Series([host_name(one) for one in given], dtype=pl.String))
+        cells = _explained(pl.DataFrame({"time": time, "kind": kind, "place": place, "value": value}), count, is_bad)
         odd = ~cells["place"].is_in([WHOLE, *PLACES])
         if odd.any():
             self.notes.append(f"Places other than {', '.join(PLACES)} are left out ({odd.sum()} rows).")
-        return cells.filter(~odd).drop_nulls("kind")
+        return self._with_whole(cells.filter(~odd).drop_nulls("kind"))
+
+    def _with_whole(self, cells: pl.DataFrame) -> pl.DataFrame:
+        """The cells, and the sums over the place that tells most where the table tells of places only."""
+        if not cells.height or (cells["place"] == WHOLE).any():
+            return cells
+        sums = cells.group_by("place").agg(pl.col("count").sum()).sort("count", "place", descending=[True, False])
+        most = str(sums["place"][0])
+        self.notes.append(f"The table counts by place only; the whole is taken to be the sum over each {most}.")
+        once = cells.filter(pl.col("place") == most).unique(_CELL, keep="first", maintain_order=True)
+        whole = once.group_by("time", "kind", maintain_order=True).agg(pl.col("count").sum(), pl.col("why").drop_nulls().first())
+        return pl.concat([cells, whole.with_columns(place=pl.lit(WHOLE), value=pl.lit("")).select(cells.columns)])
 
     def _wide(self, table: pl.DataFrame, time: pl.Series, aside: Counter[str]) -> pl.DataFrame:
         kinds = [name for name in table.columns if columns.is_numbers(table[name])]
@@ -238,14 +257,11 @@ class CountTable:
             count, is_bad = columns.counts_of(table[name])
             aside += Counter({BAD_COUNT: int(is_bad.sum())})
             kind = _kind_name(name) or name
-            parts.append(
-                pl.DataFrame({"time": time, "count": count}).with_columns(
-                    kind=pl.lit(kind), place=pl.lit(WHOLE), value=pl.lit("")
-                )
-            )
+            cells = pl.DataFrame({"time": time}).with_columns(kind=pl.lit(kind), place=pl.lit(WHOLE), value=pl.lit(""))
+            parts.append(_explained(cells, count, is_bad))
         if not parts:
             raise SourceFormatError(f"{self._path} has no column of counts.", hint="One column per kind is expected.")
-        return pl.concat(parts).select("time", "kind", "place", "value", "count")
+        return pl.concat(parts)
 
     def _step_s(self, time: pl.Series) -> int:
         """How far the times of the table are apart."""
@@ -263,16 +279,44 @@ class CountTable:
 
     def _once(self, cells: pl.DataFrame, aside: Counter[str]) -> pl.DataFrame:
         """Of several rows of the same bucket, kind and place the first."""
-        once = cells.unique(subset=["time", "kind", "place", "value"], keep="first", maintain_order=True)
+        once = cells.unique(subset=_CELL, keep="first", maintain_order=True)
         aside += Counter({DUPLICATE: cells.height - once.height})
         return once
 
 
+_CELL: Final = ["time", "kind", "place", "value"]
+
+
+def _explained(cells: pl.DataFrame, count: pl.Series, is_bad: pl.Series) -> pl.DataFrame:
+    """Cells with their counts, and with the reason where they have none."""
+    why = pl.when(is_bad).then(pl.lit(NO_COUNT)).when(count.is_null()).then(pl.lit(EMPTY))
+    return cells.with_columns(count=count, why=why)
+
+
+def _nearest_step(time: pl.Expr, step_s: int) -> pl.Expr:
+    """The step of UTC that a row shares most with: a day of another zone does not begin at UTC midnight."""
+    step_us = step_s * 1_000_000
+    return ((time.to_physical() + (step_us - 1) // 2) // step_us * step_us).cast(pl.Datetime("us", "UTC"))
+
+
 def _in_buckets(cells: pl.DataFrame, *, step_s: int, bucket_s: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Counts per bucket, and the buckets of which every step is there without an empty cell."""
+    """Counts per bucket; and all buckets that have a row, with the reason why they are not whole, null where they are."""
     cells = cells.with_columns(bucket_start=bucket_floor(pl.col("time"), bucket_s))
     key = ["bucket_start", "kind", "place", "value"]
     counts = cells.drop_nulls("count").filter(pl.col("kind") != COVERED).group_by(key).agg(pl.col("count").sum())
-    steps = cells.group_by("bucket_start", "time").agg(pl.col("count").is_not_null().all().alias("is_whole"))
-    whole = steps.filter("is_whole").group_by("bucket_start").len().filter(pl.col("len") == bucket_s // step_s)
-    return (counts if counts.height else no_counts().select(*key, "count")), whole.select("bucket_start")
+    told = cells.group_by("bucket_start").agg(pl.col("time").n_unique().alias("steps"), pl.col("why").drop_nulls().first())
+    is_short = pl.col("steps") < bucket_s // step_s
+    told = told.with_columns(why=pl.coalesce("why", pl.when(is_short).then(pl.lit(NO_ROW)))).select("bucket_start", "why")
+    return (counts if counts.height else no_counts().select(*key, "count")), told
+
+
+def _missing(buckets: pl.DataFrame, told: pl.DataFrame) -> list[Missing]:
+    """The stretches of buckets that the table does not tell as a whole, with the reason."""
+    if not buckets.height:
+        return []
+    step = timedelta(seconds=int(buckets["bucket_s"][0]))
+    rows = buckets.select("bucket_start").join(told.with_columns(has_row=pl.lit(True)), on="bucket_start", how="left")
+    why = pl.when(pl.col("has_row").is_null()).then(pl.lit(NO_ROW)).otherwise("why")
+    runs = rows.sort("bucket_start").with_columns(why=why, run=why.rle_id()).drop_nulls("why").group_by("run", "why")
+    spans = runs.agg(pl.col("bucket_start").min().alias("first"), pl.col("bucket_start").max().alias("last")).sort("first")
+    return [(first, last + step, reason) for reason, first, last in spans.select("why", "first", "last").iter_rows()]

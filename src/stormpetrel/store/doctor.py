@@ -120,6 +120,9 @@ def _tables(site: Site) -> Iterator[Finding]:
         yield Finding("ok", "clock", f"agrees with the jobs; it is {site.now():%Y-%m-%d %H:%M} UTC")
 
 
+_EVENTS_LATE = timedelta(hours=6)
+
+
 def _events(site: Site) -> Iterator[Finding]:
     """Whether events are counted, up to now and without gaps; a site that counts none is not ill."""
     bucket_s = site.settings.events.bucket_minutes * 60
@@ -129,8 +132,14 @@ def _events(site: Site) -> Iterator[Finding]:
         hint = "Run: stormpetrel ingest events --live." if named else ""
         yield Finding("warning" if named else "ok", "events", "no events of the grid are counted yet", hint)
         return
-    last = seen["last"].max() + timedelta(seconds=bucket_s)  # type: ignore[operator]
-    yield Finding("ok", "events", f"counted by {seen.height} source(s), the last seen up to {last:%Y-%m-%d %H:%M} UTC")
+    last: datetime = seen["last"].max() + timedelta(seconds=bucket_s)  # type: ignore[operator, assignment]
+    late = site.now() - last > _EVENTS_LATE + timedelta(seconds=2 * bucket_s)
+    yield Finding(
+        "warning" if late else "ok",
+        "events",
+        f"counted by {seen.height} source(s), the last seen up to {last:%Y-%m-%d %H:%M} UTC",
+        "Nothing has come since. Run: stormpetrel ingest events --live, or keep stormpetrel watch running." if late else "",
+    )
     for one in site.event_counts.gaps(bucket_s=bucket_s, since=site.now() - _GAPS_BACK)[-_MOST_GAPS:]:
         yield Finding(
             "warning",

@@ -103,6 +103,18 @@ class EventCountStore:
         )
         return span.sort("source", "bucket_s").collect()
 
+    def overlapping(self, source: str, first: datetime, last: datetime) -> list[str]:
+        """Other sources of the same sort (tables, event logs) that have counted the same time."""
+        sort = source.partition(":")[0]
+        near = self.read(since=first, until=last).filter(pl.col("source") != source, pl.col("source").str.starts_with(f"{sort}:"))
+        return near.select(pl.col("source").unique().sort()).collect().to_series().to_list()
+
+    def drop(self, source: str) -> int:
+        """Forget all that a source has told; how many rows."""
+        with self._writer_lock():
+            self.reasons.drop(source)
+            return self.table.delete("source", source)
+
     def coverage(self, *, bucket_s: int, source: str | None = None) -> Coverage:
         """Which buckets were seen whole, from the first mark to the last; by all sources together, or by one."""
         marks = self.read(bucket_s=bucket_s).filter(_IS_MARK).select("source", "bucket_start")
@@ -188,7 +200,8 @@ class EventCountStore:
 
     def _stored(self, which: pl.Expr, start: datetime, end: datetime) -> pl.DataFrame:
         """The rows of some months, by a condition; zeros that stand for what has vanished are among them."""
-        months = pl.col("month").is_between(pl.lit(f"{start:%Y-%m}"), pl.lit(f"{end:%Y-%m}"))
+        first, last = (pl.lit(f"{moment.astimezone(UTC):%Y-%m}") for moment in (start, end))
+        months = pl.col("month").is_between(first, last)
         return self.table.scan().filter(months, which).select(list(COUNT_SCHEMA)).collect()
 
     def _stored_buckets(self, told: pl.DataFrame) -> pl.DataFrame:

@@ -124,6 +124,10 @@ class GapReasons:
         rows = self.table.scan().sort("start", "source", "why").collect()
         return rows if source is None else rows.filter(pl.col("source") == source)
 
+    def drop(self, source: str) -> None:
+        """Forget the reasons of a source."""
+        self.table.delete("source", source)
+
     def update(
         self,
         source: str,

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import polars as pl
 
-from stormpetrel.errors import SourceUnavailableError, StormpetrelError
+from stormpetrel.errors import SettingsError, SourceError, SourceUnavailableError, StormpetrelError, UsageError
 from stormpetrel.records.event_counting import FUTURE, FUTURE_SLACK, bucket_floor
 from stormpetrel.records.events import COUNT_SCHEMA, COVERED, WHOLE
-from stormpetrel.sources.event_contract import BackgroundSource, CountedSpan, EventSource, OutageSource
+from stormpetrel.sources.event_contract import BackgroundSource, CountedSpan, EventSource, Missing, OutageSource
 from stormpetrel.store.event_counts import EventCountStore
 from stormpetrel.store.event_report import EventReport
 from stormpetrel.store.jobs import Committed
 from stormpetrel.store.site import Site
 
+_TABLE: Final = "table:"  # what the names of sources that are files of counts or events begin with
 _ANNOUNCED: Final = timedelta(days=366)
 _BACK: Final = timedelta(days=180)  # where nothing has been counted yet, as `events.since` has it
 Progress = Callable[[float, str], None]  # share done, in words
@@ -47,7 +48,7 @@ def ingest_events(
             taking.take(span)
             if progress:
                 progress(span.done, f"{source.source} up to {span.end:%Y-%m-%d %H:%M}")
-    except SourceUnavailableError as error:
+    except (SourceError, SettingsError) as error:
         taking.note_failure(error)
         raise
     finally:
@@ -83,27 +84,37 @@ class _Taking:
         for why, events in span.quarantined.items():
             self._report.set_aside(why, events)
         counts = self._checked(span.counts)
+        again = None if span.additive else (span.start, span.end)
+        if span.missing:  # before the counts: killed in between, this span is told again, and no gap is without its reason
+            self._update_reasons(span.missing, again)
         self._commit(span, counts)
         self._report.count(counts)
         if counts.height:
             last = max(counts["bucket_start"]) + timedelta(seconds=int(counts["bucket_s"].max()))  # type: ignore[arg-type]
             self._report.stretch(min(counts["bucket_start"]), last)
         self._read_to = span.end
-        if not span.missing and not self._store.reasons.read(self._source).height:
-            return
+        if self._store.reasons.read(self._source).height:
+            self._update_reasons([], None if span.missing else again)
+
+    def _update_reasons(self, missing: Sequence[Missing], again: tuple[datetime, datetime] | None) -> None:
         seen = self._store.coverage(bucket_s=self._bucket_s, source=self._source)
-        again = None if span.additive else (span.start, span.end)
-        self._store.reasons.update(self._source, span.missing, seen=seen, now=self._now, again=again)
+        self._store.reasons.update(self._source, missing, seen=seen, now=self._now, again=again)
+
+    def _is_followed(self, error: StormpetrelError) -> bool:
+        """Whether the source goes on and on, so that what it did not tell now is a gap; a file that somebody names does not."""
+        return isinstance(error, SourceUnavailableError) or any(self._source in name for name in self._left_at)
 
     def note_failure(self, error: StormpetrelError) -> None:
-        """Record that the source did not answer, from where it was seen last to what is over now."""
+        """Record that the source did not answer, or not with events, from where it was seen last to what is over now."""
+        self._report.problems.append(str(error))
+        if not self._is_followed(error):
+            return
         seen = self._store.coverage(bucket_s=self._bucket_s, source=self._source)
         start = self._read_to
         if start is None and seen.start_s.size:
             start = datetime.fromtimestamp(int(seen.start_s[-1]) + self._bucket_s, UTC)
         settled = self._now - timedelta(minutes=self._site.settings.events.settle_minutes)
         end = bucket_floor(settled, self._bucket_s)
-        self._report.problems.append(str(error))
         if start is not None and start < end:
             self._store.reasons.update(self._source, [(start, end, error.what)], seen=seen, now=self._now)
 
@@ -112,8 +123,18 @@ class _Taking:
         report = self._report
         if report.first and report.last:
             report.gaps = self._store.gaps(bucket_s=self._bucket_s, since=report.first, until=report.last, source=self._source)
+            self._note_others(report.first, report.last)
         if report.kept or report.changed or report.quarantined or report.problems:
             self._site.state.record_ingest(self._source, report.as_dict())
+
+    def _note_others(self, first: datetime, last: datetime) -> None:
+        """Say so where a table of another name counts the same time: a copy would be counted twice."""
+        others = self._store.overlapping(self._source, first, last) if self._source.startswith(_TABLE) else []
+        if others:
+            self._report.notes.append(
+                f"{', '.join(others[:3])} counts the same time, and both are added up. If they tell of the same events: "
+                f"stormpetrel ingest events --drop {others[0]}"
+            )
 
     def _commit(self, span: CountedSpan, counts: pl.DataFrame) -> None:
         if span.additive:
@@ -215,6 +236,15 @@ def ingest_outages(
     if report.kept or report.changed:
         site.state.record_ingest(source.source, report.as_dict())
     return report
+
+
+def drop_table(site: Site, source: str) -> int:
+    """Forget what a table has told; how many rows. A log cannot be forgotten: it would not be read again."""
+    known = [name for name in site.event_counts.sources() if name.startswith(_TABLE)]
+    if source not in known:
+        there = f"Tables that have been counted: {', '.join(known)}." if known else "No table has been counted."
+        raise UsageError(f"There are no counts of a table {source[:80]!r}.", hint=there)
+    return site.event_counts.drop(source)
 
 
 def ingest_job_events(site: Site, *, whole: bool = False, progress: Progress | None = None) -> EventReport:

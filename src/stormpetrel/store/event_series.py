@@ -97,7 +97,9 @@ def _background(site: Site, start_s: npt.NDArray[np.int64], bucket_s: int) -> tu
         return names, np.empty((start_s.size, len(names)))
     first = datetime.fromtimestamp(int(start_s[0]), UTC)
     last = datetime.fromtimestamp(int(start_s[-1]), UTC) + timedelta(seconds=bucket_s)
-    rows = site.event_background.read(since=first, until=last, bucket_s=bucket_s).select("bucket_start", "name", "value")
+    rows = site.event_background.read(since=first, until=last, bucket_s=bucket_s).select(
+        "source", "bucket_start", "name", "value"
+    )
     return names, _grid(rows.collect(), start_s, bucket_s, names, missing=np.nan)
 
 
@@ -108,9 +110,11 @@ def _grid(rows: pl.DataFrame, start_s: npt.NDArray[np.int64], bucket_s: int, nam
         return grid
     # Days may begin at another zone's midnight: what lies in the same bucket is added up, wherever its edge is.
     first_s = int(start_s[0])
-    place = place_of(rows["bucket_start"].dt.epoch("s").to_numpy(), bucket_s, first_s % bucket_s) - first_s // bucket_s
-    sums = rows.with_columns(bucket=pl.Series(place)).filter(pl.col("name").is_in(names)).group_by("bucket", "name")
-    sums = sums.agg(pl.col("value").sum())
+    begin_s = rows["bucket_start"].dt.epoch("s").to_numpy()
+    rows = rows.with_columns(bucket=pl.Series(place_of(begin_s, bucket_s, first_s % bucket_s) - first_s // bucket_s))
+    if np.unique(begin_s % bucket_s).size > 1:  # a source that cuts its days elsewhere than before is counted once
+        rows = rows.filter(pl.col("bucket_start") == pl.col("bucket_start").max().over("source", "bucket"))
+    sums = rows.filter(pl.col("name").is_in(names)).group_by("bucket", "name").agg(pl.col("value").sum())
     row = sums["bucket"].to_numpy()
     column = sums["name"].replace_strict(list(names), list(range(len(names))), return_dtype=pl.Int64).to_numpy()
     inside = (row >= 0) & (row < start_s.size)

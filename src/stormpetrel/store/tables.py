@@ -198,6 +198,13 @@ class Table:
                 self.open(), self._conformed(rows), mode="overwrite", predicate=where, writer_properties=self._writer_properties()
             )
 
+    def delete(self, column: str, value: str) -> int:
+        """Delete the rows that have this text in a column, in one commit; how many."""
+        quoted = value.replace("'", "''")
+        with writing(self.path, doing="delete rows"), _conflicts(self.path):
+            done = self.open().delete(f"{column} = '{quoted}'")
+        return int(done["num_deleted_rows"] or 0)
+
     def compact(self, *, target_bytes: int | None = None) -> dict[str, Any]:
         """Merge small files into large ones, of about `target_bytes` each (Delta's own size if None)."""
         with writing(self.path, doing="compact"), _conflicts(self.path):

@@ -62,7 +62,7 @@ def demo(
                     "summary": summary_json(summary),
                     "judged": at_risk.height,
                     "windows_scored": scored.scored if scored else None,
-                    "alarms": alarms.episodes if alarms else None,
+                    "alarms": [one.as_dict() for one in alarms.episodes] if alarms else None,
                 }
             )
         else:

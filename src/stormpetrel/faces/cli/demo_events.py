@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from stormpetrel.faces.cli.event_episodes import Episode
     from stormpetrel.store.site import Site
 
 _SHOWN: Final = timedelta(days=7)  # alarms of the last week are told
@@ -17,13 +18,13 @@ class DemoAlarms:
     """How many hours were looked at, and the alarms of the last week, oldest first."""
 
     hours: int
-    episodes: list[dict[str, Any]]
+    episodes: list[Episode]
 
 
 def add_events(site: Site, *, quiet: bool) -> DemoAlarms | None:
     """Count the events of the site's jobs, train a model unless there is one, and score; None where there is nothing to learn."""
     from stormpetrel.errors import ModelError
-    from stormpetrel.faces.cli.events import episodes_of
+    from stormpetrel.faces.cli.event_episodes import episodes_of
     from stormpetrel.faces.cli.trace_input import progress_shown
     from stormpetrel.lifecycle.event_models import FAMILY, load_event_model, train_event_model
     from stormpetrel.lifecycle.event_scoring import score_new_buckets

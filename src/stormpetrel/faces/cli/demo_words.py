@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _BAR = 40
 _SHOWN = 5
+_ALARMS = 3
 
 
 def print_risks(out: Console, at_risk: pl.DataFrame) -> None:
@@ -72,10 +73,13 @@ def print_alarms(out: Console, alarms: DemoAlarms | None) -> None:
     """What the alarm of the grid as a whole says of the last week."""
     if alarms is None:
         return
-    out.print(f"\n  The cluster as a whole: {alarms.hours:,} hours scored, {len(alarms.episodes):,} alarms in the last week.")
-    for one in alarms.episodes[-3:]:
-        words = one["why"][0] if one["why"] else "the kinds of events together are unusual"
-        out.print(f"    {one['from'][:16].replace('T', ' ')}  {plain(words)}")
+    shown = alarms.episodes[-_ALARMS:]
+    which = f"; the newest {len(shown)}" if len(alarms.episodes) > len(shown) else ""
+    told = f"{alarms.hours:,} hours scored, {len(alarms.episodes):,} alarms in the last week{which}"
+    out.print(f"\n  The cluster as a whole: {told}.")
+    for one in shown:
+        words = one.why[0] if one.why else "the kinds of events together are unusual"
+        out.print(f"    {one.start:%Y-%m-%d %H:%M}  {plain(words)}")
 
 
 def _span(seconds: float) -> str:
@@ -102,6 +106,7 @@ def print_next(out: Console, folder: Path, at_risk: pl.DataFrame, example: Path,
     script = shlex.quote(str(example))
     out.print(f"  {site} check {script} --user {shlex.quote(owner)}      # a script, before it is submitted")
     out.print(f"  {site} traces diagnose      # which jobs wait for files the way bad I/O does")
+    out.print(f"  {site} events score      # alarms of the cluster as a whole: what, since when, where")
     out.print(f"  {site} report -o {shlex.quote(str(folder / 'report.html'))}      # everything, as one page; takes some minutes")
     for query in _QUERIES:
         out.print(f"  {site} sql '{query}'")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Final
+from zoneinfo import ZoneInfo
 
 import typer
 
 from stormpetrel.faces.cli import events_evaluate, events_label, events_show
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
+from stormpetrel.faces.cli.event_episodes import Episode, episodes_of
 from stormpetrel.faces.cli.trace_input import progress_shown
 
 if TYPE_CHECKING:
     import polars as pl
 
     from stormpetrel.lifecycle.event_models import EventModelInUse
+
+_BARELY: Final = 1.1  # times the threshold
 
 app = typer.Typer(
     help="Whether the grid as a whole is in normal operation: alarms from counts of job events.",
@@ -27,7 +31,11 @@ def train(
     context: typer.Context,
     model: Annotated[
         str | None,
-        typer.Option("--model", help="supervised, unsupervised or combined; events.model if left out.", show_default=False),
+        typer.Option(
+            "--model",
+            help="combined, unsupervised, supervised or recurrent_forecast; events.model if left out.",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the model.")] = 0,
     as_json: Json = False,
@@ -51,6 +59,11 @@ def train(
         f"Alarm from a score of {about['threshold']:.3g} on: at most {about['alarms_per_week']:g} a week in the "
         f"{about['calm_buckets']:,} newest calm buckets, which it has not learnt from."
     )
+    if about["labels_newer"]:
+        out.print(
+            f"{about['labels_newer']:,} labelled spans are newer than what is learnt from: outages and maintenance among them "
+            "keep the threshold honest, and are learnt from later."
+        )
     out.print("Next: stormpetrel events score")
 
 
@@ -69,38 +82,25 @@ def score(
         used = load_event_model(site)
         done = score_new_buckets(site, used, progress=progress)
         rows = site.event_scores.read(model=used.name, version=used.version).sort("bucket_start").collect()
-    told = episodes_of(rows)
+        told, zone = episodes_of(rows, site.outages.list()), site.settings.site.time_zone
     if as_json:
         about = {"model": used.name, "version": used.version, "threshold": used.threshold}
-        print_json({**about, "scored": done.scored, "alarms": done.alarms, "buckets": rows.height, "episodes": told[-last:]})
+        print_json(
+            {
+                **about,
+                "scored": done.scored,
+                "alarms": done.alarms,
+                "buckets": rows.height,
+                "episodes": [one.as_dict() for one in told[-last:]],
+            }
+        )
         return
     out = console()
     out.print(f"{done.scored:,} buckets scored by {plain(used.name)} version {used.version}, {done.alarms:,} of them alarms")
-    _show(told[-last:], rows, used)
+    _show(told, last, rows, used, zone)
 
 
-def episodes_of(rows: pl.DataFrame) -> list[dict[str, Any]]:
-    """Alarms that belong together, oldest first: from, to, the highest score, and what its bucket says."""
-    from datetime import timedelta
-
-    import polars as pl
-
-    from stormpetrel.events.alarm_budget import APART_HOURS
-    from stormpetrel.events.finding import findings_of_json
-
-    alarms = rows.filter("alarm").sort("bucket_start")
-    apart = timedelta(hours=APART_HOURS) + pl.duration(seconds=pl.col("bucket_s"))
-    number = (pl.col("bucket_start").diff() > apart).fill_null(False).cum_sum()
-    told = []
-    for _, part in alarms.with_columns(number.alias("number")).group_by("number", maintain_order=True):
-        worst = part.row(int(part["score"].fill_null(0.0).arg_max() or 0), named=True)
-        end = part["bucket_start"][-1] + timedelta(seconds=int(part["bucket_s"][-1]))
-        words = [one.words for one in findings_of_json(worst["why"])]
-        told.append({"from": part["bucket_start"][0].isoformat(), "to": end.isoformat(), "score": worst["score"], "why": words})
-    return told
-
-
-def _show(told: list[dict[str, Any]], rows: pl.DataFrame, used: EventModelInUse) -> None:
+def _show(told: list[Episode], last: int, rows: pl.DataFrame, used: EventModelInUse, zone: str) -> None:
     out = console()
     if not rows.height:
         out.print("There is nothing to score yet. Take in events: stormpetrel ingest events --live")
@@ -108,12 +108,19 @@ def _show(told: list[dict[str, Any]], rows: pl.DataFrame, used: EventModelInUse)
     newest = rows.row(-1, named=True)
     state = "ALARM" if newest["alarm"] else "calm"
     worth = "none" if newest["score"] is None else f"{newest['score']:.3g}"
-    out.print(f"{newest['bucket_start']:%Y-%m-%d %H:%M} UTC: {state}, score {worth} (alarm above {used.threshold:.3g})")
-    for one in told:
-        out.print(f"  {one['from'][:16].replace('T', ' ')} to {one['to'][:16].replace('T', ' ')} UTC")
-        for words in one["why"] or ["nothing stands out by itself; the kinds together are unusual"]:
+    moment = newest["bucket_start"].astimezone(ZoneInfo(zone))
+    out.print(f"{moment:%Y-%m-%d %H:%M} ({plain(zone)}): {state}, score {worth} (alarm above {used.threshold:.3g})")
+    if not told:
+        out.print("No alarm so far.")
+        return
+    out.print(f"{len(told):,} alarms in all" + (f", the newest {last}:" if len(told) > last else ":"))
+    for one in told[-last:]:
+        barely = ", barely above the threshold" if one.times_threshold and 1 <= one.times_threshold < _BARELY else ""
+        labels = f" [{plain('; '.join(one.labels))}]" if one.labels else ""
+        out.print(f"  {one.span(zone)}{barely}{labels}")
+        for words in one.why or ["nothing stands out by itself; the kinds together are unusual"]:
             out.print(f"    {plain(words)}")
-    out.print("Was it none? stormpetrel events label FROM TO --kind normal · the page Grid of stormpetrel serve shows it all")
+    out.print(f"Was the last one none? {told[-1].label_command(zone)}")
 
 
 app.command("show")(events_show.show)

@@ -153,7 +153,7 @@ def _tell_kept(outage: Outage, zone: str, *, as_json: bool) -> None:
     out.print(f"{plain(outage.uid)}: {_words(outage, zone)}")
     if outage.end is None:
         out.print(f"It lasts until you say when it ended: {_how_to_end(outage)}")
-    out.print("Next: stormpetrel events train learns from it")
+    out.print("Next: stormpetrel events train learns from it, if it is older than the newest quarter of the counts")
 
 
 def _tell_removed(outage: Outage, zone: str, *, as_json: bool) -> None:

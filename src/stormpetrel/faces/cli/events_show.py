@@ -52,7 +52,11 @@ def show(
     """Print what is asked to count events, and the table: kinds as columns, gaps with their reason."""
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        table = _table_of(site, _moment(since, site, "--since"), _moment(until, site, "--until"), last)
+        start, end = _moment(since, site, "--since"), _moment(until, site, "--until")
+        if start and end and start >= end:
+            raise UsageError("--since is not before --until.", hint="Name the earlier moment with --since.")
+        table = _table_of(site, start, end, last)
+        nothing = _why_nothing(site)
         where = _by_place(site, table, by) if by else []
         queries = queries_of(site, table.start, table.end)
     if as_json:
@@ -60,11 +64,24 @@ def show(
         return
     _print_queries(queries)
     if not len(table.series):
-        typer.echo("Nothing has been counted in this time. Take in events: stormpetrel ingest events --live")
+        typer.echo(nothing)
     elif by:
         _print_places(table, by, where)
     else:
         _print_hours(table)
+
+
+def _why_nothing(site: Site) -> str:
+    """What to say where there is no bucket to show."""
+    from datetime import datetime as moment
+
+    seen = site.event_counts.seen()
+    first, last = seen["first"].min(), seen["last"].max()
+    if isinstance(first, moment) and isinstance(last, moment):
+        return f"No bucket of this time was seen whole. Counts reach from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC."
+    if site.event_counts.sources():
+        return "Events were read, and no bucket of time was seen whole: the log begins and ends within one. Read more of it."
+    return "Nothing has been counted yet. Take in events: stormpetrel ingest events --live"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,16 @@ def ingest_events(
     raw: Annotated[
         bool, typer.Option("--raw", help="With --live: count Elasticsearch's documents here, each exactly once; slower.")
     ] = False,
+    drop: Annotated[
+        str | None,
+        typer.Option("--drop", help="Forget what a table has told, by its name: table:counts.csv.", show_default=False),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Count job events per hour: from files, or from Elasticsearch, event logs, job table, Graphite and Grafana (--live)."""
+    if drop is not None:
+        _drop(context.obj, drop, alone=not (files or live or raw), as_json=as_json)
+        return
     if bool(files) == live:
         raise UsageError("Name files to read, or --live, and not both.", hint="For example: stormpetrel ingest events EventLog")
     if raw and not live:
@@ -52,6 +59,19 @@ def ingest_events(
     with chosen.open_site() as site, progress_shown(quiet=as_json) as progress:
         reports = _live(site, progress, raw=raw) if live else _files(site, files or [], format_name, year, progress)
     _tell(reports, as_json=as_json)
+
+
+def _drop(chosen: Context, source: str, *, alone: bool, as_json: bool) -> None:
+    from stormpetrel.store.event_ingest import drop_table
+
+    if not alone:
+        raise UsageError("--drop stands alone.", hint="Drop first, then read: two commands.")
+    with chosen.open_site() as site:
+        rows = drop_table(site, source)
+    if as_json:
+        print_json({"dropped": source, "rows": rows})
+    else:
+        console().print(f"{plain(source)} is forgotten, {rows:,} rows. Buckets that were scored keep their score.")
 
 
 def _live(site: Site, progress: Callable[[float, str], None], *, raw: bool) -> list[EventReport]:

@@ -31,10 +31,10 @@ def list_models(context: typer.Context, as_json: Json = False) -> None:
         return
     out.print(f"  {'':<8}{'training':<11}{'created (UTC)':<18}{'trained until':<18}{'learnt from':>16}  {'PR area':<18}why")
     for training in trainings:
-        told = training.as_dict()
+        told, why = training.as_dict(), plain(_what(training) + _why(training))
         out.print(
             f"  {'in use' if training.current else '':<8}{plain(training.name):<11}{_minute(training.created):<18}"
-            f"{_minute(told['trained_until']):<18}{_learnt_from(told):>16}  {_areas(training):<18}{plain(_why(training))}"
+            f"{_minute(told['trained_until']):<18}{_learnt_from(told):>16}  {_areas(training):<18}{why}"
         )
 
 
@@ -139,11 +139,12 @@ def _show_training(training: Training, *, as_json: bool) -> None:
     out.print(f"  created {_minute(training.created)} UTC, trained on what was known at {until} UTC")
     if training.previous:
         out.print(f"  put in use in place of {plain(training.previous)}")
+    wide = max(14, *(len(model.name) for model in training.models))
     for model in _in_order(training):
-        out.print(f"  {plain(model.name):<15}version {model.version:<5}{plain(_model_words(model))}")
+        out.print(f"  {plain(model.name):<{wide}} version {model.version:<5}{plain(_model_words(model))}")
         comparison = training.comparisons.get(model.name)
         if comparison:
-            out.print(f"  {'':<15}{plain(_comparison_words(comparison))}")
+            out.print(f"  {'':<{wide}} {plain(_comparison_words(comparison))}")
 
 
 def _show_versions(versions: list[ModelVersion], *, as_json: bool) -> None:
@@ -186,6 +187,12 @@ def _learnt_from(told: dict[str, Any]) -> str:
         if told[what]:
             return f"{told[what]:,} {what}"
     return f"{told['jobs']:,} jobs"
+
+
+def _what(training: Training) -> str:
+    """Which sort of model a training made, where a family has several."""
+    sorts = [model.name.partition("-")[2] for model in training.models if model.about.get("role") != "forecast"]
+    return f"{sorts[0]}: " if training.models[0].family in ("traces", "events") and sorts else ""
 
 
 def _areas(training: Training) -> str:

@@ -13,7 +13,6 @@ MODEL_WORDS: Final = {
     "unsupervised": "unsupervised",
     "combined": "combined",
     "recurrent_forecast": "recurrent forecast",
-    "count_forecast": "count forecast",
     "seasonal": "seasonal z-score",
     "pca": "PCA",
     "iforest": "Isolation Forest",
