@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import polars as pl
 
-from stormpetrel.events.nodes_and_hosts import black_holes, silent_hosts
+from stormpetrel.events.nodes_and_hosts import black_holes, silent_grid, silent_hosts
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.records.events import COUNT_SCHEMA
 
@@ -89,3 +89,11 @@ def test_a_host_known_for_less_than_a_week_and_a_gap_say_nothing() -> None:
 def test_when_all_hosts_are_silent_it_is_the_grid() -> None:
     rows = [row for row in _told(200, 190) if row[0] < 190]
     assert silent_hosts(_frame(rows), _series(200)) == {}
+
+
+def test_a_grid_that_tells_nothing_for_longer_than_ever_is_silent_and_a_usual_pause_is_none() -> None:
+    series = _series(200)
+    series.counts[60:62], series.counts[190:] = 0.0, 0.0
+    found = silent_grid(series)
+    assert min(found) == START + timedelta(hours=192)  # two hours were silent before
+    assert found[START + timedelta(hours=192)][0].words.startswith("No event of any kind since Monday 22:00, 148 were to be")

@@ -104,7 +104,7 @@ def test_no_event_at_all_is_one_finding_that_names_both_explanations() -> None:
         _series(counts), _forecast(counts, expected, surprise), HOURS - 1, Placed(_rows("x", "", "", np.zeros(1)))
     )
     assert found.kind is FindingKind.SILENCE
-    assert found.words.startswith("No event of any kind since 20:00, 110 expected")
+    assert found.words.startswith("No event of any kind since 20:00, 440 were to be expected: the grid stands still, or")
 
 
 def test_a_kind_never_seen_is_a_finding_and_one_that_was_seen_is_not() -> None:

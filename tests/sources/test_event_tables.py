@@ -60,6 +60,54 @@ def test_empty_cell_or_missing_row_is_a_gap_and_a_zero_is_a_zero(tmp_path: Path)
     assert marked(span) == [0, 3, 4] and (1, "Submit") not in whole(span)
 
 
+def test_gap_of_a_table_says_why(tmp_path: Path) -> None:
+    rows = ["00:00,0,0", "01:00,,4", "02:00,,", "03:00,1,-1", "05:00,1,1", "06:00,1,1", "07:00,1,"]
+    span, _ = counted(tmp_path, "time,Submit,Execute\n" + "".join(f"2025-01-01 {row}\n" for row in rows))
+    hours = [((begin - DAY) // timedelta(hours=1), (end - DAY) // timedelta(hours=1), why) for begin, end, why in span.missing]
+    assert marked(span) == [0, 5, 6] and hours == [
+        (1, 3, "empty in the file"),
+        (3, 4, "something that is no count in the file"),
+        (4, 5, "no row in the file"),
+        (7, 8, "empty in the file"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "style",
+    ["%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d %H:%M+00:00", "%Y/%m/%d %H:%M", "%Y-%m-%d %H:%M:%S UTC"],
+)
+def test_times_are_read_as_people_and_spreadsheets_write_them(tmp_path: Path, style: str) -> None:
+    rows = [f"{(DAY + timedelta(hours=hour)).strftime(style)},{hour}\n" for hour in range(4)]
+    span, _ = counted(tmp_path, "time,Submit\n" + "".join(rows))
+    assert whole(span) == {(hour, "Submit"): hour for hour in range(4)} and not span.quarantined
+
+
+def test_days_need_no_clock(tmp_path: Path) -> None:
+    span, _ = counted(tmp_path, "date,Submit\n2025-01-01,2\n2025-01-02,3\n", minutes=1440)
+    assert whole(span) == {(0, "Submit"): 2, (24, "Submit"): 3} and marked(span) == [0, 24]
+
+
+def test_table_that_counts_by_place_only_has_its_whole_from_the_sums(tmp_path: Path) -> None:
+    rows = ["00:00,Submit,3,site,a", "00:00,Submit,4,site,b", "01:00,Submit,1,site,a", "01:00,Submit,2,group,x"]
+    span, table = counted(tmp_path, "time,kind,count,place,value\n" + "".join(f"2025-01-01 {row}\n" for row in rows))
+    assert whole(span) == {(0, "Submit"): 7, (1, "Submit"): 1} and "sum over each site" in table.notes[0]
+
+
+def test_names_of_places_are_text_and_bounded(tmp_path: Path) -> None:
+    text = f"time,kind,count,place,value\n2025-01-01 00:00,Submit,3,,\n2025-01-01 00:00,Submit,3,node,n\x1b[2J{'x' * 5000}\n"
+    span, _ = counted(tmp_path, text)
+    (value,) = span.counts.filter(pl.col("place") == "node")["value"]
+    assert value.isprintable() and len(value) <= 200
+
+
+def test_event_of_a_clock_that_was_years_behind_makes_no_years_of_zeros(tmp_path: Path) -> None:
+    times = ["2001-01-01 00:00:07", *(f"2025-01-01 0{hour}:30:00" for hour in range(5))]
+    path = tmp_path / "events.csv"
+    path.write_text("time,kind\n" + "".join(f"{at},Submit\n" for at in times))
+    span = span_of(EventTable(path, settings_from({})))
+    assert marked(span) == [0, 1, 2, 3] and [why for _, _, why in span.missing] == ["no event in 210,383 h"]
+
+
 def test_long_table_has_a_row_per_kind_and_may_say_where(tmp_path: Path) -> None:
     text = (
         "timestamp,kind,count,place,value\n2025-01-01T00:00:00Z,JobHeld,7,,\n2025-01-01T00:00:00Z,JobHeld,5,node,n1\n"

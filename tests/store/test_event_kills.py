@@ -45,14 +45,18 @@ def written(site):
     return sum(1 for name in ("event_counts", "event_gaps") for _ in (site / "tables" / name).rglob("*"))
 
 
+def ended_within(process, seconds):
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=seconds)
+
+
 def kill_one(site, files, *, after, more_s):
     """Kill an ingest while it writes: when so many files have come, or a moment later; whether it was still running."""
     before, limit = written(site), time.monotonic() + 60
     with start(site, "ingest", "events", *map(str, files)) as process:
         while process.poll() is None and written(site) - before < after and time.monotonic() < limit:
-            pass
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=more_s)
+            ended_within(process, 0.003)
+        ended_within(process, more_s)
         process.kill()
     return process.returncode == -signal.SIGKILL
 

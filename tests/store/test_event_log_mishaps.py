@@ -16,7 +16,10 @@ from stormpetrel.sources.condor_counts import CondorEventFile
 from stormpetrel.sources.condor_follow import FollowedEventLog
 from stormpetrel.store.event_gaps import NOBODY_SAYS
 from stormpetrel.store.event_ingest import ingest_events
+from stormpetrel.store.event_series import series_of
+from stormpetrel.store.site import open_site
 from tests.builders import make_site
+from tests.parts.command_line import change_settings
 from tests.sources.test_condor_follow import START, Log
 
 HOUR = timedelta(hours=1)
@@ -226,3 +229,17 @@ def test_a_file_named_by_hand_is_marked_although_its_reader_was_killed_before_th
         ingest_events(followed.site, CondorEventFile(followed.log.path, followed.site.settings))
     assert followed.marked == [START + HOUR * n for n in range(3)]
     assert followed.counts == followed.written
+
+
+def test_buckets_of_another_length_are_counted_from_all_that_is_there(followed):
+    followed.run_jobs(20)
+    followed.look()
+    change_settings(followed.site.folder, events={"bucket_minutes": 15})
+    with open_site(followed.site.folder) as finer:
+        finer.now = followed.site.now
+        for source in (FollowedEventLog(finer.settings), CondorEventFile(followed.log.path, finer.settings)):
+            ingest_events(finer, source)
+        series = series_of(finer, kinds=["Submit"])
+    assert series.bucket_s == 900 and series.counts.sum() >= 18
+    submits = followed.site.event_counts.read().filter(kind="Submit").group_by("bucket_s").agg(pl.col("count").sum())
+    assert dict(submits.collect().iter_rows()) == {3600: 20, 900: 20}

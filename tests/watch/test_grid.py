@@ -42,7 +42,7 @@ def test_the_log_is_read_once_per_bucket_and_a_missing_one_is_told_not_raised(tm
 def test_a_log_that_grows_is_counted_and_scored_and_its_silence_is_an_alarm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    end = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    end = datetime(2026, 3, 5, 12, tzinfo=UTC)
     start = end - timedelta(hours=HOURS)
     spec = GridSpec(hours=HOURS, seed=5, start=start, nodes=20, sites=3, hosts=2, groups=3, slots=80, maintenance_weeks=9)
     whole, log = tmp_path / "whole", tmp_path / "EventLog"

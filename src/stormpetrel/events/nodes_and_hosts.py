@@ -1,6 +1,7 @@
-"""Two troubles that a sum over the grid hides: a node that eats jobs, and a submit host that has gone silent.
+"""Three troubles that need no model: a node that eats jobs, a submit host that has gone silent, a grid that has.
 
-counts by place -> black_holes, silent_hosts -> findings per bucket. Both are rules with few false alarms, not models.
+counts by place -> black_holes, silent_hosts; series -> silent_grid -> findings per bucket. They are rules with few false alarms;
+the first two are troubles that a sum over the grid hides.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _SILENT_EXPECTED: Final = 20.0  # events that a silent host should have told by 
 _LONGEST_SILENCE: Final = timedelta(days=7)  # a host that has been silent for longer is retired
 _HISTORY: Final = timedelta(days=7)  # of a host, before anybody can say that it is silent
 
-HARD: Final = frozenset({FindingKind.BLACK_HOLE, FindingKind.SILENT_HOST})  # worth an alarm whatever the model says
+# Worth an alarm whatever the model says.
+HARD: Final = frozenset({FindingKind.BLACK_HOLE, FindingKind.SILENT_HOST, FindingKind.SILENCE})
 
 
 def black_holes(counts: pl.DataFrame, *, zone: str, bucket_s: int) -> dict[datetime, list[Finding]]:
@@ -101,6 +103,23 @@ def silent_hosts(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, li
                 start = series.moment(at)
                 findings.setdefault(start, []).append(_silent(host, series, at, first, expected))
     return findings
+
+
+def silent_grid(series: EventSeries) -> dict[datetime, list[Finding]]:
+    """Per bucket: no event of any kind for longer than ever before, where many were to be expected."""
+    seen = ~series.is_gap
+    found = _silences(np.nan_to_num(series.counts.sum(axis=1)), seen, series.bucket_s)
+    return {series.moment(at): [silence(series, at, first, expected)] for at, first, expected in found}
+
+
+def silence(series: EventSeries, at: int, first: int, expected: float) -> Finding:
+    """No event at all, with both explanations."""
+    since, now = series.moment(first), series.moment(at) + timedelta(seconds=series.bucket_s - 1)
+    words = (
+        f"No event of any kind {since_words(since, now, series.zone)}, {expected:,.0f} were to be expected: "
+        "the grid stands still, or its events are not collected"
+    )
+    return Finding(FindingKind.SILENCE, words, expected=expected, since=since)
 
 
 def _by_host(rows: pl.DataFrame, series: EventSeries) -> tuple[list[str], npt.NDArray[np.float64]]:

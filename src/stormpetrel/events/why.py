@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from stormpetrel.events.contract import Forecast
 from stormpetrel.events.finding import Finding, FindingKind
+from stormpetrel.events.nodes_and_hosts import silence
 from stormpetrel.events.placed import Placed
 from stormpetrel.events.why_words import amount_words, place_words, shown_name, since_words
 from stormpetrel.records.event_series import EventSeries
@@ -141,20 +142,13 @@ def _change_at(
 
 def _silence(series: EventSeries, forecast: Forecast, at: int) -> Finding | None:
     """No event of any kind where many were expected."""
-    expected = float(np.nansum(forecast.expected[at]))
-    if np.isnan(series.counts[at]).any() or series.counts[at].sum() > 0 or expected < _SILENT_BELOW:
+    if np.isnan(series.counts[at]).any() or series.counts[at].sum() > 0:
         return None
     first = at
     while first > 0 and series.counts[first - 1].sum() == 0:
         first -= 1
-    since = series.moment(first)
-    words = (
-        f"No event of any kind {since_words(since, _now(series, at), series.zone)}, {expected:,.0f} expected in the last bucket: "
-        "the grid stands still, or its events are not collected"
-    )
-    return Finding(
-        FindingKind.SILENCE, words, expected=expected, since=since, surprise=-float(np.nanmax(np.abs(forecast.surprise[at])))
-    )
+    expected = float(np.nansum(forecast.expected[first : at + 1]))
+    return None if expected < _SILENT_BELOW else silence(series, at, first, expected)
 
 
 def _new_kinds(series: EventSeries, at: int, placed: Placed) -> list[Finding]:

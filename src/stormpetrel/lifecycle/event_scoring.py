@@ -17,7 +17,7 @@ import polars as pl
 from stormpetrel.errors import ModelError
 from stormpetrel.events.contract import Forecast, Progress, Scores, no_progress
 from stormpetrel.events.finding import Finding, findings_as_json
-from stormpetrel.events.nodes_and_hosts import HARD, black_holes, silent_hosts
+from stormpetrel.events.nodes_and_hosts import HARD, black_holes, silent_grid, silent_hosts
 from stormpetrel.events.placed import Placed
 from stormpetrel.events.why import REFERENCE, findings_at
 from stormpetrel.lifecycle.event_models import EventModelInUse
@@ -90,7 +90,7 @@ def scored_rows(
     for done, at in enumerate(places):
         found = hard.get(series.moment(int(at)), [])
         alarm.append(bool(above[at] or found) and not quiet[at])
-        why.append([*found, *findings_at(series, forecast, int(at), placed)] if alarm[-1] else found)
+        why.append(_all_findings(found, findings_at(series, forecast, int(at), placed)) if alarm[-1] else found)
         if done % 200 == 0:
             progress(0.2 + 0.8 * done / places.size, f"scoring {places.size:,} buckets")
     return _frame(used, series, scores, forecast, places, alarm, why, said_at=site.now())
@@ -105,12 +105,19 @@ def _pending(series: EventSeries, known: pl.DataFrame) -> np.ndarray[tuple[int],
     return np.flatnonzero(waits)
 
 
+def _all_findings(hard: list[Finding], others: list[Finding]) -> list[Finding]:
+    """What the rules found, and what the forecast says beside it; a silence is told once."""
+    told = {one.kind for one in hard}
+    return [*hard, *(one for one in others if one.kind not in HARD or one.kind not in told)]
+
+
 def _hard_findings(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, list[Finding]]:
-    """Black holes and silent hosts, by bucket."""
+    """Black holes, silent hosts and a silent grid, by bucket."""
     found = black_holes(counts, zone=series.zone, bucket_s=series.bucket_s)
-    for moment, several in silent_hosts(counts, series).items():
-        found.setdefault(moment, []).extend(several)
-    return {moment: [one for one in several if one.kind in HARD] for moment, several in found.items()}
+    for silences in (silent_hosts(counts, series), silent_grid(series)):
+        for moment, several in silences.items():
+            found.setdefault(moment, []).extend(several)
+    return found
 
 
 def _frame(

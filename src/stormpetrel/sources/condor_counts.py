@@ -19,7 +19,7 @@ from stormpetrel.config import Settings
 from stormpetrel.records.event_counting import FUTURE, bucket_ceil, bucket_floor, covered, no_counts
 from stormpetrel.records.events import WHOLE
 from stormpetrel.sources.condor_batches import EventBatch, tally
-from stormpetrel.sources.condor_log_files import OTHER, ChangedMeanwhileError, LogFile, log_file
+from stormpetrel.sources.condor_log_files import OTHER, ChangedMeanwhileError, LogFile, cursor_of, log_file
 from stormpetrel.sources.condor_scan import TextScanner, year_of_first_date
 from stormpetrel.sources.contract import Cursor
 from stormpetrel.sources.event_contract import CountedSpan, CursorOf
@@ -165,6 +165,7 @@ class CondorEventFile:
         if file is None:
             self.notes.append(f"{self._path} holds no whole event yet.")
             return
+        file = replace(file, bucket_s=self._reader.bucket_s)
         reader, position = self._reader, cursor(file.cursor_name) or 0
         try:
             yield from reader.spans(file, position, now)
@@ -173,7 +174,7 @@ class CondorEventFile:
             return
         if reader.is_torn:
             self.notes.append(f"The last event of {self._path} is not whole; it is left for the next time.")
-        seen_name = f"condor-seen:{file.identity}"
+        seen_name = cursor_of(f"condor-seen:{file.identity}", reader.bucket_s)
         seen = cursor(seen_name)
         if reader.last is None:  # nothing is new; but who read it may have been killed before it was marked
             self._look_at_the_end(file, now, was_marked=seen is not None)

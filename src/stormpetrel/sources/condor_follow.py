@@ -17,7 +17,7 @@ from stormpetrel.config import Settings
 from stormpetrel.errors import SettingsError, SourceUnavailableError
 from stormpetrel.records.event_counting import bucket_ceil, bucket_floor, no_counts
 from stormpetrel.sources.condor_counts import LOOK_BACK_BYTES, LogReader
-from stormpetrel.sources.condor_log_files import ChangedMeanwhileError, LogFile, log_files
+from stormpetrel.sources.condor_log_files import ChangedMeanwhileError, LogFile, cursor_of, log_files
 from stormpetrel.sources.contract import Cursor
 from stormpetrel.sources.event_contract import CountedSpan, CursorOf
 
@@ -40,17 +40,18 @@ class FollowedEventLog:
         self._settle = timedelta(minutes=settings.events.settle_minutes)
         self._reader = LogReader(self.source, settings, submit_host=host)
         self.notes = self._reader.notes
-        self._seen_name = f"condor-seen:{self.source}"
-        self._newest_name = f"condor-newest:{self.source}"
+        bucket_s = self._reader.bucket_s
+        self._seen_name = cursor_of(f"condor-seen:{self.source}", bucket_s)
+        self._newest_name = cursor_of(f"condor-newest:{self.source}", bucket_s)
 
     def spans(self, cursor: CursorOf, now: datetime) -> Iterator[CountedSpan]:
         """What came since the last look, then the marks of what was seen whole by now."""
         self.notes.clear()
         seen_s = cursor(self._seen_name)
         look = _Look(None if seen_s is None else datetime.fromtimestamp(seen_s, UTC), cursor(self._newest_name), now)
-        look.files = [
-            replace(file, cuts=cursor(file.cuts_name) or 0) for file in log_files(self._path, time_zone=self._zone, now=now)
-        ]
+        found = log_files(self._path, time_zone=self._zone, now=now)
+        files = [replace(file, bucket_s=self._reader.bucket_s) for file in found]
+        look.files = [replace(file, cuts=cursor(file.cuts_name) or 0) for file in files]
         if not look.files and not self._path.exists():
             raise SourceUnavailableError(
                 f"There is no event log {self._path}.", hint="Check htcondor.event_log, and that this host may read it."

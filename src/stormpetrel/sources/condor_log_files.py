@@ -34,6 +34,12 @@ _SUFFIX: Final = re.compile(r"(?:\.(?:old|\d{1,6})|-\d{8}(?:-?\d{1,10})?)?(?:\.g
 _GZIP: Final = b"\x1f\x8b"
 _SLACK: Final = timedelta(days=1)
 TEXT, OTHER = "text", "other"
+HOUR_S: Final = 3600
+
+
+def cursor_of(name: str, bucket_s: int) -> str:
+    """The name of a cursor: buckets of another length than an hour are counts of their own, and read from the beginning."""
+    return name if bucket_s == HOUR_S else f"{name} per {bucket_s // 60} min"
 
 
 class ChangedMeanwhileError(Exception):
@@ -51,17 +57,18 @@ class LogFile:
     modified: datetime
     size_bytes: int | None  # None where it is compressed
     format: str  # TEXT, or OTHER (XML, JSON)
+    bucket_s: int = HOUR_S  # what is read of it is counted in buckets of this length
     cuts: int = 0  # how often it was found to be shorter than what was read of it; each time it is read on from a new beginning
 
     @property
     def cursor_name(self) -> str:
         """Under which name the store keeps how far it was read."""
-        return f"condor:{self.identity}" + (f"/{self.cuts}" if self.cuts else "")
+        return cursor_of(f"condor:{self.identity}" + (f"/{self.cuts}" if self.cuts else ""), self.bucket_s)
 
     @property
     def cuts_name(self) -> str:
         """Under which name the store keeps how often it was cut."""
-        return f"condor-cuts:{self.identity}"
+        return cursor_of(f"condor-cuts:{self.identity}", self.bucket_s)
 
     def pieces(self, start: int = 0) -> Iterator[bytes]:
         """The content (decompressed) from a position on; ChangedMeanwhileError where it is another one by now."""

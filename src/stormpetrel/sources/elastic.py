@@ -23,7 +23,7 @@ from stormpetrel.sources.contract import Cursor
 from stormpetrel.sources.elastic_documents import read_documents, read_events
 from stormpetrel.sources.elastic_indices import Indices, find_indices
 from stormpetrel.sources.elastic_query import Counting
-from stormpetrel.sources.elastic_server import PartAnswerError, SearchServer, TooManyBucketsError
+from stormpetrel.sources.elastic_server import PartAnswerError, SearchServer, TooManyBucketsError, part_missing
 from stormpetrel.sources.event_contract import CountedSpan, CursorOf, Missing
 
 NO_INDEX: Final = "no index"
@@ -150,24 +150,31 @@ class ElasticEvents:
         how = Counting(self._settings, self.bucket_s, indices.fields)
         with self._expected_form():
             body = asking.look_body(self._settings, now, now + FUTURE_SLACK)
-            look = asking.look_of(self._server.search(body, part_will_do=True))  # a shard that is away must not hide the others
+            answer = self._server.search(body, part_will_do=True)  # a shard that is away must not hide the others
+            look = asking.look_of(answer)
+        is_part = bool(part_missing(answer))
         if look.oldest is None:
+            if is_part:
+                self._server.search(body)  # says what is away
             self._note(f"{self._settings.index} holds no event yet.")
             return None
         last = _floor(now - timedelta(minutes=self._events.settle_minutes), how)
+        hole = None
         if cursor is None:
             first = _floor(self._since(now), how)
+            hole = first if is_part else None  # older events may be where nobody answers
         else:
             reached = min(_moment(cursor), last)  # a clock that was ahead once must not end the reading
             first = _floor(reached - timedelta(hours=self._events.overlap_hours), how)
-        first = max(first, _floor(look.oldest, how))  # before the first event nobody was looking
+        oldest = look.oldest if cursor is None or not is_part else min(look.oldest, _moment(cursor))
+        first = max(first, _floor(oldest, how))  # before the first event nobody was looking
         step = timedelta(seconds=self.bucket_s)
         if look.newest is not None and last - look.newest >= 2 * step:
             self._note(
                 f"The newest event of {self._settings.index} is of {look.newest:%Y-%m-%d %H:%M} UTC: "
                 "unless the grid is silent, what ships the events has stopped."
             )
-        return _Reading(indices, how, look, first, last, now, cursor)
+        return _Reading(indices, how, look, first, last, now, cursor, hole)
 
     def _set_aside(self, reading: _Reading) -> dict[str, int]:
         """Documents that no span can hold: of the future, or without a time."""
@@ -201,11 +208,12 @@ class ElasticEvents:
         try:
             return self._counted(reading, start, end)
         except PartAnswerError as part:
-            if end - start <= _DAY:
+            pieces = list(_by_day(start, end, self.bucket_s))
+            if len(pieces) == 1:
                 missing = [(start, end, part.reason)]
                 reading.note_missing(missing)
                 return CountedSpan(start, end, no_counts(), missing=missing)
-        days = [self._span(reading, *day) for day in _by_day(start, end, self.bucket_s)]
+        days = [self._span(reading, *day) for day in pieces]
         quarantined: dict[str, int] = {}
         for day in days:
             quarantined = _sum(quarantined, day.quarantined)

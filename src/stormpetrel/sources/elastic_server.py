@@ -266,11 +266,16 @@ def words_of(answer: Answer | None) -> str:
     return shown(": ".join(str(first[name]) for name in ("type", "reason") if first.get(name)))
 
 
+def part_missing(answer: Answer) -> str:
+    """What an answer lacks, in words; "" where all shards have answered."""
+    if answer.get("timed_out") is True:
+        return "the search timed out"
+    return _shards_away(answer.get("_shards")) or _clusters_away(answer.get("_clusters"))
+
+
 def _whole(answer: Answer) -> Answer:
     """An answer of all the shards; one of some of them is no answer."""
-    missing = _shards_away(answer.get("_shards")) or _clusters_away(answer.get("_clusters"))
-    if answer.get("timed_out") is True:
-        missing = "the search timed out"
+    missing = part_missing(answer)
     if missing:
         raise _BusyError(f"answered in part only: {missing}", part=True)
     return answer

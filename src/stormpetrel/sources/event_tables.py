@@ -41,6 +41,7 @@ EMPTY: Final = "empty in the file"  # why a bucket of a table of counts is a gap
 NO_COUNT: Final = "something that is no count in the file"
 NO_ROW: Final = "no row in the file"
 DAY_S: Final = 86_400
+SILENCE: Final = timedelta(hours=48)  # of all events, in a table of events: longer, it is taken for rows that are missing
 _MOST_COLUMNS: Final = 1000
 _NO_EVENT: Final = "JobAdInformation"
 
@@ -67,8 +68,11 @@ class EventTable:
             edges = [now]
         first, last = min(edges), max(edges)
         marks = covered(self.source, first, max(first, last), self._bucket_s, counts)
+        silences = silent_stretches(counts, marks)
+        for begin, until, _ in silences:
+            marks = marks.filter(~pl.col("bucket_start").is_between(begin, until, closed="left"))
         start, end = bucket_floor(first, self._bucket_s), bucket_ceil(last + timedelta(microseconds=1), self._bucket_s)
-        yield CountedSpan(start, end, pl.concat([counts, marks]), quarantined=dict(aside), done=1.0)
+        yield CountedSpan(start, end, pl.concat([counts, marks]), quarantined=dict(aside), missing=silences, done=1.0)
 
     def _count(self, frame: pl.DataFrame, now: datetime, tally: CountTally, aside: Counter[str]) -> list[datetime]:
         """Count the rows of a frame; the first and the last time in it."""
@@ -99,6 +103,17 @@ class EventTable:
         micros = time.to_physical().to_numpy()
         tally.add(micros[rows], code, names, _places(frame, rows))
         return [moment for moment in (time.min(), time.max()) if isinstance(moment, datetime)]
+
+
+def silent_stretches(counts: pl.DataFrame, marks: pl.DataFrame) -> list[Missing]:
+    """The long stretches without a single event: a clock that was years behind must not make years of zeros."""
+    busy = counts.filter(pl.col("place") == WHOLE).select(pl.col("bucket_start").unique().sort())
+    edges = busy.select(begin=pl.col("bucket_start"), until=pl.col("bucket_start").shift(-1)).drop_nulls()
+    if not marks.height:
+        return []
+    step = timedelta(seconds=int(marks["bucket_s"][0]))
+    found = edges.with_columns(pl.col("begin") + step).filter(pl.col("until") - pl.col("begin") >= SILENCE)
+    return [(begin, until, f"no event in {(until - begin) / timedelta(hours=1):,.0f} h") for begin, until in found.iter_rows()]
 
 
 _ABOUT_KIND: Final = (

@@ -36,7 +36,8 @@ def series_of(
     rows = site.event_counts.read(bucket_s=bucket_s).select("source", "bucket_start", "kind", "count").collect()
     is_mark = rows["kind"] == COVERED
     coverage = coverage_of(rows.filter(is_mark).select("source", "bucket_start"), bucket_s)
-    inside = _inside(coverage.start_s, since, until)
+    over = site.now() - timedelta(seconds=bucket_s - 1)  # a clock that was ahead once has marked what is not over yet
+    inside = _inside(coverage.start_s, since, over if until is None else min(until, over))
     start_s, whole = coverage.start_s[inside], coverage.whole[inside]
     counted = rows.filter(~is_mark)
     columns = tuple(str(kind) for kind in (chosen_kinds(site.settings, counted["kind"].unique()) if kinds is None else kinds))

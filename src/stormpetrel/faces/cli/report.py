@@ -70,7 +70,7 @@ def report(
 
         size = write_page(
             target,
-            title or _title(files, data),
+            title or _title(files, data, with_site=with_site),
             sections,
             subtitle=_subtitle(data, sections, quick=quick),
             footer=f"Stormpetrel {__version__}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC. It names {'users' if data else 'jobs'}.",
@@ -126,10 +126,12 @@ def _campaign_study(campaigns: Sequence[Path], models: Path, step: Progress) -> 
     return study_sections(study, traces, progress=step)
 
 
-def _title(files: list[str] | None, data: JobInput | None) -> str:
+def _title(files: list[str] | None, data: JobInput | None, *, with_site: bool) -> str:
     if files:
         return f"Jobs of {', '.join(Path(file).name for file in files)}"
-    return "Jobs of this site" if data else "Traces and events"
+    if data:
+        return "Jobs of this site"
+    return "Traces and events of this site" if with_site else "Traces"
 
 
 def _subtitle(data: JobInput | None, sections: Sequence[Section], *, quick: bool) -> str:
