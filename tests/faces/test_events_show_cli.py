@@ -76,4 +76,5 @@ def test_counts_are_split_by_place_the_largest_first(site):
 
 def test_what_is_no_time_and_a_time_without_counts_are_told(site):
     assert isinstance(run(site, "--since", "yesterday").exception, UsageError)
-    assert "Nothing has been counted" in run(site, "--since", "2030-01-01").output
+    assert "No bucket of this time was seen whole. Counts reach from" in run(site, "--since", "2030-01-01").output
+    assert isinstance(run(site, "--since", "2026-01-02", "--until", "2026-01-01").exception, UsageError)

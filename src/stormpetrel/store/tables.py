@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -114,9 +114,9 @@ class Table:
         """The rows whose time lies from `since` to before `until`; of a table by months, only those between are read."""
         rows = self.scan()
         if since is not None:
-            rows = rows.filter(pl.col("month") >= f"{since:%Y-%m}", pl.col(column) >= since)
+            rows = rows.filter(pl.col("month") >= f"{since.astimezone(UTC):%Y-%m}", pl.col(column) >= since)
         if until is not None:
-            rows = rows.filter(pl.col("month") <= f"{until:%Y-%m}", pl.col(column) < until)
+            rows = rows.filter(pl.col("month") <= f"{until.astimezone(UTC):%Y-%m}", pl.col(column) < until)
         return rows
 
     def append_new(self, rows: pl.DataFrame, *, key: Sequence[str], column: str) -> int:

@@ -136,7 +136,8 @@ def _table_of(site: Site, since: datetime | None, until: datetime | None, last: 
     rows = site.event_counts.read(since=start, until=end, bucket_s=series.bucket_s).filter(pl.col("kind") != COVERED)
     found = set(rows.select(pl.col("kind").unique()).collect().to_series())
     kinds = (*(kind for kind in series.kinds if kind in found), *sorted(found - set(series.kinds))) or series.kinds
-    gaps = site.event_counts.gaps(bucket_s=series.bucket_s, since=start, until=end)
+    # What was not seen behind the last bucket belongs to the table unless somebody asked for an earlier end.
+    gaps = site.event_counts.gaps(bucket_s=series.bucket_s, since=start, until=until or max(end, site.now()))
     silent = tuple(kind for kind in series.kinds if kind not in kinds)
     return _Table(series_of(site, since=start, until=end, kinds=kinds), gaps, start, end, silent)
 
@@ -188,6 +189,11 @@ def _print_hours(table: _Table) -> None:
     totals = [f"{int(n):,}" for n in series.counts[~is_gap].sum(axis=0)]
     _print_table([series.zone, *series.kinds], [*zip(times, cells, strict=True), ("total", totals)])
     unseen = int(is_gap.sum())
+    for gap in table.gaps:
+        if gap.start >= table.end:
+            typer.echo(
+                f"{gap.start.astimezone(zone):%Y-%m-%d %H:%M} to {gap.end.astimezone(zone):%H:%M}: {_GAP}: {plain(gap.why)}"
+            )
     typer.echo(f"{len(series):,} buckets of {series.bucket_s // 60} min, {unseen:,} of them gaps")
     if table.silent:
         typer.echo(f"none of: {', '.join(table.silent)}")
