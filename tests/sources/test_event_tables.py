@@ -258,3 +258,13 @@ def test_table_without_a_kind_says_what_it_found(tmp_path: Path) -> None:
     path.write_text("time,colour\n2025-01-01T00:30:00Z,red\n")
     with pytest.raises(SourceFormatError, match=r"no column for the kind.*time, colour"):
         events_in(path)
+
+
+def test_what_cannot_be_counted_is_shown_with_its_place(tmp_path: Path) -> None:
+    text = "time,Submit\n2025-01-01 00:00,1\n2025-01-01 01:00,-5\n2025-01-01 02:00,2.5\nnever,1\n2025-01-01 03:00,abc\n"
+    _, table = counted(tmp_path, text)
+    assert "No times: 'never'." in table.notes
+    assert (
+        "No counts in the column Submit: '-5' at 2025-01-01 01:00 UTC, '2.5' at 2025-01-01 02:00 UTC, "
+        "'abc' at 2025-01-01 03:00 UTC." in table.notes
+    )

@@ -43,6 +43,7 @@ NO_ROW: Final = "no row in the file"
 DAY_S: Final = 86_400
 SILENCE: Final = timedelta(hours=48)  # of all events, in a table of events: longer, it is taken for rows that are missing
 _MOST_COLUMNS: Final = 1000
+_SHOWN_CELLS: Final = 3
 _NO_EVENT: Final = "JobAdInformation"
 
 
@@ -223,6 +224,8 @@ class CountTable:
         time = columns.times_of(table[named[columns.TIME]], self._zone)
         is_ahead = (time > now + FUTURE_SLACK).fill_null(False)
         aside += Counter({BAD_TIME: time.null_count(), FUTURE: int(is_ahead.sum())})
+        self._note_bad("No times", table[named[columns.TIME]], time.is_null())
+        self._note_bad("Times that are still to come", table[named[columns.TIME]], is_ahead)
         good = time.is_not_null() & ~is_ahead
         is_wall_clock = columns.is_wall_clock(table[named[columns.TIME]])
         table, time = table.filter(good), time.filter(good).alias("time")
@@ -236,6 +239,7 @@ class CountTable:
         kind = _kind_of(table[named[columns.KIND]])
         count, is_bad = columns.counts_of(table[named[columns.COUNT]])
         aside += Counter({BAD_COUNT: int(is_bad.sum()), NO_KIND: kind.null_count()})
+        self._note_bad("No counts", table[named[columns.COUNT]], is_bad, time)
         empty = pl.Series([""], dtype=pl.String).new_from_index(0, table.height)
         place, value = (
             table[named[name]].cast(pl.String).fill_null("") if name in named else empty
@@ -248,6 +252,17 @@ class CountTable:
         if odd.any():
             self.notes.append(f"Places other than {', '.join(PLACES)} are left out ({odd.sum()} rows).")
         return self._with_whole(cells.filter(~odd).drop_nulls("kind"))
+
+    def _note_bad(self, what: str, written: pl.Series, is_bad: pl.Series, time: pl.Series | None = None) -> None:
+        """Say what the first cells of their sort hold that cannot be counted, and where they are."""
+        bad = written.filter(is_bad).head(_SHOWN_CELLS).cast(pl.String, strict=False).to_list()
+        at = [
+            "" if time is None else f" at {one:%Y-%m-%d %H:%M} UTC" for one in (time.filter(is_bad) if time is not None else bad)
+        ]
+        if bad:
+            cells = ", ".join(f"{(text or '')[:40]!r}{where}" for text, where in zip(bad, at, strict=False))
+            more = int(is_bad.sum()) - len(bad)
+            self.notes.append(f"{what}: {cells}{f' and {more:,} more' if more else ''}.")
 
     def _with_whole(self, cells: pl.DataFrame) -> pl.DataFrame:
         """The cells, and the sums over the place that tells most where the table tells of places only."""
@@ -271,6 +286,7 @@ class CountTable:
         for name in kinds:
             count, is_bad = columns.counts_of(table[name])
             aside += Counter({BAD_COUNT: int(is_bad.sum())})
+            self._note_bad(f"No counts in the column {host_name(name)}", table[name], is_bad, time)
             kind = _kind_name(name) or name
             cells = pl.DataFrame({"time": time}).with_columns(kind=pl.lit(kind), place=pl.lit(WHOLE), value=pl.lit(""))
             parts.append(_explained(cells, count, is_bad))
