@@ -103,6 +103,7 @@ class _Runner:
     def _caught_up(self, horizon: datetime) -> None:
         """A day of many: a turn that lasts for minutes is no reason to be restarted."""
         self._say_alive(horizon)
+        self.log.info("catching up", horizon=horizon)
         _notify_systemd("WATCHDOG=1")
 
     def turn(self) -> float:

@@ -33,7 +33,7 @@ def nightly(context: typer.Context, as_json: Json = False) -> None:
     out = console()
     out.print(plain(_told(retrained.as_dict())))
     if events:
-        out.print(f"Events: {plain(events)}.")
+        out.print(f"Events: {plain(events.rstrip('.'))}.")
     if keep_days:
         out.print(f"{deleted:,} jobs older than {keep_days:,} days were deleted.")
     if pruned:
@@ -43,7 +43,7 @@ def nightly(context: typer.Context, as_json: Json = False) -> None:
 
 
 def _told(retrained: dict[str, Any]) -> str:
-    why, training, previous = retrained["why"], retrained["training"], retrained["previous"]
+    why, training, previous = retrained["why"].rstrip("."), retrained["training"], retrained["previous"]
     if retrained["promoted"]:
         return f"{training} is in use now{f' in place of {previous}' if previous else ''}: {why}."
     if training:
