@@ -13,7 +13,7 @@ from stormpetrel.events.choose import DEFAULT, FORECAST, MODELS, load, make
 from tests.events.rhythmic import broken, rhythmic_series
 from tests.jobs.logs import sealed
 
-OURS = ("count_forecast", "combined")
+OURS = ("unsupervised", "combined")
 
 
 @cache
@@ -129,7 +129,7 @@ ABSURD = [
     ("path", "value"), [pytest.param(path, value, id=f"{path} {value}"[:50]) for path, *values in ABSURD for value in values]
 )
 def test_an_absurd_value_in_the_record_is_refused(path, value, tmp_path):
-    fitted("count_forecast").save(tmp_path / "saved")
+    fitted("unsupervised").save(tmp_path / "saved")
     damaged(tmp_path / "saved", path, value)
     with pytest.raises(ModelFormatError, match="stormpetrel events train"):
         load(tmp_path / "saved")
