@@ -55,6 +55,20 @@ def test_a_node_that_starts_many_good_jobs_is_none() -> None:
     assert black_holes(_frame(rows), zone="UTC", bucket_s=3600) == {}
 
 
+def test_a_batch_that_fails_fast_on_other_nodes_as_well_is_the_fault_of_its_jobs() -> None:
+    rows = [(3, "Execute", "node", f"n{node}", 3) for node in range(12)]
+    rows += [(3, "Execute", "node", "n7b", 22), (3, "JobFailedFast", "node", "n7b", 21)]
+    elsewhere = [(3, "JobFailedFast", "node", f"n{node}", 3) for node in range(6)]
+    assert black_holes(_frame([*rows, *elsewhere]), zone="UTC", bucket_s=3600) == {}
+    assert list(black_holes(_frame([*rows, *elsewhere[:3]]), zone="UTC", bucket_s=3600)) == [START + timedelta(hours=3)]
+
+
+def test_two_black_holes_at_once_do_not_excuse_each_other() -> None:
+    rows = [(3, "Execute", "node", f"n{node}", 3) for node in range(12)]
+    rows += [(3, kind, "node", hole, 40) for hole in ("a", "b") for kind in ("Execute", "JobFailedFast")]
+    assert {one.value for one in black_holes(_frame(rows), zone="UTC", bucket_s=3600)[START + timedelta(hours=3)]} == {"a", "b"}
+
+
 def test_where_nobody_tells_of_failures_the_ends_speak_but_must_be_many_more() -> None:
     rows = [(0, "Execute", "node", f"n{node}", 10) for node in range(9)]
     rows += [(0, "Execute", "node", "hole", 500), (0, "JobTerminated", "node", "hole", 495)]

@@ -22,6 +22,7 @@ from stormpetrel.records.events import OTHER_VALUES, EventKind
 _FAST_FAILURES: Final = 10
 _FAILED_SHARE: Final = 0.9
 _TIMES_MEDIAN: Final = 5.0
+_ELSEWHERE: Final = 0.5  # all other nodes together lose at most so many for each that it loses
 # Where nobody tells which jobs failed fast, many more starts must end in the same bucket.
 _STARTS: Final = 30
 _TIMES_MEDIAN_BLIND: Final = 10.0
@@ -45,7 +46,8 @@ def black_holes(counts: pl.DataFrame, *, zone: str, bucket_s: int) -> dict[datet
     )
     told = set(counts["kind"].unique())
     usual = pl.col("EXECUTE").filter(pl.col("EXECUTE") > 0).median().over("bucket_start")
-    found = by_node.with_columns(usual=usual).filter(_eats_jobs(told)).sort("bucket_start", "EXECUTE", descending=[False, True])
+    found = by_node.with_columns(usual=usual).with_columns(eats=_eats_jobs(told)).filter(_alone(told))
+    found = found.sort("bucket_start", "EXECUTE", descending=[False, True])
     findings: dict[datetime, list[Finding]] = {}
     for row in found.iter_rows(named=True):
         findings.setdefault(row["bucket_start"], []).append(_hole(row, zone, bucket_s))
@@ -86,6 +88,15 @@ def _eats_jobs(told: set[str]) -> pl.Expr:
         return (fast >= _FAST_FAILURES) & (fast >= _FAILED_SHARE * starts) & (starts >= _TIMES_MEDIAN * pl.col("usual"))
     lost = pl.col("FAILED") if EventKind.FAILED.value in told else pl.col("TERMINATED")
     return (starts >= _STARTS) & (lost >= _FAILED_SHARE * starts) & (starts >= _TIMES_MEDIAN_BLIND * pl.col("usual"))
+
+
+def _alone(told: set[str]) -> pl.Expr:
+    """Whether a node that eats jobs is to blame: where other nodes lose many as well, it is the jobs."""
+    lost = next((kind.name for kind in (EventKind.FAILED_FAST, EventKind.FAILED) if kind.value in told), None)
+    if lost is None:  # everybody's jobs end
+        return pl.col("eats")
+    elsewhere = pl.col(lost).filter(~pl.col("eats")).sum().over("bucket_start")
+    return pl.col("eats") & (elsewhere <= _ELSEWHERE * pl.col(lost))
 
 
 def silent_hosts(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, list[Finding]]:

@@ -1,0 +1,56 @@
+"""Tables of scores: what a model said of each window or bucket, once per version of the model.
+
+a frame of the table's schema -> append -> rows that were new; read -> frame. What has been said stays said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import datetime
+from pathlib import Path
+from typing import ClassVar
+
+import polars as pl
+
+from stormpetrel.store.tables import Table, TableSpec
+
+
+class ScoreStore:
+    """Reads and writes the scores of one family; a subclass names the table, its key and its time."""
+
+    spec: ClassVar[TableSpec]
+    key: ClassVar[tuple[str, ...]]
+    time: ClassVar[str]  # the column by whose months the table is parted
+
+    def __init__(self, tables: Path, writer_lock: Callable[[], AbstractContextManager[None]]) -> None:
+        self.table = Table(tables, self.spec)
+        self._writer_lock = writer_lock
+
+    def create(self) -> None:
+        """Create the table unless it is there."""
+        self.table.create()
+
+    def read(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        model: str | None = None,
+        version: int | None = None,
+    ) -> pl.LazyFrame:
+        """Scores of what begins in a span of time, of all models or of one."""
+        rows = self.table.between(self.time, since, until)
+        if model is not None:
+            rows = rows.filter(pl.col("model") == model)
+        if version is not None:
+            rows = rows.filter(pl.col("model_version") == version)
+        return rows.select([name for name in self.spec.schema if name not in self.spec.partition_by])
+
+    def append(self, scores: pl.DataFrame) -> int:
+        """Add the scores that are not there yet, in one commit; how many.
+
+        Whether they are there is asked under the lock of writers: two who score the same at once write it once.
+        """
+        with self._writer_lock():
+            return self.table.append_new(scores, key=self.key, column=self.time)
