@@ -22,6 +22,7 @@ from stormpetrel.lifecycle.job_models import enter_job_models, load_fitted
 from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.site import open_site
 from tests.builders import make_site
+from tests.faces.desk.workload_sites import put_generator, put_workload
 from tests.jobs.logs import one_thread
 from tests.lifecycle.sites import DAYS, day, steady_log, train, trained_site
 
@@ -224,3 +225,14 @@ def test_old_trainings_are_deleted_at_night(folder, on_day):
             enter_job_models(site, fitted, why="not better")
     assert "Old trainings were deleted: jobs-3." in run("--site", folder, "nightly")
     assert in_use(folder) == "jobs-2"
+
+
+def test_generators_are_listed_promoted_and_taken_back_by_themselves(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        put_workload(site)
+        first, second = put_generator(site), put_generator(site)
+    listed = run("--site", tmp_path / "site", "models", "list")
+    assert "synth-2" in listed and "gaussian-copula: " in listed and f"{first.as_dict()['jobs']:,} jobs" in listed
+    assert "makes new ones" in run("--site", tmp_path / "site", "models", "show", second.name)
+    assert as_json("--site", tmp_path / "site", "models", "rollback", "synth")["training"] == first.name
+    assert as_json("--site", tmp_path / "site", "models", "promote", second.name)["current"]

@@ -16,7 +16,8 @@ from stormpetrel.errors import ModelFormatError
 
 METADATA: Final = "model.json"
 LARGEST_BYTES: Final = 512 * 1024 * 1024
-_FAMILIES: Final = ("traces", "events")  # what the kinds of their models begin with; the others are models of jobs
+# What the kinds of a family's models begin with, and the verb that makes one; the others are models of jobs.
+_FAMILIES: Final = {"traces": "train", "events": "train", "synth": "fit"}
 
 
 def save_model(
@@ -100,7 +101,7 @@ def _record(folder: Path, kind: str) -> dict[str, Any]:
 
 def _command(kind: str) -> str:
     family = next((family for family in _FAMILIES if kind.startswith(family)), "jobs")
-    return f"stormpetrel {family} train"
+    return f"stormpetrel {family} {_FAMILIES.get(family, 'train')}"
 
 
 def _again(kind: str) -> str:

@@ -124,6 +124,14 @@ class Feed:
         return self._clock.speed
 
     @property
+    def first(self) -> datetime:
+        """When the first of the recorded jobs was submitted."""
+        import polars as pl
+
+        submitted: datetime = pl.scan_parquet(self.folder / _RECORDED).select(pl.col("submit_time").min()).collect().item()
+        return submitted
+
+    @property
     def last(self) -> datetime:
         """When the last of the recorded jobs ends; what was submitted since does not count."""
         import polars as pl

@@ -289,7 +289,8 @@ def family_of(name: str) -> str:
 
 
 def _how_to_train(name: str) -> str:
-    return f"Train one: stormpetrel {family_of(name)} train"
+    family = family_of(name)
+    return "Fit one: stormpetrel synth fit" if family == "synth" else f"Train one: stormpetrel {family} train"
 
 
 def _family(training: Training) -> str:

@@ -14,8 +14,8 @@ from tests.faces.api.made import ADMIN
 
 EXAMPLES = 8  # of each kind, besides the cases that schemathesis derives from the schema itself
 REJECTED = [400, 401, 403, 404, 405, 413, 422, 429]  # 413: what has too many items is also too large
-# What JSON Schema cannot say: a text that is no script, a name of invisible characters.
-SAID_IN_WORDS = ("predict_script", "save_view")
+# What JSON Schema cannot say: a text that is no script, a name of invisible characters, jobs of a generator that is not there.
+SAID_IN_WORDS = ("predict_script", "save_view", "sample_workload")
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +83,6 @@ def test_every_parameter_and_every_field_that_is_sent_has_a_meaning(app):
     document = app.openapi()
     operations = [operation for methods in document["paths"].values() for operation in methods.values()]
     assert all(one.get("description") for operation in operations for one in operation.get("parameters", []))
-    for name in ("PredictionRequest", "ScriptRequest", "ViewGiven"):
+    for name in ("PredictionRequest", "ScriptRequest", "ViewGiven", "WorkloadWish"):
         fields = document["components"]["schemas"][name]["properties"]
         assert [field for field, about in fields.items() if not about.get("description")] == []

@@ -23,6 +23,7 @@ _SECTIONS: Final = {
     "nodes": ("Nodes and traces", "What the threads of the nodes do, and where that is unlike anything the model has learnt."),
     "grid": ("Grid", "The grid as a whole: how many events of each kind there are, and whether that is normal operation."),
     "site": ("Site", "The site as a whole: what the pages of the dashboard show."),
+    "workload": ("Workload", "A generator of jobs like those of the site: how good it is, and new jobs out of it."),
     "models": ("Models", "Which models there are, and which are in use."),
     "own": ("Yours", "Opinions on advice, and saved views."),
 }

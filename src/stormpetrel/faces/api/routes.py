@@ -5,7 +5,7 @@ LiveSite -> router -> APIRouter, which `faces/web/app.py` puts into the web appl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter, Depends
 from fastapi.routing import APIRoute
@@ -21,17 +21,22 @@ from stormpetrel.faces.api.node_routes import node_router
 from stormpetrel.faces.api.own_routes import own_router
 from stormpetrel.faces.api.predict_routes import predict_router
 from stormpetrel.faces.api.site_routes import site_router
+from stormpetrel.faces.api.workload_routes import workload_router
 from stormpetrel.learn.threads import wait_politely
 
 if TYPE_CHECKING:
     from stormpetrel.faces.desk.live_site import LiveSite
+
+_PARTS: Final = (
+    predict_router, job_router, site_router, node_router, grid_router, capacity_router, workload_router, model_router, own_router,
+)  # fmt: skip
 
 
 def router(live: LiveSite) -> APIRouter:
     """Every endpoint of the API; who is asking is known when one of them is reached."""
     _load_trees()
     api = APIRouter(prefix=PREFIX, dependencies=_shown_security(live))
-    for part in (predict_router, job_router, site_router, node_router, grid_router, capacity_router, model_router, own_router):
+    for part in _PARTS:
         endpoints = part(live)
         for route in endpoints.routes:
             if isinstance(route, APIRoute):

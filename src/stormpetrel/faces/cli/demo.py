@@ -121,12 +121,11 @@ def _start_clock(site: Site, speed: float) -> None:
 
 
 def _open_or_create(folder: Path) -> Site:
-    from datetime import UTC, datetime
-
     from stormpetrel.config import SITE_FILE, settings_from
-    from stormpetrel.simulate.demo_site import CLUSTER, demo_spec
+    from stormpetrel.simulate.demo_site import CLUSTER
     from stormpetrel.store.site import create_site, open_site
 
+    _put_back(folder)
     if (folder / SITE_FILE).exists():
         site = open_site(folder)
         if (site.settings.site.name, site.settings.site.cluster) != (CLUSTER, CLUSTER):
@@ -135,12 +134,49 @@ def _open_or_create(folder: Path) -> Site:
         return site
     slurm: dict[str, object] = {
         "sacct": str(folder.resolve() / _FEED / "sacct"),
-        "since": f"{demo_spec(datetime.now(UTC)).start:%Y-%m-%d}",
+        "since": f"{_first_day(folder):%Y-%m-%d}",
         "chunk_days": 31.0,
         "pause_s": 0.0,
     }
     about = {"name": CLUSTER, "cluster": CLUSTER, "feed": _FEED}
-    return create_site(folder, settings_from({"site": about, "slurm": slurm, "watch": {"poll_s": 2.0}}))
+    with _feed_aside(folder):
+        return create_site(folder, settings_from({"site": about, "slurm": slurm, "watch": {"poll_s": 2.0}}))
+
+
+@contextmanager
+def _feed_aside(folder: Path) -> Iterator[None]:
+    """Let a site be made around a feed that is there already: sites are made in empty folders only."""
+    feed = folder / _FEED
+    if (feed / "sacct").exists() and [path.name for path in folder.iterdir()] == [_FEED]:
+        feed.replace(_aside(folder))
+    try:
+        yield
+    finally:
+        _put_back(folder)
+
+
+def _put_back(folder: Path) -> None:
+    """Put a feed back into its folder; also one that a demo left beside it when it was killed."""
+    aside, feed = _aside(folder), folder / _FEED
+    if aside.exists() and not feed.exists():
+        folder.mkdir(exist_ok=True)
+        aside.replace(feed)
+
+
+def _aside(folder: Path) -> Path:
+    whole = folder.resolve()  # the current folder has a name, too
+    return whole.with_name(f".{whole.name}.{_FEED}")
+
+
+def _first_day(folder: Path) -> datetime:
+    """When the cluster began: as a feed tells that is there already (`synth sample -o FOLDER/`), else that of the demo's own."""
+    from datetime import UTC, datetime
+
+    from stormpetrel.simulate.demo_site import demo_spec
+    from stormpetrel.simulate.feed import Feed
+
+    feed = folder / _FEED
+    return Feed(feed).first if (feed / "sacct").exists() else demo_spec(datetime.now(UTC)).start
 
 
 def _record(folder: Path, now: datetime, *, quiet: bool) -> None:
@@ -164,16 +200,25 @@ def _train(site: Site, *, quiet: bool) -> None:
 
 
 def _write_example(site: Site, path: Path) -> str:
-    """A job script that asks for what the latest job that ran out of memory had asked for; returns whose job that was."""
+    """A job script that asks for what a job had asked for; returns whose job that was.
+
+    The latest that ran out of memory; on a cluster where none did, the latest that failed, or the latest.
+    """
     import polars as pl
 
-    jobs = site.jobs.read_jobs().filter(pl.col("state") == "OUT_OF_MEMORY").sort("submit_time").tail(1).collect()
-    job = jobs.row(0, named=True)
-    minutes, gib = int(job["time_limit_s"] // 60), job["req_mem_bytes"] // 2**30
-    asked = {"job-name": job["job_name"], "ntasks": job["req_cpus"], "mem": f"{gib}G", "time": minutes, "chdir": job["work_dir"]}
+    worst = pl.col("state").replace_strict({"OUT_OF_MEMORY": 2, "FAILED": 1, "TIMEOUT": 1}, default=0, return_dtype=pl.Int8)
+    job = site.jobs.read_jobs().sort(worst, "submit_time").tail(1).collect().row(0, named=True)
+    minutes, gib = (job["time_limit_s"] or 3600) // 60, job["req_mem_bytes"] and max(1, job["req_mem_bytes"] // 2**30)
+    asked = {
+        "job-name": job["job_name"],
+        "ntasks": job["req_cpus"],
+        "mem": gib and f"{gib}G",
+        "time": int(minutes),
+        "chdir": job["work_dir"],
+    }
     lines = [f"#SBATCH --{option}={value}" for option, value in asked.items() if value is not None]
     path.write_text("\n".join(["#!/bin/bash", *lines, "srun ./my-program"]) + "\n", encoding="utf-8")
-    return str(job["user"])
+    return str(job["user"] or "")
 
 
 def _ingest_live(site: Site, *, quiet: bool) -> IngestReport:

@@ -36,6 +36,7 @@ from stormpetrel.faces.cli import (
     serve,
     sql,
     store,
+    synth,
     tokens,
     traces,
     watch,
@@ -61,6 +62,7 @@ ingest.app.command("events")(ingest_events.ingest_events)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(traces.app, name="traces")
 app.add_typer(events.app, name="events")
+app.add_typer(synth.app, name="synth")
 app.command("check")(answers.check)
 app.command("why")(answers.why)
 app.command("watch")(watch.watch)

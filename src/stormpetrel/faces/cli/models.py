@@ -75,7 +75,7 @@ def promote(
 @app.command("rollback")
 def rollback(
     context: typer.Context,
-    family: Annotated[Literal["jobs", "traces", "events"], typer.Argument(help="Whose models.")] = "jobs",
+    family: Annotated[Literal["jobs", "traces", "events", "synth"], typer.Argument(help="Whose models.")] = "jobs",
     as_json: Json = False,
 ) -> None:
     """Put the models in use again that were in use before."""
@@ -99,6 +99,10 @@ def _promoted(site: Site, training: str) -> Training:
         from stormpetrel.lifecycle.event_models import promote_event_training
 
         return promote_event_training(site, training)
+    if family == "synth":
+        from stormpetrel.lifecycle.workload_models import promote_generator
+
+        return promote_generator(site, training)
     from stormpetrel.lifecycle.job_models import promote_training
 
     return promote_training(site, training)
@@ -113,6 +117,10 @@ def _rolled_back(site: Site, family: str) -> Training:
         from stormpetrel.lifecycle.event_models import roll_back_events
 
         return roll_back_events(site)
+    if family == "synth":
+        from stormpetrel.lifecycle.workload_models import roll_back_generator
+
+        return roll_back_generator(site)
     from stormpetrel.lifecycle.job_models import roll_back
 
     return roll_back(site)
@@ -125,7 +133,7 @@ def _tell_change(after: Training, *, before: str | None, as_json: bool) -> None:
     out = console()
     models = ", ".join(f"{plain(model.name)} version {model.version}" for model in _in_order(after))
     out.print(f"{plain(after.name)} is in use now{f' in place of {plain(before)}' if before else ''}: {models}.")
-    taken_up = "" if after.name.startswith("traces") else f"{_TAKEN_UP} "
+    taken_up = "" if after.name.startswith(("traces", "synth")) else f"{_TAKEN_UP} "
     out.print(f"{taken_up}To go back: stormpetrel models {f'promote {plain(before)}' if before else 'rollback'}")
 
 
@@ -171,6 +179,8 @@ def _model_words(model: ModelVersion) -> str:
         return f"{about['buckets']:,} buckets of {about['bucket_s'] // 60} min; {role}"
     if "windows" in about:
         return f"{about['windows']['train']:,} windows; flags from a score of {about['threshold']:.3g} on"
+    if "generator" in about:
+        return f"{about['n_train']:,} jobs; makes new ones"
     if "n_train" in about:
         return f"{about['n_train']:,} jobs, {about['failed_share']:.1%} failed; flags from a risk of {about['threshold']:.0%} on"
     return f"{about['profiles']} profiles of requests" if "profiles" in about else ""
@@ -192,7 +202,7 @@ def _learnt_from(told: dict[str, Any]) -> str:
 def _what(training: Training) -> str:
     """Which sort of model a training made, where a family has several."""
     sorts = [model.name.partition("-")[2] for model in training.models if model.about.get("role") != "forecast"]
-    return f"{sorts[0]}: " if training.models[0].family in ("traces", "events") and sorts else ""
+    return f"{sorts[0]}: " if training.models[0].family in ("traces", "events", "synth") and sorts else ""
 
 
 def _areas(training: Training) -> str:

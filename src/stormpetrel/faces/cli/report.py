@@ -99,13 +99,14 @@ def _job_sections(data: JobInput, *, quick: bool, step: Progress) -> list[Sectio
 
 
 def _site_sections(chosen: Context, step: Progress) -> list[Section]:
-    """What a site knows besides jobs: its traces, its events, and its capacity."""
+    """What a site knows besides jobs: its traces, its events, its capacity, and its workload."""
     from stormpetrel.faces.report.capacity_section import site_capacity_sections
     from stormpetrel.faces.report.events_section import site_event_sections
     from stormpetrel.faces.report.traces_section import site_trace_sections
+    from stormpetrel.faces.report.workload_section import site_workload_sections
 
     with chosen.open_site() as site:
-        parts = (site_trace_sections, site_event_sections, site_capacity_sections)
+        parts = (site_trace_sections, site_event_sections, site_capacity_sections, site_workload_sections)
         return [section for part in parts for section in part(site, progress=step)]
 
 

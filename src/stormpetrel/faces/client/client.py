@@ -227,6 +227,18 @@ class Client:
         """Load by week, growth, and when the queue will hurt; of a cluster with so many cores, or the most that ran at once."""
         return cast("site_told.Capacity", self._server.ask("GET", "/capacity", query={"cores": cores}))
 
+    def workload(self) -> site_told.WorkloadTold:
+        """Which generator of the workload is in use, and how good it is; administrators only."""
+        return cast("site_told.WorkloadTold", self._server.ask("GET", "/workload"))
+
+    def sample_workload(self, path: str | Path, **wish: Unpack[site_told.WorkloadWish]) -> int:
+        """Make new jobs and write them to a file; how many there are. Administrators only.
+
+        `jobs` or `days` says how many, `format` in which form (swf, sacct, csv, parquet); `start` is ISO text with its zone.
+        """
+        told = self._server.download("POST", "/workload/sample", Path(path), body=wish)
+        return int(told.get("x-stormpetrel-jobs", 0))
+
     def models(self) -> list[site_told.Training]:
         """Every training that is kept, newest first."""
         return cast("list[site_told.Training]", self._server.ask("GET", "/models")["trainings"])

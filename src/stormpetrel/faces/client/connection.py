@@ -1,12 +1,13 @@
 """The way to a Stormpetrel server: requests out, JSON or an error of ours back; what is worth trying again is tried again.
 
-path + parameters -> Connection.ask -> JSON.
+path + parameters -> Connection.ask -> JSON; Connection.download -> a file.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -72,11 +73,36 @@ class Connection:
 
     def ask(self, method: str, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
         """The JSON that the server answers with; None where it has nothing to say. Errors carry its sentence and its hint."""
-        url = f"{self.url}{_PREFIX}{path}"
         known = {name: value for name, value in (query or {}).items() if value is not None}
+        request = self._client.build_request(method, f"{self.url}{_PREFIX}{path}", params=_in_words(known), json=body)
+        return self._read(self._sent(request))
+
+    def download(self, method: str, path: str, to: Path, *, body: Any = None) -> Mapping[str, str]:
+        """Write what the server answers with to a file, whole or not at all; the headers of the answer."""
+        request = self._client.build_request(method, f"{self.url}{_PREFIX}{path}", json=body)
+        answer = self._sent(request, stream=True)
+        if not answer.is_success:
+            answer.read()
+            self._read(answer)  # raises
+            raise self._no_stormpetrel(answer)
+        half = to.with_name(f".{to.name}.part")
+        try:
+            with half.open("wb") as file:
+                for piece in answer.iter_bytes():
+                    file.write(piece)
+            half.replace(to)
+        except httpx.HTTPError as error:
+            raise self._unavailable(error) from error
+        finally:
+            answer.close()
+            half.unlink(missing_ok=True)
+        return answer.headers
+
+    def _sent(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
+        """The answer to a request, sent again where that may help."""
         for tries_left in range(self._retries, -1, -1):
             try:
-                answer = self._client.request(method, url, params=_in_words(known), json=body)
+                answer = self._client.send(request, stream=stream)
             except httpx.ConnectError as error:  # nothing was sent
                 if not tries_left:
                     raise self._unavailable(error) from error
@@ -86,8 +112,9 @@ class Connection:
                 raise self._unavailable(error) from error
             if answer.status_code not in _TRY_AGAIN or not tries_left:
                 break
+            answer.close()
             self._sleep(_pause(answer))
-        return self._read(answer)
+        return answer
 
     def _read(self, answer: httpx.Response) -> Any:
         if answer.status_code == 204:

@@ -21,6 +21,11 @@ from stormpetrel.faces.client.node_answers import Nodes as Nodes
 from stormpetrel.faces.client.node_answers import ScoredWindow as ScoredWindow
 from stormpetrel.faces.client.node_answers import ThreadTrace as ThreadTrace
 from stormpetrel.faces.client.node_answers import WindowTraces as WindowTraces
+from stormpetrel.faces.client.workload_answers import WorkloadFitting as WorkloadFitting
+from stormpetrel.faces.client.workload_answers import WorkloadGenerator as WorkloadGenerator
+from stormpetrel.faces.client.workload_answers import WorkloadGroup as WorkloadGroup
+from stormpetrel.faces.client.workload_answers import WorkloadTold as WorkloadTold
+from stormpetrel.faces.client.workload_answers import WorkloadWish as WorkloadWish
 
 
 class CancelPolicy(TypedDict):

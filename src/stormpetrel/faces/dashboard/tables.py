@@ -11,8 +11,8 @@ from dash import html
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-Kind = Literal["text", "number", "percent", "link"]
-_FORMATS: Final = {"number": ",.0f", "percent": ",.1f"}
+Kind = Literal["text", "number", "decimal", "percent", "link"]
+_FORMATS: Final = {"number": ",.0f", "decimal": ",.3~f", "percent": ",.1f"}
 _EVERY_COLUMN: Final = {
     "resizable": True, "sortable": True, "suppressHeaderMenuButton": True, "suppressMovable": True, "minWidth": 90,
 }  # fmt: skip
@@ -127,10 +127,10 @@ def _written(column: TableColumn, value: Any) -> Any:
         return "–"
     if isinstance(value, str):  # written already
         return value
-    if column.kind == "number":
-        return f"{value:,.0f}"
+    if column.kind in ("number", "decimal"):
+        return f"{value:{_FORMATS[column.kind].replace('~', '')}}"
     return f"{value:,.1f} %" if column.kind == "percent" else value
 
 
 def _class(column: TableColumn) -> str:
-    return "number" if column.kind in ("number", "percent") else ""
+    return "number" if column.kind in _FORMATS else ""

@@ -1,0 +1,82 @@
+"""The workload: which generator is in use and how good it is, and new jobs out of it as a file; for administrators."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import APIRouter
+from starlette.background import BackgroundTask
+from starlette.responses import FileResponse, Response
+
+from stormpetrel.faces.api.asking import Manager, Reader, answered, errors
+from stormpetrel.faces.api.workload_schemas import WorkloadTold, WorkloadWish
+from stormpetrel.faces.desk.workload import WorkloadState, workload_state
+from stormpetrel.faces.desk.workload_sample import FORMATS, SampleWish, write_sample
+
+if TYPE_CHECKING:
+    from stormpetrel.faces.desk.live_site import LiveSite
+
+HOW_MANY: Final = "X-Stormpetrel-Jobs"
+_FILE: Final = {"schema": {"type": "string", "format": "binary"}}
+_SAMPLE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": f"The jobs as a file; `{HOW_MANY}` says how many.",
+        "content": {kind.partition(";")[0]: _FILE for _, kind in FORMATS.values()},
+    }
+}
+
+
+def workload_router(live: LiveSite) -> APIRouter:
+    """The endpoints about the workload."""
+    api = APIRouter(prefix="/workload", tags=["workload"])
+
+    @api.get(
+        "", operation_id="workload", summary="The generator of the workload", response_model=WorkloadTold, responses=errors()
+    )
+    def get_workload(viewer: Reader) -> Response:
+        """Which generator is in use, what it has learnt from, and how good it is. Administrators only."""
+        return answered(WorkloadTold.model_validate(_told(workload_state(live, viewer))))
+
+    @api.post(
+        "/sample",
+        operation_id="sample_workload",
+        summary="New jobs as a file",
+        response_class=FileResponse,
+        responses=_SAMPLE | errors(409),
+    )
+    def sample(viewer: Manager, wish: WorkloadWish) -> Response:
+        """Jobs that are like those of the site and none of them, with new names for users and projects.
+
+        Administrators only: the generator has learnt from everybody's jobs. It stands in the audit trail.
+        """
+        folder = Path(tempfile.mkdtemp(prefix="stormpetrel-workload-"))  # mode 0700
+        try:
+            asked = SampleWish(**wish.model_dump())
+            path = folder / asked.file_name
+            made = write_sample(live, viewer, asked, path)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return FileResponse(
+            path,
+            media_type=FORMATS[asked.format][1],
+            filename=asked.file_name,
+            headers={HOW_MANY: str(made)},
+            background=BackgroundTask(shutil.rmtree, folder, ignore_errors=True),
+        )
+
+    return api
+
+
+def _told(state: WorkloadState) -> dict[str, Any]:
+    fitted, fitting = state.fitted, asdict(state.fitting)
+    del fitting["done"]
+    told = None
+    if fitted is not None:
+        groups = [{"name": name, "words": words} for name, words in fitted.groups.items()]
+        told = asdict(fitted) | {"groups": groups, "columns": list(fitted.columns)}
+    return {"as_of": state.as_of, "generator": told, "fitting": fitting}

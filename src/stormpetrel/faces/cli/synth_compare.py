@@ -1,0 +1,144 @@
+"""`stormpetrel synth compare`: a real log and any number of synthetic ones side by side: a table, a page, a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stormpetrel.errors import UsageError
+from stormpetrel.faces.cli.context import Json, console, plain, print_json
+from stormpetrel.faces.cli.job_input import Fields
+from stormpetrel.faces.cli.workload_input import Epochs, Format, Seed, Since, Skip, bar_shown, read_workload, synthetic_of
+
+if TYPE_CHECKING:
+    from stormpetrel.faces.cli.workload_input import Progress
+    from stormpetrel.synth.fidelity import Fidelity
+    from stormpetrel.synth.workload import Workload
+
+REAL = "real"
+_PICTURES = (".html", ".htm", ".png")
+
+
+def compare(
+    context: typer.Context,
+    real: Annotated[str, typer.Argument(help="The real log.", show_default=False)],
+    synthetic: Annotated[
+        list[str],
+        typer.Argument(help="Synthetic logs, model folders, or generators to be fitted now (copulagan).", show_default=False),
+    ],
+    names: Annotated[
+        str | None, typer.Option("--names", help="Names of the synthetic ones, separated by commas.", show_default=False)
+    ] = None,
+    target: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Page (.html) or picture (.png) to write.", show_default=False)
+    ] = None,
+    format_name: Format = None,
+    fields: Fields = None,
+    since: Since = None,
+    skip: Skip = 0,
+    epochs: Epochs = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Draw the distribution of every column, the memory of the intervals and the rhythm of the week, real against synthetic."""
+    from stormpetrel.synth.fidelity import fidelity
+
+    if target is not None and target.suffix.lower() not in _PICTURES:
+        raise UsageError(f"{plain(str(target))} is neither a page nor a picture.", hint="End it in .html or .png.")
+    labels = names_of(synthetic, names)
+    found = read_workload(
+        context.obj, [real], format_name=format_name, fields=fields, since=since, skip=skip, quiet=as_json
+    ).workload
+    with bar_shown(quiet=as_json) as progress:
+        made = {
+            label: synthetic_of(
+                what, found, seed=seed, settings=_settings(what, epochs), progress=_part(progress, place, len(synthetic), label),
+                quiet=as_json,
+            )
+            for place, (label, what) in enumerate(zip(labels, synthetic, strict=True))
+        }  # fmt: skip
+        cards = {label: fidelity(found, one) for label, one in made.items()}
+        if target is not None:
+            progress(1.0, "drawing")
+            _draw(target, real, {REAL: found, **made})
+    if as_json:
+        told = {label: {**card.as_dict(), "notes": list(card.notes)} for label, card in cards.items()}
+        print_json({"jobs": found.height, "synthetic": told, "output": str(target) if target else None})
+        return
+    from stormpetrel.faces.report.terminal import show_table
+    from stormpetrel.faces.report.workload_blocks import comparison_table
+
+    show_table(console(), comparison_table(cards))
+    for note in (*found.notes, *_notes(cards)):
+        console().print(f"note: {plain(note)}")
+    if target is not None:
+        console().print(f"{plain(str(target))}: the figures")
+
+
+def _notes(cards: Mapping[str, Fidelity]) -> list[str]:
+    """What is to be known of the figures, each once; with the name where it is not true of all."""
+    noted: dict[str, list[str]] = {}
+    for label, card in cards.items():
+        for note in card.notes:
+            noted.setdefault(note, []).append(label)
+    return [note if len(labels) == len(cards) else f"{', '.join(labels)}: {note}" for note, labels in noted.items()]
+
+
+def names_of(synthetic: Sequence[str], names: str | None) -> list[str]:
+    """What the synthetic workloads are called: as was said, or by their file, folder or generator; each name once."""
+    if names is None:
+        given = [plain(Path(what).name.partition(".")[0] or what) for what in synthetic]
+    else:
+        given = [plain(name.strip()) for name in names.split(",")]
+        if len(given) != len(synthetic) or not all(given):
+            raise UsageError(
+                f"--names has {len(given)} names for {len(synthetic)} synthetic workloads.", hint="Name each of them, in order."
+            )
+    taken: dict[str, None] = {REAL: None}
+    for name in given:
+        number = next(number for number in range(1, len(given) + 3) if _numbered(name, number) not in taken)
+        taken[_numbered(name, number)] = None
+    return list(taken)[1:]
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name} ({number})"
+
+
+def _settings(what: str, epochs: int | None) -> dict[str, int]:
+    """Epochs are for networks; a generator beside them that has none is fitted without."""
+    from stormpetrel.synth.choose import GENERATORS
+
+    return {"epochs": epochs} if epochs and what in GENERATORS and what not in ("sessions", "rows", "gaussian-copula") else {}
+
+
+def _part(progress: Progress, place: int, of: int, label: str) -> Progress:
+    return lambda share, words: progress((place + share) / of, f"{label}: {words}")
+
+
+def _draw(target: Path, title: str, workloads: Mapping[str, Workload]) -> None:
+    if target.suffix.lower() == ".png":
+        from stormpetrel.figures.workload_png import cdf_grid_png
+
+        write_bytes(target, cdf_grid_png(workloads))
+        return
+    from stormpetrel.faces.report.blocks import Section
+    from stormpetrel.faces.report.page import write_page
+    from stormpetrel.faces.report.workload_blocks import comparison_drawings
+
+    words = ", ".join(f"{name} ({one.height:,} jobs)" for name, one in workloads.items())
+    write_page(
+        target, f"{Path(title).name}, real and synthetic", [Section("Side by side", words, comparison_drawings(workloads))]
+    )
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file, or say in a sentence why it cannot be."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        reason = (error.strerror or "it failed").lower()
+        raise UsageError(f"{plain(str(path))} cannot be written: {reason}.", hint="Name a file in a folder of yours.") from None

@@ -1,0 +1,130 @@
+"""The page of the workload: a generator of jobs like those of the site, how good it is, and new jobs out of it.
+
+link: column -> workload_state, workload_board -> state, form, scorecard, real against synthetic. For administrators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from stormpetrel.errors import StormpetrelError
+from stormpetrel.faces.dashboard.blocks import notice, page_head
+from stormpetrel.faces.dashboard.choices import PageLink, chosen
+from stormpetrel.faces.dashboard.filling import SOON_MS, Filling, as_of, fill, register_filling
+from stormpetrel.faces.dashboard.page import DashboardPage
+from stormpetrel.faces.dashboard.pages import workload_cards as cards
+from stormpetrel.faces.dashboard.pages.workload_form import sample_form
+from stormpetrel.faces.desk.viewer import READ
+from stormpetrel.faces.desk.workload import WORKLOAD_BOARDS, WorkloadState, workload_board, workload_state
+from stormpetrel.faces.desk.workload_fit import start_fit
+from stormpetrel.faces.web.viewers import current_viewer
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+    from stormpetrel.faces.desk.background import Made
+    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.faces.desk.workload import WorkloadBoard
+
+_LEAD: Final = (
+    "Jobs like those of this site, but nobody's: to try a scheduler, to size a machine, to share with others. "
+    "A generator learns how people here work, and makes as many new jobs as you like."
+)
+_NOT_YOURS: Final = "A generator learns from everybody's jobs, so this page is for administrators."
+_BEAT_MS: Final = 1_500
+
+
+def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Component:
+    """The page of a link."""
+    if not viewer.is_admin:
+        return html.Div(
+            [page_head("Workload", _LEAD), notice(_NOT_YOURS, "Administrators are named in site.toml: serve.admins.")]
+        )
+    state = workload_state(live, viewer)
+    return html.Div(
+        [
+            page_head("Workload", _LEAD),
+            html.Div(cards.state_card(live, viewer, state), id="workload-state"),
+            dcc.Interval(id="workload-beat", interval=_BEAT_MS, disabled=not state.fitting.running),
+            dcc.Store(id="workload-known", data=_known(state)),
+            *fill(_filling(live), viewer, query),
+        ],
+        className="workload-page",
+    )
+
+
+def register(app: Dash, live: LiveSite) -> None:
+    """Add what the page answers to."""
+    register_filling(app, _filling(live))
+
+    @app.callback(
+        Output("workload-state", "children"),
+        Output("workload-beat", "disabled"),
+        Output("workload-known", "data"),
+        Output("workload-stamp", "data", allow_duplicate=True),
+        Output("workload-tick", "interval", allow_duplicate=True),
+        Input("workload-fit", "n_clicks"),
+        Input("workload-beat", "n_intervals"),
+        State("workload-known", "data"),
+        prevent_initial_call=True,
+    )
+    def follow(clicks: int | None, _: int | None, known: str | None) -> Any:
+        """Begin to fit where the button was pressed; show how far it is, and once it is done what came of it."""
+        viewer = current_viewer()
+        problem = ""
+        if ctx.triggered_id == "workload-fit":
+            if not clicks:
+                return (no_update,) * 5
+            try:
+                start_fit(live, viewer)
+            except StormpetrelError as error:
+                problem = str(error)
+        state = workload_state(live, viewer)
+        card = cards.state_card(live, viewer, state, problem=problem)
+        same = _known(state) == known
+        return card, not state.fitting.running, _known(state), no_update if same else None, no_update if same else SOON_MS
+
+
+PAGE: Final = DashboardPage("/workload", "Workload", 4, layout, register)
+
+
+def _known(state: WorkloadState) -> str:
+    return "" if state.fitted is None else state.fitted.training
+
+
+def _filling(live: LiveSite) -> Filling:
+    def stamp(viewer: Viewer) -> str | None:
+        viewer.require(READ)
+        viewer.require_admin()
+        looked = WORKLOAD_BOARDS.look(live)
+        current = _known(workload_state(live, viewer))
+        return None if looked is None or looked.value.training != current else f"of {current}"
+
+    def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
+        return _body(live, workload_state(live, viewer), workload_board(live, viewer), query, viewer)
+
+    return Filling("workload", stamp, body, "Jobs to compare are")
+
+
+def _body(
+    live: LiveSite, state: WorkloadState, made: Made[WorkloadBoard], query: Mapping[str, str], viewer: Viewer
+) -> list[Component]:
+    board = made.value
+    if state.fitted is None or board.real is None or board.synthetic is None:
+        return []
+    columns = cards.columns_shown(board)
+    column = chosen(query, "column", columns, next(iter(columns)))
+    link = PageLink.of(live, "/workload", query)
+    # No graph is put into the answers that are kept with the board: Dash fills in what it is given.
+    drawn = made.answer(("workload figures", column), lambda: cards.figures(board, column))
+    return [
+        sample_form(live, viewer, state.fitted),
+        cards.scorecard(state.fitted),
+        cards.distributions(columns, column, link, drawn),
+        cards.order_and_rhythm(drawn),
+        as_of(live, made.at, cards.compared_words(board)),
+    ]

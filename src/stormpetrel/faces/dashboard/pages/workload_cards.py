@@ -1,0 +1,196 @@
+"""The parts of the workload page that are looked at: the generator in use, its scorecard, real against synthetic jobs.
+
+WorkloadState -> state_card, scorecard; WorkloadBoard -> figures -> distributions, order_and_rhythm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfo
+
+from dash import html
+
+from stormpetrel.faces.dashboard.blocks import attributes, card, notice, plot, stat, stats
+from stormpetrel.faces.dashboard.choices import choice
+from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table
+from stormpetrel.faces.desk.viewer import MANAGE
+from stormpetrel.faces.desk.workload_scores import COLUMN_WORDS, NEAR, ScoreLine, score_lines
+from stormpetrel.figures import workload as drawing
+from stormpetrel.figures.workload_curves import columns_of
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+    from plotly.graph_objects import Figure
+
+    from stormpetrel.faces.dashboard.choices import PageLink
+    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.faces.desk.workload import FittedGenerator, WorkloadBoard, WorkloadState
+    from stormpetrel.faces.desk.workload_fit import FitState
+    from stormpetrel.synth.workload import Workload
+
+_MARGIN: Final = {"t": 10, "r": 10, "b": 10, "l": 10}
+_LEGEND: Final = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
+_REAL, _MADE = "real", "synthetic"
+_VERDICTS: Final = {"near": "● near", "off": "▲ off", "open": "○ no floor"}
+_SCORES: Final = (
+    TableColumn("measure", "Figure", "text", 220),
+    TableColumn("value", "Synthetic", "decimal", 110),
+    TableColumn("ideal", "Ideal", "decimal", 100),
+    TableColumn("floor", "Floor", "decimal", 100, "The same figure of real odd weeks against real even weeks"),
+    TableColumn("times", "× floor", "decimal", 100, "How many times as far from the ideal as the floor is"),
+    TableColumn(
+        "verdict",
+        "Verdict",
+        "text",
+        110,
+        f"Near: at most {NEAR:g} times as far off as real weeks are; lag 1: within .08; told apart: at most .65",
+    ),
+    TableColumn("meaning", "What it says", "text", 400),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawnFigures:
+    """What is drawn of a board, for one column."""
+
+    cdf: Figure
+    acf: Figure
+    rhythm: Figure
+
+
+def state_card(live: LiveSite, viewer: Viewer, state: WorkloadState, *, problem: str = "") -> list[Component]:
+    """Which generator is in use, and the button that fits another one."""
+    parts: list[Any] = [] if state.fitted is None else [_about(live, state.fitted)]
+    if state.fitted is None and not state.fitting.running:
+        parts.append(
+            notice("No generator has been fitted on this site's jobs yet.", "It takes a minute or two; the watch goes on.")
+        )
+    parts.append(_progress(state.fitting) if state.fitting.running else _outcome(state.fitting, problem))
+    if viewer.is_admin and MANAGE in viewer.scopes:
+        parts.append(_button(state))
+    return [html.Div([part for part in parts if part is not None], className="workload-state")]
+
+
+def _about(live: LiveSite, fitted: FittedGenerator) -> Component:
+    zone = ZoneInfo(live.settings.site.time_zone)
+    seen = "" if fitted.since is None else f"submitted {_day(fitted.since, zone)} to {_day(fitted.until, zone)}"
+    table = "not noted" if fitted.table_version is None else f"{fitted.table_version:,}"
+    return stats(
+        stat("Generator", fitted.generator, f"{fitted.training} in use"),
+        stat("Fitted", _day(fitted.fitted_at, zone), f"at {fitted.fitted_at.astimezone(zone):%H:%M}"),
+        stat("Learnt from", f"{fitted.jobs:,}", f"jobs, {seen}" if seen else "jobs"),
+        stat("Job table", table, "the version that it has seen"),
+    )
+
+
+def _progress(fitting: FitState) -> Component:
+    done = f"{100 * fitting.share:.0f} %"
+    bar = html.Div(html.Span(style={"width": done}), className="share-bar", **attributes(aria_hidden="true"))
+    return html.Div([html.P(f"Fitting a generator: {fitting.words} ({done})", role="status"), bar], className="workload-progress")
+
+
+def _outcome(fitting: FitState, problem: str) -> Component | None:
+    told = problem or fitting.problem
+    if told:
+        return notice("The fitting came to nothing; what was in use still is.", told, kind="error")
+    return html.P(f"{fitting.done} is fitted and in use.", className="soft", role="status") if fitting.done else None
+
+
+def _button(state: WorkloadState) -> Component:
+    words = "Fit a generator" if state.fitted is None else "Fit it again on the jobs of now"
+    main = "button-main" if state.fitted is None else ""
+    return html.Button(
+        words, id="workload-fit", type="button", className=f"button {main}".strip(), disabled=state.fitting.running
+    )
+
+
+def scorecard(fitted: FittedGenerator) -> Component:
+    """How good the generator is, figure by figure."""
+    if fitted.scorecard is None:
+        return card("Scorecard", notice("There is no scorecard of this generator.", fitted.not_scored or "Fit it again."))
+    of = "" if fitted.scored_jobs is None else f" Measured on {fitted.scored_jobs:,} jobs of this site."
+    words = (
+        "Fitted on the odd weeks, compared with the even ones. The floor is what real odd weeks reach against real even weeks: "
+        f"nothing can be expected to come nearer.{of}"
+    )
+    rows = [_score_row(line) for line in score_lines(fitted.scorecard)]
+    return card(
+        "Scorecard",
+        html.P(words, className="soft small ledger-sum"),
+        sortable_table("workload-scores", _SCORES, rows, label="Scorecard of the generator", most_px=1_300),
+    )
+
+
+def _score_row(line: ScoreLine) -> dict[str, Any]:
+    return {
+        "measure": line.measure, "value": line.value, "ideal": line.ideal, "floor": line.floor,
+        "times": None if line.times_floor is None else round(line.times_floor, 1),
+        "verdict": _VERDICTS[line.verdict], "meaning": line.meaning,
+    }  # fmt: skip
+
+
+def columns_shown(board: WorkloadBoard) -> dict[str, str]:
+    """The columns that real and synthetic jobs both have -> what they are called."""
+    both = _workloads(board)
+    made = both[_MADE].jobs.columns
+    return {name: COLUMN_WORDS.get(name, name[:40]) for name in columns_of(both) if name == "interval_s" or name in made}
+
+
+def figures(board: WorkloadBoard, column: str) -> DrawnFigures:
+    """Real against synthetic jobs: the distribution of one column, the memory of the intervals, the rhythm of the week."""
+    both = _workloads(board)
+    return DrawnFigures(
+        _plain(drawing.cdf_figure(column, both)),
+        _plain(drawing.acf_figure(both)),
+        _plain(drawing.hour_of_week_figure(both)),
+    )
+
+
+def distributions(columns: Mapping[str, str], column: str, link: PageLink, drawn: DrawnFigures) -> Component:
+    """The distribution of the chosen column."""
+    summary = f"How {columns[column].lower()} is distributed in real jobs (the thick line) and in synthetic ones."
+    if column in ("user", "group", "account"):
+        summary = "Share of the jobs that the most active ones make up. Names are new in every synthetic log."
+    return card(
+        "Real against synthetic",
+        choice("Column", columns, column, link, "column"),
+        html.P(summary, className="soft small workload-summary"),
+        plot("workload-cdf", drawn.cdf, summary, height=380),
+    )
+
+
+def order_and_rhythm(drawn: DrawnFigures) -> Component:
+    """What a generator of single rows cannot get right: the order of jobs, and when they come."""
+    memory = "How much the time to the next job tells about the times after it. Jobs drawn one by one would lie on zero."
+    rhythm = "When in the week jobs are submitted, hour by hour, in UTC."
+    return html.Div(
+        [
+            card("Memory of the intervals", html.P(memory, className="soft small"), plot("workload-acf", drawn.acf, memory)),
+            card("Rhythm of the week", html.P(rhythm, className="soft small"), plot("workload-hours", drawn.rhythm, rhythm)),
+        ],
+        className="cards",
+    )
+
+
+def compared_words(board: WorkloadBoard) -> str:
+    """What the figures are drawn of."""
+    assert board.real is not None
+    return f"Figures are of {board.real.height:,} jobs that were learnt from, and of as many new ones."
+
+
+def _workloads(board: WorkloadBoard) -> dict[str, Workload]:
+    assert board.real is not None and board.synthetic is not None
+    return {_REAL: board.real, _MADE: board.synthetic}
+
+
+def _plain(figure: Figure) -> Figure:
+    figure.update_layout(title=None, margin=_MARGIN, legend=_LEGEND)
+    return figure
+
+
+def _day(moment: datetime, zone: ZoneInfo) -> str:
+    return f"{moment.astimezone(zone):%d %b %Y}"

@@ -1,0 +1,94 @@
+"""The form that asks for new jobs: how many, what should be different, and as which file; `assets/workload.js` sends it.
+
+FittedGenerator -> sample_form -> POST /api/v1/workload/sample -> a download.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from dash import dcc, html
+
+from stormpetrel.faces.dashboard.blocks import attributes, card, field, notice
+from stormpetrel.faces.desk.viewer import MANAGE
+from stormpetrel.faces.desk.workload_sample import MOST_JOBS
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.faces.desk.workload import FittedGenerator
+
+_FORMATS: Final = {"swf": "SWF", "sacct": "sacct text", "csv": "CSV", "parquet": "Parquet"}
+_UNITS: Final = {"jobs": "jobs", "days": "days"}
+_WAITS: Final = {"": "left out", "yes": "by a simulated scheduler"}
+_ADDRESS: Final = "/api/v1/workload/sample"
+
+
+def sample_form(live: LiveSite, viewer: Viewer, fitted: FittedGenerator) -> Component:
+    """What to ask of the generator, and the button that makes the file."""
+    if MANAGE not in viewer.scopes:
+        return card("New jobs", notice("This needs the scope 'manage'.", "Ask for a token that has it."))
+    prefix = live.settings.serve.prefix.rstrip("/")
+    how_many = [field("How many", _number("amount", str(min(fitted.jobs, 10_000)))), field("Of", _select("unit", _UNITS))]
+    return card(
+        "New jobs",
+        html.P(
+            f"Users, groups and projects get new names. At most {MOST_JOBS:,} jobs here; any number: stormpetrel synth sample",
+            className="soft small",
+        ),
+        html.Div([*how_many, *_conditions(fitted)], className="workload-form"),
+        html.Div(
+            [
+                html.Button(
+                    "Make and download",
+                    id="workload-make",
+                    type="button",
+                    className="button button-main",
+                    **attributes(data_address=f"{prefix}{_ADDRESS}"),
+                ),
+                html.P("", id="workload-said", role="status", className="workload-said"),
+            ],
+            className="workload-send",
+        ),
+        id="workload-sample",
+    )
+
+
+def _conditions(fitted: FittedGenerator) -> list[Component]:
+    fields = [
+        field("First day", _input("start", "", placeholder="as in the log"), hint="such as 2027-01-01"),
+        field("Times as many users", _number("users", "1")),
+    ]
+    if "gpus" in fitted.columns:
+        fields.append(field("Times as many GPU jobs", _number("gpu_jobs", "1")))
+    if fitted.groups:
+        groups = {"": "everybody", **{name: f"{name}: {words}"[:80] for name, words in fitted.groups.items()}}
+        fields.append(field("Only the group", _select("group", groups)))
+    return [
+        *fields,
+        field("Years later", _number("later_years", "0"), hint="at the log's own growth"),
+        field("Starts and waits", _select("waits", _WAITS)),
+        field("Cores of its machine", _input("cores", "", placeholder="70 % busy", inputMode="numeric")),
+        field("Seed", _number("seed", "0"), hint="the same seed, the same jobs"),
+        field("Format", _select("format", _FORMATS)),
+    ]
+
+
+def _number(name: str, value: str) -> Any:
+    return _input(name, value, inputMode="decimal")
+
+
+def _input(name: str, value: str, **options: Any) -> Any:
+    return dcc.Input(
+        id=f"workload-{name}", type="text", value=value, maxLength=40, autoComplete="off", className="input", **options
+    )
+
+
+def _select(name: str, options: Mapping[str, str]) -> Any:
+    """A native choice: it is read where the form is sent, and nobody else listens to it."""
+    return html.Select(
+        [html.Option(words, value=value) for value, words in options.items()], id=f"workload-{name}", className="input"
+    )

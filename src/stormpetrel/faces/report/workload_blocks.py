@@ -1,0 +1,138 @@
+"""What pages and terminals show of a synthetic workload: its scorecard, what it is good for, and the figures beside the real one.
+
+scorecard (JSON of `synth evaluate`) -> scorecard_table, usefulness_tables; name -> Workload -> comparison_drawings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from stormpetrel.faces.desk.workload_scores import NEAR, ScoreLine, score_lines
+from stormpetrel.faces.report.blocks import Column, Drawing, Table
+
+if TYPE_CHECKING:
+    from stormpetrel.synth.fidelity import Fidelity, Pair
+    from stormpetrel.synth.workload import Workload
+
+_IDEAL_NOTE: Final = "Ideal: what a perfect copy would reach."
+_FLOOR_NOTE: Final = (
+    f"{_IDEAL_NOTE} Floor: what the odd weeks of the real log reach against its even ones. Near: at most {NEAR:g} times as far "
+    "from the ideal as the floor, or within .02 of it. Some have a bound of their own, however good the floor is: lag-1 within "
+    ".08 of the real one, told apart .45 to .65, membership up to .6, nearest record from .8 on, "
+    f"copies up to {NEAR:g} times what chance gives."
+)
+_GRID_ROW_PX: Final = 300
+
+
+def scorecard_table(title: str, card: Mapping[str, Any]) -> Table:
+    """Every figure of a scorecard beside its ideal and its floor, with what it means."""
+    columns = (
+        Column("figure"), Column("synthetic", ".3f"), Column("ideal", ".3f"), Column("floor", ".3f"), Column(""),
+        Column("in words"),
+    )  # fmt: skip
+    rows = tuple(_row(line) for line in score_lines(card))
+    return Table(title, columns, rows, _FLOOR_NOTE if card.get("floor") else _IDEAL_NOTE)
+
+
+def usefulness_tables(card: Mapping[str, Any]) -> list[Table]:
+    """What a failure model and a scheduler make of the synthetic jobs; nothing where neither was asked for."""
+    tables = []
+    learnt, scheduled = card.get("tstr"), card.get("schedule")
+    if learnt:
+        tables.append(_training_table(learnt))
+    if scheduled:
+        tables.append(_schedule_table(scheduled))
+    return tables
+
+
+def comparison_drawings(workloads: Mapping[str, Workload]) -> tuple[Drawing, ...]:
+    """The figures of workloads side by side, the real one first."""
+    from stormpetrel.figures.workload import (
+        GRID_COLUMNS,
+        acf_figure,
+        cdf_grid,
+        hour_of_week_figure,
+        hourly_counts_figure,
+    )
+    from stormpetrel.figures.workload_curves import columns_of
+
+    rows = -(-len(columns_of(workloads)) // GRID_COLUMNS)
+    return (
+        Drawing(
+            cdf_grid(workloads),
+            "The share of jobs up to each value. Names are new in a synthetic log: there, what the most active ones make up.",
+            rows * _GRID_ROW_PX + 90,
+        ),
+        Drawing(acf_figure(workloads), "High: bursts and pauses keep together. A generator that draws row by row lies on zero."),
+        Drawing(hour_of_week_figure(workloads), "When people submit."),
+        Drawing(hourly_counts_figure(workloads), "Further to the right: harder bursts. Both axes are logarithmic."),
+    )
+
+
+def comparison_table(found: Mapping[str, Fidelity]) -> Table:
+    """Several synthetic workloads beside the real one: the cheap figures of the scorecard, a column each."""
+    columns = (Column("figure"), Column("real", ".3f"), *(Column(name, ".3f") for name in found), Column("ideal"))
+    cards = list(found.values())
+    names = list(dict.fromkeys(name for card in cards for name in card.columns))
+    kinds = list(dict.fromkeys(name for card in cards for name in card.categories))
+    rows = [
+        *(
+            (f"{name}, KS", None, *(card.columns[name].ks if name in card.columns else None for card in cards), "0")
+            for name in names
+        ),
+        *(
+            (f"{name}, variation", None, *(card.categories[name].tv if name in card.categories else None for card in cards), "0")
+            for name in kinds
+        ),
+        _pairs("lag-1 autocorrelation", [card.lag1 for card in cards]),
+        ("autocorrelation error, lags 1–50", None, *(card.acf_mae for card in cards), "0"),
+        _pairs("dispersion of hourly counts", [card.dispersion for card in cards]),
+        ("hour-of-week variation", None, *(card.hour_profile_tv for card in cards), "0"),
+        _pairs("same user as before", [card.same_user_share for card in cards]),
+    ]
+    return Table("Real against synthetic", columns, tuple(row for row in rows if any(isinstance(cell, float) for cell in row)))
+
+
+def _row(line: ScoreLine) -> tuple[Any, ...]:
+    return line.measure, line.value, line.ideal, line.floor, "" if line.verdict == "open" else line.verdict, line.meaning
+
+
+def _pairs(words: str, pairs: Sequence[Pair]) -> tuple[Any, ...]:
+    real = next((pair.real for pair in pairs if pair.real is not None), None)
+    return words, real, *(pair.synthetic for pair in pairs), "real"
+
+
+def _training_table(found: Mapping[str, Any]) -> Table:
+    columns = (Column("failure model learnt from"), Column("PR area", ".3f"), Column("ROC area", ".3f"))
+    simple = (found.get("baseline") or {}).get("last_outcome") or {}
+    rows = (
+        ("the real jobs", mean_of(found.get("pr_auc_real")), mean_of(found.get("roc_auc_real"))),
+        ("synthetic jobs", mean_of(found.get("pr_auc_synthetic")), mean_of(found.get("roc_auc_synthetic"))),
+        ("nothing: same as the user's last job", mean_of(simple.get("pr_auc")), mean_of(simple.get("roc_auc"))),
+    )
+    ratio = mean_of(found.get("ratio"))
+    share = f" Synthetic reaches {ratio:.0%} of the PR area of real." if ratio is not None else ""
+    return Table("A failure model, tested on the newest real jobs", columns, rows, f"Higher is better.{share}")
+
+
+def _schedule_table(found: Mapping[str, Any]) -> Table:
+    columns = (Column("scheduler fed with"), Column("mean wait (s)", ",.0f"), Column("utilisation", ".1%"))
+    rows = tuple(
+        (f"{name} jobs", mean_of(found[name].get("mean_wait_s")), mean_of(found[name].get("utilisation")))
+        for name in ("real", "synthetic")
+        if name in found
+    )
+    machine = found.get("machine") or {}
+    note = f"First come, first served with backfill on {machine['cores']:,} cores." if machine.get("cores") else ""
+    ratio, spread = mean_of(found.get("wait_ratio")), found.get("wait_ratio")
+    if ratio is not None:
+        within = f" ± {spread['std']:.2f} over {spread['n']} seeds" if isinstance(spread, Mapping) else ""
+        note += f" The wait with synthetic jobs is {ratio:.2f}{within} times that with real ones; 1 is ideal."
+    return Table("A scheduler", columns, rows, note)
+
+
+def mean_of(value: Any) -> float | None:
+    """A figure, or the mean of one that was measured over seeds."""
+    found = value.get("mean") if isinstance(value, Mapping) else value
+    return None if found is None else float(found)

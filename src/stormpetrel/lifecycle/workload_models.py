@@ -1,0 +1,146 @@
+"""The generator of a site's workload: fitted on its jobs, judged, entered in the registry, loaded.
+
+Site -> fit_site_generator -> registry (family `synth`) -> load_site_generator -> GeneratorInUse -> batches. How good it is, is
+measured on the site's own weeks at the same time and kept beside it, so that whoever opens the page sees it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import polars as pl
+
+from stormpetrel import __version__
+from stormpetrel.errors import ModelError, ModelFormatError, NotEnoughJobsError
+from stormpetrel.lifecycle.job_models import BY_HAND, operator
+from stormpetrel.records.states import FINISHED
+from stormpetrel.store.models import NewModel, Training
+from stormpetrel.store.site import Site
+from stormpetrel.synth.choose import DEFAULT, GENERATORS, load_generator, new_generator
+from stormpetrel.synth.contract import Progress, WorkloadGenerator, no_progress
+from stormpetrel.synth.workload import ARRAY, SUBMIT, WAIT, Workload, workload_of
+
+FAMILY: Final = "synth"
+MOST_JOBS: Final = 1_000_000  # the newest: older ones say little about how people work now, and must fit in memory
+MOST_SCORED: Final = 60_000  # the newest of these: scoring takes longer than fitting
+_FIT: Final = "Fit one: stormpetrel synth fit"
+_FITTED, _SCORED = 0.3, 0.8  # how much is done by then; the figures take longest, and tell nothing meanwhile
+# What a workload is made of. `extra` stays out: what a source adds there may be anything, and would be passed on word by word.
+_NEEDED: Final = (
+    "submit_time", "user", "group", "account", "partition", "qos", "cpus", "req_cpus", "nodes", "req_nodes", "gpus", "req_gpus",
+    "req_mem_bytes", "mem_bytes", "time_limit_s", "elapsed_s", "state", "array_task", "job_id", "start_time",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GeneratorInUse:
+    """The generator of the site, and what the registry knows of it."""
+
+    generator: WorkloadGenerator
+    training: str  # such as synth-3
+    name: str  # such as sessions
+    version: int
+    about: Mapping[str, Any]
+
+
+def site_workload(site: Site, *, until: datetime | None = None, most: int = MOST_JOBS) -> Workload:
+    """The finished jobs of a site as a workload, the newest `most` of them; a job that was requeued counts once."""
+    finished = pl.col("state").is_in([str(state) for state in FINISHED]) & (pl.col("restart") == 0)
+    rows = site.jobs.read_jobs(until=until or site.now()).filter(finished)
+    jobs = rows.select(_NEEDED).sort("submit_time").tail(most).collect()
+    if not jobs.height:
+        raise NotEnoughJobsError(
+            "The site has no job that has ended: there is nothing to learn from.", hint="Take jobs in: stormpetrel ingest jobs"
+        )
+    return workload_of(jobs)
+
+
+def fit_site_generator(
+    site: Site,
+    name: str = DEFAULT,
+    *,
+    seed: int = 0,
+    why: str = BY_HAND,
+    user: str | None = None,
+    progress: Progress = no_progress,
+    **settings: Any,
+) -> Training:
+    """Fit a generator on the site's jobs, measure it, save it and make it current; one that is killed changes nothing.
+
+    StoreBusyError at once where another one is being fitted on this site. `settings` are those of the generator's class.
+    """
+    with site.state.sole("generator"):
+        progress(0.0, "reading jobs")
+        version, until = site.jobs.table.version(), site.now()
+        workload = site_workload(site, until=until)
+        generator = new_generator(name, seed=seed, **settings)
+        generator.fit(workload, progress=lambda share, words: progress(_FITTED * share, words))
+        about = {
+            "generator": name,
+            "n_train": workload.height,
+            "columns": [column for column in workload.jobs.columns if column not in (SUBMIT, ARRAY, WAIT)],
+            "groups": generator.groups(),
+            "notes": list(workload.notes),
+            "since": workload.start().isoformat(),
+            "trained_until": until.astimezone(UTC).isoformat(),
+            "table_version": version,
+            "seed": seed,
+            "why": why,
+            "code_version": __version__,
+            **_scored(workload, name, seed, settings, progress),
+        }
+        progress(1.0, "saving")
+        models = {f"{FAMILY}-{name}": NewModel(generator.save, about)}
+        return site.models.add_together(models, promoted_by=user or operator(), action="synth fit")
+
+
+def _scored(workload: Workload, name: str, seed: int, settings: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """The scorecard of the same generator, fitted on odd weeks and scored on even ones; or why there is none."""
+    from stormpetrel.synth.odd_even import evaluate_odd_even
+
+    newest = workload.between(max(0, workload.height - MOST_SCORED))
+
+    def make(seed: int) -> WorkloadGenerator:
+        return new_generator(name, seed=seed, **settings)
+
+    def tell(share: float, words: str) -> None:
+        progress(_FITTED + (_SCORED - _FITTED) * share, f"measuring how good it is ({words})")
+
+    try:
+        measured = evaluate_odd_even(newest, make, seeds=(seed,), progress=tell)
+    except NotEnoughJobsError as error:
+        return {"scorecard": None, "not_scored": error.what}
+    return {"scorecard": measured.as_dict(), "scored_jobs": newest.height}
+
+
+def load_site_generator(site: Site) -> GeneratorInUse:
+    """The generator in use; ModelError says how to make one where there is none."""
+    training = site.models.current_training(FAMILY)
+    if training is None:
+        raise ModelError("The site has no generator of its workload yet.", hint=_FIT)
+    return loaded_generator(site, training)
+
+
+def loaded_generator(site: Site, training: Training) -> GeneratorInUse:
+    """The generator of a training, read and checked."""
+    entry = training.models[0]
+    name = entry.name.removeprefix(f"{FAMILY}-")
+    if name not in GENERATORS:
+        raise ModelFormatError(f"What the registry knows of {training.name} is not whole.", hint=_FIT)
+    generator = load_generator(site.models.folder_of(entry.name, entry.version))
+    return GeneratorInUse(generator, training.name, name, entry.version, entry.about)
+
+
+def promote_generator(site: Site, name: str, *, user: str | None = None) -> Training:
+    """Make a fitted generator current; one that cannot be read is refused before anything changes."""
+    loaded_generator(site, site.models.training(name))
+    return site.models.promote_training(name, user=user or operator())
+
+
+def roll_back_generator(site: Site, *, user: str | None = None) -> Training:
+    """Go back to the generator that was in use before, unless it cannot be read; which."""
+    loaded_generator(site, site.models.before_current(FAMILY))
+    return site.models.rollback(FAMILY, user=user or operator())

@@ -1,0 +1,243 @@
+"""Workloads as files: SWF, sacct text, CSV, Parquet.
+
+frames in the order of submission -> write_workload -> one file, whole or not at all. Nothing is kept but the frame at hand, and
+the names of users, groups, queues and partitions so far.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from itertools import chain
+from pathlib import Path
+from typing import IO, Final
+
+import polars as pl
+
+from stormpetrel.errors import StoreNotWritableError, UsageError
+from stormpetrel.records.times import UTC_TIME
+from stormpetrel.records.workload_columns import KNOWN, SUBMIT, WAIT
+from stormpetrel.simulate.workload_jobs import SOURCE, JobFrames
+from stormpetrel.simulate.workload_swf import SwfLines
+
+Progress = Callable[[int], None]
+# ending of a file -> format
+FORMATS: Final = {".swf": "swf", ".sacct": "sacct", ".txt": "sacct", ".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
+SACCT_FIELDS: Final = (
+    "JobID", "JobIDRaw", "Cluster", "JobName", "User", "UID", "Group", "Account", "Partition", "QOS", "Submit", "Start", "End",
+    "Elapsed", "State", "ExitCode", "Timelimit", "ReqCPUS", "AllocCPUS", "ReqNodes", "NNodes", "ReqMem", "ReqTRES", "AllocTRES",
+)  # fmt: skip
+_PACKED: Final = 3  # gzip level: a third more than the best, at four times its speed
+
+
+def format_of(path: Path, format_name: str | None = None) -> str:
+    """The format that a file is to have, by its name or as asked for; UsageError where there is none of that name."""
+    known = ", ".join(sorted(set(FORMATS.values())))
+    if format_name is not None and format_name not in FORMATS.values():
+        raise UsageError(f"There is no format '{format_name[:40]}' for workloads.", hint=f"Known: {known}.")
+    is_packed = path.suffix == ".gz"
+    ending = Path(path.stem).suffix if is_packed else path.suffix
+    chosen = format_name or FORMATS.get(ending.lower())
+    if chosen is None:
+        raise UsageError(f"The name {path.name!r} does not say which format to write.", hint=f"End it in {', '.join(FORMATS)}.")
+    if chosen == "parquet" and is_packed:
+        raise UsageError("Parquet is compressed already.", hint="Leave .gz out.")
+    return chosen
+
+
+def write_workload(
+    frames: Iterable[pl.DataFrame],
+    path: Path,
+    *,
+    format_name: str | None = None,
+    name: str = SOURCE,
+    progress: Progress | None = None,
+) -> int:
+    """Write a workload to a file, gzipped where its name ends in .gz; how many jobs.
+
+    `name` is what the machine is called in formats that name it; `progress` is told how many jobs there are so far. Where
+    something goes wrong, or somebody presses Ctrl-C, a file that was there before is as it was.
+    """
+    writer = _WRITERS[format_of(path, format_name)]
+    rows = _Rows(frames, progress)
+    with _whole_or_not_at_all(path) as fresh:
+        writer(rows, fresh, path.suffix == ".gz", name)
+    return rows.jobs
+
+
+class _Rows:
+    """The frames of a workload on their way into a file: all with the columns of the first, counted."""
+
+    def __init__(self, frames: Iterable[pl.DataFrame], progress: Progress | None) -> None:
+        self._frames, self._progress = iter(frames), progress
+        self.jobs = 0
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        schema: pl.Schema | None = None
+        for frame in self._frames:
+            if not frame.height:
+                continue
+            schema = schema or frame.schema
+            if frame.schema != schema:
+                there = [name for name in schema if name in frame.columns]
+                frame = frame.select(there).match_to_schema(schema, missing_columns="insert")
+            yield frame
+            self.jobs += frame.height
+            if self._progress is not None:
+                self._progress(self.jobs)
+
+
+@contextmanager
+def _whole_or_not_at_all(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to; it becomes `path` in the end, or goes away."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder.", hint="Name a file.")
+    fresh = path.with_name(f".{path.name[:200]}.{os.getpid()}")
+    try:
+        yield fresh
+        fresh.replace(path)
+    except OSError as error:
+        raise StoreNotWritableError(
+            f"{path} cannot be written: {error.strerror or error}.", hint="Check the folder and the room on its disk."
+        ) from error
+    finally:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+
+
+@contextmanager
+def _opened(path: Path, *, packed: bool) -> Iterator[IO[bytes]]:
+    with path.open("wb") as raw:
+        if not packed:
+            yield raw
+            return
+        # Neither time nor name in the gzip header: the same jobs make the same file.
+        with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0, compresslevel=_PACKED) as out:
+            yield out  # type: ignore[misc]
+
+
+class _Table:
+    """Frames as CSV and Parquet show them: numbered, with the interval since the job before, and the start where it is known."""
+
+    def __init__(self) -> None:
+        self._next_id = 1
+        self._last: datetime | None = None
+
+    def frame(self, jobs: pl.DataFrame) -> pl.DataFrame:
+        before = pl.col(SUBMIT).shift(1, fill_value=pl.lit(self._last, dtype=UTC_TIME))
+        interval = ((pl.col(SUBMIT) - before).dt.total_microseconds() / 1e6).fill_null(0.0)
+        known = [name for name in KNOWN if name in jobs.columns and name not in (SUBMIT, WAIT)]
+        own = [name for name in jobs.columns if name not in (*KNOWN, *_ADDED)]
+        started = pl.col(SUBMIT) + pl.duration(microseconds=(pl.col(WAIT) * 1e6).round().cast(pl.Int64))
+        shown = jobs.select(
+            pl.int_range(self._next_id, self._next_id + jobs.height, dtype=pl.Int64).alias("job_id"),
+            SUBMIT,
+            interval.alias("interval_s"),
+            *known,
+            *own,
+            *([started.alias("start_time"), pl.col(WAIT)] if WAIT in jobs.columns else []),
+        )
+        self._next_id += jobs.height
+        self._last = jobs[SUBMIT][-1] if jobs.height else self._last
+        return shown
+
+
+_ADDED: Final = ("job_id", "interval_s", "start_time")
+_NO_JOBS: Final = pl.DataFrame(schema={SUBMIT: UTC_TIME})
+
+
+def _write_csv(rows: _Rows, path: Path, packed: bool, _name: str) -> None:
+    table = _Table()
+    first = True
+    with _opened(path, packed=packed) as out:
+        for frame in chain(rows, (_NO_JOBS,)):  # a workload of no jobs has a header all the same
+            if first or frame.height:
+                _put(table.frame(frame).with_columns(_as_text()), out, header=first)
+            first = False
+
+
+def _as_text() -> Sequence[pl.Expr]:
+    """Times as ISO in UTC; text on one line, so that a line is a job."""
+    return (
+        pl.col(UTC_TIME).dt.strftime("%Y-%m-%dT%H:%M:%S%.fZ"),
+        pl.col(pl.String).str.replace_all(r"[\r\n\x00]+", " "),
+    )
+
+
+def _put(frame: pl.DataFrame, out: IO[bytes], *, header: bool, separator: str = ",") -> None:
+    buffer = io.BytesIO()
+    frame.write_csv(buffer, include_header=header, separator=separator)
+    out.write(buffer.getbuffer())
+
+
+def _write_parquet(rows: _Rows, path: Path, _packed: bool, _name: str) -> None:
+    """Frame after frame through polars' streaming engine, which writes one row group at a time."""
+    from polars.io.plugins import register_io_source
+
+    table = _Table()
+    coming = iter(rows)
+    first = table.frame(next(coming, _NO_JOBS))
+    problem: list[BaseException] = []
+
+    def source(
+        _columns: list[str] | None, _predicate: pl.Expr | None, _rows: int | None, _batch: int | None
+    ) -> Iterator[pl.DataFrame]:
+        try:
+            yield first
+            for frame in coming:
+                yield table.frame(frame)
+        except BaseException as error:  # polars would make an error of its own of it
+            problem.append(error)
+            raise
+
+    try:
+        register_io_source(source, schema=first.schema).sink_parquet(path, compression="zstd", maintain_order=True)
+    except BaseException:
+        if problem:
+            raise problem[0] from None
+        raise
+
+
+def _write_sacct(rows: _Rows, path: Path, packed: bool, name: str) -> None:
+    from stormpetrel.simulate.writing import sacct_text
+
+    accounting = JobFrames(name)
+    with _opened(path, packed=packed) as out:
+        out.write(("|".join(SACCT_FIELDS) + "\n").encode())
+        for frame in rows:
+            out.write(sacct_text(_without_bars(accounting.frame(frame)), fields=SACCT_FIELDS, steps=False).encode())
+
+
+def _without_bars(jobs: pl.DataFrame) -> pl.DataFrame:
+    """No name may look like the end of its field, or of its line."""
+    return jobs.with_columns(pl.col("user", "group", "account", "partition", "qos").str.replace_all(r"[|\p{Cc}]", "_"))
+
+
+def _write_swf(rows: _Rows, path: Path, packed: bool, name: str) -> None:
+    """The lines first, since the header tells how many there are: both are put together in the end."""
+    lines = SwfLines(name)
+    body = path.with_name(f"{path.name}.lines")
+    try:
+        with _opened(body, packed=packed) as out:
+            for frame in rows:
+                _put(lines.frame(frame), out, header=False, separator=" ")
+        with _opened(path, packed=packed) as out:
+            out.write(lines.header().encode())
+        with path.open("ab") as whole, body.open("rb") as part:  # gzip files may stand one after the other
+            shutil.copyfileobj(part, whole, 1 << 20)
+    finally:
+        with suppress(OSError):
+            body.unlink(missing_ok=True)
+
+
+_WRITERS: Final[dict[str, Callable[[_Rows, Path, bool, str], None]]] = {
+    "swf": _write_swf,
+    "sacct": _write_sacct,
+    "csv": _write_csv,
+    "parquet": _write_parquet,
+}

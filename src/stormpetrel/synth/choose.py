@@ -1,0 +1,62 @@
+"""Generators by name, and the one in a folder.
+
+name -> new_generator -> generator; folder -> load_generator -> generator.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from stormpetrel.errors import ModelFormatError, UsageError
+from stormpetrel.learn.saving import METADATA
+from stormpetrel.synth.contract import WorkloadGenerator
+
+DEFAULT: Final = "sessions"
+# name -> (module of this room, class). The kind of a saved model is "synth-" + name.
+GENERATORS: Final = {
+    "sessions": ("session_generator", "SessionGenerator"),
+    "ctgan": ("ctgan", "Ctgan"),
+    "tvae": ("tvae", "Tvae"),
+    "copulagan": ("copula_gan", "CopulaGan"),
+    "copulagan-sessions": ("copula_gan_sessions", "CopulaGanSessions"),
+    "gaussian-copula": ("gaussian_copula", "GaussianCopula"),
+    "rows": ("row_bootstrap", "RowBootstrap"),
+    "sdv-ctgan": ("sdv_adapter", "SdvCtgan"),
+    "sdv-tvae": ("sdv_adapter", "SdvTvae"),
+    "sdv-copulagan": ("sdv_adapter", "SdvCopulaGan"),
+    "sdv-gaussian-copula": ("sdv_adapter", "SdvGaussianCopula"),
+}
+
+
+def new_generator(name: str = DEFAULT, **settings: Any) -> WorkloadGenerator:
+    """An untrained generator; `settings` are those of its class (`seed`, `epochs`, …)."""
+    made: WorkloadGenerator = _class(name)(**settings)
+    return made
+
+
+def load_generator(folder: Path) -> WorkloadGenerator:
+    """The generator saved in a folder, whichever it is."""
+    try:
+        kind = json.loads((folder / METADATA).read_text(encoding="utf-8")).get("kind", "")
+    except FileNotFoundError:
+        raise ModelFormatError(f"{folder} holds no generator.", hint="Make one: stormpetrel synth fit FILE -o MODEL") from None
+    except (OSError, ValueError, AttributeError, RecursionError):
+        raise ModelFormatError(f"{folder / METADATA} cannot be read.", hint="Fit it again: stormpetrel synth fit") from None
+    name = str(kind).removeprefix("synth-")
+    if name not in GENERATORS:
+        raise ModelFormatError(f"{folder} holds a model of kind {str(kind)[:60]!r}, which is no generator.")
+    loaded: WorkloadGenerator = _class(name).load(folder)
+    return loaded
+
+
+def _class(name: str) -> Any:
+    if name not in GENERATORS:
+        close = difflib.get_close_matches(name, GENERATORS, n=1)
+        hint = f"Did you mean '{close[0]}'? " if close else ""
+        raise UsageError(f"Unknown generator '{name}'.", hint=f"{hint}Known: {', '.join(GENERATORS)}.")
+    module, class_name = GENERATORS[name]
+    return getattr(import_module(f"stormpetrel.synth.{module}"), class_name)

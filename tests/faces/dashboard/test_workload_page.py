@@ -1,0 +1,174 @@
+"""Workload: what the page shows to whom, and in a real browser: fit, look, make jobs, download."""
+
+import json
+
+import polars as pl
+import pytest
+from plotly.utils import PlotlyJSONEncoder
+
+from stormpetrel.faces.dashboard.pages import workload as workload_page
+from stormpetrel.faces.dashboard.pages import workload_cards
+from stormpetrel.faces.dashboard.shell import page_of
+from stormpetrel.faces.desk import workload_fit
+from stormpetrel.faces.desk.live_site import LiveSite
+from stormpetrel.faces.desk.viewer import LOCAL, Viewer
+from stormpetrel.faces.desk.workload import WORKLOAD_BOARDS, workload_state
+from stormpetrel.faces.desk.workload_fit import FitState
+from stormpetrel.faces.web.app import create_app
+from stormpetrel.faces.web.viewers import seen_by
+from tests.builders import make_site
+from tests.faces.dashboard.served import PHONE, Board, Visitor
+from tests.faces.desk.workload_sites import GENERATOR, GROUP, put_generator, put_workload
+from tests.faces.web.made import running, wait_until
+
+browser_test = pytest.mark.browser
+DRAWN = "#workload-cdf .main-svg"
+ADA = Viewer("ada", is_admin=False)
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory):
+    """A site with a long name, two weeks of jobs and a generator with a group whose name is markup, served."""
+    serve = {"requests_per_minute": 1_000_000}
+    site_named = {"name": "the cluster of the institute of everything"}
+    with make_site(tmp_path_factory.mktemp("workload") / "site", serve=serve, site=site_named) as site:
+        put_workload(site)
+        put_generator(site)
+        live = LiveSite(site)
+        live.refresh()
+        WORKLOAD_BOARDS.wait(live)
+        with running(create_app(live)) as url:
+            yield Board(url, site, live)
+
+
+@pytest.fixture
+def browser(chromium, board):
+    visitor = Visitor(chromium, board)
+    yield visitor
+    visitor.close()
+
+
+def sent(live, viewer, query=""):
+    with seen_by(viewer):
+        return json.dumps(page_of("/workload", query, live), cls=PlotlyJSONEncoder)
+
+
+def test_users_are_shown_that_the_page_is_not_theirs(board):
+    told = sent(board.live, ADA)
+    assert "for administrators" in told and GENERATOR not in told and "workload-make" not in told
+
+
+def test_an_administrator_without_the_scope_can_look_but_neither_fit_nor_make(board):
+    told = sent(board.live, Viewer("root", is_admin=True, scopes=frozenset({"read"})))
+    assert (
+        "workload-scores" in told and "workload-fit" not in told.replace("workload-fitting", "") and "workload-make" not in told
+    )
+
+
+def test_a_column_that_does_not_exist_shows_the_first_one(board):
+    assert "How interval is distributed" in sent(board.live, LOCAL, "column=nonsense")
+    assert "How run time is distributed" in sent(board.live, LOCAL, "column=runtime_s")
+
+
+def test_a_site_without_a_generator_offers_to_fit_one(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        live = LiveSite(site)
+        wait_until(lambda: "being worked out" not in sent(live, LOCAL))
+        told = sent(live, LOCAL)
+        assert "Fit a generator" in told and "workload-make" not in told
+
+
+@pytest.mark.parametrize(
+    ("fitting", "words"),
+    [
+        (FitState(running=True, share=0.4, words="reading jobs"), "reading jobs (40 %)"),
+        (FitState(problem="There are too few jobs."), "There are too few jobs."),
+        (FitState(done="synth-4"), "synth-4 is fitted and in use."),
+    ],
+)
+def test_how_far_a_fitting_is_stands_on_the_page(board, monkeypatch, fitting, words):
+    monkeypatch.setitem(workload_fit._states, board.live, fitting)
+    card = workload_cards.state_card(board.live, LOCAL, workload_state(board.live, LOCAL))
+    assert words in json.dumps(card, cls=PlotlyJSONEncoder)
+    assert workload_page.layout(board.live, LOCAL, {}).children[2].disabled is not fitting.running
+
+
+@browser_test
+def test_the_page_opens_without_complaint_and_draws_any_column(browser):
+    visit = browser.open("/workload", wait_for=DRAWN, bypass_csp=True)
+    visit.page.locator("#workload-scores").scroll_into_view_if_needed()
+    visit.page.wait_for_selector("#workload-scores .ag-row .ag-cell")
+    assert "Lag-1 autocorrelation" in visit.page.inner_text("#workload-scores")
+    assert visit.axe() == [] and visit.overflow() == 0
+    visit.page.click("#choose-column-runtime_s")
+    visit.page.wait_for_selector("#choose-column-runtime_s[aria-current]")
+    visit.page.wait_for_selector(DRAWN)
+    assert "column=runtime_s" in visit.page.url
+    visit.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    visit.page.emulate_media(color_scheme="dark")
+    visit.page.wait_for_selector("html[data-theme=dark]")
+    assert visit.axe() == [] and visit.overflow() == 0
+    assert visit.page.locator("#main img").count() == 0 and visit.page.evaluate("window.hacked") is None
+    assert GROUP in visit.page.inner_text("#workload-group")
+    visit.clean()
+
+
+@browser_test
+def test_ten_pages_fit_into_the_bar_on_top(browser):
+    visit = browser.open("/health")  # nothing that draws itself anew at each width
+    for width in (1920, 1610, 1440, 1366, 1280, 1250):
+        visit.page.set_viewport_size({"width": width, "height": 700})
+        wait_until(lambda: visit.overflow() == 0)
+        links = visit.page.locator(".nav-link").all()
+        assert len(links) == 10 and all(link.is_visible() for link in links)
+        assert len({round(link.bounding_box()["y"]) for link in links}) == 1
+        tools = visit.page.locator(".tools").bounding_box()
+        assert links[-1].bounding_box()["x"] + links[-1].bounding_box()["width"] <= tools["x"]
+    visit.page.set_viewport_size({"width": 1200, "height": 700})
+    assert not visit.page.locator(".nav-link >> nth=0").is_visible() and visit.page.locator(".menu-toggle").is_visible()
+    visit.clean()
+
+
+@browser_test
+def test_jobs_are_made_as_asked_for_and_downloaded_or_refused_in_words(browser, tmp_path):
+    visit = browser.open("/workload", wait_for="#workload-make")
+    visit.page.fill("#workload-amount", "1,500")
+    visit.page.fill("#workload-start", "2027-01-04")
+    visit.page.fill("#workload-seed", "9")
+    visit.page.select_option("#workload-waits", "yes")
+    visit.page.select_option("#workload-format", "csv")
+    with visit.page.expect_download() as download:
+        visit.page.click("#workload-make")
+    download.value.save_as(tmp_path / "jobs.csv")
+    made = pl.read_csv(tmp_path / "jobs.csv")
+    assert download.value.suggested_filename == "workload-9.csv" and made.height == 1500
+    assert made["submit_time"][0].startswith("2027-01-0") and made["wait_s"].min() >= 0
+    visit.page.wait_for_selector("#workload-said:has-text('1,500 jobs in workload-9.csv')")
+    visit.clean()
+    visit.page.fill("#workload-users", "2")
+    visit.page.click("#workload-make")
+    visit.page.wait_for_selector("#workload-said[data-kind=error]:has-text('cannot change users')")
+    visit.page.fill("#workload-amount", "many")
+    visit.page.click("#workload-make")
+    visit.page.wait_for_selector("#workload-said[data-kind=error]:has-text('body.jobs')")
+    assert visit.page.locator("#workload-make").is_enabled()
+
+
+@browser_test
+def test_the_button_fits_a_generator_and_the_page_takes_it_up(browser, board, monkeypatch):
+    def fit(live, viewer, name=None):
+        viewer.require("manage")
+        workload_fit._note(live, FitState(running=True, share=0.25, words="reading jobs"))
+
+    monkeypatch.setattr(workload_page, "start_fit", fit)
+    before = board.site.models.current_training("synth").name
+    visit = browser.open("/workload", wait_for=DRAWN)
+    visit.page.click("#workload-fit")
+    visit.page.wait_for_selector("#workload-state:has-text('reading jobs (25 %)')")
+    assert visit.page.locator("#workload-fit").is_disabled()
+    made = put_generator(board.site)
+    workload_fit._note(board.live, FitState(done=made.name))
+    visit.page.wait_for_selector(f"#workload-state:has-text('{made.name} in use')")
+    visit.page.wait_for_selector(DRAWN)
+    assert made.name != before and visit.page.locator("#workload-fit").is_enabled()
+    visit.clean()
