@@ -47,6 +47,7 @@ bench: setup ## measure, print the ratios, and write benchmarks/results
 	$(BIN)/python -m benchmarks.traces
 	$(BIN)/python -m benchmarks.events_ingest
 	$(BIN)/python -m benchmarks.events
+	$(BIN)/python -m benchmarks.synth_speed
 
 wheelhouse: setup ## every wheel that an installation without internet needs, in dist/wheelhouse
 	rm -rf dist/wheelhouse

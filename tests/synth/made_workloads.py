@@ -1,8 +1,10 @@
-"""Workloads to order, for the tests of the scorecard: sessions of users, in bursts, by day more than by night."""
+"""Workloads to order, for the tests of generators and scorecard: sessions of users, in bursts, by day more than by night."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cache
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -52,7 +54,7 @@ def shuffled(workload: Workload, seed: int = 0) -> Workload:
 def site_workload(n: int = 4000, *, weeks: float = 10, seed: int = 0, users: int = 40, growth: float = 1.0) -> Workload:
     """n jobs of a site with everything in it: some large users and many small ones, groups, GPUs, arrays, columns of its own.
 
-    `growth` is by how much the number of jobs grows from the first day to the last. Names can be searched for: all have 'zz' in them.
+    `growth` is by how much the number of jobs grows from the first day to the last. All names have 'zz' in them.
     """
     generator = np.random.default_rng(seed)
     sessions = max(1, n // 8)
@@ -88,3 +90,16 @@ def site_workload(n: int = 4000, *, weeks: float = 10, seed: int = 0, users: int
         app=np.where(user % 2 > 0, "lammps", "gromacs"),
         energy_j=np.round(runtime_s * generator.uniform(50, 200, n), 1),
     )
+
+
+@cache
+def fitted_site() -> Any:
+    """The default generator, fitted once on `site_workload()`."""
+    from stormpetrel.synth.session_generator import SessionGenerator
+
+    return SessionGenerator().fit(site_workload())
+
+
+def with_columns(workload: Workload, **columns: Any) -> Workload:
+    """The same jobs with other columns, as a reader of tables would give them."""
+    return tidy(workload.jobs.with_columns(**columns), has_clock=workload.has_clock)

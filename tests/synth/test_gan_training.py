@@ -9,7 +9,7 @@ from stormpetrel.synth.table_encoding import Encoded
 torch = pytest.importorskip("torch")
 
 from stormpetrel.synth.gan_training import Conditions, RowsByCategory  # noqa: E402
-from stormpetrel.synth.networks import Critic, RowLook, device_named, seeded  # noqa: E402
+from stormpetrel.synth.networks import Averaged, Critic, RowLook, device_named, seeded  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -51,6 +51,19 @@ def test_the_critic_judges_packs_and_its_penalty_sees_a_slope_that_is_not_one():
         for weights in critic.parameters():
             torch.nn.init.zeros_(weights)
         assert critic.gradient_penalty(real, fake).item() == pytest.approx(10.0)
+
+
+def test_an_averaged_network_forgets_what_it_was_and_follows():
+    network = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.constant_(network.weight, 100.0)
+    average = Averaged(network)
+    torch.nn.init.zeros_(network.weight)
+    for _ in range(40):
+        average.follow(network)
+    assert 0 <= average.network.weight.item() < 1e-3
+    torch.nn.init.ones_(network.weight)
+    average.follow(network)
+    assert 0 < average.network.weight.item() < 0.3
 
 
 def test_randomness_elsewhere_is_left_alone():

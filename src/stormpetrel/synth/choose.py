@@ -25,6 +25,7 @@ GENERATORS: Final = {
     "copulagan-sessions": ("copula_gan_sessions", "CopulaGanSessions"),
     "gaussian-copula": ("gaussian_copula", "GaussianCopula"),
     "rows": ("row_bootstrap", "RowBootstrap"),
+    "private": ("private_generator", "PrivateGenerator"),
     "sdv-ctgan": ("sdv_adapter", "SdvCtgan"),
     "sdv-tvae": ("sdv_adapter", "SdvTvae"),
     "sdv-copulagan": ("sdv_adapter", "SdvCopulaGan"),

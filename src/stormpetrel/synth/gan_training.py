@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.optim import Adam
 
-from stormpetrel.synth.networks import Critic, ResidualGenerator, RowLook, as_codes, device_named, seeded
+from stormpetrel.synth.networks import Averaged, Critic, ResidualGenerator, RowLook, as_codes, device_named, seeded
 from stormpetrel.synth.row_table import Codes, Floats
 from stormpetrel.synth.table_encoding import Encoded
 
@@ -103,7 +103,7 @@ def train_gan(rows: Encoded, look: RowLook, training: Training) -> tuple[Residua
             for _ in range(steps):
                 adversaries.step(rows, by_category, training.batch_size, rng)
             training.told(epoch + 1)
-    return adversaries.generator.eval(), conditions
+    return adversaries.average.network, conditions
 
 
 def draw_rows(
@@ -128,6 +128,7 @@ class _Adversaries:
     def __init__(self, look: RowLook, conditions: Conditions, device: torch.device) -> None:
         self.look, self.conditions, self.device = look, conditions, device
         self.generator = ResidualGenerator(NOISE + conditions.width, look.width).to(device)
+        self.average = Averaged(self.generator)
         self.critic = Critic(look.width + conditions.width).to(device)
         self.of_generator = Adam(self.generator.parameters(), lr=2e-4, betas=(0.5, 0.9), weight_decay=1e-6)
         self.of_critic = Adam(self.critic.parameters(), lr=2e-4, betas=(0.5, 0.9), weight_decay=1e-6)
@@ -142,6 +143,7 @@ class _Adversaries:
         real = self.look.as_tensor(Encoded(rows.places[drawn], rows.modes[drawn]), self.device)  # (batch, width)
         self._step_of_critic(torch.cat([real, asked], dim=1), asked)
         self._step_of_generator(asked, wanted)
+        self.average.follow(self.generator)
 
     def _made(self, asked: Tensor) -> tuple[Tensor, Tensor]:
         """Raw outputs (batch, width), and rows with what was asked for (batch, width + conditions)."""

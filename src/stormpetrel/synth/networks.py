@@ -6,9 +6,10 @@ Sizes are those of Xu et al. (2019), "Modeling Tabular Data using Conditional GA
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +21,11 @@ from stormpetrel.synth.table_encoding import Encoded, Places
 
 TEMPERATURE: Final = 0.2  # of the Gumbel softmax
 _HIDDEN: Final = 256
+_MEMORY: Final = 0.99  # of the average of a generator, per step
 _PENALTY: Final = 10.0  # of the gradient's norm (Gulrajani et al. 2017)
+
+
+Network = TypeVar("Network", bound=nn.Module)
 
 
 def device_named(name: str) -> torch.device:
@@ -121,6 +126,23 @@ class Critic(nn.Module):
         (slope,) = torch.autograd.grad(judged, between, torch.ones_like(judged), create_graph=True)
         penalty: Tensor = _PENALTY * (slope.reshape(packs, -1).norm(dim=1) - 1).square().mean()
         return penalty
+
+
+class Averaged(Generic[Network]):
+    """The mean of a network over its last hundred steps or so: a generator and its critic chase each other in circles."""
+
+    def __init__(self, network: Network) -> None:
+        self.network: Network = copy.deepcopy(network).eval()
+        self.steps = 0
+
+    def follow(self, network: Network) -> None:
+        """Take in where the network stands now."""
+        self.steps += 1
+        memory = min(_MEMORY, self.steps / (self.steps + 10))  # short at first: what it was before training is soon forgotten
+        with torch.no_grad():
+            for mean, now in zip(self.network.state_dict().values(), network.state_dict().values(), strict=True):
+                if mean.is_floating_point():
+                    mean.lerp_(now, 1 - memory)
 
 
 class Perceptron(nn.Module):

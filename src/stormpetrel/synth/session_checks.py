@@ -23,6 +23,7 @@ from stormpetrel.synth.workload import ARRAY, KNOWN, STATE, SUBMIT, WHO
 _AGAIN: Final = "Fit it again: stormpetrel synth fit"
 _MOST_BLOCKS: Final = 600_000  # weeks: more than a calendar has
 _MOST_JOBS: Final = 1_000_000_000
+_MOST_WORK: Final = 1e40  # core-seconds of a session
 _MOST_NUMBER: Final = 1_000_000_000  # of a group or an account
 _CALENDAR_S: Final = (-62_135_596_800.0, 253_402_300_799.0)  # the years 1 to 9999
 
@@ -62,7 +63,7 @@ def _columns_fit(coding: Coding) -> bool:
 
 def _book_fits(book: SessionBook, learnt: Learnt) -> bool:
     sessions = len(book.user)
-    columns = (book.block, book.start_s, book.jobs, book.length_s, book.mean_gap, book.theme, book.shift_s)
+    columns = (book.block, book.start_s, book.jobs, book.length_s, book.mean_gap, book.theme, book.shift_s, book.work)
     return (
         all(len(column) == sessions > 0 for column in columns)
         and book.block_s in (DAY_S, WEEK_S)
@@ -76,7 +77,8 @@ def _book_fits(book: SessionBook, learnt: Learnt) -> bool:
         and int(book.jobs.sum(dtype=np.float64)) == learnt.jobs
         and _between(book.start_s, 0, book.block_s)
         and _between(book.shift_s, 0, MOST_SHIFT_S)
-        and _between(book.length_s, 0, _CALENDAR_S[1])
+        and _between(book.length_s, 0, book.block_s)
+        and _between(book.work, 0, _MOST_WORK)
         and bool(np.isfinite(book.mean_gap).all() and np.isfinite(book.theme).all())
     )
 

@@ -43,8 +43,8 @@ class Sessions:
     shift_s: Floats  # (sessions,) how far it can be moved without meeting the sessions of the same user beside it
 
 
-def find_sessions(encoded: Encoded) -> Sessions:
-    """Runs of jobs of one user without a pause."""
+def find_sessions(encoded: Encoded, longest_s: float) -> Sessions:
+    """Runs of jobs of one user without a pause. Those of a script that submits for months are cut: no week is without it."""
     submit, user = encoded.submit_s, encoded.user
     order = np.lexsort((np.arange(len(submit)), submit, user))
     times, users = submit[order], user[order]
@@ -52,6 +52,8 @@ def find_sessions(encoded: Encoded) -> Sessions:
     gap = np.concatenate([[0.0], np.diff(times)])
     gap[first] = LONG_AGO_S
     starts = first | (gap > _pauses(users, first, gap, encoded.users)[users])
+    since = times - times[np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))]
+    starts |= np.diff(since // longest_s, prepend=0.0) > 0
     session = np.cumsum(starts) - 1
     begin = np.flatnonzero(starts)
     jobs = np.diff(np.append(begin, len(order)))
@@ -98,16 +100,23 @@ def user_habits(encoded: Encoded, coding: Coding, sessions: Sessions, small: npt
 
 
 def session_themes(encoded: Encoded, coding: Coding, sessions: Sessions) -> Floats:
-    """(sessions, themes) the share of jobs that ask for a GPU, and the usual size and run time: coarsely, in powers of two.
+    """(sessions, themes) the share of jobs that ask for a GPU, the largest size, the usual run time: coarsely, in powers of two.
 
     Without them a new log has the right jobs at the wrong moments, and a scheduler fed with it the wrong queues.
     """
     request = encoded.request[sessions.order]
     sizes = np.log2(1.0 + np.maximum(coding.sizes()[request], 0))
     lengths = np.log2(1.0 + np.nan_to_num(encoded.runtime[sessions.order]))
-    rows = (coding.gpus()[request].astype(np.float64), sizes, lengths)
-    means = [np.bincount(sessions.session, row, minlength=len(sessions.begin)) / sessions.jobs for row in rows]
-    return np.column_stack([means[0], *(np.round(mean) for mean in means[1:])])
+    gpus = coding.gpus()[request].astype(np.float64)
+    share, length = (np.bincount(sessions.session, row, minlength=len(sessions.begin)) / sessions.jobs for row in (gpus, lengths))
+    return np.column_stack([share, np.round(np.maximum.reduceat(sizes, sessions.begin)), np.round(length)])
+
+
+def session_work(encoded: Encoded, coding: Coding, sessions: Sessions) -> Floats:
+    """(sessions,) core-seconds of their jobs, in steps of a fifth."""
+    each = np.nan_to_num(encoded.runtime * coding.sizes()[encoded.request])[sessions.order]
+    whole = np.bincount(sessions.session, each, minlength=len(sessions.begin))
+    return np.where(whole > 0, 2.0 ** (np.round(4 * np.log2(np.maximum(whole, 1.0))) / 4), 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

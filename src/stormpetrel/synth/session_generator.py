@@ -32,6 +32,8 @@ FEWEST_JOBS: Final = 20
 ROWS_AT_ONCE: Final = 65_536
 BLUR: Final = 0.03  # how much, as a share, run times are shaken
 _PILOT_JOBS: Final = 20_000
+_PILOTS: Final = 6
+_NEAR: Final = 0.01  # of the odds asked for: near enough
 _FIRST_YEAR, _LAST_YEAR = 1900, 2999
 
 
@@ -116,19 +118,32 @@ class SessionGenerator:
 
     def _balanced(self, wanted: Wanted, weights: npt.NDArray[np.float64], share: float, target: float) -> npt.NDArray[np.float64]:
         """Weights under which the share of GPU jobs is the one asked for: tried out on a small sample, and corrected."""
-        theme, aim = self.learnt.book.theme[:, 0], target
-        pilot = replace(wanted, jobs=_PILOT_JOBS, days=None, start=None, gpu_jobs=1.0)
-        for _ in range(3):
-            aim = min(max(aim, 1e-4), 0.999)
-            more, fewer = aim / share, (1 - aim) / max(1 - share, 1e-9)
-            tried = weights * (theme * more + (1 - theme) * fewer)
-            frames = pl.concat(_cut(self._jobs(pilot, tried), pilot, *_beginning(pilot, self.learnt), self.learnt))
-            reached = int((frames["gpus"].fill_null(0) > 0).sum()) / max(frames.height, 1)
-            if reached <= 0 or abs(reached / target - 1) < 0.01:
+        book, theme, aim = self.learnt.book, self.learnt.book.theme[:, 0], target
+        for _ in range(_PILOTS):
+            tried = weights * (theme * aim / share + (1 - theme) * (1 - aim) / (1 - share))
+            planned, made = self._pilot(wanted, tried)
+            # A sample is of some weeks only: what counts is how far it is from the plan for these weeks.
+            reached = _odds(float(np.average(theme, weights=book.jobs * tried))) * _odds(made) / _odds(planned)
+            if abs(reached / _odds(target) - 1) < _NEAR:
                 break
-            odds = (target / (1 - target)) / (reached / max(1 - reached, 1e-9))
-            aim = aim * odds / (1 - aim + aim * odds)
+            odds = _odds(aim) * _odds(target) / reached
+            aim = odds / (1 + odds)
         return tried
+
+    def _pilot(self, wanted: Wanted, weights: npt.NDArray[np.float64]) -> tuple[float, float]:
+        """The share of GPU jobs in a small sample: as its sessions had it in the log, and as it was made."""
+        learnt = self.learnt
+        plan = SessionPlan(learnt.book, replace(wanted, jobs=_PILOT_JOBS, days=None), users=learnt.users, weights=weights)
+        memory, habit_of = _fresh_memory(plan.users * plan.replicas), np.tile(learnt.habit_of, plan.replicas)
+        rng = np.random.default_rng([wanted.seed, 3])
+        jobs, planned, made = 0, 0.0, 0
+        for chunk in plan.chunks():
+            jobs += int(chunk.jobs.sum())
+            planned += float(chunk.jobs @ chunk.theme[:, 0])
+            made += int((_make(learnt, chunk, memory, habit_of, rng)["gpus"] > 0).sum())
+            if jobs >= _PILOT_JOBS:
+                break
+        return planned / jobs, made / jobs
 
     def _jobs(self, wanted: Wanted, weights: npt.NDArray[np.float64]) -> Iterator[pl.DataFrame]:
         """Frames with `_at`, seconds from the beginning of the new log, for ever."""
@@ -168,21 +183,28 @@ class SessionGenerator:
         return loaded
 
 
-def _fresh_memory(users: int) -> npt.NDArray[np.float64]:
+def _odds(share: float) -> float:
+    kept = min(max(share, 1e-6), 1 - 1e-6)
+    return kept / (1 - kept)
+
+
+def _fresh_memory(users: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """What each user did last, and the ledger of work."""
     memory = np.full((users, SLOTS), NOTHING_YET)
     memory[:, AT] = -LONG_AGO_S
     memory[:, [GAP, GAP_BEFORE, SMOOTHED]] = np.log1p(LONG_AGO_S)
-    return memory
+    return memory, np.zeros(1)
 
 
 def _make(learnt: Learnt, chunk: Chunk, memory: Any, habit_of: Any, rng: np.random.Generator) -> pl.DataFrame:
     """The jobs of some sessions, not yet in order."""
-    sessions = (chunk.user, chunk.start_s, chunk.jobs, chunk.length_s, chunk.mean_gap, chunk.theme)
+    sessions = (chunk.user, chunk.start_s, chunk.jobs, chunk.length_s, chunk.mean_gap, chunk.theme, chunk.work)
     coding: Coding = learnt.coding
     forests = tuple(forest.arrays() for forest in learnt.forests)
+    users, ledger = memory
     submit, who, which, request, state, runtime, extra = generate(
-        sessions, learnt.origin_s, learnt.habits, habit_of, memory, learnt.features, learnt.limits, forests,
-        learnt.values, learnt.numbers, BLUR, int(rng.integers(2**31)),
+        sessions, learnt.origin_s, learnt.habits, habit_of, users, learnt.features, learnt.limits, learnt.coding.sizes(),
+        forests, learnt.values, learnt.numbers, ledger, learnt.band, BLUR, int(rng.integers(2**31)),
     )  # fmt: skip
     frame = coding.decode(request, state, _rounded(runtime, learnt.limits[request], 0 if coding.whole_runtime else 2), extra)
     own = {"_at": np.round(submit, 3 if learnt.fractional else 0), "_who": who, "_session": which, "_request": request}

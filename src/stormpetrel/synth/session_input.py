@@ -14,6 +14,7 @@ from stormpetrel.synth.workload import KNOWN, SIZES, STATE, SUBMIT, TIMES, Workl
 
 LIMIT: Final = "time_limit_s"
 RUNTIME: Final = "runtime_s"
+_TOO_MUCH: Final = 1e18  # bytes, cores or seconds
 INNER: Final = ("_at", "_who", "_session", "_request")  # columns that the generator itself puts beside a log's own
 _FEWEST_COUNTED: Final = 50  # jobs from which on a column can be seen to count them
 _IN_ORDER: Final = 0.99  # rank correlation with the time of submission from which on it does
@@ -29,16 +30,16 @@ def usable(workload: Workload) -> Workload:
 
 
 def _amounts(jobs: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Sizes and times without those that are negative or not finite."""
+    """Sizes and times without those that are negative, endless or not a number."""
     notes = []
     for name in (*SIZES, *TIMES):
         if name not in jobs.columns:
             continue
-        good = jobs[name].is_finite() & (jobs[name] >= 0)
+        good = (jobs[name] >= 0) & (jobs[name] < _TOO_MUCH)
         if bool(good.all()):
             continue
         jobs = jobs.with_columns(pl.when(good).then(name).alias(name))
-        notes.append(f"{int((~good).sum()):,} values of '{name}' are negative or not finite; they count as missing.")
+        notes.append(f"{int((~good).sum()):,} values of '{name}' are negative or beyond all measure; they count as missing.")
     return jobs, notes
 
 

@@ -25,7 +25,7 @@ OVERRUN_BLUR: Final = 5.0  # seconds beyond a limit are few: they are shaken mor
 AT, GAP, GAP_BEFORE, SMOOTHED, REQUEST, STATE, RUNTIME = range(7)
 SLOTS: Final = 7
 _NOW: Final = 6  # features of the moment: position, left, gap, gap before, hour, smoothed gap
-THEMES: Final = 3  # share of GPU jobs, usual size, usual run time
+THEMES: Final = 3  # share of GPU jobs, largest size, usual run time
 _KNOWN: Final = 2 + THEMES  # features of the session: jobs, mean gap, themes
 _RESULT: Final = 2  # features of the job before: state, run time
 FEATURES: Final = _KNOWN + _NOW + _RESULT  # beside habits and requests
@@ -136,18 +136,26 @@ def outcome(forest: Any, x: Any, runtimes: Any, limits: Any, limit_s: float) -> 
 
 
 @_compiled
+def nearer(balance: float, work: float, other: float) -> bool:
+    """Whether the other job's work leaves the balance of work nearer to nothing."""
+    return bool(abs(balance - other) < abs(balance - work))
+
+
+@_compiled
 def generate(
-    sessions: Any, origin_s: float, habits: Any, habit_of: Any, memory: Any, features: Any, limits: Any, forests: Any,
-    values: Any, numbers: Any, blur: float, seed: int,
+    sessions: Any, origin_s: float, habits: Any, habit_of: Any, memory: Any, features: Any, limits: Any, sizes: Any,
+    forests: Any, values: Any, numbers: Any, ledger: Any, band: float, blur: float, seed: int,
 ) -> Any:  # fmt: skip
     """Jobs of these sessions.
 
-    sessions: user, start, jobs, length, mean gap (each (sessions,)), themes (sessions, themes);
+    sessions: user, start, jobs, length, mean gap, work (each (sessions,)), themes (sessions, themes);
     forests: gap, same, request, outcome; values: gap, same, request, state, run time, limit in the order of the leaves.
-    Times count from the log's beginning; `origin_s` is its time of day. The memory of the users goes on from call to call.
+    Times count from the log's beginning; `origin_s` is its time of day. The memory of the users goes on from call to call,
+    and so does the ledger: the work that the sessions so far should have brought, less what they did. Where that is more than
+    `band`, the outcome of two that brings it nearer to nothing is taken: else a few large jobs decide on a machine's load.
     """
     np.random.seed(seed)
-    user, start, jobs, length, mean_gap, theme = sessions
+    user, start, jobs, length, mean_gap, theme, work = sessions
     gap_forest, same_forest, request_forest, outcome_forest = forests
     gap_values, same_values, request_values, state_values, runtime_values, limit_values = values
     total = jobs.sum()
@@ -165,6 +173,7 @@ def generate(
         habit = habits[habit_of[user[s]]]
         about = (jobs[s], mean_gap[s], theme[s], start[s] + origin_s, length[s])
         moment = start[s]
+        ledger[0] += work[s]
         gap = LONG_AGO_S if mine[REQUEST] < 0 else max(moment - mine[AT], 0.0)
         for position in range(jobs[s]):
             if position:
@@ -181,6 +190,13 @@ def generate(
             x[at + 1 : at + 1 + features.shape[1]] = features[asked]
             place = outcome(outcome_forest, x, runtime_values, limit_values, limits[asked])
             seconds = run_time(runtime_values[place], limit_values[place], limits[asked])
+            if abs(ledger[0]) > band:
+                second = outcome(outcome_forest, x, runtime_values, limit_values, limits[asked])
+                other = run_time(runtime_values[second], limit_values[second], limits[asked])
+                if nearer(ledger[0], seconds * sizes[asked], other * sizes[asked]):
+                    place, seconds = second, other
+            if not np.isnan(seconds):
+                ledger[0] -= seconds * sizes[asked]
             seconds = shaken(seconds, limits[asked], blur)
             submit[row], who[row], which[row], request[row] = moment, user[s], s, asked
             state[row], runtime[row] = state_values[place], seconds

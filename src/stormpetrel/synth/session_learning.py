@@ -21,15 +21,15 @@ from stormpetrel.synth.session_features import (
     circumstances,
     find_sessions,
     session_themes,
+    session_work,
     user_habits,
 )
-from stormpetrel.synth.session_plan import DAY_S, WEEK_S, SessionBook, growth_of
+from stormpetrel.synth.session_plan import DAY_S, SessionBook, block_length_s, growth_of
 from stormpetrel.synth.workload import ARRAY, KNOWN, Workload
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_FEWEST_WEEKS: Final = 4  # below that, days follow each other instead of weeks
 _RATIO_WEIGHT: Final = 0.5  # of run time ÷ limit among what the outcome's trees explain
 
 
@@ -58,6 +58,11 @@ class Learnt:
     notes: tuple[str, ...]
     jobs: int
 
+    @property
+    def band(self) -> float:
+        """How far, in core-seconds, the work of a new log may stray: what comes in six hours on average."""
+        return float(self.book.work.sum() / max(self.span_s, 1.0)) * 6 * 3600.0
+
     def schema(self) -> dict[str, Any]:
         """Types of the columns of new jobs."""
         own = {name: getattr(pl, dtype) for name, dtype in self.coding.dtypes.items()}
@@ -68,14 +73,15 @@ def learn(workload: Workload, fewest: int, trees: int, leaf: int, seed: int, pro
     """Learn a workload; users with fewer than `fewest` jobs are one crowd."""
     progress(0.0, "finding sessions")
     coding, encoded, notes = encode(workload, fewest=fewest)
-    sessions = find_sessions(encoded)
+    begin = float(encoded.submit_s[0] - encoded.submit_s[0] % 3600.0)
+    block_s = block_length_s(float(encoded.submit_s[-1] - begin))
+    sessions = find_sessions(encoded, block_s)
     jobs_of = np.bincount(encoded.user, minlength=encoded.users)
     small = jobs_of < fewest
     habits = user_habits(encoded, coding, sessions, small)
     themes = session_themes(encoded, coding, sessions)
     rng = np.random.default_rng([seed, 0])
-    begin = float(encoded.submit_s[0] - encoded.submit_s[0] % 3600.0)
-    book = _book(encoded, sessions, themes, small, begin, rng)
+    book = _book(encoded, sessions, themes, session_work(encoded, coding, sessions), small, (begin, block_s), rng)
     progress(0.1, "describing jobs")
     around = circumstances(encoded, coding, sessions, habits, themes)
     forests, values, numbers = _forests(encoded, coding, sessions, around, (trees, leaf, seed), progress)
@@ -109,14 +115,19 @@ def learn(workload: Workload, fewest: int, trees: int, leaf: int, seed: int, pro
 
 
 def _book(
-    encoded: Encoded, sessions: Sessions, themes: Floats, small: Any, begin: float, rng: np.random.Generator
+    encoded: Encoded,
+    sessions: Sessions,
+    themes: Floats,
+    work: Floats,
+    small: Any,
+    blocks_at: tuple[float, float],
+    rng: np.random.Generator,
 ) -> SessionBook:
     """The sessions by week. Their times are shaken once here, so that the exact ones are not in the model."""
+    begin, block_s = blocks_at
     start = encoded.submit_s[sessions.order][sessions.begin] - begin
     shift = sessions.shift_s / 2
     start = np.maximum(start + shift * rng.uniform(-1, 1, len(start)), 0.0)
-    span = float(encoded.submit_s[-1] - begin)
-    block_s = WEEK_S if span >= _FEWEST_WEEKS * WEEK_S else DAY_S
     block = (start // block_s).astype(np.int64)
     user = encoded.user[sessions.order][sessions.begin]
     jobs = sessions.jobs.copy()
@@ -126,10 +137,10 @@ def _book(
         user[theirs] = rng.permutation(user[theirs])
         mixed = rng.permutation(theirs)
         jobs[theirs] = jobs[mixed]
-        for values in (length, gap, theme, shift):
+        for values in (length, gap, theme, shift, work):
             values[theirs] = values[mixed]
-    blocks = int(block.max()) + 1
-    counts: Floats = np.bincount(block, jobs, minlength=blocks).astype(np.float64).astype(np.float64)
+    blocks = max(int(block.max()), int((encoded.submit_s[-1] - begin) // block_s)) + 1
+    counts = np.bincount(block, jobs, minlength=blocks).astype(np.float64)
     return SessionBook(
         user=user,
         block=block,
@@ -139,6 +150,7 @@ def _book(
         mean_gap=gap,
         theme=theme,
         shift_s=shift,
+        work=work,
         block_s=block_s,
         blocks=blocks,
         growth=growth_of(counts, block_s),

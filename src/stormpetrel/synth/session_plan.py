@@ -27,6 +27,8 @@ DAY_S: Final = 86_400.0
 WEEK_S: Final = 7 * DAY_S
 JOBS_AT_ONCE: Final = 50_000
 YEAR_BLOCKS: Final = 52
+MOST_BLOCKS: Final = 5000  # at once
+_FEWEST_WEEKS: Final = 4  # below that, days follow each other instead of weeks
 MOST_USERS: Final = 5_000_000  # whose last job is remembered while others are made
 MOST_GROWTH: Final = 20.0  # times as many jobs as the log, up or down, that a trend is carried on to
 _MOST_OFTEN: Final = 2.0  # how often a session of a part of the users stands for those of the others
@@ -44,8 +46,9 @@ class SessionBook:
     jobs: Ints
     length_s: Floats
     mean_gap: Floats
-    theme: Floats  # (sessions, themes) share of GPU jobs, usual size and run time, coarsely
+    theme: Floats  # (sessions, themes) share of GPU jobs, largest size, usual run time, coarsely
     shift_s: Floats
+    work: Floats  # core-seconds, coarsely
     block_s: float
     blocks: int
     growth: float  # of the number of jobs in a year, as a factor; 1 where no trend can be told
@@ -67,6 +70,7 @@ class Chunk:
     length_s: Floats
     mean_gap: Floats
     theme: Floats
+    work: Floats
     until_s: float
 
 
@@ -85,8 +89,10 @@ class SessionPlan:
         self.users = users
         self.replicas = len(self._shares)
         self._later = wanted.later_years != 0
-        self._first = 0 if self._later else self._begin(wanted, factor)
+        self._needed = self._length(wanted, factor)
+        self._first = 0 if self._later else self._begin()
         self._turns = self._rng.integers(1, max(book.blocks, 2), size=self.replicas)
+        self._rest = self._rng.random(self.replicas)  # (replicas,) of a session that did not fit into the block before
         left = weights * self._shares.sum(0)[book.user] * (book.block >= (self._recent if self._later else 0))
         if not left.any():
             raise UsageError("Nothing is left to generate under these conditions.", hint="Ask for another group, or other years.")
@@ -101,31 +107,35 @@ class SessionPlan:
         """The first block of the log's last year."""
         return max(0, self._book.blocks - YEAR_BLOCKS)
 
-    def _begin(self, wanted: Wanted, factor: float) -> int:
-        """A new log that is much shorter than the old one begins anywhere in it."""
-        book = self._book
+    def _length(self, wanted: Wanted, factor: float) -> float:
+        """How many blocks the new log will have, about."""
         if wanted.jobs is not None:
-            blocks = wanted.jobs / max(self._jobs_in.mean() * factor, 1e-9)
-        else:
-            blocks = (wanted.days or book.blocks * book.block_s / DAY_S) * DAY_S / book.block_s
-        if blocks >= _WHOLE * book.blocks:
+            return wanted.jobs / max(float(self._jobs_in.mean()) * factor, 1e-9)
+        return self._book.blocks if wanted.days is None else wanted.days * DAY_S / self._book.block_s
+
+    def _begin(self) -> int:
+        """A new log that is much shorter than the old one begins anywhere in it."""
+        blocks = self._book.blocks
+        if self._needed >= _WHOLE * blocks:
             return 0
-        busy = np.flatnonzero(self._jobs_in[: book.blocks - int(blocks)])
+        busy = np.flatnonzero(self._jobs_in[: blocks - int(self._needed)])
         return int(self._rng.choice(busy)) if len(busy) else 0
 
     def chunks(self) -> Iterator[Chunk]:
         """Sessions for ever."""
         parts: list[tuple[Ints, Ints, Floats]] = []
-        jobs, turn, enough = 0, 0, YEAR_BLOCKS
+        jobs, turn, enough = 0, 0, min(int(self._needed) + 3, YEAR_BLOCKS)
         while True:
             for replica, shares in enumerate(self._shares):
-                rows, user = self._sessions(self._source(turn, replica), replica, shares)
-                parts.append((rows, user, self._starts(rows, turn, replica)))
-                jobs += int(self._book.jobs[rows].sum())
+                rows = self._rows[self._source(turn, replica)]
+                if len(rows):
+                    rows = np.repeat(rows, self._times(rows, shares, replica))
+                    parts.append((rows, self._book.user[rows] + replica * self.users, self._starts(rows, turn, replica)))
+                    jobs += int(self._book.jobs[rows].sum())
             turn += 1
-            if jobs >= JOBS_AT_ONCE or turn >= enough:
+            if parts and (jobs >= JOBS_AT_ONCE or turn >= enough):
                 yield from self._chunks(parts, turn)
-                parts, jobs, enough = [], 0, 2 * turn  # of a log with few jobs, more and more blocks at once
+                parts, jobs, enough = [], 0, turn + min(2 * turn, MOST_BLOCKS)  # a log with few jobs has many blocks at once
 
     def _source(self, turn: int, replica: int) -> int:
         """The block of the log that this one follows."""
@@ -137,12 +147,15 @@ class SessionPlan:
             return int(self._rng.integers(blocks))
         return int((at + self._turns[replica] * (replica > 0)) % blocks)
 
-    def _sessions(self, block: int, replica: int, shares: Floats) -> tuple[Ints, Ints]:
-        rows = self._rows[block]
+    def _times(self, rows: Ints, shares: Floats, replica: int) -> Ints:
+        """(rows,) how many there are of each. Their sum, and that of those with GPUs, is as asked for: the rest is chance."""
         often = self._weights[rows] * shares[self._book.user[rows]]
-        times = np.floor(often + self._rng.random(len(rows))).astype(np.int64)
-        rows = np.repeat(rows, times)
-        return rows, self._book.user[rows] + replica * self.users
+        order = np.argsort(self._book.theme[rows, 0], kind="stable")
+        steps = np.cumsum(np.append(self._rest[replica], often[order]))
+        times = np.empty(len(rows), np.int64)
+        times[order] = np.diff(np.floor(steps))
+        self._rest[replica] = steps[-1] % 1.0
+        return times
 
     def _starts(self, rows: Ints, turn: int, replica: int) -> Floats:
         """When they begin. A session that occurs twice, or that belongs to another replica, moves to another hour of it."""
@@ -170,6 +183,7 @@ class SessionPlan:
                 length_s=book.length_s[rows[part]],
                 mean_gap=book.mean_gap[rows[part]],
                 theme=book.theme[rows[part]],
+                work=book.work[rows[part]],
                 until_s=min(until, rest[0]) if len(rest) else until,
             )
 
@@ -193,6 +207,11 @@ def replicas(factor: float, jobs: Floats, rng: np.random.Generator) -> Floats:
         shares[chosen] = min(part * jobs.sum() / max(jobs[chosen].sum(), 1e-9), _MOST_OFTEN)
         rows.append(shares)
     return np.array(rows) if rows else np.zeros((1, len(jobs)))
+
+
+def block_length_s(span_s: float) -> float:
+    """Weeks follow each other, or days where the log is short."""
+    return WEEK_S if span_s >= _FEWEST_WEEKS * WEEK_S else DAY_S
 
 
 def growth_of(jobs_per_block: Floats, block_s: float) -> float:

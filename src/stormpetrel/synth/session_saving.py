@@ -29,7 +29,7 @@ _FORESTS: Final = ("gap", "same", "request", "outcome")
 _VALUES: Final = {"gap": np.float64, "same": np.uint8, "request": np.int32, "state": np.int32, "runtime": np.float64,
                   "limit": np.float64}  # fmt: skip
 _BOOK: Final = {"user": np.int64, "block": np.int64, "start_s": np.float64, "jobs": np.int64, "length_s": np.float64,
-                "mean_gap": np.float64, "theme": np.float64, "shift_s": np.float64}  # fmt: skip
+                "mean_gap": np.float64, "theme": np.float64, "shift_s": np.float64, "work": np.float64}  # fmt: skip
 _ARRAYS: Final = {"jobs_of": np.int64, "habits": np.float32, "habit_of": np.int64, "pairs": np.int64, "pair_weight": np.float64,
                   "numbers": np.float64}  # fmt: skip
 _SETTINGS: Final = {"fewest_jobs": 1, "trees": 1, "leaf": 1, "seed": 0}  # name -> the least that makes sense

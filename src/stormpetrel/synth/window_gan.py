@@ -18,13 +18,13 @@ from torch.nn import functional
 from torch.optim import Adam
 
 from stormpetrel.synth.gan_training import Training
-from stormpetrel.synth.networks import Critic, ResidualGenerator, RowLook, as_codes, device_named, seeded
+from stormpetrel.synth.networks import Averaged, Critic, ResidualGenerator, RowLook, as_codes, device_named, seeded
 from stormpetrel.synth.table_encoding import Encoded
 
 BEFORE: Final = 8  # rows looked back at
 _NOISE: Final = 128
 _SQUEEZED: Final = 32  # units of a row that is looked back at
-_SURPRISE: Final = 2.0  # weight of the surprise beside the critic's judgement
+_SURPRISE: Final = 5.0  # weight of the surprise beside the critic's judgement
 _STARTS: Final = 0.05  # of the windows in training that have no rows before: so it learns to begin
 _WARM_UP: Final = 4 * BEFORE  # rows of each strand that are thrown away: the first ones follow nothing
 
@@ -67,7 +67,7 @@ def train_windows(rows: Encoded, look: RowLook, training: Training) -> NextRow:
             for _ in range(max(1, len(rows.modes) // training.batch_size)):
                 adversaries.step(rows, training.batch_size, rng)
             training.told(epoch + 1)
-    return adversaries.generator.eval()
+    return adversaries.average.network
 
 
 def run_of_rows(generator: NextRow, strands: int, length: int, rng: np.random.Generator) -> Iterator[Encoded]:
@@ -104,8 +104,9 @@ class _WindowAdversaries:
     def __init__(self, look: RowLook, device: torch.device) -> None:
         self.look, self.device = look, device
         self.generator = NextRow(look).to(device)
+        self.average = Averaged(self.generator)
         self.critic = WindowCritic(look.width).to(device)
-        self.of_generator = Adam(self.generator.parameters(), lr=2e-4, betas=(0.5, 0.9), weight_decay=1e-6)
+        self.of_generator = Adam(self.generator.parameters(), lr=1e-3, betas=(0.5, 0.9), weight_decay=1e-6)
         self.of_critic = Adam(self.critic.parameters(), lr=2e-4, betas=(0.5, 0.9), weight_decay=1e-6)
 
     def step(self, rows: Encoded, batch: int, rng: np.random.Generator) -> None:
@@ -116,6 +117,7 @@ class _WindowAdversaries:
         real[:, :BEFORE] *= (~starts)[:, None, None]
         self._step_of_critic(real)
         self._step_of_generator(real[:, :BEFORE], rows.modes[at[BEFORE :: BEFORE + 1]])
+        self.average.follow(self.generator)
 
     def _made(self, before: Tensor) -> tuple[Tensor, Tensor]:
         """Raw outputs (batch, width), and the whole window (batch, (BEFORE + 1) · width)."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _EXAMPLE = "job.sh"
 _LAST = 200
 _FEED = "feed"
+_BROUGHT = (_FEED, "traces", "events.log")  # what `synth sample -o FOLDER/` may have put there
 _LEARNT_DAYS_AGO = 7  # the model knows nothing of the last week: what it says about that week can be held against it
 _SPEED = 60.0
 
@@ -146,9 +147,10 @@ def _open_or_create(folder: Path) -> Site:
 @contextmanager
 def _feed_aside(folder: Path) -> Iterator[None]:
     """Let a site be made around a feed that is there already: sites are made in empty folders only."""
-    feed = folder / _FEED
-    if (feed / "sacct").exists() and [path.name for path in folder.iterdir()] == [_FEED]:
-        feed.replace(_aside(folder))
+    if (folder / _FEED / "sacct").exists() and {path.name for path in folder.iterdir()} <= set(_BROUGHT):
+        for name in _BROUGHT:
+            if (folder / name).exists():
+                (folder / name).replace(_aside(folder, name))
     try:
         yield
     finally:
@@ -156,16 +158,17 @@ def _feed_aside(folder: Path) -> Iterator[None]:
 
 
 def _put_back(folder: Path) -> None:
-    """Put a feed back into its folder; also one that a demo left beside it when it was killed."""
-    aside, feed = _aside(folder), folder / _FEED
-    if aside.exists() and not feed.exists():
-        folder.mkdir(exist_ok=True)
-        aside.replace(feed)
+    """Put a feed, and what came with it, back into its folder; also what a demo left beside it when it was killed."""
+    for name in _BROUGHT:
+        aside = _aside(folder, name)
+        if aside.exists() and not (folder / name).exists():
+            folder.mkdir(exist_ok=True)
+            aside.replace(folder / name)
 
 
-def _aside(folder: Path) -> Path:
+def _aside(folder: Path, name: str) -> Path:
     whole = folder.resolve()  # the current folder has a name, too
-    return whole.with_name(f".{whole.name}.{_FEED}")
+    return whole.with_name(f".{whole.name}.{name}")
 
 
 def _first_day(folder: Path) -> datetime:

@@ -1,4 +1,4 @@
-"""The traces of `stormpetrel demo`: simulated campaigns taken in, a model of what is normal, and the scores of the last one."""
+"""The traces of `stormpetrel demo`: those of its jobs, or simulated campaigns; a model of what is normal, and the scores."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from stormpetrel.store.site import Site
 
 _FOLDER: Final = "campaigns"
+_OF_JOBS: Final = "traces"  # where `synth sample --with traces` has put those of the site's own jobs
 _NODES, _THREADS, _MINUTES = 4, 16, 20.0
 _APART_DAYS: Final = 6.0  # from the first campaign to the last
 _EPOCHS: Final = 30  # enough to tell Bad IO; `traces evaluate` takes more
+_FEWEST_EPOCHS, _SEEN = 6, 50_000  # windows that a training looks at, epochs times windows
 
 
 def add_traces(site: Site, *, quiet: bool) -> Scored | None:
@@ -24,12 +26,33 @@ def add_traces(site: Site, *, quiet: bool) -> Scored | None:
         return None
     with progress_shown(quiet=quiet) as progress:
         if site.models.current_training(FAMILY) is None:
-            progress(0.0, "simulating CPU traces")
-            _take_in_campaigns(site)
+            if not _take_in_own(site):
+                progress(0.0, "simulating CPU traces")
+                _take_in_campaigns(site)
             from stormpetrel.traces.architecture import AutoencoderSettings
 
-            train_trace_model(site, settings=AutoencoderSettings(max_epochs=_EPOCHS), progress=progress)
+            train_trace_model(site, settings=AutoencoderSettings(max_epochs=_epochs(site)), progress=progress)
         return score_new_windows(site, load_trace_model(site), progress=progress)
+
+
+def _epochs(site: Site) -> int:
+    """Fewer where there is more to see in each: nobody waits longer for a demo of more nodes."""
+    from stormpetrel.records.traces import Split
+
+    windows = site.cpu_windows.read(splits=[Split.TRAIN]).select("cpu").collect().height
+    return max(_FEWEST_EPOCHS, min(_EPOCHS, _SEEN // max(1, windows)))
+
+
+def _take_in_own(site: Site) -> bool:
+    """Take in the traces of the site's own jobs; whether there are any."""
+    from stormpetrel.sources.trace_files import SUFFIX
+    from stormpetrel.store.trace_ingest import ingest_campaigns
+
+    folder = site.folder / _OF_JOBS
+    if not any(folder.glob(f"*{SUFFIX}")):
+        return False
+    ingest_campaigns(site, [folder])
+    return True
 
 
 def _take_in_campaigns(site: Site) -> None:

@@ -39,9 +39,7 @@ def print_traces(out: Console, scored: Scored | None) -> None:
     if scored is None:
         out.print("\n  Without the extra 'traces' the page Nodes and traces stays empty: pip install 'stormpetrel[traces]'")
     elif scored.scored:
-        out.print(
-            f"\n  CPU traces of four nodes: {scored.flagged:,} of {scored.scored:,} windows are not what threads normally do"
-        )
+        out.print(f"\n  CPU traces: {scored.flagged:,} of {scored.scored:,} windows are not what threads normally do")
 
 
 def print_summary(out: Console, summary: SiteSummary) -> None:

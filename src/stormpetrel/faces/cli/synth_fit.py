@@ -54,6 +54,14 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            "--epsilon",
+            help="With --model private: how much anyone may learn about one user; smaller is safer. 1 if left out.",
+            show_default=False,
+        ),
+    ] = None,
     since: Since = None,
     skip: Skip = 0,
     seed: Seed = 0,
@@ -61,7 +69,7 @@ def fit(
 ) -> None:
     """Learn a workload: when jobs come, in which order, and what they ask for. User, group and account names are not kept."""
     chosen: Context = context.obj
-    settings = {"epochs": epochs, "device": device, "fewest_jobs": fewest}
+    settings = {"epochs": epochs, "device": device, "fewest_jobs": fewest, "epsilon": epsilon}
     if target is None:
         _refuse_for_site(files, since, skip)
         _fit_on_site(chosen, model, seed, settings, as_json=as_json)
@@ -74,7 +82,7 @@ def fit(
         generator.fit(given.workload, progress=progress)
         generator.save(target)
     learnt = learnt_of(given.workload) | {"model": str(target), "generator": model, "seed": seed, "groups": generator.groups()}
-    learnt["notes"] += getattr(generator, "notes", ())
+    learnt["notes"] += [note for note in getattr(generator, "notes", ()) if note not in learnt["notes"]]
     if as_json:
         print_json(learnt)
         return
@@ -149,7 +157,8 @@ def _show_groups(groups: dict[str, str]) -> None:
     if not groups:
         return
     out = console()
-    out.print(f"{len(groups):,} groups of users, with new names (synth sample --group NAME):")
+    count = "1 group" if len(groups) == 1 else f"{len(groups):,} groups"
+    out.print(f"{count} of users, with new names (synth sample --group NAME):")
     for name, words in list(groups.items())[:_MOST_GROUPS]:
         out.print(f"  {plain(str(name)):<12} {plain(str(words))}")
     if len(groups) > _MOST_GROUPS:

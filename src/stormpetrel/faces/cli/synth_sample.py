@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from stormpetrel.synth.contract import Wanted, WorkloadGenerator
 
 SITE: Final = "site"
+FOLDER: Final = "folder"  # plain files, for others
+FOLDERS: Final = (SITE, FOLDER)
+_HOURS: Final = 4.0  # as in simulate/workload_traces.py, which takes long to import
+_BESIDE: Final = ("traces", "events")
 _MANY: Final = 10_000  # jobs from which on their rate says something
 
 
@@ -48,7 +52,11 @@ def sample(
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option("--as", help="swf, sacct, csv, parquet or site, where the name does not say it.", show_default=False),
+        typer.Option(
+            "--as",
+            help="swf, sacct, csv, parquet or site, where the name does not say it; folder: plain files, to share.",
+            show_default=False,
+        ),
     ] = None,
     start: Annotated[
         str | None, typer.Option("--start", help="First day (2027-01-01); that of the log if left out.", show_default=False)
@@ -66,6 +74,14 @@ def sample(
         int | None, typer.Option("--cores", min=1, help="Cores of its machine; as many as suit if left out.", show_default=False)
     ] = None,
     gpus: Annotated[int | None, typer.Option("--gpus", min=0, help="GPUs of its machine.", show_default=False)] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option("--with", help="In DIR/ also the CPU traces and events of these jobs: traces,events.", show_default=False),
+    ] = None,
+    trace_hours: Annotated[float, typer.Option("--trace-hours", help="Hours of the traces, up to the end.")] = _HOURS,
+    trace_nodes: Annotated[
+        int | None, typer.Option("--trace-nodes", min=1, help="Nodes of the traces; at most 4 if left out.", show_default=False)
+    ] = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -78,8 +94,9 @@ def sample(
         raise UsageError(f"Only CSV is printed, not {kind}.", hint="Add -o FILE.")
     if as_json and target is None:
         raise UsageError("With --json the jobs need a file of their own.", hint="Add -o FILE.")
-    if (cores or gpus) and not (schedule or kind == SITE):
+    if (cores or gpus) and not (schedule or kind in FOLDERS):
         raise UsageError("--cores and --gpus are the machine of a scheduler.", hint="Add --schedule.")
+    extras = _alongside(beside, kind)
     wanted = Wanted(
         jobs=jobs, days=days, seed=seed, start=parse_day(start, "--start") if start else None,
         users=users, gpu_jobs=gpu_jobs, group=group, later_years=years_on,
@@ -89,10 +106,22 @@ def sample(
     began = time.perf_counter()
     with bar_shown(quiet=as_json or target is None) as progress:
         frames = made.counted(generator.batches(wanted), wanted, progress)
-        _write(frames, target, kind, schedule=schedule, cores=cores, gpus=gpus)
+        if target is not None and kind in FOLDERS:
+            added = _write_folder(
+                frames,
+                Path(target),
+                kind,
+                _With(extras, trace_hours, trace_nodes, seed),
+                cores,
+                gpus,
+                lambda words: progress(1.0, words),
+            )
+        else:
+            added = {}
+            _write(frames, target, kind, schedule=schedule, cores=cores, gpus=gpus)
     if target is None:
         return
-    told = made.as_dict(time.perf_counter() - began) | {"output": target, "format": kind, "seed": seed}
+    told = made.as_dict(time.perf_counter() - began) | {"output": target, "format": kind, "seed": seed} | added
     if as_json:
         print_json(told)
         return
@@ -150,6 +179,8 @@ def format_of(target: str | None, form: str | None) -> str:
     """The format to write: the one that was named, or the one that the name of the file says; `site` for a folder."""
     from stormpetrel.simulate.workload_files import format_of as file_format
 
+    if form == FOLDER and target is not None:
+        return FOLDER
     if form == SITE or (form is None and target is not None and (target.endswith("/") or Path(target).is_dir())):
         return SITE
     return file_format(Path(target or "jobs.csv"), form)
@@ -166,15 +197,50 @@ def _generator(chosen: Context, model: Path | None) -> WorkloadGenerator:
         return load_site_generator(site).generator
 
 
+@dataclass(frozen=True, slots=True)
+class _With:
+    """What is made beside the jobs of a folder."""
+
+    what: frozenset[str]
+    hours: float
+    nodes: int | None
+    seed: int
+
+
+def _alongside(asked: str | None, kind: str) -> frozenset[str]:
+    """What --with names, checked."""
+    words = [word.strip() for word in (asked or "").split(",") if word.strip()]
+    for word in words:
+        if word not in _BESIDE:
+            raise UsageError(
+                f"--with {plain(word)[:40]} is not known.", hint=f"Known: {', '.join(_BESIDE)}; with a comma between them."
+            )
+    if words and kind not in FOLDERS:
+        raise UsageError("Traces and events lie beside the jobs in a folder.", hint="Name one: -o DIR/")
+    return frozenset(words)
+
+
+def _write_folder(
+    frames: Iterator[pl.DataFrame],
+    target: Path,
+    kind: str,
+    beside: _With,
+    cores: int | None,
+    gpus: int | None,
+    progress: Callable[[str], None],
+) -> dict[str, Any]:
+    """A site for `stormpetrel demo`, or plain files; what lies beside the jobs."""
+    from stormpetrel.simulate.workload_folder import Alongside, record_whole_site, write_plain_folder
+
+    named, frames = _machine(frames, cores, gpus) if cores or gpus else (None, frames)
+    wanted = Alongside(beside.what, beside.hours, beside.nodes, beside.seed)
+    write = write_plain_folder if kind == FOLDER else record_whole_site
+    return write(target, frames, wanted, machine=named, progress=progress).counts
+
+
 def _write(
     frames: Iterator[pl.DataFrame], target: str | None, kind: str, *, schedule: bool, cores: int | None, gpus: int | None
 ) -> None:
-    if target is not None and kind == SITE:
-        from stormpetrel.simulate.workload_site import record_workload_site
-
-        named, frames = _machine(frames, cores, gpus) if cores or gpus else (None, frames)
-        record_workload_site(Path(target), frames, machine=named)
-        return
     if schedule:
         from stormpetrel.simulate.replay import replayed
 
@@ -210,5 +276,15 @@ def _show(told: dict[str, Any]) -> None:
     work = f", {told['core_hours']:,.0f} core-hours" if told["core_hours"] >= 1 else ""
     rate = f" ({told['jobs'] / told['seconds']:,.0f} jobs a second)" if told["jobs"] >= _MANY and told["seconds"] else ""
     out.print(f"{plain(told['output'])}: {told['jobs']:,} jobs{users}{span}{work}{rate}")
+    so_far = " up to where its clock stands" if told["format"] == SITE else ""
+    if traces := told.get("traces"):
+        nodes = f"{traces['nodes']} node{'s' if traces['nodes'] > 1 else ''}"
+        out.print(
+            f"traces: {traces['hours']:g} hours of {traces['threads']:,} threads on {nodes}, with {traces['jobs']:,} of the jobs"
+        )
+    if events := told.get("events"):
+        out.print(
+            f"events: {sum(events.values()):,}{so_far}: {', '.join(f'{number:,} {kind}' for kind, number in events.items())}"
+        )
     if told["format"] == SITE:
         out.print(f"Next: stormpetrel demo {plain(told['output'])}")
