@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import measured_events
 import measured_jobs
+import measured_synth
+import measured_synth_private
 import measured_traces
 import polars as pl
 import typer.main
@@ -370,6 +372,8 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     **measured_jobs.PARTS,
     **measured_traces.PARTS,
     **measured_events.PARTS,
+    **measured_synth.PARTS,
+    **measured_synth_private.PARTS,
     "settings": settings_reference,
     "settings-file": settings_file,
     "commands": command_reference,

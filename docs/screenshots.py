@@ -31,6 +31,7 @@ PAGES = {
     "nodes": "/nodes?span=all",
     "grid": "/grid",
     "capacity": "/capacity",
+    "workload": "/workload",
     "model": "/model",
     "health": "/health",
 }

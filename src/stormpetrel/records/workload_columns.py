@@ -30,7 +30,20 @@ KNOWN: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     ARRAY: pl.Int64,
     WAIT: pl.Float64,
 }
-IDENTIFIERS: Final = ("u_id", "job", "id", "index", "job_id", "record", "id_array_job", "kill_requid", "uid", "gid", "user_id", "owner")
+IDENTIFIERS: Final = (
+    "u_id",
+    "job",
+    "id",
+    "index",
+    "job_id",
+    "record",
+    "id_array_job",
+    "kill_requid",
+    "uid",
+    "gid",
+    "user_id",
+    "owner",
+)
 # Columns of public logs that follow from others: learnt on their own they would contradict them.
 DERIVED: Final = frozenset(
     """wait_time node_hour interval interval_s interarrival_time interarrival_time_norm service_time_norm timelimit_clean mem_req

@@ -52,7 +52,7 @@ class Wanted:
         if self.days is not None and not 0 < self.days <= 36_525:
             raise UsageError(f"{self.days} days cannot be made.", hint="Ask for more than 0 and at most 36,525.")
         if self.seed < 0:
-            raise UsageError(f"A seed of {self.seed} cannot be used.", hint="It is a whole number from 0 on.")
+            raise UsageError(f"The seed {self.seed} is negative.", hint="A seed is a whole number from 0 on.")
         for name, value in (("users", self.users), ("gpu_jobs", self.gpu_jobs)):
             if not 0 < value <= MOST_TIMES:
                 raise UsageError(f"{name} = {value} makes no sense.", hint=f"It is a factor above 0, at most {MOST_TIMES:g}.")

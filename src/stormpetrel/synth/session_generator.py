@@ -92,8 +92,6 @@ class SessionGenerator:
 
     def batches(self, wanted: Wanted) -> Iterator[pl.DataFrame]:
         """New jobs in the order of submission."""
-        if wanted.seed < 0:
-            raise UsageError(f"The seed {wanted.seed} is negative.", hint="A seed is a whole number from 0 on.")
         return _cut(self._jobs(wanted, self._weights(wanted)), wanted, *_beginning(wanted, self.learnt), self.learnt)
 
     def _weights(self, wanted: Wanted) -> npt.NDArray[np.float64]:

@@ -112,7 +112,8 @@ def _settings(what: str, epochs: int | None) -> dict[str, int]:
     """Epochs are for networks; a generator beside them that has none is fitted without."""
     from stormpetrel.synth.choose import GENERATORS
 
-    return {"epochs": epochs} if epochs and what in GENERATORS and what not in ("sessions", "rows", "gaussian-copula") else {}
+    without = ("sessions", "private", "rows", "gaussian-copula", "sdv-gaussian-copula")
+    return {"epochs": epochs} if epochs and what in GENERATORS and what not in without else {}
 
 
 def _part(progress: Progress, place: int, of: int, label: str) -> Progress:

@@ -46,7 +46,7 @@ ModelName = Annotated[
     typer.Option(
         "--model",
         help="sessions, ctgan, tvae, copulagan, copulagan-sessions, gaussian-copula, rows, or SDV's: sdv-ctgan, sdv-tvae, "
-        "sdv-copulagan, sdv-gaussian-copula.",
+        "sdv-copulagan, sdv-gaussian-copula; private has a guarantee.",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed: the same one makes the same jobs.")]
@@ -58,7 +58,12 @@ Device = Annotated[
 ]  # fmt: skip
 
 TABLE: Final = "table"
-_OPTIONS: Final = {"epochs": "--epochs", "device": "--device", "fewest_jobs": "--keep-fewest"}  # by the setting of a generator
+_OPTIONS: Final = {
+    "epochs": "--epochs",
+    "device": "--device",
+    "fewest_jobs": "--keep-fewest",
+    "epsilon": "--epsilon",
+}  # by the setting of a generator
 Progress = Callable[[float, str], None]
 
 
