@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from stormpetrel.rehearse.workload_study import LOGS, read_workload
-from stormpetrel.synth.odd_even import evaluate_odd_even
-from stormpetrel.synth.private_generator import MOST_JOBS, MOST_SESSIONS, PrivateGenerator
-from stormpetrel.synth.weeks import odd_even_split
+from stormpetrel.synth.private.generator import MOST_JOBS, MOST_SESSIONS, PrivateGenerator
+from stormpetrel.synth.score.odd_even import evaluate_odd_even
+from stormpetrel.synth.score.weeks import odd_even_split
 
 RESULT: Final = Path(__file__).parent / "results" / "synth_private.json"
 NO_NOISE: Final = 1e9

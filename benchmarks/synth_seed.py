@@ -19,10 +19,10 @@ from typing import Any, Final
 import numpy as np
 
 from stormpetrel.sources.workload_table import read_workload_table
-from stormpetrel.synth.c2st import c2st
 from stormpetrel.synth.choose import new_generator
 from stormpetrel.synth.contract import Wanted, sample
-from stormpetrel.synth.fidelity import fidelity
+from stormpetrel.synth.score.c2st import c2st
+from stormpetrel.synth.score.fidelity import fidelity
 from stormpetrel.synth.workload import Workload, tidy
 
 RESULTS: Final = Path(__file__).parent / "results"

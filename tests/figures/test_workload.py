@@ -16,7 +16,7 @@ from stormpetrel.figures.workload import (
     scorecard_figure,
 )
 from stormpetrel.figures.workload_curves import MOST_POINTS, OTHERS, columns_of, picture_of, rising
-from stormpetrel.synth.fidelity import autocorrelation, hour_of_week
+from stormpetrel.synth.score.fidelity import autocorrelation, hour_of_week
 from tests.synth.made_workloads import made_workload, shuffled, workload_at
 
 MARKUP = "<a href='http://evil'>x</a>"

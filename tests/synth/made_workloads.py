@@ -95,7 +95,7 @@ def site_workload(n: int = 4000, *, weeks: float = 10, seed: int = 0, users: int
 @cache
 def fitted_site() -> Any:
     """The default generator, fitted once on `site_workload()`."""
-    from stormpetrel.synth.session_generator import SessionGenerator
+    from stormpetrel.synth.sessions.generator import SessionGenerator
 
     return SessionGenerator().fit(site_workload())
 

@@ -71,7 +71,7 @@ def acf_figure(workloads: Workloads, *, lags: int = LAGS) -> go.Figure:
     """
     import plotly.graph_objects as go
 
-    from stormpetrel.synth.fidelity import autocorrelation
+    from stormpetrel.synth.score.fidelity import autocorrelation
 
     figure = go.Figure(layout=layout("Memory of the intervals", "jobs later (lag)", "autocorrelation of log(1 + interval)"))
     distances = np.arange(1, lags + 1)
@@ -89,7 +89,7 @@ def hour_of_week_figure(workloads: Workloads) -> go.Figure:
     """When in the week jobs are submitted: the share of them in each of its 168 hours, in UTC."""
     import plotly.graph_objects as go
 
-    from stormpetrel.synth.fidelity import hour_of_week
+    from stormpetrel.synth.score.fidelity import hour_of_week
 
     figure = go.Figure(layout=layout("Rhythm of the week", "hour of the week (UTC)", "share of jobs (%)"))
     hours = np.arange(_HOURS)

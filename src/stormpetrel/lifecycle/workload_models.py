@@ -99,7 +99,7 @@ def fit_site_generator(
 
 def _scored(workload: Workload, name: str, seed: int, settings: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """The scorecard of the same generator, fitted on odd weeks and scored on even ones; or why there is none."""
-    from stormpetrel.synth.odd_even import evaluate_odd_even
+    from stormpetrel.synth.score.odd_even import evaluate_odd_even
 
     newest = workload.between(max(0, workload.height - MOST_SCORED))
 

@@ -30,9 +30,9 @@ from stormpetrel.sources.formats import ReadOptions
 from stormpetrel.sources.reading import read_log
 from stormpetrel.synth.choose import DEFAULT, GENERATORS, new_generator
 from stormpetrel.synth.contract import Progress, Wanted, no_progress, sample
-from stormpetrel.synth.odd_even import evaluate_odd_even
-from stormpetrel.synth.scorecard import floor_scorecard, scorecard
-from stormpetrel.synth.weeks import odd_even_split
+from stormpetrel.synth.score.odd_even import evaluate_odd_even
+from stormpetrel.synth.score.scorecard import floor_scorecard, scorecard
+from stormpetrel.synth.score.weeks import odd_even_split
 from stormpetrel.synth.workload import SUBMIT, Workload, tidy, workload_of
 
 SEEDS: Final = (0, 1, 2, 3, 4)

@@ -18,18 +18,18 @@ from stormpetrel.synth.contract import WorkloadGenerator
 DEFAULT: Final = "sessions"
 # name -> (module of this room, class). The kind of a saved model is "synth-" + name.
 GENERATORS: Final = {
-    "sessions": ("session_generator", "SessionGenerator"),
-    "ctgan": ("ctgan", "Ctgan"),
-    "tvae": ("tvae", "Tvae"),
-    "copulagan": ("copula_gan", "CopulaGan"),
-    "copulagan-sessions": ("copula_gan_sessions", "CopulaGanSessions"),
-    "gaussian-copula": ("gaussian_copula", "GaussianCopula"),
-    "rows": ("row_bootstrap", "RowBootstrap"),
-    "private": ("private_generator", "PrivateGenerator"),
-    "sdv-ctgan": ("sdv_adapter", "SdvCtgan"),
-    "sdv-tvae": ("sdv_adapter", "SdvTvae"),
-    "sdv-copulagan": ("sdv_adapter", "SdvCopulaGan"),
-    "sdv-gaussian-copula": ("sdv_adapter", "SdvGaussianCopula"),
+    "sessions": ("sessions.generator", "SessionGenerator"),
+    "ctgan": ("rows.ctgan", "Ctgan"),
+    "tvae": ("rows.tvae", "Tvae"),
+    "copulagan": ("rows.copula_gan", "CopulaGan"),
+    "copulagan-sessions": ("rows.copula_gan_sessions", "CopulaGanSessions"),
+    "gaussian-copula": ("rows.gaussian_copula", "GaussianCopula"),
+    "rows": ("rows.row_bootstrap", "RowBootstrap"),
+    "private": ("private.generator", "PrivateGenerator"),
+    "sdv-ctgan": ("rows.sdv_adapter", "SdvCtgan"),
+    "sdv-tvae": ("rows.sdv_adapter", "SdvTvae"),
+    "sdv-copulagan": ("rows.sdv_adapter", "SdvCopulaGan"),
+    "sdv-gaussian-copula": ("rows.sdv_adapter", "SdvGaussianCopula"),
 }
 
 

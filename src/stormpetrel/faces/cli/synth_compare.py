@@ -15,7 +15,7 @@ from stormpetrel.faces.cli.workload_input import Epochs, Format, Seed, Since, Sk
 
 if TYPE_CHECKING:
     from stormpetrel.faces.cli.workload_input import Progress
-    from stormpetrel.synth.fidelity import Fidelity
+    from stormpetrel.synth.score.fidelity import Fidelity
     from stormpetrel.synth.workload import Workload
 
 REAL = "real"
@@ -44,7 +44,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Draw the distribution of every column, the memory of the intervals and the rhythm of the week, real against synthetic."""
-    from stormpetrel.synth.fidelity import fidelity
+    from stormpetrel.synth.score.fidelity import fidelity
 
     if target is not None and target.suffix.lower() not in _PICTURES:
         raise UsageError(f"{plain(str(target))} is neither a page nor a picture.", hint="End it in .html or .png.")

@@ -148,8 +148,8 @@ def _judge_pair(
     given: WorkloadInput, synthetic: str, held_out: Workload | None, training: TrainingSettings | None, progress: Progress
 ) -> _Judged:
     """A scorecard of two logs. What the second was learnt from is known only where jobs that it has not seen are named."""
-    from stormpetrel.synth.scorecard import floor_scorecard, scorecard
-    from stormpetrel.synth.weeks import odd_even_split
+    from stormpetrel.synth.score.scorecard import floor_scorecard, scorecard
+    from stormpetrel.synth.score.weeks import odd_even_split
 
     real = given.workload
     made = synthetic_of(synthetic, real, progress=lambda share, words: progress(0.1 * share, words))
@@ -183,8 +183,8 @@ def _judge_generator(
     progress: Progress,
 ) -> _Judged:
     """The figures of a generator over seeds: it learns the odd weeks and is judged on the even ones."""
-    from stormpetrel.synth.odd_even import evaluate_odd_even
-    from stormpetrel.synth.weeks import odd_even_split
+    from stormpetrel.synth.score.odd_even import evaluate_odd_even
+    from stormpetrel.synth.score.weeks import odd_even_split
 
     make(0)  # wrong settings are told before anything else
     real = given.workload
@@ -217,7 +217,7 @@ def _usefulness_of_generator(
 ) -> dict[str, Any]:
     from stormpetrel.rehearse.workload_usefulness import over_seeds, schedule, synthetic_jobs, usefulness
     from stormpetrel.synth.contract import Wanted, sample
-    from stormpetrel.synth.weeks import odd_even_split
+    from stormpetrel.synth.score.weeks import odd_even_split
 
     jobs = given.jobs if given.jobs is not None else synthetic_jobs(given.workload)
     odd, even = odd_even_split(given.workload)

@@ -12,7 +12,7 @@ from stormpetrel.faces.desk.workload_scores import NEAR, ScoreLine, score_lines
 from stormpetrel.faces.report.blocks import Column, Drawing, Table
 
 if TYPE_CHECKING:
-    from stormpetrel.synth.fidelity import Fidelity, Pair
+    from stormpetrel.synth.score.fidelity import Fidelity, Pair
     from stormpetrel.synth.workload import Workload
 
 _IDEAL_NOTE: Final = "Ideal: what a perfect copy would reach."

@@ -59,7 +59,7 @@ def _generator(site: Site, real: Workload, name: str) -> tuple[WorkloadGenerator
 
 
 def _blocks(real: Workload, made: Workload, words: str, card: Mapping[str, Any]) -> list[Block]:
-    from stormpetrel.synth.fidelity import fidelity
+    from stormpetrel.synth.score.fidelity import fidelity
 
     blocks: list[Block] = [
         Paragraph(f"Made by the generator {words}. The newest {real.height:,} jobs are drawn, and as many new ones."),

@@ -1,0 +1,1 @@
+"""A generator with a differential-privacy guarantee: sessions out of noisy counts."""

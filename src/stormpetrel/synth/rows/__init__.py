@@ -1,0 +1,1 @@
+"""Generators of rows: the networks of the published study, copulas, the bootstrap, and SDV as an outside reference."""

@@ -1,0 +1,1 @@
+"""The default generator: users who come in sessions."""
