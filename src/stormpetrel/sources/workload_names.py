@@ -28,7 +28,7 @@ _NAMES: Final = {
     INTERVAL: "interval interarrival interarrivaltime arrivalinterval",
     START: "starttime start timestart started",
     END: "endtime end timeend ended",
-    "user": "user username userid uid iduser",
+    "user": "user username userid uid iduser owner jobowner login loginname submitter who person",
     "group": "group groupname groupid gid idgroup",
     "account": "account project projectname projectid",
     "partition": "partition partitionname queue queuename",

@@ -98,6 +98,13 @@ def refuse_conditions(wanted: Wanted, name: str) -> None:
     """UsageError where a generator of rows is asked for something that only users and sessions can give."""
     if wanted.conditions:
         raise UsageError(
-            f"The generator '{name}' draws rows and cannot change {', '.join(wanted.conditions)}.",
+            f"The generator '{name}' draws rows and cannot change {_in_words(wanted)}.",
             hint="Use the default generator (sessions).",
         )
+
+
+_WORDS = {"users": "the number of users", "gpu_jobs": "the share of GPU jobs", "group": "the group", "later_years": "the year"}
+
+
+def _in_words(wanted: Wanted) -> str:
+    return ", ".join(_WORDS[name] for name in wanted.conditions)

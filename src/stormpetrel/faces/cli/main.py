@@ -100,6 +100,7 @@ def _common(
 
 _INTERRUPTED = 130
 _STOPPED = "stopped; what was committed is kept, run the same command again to go on."
+_STOPPED_WRITING = "stopped; nothing was written."  # synth writes whole files and folders or none
 
 
 def common_first(words: list[str]) -> list[str]:
@@ -140,7 +141,7 @@ def main() -> None:
         _close_quietly()  # the reader of a pipe went away; there is nobody to tell
         sys.exit(0)
     except (KeyboardInterrupt, typer.Abort):
-        _end(_STOPPED, _INTERRUPTED)
+        _end(_STOPPED_WRITING if "synth" in sys.argv[1:4] else _STOPPED, _INTERRUPTED)
     except SystemExit:
         raise
     except BaseException as error:  # also the panics of compiled libraries, which are no Exceptions

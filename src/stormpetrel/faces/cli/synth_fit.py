@@ -103,8 +103,16 @@ def learnt_of(workload: Workload) -> dict[str, Any]:
         "days": round((last - workload.start()) / timedelta(days=1), 2),
         **dates,
         "columns": [name for name in workload.jobs.columns if name not in (SUBMIT, WAIT)],
-        "notes": list(workload.notes),
+        "notes": [*workload.notes, *_given_out(workload)],
     }
+
+
+def _given_out(workload: Workload) -> list[str]:
+    """A word about texts that come out again as they went in: nobody but the owner of a log knows whether they name people."""
+    texts = [name for name in workload.own_columns if str(workload.jobs[name].dtype) == "String"]
+    if not texts:
+        return []
+    return [f"The texts of {', '.join(texts)} come out again as they are: leave out of the log what names people."]
 
 
 def _refuse_for_site(files: list[str] | None, since: str | None, skip: int) -> None:
@@ -134,7 +142,7 @@ def _fit_on_site(chosen: Context, model: str, seed: int, settings: dict[str, Any
     _show_notes(about.get("notes") or [])
     if about.get("not_scored"):
         console().print(f"It could not be judged: {plain(str(about['not_scored']))}")
-    console().print("Next: stormpetrel synth sample -n 1000 -o more.swf, or the page Workload of stormpetrel serve")
+    console().print("Next, with the same --site: synth sample -n 1000 -o more.swf, or the page Workload of serve")
 
 
 def _show(learnt: dict[str, Any]) -> None:
