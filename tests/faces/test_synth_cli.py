@@ -127,6 +127,24 @@ def test_names_of_users_are_new(model, log):
     assert not real & set(made["user"])
 
 
+def test_a_scheduler_says_on_which_machine_and_that_jobs_were_too_large_for_it(model, tmp_path):
+    plan = as_json("sample", model, "-n", 300, "--schedule", "-o", tmp_path / "fits.csv")["schedule"]
+    assert plan["cores"] > 1 and plan["mean_wait_s"] >= 0 and plan["too_large"] == 0
+    words = run("sample", model, "-n", 300, "--schedule", "--cores", 1, "-o", tmp_path / "small.csv")
+    assert "on 1 cores" in words and "larger than this machine" in words
+
+
+def test_texts_that_come_out_again_are_named(table, tmp_path):
+    assert any(
+        "The texts of license come out again" in note for note in as_json("fit", table, *COPULA, "-o", tmp_path / "m")["notes"]
+    )
+
+
+def test_a_file_where_a_model_is_wanted_is_told_so(log):
+    with pytest.raises(ModelFormatError, match="is a file and no model"):
+        run("sample", log, "-n", 5)
+
+
 def test_a_scheduler_gives_waits_where_they_are_asked_for(model):
     made = pl.read_csv(io.StringIO(run("sample", model, "-n", 300, "--schedule", "--cores", 64, "--gpus", 0)))
     assert made["wait_s"].min() >= 0 and made["wait_s"].max() > 0

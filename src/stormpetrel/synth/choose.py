@@ -45,6 +45,10 @@ def load_generator(folder: Path) -> WorkloadGenerator:
         kind = json.loads((folder / METADATA).read_text(encoding="utf-8")).get("kind", "")
     except FileNotFoundError:
         raise ModelFormatError(f"{folder} holds no generator.", hint="Make one: stormpetrel synth fit FILE -o MODEL") from None
+    except NotADirectoryError:
+        raise ModelFormatError(
+            f"{folder} is a file and no model.", hint="A model is a folder: stormpetrel synth fit FILE -o MODEL"
+        ) from None
     except (OSError, ValueError, AttributeError, RecursionError):
         raise ModelFormatError(f"{folder / METADATA} cannot be read.", hint="Fit it again: stormpetrel synth fit") from None
     name = str(kind).removeprefix("synth-")

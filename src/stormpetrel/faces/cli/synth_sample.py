@@ -117,8 +117,7 @@ def sample(
                 lambda words: progress(1.0, words),
             )
         else:
-            added = {}
-            _write(frames, target, kind, schedule=schedule, cores=cores, gpus=gpus)
+            added = _write(frames, target, kind, schedule=schedule, cores=cores, gpus=gpus)
     if target is None:
         return
     told = made.as_dict(time.perf_counter() - began) | {"output": target, "format": kind, "seed": seed} | added
@@ -240,18 +239,46 @@ def _write_folder(
 
 def _write(
     frames: Iterator[pl.DataFrame], target: str | None, kind: str, *, schedule: bool, cores: int | None, gpus: int | None
-) -> None:
+) -> dict[str, Any]:
+    """Write or print the jobs; what the scheduler made of them, where there is one."""
+    waits = None
     if schedule:
         from stormpetrel.simulate.replay import replayed
 
         machine, frames = _machine(frames, cores, gpus)
-        frames = replayed(frames, machine)
+        waits = Waits(machine)
+        frames = waits.counted(replayed(frames, machine))
     if target is None:
         _print_csv(frames, sys.stdout.write)
-        return
-    from stormpetrel.simulate.workload_files import write_workload
+    else:
+        from stormpetrel.simulate.workload_files import write_workload
 
-    write_workload(frames, Path(target), format_name=kind)
+        write_workload(frames, Path(target), format_name=kind)
+    return {"schedule": waits.as_dict()} if waits else {}
+
+
+@dataclass(slots=True)
+class Waits:
+    """What a scheduler made of the jobs, counted on their way."""
+
+    machine: Machine
+    jobs: int = 0
+    wait_s: float = 0.0
+    too_large: int = 0
+
+    def counted(self, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+        """The same frames."""
+        for frame in frames:
+            self.jobs += frame.height
+            self.wait_s += float(frame["wait_s"].sum() or 0.0)
+            if "cores" in frame.columns:
+                self.too_large += int((frame["cores"] > self.machine.cores).sum() or 0)
+            yield frame
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        mean = round(self.wait_s / self.jobs, 1) if self.jobs else None
+        return {"cores": self.machine.cores, "gpus": self.machine.gpus, "mean_wait_s": mean, "too_large": self.too_large}
 
 
 def _machine(frames: Iterator[pl.DataFrame], cores: int | None, gpus: int | None) -> tuple[Machine, Iterator[pl.DataFrame]]:
@@ -276,6 +303,11 @@ def _show(told: dict[str, Any]) -> None:
     work = f", {told['core_hours']:,.0f} core-hours" if told["core_hours"] >= 1 else ""
     rate = f" ({told['jobs'] / told['seconds']:,.0f} jobs a second)" if told["jobs"] >= _MANY and told["seconds"] else ""
     out.print(f"{plain(told['output'])}: {told['jobs']:,} jobs{users}{span}{work}{rate}")
+    if plan := told.get("schedule"):
+        gpus = f" and {plan['gpus']:,} GPUs" if plan["gpus"] else ""
+        out.print(f"on {plan['cores']:,} cores{gpus} they wait {(plan['mean_wait_s'] or 0) / 60:,.0f} minutes on average")
+    if plan and plan["too_large"]:
+        out.print(f"note: {plan['too_large']:,} jobs are larger than this machine; each was given all of it. See --cores.")
     so_far = " up to where its clock stands" if told["format"] == SITE else ""
     if traces := told.get("traces"):
         nodes = f"{traces['nodes']} node{'s' if traces['nodes'] > 1 else ''}"
