@@ -39,7 +39,7 @@ def test_a_table_is_read_back_as_the_same_workload(tmp_path, name, jobs):
 
 
 def test_columns_of_the_log_with_names_like_ours_are_read_back_as_its_own(tmp_path):
-    jobs = REPLAYED.with_columns(wait_time=pl.col("cores") * 3, mem_req=pl.lit("much"), array=pl.lit(2**50))
+    jobs = REPLAYED.with_columns(wait_hours=pl.col("cores") * 3, requested_memory=pl.lit("much"), array=pl.lit(2**50))
     write_workload([jobs], tmp_path / "jobs.csv")
     table = read_workload_table(tmp_path / "jobs.csv")
     assert table.notes == () and table.jobs.select(jobs.columns).equals(jobs)

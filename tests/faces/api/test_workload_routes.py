@@ -91,7 +91,7 @@ def test_the_client_writes_the_file_or_tells_why_not(served, tmp_path):
         assert client.workload()["generator"]["jobs"] > 1000
         assert client.sample_workload(tmp_path / "jobs.parquet", jobs=30, format="parquet") == 30
         assert (tmp_path / "jobs.parquet").read_bytes().startswith(b"PAR1")
-        with pytest.raises(UsageError, match="cannot change users"):
+        with pytest.raises(UsageError, match="cannot change the number of users"):
             client.sample_workload(tmp_path / "more", jobs=30, users=2.0)
         with Client(url, served.token("ada")) as user, pytest.raises(AccessError):
             user.sample_workload(tmp_path / "more", jobs=30)

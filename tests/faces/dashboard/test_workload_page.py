@@ -147,7 +147,7 @@ def test_jobs_are_made_as_asked_for_and_downloaded_or_refused_in_words(browser, 
     visit.clean()
     visit.page.fill("#workload-users", "2")
     visit.page.click("#workload-make")
-    visit.page.wait_for_selector("#workload-said[data-kind=error]:has-text('cannot change users')")
+    visit.page.wait_for_selector("#workload-said[data-kind=error]:has-text('cannot change the number of users')")
     visit.page.fill("#workload-amount", "many")
     visit.page.click("#workload-make")
     visit.page.wait_for_selector("#workload-said[data-kind=error]:has-text('body.jobs')")

@@ -65,7 +65,7 @@ def test_waits_come_from_a_machine_of_so_many_cores(live, tmp_path):
         (SampleWish(jobs=MOST_JOBS + 1), "synth sample -n 200001"),
         (SampleWish(jobs=10, days=2), "Both"),
         (SampleWish(jobs=10, format="xml"), "no format 'xml'"),
-        (SampleWish(jobs=10, users=2.0), "cannot change users"),
+        (SampleWish(jobs=10, users=2.0), "cannot change the number of users"),
     ],
 )
 def test_a_wish_that_makes_no_sense_is_one_sentence(live, tmp_path, wish, words):

@@ -104,7 +104,7 @@ def test_a_stream_is_cut_in_batches_and_goes_on_where_it_stopped(fitted, monkeyp
 
 
 def test_wishes_about_users_are_refused(fitted):
-    with pytest.raises(UsageError, match="cannot change users"):
+    with pytest.raises(UsageError, match="cannot change the number of users"):
         fitted["rows"].batches(Wanted(users=2))
 
 
