@@ -194,7 +194,9 @@ def test_a_folder_that_is_no_model_is_one_sentence(tmp_path):
 
 def test_ctrl_c_leaves_no_half_file(model, tmp_path):
     target = tmp_path / "out.csv"
-    code = "import sys; from stormpetrel.faces.cli import synth; from stormpetrel.faces.cli.context import Context; "
+    # A shell in the background has its children ignore Ctrl-C: this one listens.
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from stormpetrel.faces.cli import synth; from stormpetrel.faces.cli.context import Context; "
     code += "synth.app(sys.argv[1:], obj=Context(None, False))"
     words = [sys.executable, "-c", code, "sample", str(model), "-n", "50000000", "-o", str(target)]
     running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -205,6 +207,7 @@ def test_ctrl_c_leaves_no_half_file(model, tmp_path):
         assert running.wait(60) != 0
     finally:
         running.kill()
+        running.wait(10)
     assert list(tmp_path.iterdir()) == []
 
 
