@@ -321,3 +321,16 @@ def test_two_million_jobs_need_no_more_memory_than_some_hundred_thousand():
         for mark in peak:
             peak[mark] = max(peak[mark], resident_mib()) if done <= mark else peak[mark]
     assert done == 2_000_000 and peak[2_000_000] < peak[200_000] + 60
+
+
+def test_not_even_the_number_of_sessions_of_a_small_user_is_kept():
+    day_s = 86_400.0
+    often = np.arange(15) * day_s  # fifteen sessions of one job
+    once = np.arange(10) * day_s + 7200.0  # ten users with one job each
+    large = np.arange(300) * 3000.0 + 60.0
+    names = ["often"] * 15 + [f"once{number}" for number in range(10)] + ["large"] * 300
+    log = workload_at(np.concatenate([often, once, large]), user=names, cores=[1] * 325)
+    book = SessionGenerator(fewest_jobs=20).fit(log).learnt.book
+    sessions_of = np.bincount(book.user)[1:]  # 0 is the user with most jobs
+    assert sessions_of.sum() == 25
+    assert sessions_of.max() < 15

@@ -133,8 +133,9 @@ def _book(
     jobs = sessions.jobs.copy()
     length, gap, theme = sessions.length_s.copy(), sessions.mean_gap.copy(), themes.copy()
     theirs = np.flatnonzero(small[user])
-    if len(theirs):  # one crowd: when, how long and who are shuffled apart from each other
-        user[theirs] = rng.permutation(user[theirs])
+    if len(theirs):  # one crowd: when and how long are shuffled apart, and who it was is drawn, so that not even counts are kept
+        crowd = np.flatnonzero(small)  # each of them has a session at least; whose the others are is chance
+        user[theirs] = rng.permutation(np.concatenate([crowd, rng.choice(crowd, len(theirs) - len(crowd))]))
         mixed = rng.permutation(theirs)
         jobs[theirs] = jobs[mixed]
         for values in (length, gap, theme, shift, work):
