@@ -31,7 +31,8 @@ _GENERATORS: Final = {
     "published-gaussian-copula": "Gaussian copula, as published",
     "sdv-copulagan": "CopulaGAN of SDV",
 }
-_SCORES: Final = {
+_LEAST_SPREAD: Final = 5e-4  # less is not shown
+SCORES: Final = {
     "interval KS": ("columns", "interval_s", "ks"),
     "run time KS": ("columns", "runtime_s", "ks"),
     "cores KS": ("columns", "cores", "ks"),
@@ -43,8 +44,8 @@ _SCORES: Final = {
     "C2ST row": ("c2st_row",),
     "C2ST sequence": ("c2st_sequence",),
 }
-_REAL: Final = {"lag-1": ("lag1", "real"), "dispersion": ("dispersion", "real"), "same user": ("same_user_share", "real")}
-_PRIVACY: Final = {
+REAL: Final = {"lag-1": ("lag1", "real"), "dispersion": ("dispersion", "real"), "same user": ("same_user_share", "real")}
+PRIVACY: Final = {
     "exact copies": ("exact_copies", "synthetic"),
     "among unseen real jobs": ("exact_copies", "natural"),
     "nearest-record ratio": ("nearest_record_ratio",),
@@ -92,10 +93,10 @@ _SCHEDULE: Final = {
 def published() -> str:
     """Every generator against the Theta file that the published ones learnt from."""
     found = _quality("published")["theta-intervals"]
-    head = ("", *_SCORES, *_USE)
+    head = ("", *SCORES, *_USE)
     first = next(iter(found.values()))
-    rows = [("real", *(_figure(first, _REAL.get(title)) for title in _SCORES), *("" for _ in _USE))]
-    rows += [(_GENERATORS[name], *(_figure(found[name], at) for at in (_SCORES | _USE).values())) for name in _known(found)]
+    rows = [("real", *(figure(first, REAL.get(title)) for title in SCORES), *("" for _ in _USE))]
+    rows += [(_GENERATORS[name], *(figure(found[name], at) for at in (SCORES | _USE).values())) for name in _known(found)]
     return table(head, rows)
 
 
@@ -105,21 +106,20 @@ def odd_even() -> str:
     for log, found in _by_log("odd-even"):
         first = next(iter(found.values()))
         rows = [
-            ("real even weeks", *(_figure(first, _REAL.get(title)) for title in _SCORES), *("" for _ in _FLOOR_RATIOS)),
-            ("floor: real odd weeks", *(_figure(first["floor"], at) for at in _SCORES.values()), *("1" for _ in _FLOOR_RATIOS)),
+            ("real even weeks", *(figure(first, REAL.get(title)) for title in SCORES), *("" for _ in _FLOOR_RATIOS)),
+            ("floor: real odd weeks", *(figure(first["floor"], at) for at in SCORES.values()), *("1" for _ in _FLOOR_RATIOS)),
         ]
         rows += [
-            (_GENERATORS[name], *(_figure(found[name], at) for at in (_SCORES | _FLOOR_RATIOS).values()))
-            for name in _known(found)
+            (_GENERATORS[name], *(figure(found[name], at) for at in (SCORES | _FLOOR_RATIOS).values())) for name in _known(found)
         ]
         seeds = max(len(of_one["seeds"]) for of_one in found.values())
-        parts += [f"**{_LOGS[log]}**, {seeds} seeds (a figure without ± has one)", table(("", *_SCORES, *_FLOOR_RATIOS), rows)]
+        parts += [f"**{_LOGS[log]}**, {seeds} seeds (a figure without ± has one)", table(("", *SCORES, *_FLOOR_RATIOS), rows)]
     return "\n\n".join(parts)
 
 
 def privacy() -> str:
     """What is given away: copies, nearness and the membership attack, learnt from odd weeks."""
-    return _one_table("odd-even", _PRIVACY)
+    return _one_table("odd-even", PRIVACY)
 
 
 def training() -> str:
@@ -172,7 +172,7 @@ def _known(found: Mapping[str, Any]) -> list[str]:
 
 def _one_table(kind: str, places: Mapping[str, tuple[str, ...]]) -> str:
     rows = [
-        (_LOGS[log], _GENERATORS[name], *(_figure(found[name], at) for at in places.values()))
+        (_LOGS[log], _GENERATORS[name], *(figure(found[name], at) for at in places.values()))
         for log, found in _by_log(kind)
         for name in _known(found)
     ]
@@ -183,11 +183,12 @@ def rows_and_sdv() -> str:
     """Generators of rows, ours and SDV's, at equal epochs: each against the Theta file that it learnt from."""
     found = measured("synth_seed")
     names = {name: name for name in found["generators"]}
-    rows = [(name, *(_figure(found["generators"][name], at) for at in _ROWS.values())) for name in names]
+    rows = [(name, *(figure(found["generators"][name], at) for at in _ROWS.values())) for name in names]
     return f"{found['epochs']} epochs; the real log has a lag-1 of .443 and a dispersion of 5.78.\n\n" + table(("", *_ROWS), rows)
 
 
-def _figure(found: Any, at: tuple[str, ...] | None) -> str:
+def figure(found: Any, at: tuple[str, ...] | None) -> str:
+    """One cell: the figure that stands there, with its spread over seeds."""
     if at is None:
         return ""
     for name in at:
@@ -195,8 +196,7 @@ def _figure(found: Any, at: tuple[str, ...] | None) -> str:
     if isinstance(found, Mapping):
         if not found.get("n"):
             return "–"
-        spread = found["std"] and f" ± {_number(found['std'])}"
-        return f"{_number(found['mean'])}{spread or ''}"
+        return _number(found["mean"]) + (f" ± {_number(found['std'])}" if found["std"] >= _LEAST_SPREAD else "")
     return "–" if found is None else _number(found)
 
 
