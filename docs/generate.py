@@ -55,6 +55,7 @@ STATE_MEANING: Final = {
     JobState.RESIZING: "is changing its size",
     JobState.HELD: "waits and will not start until it is released",
     JobState.UNKNOWN: "the source itself says that it does not know",
+    JobState.VANISHED: "was open, and twice the scheduler did not know it any more; nobody says how it ended",
 }
 
 

@@ -38,7 +38,7 @@ LIMIT_REACHED: Final = 0.999
 
 def failed(failure_states: Iterable[str] = DEFAULT_FAILURE_STATES, dropped_states: Iterable[str] = ()) -> pl.Expr:
     """Whether a job failed: null where it has not ended, or ended in a state that is left out."""
-    counted = {str(state) for state in FINISHED - {JobState.REQUEUED, JobState.PREEMPTED, JobState.REVOKED}}
+    counted = {str(state) for state in FINISHED - {JobState.REQUEUED, JobState.PREEMPTED, JobState.REVOKED, JobState.VANISHED}}
     failure_states = {str(state) for state in failure_states}
     judged = (counted | failure_states) - {str(state) for state in dropped_states}
     return pl.when(pl.col("state").is_in(sorted(judged))).then(pl.col("state").is_in(sorted(failure_states))).alias("failed")

@@ -11,6 +11,7 @@ from typing import Final
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
+from stormpetrel.records.states import OVER_BEFORE_START
 from stormpetrel.records.times import UTC_TIME
 
 
@@ -107,6 +108,16 @@ TOLD_BY_STEPS: Final = (
     "failed_step_exit_code",
     "failed_step_exit_signal",
 )
+
+
+def never_started() -> pl.Expr:
+    """Whether a job was over before it ran: no start, no run time, and an end that needs neither.
+
+    Such a job says nothing about success or failure: it is left out of rates, labels, trends, waste and settling. A log
+    that tells no start times at all still tells run times, so that its jobs are not taken for such.
+    """
+    over = pl.col("state").is_in(sorted(state.value for state in OVER_BEFORE_START))
+    return (over & pl.col("start_time").is_null() & (pl.col("elapsed_s").fill_null(0.0) <= 0.0)).fill_null(False)
 
 
 def field_mask(columns: set[str] | frozenset[str]) -> int:

@@ -29,9 +29,10 @@ class JobState(StrEnum):
     RESIZING = "RESIZING"
     HELD = "HELD"
     UNKNOWN = "UNKNOWN"
+    VANISHED = "VANISHED"  # ours: it was open, and the scheduler does not know it any more
 
 
-# A job in one of these will not change its state any more; only corrections of the record follow.
+# A job in one of these goes on; one in any other state changes no more, and only corrections of its record follow.
 UNFINISHED = frozenset(
     {
         JobState.RUNNING,
@@ -43,6 +44,8 @@ UNFINISHED = frozenset(
     }
 )
 FINISHED = frozenset(JobState) - UNFINISHED
+# How a job can be over without ever having run.
+OVER_BEFORE_START = frozenset({JobState.CANCELLED, JobState.DEADLINE, JobState.REVOKED, JobState.VANISHED})
 
 # What counts as a failure unless site.toml says otherwise (`jobs.failure_states`).
 DEFAULT_FAILURE_STATES = (

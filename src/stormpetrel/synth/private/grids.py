@@ -21,7 +21,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 BUCKETS: Final = 16  # of a column of texts whose words are not public
-STATES: Final = tuple(state.value for state in JobState)
+# Saved models count cells over this list: a state that no log tells is not in it, and new ones go to the end.
+STATES: Final = tuple(state.value for state in JobState if state is not JobState.VANISHED)
 _ROUND_LIMITS_S: Final = (
     60, 300, 600, 900, 1200, 1800, 3600, 7200, 10_800, 14_400, 18_000, 21_600, 28_800, 43_200, 64_800, 86_400, 172_800, 259_200,
     604_800, 1_209_600, 2_592_000,
