@@ -1,13 +1,12 @@
 """A small real site of one version, packed whole: tables, state, key, settings, a feed and models of every family.
 
 `python -m tests.parts.recorded_site` makes the site of the version that runs it and packs it into tests/recordings/sites, with a
-list of what is in it; `unpack_site` opens a recorded one. Sites that were recorded stay as they are: every later version opens them.
+list of what is in it; `unpack_site` unpacks a recorded one. What was recorded stays as it is: every later version opens it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tarfile
 import tempfile
@@ -241,7 +240,7 @@ def main() -> None:
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else SITES
     with tempfile.TemporaryDirectory() as made:
         packed = pack(make_recorded_site(Path(made) / "site"), target)
-    print(f"{packed.name}: {os.stat(packed).st_size:,} bytes")
+    sys.stdout.write(f"{packed.name}: {packed.stat().st_size:,} bytes\n")
 
 
 if __name__ == "__main__":
