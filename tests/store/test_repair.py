@@ -170,7 +170,7 @@ def test_the_registry_comes_back_with_everything_it_knew(folder):
     report = mend(folder)
     with open_site(folder) as site:
         after = site.models.versions()
-    assert "4 models were entered in the registry again, out of their folders." in report.done
+    assert "Entered in the registry again, out of their folders: 4 models." in report.done
     told = [({**model.about, "promoted": None}, model.created) for model in after]
     assert told == [({**model.about, "promoted": None}, model.created) for model in before]
     assert [model.current for model in after] == [model.current for model in before]
@@ -335,7 +335,7 @@ def test_old_tables_put_back_lose_the_rows_of_users_forgotten_since_by_a_repair(
         assert table_of(site).filter(pl.col("user") == "user1").height == 2
         assert "may be there" in disagreement(site)
     report = mend(folder)
-    assert "2 jobs of 1 forgotten user were there again, and were deleted." in report.done
+    assert "Deleted, since they were there again: 2 jobs of 1 forgotten user." in report.done
     with open_site(folder) as site:
         assert table_of(site).filter(pl.col("user") == "user1").height == 0 and disagreement(site) is None
 

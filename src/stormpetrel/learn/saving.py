@@ -80,16 +80,16 @@ def format_problem(folder: Path, formats: Mapping[str, int]) -> ModelError | Non
 def _format_problem(folder: Path, kind: str, found: object, wanted: int) -> ModelError | None:
     """A newer format is refused; an older one is brought up to date, or is to be trained again."""
     if not isinstance(found, int) or isinstance(found, bool):
-        return ModelFormatError(f"The model in {folder} has no proper format version.", hint=_again(kind))
+        return ModelFormatError(f"The model in {folder} has format version {found!r}, which is none.", hint=_again(kind))
     if found > wanted:
         return ModelVersionError(
-            f"The model in {folder} was saved by a newer version (format {found}, this Stormpetrel reads {wanted}).",
+            f"The model in {folder} was saved by a newer version (format version {found}; this one reads {wanted}).",
             hint="Run: pip install --upgrade stormpetrel",
         )
     if any(step not in UPGRADES.get(kind, {}) for step in range(found, wanted)):
         return ModelOutdatedError(
-            f"The model in {folder} was saved by an earlier version (format {found}, this Stormpetrel reads {wanted}): it is to "
-            "be trained again.",
+            f"The model in {folder} was saved by an earlier version (format version {found}; this one reads {wanted}): it is "
+            "to be trained again.",
             hint=f"`stormpetrel watch` and `stormpetrel nightly` do so by themselves; at once: {_command(kind)}",
         )
     return None

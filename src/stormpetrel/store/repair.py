@@ -121,7 +121,7 @@ def _is_sound(path: Path) -> bool:
 def _remember_forgotten(site: Site, report: Repaired) -> None:
     found = share_tombstones(site)
     if found:
-        report.done.append(f"{_count(found, 'user')} stay forgotten: their tombstones lie among the tables.")
+        report.done.append(f"Forgotten users stay forgotten: {_count(found, 'tombstone')} lay among the tables.")
 
 
 def _enter_models(site: Site, report: Repaired) -> None:
@@ -134,7 +134,7 @@ def _enter_models(site: Site, report: Repaired) -> None:
         return
     with site.state.transaction() as connection:
         connection.execute(sa.insert(registry), [_row(entry) for entry in entries])
-    report.done.append(f"{_count(len(entries), 'model')} were entered in the registry again, out of their folders.")
+    report.done.append(f"Entered in the registry again, out of their folders: {_count(len(entries), 'model')}.")
 
 
 def _row(entry: Entry) -> dict[str, Any]:
@@ -181,7 +181,9 @@ def _forget_again(site: Site, report: Repaired, *, apart: bool) -> None:
     back = [user for user in users if privacy.digest(user) in privacy.forgotten]
     rows = sum(forget(site, user) for user in back)
     if rows:
-        report.done.append(f"{rows:,} jobs of {_count(len(back), 'forgotten user')} were there again, and were deleted.")
+        report.done.append(
+            f"Deleted, since they were there again: {_count(rows, 'job')} of {_count(len(back), 'forgotten user')}."
+        )
     if apart and site.settings.store.pseudonymise_users:
         report.gone.append(
             "Whether rows of forgotten users are there again cannot be seen where users have pseudonyms. To be sure, forget them "
