@@ -19,6 +19,7 @@ import polars as pl
 
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.sources.discover import answer_of
+from stormpetrel.store.agreement import REPAIR, disagreement
 from stormpetrel.store.filesystem import filesystem_type, is_network
 from stormpetrel.store.site import Site
 
@@ -95,6 +96,15 @@ def _writable(site: Site) -> Iterator[Finding]:
         probe.unlink()
     except OSError as error:
         yield Finding("problem", "folder", f"{site.folder} cannot be written: {error.strerror}.", "Check owner and permissions.")
+
+
+def _agreement(site: Site) -> Iterator[Finding]:
+    """Whether state and tables were left behind together."""
+    wrong = disagreement(site)
+    if wrong:
+        yield Finding("problem", "state", wrong, REPAIR)
+    else:
+        yield Finding("ok", "state", "belongs to the tables")
 
 
 def _tables(site: Site) -> Iterator[Finding]:
@@ -288,6 +298,7 @@ _CHECKS: Final[tuple[Callable[[Site], Iterator[Finding]], ...]] = (
     _folder,
     _writable,
     _file_system,
+    _agreement,
     _tables,
     _events,
     _quarantine,

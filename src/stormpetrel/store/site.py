@@ -15,13 +15,17 @@ from pathlib import Path
 from stormpetrel.config import SITE_FILE, Settings, load_settings, settings_as_toml
 from stormpetrel.errors import SettingsError, StoreError
 from stormpetrel.simulate.feed import Feed
+from stormpetrel.store.agreement import agree
 from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.cpu_windows import CpuWindowStore
 from stormpetrel.store.event_background import EventBackgroundStore
 from stormpetrel.store.event_counts import EventCountStore
 from stormpetrel.store.event_scores import EventScoreStore
 from stormpetrel.store.filesystem import writing
+from stormpetrel.store.forgotten import ForgottenStore
+from stormpetrel.store.identity import holds_tables
 from stormpetrel.store.jobs import JobStore
+from stormpetrel.store.migrations import SiteFiles
 from stormpetrel.store.models import ModelRegistry
 from stormpetrel.store.opinions import OpinionStore
 from stormpetrel.store.outages import OutageStore
@@ -52,6 +56,7 @@ class Site:
         self.event_counts = EventCountStore(folder / "tables", state.writer_lock)
         self.event_background = EventBackgroundStore(folder / "tables", state.writer_lock)
         self.event_scores = EventScoreStore(folder / "tables", state.writer_lock)
+        self.forgotten = ForgottenStore(folder / "tables", state.writer_lock)
         self.outages = OutageStore(state)
         self.models = ModelRegistry(folder / "models", state)
         self.tokens = TokenStore(state)
@@ -59,6 +64,11 @@ class Site:
         self.views = ViewStore(state)
         self.audit = AuditTrail(state)
         self.quarantine = Quarantine(folder / "tables", keep_raw=not settings.store.pseudonymise_users)
+
+    @property
+    def tables(self) -> Path:
+        """Where the tables lie."""
+        return self.folder / "tables"
 
     @property
     def privacy(self) -> Privacy:
@@ -137,15 +147,32 @@ def _refuse_odd_name(folder: Path) -> None:
         )
 
 
-def open_site(folder: Path) -> Site:
-    """Open a site: settings checked, tables there, nothing else done."""
+def open_site(folder: Path, *, new_state: bool = False) -> Site:
+    """Open a site: settings checked, tables there, state and tables of the same site, nothing else done.
+
+    `new_state` makes a state for tables that have none (StateLostError otherwise): for whoever fills it at once.
+    """
     settings = load_settings(folder)
     key = _read_key(folder)
     where = state_folder(folder, settings)
     url = settings.store.state_url
-    state = open_state(where, url=url, lock_folder=folder if url else where, owner=owner_of(key))
-    site = Site(folder, settings, state, key)
-    if not site.jobs.table.exists() and not state.is_empty():
+    create = new_state or not holds_tables(folder / "tables")
+    state = open_state(
+        where, url=url, lock_folder=folder if url else where, owner=owner_of(key), files=SiteFiles(folder, key), create=create
+    )
+    try:
+        site = Site(folder, settings, state, key)
+        _create_tables(site)
+        if not new_state:
+            agree(site)
+    except BaseException:
+        state.close()
+        raise
+    return site
+
+
+def _create_tables(site: Site) -> None:
+    if not site.jobs.table.exists() and not site.state.is_empty():
         raise StoreError(f"The table {site.jobs.table.path} is missing.", hint="Restore the site from a backup.")
     site.jobs.create()
     site.quarantine.create()
@@ -155,7 +182,7 @@ def open_site(folder: Path) -> Site:
     site.event_counts.create()
     site.event_background.create()
     site.event_scores.create()
-    return site
+    site.forgotten.create()
 
 
 def owner_of(key: bytes) -> str:

@@ -1,9 +1,15 @@
-"""The door to Delta Lake: open, append, replace, compact; foreign errors and versions are handled here and nowhere else."""
+"""The door to Delta Lake: open, append, replace, compact; foreign errors and versions are handled here and nowhere else.
+
+A column may be added to the schema of a table at any time. Older files are read with nulls in it, without being rewritten, and
+the first commit adds it to the table itself; a version that does not know it reads the table without it, and does not write to
+it. Whatever else changes (a type, a meaning, a column that goes) needs a new FORMAT_VERSION, which older versions refuse, and a
+table that is rewritten.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -99,6 +105,19 @@ class Table:
             raise self._too_new(f"format {found}, this Stormpetrel knows {FORMAT_VERSION}")
         return table
 
+    def _open_to_write(self) -> DeltaTable:
+        """The table as it is now, with every column of the schema; refuses one with columns that we would leave empty."""
+        table = self.open()
+        there = {field.name for field in table.schema().fields}
+        unknown = sorted(there - set(self.spec.schema))
+        if unknown:
+            raise self._too_new(f"it has the column '{unknown[0]}', which this Stormpetrel does not know")
+        missing = {name: dtype for name, dtype in self.spec.schema.items() if name not in there}
+        if missing:
+            table.alter.add_columns(_delta_fields(missing))
+            table = self.open()
+        return table
+
     def scan(self, files: Sequence[Path] | None = None) -> pl.LazyFrame:
         """The rows, lazily; of some of the table's files, if they are named."""
         files = self.files() if files is None else files
@@ -106,7 +125,14 @@ class Table:
             return pl.LazyFrame(schema=self.spec.schema)
         partition = {name: self.spec.schema[name] for name in self.spec.partition_by}
         rows = pl.scan_parquet(
-            list(files), glob=False, hive_partitioning=bool(partition), hive_schema=partition or None, try_parse_hive_dates=False
+            list(files),
+            glob=False,
+            hive_partitioning=bool(partition),
+            hive_schema=partition or None,
+            try_parse_hive_dates=False,
+            schema={name: dtype for name, dtype in self.spec.schema.items() if name not in partition},
+            missing_columns="insert",  # of files from before a column was added
+            extra_columns="ignore",  # of files from a version that has added one
         )
         return rows.select(list(self.spec.schema))
 
@@ -159,7 +185,7 @@ class Table:
             return
         with writing(self.path, doing="write rows"), _conflicts(self.path):
             write_deltalake(
-                self.open(),
+                self._open_to_write(),
                 self._conformed(rows),
                 mode="append",
                 writer_properties=self._writer_properties(),
@@ -175,7 +201,7 @@ class Table:
         terms += [f"coalesce(t.{name}, -1) = coalesce(s.{name}, -1)" for name in nullable]
         with writing(self.path, doing="write rows"), _conflicts(self.path):
             (
-                self.open()
+                self._open_to_write()
                 .merge(
                     self._conformed(rows),
                     predicate=" AND ".join(terms),
@@ -194,8 +220,9 @@ class Table:
         from deltalake import write_deltalake
 
         with writing(self.path, doing="rewrite rows"), _conflicts(self.path):
+            table = self._open_to_write()
             write_deltalake(
-                self.open(), self._conformed(rows), mode="overwrite", predicate=where, writer_properties=self._writer_properties()
+                table, self._conformed(rows), mode="overwrite", predicate=where, writer_properties=self._writer_properties()
             )
 
     def delete(self, column: str, value: str) -> int:
@@ -267,6 +294,13 @@ def _format_of(description: str | None) -> int:
         return int(json.loads(description or "{}").get(_MARK, 0))
     except (ValueError, AttributeError, TypeError):
         return 0
+
+
+def _delta_fields(columns: Mapping[str, pl.DataType]) -> list[Any]:
+    """Columns as Delta Lake declares them, all of which may be null."""
+    from deltalake import Schema
+
+    return list(Schema.from_arrow(pl.Schema(columns)).fields)
 
 
 def _commit_properties(cursor: Cursor | None) -> CommitProperties | None:

@@ -11,6 +11,7 @@ import sys
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from stormpetrel.lifecycle.readable import outdated_trainings
 from stormpetrel.lifecycle.retraining import ended_since, last_attempt
 from stormpetrel.store.site import Site
 
@@ -24,14 +25,18 @@ class TrainingSchedule:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._process: subprocess.Popen[str] | None = None
+        self._outdated = bool(outdated_trainings(site))  # saved by an earlier version, in a format that is not read any more
         # A watcher that has just been started has jobs to catch up with; where there is no model, it has nothing else to do.
-        self._not_before = site.now() + _AFTER_START * site.pace() if last_attempt(site) else None
+        at_once = self._outdated or not last_attempt(site)
+        self._not_before = None if at_once else site.now() + _AFTER_START * site.pace()
 
     def due(self, now: datetime) -> bool:
         """Whether enough time has passed, and enough jobs have ended, since the last training."""
         settings = self._site.settings.watch
         if not settings.retrain_hours or self._process or (self._not_before and now < self._not_before):
             return False
+        if self._outdated:
+            return True
         last = last_attempt(self._site)
         if last is not None and now - last < timedelta(hours=settings.retrain_hours):
             return False
@@ -53,6 +58,7 @@ class TrainingSchedule:
             return None
         out, errors = self._process.communicate()
         code, self._process = self._process.returncode, None
+        self._outdated = bool(outdated_trainings(self._site))
         if code:
             self._not_before = now + _AFTER_FAILURE * self._site.pace()
             return {"problem": (errors.strip().splitlines() or [f"exit code {code}"])[-1][:300]}

@@ -31,13 +31,18 @@ class Context:
 
     def open_site(self) -> Site:
         """The site that the command works on."""
-        from stormpetrel.config import SITE_FILE
         from stormpetrel.store.site import open_site
 
+        return open_site(self.folder())
+
+    def folder(self) -> Path:
+        """The folder of that site, which need not open."""
+        from stormpetrel.config import SITE_FILE
+
         if self.site_folder is not None:
-            return open_site(self.site_folder)
+            return self.site_folder
         if Path(SITE_FILE).is_file():  # we stand in one
-            return open_site(Path())
+            return Path()
         raise UsageError(
             "No site was named.", hint="Add --site DIR or set STORMPETREL_SITE; to make a site: stormpetrel init DIR"
         )

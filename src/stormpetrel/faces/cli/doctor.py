@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
@@ -11,13 +12,23 @@ from stormpetrel.faces.cli.context import Context, Json, console, plain, print_j
 _MARKS = {"ok": "✓", "warning": "!", "problem": "✗"}
 
 
-def doctor(context: typer.Context, as_json: Json = False) -> None:
+def doctor(
+    context: typer.Context,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Rebuild what can be rebuilt of a state store that was lost or does not fit.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Check the site and say what is wrong and what to do; exit code 1 if there is a problem."""
+    from stormpetrel.lifecycle.readable import model_findings
     from stormpetrel.store.doctor import examine, worst
 
     chosen: Context = context.obj
+    if repair:
+        _repair(chosen, as_json=as_json)
+        return
     with chosen.open_site() as site:
-        findings = examine(site)
+        findings = [*examine(site), *model_findings(site)]
     if as_json:
         print_json({"worst": worst(findings), "findings": [asdict(finding) for finding in findings]})
     else:
@@ -30,3 +41,23 @@ def doctor(context: typer.Context, as_json: Json = False) -> None:
         out.print(f"\n{problems} problem{'' if problems == 1 else 's'}." if problems else "\nNo problems.")
     if worst(findings) == "problem":
         raise typer.Exit(1)
+
+
+def _repair(chosen: Context, *, as_json: bool) -> None:
+    from stormpetrel.lifecycle.job_models import operator
+    from stormpetrel.lifecycle.readable import problem_of
+    from stormpetrel.store.repair import repair
+
+    report = repair(chosen.folder(), problem_of=problem_of, user=operator())
+    if as_json:
+        print_json(report.as_dict())
+        return
+    out = console()
+    for line in report.done:
+        out.print(f"✓ {plain(line)}")
+    for line in report.gone:
+        out.print(f"! {plain(line)}")
+    if report.rebuilt:
+        out.print("\nIf there is a copy of the old state, put it back instead: it holds what is gone here.")
+    elif not report.done:
+        out.print("State and tables belong together; there was nothing to repair.")

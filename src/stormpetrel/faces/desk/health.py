@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import polars as pl
 
 from stormpetrel import __version__
+from stormpetrel.errors import ModelOutdatedError
 from stormpetrel.faces.desk.background import Background
 from stormpetrel.faces.desk.overview import again
 from stormpetrel.faces.desk.viewer import READ
@@ -188,6 +189,14 @@ def _model_line(live: LiveSite) -> HealthLine:
     training = live.site.models.current_training("jobs")
     if training is None:
         return HealthLine(part, name, "warning", "There is no model yet, so no risks.", "Train one: stormpetrel jobs train")
+    if isinstance(live.model_problem, ModelOutdatedError):
+        words = (
+            f"{training.name} was saved by an earlier version: it is to be trained again, and until then there are no new risks."
+        )
+        return HealthLine(part, name, "warning", words, "The watch does so by itself; at once: stormpetrel nightly")
+    if live.model_problem is not None:
+        words = f"{training.name} was saved by a newer version than this one, which cannot read it: there are no new risks."
+        return HealthLine(part, name, "problem", words, "Run: pip install --upgrade stormpetrel")
     age = live.now() - training.trained_until
     words = f"{training.name} is in use, learnt from jobs up to {training.trained_until:%Y-%m-%d %H:%M} UTC."
     if age > _OLD_MODEL:
