@@ -17,6 +17,7 @@ from urllib.parse import quote, urlsplit
 from starlette.datastructures import MutableHeaders
 
 from stormpetrel.errors import StormpetrelError
+from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.faces.web.incoming import Incoming, TrustedProxies
 from stormpetrel.faces.web.limits import LOGINS_PER_MINUTE, RateLimit
 from stormpetrel.faces.web.refusals import RefusedError, UnexpectedError, answer_to, wants_page
@@ -34,6 +35,7 @@ LARGEST_BODY: Final = 2_000_000
 _BODY_WAIT_S: Final = 30.0
 _SAFE: Final = frozenset(["GET", "HEAD", "OPTIONS"])
 _OPEN: Final = frozenset(["/login", "/login.css", "/logout", "/healthz", "/readyz"])  # answered without a viewer
+_API: Final = "/api/v1/"
 _FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")  # what a page may send anywhere
 _WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 _NAME_THE_HOST: Final = "Administrators: name every host under which the pages are reached in serve.hosts in site.toml."
@@ -123,6 +125,7 @@ class Security:
         known = None if request.path in _OPEN else await self._admitted(request, scope)
         self._count(request, known)
         _check_origin(request, known)
+        _check_scope(request, known)
         receive = await _whole_body(request, receive)
         if known is None:
             await self._app(scope, receive, answer.send)
@@ -179,6 +182,12 @@ def _check_origin(request: Incoming, known: Known | None) -> None:
         is_fine = not _could_be_browser(request)
     if not is_fine:
         raise RefusedError(403, "This came from a page of another site.", hint="Open Stormpetrel itself and do it there.")
+
+
+def _check_scope(request: Incoming, known: Known | None) -> None:
+    """Show the dashboard to readers only; each endpoint of the API asks for a scope of its own."""
+    if known is not None and not request.path.startswith(_API):
+        known.viewer.require(READ)
 
 
 def _same_host(request: Incoming) -> bool:
