@@ -266,7 +266,10 @@ class ServeSection(_Section):
     login: Literal["none", "proxy", "token"] = Field(
         default="none", description="none: whoever reaches loopback sees all; proxy: a proxy names the user; token: local tokens"
     )
-    proxies: list[str] = Field(default=["127.0.0.1", "::1"], description="addresses or networks whose user header is believed")
+    proxies: list[str] = Field(
+        default=["127.0.0.1", "::1"],
+        description="addresses or networks whose forwarded headers are believed; loopback only with login proxy, or the secret",
+    )
     user_header: str = Field(default="X-Forwarded-User", description="header in which the proxy names the user")
     proxy_secret_file: str = Field(
         default="",
