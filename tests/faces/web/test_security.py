@@ -176,8 +176,21 @@ def test_too_many_requests_of_one_viewer_are_refused_and_others_are_not(make):
 def test_requests_of_nobody_are_counted_by_address(make):
     app = small_app(make(login="token", requests_per_minute=10))
     assert [client_of(app).get(WHO).status_code for _ in range(11)] == [401] * 10 + [429]
-    assert client_of(app).get("/healthz").status_code == 429
+    assert client_of(app).get("/readyz").status_code == 429
     assert client_of(app, peer=ELSEWHERE).get(WHO).status_code == 401
+
+
+def test_the_many_addresses_of_loopback_are_counted_as_one(make):
+    app = small_app(make(login="token", requests_per_minute=10))
+    statuses = [client_of(app, peer=(f"127.0.{number}.1", 1)).get(WHO).status_code for number in range(10)]
+    assert statuses == [401] * 10
+    assert client_of(app, peer=("::1", 1)).get(WHO).status_code == 429
+
+
+def test_whether_the_server_is_alive_is_told_whatever_others_send(make):
+    app = small_app(make(login="token", requests_per_minute=10))
+    assert [client_of(app).get(WHO).status_code for _ in range(11)][-1] == 429
+    assert {client_of(app).get("/healthz").status_code for _ in range(30)} == {200}
 
 
 def forwarded(app, names, *, peer, **headers):

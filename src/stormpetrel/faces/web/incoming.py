@@ -92,11 +92,11 @@ class TrustedProxies:
     def incoming(self, scope: Scope) -> Incoming:
         """What an HTTP request says of itself."""
         headers = Headers(scope=scope)
-        peer = _address(scope["client"][0]) if scope.get("client") else None
+        peer = parse_address(scope["client"][0]) if scope.get("client") else None
         believed = self._believes(peer, headers.get(SECRET_HEADER, "").encode())
         forwarded = _forwarded_for(headers, self) if believed else None
         is_https = scope["scheme"] == "https" or (believed and headers.get("x-forwarded-proto", "").lower() == "https")
-        return Incoming(scope["method"], scope["path"], headers, peer, believed, _counted_as(forwarded or peer), is_https)
+        return Incoming(scope["method"], scope["path"], headers, peer, believed, counted_as(forwarded or peer), is_https)
 
 
 def _network(text: str) -> IPv4Network | IPv6Network:
@@ -129,7 +129,8 @@ def _secret(file: str, site_folder: Path) -> str:
     return secret
 
 
-def _address(text: str) -> Address | None:
+def parse_address(text: str) -> Address | None:
+    """The address in a text, an IPv4 one also where it is written as IPv6; None where there is none."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:
@@ -141,13 +142,16 @@ def _forwarded_for(headers: Headers, proxies: TrustedProxies) -> Address | None:
     """The last address in X-Forwarded-For that is no proxy of ours: what stands before it, anybody may have written."""
     named = [word.strip() for line in headers.getlist("x-forwarded-for") for word in line.split(",")]
     for word in reversed(named):
-        address = _address(word)
+        address = parse_address(word)
         if address is None or not proxies.include(address):
             return address
     return None
 
 
-def _counted_as(address: Address | None) -> str:
+def counted_as(address: Address | None) -> str:
+    """What an address is counted under: whoever has one of loopback, or of an IPv6 network, has as many of them as they like."""
+    if address is not None and address.is_loopback:
+        return "loopback"
     if isinstance(address, IPv6Address):
         return str(ip_network((address, _COUNTED_TOGETHER), strict=False))
     return str(address) if address else "unknown"

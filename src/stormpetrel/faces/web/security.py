@@ -34,7 +34,8 @@ _access = logging.getLogger("stormpetrel.access")
 LARGEST_BODY: Final = 2_000_000
 _BODY_WAIT_S: Final = 30.0
 _SAFE: Final = frozenset(["GET", "HEAD", "OPTIONS"])
-_OPEN: Final = frozenset(["/login", "/login.css", "/logout", "/healthz", "/readyz"])  # answered without a viewer
+_ALIVE: Final = "/healthz"
+_OPEN: Final = frozenset(["/login", "/login.css", "/logout", _ALIVE, "/readyz"])  # answered without a viewer
 _API: Final = "/api/v1/"
 _FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")  # what a page may send anywhere
 _WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
@@ -151,6 +152,8 @@ class Security:
             raise
 
     def _count(self, request: Incoming, known: Known | None) -> None:
+        if request.path == _ALIVE:  # costs no more than a refusal, and must not fail because of what others send
+            return
         wait = self._requests.take((known.counted_as if known else "") or f"address:{request.client}")
         if request.path == "/login" and request.method == "POST":
             wait = max(wait, self._logins.take(request.client))
