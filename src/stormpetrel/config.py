@@ -254,6 +254,9 @@ class WatchSection(_Section):
         default=7.0, ge=0, description="a first watch also judges jobs that came after the training, at most this far back"
     )
     address: str = Field(default="127.0.0.1:9642", description="where /metrics, /healthz and /readyz answer; empty: nowhere")
+    hosts: list[str] = Field(
+        default=[], description="names under which Prometheus asks there, besides loopback, the address and this machine's name"
+    )
     retrain_hours: float = Field(default=24.0, ge=0, description="hours between two trainings by the watch; 0: never")
     retrain_min_jobs: int = Field(default=200, ge=1, description="jobs that must have ended since the last training")
     quality_days: float = Field(default=30.0, gt=0, description="running quality is that of predictions of this many days")

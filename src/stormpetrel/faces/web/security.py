@@ -10,7 +10,6 @@ import logging
 import math
 import time
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
@@ -23,10 +22,9 @@ from stormpetrel.faces.web.limits import LOGINS_PER_MINUTE, RateLimit
 from stormpetrel.faces.web.refusals import RefusedError, UnexpectedError, answer_to, wants_page
 from stormpetrel.faces.web.response_headers import protect
 from stormpetrel.faces.web.viewers import Doorkeeper, Known, seen_by
+from stormpetrel.watch.host_names import HostNames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _log = logging.getLogger("stormpetrel.serve")
@@ -38,7 +36,6 @@ _ALIVE: Final = "/healthz"
 _OPEN: Final = frozenset(["/login", "/login.css", "/logout", _ALIVE, "/readyz"])  # answered without a viewer
 _API: Final = "/api/v1/"
 _FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")  # what a page may send anywhere
-_WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 _NAME_THE_HOST: Final = "Administrators: name every host under which the pages are reached in serve.hosts in site.toml."
 
 
@@ -52,31 +49,6 @@ class Rules:
     requests_per_minute: int
     policy: str  # the Content-Security-Policy
     login_page: bool  # where browsers go that are not logged in
-
-
-class HostNames:
-    """The names under which this server may be addressed; a page of another name that resolves to us gets nothing."""
-
-    def __init__(self, names: Iterable[str], *, bound_to: str) -> None:
-        self._any_address = bound_to in _WILDCARDS
-        self._names = {_host_only(name) for name in names} | {"localhost", _host_only(bound_to)}
-
-    def include(self, header: str) -> bool:
-        """Whether a Host header names us; the port is left out of it."""
-        name = _host_only(header)
-        if name in self._names:
-            return True
-        try:
-            address = ip_address(name)
-        except ValueError:
-            return False
-        return address.is_loopback or self._any_address  # a bare address cannot have been rebound
-
-
-def _host_only(text: str) -> str:
-    """The name in `name:port`, `[::1]:port` or `name`, in lower case."""
-    host = text[1:].partition("]")[0] if text.startswith("[") else text if text.count(":") > 1 else text.partition(":")[0]
-    return host.lower().rstrip(".")
 
 
 class Security:
