@@ -7,7 +7,8 @@ import functools
 import gzip
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import Dash, set_props
 from dash.backends._fastapi import FastAPIDashServer, reset_current_request, set_current_request
 
-from stormpetrel.errors import StormpetrelError
+from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.dashboard.shell import register_shell, shell_layout
 from stormpetrel.faces.desk.viewer import READ
@@ -112,6 +113,24 @@ class _Dashboard(Dash):
             return registered
 
         return decorate
+
+    def _initialize_context(self, body: Any) -> Any:
+        """As Dash's; what none of our pages sends is told to who sent it, not to the log."""
+        with _only_from_our_pages():
+            return super()._initialize_context(body)  # type: ignore[no-untyped-call]
+
+    def _prepare_callback(self, g: Any, body: Any) -> Any:
+        """As Dash's, and as above."""
+        with _only_from_our_pages():
+            return super()._prepare_callback(g, body)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _only_from_our_pages() -> Iterator[None]:
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise UsageError("This is not what a page of the dashboard asks.", hint="Reload the page.") from error
 
 
 @functools.lru_cache(64)

@@ -7,7 +7,6 @@ import math
 import signal
 import sys
 import threading
-import time
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.errors import MissingExtraError, SettingsError
 from stormpetrel.faces.web.listening import ListenAddress
+from stormpetrel.faces.web.logs import MergedLog
 
 if TYPE_CHECKING:
     import socket
@@ -148,10 +148,7 @@ def _stop_is_no_failure() -> Iterator[None]:
 @contextmanager
 def _log_to_stderr() -> Iterator[None]:
     """Let the server's loggers speak, one line each, with the time in UTC."""
-    handler = logging.StreamHandler(sys.stderr)
-    formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
+    handler = MergedLog(sys.stderr)
     levels = {"stormpetrel": logging.INFO, "uvicorn.error": logging.WARNING}
     before = {name: logging.getLogger(name).level for name in levels}
     for name, level in levels.items():
@@ -163,6 +160,7 @@ def _log_to_stderr() -> Iterator[None]:
         for name, level in before.items():
             logging.getLogger(name).setLevel(level)
             logging.getLogger(name).removeHandler(handler)
+        handler.close()
 
 
 def _open(link: str) -> None:
