@@ -117,12 +117,12 @@ class _Dashboard(Dash):
     def _initialize_context(self, body: Any) -> Any:
         """As Dash's; what none of our pages sends is told to who sent it, not to the log."""
         with _only_from_our_pages():
-            return super()._initialize_context(body)  # type: ignore[no-untyped-call]
+            return super()._initialize_context(body)
 
     def _prepare_callback(self, g: Any, body: Any) -> Any:
         """As Dash's, and as above."""
         with _only_from_our_pages():
-            return super()._prepare_callback(g, body)  # type: ignore[no-untyped-call]
+            return super()._prepare_callback(g, body)
 
 
 @contextmanager

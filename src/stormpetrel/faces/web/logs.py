@@ -25,10 +25,9 @@ _MOST_WORDINGS: Final = 20  # of one message, within a minute: what follows is c
 class LineFormatter(logging.Formatter):
     """Time in UTC, level, message. Line ends and terminal codes in it are written out; lines of a traceback begin with a bar."""
 
-    converter = time.gmtime
-
     def __init__(self) -> None:
         super().__init__("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+        self.converter = time.gmtime
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, and the traceback below it."""
