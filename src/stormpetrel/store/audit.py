@@ -1,17 +1,24 @@
-"""The audit trail: who did what, and when. Rows are only added, and a forgotten user's name is taken out of them."""
+"""The audit trail: who did what, and when. What is done again and again within an hour is counted in one row.
+
+Nothing else is changed or taken away, but for a forgotten user's name.
+"""
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from stormpetrel.store.state import StateStore
 from stormpetrel.store.state import audit as table
+
+_MERGED_WITHIN: Final = timedelta(hours=1)
+_TIMES, _LAST = "times", "last"  # of a row that stands for several
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,7 @@ class AuditTrail:
     def __init__(self, state: StateStore, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._state = state
         self._clock = clock
+        self._counting = threading.Lock()
 
     def record(self, user: str, action: str, about: Mapping[str, Any] | None = None) -> None:
         """Add an entry."""
@@ -37,6 +45,27 @@ class AuditTrail:
         row = {"time": time, "user": user, "action": action, "about": json.dumps(about or {}, ensure_ascii=False, default=str)}
         with self._state.transaction() as connection:
             connection.execute(sa.insert(table).values(row))
+
+    def count(self, user: str, action: str, about: Mapping[str, Any]) -> None:
+        """Add an entry, or count it in the one of the last hour that says the same: a loop of logins is one row an hour."""
+        now = self._clock()
+        same = (
+            table.c.user == user,
+            table.c.action == action,
+            table.c.time > (now - _MERGED_WITHIN).isoformat(timespec="seconds"),
+        )
+        with self._counting, self._state.transaction() as connection:
+            for row in connection.execute(sa.select(table).where(*same)).all():
+                kept = json.loads(row.about)
+                times = kept.pop(_TIMES, 1)
+                kept.pop(_LAST, None)
+                if kept == about:
+                    merged = {**about, _TIMES: times + 1, _LAST: now.isoformat(timespec="seconds")}
+                    text = json.dumps(merged, ensure_ascii=False)
+                    connection.execute(sa.update(table).where(table.c.id == row.id).values(about=text))
+                    return
+            first = {"time": now.isoformat(timespec="seconds"), "user": user, "action": action}
+            connection.execute(sa.insert(table).values({**first, "about": json.dumps(about, ensure_ascii=False)}))
 
     def recent(self, limit: int = 50) -> list[AuditEntry]:
         """The latest entries, newest first."""

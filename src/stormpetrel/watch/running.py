@@ -52,7 +52,7 @@ def run_watch(site: Site, options: WatchOptions, log: Log) -> None:
     """Watch a site until a signal comes; StoreBusyError where another process watches it already."""
     with site.state.sole("watch"), _stopping(options) as stop:
         runner = _Runner(site, options, log)
-        with serving(options.address, runner.health, runner.metrics.text) as port:
+        with serving(options.address, runner.health, runner.metrics.text, hosts=site.settings.watch.hosts) as port:
             log.info("watching", site=site.settings.site.name, metrics_port=port, pid=os.getpid())
             try:
                 _turn(runner, stop, options)

@@ -15,6 +15,7 @@ import polars as pl
 from stormpetrel.errors import ModelError
 from stormpetrel.faces.desk.background import Background
 from stormpetrel.faces.desk.overview import again
+from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.jobs.families import family
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.waste import UNKNOWN, core_seconds, group_key, uncounted
@@ -68,6 +69,7 @@ class DayBook:
 
     def seen_by(self, viewer: Viewer) -> DayBook:
         """The book as this viewer may see it."""
+        viewer.require(READ)
         if viewer.is_admin:
             return self
         own = {name: getattr(self, name).filter(viewer.sees()) for name in ("days", "nodes", "totals", "uncounted")}

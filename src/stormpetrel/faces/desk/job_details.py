@@ -19,7 +19,7 @@ from stormpetrel.faces.desk.json_values import json_rows, json_value
 from stormpetrel.faces.desk.overview import OVERVIEW_SCHEMA, not_there
 from stormpetrel.faces.desk.resubmission import Try, find_tries
 from stormpetrel.faces.desk.table_query import TableQuery
-from stormpetrel.faces.desk.viewer import Viewer
+from stormpetrel.faces.desk.viewer import READ, Viewer
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.records.job_ref import JobRef, ref_text
 
@@ -123,6 +123,7 @@ class JobDetails:
 
 def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobDetails:
     """Look into one job; NotThereError where it does not exist or is not the viewer's, without telling which."""
+    viewer.require(READ)
     row = live.overview.find(viewer, ref)
     job = live.overview.whole_rows(live.site, row).filter(viewer.sees())
     if job.is_empty():  # gone since the last refresh
@@ -150,6 +151,7 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobDetails:
 
 def find_jobs(live: LiveSite, viewer: Viewer, text: str, *, limit: int = _MOST_FOUND) -> pl.DataFrame:
     """Jobs by id (`12345`, `12345_7`, a reference), the latest first; where none has it, what the search of the table finds."""
+    viewer.require(READ)
     text = text.strip()
     if not text:
         raise UsageError("Nothing was looked for.", hint="Write a job id such as 12345 or 12345_7.")

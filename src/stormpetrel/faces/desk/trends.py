@@ -97,6 +97,7 @@ def trends(
     last: int | None = None,
 ) -> TrendAnswer:
     """The trends of what the viewer may see: the `top` groups with the most failures, or one, over the `last` periods or all."""
+    viewer.require(READ)
     return trend_answer(BOOKS.wait(live), viewer, by=by, every=every, group=group, top=top, last=last)
 
 

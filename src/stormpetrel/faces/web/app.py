@@ -18,9 +18,10 @@ from stormpetrel.faces.web.listening import ListenAddress
 from stormpetrel.faces.web.login import LoginDesk, login_router
 from stormpetrel.faces.web.refusals import LogUnexpected, install_errors
 from stormpetrel.faces.web.response_headers import content_security_policy, inline_script_hashes
-from stormpetrel.faces.web.security import HostNames, Rules, Security
+from stormpetrel.faces.web.security import Rules, Security
 from stormpetrel.faces.web.sessions import Sessions
 from stormpetrel.faces.web.viewers import Doorkeeper
+from stormpetrel.watch.host_names import HostNames
 
 if TYPE_CHECKING:
     from dash import Dash
