@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -188,6 +188,11 @@ class Table:
                 .when_not_matched_insert_all()
                 .execute()
             )
+
+    def update(self, values: Mapping[str, str], *, where: str) -> None:
+        """Set columns to SQL expressions in the rows where a predicate holds, in one commit."""
+        with writing(self.path, doing="correct rows"), _conflicts(self.path):
+            self.open().update(updates=dict(values), predicate=where, writer_properties=self._writer_properties())
 
     def overwrite(self, rows: pl.DataFrame, *, where: str | None = None) -> None:
         """Put these rows in place of all, or of those where a predicate over the partition holds."""
