@@ -64,6 +64,7 @@ class UserHistory(Told):
     jobs: int
     ended: int
     failed: int
+    never_started: int = Field(description="of these, how many were over before they ran: neither ended nor failed")
     recent: list[JobRow] = Field(description="the latest first")
 
 

@@ -72,6 +72,7 @@ class Trends(Told):
     own_only: bool = Field(description=_OWN_ONLY)
     jobs: int = Field(description="ended jobs behind it")
     failed: int
+    never_started: int = Field(description="jobs that were over before they ran: in no rate")
     trend: list[TrendPoint]
     movers: list[Mover]
 
@@ -221,6 +222,7 @@ class QualityTold(Told):
     since: datetime = Field(description="predictions from then on")
     settled: int = Field(description="predictions whose jobs have ended")
     waiting: int = Field(description="predictions whose jobs have not ended")
+    never_started: int = Field(description="predictions whose jobs were over before they ran: never settled")
     quality: list[QualityLine] = Field(description="by moment and model version")  # type: ignore[valid-type]
     moment: str
     over_time: list[QualityPoint] = Field(description="of one moment")  # type: ignore[valid-type]
