@@ -12,7 +12,7 @@ import polars as pl
 
 from stormpetrel.jobs import kinds
 from stormpetrel.jobs.families import family
-from stormpetrel.records.jobs import KEY, never_started
+from stormpetrel.records.jobs import KEY
 from stormpetrel.records.times import EARLIEST, UTC_TIME
 
 _OWN: Final = (kinds.SAME_NAME, kinds.SAME_SIZE, kinds.SAME_APPLICATION)  # looked for before anybody else's jobs are
@@ -44,7 +44,7 @@ def longest_limits(jobs: pl.DataFrame) -> pl.DataFrame:
     A job that never started may have asked for more than that. Nobody's and of no application, and of long ago: it is of no kind.
     """
     ended = jobs.with_row_index("row").filter(
-        pl.col("end_time").is_not_null() & pl.col("time_limit_s").is_not_null() & ~never_started()
+        pl.col("end_time").is_not_null() & pl.col("time_limit_s").is_not_null() & ~pl.col("never_started")
     )
     longest = ended.group_by("partition").agg(pl.col("row").get(pl.col("time_limit_s").arg_max()))
     nobody = [pl.lit(None, dtype=jobs.schema[name]).alias(name) for name in ("user", *_TOLD_BY, "extra")]
@@ -53,7 +53,7 @@ def longest_limits(jobs: pl.DataFrame) -> pl.DataFrame:
 
 def _latest(jobs: pl.DataFrame, which: pl.Expr, now: datetime, count: int) -> pl.DataFrame:
     """The last jobs to end, as many as are looked at for a kind."""
-    ended = kinds.ended_before(jobs, now).filter(which)
+    ended = jobs.lazy().filter(which & (pl.col("end_time") < now) & ~pl.col("never_started"))
     since = ended.select(pl.col("end_time").top_k(count).min()).collect().item()
     return ended.filter(pl.col("end_time") >= pl.lit(since, dtype=UTC_TIME)).collect()
 
