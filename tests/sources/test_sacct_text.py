@@ -154,8 +154,8 @@ def test_the_start_of_a_cancelled_job_that_had_no_node_is_none(tmp_path):
     """As Slurm 22.05 prints an array of which one task had been cancelled before the others, and a job that ran for no second."""
     header = "JobID|State|Submit|Start|End|Elapsed|NodeList|AllocCPUS|NNodes"
     times = "2024-03-04T08:00:00|2024-03-04T08:30:00|2024-03-04T08:30:00|00:00:00"
-    text = f"{header}\n3_[0-1,3-4]|CANCELLED by 0|{times}|None assigned|2|1\n4|CANCELLED by 0|{times}|n1|2|1\n5|FAILED|{times}||2|1\n"
-    jobs, rejects, _, _ = read(write(tmp_path / "a", text))
+    rows = [f"3_[0-1,3-4]|CANCELLED by 0|{times}|None assigned|2|1", f"4|CANCELLED by 0|{times}|n1|2|1", f"5|FAILED|{times}||2|1"]
+    jobs, rejects, _, _ = read(write(tmp_path / "a", "\n".join([header, *rows]) + "\n"))
     assert rejects.height == 0
     assert jobs["start_time"].is_null().to_list() == [True, False, False]
     assert jobs["cpus"].to_list() == [None, 2, 2]

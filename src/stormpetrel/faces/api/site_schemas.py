@@ -181,6 +181,7 @@ class Profiles(Told):
     version: int | None = Field(description="version of the model `jobs-profiles`; null where there is none yet")
     why: str = Field(description="why so many")
     jobs: int
+    never_started: int = Field(description="jobs that are not among these: they were over before they ran")
     profiles: list[Profile]
 
 

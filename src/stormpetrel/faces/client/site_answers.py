@@ -131,6 +131,7 @@ class Profiles(TypedDict):
     version: int | None
     why: str
     jobs: int
+    never_started: int
     profiles: list[Profile]
 
 
