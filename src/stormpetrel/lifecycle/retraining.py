@@ -29,6 +29,7 @@ from stormpetrel.lifecycle.job_models import (
     training_settings,
 )
 from stormpetrel.lifecycle.readable import format_problem_of
+from stormpetrel.records.jobs import never_started
 from stormpetrel.records.states import FINISHED
 from stormpetrel.store.models import Training
 from stormpetrel.store.site import Site
@@ -81,8 +82,8 @@ def last_attempt(site: Site) -> datetime | None:
 
 
 def ended_since(site: Site, since: datetime | None, *, until: datetime) -> int:
-    """How many jobs have ended in a span of time; cheap."""
-    ended = pl.col("state").is_in([str(state) for state in FINISHED]) & (pl.col("end_time") <= until)
+    """How many jobs that ran have ended in a span of time; cheap."""
+    ended = pl.col("state").is_in([str(state) for state in FINISHED]) & (pl.col("end_time") <= until) & ~never_started()
     if since is not None:
         ended &= pl.col("end_time") > since
     return int(site.jobs.read_jobs().filter(ended).select(pl.len()).collect().item())

@@ -38,7 +38,7 @@ from stormpetrel.store.trace_scores import TraceScoreStore
 from stormpetrel.store.views import ViewStore
 
 KEY_FILE = "site.key"
-_PARSERS = 1  # raise it when a source reads more out of the same text: known files are then read in full once more
+_PARSERS = 2  # raise it when a source reads more out of the same text: known files are then read in full once more
 
 
 class Site:

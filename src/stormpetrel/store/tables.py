@@ -215,6 +215,11 @@ class Table:
                 .execute()
             )
 
+    def update(self, values: Mapping[str, str], *, where: str) -> None:
+        """Set columns to SQL expressions in the rows where a predicate holds, in one commit."""
+        with writing(self.path, doing="correct rows"), _conflicts(self.path):
+            self.open().update(updates=dict(values), predicate=where, writer_properties=self._writer_properties())
+
     def overwrite(self, rows: pl.DataFrame, *, where: str | None = None) -> None:
         """Put these rows in place of all, or of those where a predicate over the partition holds."""
         from deltalake import write_deltalake

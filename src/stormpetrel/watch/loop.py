@@ -17,7 +17,7 @@ import polars as pl
 from stormpetrel.errors import ModelError
 from stormpetrel.jobs.stream import JobStream
 from stormpetrel.lifecycle.live import current_versions, first_horizon, open_stream
-from stormpetrel.records.predictions import LATE_AFTER_S, PREDICTION_SCHEMA
+from stormpetrel.records.predictions import PREDICTION_SCHEMA
 from stormpetrel.store.site import Site
 from stormpetrel.watch.reading import LiveReader, Read
 
@@ -74,13 +74,13 @@ class Watch:
     def _judge(self, stream: JobStream, until: datetime) -> pl.DataFrame:
         """Judge what happened up to `until`, a day at a time; what is said is committed before it counts."""
         said = [_nothing()]
-        late_after_s = LATE_AFTER_S * self.site.pace()
+        now, pace = self.site.now, self.site.pace()
         try:
             for part in _slices(stream.horizon, until):
                 jobs = self.site.jobs.read_jobs().filter(stream.news()).collect()
-                predictions = stream.advance(jobs, until=part, now=self.site.now(), late_after_s=late_after_s)
+                predictions = stream.advance(jobs, until=part)
                 if predictions.height:
-                    self.site.predictions.append(predictions, horizon=part)
+                    predictions = self.site.predictions.publish(predictions, horizon=part, clock=now, pace=pace)
                 said.append(predictions)
                 if part < until:
                     self._alive(part)

@@ -27,9 +27,13 @@ class WatchMetrics:
         self.predictions = Counter(
             "stormpetrel_predictions", "Predictions made", ["moment", "flagged", "model_version"], **within
         )
-        self.late = Counter("stormpetrel_predictions_late", "Predictions made too late", ["moment"], **within)
+        self.late = Counter("stormpetrel_predictions_late", "Predictions that could be read too late", ["moment"], **within)
         self.delay = Histogram(
-            "stormpetrel_prediction_delay_seconds", "From a job's moment to its prediction", ["moment"], buckets=_DELAYS, **within
+            "stormpetrel_prediction_delay_seconds",
+            "From a job's moment until its prediction can be read",
+            ["moment"],
+            buckets=_DELAYS,
+            **within,
         )
         self.records = Counter("stormpetrel_records", "Job records taken in", ["kind"], **within)
         self.steps = Histogram("stormpetrel_watch_step_seconds", "Duration of a turn of the loop", buckets=_MS, **within)

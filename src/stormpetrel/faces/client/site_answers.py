@@ -131,6 +131,7 @@ class Profiles(TypedDict):
     version: int | None
     why: str
     jobs: int
+    never_started: int
     profiles: list[Profile]
 
 
@@ -184,6 +185,7 @@ class QualityTold(TypedDict):
     since: str
     settled: int
     waiting: int
+    never_started: int
     quality: list[QualityLine]
     moment: str
     over_time: list[QualityPoint]
@@ -248,6 +250,7 @@ class Trends(TypedDict):
     own_only: bool
     jobs: int
     failed: int
+    never_started: int
     trend: list[TrendPoint]
     movers: list[Mover]
 

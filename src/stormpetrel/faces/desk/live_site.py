@@ -153,7 +153,7 @@ class LiveSite:
             if stream is not None and (jobs_changed or now - stream.horizon > _QUIET):
                 news = self.overview.whole_rows(self.site, self.overview.frame.filter(stream.news()))
                 with self.lock:
-                    stream.advance(news, until=now, now=now, judge=False)
+                    stream.advance(news, until=now, judge=False)
             return False
 
     def _take_models(self, versions: dict[str, int]) -> None:
