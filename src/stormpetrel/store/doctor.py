@@ -21,6 +21,8 @@ from stormpetrel.errors import StormpetrelError
 from stormpetrel.sources.discover import answer_of
 from stormpetrel.store.filesystem import filesystem_type, is_network
 from stormpetrel.store.site import Site
+from stormpetrel.store.source_health import span_words
+from stormpetrel.store.watch_status import read_watch
 
 Level = Literal["ok", "warning", "problem"]
 PORTS: Final = {8050: "dashboard and API"}
@@ -247,7 +249,7 @@ def _cursor(site: Site) -> Iterator[Finding]:
     for cluster in site.settings.slurm.clusters or ["local"]:
         position = site.jobs.cursor(f"slurm:{cluster}")
         if position is not None:
-            age = site.now() - datetime.fromtimestamp(position, UTC)
+            age = min(site.now() - datetime.fromtimestamp(position, UTC), _since_watched(site))
             level: Level = "warning" if age > timedelta(days=1) else "ok"
             hint = "Run: stormpetrel ingest jobs --live, by a timer." if level == "warning" else ""
             yield Finding(level, "live", f"read up to {age.total_seconds() / 3600:.1f} h ago ({cluster})", hint)
@@ -258,6 +260,30 @@ def _cursor(site: Site) -> Iterator[Finding]:
         hint = "Run: stormpetrel ingest traces --live, by a timer." if late else ""
         what = f"CPU traces were read up to {age.total_seconds() / 60:.0f} min ago"
         yield Finding("warning" if late else "ok", "live", what, hint)
+
+
+def _since_watched(site: Site) -> timedelta:
+    """Since when the watch has not read Slurm well: on a quiet cluster its cursor need not move."""
+    looks = [source.last_good for source in read_watch(site.state).sources if source.name in ("sacct", "slurmrestd")]
+    return min((datetime.now(UTC) - good for good in looks if good), default=timedelta.max)
+
+
+def _watch(site: Site) -> Iterator[Finding]:
+    """Whether somebody watches, and how the watch's own reads go; a site that nobody has watched yet is not ill."""
+    now = datetime.now(UTC)
+    watch = read_watch(site.state)
+    state = watch.state(now)
+    if state in ("stopped", "silent"):
+        what = f"the watch was last heard of {span_words(watch.silent_s(now))} ago."
+        yield Finding("warning", "watch", what, "Start it: stormpetrel watch")
+        return
+    problems = {trouble.source: trouble.what for trouble in watch.troubles(now)}
+    for source in watch.sources:
+        what = problems.get(source.name) or f"{source.last_words(now)[:-1]} ({source.records:,} records)"
+        yield Finding("problem" if source.name in problems else "ok", "watch", f"{source.name}: {what}")
+    own = watch.problem(now)
+    if own and own not in problems.values():
+        yield Finding("problem", "watch", own)
 
 
 def _ports(site: Site) -> Iterator[Finding]:
@@ -294,6 +320,7 @@ _CHECKS: Final[tuple[Callable[[Site], Iterator[Finding]], ...]] = (
     _sacct,
     _prometheus,
     _cursor,
+    _watch,
     _ports,
     _extras,
 )
