@@ -249,7 +249,7 @@ def _cursor(site: Site) -> Iterator[Finding]:
     for cluster in site.settings.slurm.clusters or ["local"]:
         position = site.jobs.cursor(f"slurm:{cluster}")
         if position is not None:
-            age = min(site.now() - datetime.fromtimestamp(position, UTC), _since_watched(site))
+            age = site.now() - datetime.fromtimestamp(position, UTC)
             level: Level = "warning" if age > timedelta(days=1) else "ok"
             hint = "Run: stormpetrel ingest jobs --live, by a timer." if level == "warning" else ""
             yield Finding(level, "live", f"read up to {age.total_seconds() / 3600:.1f} h ago ({cluster})", hint)
@@ -260,12 +260,6 @@ def _cursor(site: Site) -> Iterator[Finding]:
         hint = "Run: stormpetrel ingest traces --live, by a timer." if late else ""
         what = f"CPU traces were read up to {age.total_seconds() / 60:.0f} min ago"
         yield Finding("warning" if late else "ok", "live", what, hint)
-
-
-def _since_watched(site: Site) -> timedelta:
-    """Since when the watch has not read Slurm well: on a quiet cluster its cursor need not move."""
-    looks = [source.last_good for source in read_watch(site.state).sources if source.name in ("sacct", "slurmrestd")]
-    return min((datetime.now(UTC) - good for good in looks if good), default=timedelta.max)
 
 
 def _watch(site: Site) -> Iterator[Finding]:
@@ -283,7 +277,7 @@ def _watch(site: Site) -> Iterator[Finding]:
         yield Finding("problem" if source.name in problems else "ok", "watch", f"{source.name}: {what}")
     own = watch.problem(now)
     if own and own not in problems.values():
-        yield Finding("problem", "watch", own)
+        yield Finding("warning", "watch", own)
 
 
 def _ports(site: Site) -> Iterator[Finding]:
