@@ -247,6 +247,9 @@ class WatchSection(_Section):
     """The live loop."""
 
     poll_s: float = Field(default=5.0, ge=0.2, le=3600, description="seconds between two looks at the scheduler")
+    patience_s: float = Field(
+        default=15.0, ge=1, le=3600, description="a look at a source that takes this long, or is this late, is told as a problem"
+    )
     overlap_minutes: float = Field(
         default=10.0, ge=0, description="how far back each look reads again, for records that come late; slurm.overlap_hours once"
     )

@@ -1,6 +1,6 @@
 import socket
 import stat
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -10,6 +10,8 @@ from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store import doctor
 from stormpetrel.store.doctor import examine, worst
 from stormpetrel.store.ingest import ingest_jobs
+from stormpetrel.store.source_health import JOBS, SourceHealth
+from stormpetrel.store.watch_status import WatchStatus, write_sources, write_status
 from tests.builders import Job, make_jobs, make_site, write_sacct
 
 
@@ -130,3 +132,30 @@ def test_a_site_without_a_prometheus_is_fine_and_traces_that_are_not_read_any_mo
     position = round((site.now() - timedelta(hours=3)).timestamp() * 1e6)
     site.cpu_windows.commit(site.cpu_windows.read().collect(), cursor=Cursor("prometheus", position))
     assert only(site, "live").level == "warning" and "ingest traces --live" in only(site, "live").hint
+
+
+def watched(site, *, heard_s=1.0, **problems):
+    """Leave what a watch with these sources leaves in the state."""
+    at = datetime.now(UTC) - timedelta(seconds=heard_s)
+    told = dict.fromkeys(("started", "stepped", "stepped_real"), at.isoformat())
+    write_status(site.state, WatchStatus(pid=1, host="login1", **told))
+    sources = [
+        SourceHealth(name, JOBS, 5.0, 15.0, since=at, last_good=at, records=7, problem=why) for name, why in problems.items()
+    ]
+    write_sources(site.state, tuple(sources), at)
+
+
+def test_a_site_that_nobody_has_watched_yet_is_not_ill(site):
+    assert not findings(site, "watch")
+
+
+def test_the_watchs_own_reads_are_listed(site):
+    watched(site, sacct="", squeue="squeue failed: no answer.")
+    well, ill = findings(site, "watch")
+    assert well.level == "ok" and well.what.startswith("sacct: Last read well") and well.what.endswith("(7 records)")
+    assert (ill.level, ill.what) == ("problem", "squeue: squeue failed: no answer.")
+
+
+def test_a_watch_that_is_silent_is_worth_a_look(site):
+    watched(site, heard_s=600.0, sacct="")
+    assert (only(site, "watch").level, only(site, "watch").what) == ("warning", "the watch was last heard of 10 min ago.")

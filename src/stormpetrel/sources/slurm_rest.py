@@ -171,8 +171,12 @@ def _write_bounded(response: httpx.Response, out: IO[bytes], slurm: SlurmSection
         out.write(piece)
 
 
-def check_errors(answer: Path, url: str) -> None:
-    """Slurmrestd says 200 and an empty list of jobs for an expired token: the errors beside it must be looked at."""
+def check_errors(answer: Path, who: str, *, hint: str = "If it is about credentials, renew the token.") -> None:
+    """Look at the errors beside the jobs of an answer in JSON.
+
+    Slurmrestd says 200 and an empty list of jobs for an expired token; squeue exits with 0 and an empty list where slurmctld is
+    down.
+    """
     with answer.open("rb") as file:
         head = file.read(_EDGE_BYTES)
         file.seek(0, 2)
@@ -180,9 +184,7 @@ def check_errors(answer: Path, url: str) -> None:
         tail = file.read()
     detail = _error_text(head) or _error_text(tail)
     if detail:
-        raise SourceUnavailableError(
-            f"{url} answered with an error: {detail}.", hint="If it is about credentials, renew the token."
-        )
+        raise SourceUnavailableError(f"{who} answered with an error: {detail}.", hint=hint)
 
 
 def _error_text(body: bytes) -> str:

@@ -22,6 +22,8 @@ from stormpetrel.sources.discover import answer_of
 from stormpetrel.store.agreement import REPAIR, disagreement
 from stormpetrel.store.filesystem import filesystem_type, is_network
 from stormpetrel.store.site import Site
+from stormpetrel.store.source_health import span_words
+from stormpetrel.store.watch_status import read_watch
 
 Level = Literal["ok", "warning", "problem"]
 PORTS: Final = {8050: "dashboard and API"}
@@ -270,6 +272,24 @@ def _cursor(site: Site) -> Iterator[Finding]:
         yield Finding("warning" if late else "ok", "live", what, hint)
 
 
+def _watch(site: Site) -> Iterator[Finding]:
+    """Whether somebody watches, and how the watch's own reads go; a site that nobody has watched yet is not ill."""
+    now = datetime.now(UTC)
+    watch = read_watch(site.state)
+    state = watch.state(now)
+    if state in ("stopped", "silent"):
+        what = f"the watch was last heard of {span_words(watch.silent_s(now))} ago."
+        yield Finding("warning", "watch", what, "Start it: stormpetrel watch")
+        return
+    problems = {trouble.source: trouble.what for trouble in watch.troubles(now)}
+    for source in watch.sources:
+        what = problems.get(source.name) or f"{source.last_words(now)[:-1]} ({source.records:,} records)"
+        yield Finding("problem" if source.name in problems else "ok", "watch", f"{source.name}: {what}")
+    own = watch.problem(now)
+    if own and own not in problems.values():
+        yield Finding("warning", "watch", own)
+
+
 def _ports(site: Site) -> Iterator[Finding]:
     del site
     for port, purpose in PORTS.items():
@@ -305,6 +325,7 @@ _CHECKS: Final[tuple[Callable[[Site], Iterator[Finding]], ...]] = (
     _sacct,
     _prometheus,
     _cursor,
+    _watch,
     _ports,
     _extras,
 )

@@ -10,29 +10,36 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Final
+from datetime import UTC, datetime
 
 from stormpetrel.errors import SettingsError, UsageError
 from stormpetrel.exporter.proc_stat import ExporterError
 from stormpetrel.exporter.server import AnswerError, Routes
 from stormpetrel.exporter.server import serving as small_server
+from stormpetrel.store.source_health import SourceBook, leading, troubles
+from stormpetrel.store.watch_status import stuck_after_s
 from stormpetrel.watch.host_names import HostNames
-
-_SILENT_AFTER_S: Final = 120.0
 
 
 class Health:
-    """What the loop last said; read by another thread."""
+    """What the loop last said, and how its sources are at this moment; read by other threads."""
 
-    def __init__(self, poll_s: float) -> None:
-        self._allowed_s = max(_SILENT_AFTER_S, 10 * poll_s)
+    def __init__(self, poll_s: float, book: SourceBook) -> None:
+        self._allowed_s = stuck_after_s(poll_s)
+        self._book = book
         self._beat = time.monotonic()
-        self.not_ready = "The first look at the scheduler is under way."
+        self._hindrance = "The first look is under way."
 
-    def beat(self, not_ready: str = "") -> None:
-        """The loop has made a turn; `not_ready` says why jobs are not judged."""
+    def beat(self, hindrance: str = "") -> None:
+        """The loop has made a turn; `hindrance` says what, besides its sources, keeps it from judging."""
         self._beat = time.monotonic()
-        self.not_ready = not_ready
+        self._hindrance = hindrance
+
+    @property
+    def not_ready(self) -> str:
+        """Why the watch does not do its work; empty while it does. Asks the sources now: a look may hang."""
+        found = troubles(leading(self._book.sources()), datetime.now(UTC))
+        return found[0].what if found else self._hindrance
 
     def alive(self) -> str:
         """Empty while the loop turns; otherwise what is wrong."""

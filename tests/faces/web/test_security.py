@@ -307,7 +307,7 @@ def test_the_log_has_neither_query_strings_nor_tokens(make, caplog):
 def test_health_is_told_to_everybody_and_tells_nothing_else(make, login):
     client = client_of(small_app(make(login=login)), peer=ELSEWHERE)
     assert client.get("/healthz").json() == {"status": "alive"}
-    assert client.get("/readyz").json() == {"status": "ready"}
+    assert client.get("/readyz").json() == {"status": "ready", "watch": "never"}
 
 
 @pytest.mark.parametrize("path", ["/node/login1/8050/api/v1/who", "/api/v1/who"])

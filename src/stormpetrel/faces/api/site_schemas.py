@@ -318,12 +318,24 @@ class HealthLine(Told):
     advice: str = Field(description="what to do; empty where nothing needs doing")
 
 
+class HealthSource(Told):
+    """One of the watch's own reads, as it is now."""
+
+    name: str = Field(examples=["sacct"])
+    watcher: Literal["jobs", "events"]
+    last_good_look: datetime | None = Field(description="when it was last read well")
+    lag_s: float | None = Field(description="seconds since then")
+    records: int = Field(description="read by that look")
+    problem: str = Field(description="empty where nothing is wrong")
+
+
 class Health(Told):
     """How the site is; administrators see more."""
 
     worst: Literal["ok", "warning", "problem"]
     as_of: datetime
     lines: list[HealthLine]
+    sources: list[HealthSource] = Field(description="what the watch reads by itself; for administrators")
     versions: dict[str, str]
 
 

@@ -47,6 +47,7 @@ class Health(TypedDict):
     worst: str
     as_of: str
     lines: list[HealthLine]
+    sources: list[HealthSource]
     versions: dict[str, str]
 
 
@@ -58,6 +59,17 @@ class HealthLine(TypedDict):
     level: str
     words: str
     advice: str
+
+
+class HealthSource(TypedDict):
+    """One of the watch's own reads, as it is now."""
+
+    name: str
+    watcher: str
+    last_good_look: str | None
+    lag_s: float | None
+    records: int
+    problem: str
 
 
 class Model(TypedDict):
