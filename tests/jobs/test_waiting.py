@@ -50,6 +50,12 @@ def test_a_limit_of_a_qos_is_named_with_its_number():
     assert told.never_runs and "3 CPUs; QOS tiny allows 2 CPUs in one job" in told.sentence
 
 
+def test_a_job_that_its_partition_does_not_let_in_never_has_its_turn():
+    closed = Cluster((Partition("short", allow_accounts=("physics",)),))
+    assert why_waiting(job("Resources", account="lab"), closed).never_runs
+    assert not why_waiting(job("Resources", account="physics"), closed).never_runs
+
+
 def test_a_group_limit_is_waited_for():
     told = why_waiting(job("QOSGrpCpuLimit", qos="shared", req_cpus=4), CLUSTER)
     assert told.kind is WaitKind.LIMIT and told.waits_for == ("QOSGrpCpuLimit",)
@@ -126,13 +132,13 @@ def test_columns_say_the_same_as_one_job_and_nothing_of_others():
     frame = job_frame([{"cluster": "c", "restart": 0, **row} for row in rows])
     told = waiting_columns(frame, CLUSTER)
     assert told["waiting"].to_list() == ["never", None, "turn", "turn", None]
-    assert told["never_runs"].to_list() == [True, None, False, False, None]
+    assert told["never_runs"].to_list() == [True, False, False, False, False]
     assert told["waiting_words"][0] == why_waiting(rows[0], CLUSTER).with_change
 
 
-def test_columns_of_a_frame_where_nobody_waits_are_null():
+def test_columns_of_a_frame_where_nobody_waits_say_nothing():
     frame = job_frame([{"cluster": "c", "restart": 0, **job(None, state="COMPLETED")}])
-    assert waiting_columns(frame).null_count().row(0) == (1, 1, 1)
+    assert waiting_columns(frame).row(0) == (None, None, False)
 
 
 @pytest.mark.parametrize("version", ["22.05-v0.0.38", "23.11-v0.0.40", "24.11-v0.0.42", "26.05-v0.0.43", "26.05-v0.0.45"])

@@ -45,6 +45,8 @@ _EXPLAINED_BY: Final = {
     "constraints": ("req_cpus", "req_mem_bytes", "req_gpus", "req_nodes", None),
     "partition": ("req_cpus", "req_mem_bytes", "req_gpus", "req_nodes", "time_limit_s", "partition"),
 }
+# On a full cluster Slurm says Resources or Priority, now and then, of jobs that their partition does not let in.
+_TURN_NEVER_COMES: Final = ("account_not_allowed", "qos_not_allowed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ def parents_of(dependency: str) -> tuple[Parent, ...]:
 
 
 def waiting_columns(jobs: pl.DataFrame, cluster: Cluster | None = None) -> pl.DataFrame:
-    """`waiting` (the kind), `waiting_words` and `never_runs` of every row; null for jobs that do not wait.
+    """`waiting` (the kind) and `waiting_words` of every row, null for jobs that do not wait; and `never_runs`, true or false.
 
     Rows that wait for the same are worded once: the tasks of an array, and all who wait for their turn.
     """
@@ -138,15 +140,15 @@ def waiting_columns(jobs: pl.DataFrame, cluster: Cluster | None = None) -> pl.Da
     rows = rows.select("_row", *(pl.col(name) for name in COLUMNS), *(extra.get(name).alias(f"_{name}") for name in EXTRA))
     rows = rows.filter(pl.col("_reason").is_not_null())
     if rows.is_empty():
-        return pl.DataFrame(
-            {name: pl.Series([None], dtype=t).new_from_index(0, jobs.height) for name, t in WAITING_SCHEMA.items()}
-        )
+        nothing = [pl.Series(name, [None], dtype=dtype).new_from_index(0, jobs.height) for name, dtype in WAITING_SCHEMA.items()]
+        return pl.DataFrame(nothing).with_columns(pl.col("never_runs").fill_null(False))
     case = [name for name in rows.columns if name not in ("_row", "job_id", "array_task")]
     distinct = rows.unique(case, keep="first", maintain_order=True).select("job_id", "array_task", *case)
     worded = distinct.select(case).hstack(_worded(distinct, cluster))
     said = rows.join(worded, on=case, how="left", nulls_equal=True).select("_row", *WAITING_SCHEMA)
     every = pl.DataFrame({"_row": pl.int_range(jobs.height, dtype=pl.UInt32, eager=True)})
-    return every.join(said, on="_row", how="left", maintain_order="left").select(*WAITING_SCHEMA)
+    found = every.join(said, on="_row", how="left", maintain_order="left").select(*WAITING_SCHEMA)
+    return found.with_columns(pl.col("never_runs").fill_null(False))
 
 
 def _worded(distinct: pl.DataFrame, cluster: Cluster | None) -> pl.DataFrame:
@@ -165,6 +167,8 @@ def _explained(
     job: Mapping[str, Any], extra: Mapping[str, Any], reason: Reason, name: str, cluster: Cluster | None
 ) -> Misfit | None:
     """What of the request does not fit the cluster, where that is what the scheduler means."""
+    if cluster is not None and reason.kind is WaitKind.TURN:
+        return next((one for one in misfits(request_of(job, extra), cluster) if one.rule in _TURN_NEVER_COMES), None)
     if cluster is None or reason.kind not in (WaitKind.NEVER, WaitKind.LIMIT) or reason.column is None:
         return None
     wanted = _EXPLAINED_BY.get(reason.column, (reason.column,))

@@ -88,6 +88,7 @@ class Cluster:
     nodes: tuple[NodeKind, ...] = ()
     qos: tuple[Qos, ...] | None = None  # None: not known
     enforced: tuple[str, ...] | None = None
+    name: str | None = None
 
     def partition(self, name: str) -> Partition | None:
         """The partition of that name."""

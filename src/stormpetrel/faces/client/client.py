@@ -39,6 +39,8 @@ class JobFilter(TypedDict, total=False):
     flagged: bool
     known: bool
     failed: bool
+    waiting: str
+    never_runs: bool
     risk_min: float
     risk_max: float
     submitted_since: datetime | str
