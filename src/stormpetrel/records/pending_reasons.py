@@ -189,8 +189,8 @@ _REASONS: Final = {
     "Reservation": Reason(WaitKind.RESERVATION, "{reservation_name} has not begun, or is full"),
     "BeginTime": Reason(WaitKind.BEGIN_TIME, "{begin}"),
     # Its turn.
-    "Resources": Reason(WaitKind.TURN, "it is next, and starts when enough nodes are free"),
-    "Priority": Reason(WaitKind.TURN, "jobs with a higher priority come first"),
+    "Resources": Reason(WaitKind.TURN, "it starts when enough nodes are free"),
+    "Priority": Reason(WaitKind.TURN, "jobs with a higher priority come first, or its nodes are in use"),
     "SchedDefer": Reason(WaitKind.TURN, "it asked to start at once, which this cluster does not do"),
     "None": Reason(WaitKind.TURN, "the scheduler has not looked at it yet"),
     # Limits without a name of the usual form.
