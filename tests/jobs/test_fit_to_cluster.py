@@ -198,6 +198,10 @@ def test_a_cluster_without_a_default_partition_wants_one_named():
     assert rules(ResourceRequest(), nowhere) == ["no_partition"]
 
 
+def test_where_the_default_partition_is_not_told_none_is_missed():
+    assert misfits(ResourceRequest(), replace(CLUSTER, partitions=CLUSTER.partitions[1:], tells_default=False)) == ()
+
+
 @pytest.mark.parametrize(("seconds", "words", "written"), [(86400, "1 day", "1-00:00:00"), (5400, "1 h 30 min", "01:30:00")])
 def test_times_are_said_as_people_and_slurm_say_them(seconds, words, written):
     assert (time_and_days(seconds), clock(seconds)) == (words, written)

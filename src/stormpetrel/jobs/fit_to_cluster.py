@@ -47,8 +47,8 @@ def misfits(request: ResourceRequest, cluster: Cluster, associations: Sequence[A
     if not request.partitions and (default := cluster.default_partition()):
         candidates = [default]
     if not candidates:
-        rest = _misfits_of_account(request, cluster, associations)
-        return (*named, *rest) if request.partitions else (*_no_partition(cluster), *rest)
+        nowhere = _no_partition(cluster) if not request.partitions and cluster.tells_default else ()
+        return (*named, *nowhere, *_misfits_of_account(request, cluster, associations))
     found = min((_in_partition(request, cluster, one, associations) for one in candidates), key=_how_bad)
     if any(one.never for one in found):
         found = tuple(_or_elsewhere(found, request, cluster, candidates, associations))

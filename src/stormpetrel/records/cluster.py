@@ -89,6 +89,7 @@ class Cluster:
     qos: tuple[Qos, ...] | None = None  # None: not known
     enforced: tuple[str, ...] | None = None
     name: str | None = None
+    tells_default: bool = True  # newer slurmrestd does not say which partition is the default one
 
     def partition(self, name: str) -> Partition | None:
         """The partition of that name."""

@@ -51,7 +51,8 @@ def read_rest_cluster(slurm: SlurmSection, *, patience_s: float) -> Cluster:
     found = tuple(partitions_of(partitions))
     if not found:
         raise SourceFormatError(f"{slurm.rest_url} shows no partitions.", hint="Check slurm.rest_user and its token.")
-    return Cluster(found, alike(nodes_of(nodes)), tuple(qos_of(qos)) or None)
+    tells_default = any(one.is_default for one in found)
+    return Cluster(found, alike(nodes_of(nodes)), tuple(qos_of(qos)) or None, tells_default=tells_default)
 
 
 def _fetch(client: httpx.Client, path: str, deadline: float, slurm: SlurmSection) -> bytes:
