@@ -93,6 +93,10 @@ class SlurmSection(_Section):
 
     sacct: str = Field(default="sacct", description="the sacct command: a name on PATH or a full path")
     squeue: str = Field(default="", description="the squeue command, for jobs that are held; empty: the one beside sacct")
+    scontrol: str = Field(default="", description="the scontrol command, for partitions and nodes; empty: the one beside sacct")
+    cluster_minutes: float = Field(
+        default=10.0, ge=0, description="what is kept of partitions, nodes and QOS is read again after this long; 0: never read"
+    )
     clusters: list[str] = Field(default=[], description="clusters to ask for (sacct -M); empty: the local one")
     since: str = Field(default="", description="first day to read, YYYY-MM-DD; empty: 30 days before the first run")
     chunk_days: float = Field(default=1.0, gt=0, le=31, description="days per sacct call")

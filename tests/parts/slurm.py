@@ -34,12 +34,14 @@ _CPUS, _MEMORY_MB = 4, 4000
 class RealSlurm:
     """A cluster with accounting, as a context manager.
 
-    `folder` holds everything; `env` is for subprocesses that shall talk to this cluster.
+    `folder` holds everything; `env` is for subprocesses that shall talk to this cluster. `node_options` and `more_conf` are added
+    to the lines of the nodes and to slurm.conf: features, partitions, limits that are enforced.
     """
 
-    def __init__(self, *, nodes: int = 2) -> None:
+    def __init__(self, *, nodes: int = 2, node_options: str = "", more_conf: str = "") -> None:
         self.nodes = [f"n{number:03d}" for number in range(1, nodes + 1)]
         self.has_jwt = find_program(JWT_PLUGIN) is not None
+        self._node_options, self._more_conf = node_options, more_conf
         self._daemons: list[Daemon] = []
         self._rest: dict[str, str] = {}
 
@@ -258,7 +260,8 @@ CommitDelay=0
     def _slurm_conf(self, port: int, accounting_port: int, node_ports: list[int]) -> str:
         host = socket.gethostname().split(".")[0]
         nodes = "\n".join(
-            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs={_CPUS} RealMemory={_MEMORY_MB}"
+            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs={_CPUS} RealMemory={_MEMORY_MB} "
+            f"{self._node_options}"
             for name, node_port in zip(self.nodes, node_ports, strict=True)
         )
         return f"""
@@ -299,6 +302,7 @@ JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=1
 {nodes}
 PartitionName=debug Nodes={",".join(self.nodes)} Default=YES MaxTime=INFINITE State=UP
+{self._more_conf}
 """
 
     def _jwt_conf(self) -> str:

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
+    from stormpetrel.faces.cluster_fit import ClusterFit
     from stormpetrel.jobs.advice import Advice
     from stormpetrel.jobs.moments import Moment
     from stormpetrel.jobs.predictor import Verdict
+    from stormpetrel.jobs.waiting import Waiting
     from stormpetrel.sources.job_script import JobRequest
     from stormpetrel.store.site import Site
 
@@ -37,6 +39,7 @@ class CheckAnswer:
     advice: tuple[Advice, ...]
     lines: tuple[str | None, ...]  # how each advice is written in the script
     notes: tuple[str, ...]
+    cluster: ClusterFit | None = None  # whether it can run at all; None where there is no Slurm to compare with
 
     def as_json(self) -> dict[str, Any]:
         """For other programs."""
@@ -45,6 +48,7 @@ class CheckAnswer:
             "kind": self.request.kind,
             "request": {name: _plain(value) for name, value in self.request.columns.items()},
             "warnings": list(self.request.warnings),
+            "cluster": None if self.cluster is None else self.cluster.as_json(),
             **verdict_json(self.verdict),
             "advice": [advice_json(advice, line) for advice, line in zip(self.advice, self.lines, strict=True)],
             "notes": list(self.notes),
@@ -60,6 +64,7 @@ class WhyAnswer:
     next_request: Advice | None
     advice: tuple[Advice, ...]
     notes: tuple[str, ...]
+    waiting: Waiting | None = None  # what the scheduler says of a job that has not started
 
     def as_json(self) -> dict[str, Any]:
         """For other programs."""
@@ -68,6 +73,7 @@ class WhyAnswer:
         return {
             "job": {name: _plain(value) for name, value in self.job.items() if value is not None},
             "never_started": was_never_started(self.job),
+            "waiting": None if self.waiting is None else self.waiting.as_json(),
             "at": {str(verdict.moment): verdict_json(verdict) for verdict in self.verdicts},
             "next": None if self.next_request is None else advice_json(self.next_request, None),
             "advice": [advice_json(advice, None) for advice in self.advice],
@@ -87,15 +93,17 @@ class Judge(Protocol):
 
 def check_request(site: Site, request: JobRequest, *, user: str | None, folder: str | None, now: datetime) -> CheckAnswer:
     """Judge a request as if it were submitted now, from `folder`; without a trained model the past still gives advice."""
+    from stormpetrel.faces.cluster_fit import fit_to_site
     from stormpetrel.jobs.moments import Moment
     from stormpetrel.lifecycle.job_models import load_predictor
 
+    fit = fit_to_site(site, request, user=user)
     past = site.jobs.read_jobs(until=now).collect()
 
     def load() -> Judge:
         return load_predictor(site, now=now, past=past, moments=[Moment.SUBMIT])
 
-    return check_with(load, lambda _row: past, request, user=user, folder=folder, now=now, cluster=_cluster_of(site))
+    return check_with(load, lambda _row: past, request, user=user, folder=folder, now=now, cluster=_cluster_of(site), fit=fit)
 
 
 def check_with(
@@ -107,6 +115,7 @@ def check_with(
     folder: str | None,
     now: datetime,
     cluster: str,
+    fit: ClusterFit | None = None,
 ) -> CheckAnswer:
     """The same with a judge that is there already (`load` raises ModelError where there is none), and the past of a row."""
     import polars as pl
@@ -126,7 +135,7 @@ def check_with(
     if verdict is not None and not verdict.known:
         notes.append(NOT_KNOWN)
     advice = tuple(advise(row, past_of(row), now=now, risk_of=_risk_of(judge, now)))
-    return CheckAnswer(request, verdict, advice, tuple(_line(request, piece) for piece in advice), tuple(notes))
+    return CheckAnswer(request, verdict, advice, tuple(_line(request, piece) for piece in advice), tuple(notes), fit)
 
 
 NOT_KNOWN = "I do not know this user or this application yet: the risk is the habit of jobs that look alike."
@@ -138,6 +147,7 @@ def explain_job(site: Site, job_id: str, *, now: datetime) -> WhyAnswer:
     from stormpetrel.jobs.moments import MOMENTS, Moment
     from stormpetrel.jobs.outcomes import never_started_words
     from stormpetrel.jobs.predictor import moment_of, time_of
+    from stormpetrel.jobs.waiting import why_waiting
     from stormpetrel.records.jobs import was_never_started
 
     past = site.jobs.read_jobs(until=now).collect()
@@ -164,7 +174,9 @@ def explain_job(site: Site, job_id: str, *, now: datetime) -> WhyAnswer:
     following = next_request(row, past, now=now) if ended else None
     told = (following.column, following.proposed) if following else None
     advice = tuple(piece for piece in advise(row, past, now=now) if (piece.column, piece.proposed) != told)
-    return WhyAnswer(job, tuple(verdicts), following, advice, tuple(notes))
+    known = site.cluster.current() if job["state"] in ("PENDING", "HELD") else None
+    waiting = why_waiting(job, known.cluster if known else None)
+    return WhyAnswer(job, tuple(verdicts), following, advice, tuple(notes), waiting)
 
 
 def _verdict_then(site: Site, row: pl.DataFrame, moment: Any, then: datetime, past: pl.DataFrame) -> Verdict:

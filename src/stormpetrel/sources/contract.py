@@ -113,6 +113,8 @@ def without_growth(chunk: Chunk) -> Chunk:
     waits_or_runs = pl.col("state").str.split(" ").list.first().is_in(_UNFINISHED).fill_null(False)
     growing = [name for name in chunk.records.columns if name in _GROWS]
     records = chunk.records.with_columns(pl.when(~waits_or_runs).then(pl.col(name)).alias(name) for name in growing)
+    if "extra" in growing:
+        records = records.with_columns(extra=_with_why_it_waits(records["extra"], chunk.records["extra"]))
     if chunk.steps is None:
         return replace(chunk, records=records)
     over = records.filter(~waits_or_runs)
@@ -137,6 +139,21 @@ def hopeful_chunks(source: JobSource) -> Iterator[Chunk]:
                 f"{source.name}: {refused:,} records were refused and {good:,} could be read; the rest was not looked at.",
                 hint="Check the format (--format) and the file; what could be read is kept.",
             )
+
+
+# Entries of `extra` that say why a job waits: they change when that does, and are kept.
+_WHY_IT_WAITS: Final = (
+    "reason", "reason_detail", "dependency", "licenses", "reservation", "required_nodes", "constraints", "pending_tasks",
+)  # fmt: skip
+
+
+def _with_why_it_waits(kept: pl.Series, given: pl.Series) -> pl.Series:
+    """`extra` as it is kept; of jobs that wait or run what says why they wait."""
+    own = [
+        {name: found[name] for name in _WHY_IT_WAITS if name in found} or None
+        for found in (dict(entries or {}) for entries in given.to_list())
+    ]
+    return kept.zip_with(kept.is_not_null(), pl.Series(own, dtype=kept.dtype))
 
 
 def mask_of(source: JobSource) -> int:

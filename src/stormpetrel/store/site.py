@@ -17,6 +17,7 @@ from stormpetrel.errors import SettingsError, StoreError
 from stormpetrel.simulate.feed import Feed
 from stormpetrel.store.agreement import agree
 from stormpetrel.store.audit import AuditTrail
+from stormpetrel.store.cluster_cache import ClusterCache
 from stormpetrel.store.cpu_windows import CpuWindowStore
 from stormpetrel.store.event_background import EventBackgroundStore
 from stormpetrel.store.event_counts import EventCountStore
@@ -63,6 +64,7 @@ class Site:
         self.opinions = OpinionStore(state)
         self.views = ViewStore(state)
         self.audit = AuditTrail(state)
+        self.cluster = ClusterCache(folder, settings.slurm)
         self.quarantine = Quarantine(folder / "tables", keep_raw=not settings.store.pseudonymise_users)
 
     @property

@@ -37,6 +37,8 @@ from stormpetrel.watch.training import TrainingSchedule
 
 _QUALITY_EVERY_S: Final = 60.0
 _TIDY_EVERY_S: Final = 600.0
+_CLUSTER_EVERY_S: Final = 30.0
+_CLUSTER_PATIENCE_S: Final = 3.0  # for partitions and nodes: jobs are not to wait for them
 _AT_MOST: Final = 50.0  # showing the quality may take one part in so many of the loop's time
 
 
@@ -99,7 +101,7 @@ class _Runner:
         self._failures = 0
         self._predictions, self._late = 0, 0
         self._last_training: str | None = None
-        self._every = {"quality": -1e9, "tidy": time.monotonic()}
+        self._every = {"quality": -1e9, "tidy": time.monotonic(), "cluster": -1e9}
         self._told_problem: str | None = None
         self._grid_problem: str | None = None
 
@@ -241,6 +243,8 @@ class _Runner:
             self._every["quality"] += _AT_MOST * (time.monotonic() - started)  # seldom where it takes long
         if self._is_time("tidy", _TIDY_EVERY_S):
             tidy(self.site)
+        if self._is_time("cluster", _CLUSTER_EVERY_S):  # read only if what is kept is older than slurm.cluster_minutes
+            self.site.cluster.current(patience_s=_CLUSTER_PATIENCE_S)
 
     def _is_time(self, what: str, every_s: float) -> bool:
         if time.monotonic() - self._every[what] < every_s:

@@ -13,8 +13,9 @@ def said(**changed):
     return SimpleNamespace(model_version=3, **{**values, **changed})
 
 
-def details(state, *predictions, failed=None, elapsed_s=None):
-    return SimpleNamespace(job={"state": state, "elapsed_s": elapsed_s}, row={"failed": failed}, predictions=predictions)
+def details(state, *predictions, failed=None, elapsed_s=None, waiting=None):
+    row = {"failed": failed}
+    return SimpleNamespace(job={"state": state, "elapsed_s": elapsed_s}, row=row, predictions=predictions, waiting=waiting)
 
 
 def test_a_job_at_risk_is_told_with_its_risk_and_the_likeliest_outcome():
@@ -27,6 +28,11 @@ def test_a_job_that_will_probably_complete_is_told_with_that_probability():
     told = headline(details("PENDING", said(risk=0.12, flagged=False)))
     assert told.words == "This job will probably complete: 88\u00a0%."
     assert told.tone == "complete"
+
+
+def test_the_forecast_of_a_job_that_cannot_run_is_said_as_a_condition():
+    told = headline(details("PENDING", said(risk=0.12, flagged=False), waiting=SimpleNamespace(never_runs=True)))
+    assert told.words.startswith("If it could run, it would probably complete") and told.tone == "open"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,9 @@ from pydantic import Field, JsonValue
 from stormpetrel.faces.api.asking import Told
 from stormpetrel.faces.api.job_schemas import REF_EXAMPLE, JobRow
 from stormpetrel.faces.api.predict_schemas import Advice
+from stormpetrel.records.pending_reasons import WaitKind
+
+_WAITS = [f"`{kind}`" for kind in WaitKind if kind not in (WaitKind.NEVER, WaitKind.HELD)]
 
 
 class StoredReason(Told):
@@ -89,12 +92,29 @@ class Try(Told):
     risk_after: float | None
 
 
+class Waiting(Told):
+    """What the scheduler says of a job that has not started."""
+
+    kind: str = Field(
+        description="`never` (it cannot run as it stands), `held`, or what it waits for: " + ", ".join(_WAITS), examples=["never"]
+    )
+    reason: str = Field(description="the scheduler's own word", examples=["PartitionTimeLimit"])
+    never_runs: bool
+    sentence: str = Field(examples=["Cannot run as it stands: it asks for 3 days; the limit of partition short is 1 day."])
+    change: str | None = Field(description="what to do", examples=["Ask for --time=1-00:00:00."])
+    command: str | None = Field(
+        description="the command that does it", examples=["scontrol update JobId=12345 TimeLimit=1-00:00:00"]
+    )
+    waits_for: list[str] = Field(description="parent jobs, nodes, licences, a reservation, or the name of the limit")
+
+
 class JobInFull(Told):
     """Everything there is to say about one job."""
 
     ref: str = Field(examples=[REF_EXAMPLE])
     job: dict[str, JsonValue] = Field(description="its record; what is not known is left out")
     overview: JobRow
+    waiting: Waiting | None = Field(description="why it has not started; null for other jobs, and where nobody says")
     predictions: list[StoredPrediction] = Field(description="in the order of its life")
     next: Advice | None = Field(description="what to ask for after it ran out of memory or time")
     advice: list[Advice]

@@ -17,6 +17,7 @@ from stormpetrel.faces.api.frame_schemas import row_model
 from stormpetrel.faces.desk.overview import OVERVIEW_SCHEMA, TableFilter, TableQuery
 from stormpetrel.jobs.outcomes import OUTCOMES
 from stormpetrel.records import jobs, predictions
+from stormpetrel.records.pending_reasons import WaitKind
 from stormpetrel.records.states import JobState
 
 MOST_ROWS: Final = 1000
@@ -34,6 +35,9 @@ _MADE: Final = {
     "first_risk": "the risk at submission",
     "failed": "whether it failed; null while that is not known, and where it never started",
     "never_started": "whether it was over before it ran: neither a success nor a failure",
+    "waiting": f"what it waits for, as the scheduler says: {', '.join(WaitKind)}; null for jobs that do not wait",
+    "waiting_words": "the same as a sentence, with what to change",
+    "never_runs": "whether it waits and cannot run as it stands",
 }
 _MEANING: Final = {
     **{column.name: column.meaning for column in (*jobs.KEY_COLUMNS, *jobs.VALUE_COLUMNS, *predictions.VALUE_COLUMNS)},
@@ -47,7 +51,7 @@ JobRow: Final = row_model(
     COLUMNS,
     doc="A job with the latest that was said about it.",
     meaning=_MEANING,
-    always=("ref", "job"),
+    always=("ref", "job", "never_runs"),
     examples={"ref": REF_EXAMPLE, "job": "12345_7", "user": "ada", "job_name": "fit_12", "risk": 0.31, "confidence": 69.0},
 )
 
@@ -128,6 +132,8 @@ class JobsAsked(Asked):
     known: bool | None = Field(None, description="whose user and application were known, or were not")
     failed: bool | None = Field(None, description="that have failed, or have not")
     never_started: bool | None = Field(None, description="that were over before they ran, or were not")
+    waiting: WaitKind | None = Field(None, description="that wait for this, as the scheduler says")
+    never_runs: bool | None = Field(None, description="that wait and cannot run as they stand, or all others")
     risk_min: float | None = Field(None, ge=0, le=1, description="with at least this risk")
     risk_max: float | None = Field(None, ge=0, le=1, description="with at most this risk")
     submitted_since: Moment | None = Field(None, description="submitted at this time or later")
@@ -159,7 +165,7 @@ class JobsAsked(Asked):
 
 _EQUAL: Final = (
     "user", "account", "partition", "job_name", "cluster", "prediction", "likeliest", "flagged", "known", "failed",
-    "never_started",
+    "never_started", "waiting", "never_runs",
 )  # fmt: skip
 _BOUNDS: Final = {
     "risk_min": ("risk", "greater_equal"),

@@ -18,6 +18,7 @@ from stormpetrel.faces.api.asking import Asked, Predicting, Told, answered, erro
 from stormpetrel.faces.api.batching import Batcher
 from stormpetrel.faces.api.judging import LiveJudge, for_viewer, predictions, user_for
 from stormpetrel.faces.api.predict_schemas import MOST_AT_ONCE, Prediction, PredictionRequest, ScriptAnswer, ScriptRequest
+from stormpetrel.faces.cluster_fit import fit_to_site
 
 if TYPE_CHECKING:
     from stormpetrel.faces.desk.live_site import LiveSite
@@ -97,4 +98,5 @@ def check_script(live: LiveSite, script: ScriptRequest, user: str | None) -> Che
         folder=script.folder,
         now=live.now(),
         cluster=live.settings.site.cluster or "cluster",
+        fit=fit_to_site(live.site, request, user=user),
     )

@@ -5,6 +5,7 @@ PredictionRequest -> Prediction; ScriptRequest -> ScriptAnswer.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
@@ -110,6 +111,30 @@ class Advice(Told):
     line: str | None = Field(description="how to write the change in the script", examples=["#SBATCH --mem=4G"])
 
 
+class ClusterProblem(Told):
+    """One thing about a script that does not fit the cluster, and the smallest change that does."""
+
+    rule: str = Field(examples=["time_above_partition"])
+    never_runs: bool = Field(description="true: it cannot run as it stands; false: it would have to wait")
+    words: str = Field(examples=["It asks for 3 days; the limit of partition short is 1 day."])
+    change: str = Field(examples=["Ask for --time=1-00:00:00."])
+    column: str | None = Field(description="what to change", examples=["time_limit_s"])
+    proposed: int | float | str | None = Field(
+        description="the value that fits; null where no single one does", examples=[86400.0]
+    )
+    line: str | None = Field(description="how to write the change in the script", examples=["#SBATCH --time=1-00:00:00"])
+
+
+class ClusterFit(Told):
+    """Whether the cluster can run a script at all."""
+
+    can_run: bool | None = Field(description="false: it can never run as it stands; null: the cluster could not be asked")
+    problems: list[ClusterProblem] = Field(description="what can never run first")
+    read_at: datetime | None = Field(description="when partitions, nodes and QOS were read from the scheduler")
+    age_s: float | None = Field(description="how long ago that was, in seconds")
+    note: str | None = Field(description="why they could not be read since")
+
+
 class ScriptAnswer(Told):
     """What is to be said about a script; the same as `stormpetrel check --json`."""
 
@@ -117,6 +142,7 @@ class ScriptAnswer(Told):
     kind: str = Field(description="slurm, pbs or condor")
     request: dict[str, int | float | str | bool | None] = Field(description="what the script asks for, of the whole job")
     warnings: list[str] = Field(description="what is odd about the script")
+    cluster: ClusterFit | None = Field(None, description="whether it can run at all; null where there is no Slurm to ask")
     risk: float | None = Field(description="probability that it fails; null without a trained model", examples=[0.31])
     flagged: bool | None = None
     threshold: float | None = None

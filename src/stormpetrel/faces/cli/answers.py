@@ -13,12 +13,15 @@ from stormpetrel.faces.cli.context import Context, Json, console, plain, print_j
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from stormpetrel.faces.cluster_fit import ClusterFit
     from stormpetrel.jobs.advice import Advice
     from stormpetrel.jobs.predictor import Verdict
+    from stormpetrel.jobs.waiting import Waiting
 
 _SHOWN_REASONS = 5
 _BAR = 30
 ABOVE = 3  # exit code: the risk is above --fail-above
+CANNOT_RUN = 4  # exit code: the cluster cannot run the script as it stands
 
 
 def check(
@@ -36,7 +39,7 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say how likely a job is to fail before it is submitted, why, and what to ask for instead."""
+    """Say before a job is submitted whether the cluster can run it, how likely it is to fail, why, and what to change."""
     from stormpetrel.faces.answers import check_request
     from stormpetrel.sources.job_script import read_job_script
 
@@ -48,6 +51,8 @@ def check(
         print_json(answer.as_json())
     else:
         _show_check(answer)
+    if answer.cluster is not None and answer.cluster.can_run is False:
+        raise typer.Exit(CANNOT_RUN)
     if fail_above is not None and answer.verdict is not None and answer.verdict.risk > fail_above:
         raise typer.Exit(ABOVE)
 
@@ -74,6 +79,8 @@ def _show_check(answer: Any) -> None:
     out.print(f"{plain(answer.request.name)} asks for {_asked(answer.request.columns)}")
     for warning in answer.request.warnings:
         out.print(f"  warning: {plain(warning)}")
+    if answer.cluster is not None:
+        _show_fit(out, answer.cluster)
     if answer.verdict is not None:
         out.print()
         show_verdict(out, answer.verdict, "The risk that this job fails")
@@ -87,6 +94,8 @@ def _show_check(answer: Any) -> None:
 def _show_why(answer: Any) -> None:
     out = console()
     _show_job(out, answer.job)
+    if answer.waiting is not None:
+        _show_waiting(out, answer.waiting)
     if answer.verdicts:
         out.print("\nThe risk as today's model sees it, from what was known")
         for verdict in answer.verdicts:
@@ -102,6 +111,30 @@ def _show_why(answer: Any) -> None:
         for evidence in answer.next_request.evidence:
             out.print(f"    {plain(evidence)}")
     _show_advice(out, answer.advice, (None,) * len(answer.advice))
+
+
+def _show_fit(out: Console, fit: ClusterFit) -> None:
+    """What the cluster cannot run, and what it could run later; one line where all is well."""
+    if fit.can_run is False:
+        out.print("\nThe cluster cannot run it as it stands:")
+    elif fit.misfits:
+        out.print("\nIt would have to wait:")
+    elif fit.can_run:
+        out.print("  It fits the cluster's partitions, nodes and limits.")
+    for one, line in zip(fit.misfits, fit.lines, strict=True):
+        out.print(f"  {'✕' if one.never else '·'} {plain(one.words)} {plain(one.change)}")
+        if line:
+            out.print(f"    write: {plain(line)}")
+    if fit.note:
+        out.print(f"  {plain(fit.note)}")
+
+
+def _show_waiting(out: Console, waiting: Waiting) -> None:
+    out.print(f"  {plain(waiting.sentence)} Slurm says: {plain(waiting.reason)}")
+    if waiting.change:
+        out.print(f"    {plain(waiting.change)}")
+    if waiting.command:
+        out.print(f"    {plain(waiting.command)}")
 
 
 def _show_job(out: Console, job: dict[str, Any]) -> None:

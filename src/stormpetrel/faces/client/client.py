@@ -40,6 +40,8 @@ class JobFilter(TypedDict, total=False):
     known: bool
     failed: bool
     never_started: bool
+    waiting: str
+    never_runs: bool
     risk_min: float
     risk_max: float
     submitted_since: datetime | str

@@ -47,6 +47,28 @@ class Reason(TypedDict):
     value: float | None
 
 
+class ClusterProblem(TypedDict):
+    """One thing about a script that does not fit the cluster, and the smallest change that does."""
+
+    rule: str
+    never_runs: bool
+    words: str
+    change: str
+    column: str | None
+    proposed: int | float | str | None
+    line: str | None
+
+
+class ClusterFit(TypedDict):
+    """Whether the cluster can run a script at all."""
+
+    can_run: bool | None
+    problems: list[ClusterProblem]
+    read_at: str | None
+    age_s: float | None
+    note: str | None
+
+
 class ScriptAnswer(TypedDict):
     """What is to be said about a script; the same as `stormpetrel check --json`."""
 
@@ -54,6 +76,7 @@ class ScriptAnswer(TypedDict):
     kind: str
     request: dict[str, int | float | str | bool | None]
     warnings: list[str]
+    cluster: ClusterFit | None
     risk: float | None
     flagged: bool | None
     threshold: float | None
@@ -119,6 +142,21 @@ class JobRow(TypedDict):
     first_risk: float | None
     failed: bool | None
     never_started: bool | None
+    waiting: str | None
+    waiting_words: str | None
+    never_runs: bool
+
+
+class Waiting(TypedDict):
+    """What the scheduler says of a job that has not started."""
+
+    kind: str
+    reason: str
+    never_runs: bool
+    sentence: str
+    change: str | None
+    command: str | None
+    waits_for: list[str]
 
 
 class JobPage(TypedDict):
@@ -142,6 +180,7 @@ class JobInFull(TypedDict):
     ref: str
     job: dict[str, Any]
     overview: JobRow
+    waiting: Waiting | None
     predictions: list[StoredPrediction]
     next: Advice | None
     advice: list[Advice]

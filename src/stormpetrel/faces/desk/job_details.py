@@ -22,6 +22,7 @@ from stormpetrel.faces.desk.table_query import TableQuery
 from stormpetrel.faces.desk.viewer import READ, Viewer
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.outcomes import never_started_words
+from stormpetrel.jobs.waiting import Waiting, why_waiting
 from stormpetrel.records.job_ref import JobRef, ref_text
 from stormpetrel.records.jobs import was_never_started
 
@@ -109,6 +110,7 @@ class JobDetails:
     earlier: tuple[Try, ...]
     later: tuple[Try, ...]
     notes: tuple[str, ...]
+    waiting: Waiting | None = None  # what the scheduler says of a job that has not started
 
     def as_json(self) -> dict[str, Any]:
         """For other programs."""
@@ -116,6 +118,7 @@ class JobDetails:
             "ref": str(self.ref),
             "job": {name: json_value(value) for name, value in self.job.items() if value is not None},
             "overview": json_value(self.row),
+            "waiting": None if self.waiting is None else self.waiting.as_json(),
             "predictions": [one.as_json() for one in self.predictions],
             "next": None if self.next_request is None else advice_json(self.next_request, None),
             "advice": [advice_json(one, None) for one in self.advice],
@@ -152,6 +155,7 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobDetails:
         earlier=earlier,
         later=later,
         notes=(*_notes(live, record, predictions), *trouble),
+        waiting=_waiting(live, record),
     )
 
 
@@ -211,6 +215,11 @@ def _profile(live: LiveSite, job: pl.DataFrame) -> tuple[ProfileComparison | Non
         return profile_of(live, job), ()
     except ModelError as error:
         return None, (f"Its profile is not known: {error}",)
+
+
+def _waiting(live: LiveSite, job: dict[str, Any]) -> Waiting | None:
+    known = live.site.cluster.known()
+    return why_waiting(job, known.cluster if known else None)
 
 
 def _history(job: dict[str, Any], own: pl.DataFrame) -> UserHistory:

@@ -20,6 +20,7 @@ from stormpetrel.faces.desk.overview_page import OverviewRows
 from stormpetrel.faces.desk.past_jobs import longest_limits, past_of
 from stormpetrel.faces.desk.table_query import TableFilter, TablePage, TableQuery
 from stormpetrel.faces.desk.viewer import READ, WRITE, Viewer
+from stormpetrel.records.cluster import Cluster
 from stormpetrel.records.job_ref import JobRef, ref_text
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
@@ -39,6 +40,12 @@ class _Month:
     frame: pl.DataFrame
     longest: pl.DataFrame
     index: ColumnIndex
+    cluster: Cluster | None = None  # as it was when the waiting jobs were worded
+    has_waiting: bool = False
+
+    def is_of(self, jobs: frozenset[Path], said: frozenset[Path], cluster: Cluster | None) -> bool:
+        """Whether it is made of these, and says of its waiting jobs what would be said now."""
+        return (self.jobs, self.said) == (jobs, said) and (not self.has_waiting or self.cluster == cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +90,25 @@ class Overview:
 
     def _refresh(self, site: Site) -> bool:
         jobs, said = files_by_month(site.jobs.table), files_by_month(site.predictions.table)
+        known_cluster = site.cluster.known()
+        cluster = known_cluster.cluster if known_cluster else None
         months: dict[str, _Month] = {}
         for name in sorted(jobs, reverse=True):
             known, files = self._now.months.get(name), (jobs[name], said.get(name, frozenset()))
-            months[name] = known if known is not None and (known.jobs, known.said) == files else self._read(site, *files)
+            months[name] = known if known is not None and known.is_of(*files, cluster) else self._read(site, *files, cluster)
         if months.keys() == self._now.months.keys() and all(month is self._now.months[name] for name, month in months.items()):
             return False
         self._now = _snapshot(months)
         return True
 
-    def _read(self, site: Site, jobs: frozenset[Path], said: frozenset[Path]) -> _Month:
+    def _read(self, site: Site, jobs: frozenset[Path], said: frozenset[Path], cluster: Cluster | None) -> _Month:
         self.rebuilt += 1
         job_rows = site.jobs.table.scan(sorted(jobs)).select(JOB_COLUMNS).collect()
         said_rows = site.predictions.table.scan(sorted(said)).select(*KEY, *SAID).collect()
-        frame = month_frame(job_rows, said_rows, site.settings.jobs.failure_states, site.settings.jobs.dropped_states)
-        return _Month(jobs, said, frame, longest_limits(frame), ColumnIndex(frame))
+        states = site.settings.jobs
+        frame = month_frame(job_rows, said_rows, states.failure_states, states.dropped_states, cluster)
+        has_waiting = frame["waiting"].null_count() < frame.height
+        return _Month(jobs, said, frame, longest_limits(frame), ColumnIndex(frame), cluster, has_waiting)
 
     def rows(self, viewer: Viewer) -> pl.LazyFrame:
         """The rows that a viewer may see, with `ref`."""

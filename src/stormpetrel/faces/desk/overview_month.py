@@ -12,6 +12,9 @@ import polars as pl
 
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.outcomes import failed
+from stormpetrel.jobs.waiting import COLUMNS as WAITING_COLUMNS
+from stormpetrel.jobs.waiting import WAITING_SCHEMA, waiting_columns
+from stormpetrel.records.cluster import Cluster
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY, never_started
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
 
@@ -30,8 +33,10 @@ SAID: Final = (
 _MADE: Final = {
     "job": pl.String(), "prediction": pl.String(), "confidence": pl.Float32(), "first_risk": pl.Float32(), "failed": pl.Boolean(),
     "never_started": pl.Boolean(),
+    **WAITING_SCHEMA,
 }  # fmt: skip
-JOB_COLUMNS: Final = (*_SHOWN, *_BEHIND)
+# What is read of the table; what only says why a job waits is not kept.
+JOB_COLUMNS: Final = (*_SHOWN, *_BEHIND, *(name for name in WAITING_COLUMNS if name not in (*_SHOWN, *_BEHIND)))
 OVERVIEW_SCHEMA: Final = pl.Schema(
     {**{name: JOB_SCHEMA[name] for name in _SHOWN}, **{name: PREDICTION_SCHEMA[name] for name in SAID}, **_MADE}
 )
@@ -39,11 +44,18 @@ MONTH_SCHEMA: Final = pl.Schema({**OVERVIEW_SCHEMA, **{name: JOB_SCHEMA[name] fo
 
 
 def month_frame(
-    jobs: pl.DataFrame, said: pl.DataFrame, failure_states: Iterable[str], dropped_states: Iterable[str]
+    jobs: pl.DataFrame,
+    said: pl.DataFrame,
+    failure_states: Iterable[str],
+    dropped_states: Iterable[str],
+    cluster: Cluster | None = None,
 ) -> pl.DataFrame:
-    """Jobs and predictions of one month as rows of the overview, the latest submission first."""
+    """Jobs and predictions of one month as rows of the overview, the latest submission first.
+
+    With the cluster at hand it is said which limit a waiting job is above, and which value fits.
+    """
     jobs = jobs.sort("submit_time", "job_id", "array_task", "restart", descending=True, nulls_last=True)
-    frame = jobs.hstack(_latest(jobs, said))
+    frame = jobs.hstack(_latest(jobs, said)).hstack(waiting_columns(jobs, cluster))
     fails = pl.col("flagged")
     number = pl.col("extra").map.get("executable")  # all that is needed of it
     frame = frame.with_columns(

@@ -53,13 +53,17 @@ class ScriptCheck:
             raise UsageError(f"There is no advice {number}.", hint=f"There are {len(pieces)}; count from 1.")
         return pieces[number - 1]
 
+    def _misfits(self) -> list[str]:
+        """What the cluster cannot run, in words."""
+        return [] if self.answer.cluster is None else [f"{one.words} {one.change}" for one in self.answer.cluster.misfits]
+
     def _says_one_thing(self, line: str) -> bool:
         options = sum(word.startswith("-") for word in line.split())
         return self.answer.request.kind == "condor" or (options == 1 and line.count("=") <= 1)
 
     def _repr_html_(self) -> str:
         answer = self.answer
-        parts = [markup.sentence(warning) for warning in answer.request.warnings]
+        parts = [markup.sentence(warning) for warning in (*answer.request.warnings, *self._misfits())]
         if answer.verdict is not None:
             limit = f"flagged from {answer.verdict.threshold:.0%} on"
             title = f"Risk of failing if submitted now: {answer.verdict.risk:.0%} ({limit})"
@@ -72,7 +76,7 @@ class ScriptCheck:
 
     def __repr__(self) -> str:
         risk = "No risk can be given." if self.risk is None else f"Risk of failing if submitted now: {self.risk:.0%}."
-        return "\n".join([risk, *advice_lines(self.answer.advice, None, self.answer.lines)])
+        return "\n".join([*self._misfits(), risk, *advice_lines(self.answer.advice, None, self.answer.lines)])
 
 
 def check_script(site: SiteLike, script: str | Path, *, user: str | None = None, name: str = "job.sh") -> ScriptCheck:

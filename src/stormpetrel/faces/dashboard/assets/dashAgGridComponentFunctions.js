@@ -24,6 +24,16 @@
         return make("span", {className: "state state-" + tone}, symbol(mark), props.data.state_words);
     };
 
+    cells.JobWaiting = function (props) {
+        if (!props.value || !props.data) {
+            return null;
+        }
+        if (props.data.never_runs) {
+            return make("span", {className: "chip chip-fail"}, symbol("✕"), "Cannot run");
+        }
+        return make("span", {className: "soft"}, props.value.replace(/^Waits (for|:) ?/, ""));
+    };
+
     cells.JobPrediction = function (props) {
         if (!props.value) {
             return props.data ? make("span", {className: "soft"}, "not judged") : null;

@@ -85,6 +85,7 @@ def panel(live: LiveSite, viewer: Viewer, ref: JobRef) -> list[Component]:
     last = details.predictions[-1] if details.predictions else None
     parts = [
         sections.head(details),
+        sections.waiting(details),
         sections.verdict(details, zone),
         sections.advice(details, live.site.opinions.of(viewer.user, ref)),
         why(details),
@@ -119,7 +120,7 @@ def stamp_of(live: LiveSite, viewer: Viewer, ref: JobRef) -> list[Any]:
         .item()
     )
     said = row["predicted_at"].isoformat() if row["predicted_at"] else None
-    return [str(ref), row["state"], row["moment"], said, own]
+    return [str(ref), row["state"], row["waiting_words"], row["moment"], said, own]
 
 
 def take_opinion(live: LiveSite, viewer: Viewer, said: dict[str, Any], number: int, *, useful: bool) -> str:

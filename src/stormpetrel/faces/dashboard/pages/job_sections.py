@@ -60,6 +60,24 @@ def head(details: JobDetails) -> Component:
     )
 
 
+def waiting(details: JobDetails) -> Component | None:
+    """What the scheduler says of a job that has not started, and what to do; before any forecast."""
+    why = details.waiting
+    if why is None:
+        return None
+    tone = "fail" if why.never_runs else "open"
+    parts: list[Any] = [html.P(why.sentence, className="verdict-words")]
+    if why.change:
+        parts.append(html.P(why.change))
+    if why.command:
+        copy = html.Button(
+            "Copy", type="button", className="plain-button", **attributes(data_copy=why.command, aria_label="Copy the command")
+        )
+        parts.append(html.Div([html.Code(why.command, className="advice-line"), copy], className="advice-write"))
+    parts.append(html.P(f"The scheduler says: {why.reason}", className="small soft"))
+    return html.Div(parts, className=f"verdict verdict-{tone}", id="panel-waiting")
+
+
 def verdict(details: JobDetails, zone: ZoneInfo) -> Component:
     """The headline, and the risk at each moment of the job's life."""
     words = headline(details)

@@ -59,7 +59,7 @@ _KINDS: Final = {  # AG Grid's words -> ours
 _TIMES: Final = ("submit_time", "start_time")
 _SHOWN: Final = (
     "ref", "job", "user", "job_name", "state", "submit_time", "start_time", "prediction", "confidence", "likeliest", "moment",
-    "account", "partition", "known", "never_started",
+    "account", "partition", "known", "never_started", "waiting", "waiting_words", "never_runs",
 )  # fmt: skip
 _SORTS: Final = {"prediction": "risk"}  # by prediction means: the likeliest to fail first
 
@@ -74,11 +74,14 @@ class View:
     sort: tuple[tuple[str, bool], ...]
 
 
+# What the scheduler knows comes before any forecast: jobs that cannot run as they stand are first.
+_STUCK_FIRST: Final = "those that cannot run first, then riskiest first"
 VIEWS: Final = (
-    View("now", "Now", "riskiest first", (("risk", True), ("submit_time", True))),
+    View("now", "Now", _STUCK_FIRST, (("never_runs", True), ("risk", True), ("submit_time", True))),
+    View("stuck", "Cannot run", "newest first", (("submit_time", True),)),
     View("risk", "At risk now", "riskiest first", (("risk", True), ("submit_time", True))),
     View("running", "Running", "riskiest first", (("risk", True), ("start_time", True))),
-    View("waiting", "Waiting", "riskiest first", (("risk", True), ("submit_time", True))),
+    View("waiting", "Waiting", _STUCK_FIRST, (("never_runs", True), ("risk", True), ("submit_time", True))),
     View("failed", "Failed today", "latest first", (("end_time", True),)),
     View("mine", "My jobs", "newest first", (("submit_time", True),)),
     View("all", "All", "newest first", (("submit_time", True),)),
@@ -126,6 +129,7 @@ def _of_view(name: str, viewer: Viewer, today: datetime) -> tuple[TableFilter, .
     unfinished = TableFilter("state", "is_in", _OPEN)
     return {
         "now": (unfinished,),
+        "stuck": (TableFilter("never_runs", "equals", True),),
         "risk": (unfinished, TableFilter("flagged", "equals", True)),
         "running": (TableFilter("state", "is_in", _RUNNING),),
         "waiting": (TableFilter("state", "is_in", _WAITING),),
@@ -211,9 +215,10 @@ def _whole(value: object, otherwise: int = 0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LiveFigures:
-    """How many jobs wait, run, are at risk, and failed since midnight."""
+    """How many jobs wait, cannot run as they stand, run, are at risk, and failed since midnight."""
 
     waiting: int
+    stuck: int
     running: int
     at_risk: int
     failed_today: int
@@ -231,6 +236,7 @@ def _figures(live: LiveSite, viewer: Viewer, version: int, today: datetime) -> L
     state, unfinished = pl.col("state"), pl.col("state").is_in(_OPEN)
     counts = live.overview.rows(viewer).select(
         waiting=state.is_in(_WAITING).sum(),
+        stuck=pl.col("never_runs").sum(),
         running=state.is_in(_RUNNING).sum(),
         at_risk=(unfinished & pl.col("flagged")).fill_null(False).sum(),
         failed_today=(pl.col("failed") & (pl.col("end_time") >= today)).fill_null(False).sum(),

@@ -66,10 +66,18 @@ def headline(details: JobDetails) -> Headline:
         return _over(details, said)
     if said is None:
         return Headline(f"This job is {STATE_WORDS.get(state, 'there').lower()}; nothing was predicted for it.", "", "open")
+    if details.waiting is not None and details.waiting.never_runs:
+        return _if_it_ran(said)
     if said.flagged:
         most = f", most likely {outcome_words(said.likeliest)}" if said.likeliest else ""
         return Headline(f"This job will probably fail: {percent(said.risk)}{most}.", _said_when(said), "fail")
     return Headline(f"This job will probably complete: {percent(1 - said.risk)}.", _said_when(said), "complete")
+
+
+def _if_it_ran(said: StoredPrediction) -> Headline:
+    """The forecast of a job that cannot run as it stands: it is about the request, not about what will happen."""
+    end = f"fail: {percent(said.risk)}" if said.flagged else f"complete: {percent(1 - said.risk)}"
+    return Headline(f"If it could run, it would probably {end}.", _said_when(said), "open")
 
 
 def _over(details: JobDetails, said: StoredPrediction | None) -> Headline:

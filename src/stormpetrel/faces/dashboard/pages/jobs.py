@@ -102,6 +102,7 @@ def _figures(live: LiveSite, viewer: Viewer) -> Component:
     now, data = live_figures(live, viewer), freshness(live, viewer)
     return stats(
         stat("Waiting", f"{now.waiting:,}"),
+        *([stat("Cannot run", f"{now.stuck:,}", tone="bad")] if now.stuck else []),
         stat("Running", f"{now.running:,}"),
         stat("At risk now", f"{now.at_risk:,}", tone="bad" if now.at_risk else ""),
         stat("Failed today", f"{now.failed_today:,}"),
@@ -207,6 +208,15 @@ def _columns(zone: str) -> list[dict[str, Any]]:
         {"field": "user", "headerName": "User", "width": 106, "tooltipField": "user", **text},
         {"field": "job_name", "headerName": "Name", "flex": 1, "minWidth": 120, "tooltipField": "job_name", **text},
         {"field": "state", "headerName": "State", "width": 126, "cellRenderer": "JobState", **text},
+        {
+            "field": "waiting_words",
+            "headerName": "Waits for",
+            "headerTooltip": "What the scheduler says of a job that has not started",
+            "width": 200,
+            "tooltipField": "waiting_words",
+            "cellRenderer": "JobWaiting",
+            **text,
+        },
         {"field": "submit_time", "headerName": "Submitted", "headerTooltip": f"Time zone: {zone}", "width": 130, **day},
         {"field": "start_time", "headerName": "Start", "headerTooltip": f"Time zone: {zone}", "width": 130, **day},
         {"field": "prediction", "headerName": "Prediction", "width": 130, "cellRenderer": "JobPrediction", **text},

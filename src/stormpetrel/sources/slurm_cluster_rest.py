@@ -1,0 +1,200 @@
+"""slurmrestd -> what the cluster has and allows: `/slurm/…/partitions`, `/slurm/…/nodes`, `/slurmdb/…/qos`.
+
+The shape changed with each version (v0.0.38 … v0.0.45): each field is read in whatever shape it comes in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from stormpetrel.config import SlurmSection
+from stormpetrel.errors import SourceFormatError, SourceUnavailableError
+from stormpetrel.records.cluster import Cluster, NodeKind, Partition, Qos
+from stormpetrel.sources.slurm_cluster import MOST_BYTES, alike, allowed, gpus_in, names_in
+from stormpetrel.sources.slurm_rest import connect
+
+if TYPE_CHECKING:
+    import httpx
+
+_MIB: Final = 1024**2
+_VERSIONS: Final = re.compile(r'"/slurm/(v\d+\.\d+\.(\d+))/partitions/?"')
+_NAME: Final = re.compile(r"[\w.@+:/-]{1,128}", re.ASCII)
+_LARGEST: Final = 2**62
+_OUT_OF_SERVICE: Final = frozenset(
+    "DOWN DRAIN DRAINED DRAINING ERROR FAIL FAILING INVALID_REG MAINT NOT_RESPONDING UNKNOWN".split()
+)
+_FLAGS: Final = {  # slurmdb's word -> sacctmgr's
+    "OVERRIDE_PARTITION_QOS": "OverPartQOS",
+    "PARTITION_TIME_LIMIT": "PartitionTimeLimit",
+    "PARTITION_MAXIMUM_NODE": "PartitionMaxNodes",
+    "PARTITION_MINIMUM_NODE": "PartitionMinNodes",
+}
+
+Record = Mapping[str, Any]
+
+
+def read_rest_cluster(slurm: SlurmSection, *, patience_s: float) -> Cluster:
+    """Partitions, nodes and QOS from slurmrestd, which does not say what is enforced; SourceError where it is not in time."""
+    deadline = time.monotonic() + patience_s
+    with connect(slurm.model_copy(update={"timeout_s": patience_s})) as client:
+        version = slurm.rest_version or _newest(_fetch(client, "/openapi/v3", deadline, slurm))
+        partitions = _records(_fetch(client, f"/slurm/{version}/partitions", deadline, slurm), "partitions")
+        nodes = _records(_fetch(client, f"/slurm/{version}/nodes", deadline, slurm), "nodes")
+        try:
+            qos = _records(_fetch(client, f"/slurmdb/{version}/qos", deadline, slurm), "qos")
+        except SourceUnavailableError:
+            qos = []
+    found = tuple(partitions_of(partitions))
+    if not found:
+        raise SourceFormatError(f"{slurm.rest_url} shows no partitions.", hint="Check slurm.rest_user and its token.")
+    tells_default = any(one.is_default for one in found)
+    return Cluster(found, alike(nodes_of(nodes)), tuple(qos_of(qos)) or None, tells_default=tells_default)
+
+
+def _fetch(client: httpx.Client, path: str, deadline: float, slurm: SlurmSection) -> bytes:
+    """One answer, tried once: whoever waits for it has the last one to fall back on."""
+    import httpx
+
+    body = bytearray()
+    try:
+        with client.stream("GET", path, timeout=max(0.05, deadline - time.monotonic())) as response:
+            for piece in response.iter_bytes():
+                body += piece
+                if len(body) > MOST_BYTES or time.monotonic() > deadline:
+                    raise SourceUnavailableError(f"{slurm.rest_url} takes too long.", hint="Check that slurmrestd is well.")
+            status = response.status_code
+    except httpx.HTTPError as error:
+        raise SourceUnavailableError(
+            f"{slurm.rest_url} did not answer ({type(error).__name__}).", hint="Check that slurmrestd runs."
+        ) from None
+    if status != 200:
+        raise SourceUnavailableError(f"{slurm.rest_url} answered {status}.", hint="Check slurm.rest_user and its token.")
+    return bytes(body)
+
+
+def _newest(openapi: bytes) -> str:
+    found = _VERSIONS.findall(openapi.decode("utf-8", "replace").replace("\\/", "/"))
+    if not found:
+        raise SourceUnavailableError("slurmrestd offers no partitions.", hint="Start it with the slurmctld plugin (-s).")
+    return str(max(found, key=lambda version: int(version[1]))[0])
+
+
+def _records(body: bytes, key: str) -> list[Record]:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        raise SourceUnavailableError("slurmrestd's answer is no JSON.", hint="Check that slurmrestd is well.") from None
+    if not isinstance(document, dict):
+        return []
+    found = document.get(key, document.get(key.upper()))
+    return [record for record in found if isinstance(record, dict)] if isinstance(found, list) else []
+
+
+def partitions_of(records: list[Record]) -> Iterator[Partition]:
+    """Partitions out of slurmrestd's records."""
+    for record in records:
+        name = record.get("name")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            continue
+        minutes = _first(record, ("maximums", "time"), ("max_time_limit",))
+        memory = _first(record, ("maximums", "partition_memory_per_node"), ("maximum_memory_per_node",))
+        yield Partition(
+            name,
+            is_default="default" in {str(flag).lower() for flag in _list(record.get("flags"))},
+            state=_words(_at(record, "partition", "state") or record.get("state") or "UP").split(",")[0].upper()[:20],
+            max_time_s=None if minutes is None else minutes * 60.0,
+            max_nodes=_first(record, ("maximums", "nodes"), ("maximum_nodes_per_job",)),
+            min_nodes=_first(record, ("minimums", "nodes"), ("min nodes per job",)) or 0,
+            max_cpus_per_node=_first(record, ("maximums", "cpus_per_node"), ("maximum_cpus_per_node",)),
+            max_mem_per_node_bytes=memory * _MIB if memory else None,
+            allow_accounts=allowed(_text(record, ("accounts", "allowed"), ("allowed_accounts",))),
+            deny_accounts=names_in(_text(record, ("accounts", "deny"), ("denied_accounts",))),
+            allow_qos=allowed(_text(record, ("qos", "allowed"), ("allowed_qos",))),
+            deny_qos=names_in(_text(record, ("qos", "deny"), ("denied_qos",))),
+            qos=next(iter(names_in(_text(record, ("qos", "assigned"), ("qos",)))), None),
+        )
+
+
+def nodes_of(records: list[Record]) -> Iterator[NodeKind]:
+    """Nodes out of slurmrestd's records, each as a kind of its own."""
+    for record in records:
+        cpus = _number(record.get("effective_cpus")) or _number(record.get("cpus"))
+        state = f"{_words(record.get('state'))},{_words(record.get('state_flags'))}"
+        states = {word.strip().upper() for word in state.split(",")}
+        if not cpus or "FUTURE" in states:
+            continue
+        memory = max(0, (_number(record.get("real_memory")) or 0) - (_number(record.get("specialized_memory")) or 0))
+        features, partitions = (names_in(_words(record.get(name))) for name in ("features", "partitions"))
+        gpus = gpus_in(str(record.get("gres") or ""))
+        yield NodeKind(cpus, memory * _MIB, gpus, features, partitions, in_service=int(not states & _OUT_OF_SERVICE))
+
+
+def qos_of(records: list[Record]) -> Iterator[Qos]:
+    """QOS out of slurmdb's records."""
+    for record in records:
+        name, limits = record.get("name"), record.get("limits")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            continue
+        minutes = _number(_at(limits, "max", "wall_clock", "per", "job"))
+        per = {who: _tres(_at(limits, "max", "tres", "per", who)) for who in ("job", "node", "user", "account")}
+        flags = [_FLAGS[str(flag)] for flag in _list(record.get("flags")) if str(flag) in _FLAGS]
+        yield Qos(
+            name,
+            max_wall_s=None if minutes is None else minutes * 60.0,
+            max_per_job=per["job"],
+            max_per_node=per["node"],
+            min_per_job=_tres(_at(limits, "min", "tres", "per", "job")),
+            max_per_user=per["user"],
+            max_per_account=per["account"],
+            max_in_all=_tres(_at(limits, "max", "tres", "total")),
+            flags=tuple(flags),
+        )
+
+
+def _tres(entries: Any) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for entry in _list(entries):
+        count = _number(entry.get("count")) if isinstance(entry, dict) else None
+        if count is None:
+            continue
+        kind = str(entry.get("type") or "")
+        name = f"{kind}/{entry['name']}" if entry.get("name") else kind
+        if _NAME.fullmatch(name):
+            found[name] = count * _MIB if kind == "mem" else count
+    return found
+
+
+def _at(record: Any, *path: str) -> Any:
+    for name in path:
+        record = record.get(name) if isinstance(record, dict) else None
+    return record
+
+
+def _first(record: Record, *paths: tuple[str, ...]) -> int | None:
+    """The first of some places that holds a number; None for no limit."""
+    return next((number for path in paths if (number := _number(_at(record, *path))) is not None), None)
+
+
+def _text(record: Record, *paths: tuple[str, ...]) -> str | None:
+    return next((value for path in paths if isinstance(value := _at(record, *path), str)), None)
+
+
+def _number(value: Any) -> int | None:
+    """A number, plain or as `{"set", "infinite", "number"}`; None where it is not set, infinite, or a mark for "no value"."""
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set") and not value.get("infinite") else None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LARGEST:
+        return None
+    return None if value in (0xFFFFFFFE, 0xFFFFFFFF, 0xFFFE, 0xFFFF) else value
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _words(value: Any) -> str:
+    return ",".join(str(word) for word in value) if isinstance(value, list) else str(value or "")
