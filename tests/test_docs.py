@@ -183,6 +183,8 @@ def test_the_public_errors_are_these():
         "StoreVersionError",
         "StoreBusyError",
         "StoreNotWritableError",
+        "DiskFullError",
+        "ReadOnlySiteError",
         "NetworkFilesystemError",
     }
 

@@ -19,7 +19,9 @@
     └── StoreError               the site's memory cannot be read or written
         ├── StoreVersionError    written by a newer Stormpetrel
         ├── StoreBusyError       another process holds the site; a retry can help
-        ├── StoreNotWritableError    read-only folder, full disk, no permission
+        ├── StoreNotWritableError    a folder that cannot be written, no permission
+        │   ├── DiskFullError        the disk is full, or the quota is used up
+        │   └── ReadOnlySiteError    the whole site can be read and not be written
         └── NetworkFilesystemError   SQLite on NFS, Lustre or GPFS
 """
 
@@ -120,7 +122,15 @@ class StoreBusyError(StoreError):
 
 
 class StoreNotWritableError(StoreError):
-    """Read-only folder, full disk or no permission."""
+    """A folder that cannot be written, or no permission."""
+
+
+class DiskFullError(StoreNotWritableError):
+    """The disk is full, or the quota is used up."""
+
+
+class ReadOnlySiteError(StoreNotWritableError):
+    """The whole site can be read and not be written: a read-only mount, or somebody else's folder."""
 
 
 class NetworkFilesystemError(StoreError):

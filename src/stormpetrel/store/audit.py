@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,8 +11,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from stormpetrel.errors import StoreNotWritableError
 from stormpetrel.store.state import StateStore
 from stormpetrel.store.state import audit as table
+
+_log = logging.getLogger("stormpetrel.serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +36,14 @@ class AuditTrail:
         self._clock = clock
 
     def record(self, user: str, action: str, about: Mapping[str, Any] | None = None) -> None:
-        """Add an entry."""
+        """Add an entry; where nothing can be written the log says so, and whoever logs in to look gets in."""
         time = self._clock().isoformat(timespec="seconds")
         row = {"time": time, "user": user, "action": action, "about": json.dumps(about or {}, ensure_ascii=False, default=str)}
-        with self._state.transaction() as connection:
-            connection.execute(sa.insert(table).values(row))
+        try:
+            with self._state.transaction() as connection:
+                connection.execute(sa.insert(table).values(row))
+        except StoreNotWritableError as error:
+            _log.warning("not in the audit trail: %r; %s", action, error.what)
 
     def recent(self, limit: int = 50) -> list[AuditEntry]:
         """The latest entries, newest first."""

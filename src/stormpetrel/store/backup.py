@@ -35,7 +35,7 @@ def backup(site: Site, target: Path) -> int:
     if target.exists():
         raise UsageError(f"{target} exists.", hint="Name a new file: a backup never overwrites another.")
     partial = target.with_name(target.name + ".partial")
-    with writing(target.parent, doing="write the backup"), site.state.writer_lock():
+    with writing(target.parent, doing="write the backup"), site.state.undisturbed():
         try:
             descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:

@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from stormpetrel.config import SITE_FILE, Settings, load_settings, settings_as_toml
-from stormpetrel.errors import SettingsError, StoreError
+from stormpetrel.errors import DiskFullError, SettingsError, StoreError
 from stormpetrel.simulate.feed import Feed
 from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.cpu_windows import CpuWindowStore
 from stormpetrel.store.event_background import EventBackgroundStore
 from stormpetrel.store.event_counts import EventCountStore
 from stormpetrel.store.event_scores import EventScoreStore
-from stormpetrel.store.filesystem import writing
+from stormpetrel.store.filesystem import disk_words, writing
 from stormpetrel.store.jobs import JobStore
 from stormpetrel.store.models import ModelRegistry
 from stormpetrel.store.opinions import OpinionStore
@@ -28,7 +28,9 @@ from stormpetrel.store.outages import OutageStore
 from stormpetrel.store.predictions import PredictionStore
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
+from stormpetrel.store.read_only import ReadOnlyState, open_copied_state, read_only_reason, refusal
 from stormpetrel.store.state import StateStore, open_state, refuse_network
+from stormpetrel.store.tables import Table
 from stormpetrel.store.tokens import TokenStore
 from stormpetrel.store.trace_scores import TraceScoreStore
 from stormpetrel.store.views import ViewStore
@@ -42,6 +44,7 @@ class Site:
 
     def __init__(self, folder: Path, settings: Settings, state: StateStore, key: bytes) -> None:
         self.folder = folder
+        self.read_only = state.reason if isinstance(state, ReadOnlyState) else ""  # why it cannot be written; empty: it can
         self.settings = settings
         self.state = state
         self._key = key
@@ -59,6 +62,19 @@ class Site:
         self.views = ViewStore(state)
         self.audit = AuditTrail(state)
         self.quarantine = Quarantine(folder / "tables", keep_raw=not settings.store.pseudonymise_users)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Every Delta Lake table of the site."""
+        of_jobs = (self.jobs.table, self.jobs.sightings, self.quarantine.table, self.predictions.table)
+        of_events = (self.event_counts.table, self.event_counts.reasons.table)
+        scores = (self.event_background.table, self.event_scores.table)
+        return *of_jobs, self.cpu_windows.table, self.trace_scores.table, *of_events, *scores
+
+    def require_writable(self) -> None:
+        """ReadOnlySiteError where the site cannot be written; for work that writes only at its end."""
+        if self.read_only:
+            raise refusal(self.folder, self.read_only)
 
     @property
     def privacy(self) -> Privacy:
@@ -138,15 +154,28 @@ def _refuse_odd_name(folder: Path) -> None:
 
 
 def open_site(folder: Path) -> Site:
-    """Open a site: settings checked, tables there, nothing else done."""
+    """Open a site: settings checked, tables there, nothing else done.
+
+    One that cannot be written (a read-only mount, somebody else's folder, a disk so full that not even its state can be opened)
+    is opened to be read: `Site.read_only` says why, and whoever wants to write gets a ReadOnlySiteError.
+    """
     settings = load_settings(folder)
     key = _read_key(folder)
-    where = state_folder(folder, settings)
-    url = settings.store.state_url
-    state = open_state(where, url=url, lock_folder=folder if url else where, owner=owner_of(key))
+    url, where = settings.store.state_url, state_folder(folder, settings)
+    reason = read_only_reason(folder, None if url else where)
+    try:
+        state = _open_read_only(folder, settings, key, reason) if reason else _open_state(folder, settings, key)
+    except DiskFullError:
+        reason = f"the disk {disk_words(where)} is full"
+        state = _open_read_only(folder, settings, key, reason)
     site = Site(folder, settings, state, key)
     if not site.jobs.table.exists() and not state.is_empty():
+        site.close()
         raise StoreError(f"The table {site.jobs.table.path} is missing.", hint="Restore the site from a backup.")
+    if site.read_only:
+        for table in site.tables:
+            table.may_be_missing = True  # one of a later release than the site's
+        return site
     site.jobs.create()
     site.quarantine.create()
     site.predictions.create()
@@ -156,6 +185,22 @@ def open_site(folder: Path) -> Site:
     site.event_background.create()
     site.event_scores.create()
     return site
+
+
+def _open_state(folder: Path, settings: Settings, key: bytes) -> StateStore:
+    url, where = settings.store.state_url, state_folder(folder, settings)
+    return open_state(where, url=url, lock_folder=folder if url else where, owner=owner_of(key))
+
+
+def _open_read_only(folder: Path, settings: Settings, key: bytes, reason: str) -> StateStore:
+    if settings.store.state_url:
+        return ReadOnlyState(lambda: _open_state(folder, settings, key), site=folder, reason=reason)
+    return open_copied_state(
+        state_folder(folder, settings),
+        site=folder,
+        reason=reason,
+        open_state=lambda copy: open_state(copy, lock_folder=copy, owner=owner_of(key)),
+    )
 
 
 def owner_of(key: bytes) -> str:

@@ -124,6 +124,12 @@ class StateStore:
                 self._held = False
 
     @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Read the site as it is at one moment: whoever writes waits."""
+        with self.writer_lock():
+            yield
+
+    @contextmanager
     def _locked(self) -> Iterator[None]:
         if self.is_sqlite:
             with ExitStack() as stack:

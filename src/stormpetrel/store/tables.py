@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,9 @@ import polars as pl
 from stormpetrel.errors import StoreBusyError, StoreError, StoreVersionError
 from stormpetrel.records.times import month_of
 from stormpetrel.sources.contract import Cursor
+from stormpetrel.store.digests import FileDigests
 from stormpetrel.store.filesystem import writing
+from stormpetrel.store.panics import without_panic_text
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable, WriterProperties
@@ -48,6 +51,8 @@ class Table:
     def __init__(self, folder: Path, spec: TableSpec) -> None:
         self.path = folder.resolve() / spec.name
         self.spec = spec
+        self.digests = FileDigests(self.path)
+        self.may_be_missing = False  # of a site that cannot be written: a table that is not there is empty
 
     @property
     def _address(self) -> str:
@@ -58,13 +63,16 @@ class Table:
         """Whether the table has been created."""
         return (self.path / "_delta_log").is_dir() and any((self.path / "_delta_log").iterdir())
 
+    def _is_missing(self) -> bool:
+        return self.may_be_missing and not self.exists()
+
     def create(self) -> None:
         """Create the table, empty, unless it is there."""
         from deltalake import write_deltalake
 
         if self.exists():
             return
-        with writing(self.path, doing="create a table"):
+        with writing(self.path, doing="create a table"), without_panic_text():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_deltalake(
                 self._address,
@@ -140,16 +148,18 @@ class Table:
 
         (Not by polars' scan_delta, nor by Delta's own list of addresses: both lose files in folders with a space in their name.)
         """
+        if self._is_missing():
+            return []
         actions = pl.DataFrame(self.open().get_add_actions(flatten=True))
         return [self.path / unquote(relative) for relative in actions["path"]] if actions.height else []
 
     def version(self) -> int:
         """The version number that a model trained now would record."""
-        return self.open().version()
+        return 0 if self._is_missing() else self.open().version()
 
     def cursor(self, name: str) -> int | None:
         """Where a live source was left, as committed together with its rows."""
-        return self.open().transaction_version(name)
+        return None if self._is_missing() else self.open().transaction_version(name)
 
     def append(self, rows: pl.DataFrame, *, cursor: Cursor | None = None) -> None:
         """Add rows (and move a cursor) in one commit."""
@@ -157,9 +167,9 @@ class Table:
 
         if not rows.height and cursor is None:
             return
-        with writing(self.path, doing="write rows"), _conflicts(self.path):
+        with self._committing("write rows") as table:
             write_deltalake(
-                self.open(),
+                table,
                 self._conformed(rows),
                 mode="append",
                 writer_properties=self._writer_properties(),
@@ -173,10 +183,9 @@ class Table:
         terms = [f"t.{partition} IN ({months})", f"t.{partition} = s.{partition}"]
         terms += [f"t.{name} = s.{name}" for name in on if name not in nullable]
         terms += [f"coalesce(t.{name}, -1) = coalesce(s.{name}, -1)" for name in nullable]
-        with writing(self.path, doing="write rows"), _conflicts(self.path):
+        with self._committing("write rows") as table:
             (
-                self.open()
-                .merge(
+                table.merge(
                     self._conformed(rows),
                     predicate=" AND ".join(terms),
                     source_alias="s",
@@ -193,43 +202,54 @@ class Table:
         """Put these rows in place of all, or of those where a predicate over the partition holds."""
         from deltalake import write_deltalake
 
-        with writing(self.path, doing="rewrite rows"), _conflicts(self.path):
+        with self._committing("rewrite rows") as table:
             write_deltalake(
-                self.open(), self._conformed(rows), mode="overwrite", predicate=where, writer_properties=self._writer_properties()
+                table, self._conformed(rows), mode="overwrite", predicate=where, writer_properties=self._writer_properties()
             )
 
     def delete(self, column: str, value: str) -> int:
         """Delete the rows that have this text in a column, in one commit; how many."""
         quoted = value.replace("'", "''")
-        with writing(self.path, doing="delete rows"), _conflicts(self.path):
-            done = self.open().delete(f"{column} = '{quoted}'")
+        with self._committing("delete rows") as table:
+            done = table.delete(f"{column} = '{quoted}'")
         return int(done["num_deleted_rows"] or 0)
 
     def compact(self, *, target_bytes: int | None = None) -> dict[str, Any]:
         """Merge small files into large ones, of about `target_bytes` each (Delta's own size if None)."""
-        with writing(self.path, doing="compact"), _conflicts(self.path):
-            return self.open().optimize.compact(target_size=target_bytes, writer_properties=self._writer_properties())
+        with self._committing("compact") as table:
+            return table.optimize.compact(target_size=target_bytes, writer_properties=self._writer_properties())
 
     def shorten_log(self) -> None:
         """Write a checkpoint, and delete the entries of the log that it stands for and that are over a day old."""
-        with writing(self.path, doing="shorten the log"):
-            table = self.open()
+        with self._committing("shorten the log") as table:
             if table.metadata().configuration.get(_LOG_AGE) != _A_DAY:
                 table.alter.set_table_properties({_LOG_AGE: _A_DAY})
             table.create_checkpoint()
             table.cleanup_metadata()
+        self.digests.adopt_checkpoints()
+        self.digests.prune()
 
     def vacuum(self, *, keep_hours: int | None = None) -> int:
         """Delete files that no version within `keep_hours` needs (Delta's own week if None); how many."""
-        with writing(self.path, doing="remove old files"):
-            removed = self.open().vacuum(
+        with self._committing("remove old files") as table:
+            removed = table.vacuum(
                 retention_hours=keep_hours, dry_run=False, enforce_retention_duration=keep_hours is None, full=True
             )
+        self.digests.prune()
         return len(removed)
 
     def file_count(self) -> int:
         """How many data files make up the table now."""
         return len(self.files())
+
+    @contextmanager
+    def _committing(self, doing: str) -> Iterator[DeltaTable]:
+        """Around every commit: a full disk, a conflict or a panic is one sentence; what was written gets its digests."""
+        with writing(self.path, doing=doing), _conflicts(self.path), without_panic_text():
+            table = self.open()
+            before = table.version()
+            yield table
+        self.digests.record(after=before)
 
     def _writer_properties(self) -> WriterProperties:
         """Statistics only where scans prune by them, dictionaries only where values repeat: half the time of the defaults."""

@@ -20,7 +20,7 @@ def compact(context: typer.Context, as_json: Json = False) -> None:
     from stormpetrel.store.upkeep import compact as do_compact
 
     chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with chosen.open_site(to_write=True) as site:
         done = do_compact(site)
     if as_json:
         print_json([asdict(entry) for entry in done])
@@ -42,7 +42,7 @@ def retain(
     from stormpetrel.store.upkeep import retain as do_retain
 
     chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with chosen.open_site(to_write=True) as site:
         gone = do_retain(site, days if days is not None else site.settings.store.keep_days)
     if as_json:
         print_json({"deleted": gone})
@@ -103,7 +103,7 @@ def forget(
     from stormpetrel.store.upkeep import forget as do_forget
 
     chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with chosen.open_site(to_write=True) as site:
         gone = do_forget(site, user, past_only=past_only)
     if as_json:
         print_json({"deleted": gone, "future": "kept" if past_only else "refused"})
