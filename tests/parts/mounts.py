@@ -56,3 +56,8 @@ def fill(folder: Path, *, leave: int = 0) -> Path:
             except OSError:
                 pass
     return ballast
+
+
+def write_to_stderr(text: bytes) -> None:
+    """Write to file descriptor 2, as compiled libraries do."""
+    os.write(2, text)

@@ -136,7 +136,9 @@ def writing(where: Path, *, doing: str) -> Iterator[None]:
 
 def translated(error: OSError, where: Path, doing: str) -> StoreNotWritableError:
     """The one sentence for a write that the system refused."""
-    number = errno.ENOSPC if error.errno == errno.EIO and is_full(where) else error.errno
+    number = errno_in(str(error)) if error.errno is None else error.errno  # deltalake's have only words
+    if number == errno.EIO and is_full(where):
+        number = errno.ENOSPC
     if number in (errno.ENOSPC, errno.EDQUOT):
         what = (
             f"the disk {disk_words(where)} is full" if number == errno.ENOSPC else f"the quota on {disk_words(where)} is used up"
@@ -147,7 +149,7 @@ def translated(error: OSError, where: Path, doing: str) -> StoreNotWritableError
         what = "the folder is read-only" if number == errno.EROFS else "there is no permission to write"
         hint = "Choose another folder or make this one writable for the user that runs Stormpetrel."
     else:
-        what = error.strerror or str(error)
+        what = error.strerror or str(error).splitlines()[0]
         hint = "The store is as it was."
     return StoreNotWritableError(f"Cannot {doing} in {where}: {what}.", hint=hint)
 

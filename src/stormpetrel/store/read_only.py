@@ -44,13 +44,6 @@ def read_only_reason(folder: Path, state_folder: Path | None) -> str:
     return next((_reason(path) for path in needed if not os.access(path, os.W_OK, effective_ids=True)), "")
 
 
-def refusal(folder: Path, reason: str) -> ReadOnlySiteError:
-    """What whoever wants to write is told."""
-    return ReadOnlySiteError(
-        f"The site {folder} is read-only: {reason}.", hint="It can be read. Where it can be written, run the same command there."
-    )
-
-
 class ReadOnlyState(StateStore):
     """The state of a site that cannot be written.
 
@@ -64,6 +57,7 @@ class ReadOnlyState(StateStore):
         *,
         site: Path,
         reason: str,
+        is_full: bool = False,
         original: Path | None = None,
         drop_copies: Callable[[], None] = lambda: None,
     ) -> None:
@@ -71,11 +65,23 @@ class ReadOnlyState(StateStore):
         self._drop_copies = drop_copies
         self._site = site
         self.reason = reason
+        self._is_full = is_full  # it could be written if there were space
         self._original = original
         self._renewing = threading.Lock()
         self._seen, self._seen_at = _facts_of(original), time.monotonic()
         copy = open_copy()
         super().__init__(copy._engine, copy._lock_file)
+
+    def refusal(self) -> ReadOnlySiteError:
+        """What whoever wants to write is told."""
+        if self._is_full:
+            return ReadOnlySiteError(
+                f"The site {self._site} cannot be written: {self.reason}.", hint="Free some space and run the same command again."
+            )
+        return ReadOnlySiteError(
+            f"The site {self._site} is read-only: {self.reason}.",
+            hint="It can be read. Where it can be written, run the same command there.",
+        )
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
@@ -86,16 +92,16 @@ class ReadOnlyState(StateStore):
                 connection.exec_driver_sql("PRAGMA query_only=ON" if self.is_sqlite else "SET TRANSACTION READ ONLY")
                 yield connection
         except StoreNotWritableError as error:
-            raise refusal(self._site, self.reason) from error
+            raise self.refusal() from error
         except StoreError as error:
             if "read-only transaction" not in error.what:  # the words of PostgreSQL
                 raise
-            raise refusal(self._site, self.reason) from error
+            raise self.refusal() from error
 
     @contextmanager
     def writer_lock(self) -> Iterator[None]:
         """Nobody commits here."""
-        raise refusal(self._site, self.reason)
+        raise self.refusal()
         yield
 
     @contextmanager
@@ -106,7 +112,7 @@ class ReadOnlyState(StateStore):
     @contextmanager
     def sole(self, role: str) -> Iterator[None]:
         """No watch runs here."""
-        raise refusal(self._site, self.reason)
+        raise self.refusal()
         yield
 
     def empty_log(self) -> None:
@@ -133,11 +139,13 @@ class ReadOnlyState(StateStore):
             self._renewing.release()
 
 
-def open_copied_state(original: Path, *, site: Path, reason: str, open_state: Callable[[Path], StateStore]) -> ReadOnlyState:
+def open_copied_state(
+    original: Path, *, site: Path, reason: str, is_full: bool, open_state: Callable[[Path], StateStore]
+) -> ReadOnlyState:
     """The state in a folder that cannot be written, read through copies; `open_state` opens the one in a folder."""
     copies = _Copies(original, open_state)
     try:
-        return ReadOnlyState(copies.open, site=site, reason=reason, original=original, drop_copies=copies.drop)
+        return ReadOnlyState(copies.open, site=site, reason=reason, is_full=is_full, original=original, drop_copies=copies.drop)
     except BaseException:
         copies.drop()
         raise

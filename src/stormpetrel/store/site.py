@@ -28,7 +28,7 @@ from stormpetrel.store.outages import OutageStore
 from stormpetrel.store.predictions import PredictionStore
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
-from stormpetrel.store.read_only import ReadOnlyState, open_copied_state, read_only_reason, refusal
+from stormpetrel.store.read_only import ReadOnlyState, open_copied_state, read_only_reason
 from stormpetrel.store.state import StateStore, open_state, refuse_network
 from stormpetrel.store.tables import Table
 from stormpetrel.store.tokens import TokenStore
@@ -73,8 +73,8 @@ class Site:
 
     def require_writable(self) -> None:
         """ReadOnlySiteError where the site cannot be written; for work that writes only at its end."""
-        if self.read_only:
-            raise refusal(self.folder, self.read_only)
+        if isinstance(self.state, ReadOnlyState):
+            raise self.state.refusal()
 
     @property
     def privacy(self) -> Privacy:
@@ -167,7 +167,7 @@ def open_site(folder: Path) -> Site:
         state = _open_read_only(folder, settings, key, reason) if reason else _open_state(folder, settings, key)
     except DiskFullError:
         reason = f"the disk {disk_words(where)} is full"
-        state = _open_read_only(folder, settings, key, reason)
+        state = _open_read_only(folder, settings, key, reason, is_full=True)
     site = Site(folder, settings, state, key)
     if not site.jobs.table.exists() and not state.is_empty():
         site.close()
@@ -192,13 +192,14 @@ def _open_state(folder: Path, settings: Settings, key: bytes) -> StateStore:
     return open_state(where, url=url, lock_folder=folder if url else where, owner=owner_of(key))
 
 
-def _open_read_only(folder: Path, settings: Settings, key: bytes, reason: str) -> StateStore:
+def _open_read_only(folder: Path, settings: Settings, key: bytes, reason: str, *, is_full: bool = False) -> StateStore:
     if settings.store.state_url:
         return ReadOnlyState(lambda: _open_state(folder, settings, key), site=folder, reason=reason)
     return open_copied_state(
         state_folder(folder, settings),
         site=folder,
         reason=reason,
+        is_full=is_full,
         open_state=lambda copy: open_state(copy, lock_folder=copy, owner=owner_of(key)),
     )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from stormpetrel.errors import StoreBusyError, StoreError, StoreVersionError
+from stormpetrel.errors import DiskFullError, StoreBusyError, StoreError, StoreVersionError
 from stormpetrel.records.times import month_of
 from stormpetrel.sources.contract import Cursor
 from stormpetrel.store.digests import FileDigests
@@ -27,6 +28,7 @@ FORMAT_VERSION: Final = 1
 _MARK: Final = "stormpetrel_format"
 _LOG_AGE: Final = "delta.logRetentionDuration"
 _A_DAY: Final = "interval 1 days"
+_CLOCK_STEP_S: Final = 0.1  # files are stamped by a coarser clock than ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,11 +247,23 @@ class Table:
     @contextmanager
     def _committing(self, doing: str) -> Iterator[DeltaTable]:
         """Around every commit: a full disk, a conflict or a panic is one sentence; what was written gets its digests."""
-        with writing(self.path, doing=doing), _conflicts(self.path), without_panic_text():
-            table = self.open()
-            before = table.version()
-            yield table
+        table = self.open()
+        before, began = table.version(), time.time()
+        try:
+            with writing(self.path, doing=doing), _conflicts(self.path), without_panic_text():
+                yield table
+        except DiskFullError:
+            self._remove_half_written(began)
+            raise
         self.digests.record(after=before)
+
+    def _remove_half_written(self, since: float) -> None:
+        """Delete the files of a commit that the disk had no room for: they take what is left of it. The caller holds the lock."""
+        with suppress(OSError):
+            live = set(self.files())
+            for path in self.path.rglob("*.parquet"):
+                if "_delta_log" not in path.parts and path not in live and path.stat().st_mtime >= since - _CLOCK_STEP_S:
+                    path.unlink()
 
     def _writer_properties(self) -> WriterProperties:
         """Statistics only where scans prune by them, dictionaries only where values repeat: half the time of the defaults."""
