@@ -22,6 +22,7 @@ from stormpetrel.store.lock import file_lock
 
 STATE_FORMAT = 4  # 2: registry of models; 3: tokens, opinions on advice, saved views, audit trail; 4: outages
 _METADATA = sa.MetaData()
+_CREATED = "created"  # in `meta`: when the store was made, ISO, UTC
 
 meta = sa.Table("meta", _METADATA, sa.Column("key", sa.String(64), primary_key=True), sa.Column("value", sa.Text, nullable=False))
 ingests = sa.Table(
@@ -212,6 +213,17 @@ class StateStore:
         with self.transaction() as connection:
             return not any(connection.execute(sa.select(table).limit(1)).first() for table in (ingests, forgotten))
 
+    def created(self) -> datetime | None:
+        """When the store was made; None for one from before that was noted."""
+        with self.transaction() as connection:
+            text = connection.execute(sa.select(meta.c.value).where(meta.c.key == _CREATED)).scalar()
+        return datetime.fromisoformat(text) if text else None
+
+    def is_blank(self) -> bool:
+        """Whether no table but `meta` holds anything: as a store is that was made a moment ago."""
+        with self.transaction() as connection:
+            return not any(connection.execute(sa.select(table).limit(1)).first() for table in ALL_TABLES if table is not meta)
+
     def load(self, tables: dict[str, list[dict[str, Any]]]) -> None:
         """Replace every table by the rows of a dump."""
         with self.transaction() as connection:
@@ -282,7 +294,8 @@ def _create_tables(store: StateStore, owner: str) -> None:
     with store.transaction() as connection:
         _METADATA.create_all(connection)
         if connection.execute(sa.select(meta)).first() is None:
-            connection.execute(sa.insert(meta), [{"key": "format", "value": str(STATE_FORMAT)}, {"key": "owner", "value": owner}])
+            first = {"format": str(STATE_FORMAT), "owner": owner, _CREATED: datetime.now(UTC).isoformat(timespec="seconds")}
+            connection.execute(sa.insert(meta), [{"key": key, "value": value} for key, value in first.items()])
 
 
 def _add_tables(store: StateStore) -> None:

@@ -83,6 +83,7 @@ class Table:
                 description=json.dumps({_MARK: FORMAT_VERSION}),
                 configuration={"delta.dataSkippingStatsColumns": ",".join(self.spec.ranges)},
             )
+        self.digests.record(after=-1)
 
     def open(self) -> DeltaTable:
         """The table as it is now; refuses one that a newer Stormpetrel has written."""
@@ -239,6 +240,10 @@ class Table:
             )
         self.digests.prune()
         return len(removed)
+
+    def adopt_files(self) -> None:
+        """Give a digest to every file that has none: those from before digests were kept."""
+        self.digests.adopt([str(path.relative_to(self.path)) for path in self.files()])
 
     def file_count(self) -> int:
         """How many data files make up the table now."""

@@ -46,6 +46,8 @@ def compact(site: Site) -> list[Compacted]:
             before = table.file_count()
             table.compact()
             done.append(Compacted(table.spec.name, before, table.file_count(), table.vacuum()))
+        for table in site.tables:
+            table.adopt_files()
     return done
 
 

@@ -38,13 +38,18 @@ class Context:
         return site
 
     def _opened(self) -> Site:
-        from stormpetrel.config import SITE_FILE
         from stormpetrel.store.site import open_site
 
+        return open_site(self.folder())
+
+    def folder(self) -> Path:
+        """The folder of the site that the command works on."""
+        from stormpetrel.config import SITE_FILE
+
         if self.site_folder is not None:
-            return open_site(self.site_folder)
+            return self.site_folder
         if Path(SITE_FILE).is_file():  # we stand in one
-            return open_site(Path())
+            return Path()
         raise UsageError(
             "No site was named.", hint="Add --site DIR or set STORMPETREL_SITE; to make a site: stormpetrel init DIR"
         )
