@@ -320,6 +320,7 @@ class Health(Told):
 
     worst: Literal["ok", "warning", "problem"]
     as_of: datetime
+    read_only: bool = Field(description="whether the site can only be read here: nothing that is sent is kept")
     lines: list[HealthLine]
     versions: dict[str, str]
 

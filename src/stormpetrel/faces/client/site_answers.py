@@ -46,6 +46,7 @@ class Health(TypedDict):
 
     worst: str
     as_of: str
+    read_only: bool
     lines: list[HealthLine]
     versions: dict[str, str]
 

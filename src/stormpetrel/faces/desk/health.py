@@ -44,7 +44,12 @@ _LOOK_BACK: Final = 200  # ingests
 _SPAN: Final = re.compile(r"\s+\d{4}-\d\d-\d\d.*$")  # a live source is called after the span it was asked for
 _EXAMPLES: Final = 3
 _LONGEST: Final = 300
-_OWN_CHECKS: Final = {"ports", "disk", "quarantine"}  # the port is taken by this very server; the others have lines of their own
+_OWN_CHECKS: Final = {
+    "ports",
+    "disk",
+    "quarantine",
+    "read-only",
+}  # the port is taken by this very server; the others have lines of their own
 _PACKAGES: Final = (
     "polars", "deltalake", "numpy", "xgboost", "xgboost-cpu", "scikit-learn", "sqlalchemy", "dash", "dash-ag-grid", "fastapi",
     "uvicorn", "plotly",
@@ -85,6 +90,7 @@ class HealthAnswer:
     as_of: datetime
     checked: datetime | None
     is_short: bool
+    read_only: bool = False
 
     @property
     def worst(self) -> Level:
@@ -97,6 +103,7 @@ class HealthAnswer:
         return {
             "worst": self.worst,
             "as_of": self.as_of.isoformat(),
+            "read_only": self.read_only,
             "lines": [asdict(line) for line in self.lines],
             "versions": dict(self.versions),
         }
@@ -107,12 +114,14 @@ def health(live: LiveSite, viewer: Viewer) -> HealthAnswer:
     viewer.require(READ)
     status = read_status(live.site.state)
     if not viewer.is_admin:
-        lines = tuple(_watch_lines(live, status, in_full=False))
-        return HealthAnswer(lines, None, None, {"Stormpetrel": __version__}, live.now(), None, is_short=True)
+        lines = (*_watch_lines(live, status, in_full=False), *_read_only_lines(live, in_full=False))
+        versions, read_only = {"Stormpetrel": __version__}, bool(live.site.read_only)
+        return HealthAnswer(lines, None, None, versions, live.now(), None, is_short=True, read_only=read_only)
     made = INSPECTIONS.look(live)
     lines = (
         *_watch_lines(live, status, in_full=True),
         *_source_lines(live),
+        *_read_only_lines(live, in_full=True),
         *_disk_lines(live),
         *(() if made is None else _quarantine_lines(made.value.quarantine)),
         *(() if made is None else _doctor_lines(made.value.findings)),
@@ -125,6 +134,7 @@ def health(live: LiveSite, viewer: Viewer) -> HealthAnswer:
         as_of=live.now(),
         checked=None if made is None else made.at,
         is_short=False,
+        read_only=bool(live.site.read_only),
     )
 
 
@@ -213,6 +223,13 @@ def _source_lines(live: LiveSite) -> Iterator[HealthLine]:
         )
         advice = "See below what was refused, and why." if refused else ""
         yield HealthLine(part, source[:_LONGEST], "warning" if refused else "ok", words, advice)
+
+
+def _read_only_lines(live: LiveSite, *, in_full: bool) -> Iterator[HealthLine]:
+    if live.site.read_only:
+        why = f": {live.site.read_only}" if in_full else ""
+        words = f"This server only reads the site{why}. What is saved here is not kept."
+        yield HealthLine("Store", "Read-only", "warning", words)
 
 
 def _disk_lines(live: LiveSite) -> Iterator[HealthLine]:
