@@ -23,9 +23,9 @@ from stormpetrel.errors import (
     ModelError,
     ModelFormatError,
     NotThereError,
-    ReadOnlySiteError,
     SourceUnavailableError,
     StoreBusyError,
+    StoreNotWritableError,
     StormpetrelError,
     UsageError,
 )
@@ -46,8 +46,8 @@ _STATUS: Final[tuple[tuple[type[StormpetrelError], int], ...]] = (  # the first 
     (ModelBusyError, 503),
     (ModelError, 409),  # no model yet, or too few jobs
     (StoreBusyError, 503),
-    (ReadOnlySiteError, 409),
     (DiskFullError, 507),
+    (StoreNotWritableError, 409),
     (SourceUnavailableError, 503),
 )
 
@@ -104,7 +104,7 @@ def answer_to(error: StormpetrelError, scope: Scope) -> Response:
     if status == 500 and not isinstance(error, UnexpectedError):  # a broken site: its own sentence may name paths of the server
         _log.error("%s", error)
         error = UnexpectedError()
-    if isinstance(error, DiskFullError | ReadOnlySiteError):
+    if isinstance(error, StoreNotWritableError):
         _log.error("%s", error)
         error = NotKeptError(error)
     if wants_page(scope):
