@@ -186,6 +186,8 @@ def test_the_public_errors_are_these():
         "StateLostError",
         "StoreBusyError",
         "StoreNotWritableError",
+        "DiskFullError",
+        "ReadOnlySiteError",
         "NetworkFilesystemError",
     }
 

@@ -22,7 +22,9 @@
         ├── StoreVersionError    written by a newer Stormpetrel
         ├── StateLostError       the tables are there, the state that belongs to them is not
         ├── StoreBusyError       another process holds the site; a retry can help
-        ├── StoreNotWritableError    read-only folder, full disk, no permission
+        ├── StoreNotWritableError    a folder that cannot be written, no permission
+        │   ├── DiskFullError        the disk is full, or the quota is used up
+        │   └── ReadOnlySiteError    the whole site can be read and not be written
         └── NetworkFilesystemError   SQLite on NFS, Lustre or GPFS
 """
 
@@ -135,7 +137,15 @@ class StoreBusyError(StoreError):
 
 
 class StoreNotWritableError(StoreError):
-    """Read-only folder, full disk or no permission."""
+    """A folder that cannot be written, or no permission."""
+
+
+class DiskFullError(StoreNotWritableError):
+    """The disk is full, or the quota is used up."""
+
+
+class ReadOnlySiteError(StoreNotWritableError):
+    """The whole site can be read and not be written: a read-only mount, or somebody else's folder."""
 
 
 class NetworkFilesystemError(StoreError):

@@ -498,6 +498,20 @@ def test_slurmdbd_that_is_away_is_one_clear_line(slurm, site, tmp_path):
     assert cursor_of(site) == cursor
 
 
+def test_doctor_says_what_the_live_reader_would_meet(slurm, site, tmp_path):
+    """A database that is dead and a controller that answers; it used to read: sacct shows jobs of 0 users."""
+    lines = Path(slurm.env["SLURM_CONF"]).read_text().splitlines()
+    for name, wrong in (("sacct", "StoragePort"), ("squeue", "SlurmctldPort")):
+        elsewhere = tmp_path / f"{name}.conf"
+        elsewhere.write_text("\n".join(f"{line.partition('=')[0]}=1" if wrong in line else line for line in lines))
+        done = run(site, "doctor", "--json", env={**slurm.env, "SLURM_CONF": str(elsewhere)})
+        levels = {finding["check"]: finding["level"] for finding in json.loads(done.stdout)["findings"]}
+        assert (done.returncode, levels[name]) == (1, "problem"), done.stdout
+    healthy = run(site, "doctor", "--json", env=slurm.env)
+    levels = {finding["check"]: finding["level"] for finding in json.loads(healthy.stdout)["findings"]}
+    assert levels["sacct"] == levels["squeue"] == "ok", healthy.stdout
+
+
 def test_after_a_failure_the_next_run_goes_on(slurm, site):
     change_settings(site, slurm={"sacct": "/nowhere/sacct"})
     complaint_of(run(site, *LIVE, env=slurm.env))

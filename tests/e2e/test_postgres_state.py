@@ -146,7 +146,7 @@ def test_lock_of_a_killed_writer_is_free(postgres, site, log):
 
 def test_forgotten_user_is_gone_and_does_not_come_back(postgres, site, log):
     ingest(site, log)
-    done = report_of(run(site, "store", "forget", "user1", "--json"))
+    done = report_of(run(site, "store", "forget", "user1", "--yes", "--json"))
     assert done == {"deleted": 10, "future": "refused"}
     assert ingest(site, log)["quarantined"] == {"forgotten_user": 10}
     assert rows_of(site).filter(pl.col("user") == "user1").is_empty()
@@ -159,7 +159,7 @@ def test_backup_is_restored_into_either_database(postgres, tmp_path, log, way):
     old, new, archive = tmp_path / "old", tmp_path / "new", tmp_path / "site.tar"
     make_site(old, store={"state_url": before}).close()
     ingest(old, log)
-    report_of(run(old, "store", "forget", "user1", "--json"))
+    report_of(run(old, "store", "forget", "user1", "--yes", "--json"))
     report_of(run(old, "store", "backup", str(archive), "--json"))
     assert report_of(run(new, "store", "restore", str(archive), "--state-url", after, "--json"))["jobs"] == 40
     assert rows_of(new).equals(rows_of(old))

@@ -118,7 +118,7 @@ def test_the_store_is_looked_after(site, tmp_path):
     assert "files became" in output("--site", site, "store", "compact")
     output("--site", site, "store", "backup", tmp_path / "b.tar")
     assert "20 jobs" in output("--site", tmp_path / "copy", "store", "restore", tmp_path / "b.tar")
-    assert json.loads(output("--site", site, "store", "forget", "user1", "--json"))["deleted"] == 4
+    assert json.loads(output("--site", site, "store", "forget", "user1", "--yes", "--json"))["deleted"] == 4
     assert json.loads(output("--site", site, "store", "retain", "--days", "1", "--json")) == {"deleted": 16}
 
 

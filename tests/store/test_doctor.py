@@ -1,4 +1,3 @@
-import socket
 import stat
 from datetime import UTC, datetime, timedelta
 
@@ -7,8 +6,8 @@ import pytest
 from stormpetrel.errors import SourceUnavailableError
 from stormpetrel.sources.contract import Cursor
 from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.store import doctor
-from stormpetrel.store.doctor import examine, worst
+from stormpetrel.store.doctor import examination, examine, schedulers, store_checks, summary, worst
+from stormpetrel.store.doctor.findings import Finding
 from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.source_health import JOBS, SourceHealth
 from stormpetrel.store.watch_status import WatchStatus, write_sources, write_status
@@ -19,6 +18,11 @@ def script(path, text):
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
+
+
+def fake_sacct(*, users, hour="true"):
+    """A sacct with no jobs in the last hour, and these users in the last week."""
+    return f"case \"$*\" in *helpformat*) echo JobID User Submit State;; *=User*) printf '{users}';; *) {hour};; esac"
 
 
 def findings(site, check):
@@ -33,14 +37,14 @@ def only(site, check):
 
 @pytest.fixture
 def site(tmp_path):
-    quiet = script(tmp_path / "sacct", "case $1 in --version) echo slurm 22.05;; *) printf 'ada\\nbo\\n';; esac")
-    with make_site(tmp_path / "site", slurm={"sacct": quiet}) as opened:
+    quiet = script(tmp_path / "sacct", fake_sacct(users="ada\\nbo\\n"))
+    with make_site(tmp_path / "site", slurm={"sacct": quiet}, serve={"address": "127.0.0.1:0"}, watch={"address": ""}) as opened:
         yield opened
 
 
 def test_a_healthy_site_has_no_problems(site, tmp_path):
     ingest_jobs(site, SacctText(write_sacct(tmp_path / "a", make_jobs(3))))
-    assert worst([finding for finding in examine(site) if finding.check != "ports"]) == "ok"
+    assert worst(examine(site)) == "ok", examine(site)
     assert "3 jobs" in only(site, "jobs").what
 
 
@@ -67,9 +71,9 @@ def test_refused_records_are_told_with_their_rules(site, tmp_path):
 
 
 def test_a_sacct_that_shows_only_ones_own_jobs_is_a_problem(site, tmp_path, monkeypatch):
-    script(tmp_path / "sacct", "case $1 in --version) echo slurm;; *) printf 'petrel\\npetrel\\n';; esac")
-    monkeypatch.setattr(doctor.getpass, "getuser", lambda: "petrel")
-    monkeypatch.setattr(doctor.os, "geteuid", lambda: 1000)
+    script(tmp_path / "sacct", fake_sacct(users="petrel\\npetrel\\n"))
+    monkeypatch.setattr(schedulers.getpass, "getuser", lambda: "petrel")
+    monkeypatch.setattr(schedulers.os, "geteuid", lambda: 1000)
     found = only(site, "sacct")
     assert found.level == "problem" and "PrivateData" in found.what and "sacctmgr" in found.hint
 
@@ -81,21 +85,33 @@ def test_a_sacct_that_does_not_answer_is_a_problem_and_one_that_is_missing_a_war
     assert only(site, "sacct").level == "warning"
 
 
-def test_a_port_that_is_taken_is_told(site, monkeypatch):
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
-        monkeypatch.setattr(doctor, "PORTS", {holder.getsockname()[1]: "dashboard"})
-        assert only(site, "ports").level == "warning"
+def test_a_sacct_whose_database_is_dead_is_a_problem_with_its_own_words(site, tmp_path):
+    script(
+        tmp_path / "sacct", fake_sacct(users="", hour="echo 'Problem talking to the database: Connection refused' >&2; exit 1")
+    )
+    found = only(site, "sacct")
+    assert found.level == "problem" and "Connection refused" in found.what
+
+
+def test_a_sacct_that_hangs_is_given_up_after_a_short_time(site, tmp_path, monkeypatch):
+    monkeypatch.setattr(schedulers, "_SLURM_PATIENCE_S", 0.3)
+    script(tmp_path / "sacct", fake_sacct(users="", hour="exec sleep 60"))
+    assert "did not answer within" in only(site, "sacct").what
+
+
+def test_a_controller_that_does_not_answer_is_a_problem_beside_a_database_that_does(site, tmp_path):
+    script(tmp_path / "squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    assert only(site, "sacct").level == "ok"
+    assert (only(site, "squeue").level, "Unable to contact" in only(site, "squeue").what) == ("problem", True)
 
 
 def test_little_space_is_a_problem(site, monkeypatch):
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: doctor.shutil._ntuple_diskusage(10, 9, 1))
+    monkeypatch.setattr(store_checks.shutil, "disk_usage", lambda _: store_checks.shutil._ntuple_diskusage(10, 9, 1))
     assert only(site, "disk").level == "problem"
 
 
 def test_missing_extras_are_listed_and_a_needed_one_is_a_problem(site, monkeypatch):
-    monkeypatch.setattr(doctor, "EXTRAS", {"postgres": ("no_such_module", ""), "htcondor": ("json", "")})
+    monkeypatch.setattr(store_checks, "EXTRAS", {"postgres": ("no_such_module", ""), "htcondor": ("json", "")})
     assert "not installed: postgres" in only(site, "extras").what
     store = site.settings.store.model_copy(update={"state_url": "postgresql://x"})
     site.settings = site.settings.model_copy(update={"store": store})
@@ -107,10 +123,10 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(site, monkeypatch)
         raise SourceUnavailableError("slurmrestd is gone.", hint="Start it.")
         yield
 
-    monkeypatch.setattr(doctor, "_CHECKS", (broken, doctor._ports))
+    monkeypatch.setattr(examination, "CHECKS", (broken, store_checks.check_extras))
     found = examine(site)
     assert found[0].level == "problem" and found[0].what == "slurmrestd is gone."
-    assert found[1].check == "ports"
+    assert found[1].check == "extras"
 
 
 def test_a_prometheus_that_scrapes_more_rarely_than_the_settings_say_is_told(tmp_path, monkeypatch):
@@ -159,3 +175,11 @@ def test_the_watchs_own_reads_are_listed(site):
 def test_a_watch_that_is_silent_is_worth_a_look(site):
     watched(site, heard_s=600.0, sacct="")
     assert (only(site, "watch").level, only(site, "watch").what) == ("warning", "the watch was last heard of 10 min ago.")
+
+
+def test_the_last_line_counts_problems_and_warnings():
+    problem, warning, fine = (Finding(level, "x", "y") for level in ("problem", "warning", "ok"))
+    assert summary([fine]) == "No problems."
+    assert summary([fine, warning]) == "No problems, 1 warning."
+    assert summary([warning, warning, problem]) == "1 problem, 2 warnings."
+    assert summary([problem, problem]) == "2 problems."

@@ -2,13 +2,13 @@ from datetime import timedelta
 
 import polars as pl
 
-from stormpetrel.store.doctor import _events
+from stormpetrel.store.doctor.store_checks import check_events
 from tests.builders import make_site
 from tests.parts.made_events import H0, HOUR, seen_of
 
 
 def findings(site):
-    return [(finding.level, finding.what) for finding in _events(site)]
+    return [(finding.level, finding.what) for finding in check_events(site)]
 
 
 def test_a_site_that_counts_no_events_is_not_ill_unless_it_names_where_they_are(tmp_path):

@@ -93,7 +93,7 @@ def test_a_state_of_any_earlier_format_is_brought_up_to_date(tmp_path, version):
 def test_the_migration_gives_a_site_an_id_that_state_and_tables_share(tmp_path, version):
     folder = old_site(tmp_path / "site", version)
     with open_site(folder) as site:
-        assert site.state.identity() == read_identity(site.tables) is not None
+        assert site.state.identity() == read_identity(site.tables_folder) is not None
 
 
 def test_the_migration_leaves_tombstones_among_the_tables(tmp_path):

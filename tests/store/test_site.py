@@ -176,7 +176,7 @@ def test_a_full_disk_is_one_sentence_and_the_store_is_as_it_was(tmp_path, small_
         ingest_jobs(site, SacctText(write_sacct(tmp_path / "a", make_jobs(100))))
         before = table_of(site)
         (small_disk / "ballast").write_bytes(b"x" * (os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize - 40_000))
-        with pytest.raises(StoreNotWritableError, match="disk is full"):
+        with pytest.raises(StoreNotWritableError, match=r"the disk tmpfs at .* is full"):
             ingest_jobs(site, SacctText(write_sacct(tmp_path / "b", make_jobs(50_000, first_id=10_000))))
         assert table_of(site).equals(before)
         (small_disk / "ballast").unlink()
@@ -190,7 +190,7 @@ def test_a_read_only_folder_is_one_sentence_and_can_still_be_read(tmp_path, smal
         ingest_jobs(site, SacctText(write_sacct(tmp_path / "a", make_jobs(100))))
         tables = str(site.jobs.table.path)
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    with pytest.raises(StoreNotWritableError, match=r"read-only|no permission"), open_site(small_disk / "site") as site:
+    with pytest.raises(StoreNotWritableError, match="read-only"), open_site(small_disk / "site") as site:
         ingest_jobs(site, SacctText(write_sacct(tmp_path / "b", make_jobs(10, first_id=5000))))
     with pytest.raises(StoreNotWritableError, match="read-only"):
         create_site(small_disk / "second")

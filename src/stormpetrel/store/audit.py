@@ -6,6 +6,7 @@ Nothing else is changed or taken away, but for a forgotten user's name.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,11 +15,13 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from stormpetrel.errors import StoreNotWritableError
 from stormpetrel.store.state import StateStore
 from stormpetrel.store.state import audit as table
 
 _MERGED_WITHIN: Final = timedelta(hours=1)
 _TIMES, _LAST = "times", "last"  # of a row that stands for several
+_log = logging.getLogger("stormpetrel.serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,14 @@ class AuditTrail:
         self._counting = threading.Lock()
 
     def record(self, user: str, action: str, about: Mapping[str, Any] | None = None) -> None:
-        """Add an entry."""
+        """Add an entry; where nothing can be written the log says so, and whoever logs in to look gets in."""
         time = self._clock().isoformat(timespec="seconds")
         row = {"time": time, "user": user, "action": action, "about": json.dumps(about or {}, ensure_ascii=False, default=str)}
-        with self._state.transaction() as connection:
-            connection.execute(sa.insert(table).values(row))
+        try:
+            with self._state.transaction() as connection:
+                connection.execute(sa.insert(table).values(row))
+        except StoreNotWritableError as error:
+            _log.warning("not in the audit trail: %r; %s", action, error.what)
 
     def count(self, user: str, action: str, about: Mapping[str, Any]) -> None:
         """Add an entry, or count it in the one of the last hour that says the same: a loop of logins is one row an hour."""

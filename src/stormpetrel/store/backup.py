@@ -37,7 +37,7 @@ def backup(site: Site, target: Path) -> int:
     if target.exists():
         raise UsageError(f"{target} exists.", hint="Name a new file: a backup never overwrites another.")
     partial = target.with_name(target.name + ".partial")
-    with writing(target.parent, doing="write the backup"), site.state.writer_lock():
+    with writing(target.parent, doing="write the backup"), site.state.undisturbed():
         try:
             descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:
@@ -104,8 +104,8 @@ def _members(site: Site) -> Iterator[tuple[str, Path]]:
     telemetry = (site.cpu_windows.table, site.trace_scores.table)
     counts = site.event_counts
     grid = (counts.table, counts.reasons.table, site.event_background.table, site.event_scores.table)
-    if (site.tables / IDENTITY_FILE).is_file():
-        yield f"tables/{IDENTITY_FILE}", site.tables / IDENTITY_FILE
+    if (site.tables_folder / IDENTITY_FILE).is_file():
+        yield f"tables/{IDENTITY_FILE}", site.tables_folder / IDENTITY_FILE
     kept = (site.jobs.table, site.jobs.sightings, site.quarantine.table, site.predictions.table, site.forgotten.table)
     for table in (*kept, *telemetry, *grid):
         for path in sorted((table.path / "_delta_log").iterdir()):

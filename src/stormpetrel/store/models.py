@@ -288,6 +288,11 @@ class ModelRegistry:
                 return version
         raise ModelError(f"The site has no model '{name}' yet.", hint=_how_to_train(name))
 
+    def folders(self) -> dict[tuple[str, int], Path]:
+        """Every folder of a version that lies there, entered or not, by name and version."""
+        found = sorted(path for path in self._folder.glob("*/[0-9]*") if path.name.isdigit() and path.is_dir())
+        return {(path.parent.name, int(path.name)): path for path in found}
+
     def folder_of(self, name: str, version: int) -> Path:
         """Where a version lies."""
         return self._folder / name / f"{version:05d}"

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from stormpetrel.config import SITE_FILE, Settings, load_settings, settings_as_toml
-from stormpetrel.errors import SettingsError, StoreError
+from stormpetrel.errors import DiskFullError, SettingsError, StoreError
 from stormpetrel.simulate.feed import Feed
 from stormpetrel.store.agreement import agree
 from stormpetrel.store.audit import AuditTrail
@@ -22,7 +22,7 @@ from stormpetrel.store.cpu_windows import CpuWindowStore
 from stormpetrel.store.event_background import EventBackgroundStore
 from stormpetrel.store.event_counts import EventCountStore
 from stormpetrel.store.event_scores import EventScoreStore
-from stormpetrel.store.filesystem import writing
+from stormpetrel.store.filesystem import disk_words, writing
 from stormpetrel.store.forgotten import ForgottenStore
 from stormpetrel.store.identity import holds_tables
 from stormpetrel.store.jobs import JobStore
@@ -33,7 +33,9 @@ from stormpetrel.store.outages import OutageStore
 from stormpetrel.store.predictions import PredictionStore
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
+from stormpetrel.store.read_only import ReadOnlyState, open_copied_state, read_only_reason
 from stormpetrel.store.state import StateStore, open_state, refuse_network
+from stormpetrel.store.tables import Table
 from stormpetrel.store.tokens import TokenStore
 from stormpetrel.store.trace_scores import TraceScoreStore
 from stormpetrel.store.views import ViewStore
@@ -47,6 +49,7 @@ class Site:
 
     def __init__(self, folder: Path, settings: Settings, state: StateStore, key: bytes) -> None:
         self.folder = folder
+        self.read_only = state.reason if isinstance(state, ReadOnlyState) else ""  # why it cannot be written; empty: it can
         self.settings = settings
         self.state = state
         self._key = key
@@ -68,9 +71,22 @@ class Site:
         self.quarantine = Quarantine(folder / "tables", keep_raw=not settings.store.pseudonymise_users)
 
     @property
-    def tables(self) -> Path:
+    def tables_folder(self) -> Path:
         """Where the tables lie."""
         return self.folder / "tables"
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Every Delta Lake table of the site."""
+        of_jobs = (self.jobs.table, self.jobs.sightings, self.quarantine.table, self.predictions.table)
+        of_events = (self.event_counts.table, self.event_counts.reasons.table)
+        scores = (self.event_background.table, self.event_scores.table, self.forgotten.table)
+        return *of_jobs, self.cpu_windows.table, self.trace_scores.table, *of_events, *scores
+
+    def require_writable(self) -> None:
+        """ReadOnlySiteError where the site cannot be written; for work that writes only at its end."""
+        if isinstance(self.state, ReadOnlyState):
+            raise self.state.refusal()
 
     @property
     def privacy(self) -> Privacy:
@@ -153,15 +169,13 @@ def open_site(folder: Path, *, new_state: bool = False) -> Site:
     """Open a site: settings checked, tables there, state and tables of the same site, nothing else done.
 
     `new_state` makes a state for tables that have none (StateLostError otherwise): for whoever fills it at once.
+
+    A site that cannot be written (a read-only mount, somebody else's folder, a disk so full that not even its state can be opened)
+    is opened to be read: `Site.read_only` says why, and whoever wants to write gets a ReadOnlySiteError.
     """
     settings = load_settings(folder)
     key = _read_key(folder)
-    where = state_folder(folder, settings)
-    url = settings.store.state_url
-    create = new_state or not holds_tables(folder / "tables")
-    state = open_state(
-        where, url=url, lock_folder=folder if url else where, owner=owner_of(key), files=SiteFiles(folder, key), create=create
-    )
+    state = _open_state_somehow(folder, settings, key, create=new_state or not holds_tables(folder / "tables"))
     try:
         site = Site(folder, settings, state, key)
         _create_tables(site)
@@ -176,6 +190,10 @@ def open_site(folder: Path, *, new_state: bool = False) -> Site:
 def _create_tables(site: Site) -> None:
     if not site.jobs.table.exists() and not site.state.is_empty():
         raise StoreError(f"The table {site.jobs.table.path} is missing.", hint="Restore the site from a backup.")
+    if site.read_only:
+        for table in site.tables:
+            table.may_be_missing = True  # one of a later release than the site's
+        return
     site.jobs.create()
     site.quarantine.create()
     site.predictions.create()
@@ -185,6 +203,38 @@ def _create_tables(site: Site) -> None:
     site.event_background.create()
     site.event_scores.create()
     site.forgotten.create()
+
+
+def _open_state_somehow(folder: Path, settings: Settings, key: bytes, *, create: bool) -> StateStore:
+    """The state, to be written where that can be done, else to be read."""
+    where = state_folder(folder, settings)
+    reason = read_only_reason(folder, None if settings.store.state_url else where)
+    if reason:
+        return _open_read_only(folder, settings, key, reason, create=create)
+    try:
+        return _open_state(folder, settings, key, create=create)
+    except DiskFullError:
+        return _open_read_only(folder, settings, key, f"the disk {disk_words(where)} is full", create=create, is_full=True)
+
+
+def _open_state(folder: Path, settings: Settings, key: bytes, *, create: bool) -> StateStore:
+    url, where = settings.store.state_url, state_folder(folder, settings)
+    files = SiteFiles(folder, key)
+    return open_state(where, url=url, lock_folder=folder if url else where, owner=owner_of(key), files=files, create=create)
+
+
+def _open_read_only(
+    folder: Path, settings: Settings, key: bytes, reason: str, *, create: bool, is_full: bool = False
+) -> StateStore:
+    if settings.store.state_url:
+        return ReadOnlyState(lambda: _open_state(folder, settings, key, create=create), site=folder, reason=reason)
+    return open_copied_state(
+        state_folder(folder, settings),
+        site=folder,
+        reason=reason,
+        is_full=is_full,
+        open_state=lambda copy: open_state(copy, lock_folder=copy, owner=owner_of(key), create=create),
+    )
 
 
 def owner_of(key: bytes) -> str:

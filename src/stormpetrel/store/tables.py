@@ -9,7 +9,9 @@ table that is rewritten.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,10 +20,12 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from stormpetrel.errors import StoreBusyError, StoreError, StoreVersionError
+from stormpetrel.errors import DiskFullError, StoreBusyError, StoreError, StoreVersionError
 from stormpetrel.records.times import month_of
 from stormpetrel.sources.contract import Cursor
+from stormpetrel.store.digests import FileDigests
 from stormpetrel.store.filesystem import writing
+from stormpetrel.store.panics import without_panic_text
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable, WriterProperties
@@ -30,6 +34,7 @@ FORMAT_VERSION: Final = 1
 _MARK: Final = "stormpetrel_format"
 _LOG_AGE: Final = "delta.logRetentionDuration"
 _A_DAY: Final = "interval 1 days"
+_CLOCK_STEP_S: Final = 0.1  # files are stamped by a coarser clock than ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,8 @@ class Table:
     def __init__(self, folder: Path, spec: TableSpec) -> None:
         self.path = folder.resolve() / spec.name
         self.spec = spec
+        self.digests = FileDigests(self.path)
+        self.may_be_missing = False  # of a site that cannot be written: a table that is not there is empty
 
     @property
     def _address(self) -> str:
@@ -64,13 +71,16 @@ class Table:
         """Whether the table has been created."""
         return (self.path / "_delta_log").is_dir() and any((self.path / "_delta_log").iterdir())
 
+    def _is_missing(self) -> bool:
+        return self.may_be_missing and not self.exists()
+
     def create(self) -> None:
         """Create the table, empty, unless it is there."""
         from deltalake import write_deltalake
 
         if self.exists():
             return
-        with writing(self.path, doing="create a table"):
+        with writing(self.path, doing="create a table"), without_panic_text():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_deltalake(
                 self._address,
@@ -79,6 +89,7 @@ class Table:
                 description=json.dumps({_MARK: FORMAT_VERSION}),
                 configuration={"delta.dataSkippingStatsColumns": ",".join(self.spec.ranges)},
             )
+        self.digests.record(after=-1)
 
     def open(self) -> DeltaTable:
         """The table as it is now; refuses one that a newer Stormpetrel has written."""
@@ -166,16 +177,18 @@ class Table:
 
         (Not by polars' scan_delta, nor by Delta's own list of addresses: both lose files in folders with a space in their name.)
         """
+        if self._is_missing():
+            return []
         actions = pl.DataFrame(self.open().get_add_actions(flatten=True))
         return [self.path / unquote(relative) for relative in actions["path"]] if actions.height else []
 
     def version(self) -> int:
         """The version number that a model trained now would record."""
-        return self.open().version()
+        return 0 if self._is_missing() else self.open().version()
 
     def cursor(self, name: str) -> int | None:
         """Where a live source was left, as committed together with its rows."""
-        return self.open().transaction_version(name)
+        return None if self._is_missing() else self.open().transaction_version(name)
 
     def append(self, rows: pl.DataFrame, *, cursor: Cursor | None = None) -> None:
         """Add rows (and move a cursor) in one commit."""
@@ -183,9 +196,9 @@ class Table:
 
         if not rows.height and cursor is None:
             return
-        with writing(self.path, doing="write rows"), _conflicts(self.path):
+        with self._committing("write rows", to_add=True) as table:
             write_deltalake(
-                self._open_to_write(),
+                table,
                 self._conformed(rows),
                 mode="append",
                 writer_properties=self._writer_properties(),
@@ -199,10 +212,9 @@ class Table:
         terms = [f"t.{partition} IN ({months})", f"t.{partition} = s.{partition}"]
         terms += [f"t.{name} = s.{name}" for name in on if name not in nullable]
         terms += [f"coalesce(t.{name}, -1) = coalesce(s.{name}, -1)" for name in nullable]
-        with writing(self.path, doing="write rows"), _conflicts(self.path):
+        with self._committing("write rows", to_add=True) as table:
             (
-                self._open_to_write()
-                .merge(
+                table.merge(
                     self._conformed(rows),
                     predicate=" AND ".join(terms),
                     source_alias="s",
@@ -217,15 +229,14 @@ class Table:
 
     def update(self, values: Mapping[str, str], *, where: str) -> None:
         """Set columns to SQL expressions in the rows where a predicate holds, in one commit."""
-        with writing(self.path, doing="correct rows"), _conflicts(self.path):
-            self.open().update(updates=dict(values), predicate=where, writer_properties=self._writer_properties())
+        with self._committing("correct rows") as table:
+            table.update(updates=dict(values), predicate=where, writer_properties=self._writer_properties())
 
     def overwrite(self, rows: pl.DataFrame, *, where: str | None = None) -> None:
         """Put these rows in place of all, or of those where a predicate over the partition holds."""
         from deltalake import write_deltalake
 
-        with writing(self.path, doing="rewrite rows"), _conflicts(self.path):
-            table = self._open_to_write()
+        with self._committing("rewrite rows", to_add=True) as table:
             write_deltalake(
                 table, self._conformed(rows), mode="overwrite", predicate=where, writer_properties=self._writer_properties()
             )
@@ -233,35 +244,65 @@ class Table:
     def delete(self, column: str, value: str) -> int:
         """Delete the rows that have this text in a column, in one commit; how many."""
         quoted = value.replace("'", "''")
-        with writing(self.path, doing="delete rows"), _conflicts(self.path):
-            done = self.open().delete(f"{column} = '{quoted}'")
+        with self._committing("delete rows") as table:
+            done = table.delete(f"{column} = '{quoted}'")
         return int(done["num_deleted_rows"] or 0)
 
     def compact(self, *, target_bytes: int | None = None) -> dict[str, Any]:
         """Merge small files into large ones, of about `target_bytes` each (Delta's own size if None)."""
-        with writing(self.path, doing="compact"), _conflicts(self.path):
-            return self.open().optimize.compact(target_size=target_bytes, writer_properties=self._writer_properties())
+        with self._committing("compact") as table:
+            return table.optimize.compact(target_size=target_bytes, writer_properties=self._writer_properties())
 
     def shorten_log(self) -> None:
         """Write a checkpoint, and delete the entries of the log that it stands for and that are over a day old."""
-        with writing(self.path, doing="shorten the log"):
-            table = self.open()
+        with self._committing("shorten the log") as table:
             if table.metadata().configuration.get(_LOG_AGE) != _A_DAY:
                 table.alter.set_table_properties({_LOG_AGE: _A_DAY})
             table.create_checkpoint()
             table.cleanup_metadata()
+        self.digests.adopt_checkpoints()
+        self.digests.prune()
 
     def vacuum(self, *, keep_hours: int | None = None) -> int:
         """Delete files that no version within `keep_hours` needs (Delta's own week if None); how many."""
-        with writing(self.path, doing="remove old files"):
-            removed = self.open().vacuum(
+        with self._committing("remove old files") as table:
+            removed = table.vacuum(
                 retention_hours=keep_hours, dry_run=False, enforce_retention_duration=keep_hours is None, full=True
             )
+        self.digests.prune()
         return len(removed)
+
+    def adopt_files(self) -> None:
+        """Give a digest to every file that has none: those from before digests were kept."""
+        self.digests.adopt([str(path.relative_to(self.path)) for path in self.files()])
 
     def file_count(self) -> int:
         """How many data files make up the table now."""
         return len(self.files())
+
+    @contextmanager
+    def _committing(self, doing: str, *, to_add: bool = False) -> Iterator[DeltaTable]:
+        """Around every commit: a full disk, a conflict or a panic is one sentence; what was written gets its digests.
+
+        `to_add` is for whole rows: the table gets the columns that it lacks before.
+        """
+        table = self._open_to_write() if to_add else self.open()
+        before, began = table.version(), time.time()
+        try:
+            with writing(self.path, doing=doing), _conflicts(self.path), without_panic_text():
+                yield table
+        except DiskFullError:
+            self._remove_half_written(began)
+            raise
+        self.digests.record(after=before)
+
+    def _remove_half_written(self, since: float) -> None:
+        """Delete the files of a commit that the disk had no room for: they take what is left of it. The caller holds the lock."""
+        with suppress(OSError):
+            live = set(self.files())
+            for path in self.path.rglob("*.parquet"):
+                if "_delta_log" not in path.parts and path not in live and path.stat().st_mtime >= since - _CLOCK_STEP_S:
+                    path.unlink()
 
     def _writer_properties(self) -> WriterProperties:
         """Statistics only where scans prune by them, dictionaries only where values repeat: half the time of the defaults."""

@@ -15,6 +15,7 @@ from stormpetrel.records.jobs import KEY
 from stormpetrel.records.traces import UNKNOWN
 from stormpetrel.sources.prometheus import LIVE
 from stormpetrel.store.agreement import follow_state, standing_of
+from stormpetrel.store.forgetting import count_forgetting, names_user
 from stormpetrel.store.identity import Standing
 from stormpetrel.store.known import last_sightings
 from stormpetrel.store.scrub import scrub
@@ -48,6 +49,8 @@ def compact(site: Site) -> list[Compacted]:
             before = table.file_count()
             table.compact()
             done.append(Compacted(table.spec.name, before, table.file_count(), table.vacuum()))
+        for table in site.tables:
+            table.adopt_files()
     return done
 
 
@@ -119,6 +122,7 @@ def forget(site: Site, user: str, *, past_only: bool = False) -> int:
         _forget_findings(site.event_scores.table, [user, privacy.pseudonym(user)])
         gone = _keep_where(site.jobs.table, ~theirs, pl.lit(True))
         _forget_refused(site.quarantine.table, user)
+        count_forgetting(site.state)  # before the lock is free: whoever commits next knows
     scrub(site.state, user, privacy.pseudonym(user))
     if together:
         follow_state(site)  # last: until then the tables count as older, since rows may be left in them
@@ -199,10 +203,8 @@ def _forget_whose(table: Table, jobs: pl.DataFrame) -> None:
 
 
 def _forget_refused(table: Table, user: str) -> None:
-    word = rf"(^|\W){re.escape(user)}(\W|$)"
-    names_user = pl.any_horizontal([pl.col(name).fill_null("").str.contains(word) for name in ("raw", "reason", "source")])
     rows = table.scan().collect()
-    kept = rows.filter(~names_user)
+    kept = rows.filter(~names_user(user))
     if kept.height < rows.height:
         table.overwrite(kept)
         table.vacuum(keep_hours=0)

@@ -17,7 +17,9 @@ import polars as pl
 from stormpetrel.errors import ModelError
 from stormpetrel.jobs.stream import JobStream
 from stormpetrel.lifecycle.live import current_versions, first_horizon, open_stream
+from stormpetrel.records.jobs import KEY
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
+from stormpetrel.store.forgetting import forgettings
 from stormpetrel.store.site import Site
 from stormpetrel.watch.reading import LiveReader, Read
 
@@ -53,6 +55,7 @@ class Watch:
         self._alive = alive
         self._stream: JobStream | None = None
         self._models: dict[str, int] = {}
+        self._forgettings = 0  # as many users had been forgotten when the stream was opened
         self._problem: str | None = None
 
     def step(self) -> Step:
@@ -74,13 +77,12 @@ class Watch:
     def _judge(self, stream: JobStream, until: datetime) -> pl.DataFrame:
         """Judge what happened up to `until`, a day at a time; what is said is committed before it counts."""
         said = [_nothing()]
-        now, pace = self.site.now, self.site.pace()
         try:
             for part in _slices(stream.horizon, until):
                 jobs = self.site.jobs.read_jobs().filter(stream.news()).collect()
                 predictions = stream.advance(jobs, until=part)
                 if predictions.height:
-                    predictions = self.site.predictions.publish(predictions, horizon=part, clock=now, pace=pace)
+                    predictions = self._commit(predictions, horizon=part)
                 said.append(predictions)
                 if part < until:
                     self._alive(part)
@@ -89,16 +91,27 @@ class Watch:
             raise
         return pl.concat(said)
 
+    def _commit(self, predictions: pl.DataFrame, *, horizon: datetime) -> pl.DataFrame:
+        """Commit what is said, and return it; without what is said of a user who was forgotten while it was worked out."""
+        with self.site.state.writer_lock():
+            if forgettings(self.site.state) != self._forgettings:
+                keys = self.site.jobs.read_jobs().select(KEY).collect()
+                predictions = predictions.join(keys, on=list(KEY), how="semi", nulls_equal=True, maintain_order="left")
+            return self.site.predictions.publish(predictions, horizon=horizon, clock=self.site.now, pace=self.site.pace())
+
     def _current_stream(self, now: datetime | None) -> JobStream | None:
-        """The stream over the models in use; a model that was promoted meanwhile is taken up, one that cannot be read is not."""
-        models = current_versions(self.site)
-        if self._stream is not None and models == self._models:
+        """The stream over the models in use; a model that was promoted meanwhile is taken up, one that cannot be read is not.
+
+        After a user was forgotten it is opened anew: the old one counts the user's jobs, and remembers what became of them.
+        """
+        models, forgotten = current_versions(self.site), forgettings(self.site.state)
+        if self._stream is not None and (models, forgotten) == (self._models, self._forgettings):
             return self._stream
         if now is None and self._stream is None:
             return None
         try:
             self._stream = self._open(self._stream.horizon if self._stream else None, now)
-            self._models, self._problem = models, None
+            self._models, self._forgettings, self._problem = models, forgotten, None
         except ModelError as error:
             self._problem = str(error)
         return self._stream

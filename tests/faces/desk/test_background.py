@@ -7,6 +7,7 @@ import pytest
 
 from stormpetrel.errors import ModelError, StoreBusyError
 from stormpetrel.faces.desk.background import Background, Made, scope_of
+from stormpetrel.faces.desk.live_site import SiteMemory
 from stormpetrel.faces.desk.viewer import LOCAL, Viewer
 
 NOW = datetime(2024, 3, 4, tzinfo=UTC)
@@ -17,6 +18,7 @@ class Site:
 
     def __init__(self):
         self.version = 1
+        self.memory = SiteMemory()
 
     def now(self):
         return NOW
@@ -147,3 +149,16 @@ def test_no_user_shares_a_scope_with_another_or_with_the_administrators():
     viewers = [Viewer(name, is_admin=False) for name in ("", "everybody", "user everybody", "ada", "user")]
     assert len({scope_of(viewer) for viewer in (LOCAL, *viewers)}) == 6
     assert scope_of(Viewer("ada", is_admin=True)) == scope_of(LOCAL)
+
+
+def test_a_site_that_has_forgotten_somebody_shows_nothing_that_was_made_before():
+    site, work = Site(), Work()
+    work.gate.set()
+    kept = Background(work, rest_s=1000)
+    assert kept.wait(site).value == "1"
+    site.memory = SiteMemory()
+    work.gate.clear()
+    assert kept.look(site) is None
+    work.gate.set()
+    assert kept.wait(site).value == "2"
+    assert work.made[-1] == (1, "", None)  # nothing of the old result goes into the new one

@@ -19,6 +19,7 @@ from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.lifecycle import live as lifecycle
 from stormpetrel.lifecycle.job_models import load_predictor
 from stormpetrel.store.site import open_site
+from stormpetrel.store.upkeep import forget
 from tests.builders import make_site
 from tests.faces.desk.live_sites import put_jobs, put_predictions, said_about
 from tests.jobs.logs import known_at, one_thread
@@ -200,3 +201,27 @@ def test_whole_rows_are_those_that_the_viewer_may_see(site):
     mine = live.jobs(Viewer("user1", is_admin=False)).collect()
     assert mine.equals(everybody.filter(pl.col("user") == "user1"))
     assert 0 < mine.height < everybody.height
+
+
+def test_a_running_server_drops_a_user_who_is_forgotten_beside_it(site):
+    """From every page: the table of jobs, what is worked out in the background, and the history that forecasts are made from."""
+    from stormpetrel.faces.desk.profiles import _ALL as ALL
+    from stormpetrel.faces.desk.profiles import PROFILES
+
+    live = LiveSite(site, refresh_s=0.05)
+    live.start()
+    try:
+        wait_for(lambda: live.refreshed_at is not None)
+        user = live.overview.frame["user"].drop_nulls().mode().sort()[0]
+        profiles = PROFILES.wait(live, ALL)
+        assert user in profiles.value.users["user"].to_list()
+        history, version = live.predictor(), live.version
+        with open_site(site.folder) as other:
+            assert forget(other, user) > 0
+        wait_for(lambda: live.version > version and live.overview.rows_of(user).is_empty())
+        wait_for(lambda: live._stream is not None and live.predictor() is not history)
+        seen = PROFILES.look(live, ALL)
+        assert seen is None or user not in seen.value.users["user"].to_list()
+        assert user not in PROFILES.wait(live, ALL).value.users["user"].to_list()
+    finally:
+        live.stop()

@@ -5,10 +5,12 @@ import pytest
 
 from stormpetrel.errors import (
     AccessError,
+    DiskFullError,
     ModelError,
     ModelFormatError,
     NotEnoughJobsError,
     NotThereError,
+    ReadOnlySiteError,
     SourceUnavailableError,
     StoreBusyError,
     StoreError,
@@ -35,6 +37,20 @@ def test_every_error_has_its_status_and_its_sentence(make, error, status, retry)
     assert answer.status_code == status
     assert answer.json() == {"error": {"what": "No.", "hint": "Ask."}}
     assert ("Retry-After" in answer.headers) == retry
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (DiskFullError("Cannot write in /srv/site: the disk /dev/sdb1 at /srv is full."), 507, "The server's disk is full"),
+        (ReadOnlySiteError("The site /srv/site is read-only: /srv is mounted read-only."), 409, "This site is read-only here"),
+    ],
+)
+def test_a_site_that_cannot_be_written_is_told_without_its_place_which_is_in_the_log(make, caplog, error, status, told):
+    with caplog.at_level(logging.ERROR):
+        answer = client_of(small_app(make(), raises=error)).get("/api/v1/wrong")
+    assert answer.status_code == status and told in answer.text and "/srv" not in answer.text
+    assert str(error) in caplog.text
 
 
 def test_people_get_a_page_and_what_it_says_is_text(make):

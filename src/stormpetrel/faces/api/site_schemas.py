@@ -334,6 +334,7 @@ class Health(Told):
 
     worst: Literal["ok", "warning", "problem"]
     as_of: datetime
+    read_only: bool = Field(description="whether the site can only be read here: nothing that is sent is kept")
     lines: list[HealthLine]
     sources: list[HealthSource] = Field(description="what the watch reads by itself; for administrators")
     versions: dict[str, str]

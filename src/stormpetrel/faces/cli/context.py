@@ -29,8 +29,15 @@ class Context:
     site_folder: Path | None
     debug: bool
 
-    def open_site(self) -> Site:
-        """The site that the command works on."""
+    def open_site(self, *, to_write: bool = False) -> Site:
+        """The site that the command works on; `to_write` refuses one that can only be read before any work is done."""
+        site = self._opened()
+        if to_write and site.read_only:
+            with site:
+                site.require_writable()
+        return site
+
+    def _opened(self) -> Site:
         from stormpetrel.store.site import open_site
 
         return open_site(self.folder())

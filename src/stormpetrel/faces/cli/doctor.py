@@ -17,18 +17,23 @@ def doctor(
     repair: Annotated[
         bool, typer.Option("--repair", help="Rebuild what can be rebuilt of a state store that was lost or does not fit.")
     ] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also read every file of every table and model against its digest.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check the site and say what is wrong and what to do; exit code 1 if there is a problem."""
     from stormpetrel.lifecycle.readable import model_findings
-    from stormpetrel.store.doctor import examine, worst
+    from stormpetrel.store.doctor import before_opening, examine, summary, worst
 
     chosen: Context = context.obj
     if repair:
         _repair(chosen, as_json=as_json)
         return
-    with chosen.open_site() as site:
-        findings = [*examine(site), *model_findings(site)]
+    findings = before_opening(chosen.folder())
+    if not findings:  # opening the site would make anew, and empty, what is missing
+        with chosen.open_site() as site:
+            findings = [*examine(site, deep=deep), *model_findings(site)]
     if as_json:
         print_json({"worst": worst(findings), "findings": [asdict(finding) for finding in findings]})
     else:
@@ -37,8 +42,7 @@ def doctor(
             out.print(f"{_MARKS[finding.level]} {finding.check}: {plain(finding.what)}")
             if finding.hint:
                 out.print(f"    {plain(finding.hint)}")
-        problems = sum(finding.level == "problem" for finding in findings)
-        out.print(f"\n{problems} problem{'' if problems == 1 else 's'}." if problems else "\nNo problems.")
+        out.print(f"\n{summary(findings)}")
     if worst(findings) == "problem":
         raise typer.Exit(1)
 

@@ -44,7 +44,7 @@ def train(
     from stormpetrel.lifecycle.event_models import train_event_model
 
     chosen: Context = context.obj
-    with chosen.open_site() as site, progress_shown(quiet=as_json) as progress:
+    with chosen.open_site(to_write=True) as site, progress_shown(quiet=as_json) as progress:
         training = train_event_model(site, model, seed=seed, progress=progress)
     entry = next(one for one in training.models if one.about.get("role") != "forecast")
     if as_json:
@@ -78,7 +78,7 @@ def score(
     from stormpetrel.lifecycle.event_scoring import score_new_buckets
 
     chosen: Context = context.obj
-    with chosen.open_site() as site, progress_shown(quiet=as_json) as progress:
+    with chosen.open_site(to_write=True) as site, progress_shown(quiet=as_json) as progress:
         used = load_event_model(site)
         done = score_new_buckets(site, used, progress=progress)
         rows = site.event_scores.read(model=used.name, version=used.version).sort("bucket_start").collect()

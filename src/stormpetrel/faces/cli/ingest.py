@@ -66,7 +66,7 @@ def ingest_jobs(
     if bool(files) == live:
         raise UsageError("Name files to read, or --live, and not both.", hint="For example: stormpetrel ingest jobs sacct.txt")
     chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with chosen.open_site(to_write=True) as site:
         options = _read_options(site, fields, delimiter, cluster, year)
         sources = live_sources_of(site) if live else _file_sources(files or [], format_name, options, as_of)
         reports, problems = ingest_all(site, sources, quiet=as_json)

@@ -56,7 +56,7 @@ def ingest_events(
     if raw and not live:
         raise UsageError("--raw is about Elasticsearch, which only --live reads.", hint="Add --live, or leave out --raw.")
     chosen: Context = context.obj
-    with chosen.open_site() as site, progress_shown(quiet=as_json) as progress:
+    with chosen.open_site(to_write=True) as site, progress_shown(quiet=as_json) as progress:
         reports = _live(site, progress, raw=raw) if live else _files(site, files or [], format_name, year, progress)
     _tell(reports, as_json=as_json)
 
@@ -66,7 +66,7 @@ def _drop(chosen: Context, source: str, *, alone: bool, as_json: bool) -> None:
 
     if not alone:
         raise UsageError("--drop stands alone.", hint="Drop first, then read: two commands.")
-    with chosen.open_site() as site:
+    with chosen.open_site(to_write=True) as site:
         rows = drop_table(site, source)
     if as_json:
         print_json({"dropped": source, "rows": rows})

@@ -33,7 +33,7 @@ def ingest_traces(
             "Name campaign files to read, or --live, and not both.", hint="For example: stormpetrel ingest traces campaigns/"
         )
     chosen: Context = context.obj
-    with chosen.open_site() as site, steps_shown(quiet=as_json) as step:
+    with chosen.open_site(to_write=True) as site, steps_shown(quiet=as_json) as step:
 
         def progress(fraction: float, words: str) -> None:
             step(f"{words} ({fraction:.0%})")

@@ -20,7 +20,7 @@ def train(context: typer.Context, at: At = ALL_MOMENTS, as_json: Json = False) -
     from stormpetrel.lifecycle.job_models import train_job_models
 
     chosen: Context = context.obj
-    with chosen.open_site() as site, steps_shown(quiet=as_json) as progress:
+    with chosen.open_site(to_write=True) as site, steps_shown(quiet=as_json) as progress:
         entries = train_job_models(site, moments_of(at), progress=progress)
     if as_json:
         print_json([{"name": e.name, "version": e.version, "created": e.created, **e.about} for e in entries])

@@ -64,7 +64,7 @@ def promote(
 ) -> None:
     """Put the models of a training in use, all together."""
     chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with chosen.open_site(to_write=True) as site:
         before = site.models.training(training)
         after = before if before.current else _promoted(site, training)
     if before.current and not as_json:
@@ -81,7 +81,7 @@ def rollback(
 ) -> None:
     """Put the models in use again that were in use before."""
     chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with chosen.open_site(to_write=True) as site:
         before = site.models.current_training(family)
         after = _rolled_back(site, family)
     _tell_change(after, before=before.name if before else None, as_json=as_json)

@@ -19,7 +19,7 @@ def nightly(context: typer.Context, as_json: Json = False) -> None:
     from stormpetrel.store.upkeep import compact, retain
 
     chosen: Context = context.obj
-    with chosen.open_site() as site, steps_shown(quiet=as_json) as progress:
+    with chosen.open_site(to_write=True) as site, steps_shown(quiet=as_json) as progress:
         retrained = retrain(site, now=site.now(), progress=progress)
         events = retrain_events(site, now=site.now(), progress=lambda _share, words: progress(f"events: {words}"))
         outdated = retrain_outdated(site, progress=progress)

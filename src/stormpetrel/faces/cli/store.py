@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.context import Context, Json, plain, print_json
+
+if TYPE_CHECKING:
+    from stormpetrel.store.site import Site
 
 app = typer.Typer(help="Look after the site's memory.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -20,7 +24,7 @@ def compact(context: typer.Context, as_json: Json = False) -> None:
     from stormpetrel.store.upkeep import compact as do_compact
 
     chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with chosen.open_site(to_write=True) as site:
         done = do_compact(site)
     if as_json:
         print_json([asdict(entry) for entry in done])
@@ -42,7 +46,7 @@ def retain(
     from stormpetrel.store.upkeep import retain as do_retain
 
     chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with chosen.open_site(to_write=True) as site:
         gone = do_retain(site, days if days is not None else site.settings.store.keep_days)
     if as_json:
         print_json({"deleted": gone})
@@ -97,13 +101,17 @@ def forget(
     past_only: Annotated[
         bool, typer.Option("--past-only", help="Delete what is there, but take in new jobs of this user.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete everything about a user, and take in nothing more."""
+    """Delete everything about a user, and take in nothing more; asks before."""
     from stormpetrel.store.upkeep import forget as do_forget
 
     chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with chosen.open_site(to_write=True) as site:
+        if not yes and not _confirmed(site, user, past_only=past_only):
+            typer.echo("Nothing was deleted.", err=True)
+            raise typer.Exit(1)
         gone = do_forget(site, user, past_only=past_only)
     if as_json:
         print_json({"deleted": gone, "future": "kept" if past_only else "refused"})
@@ -111,3 +119,21 @@ def forget(
     typer.echo(f"{gone:,} jobs of {plain(user)} were deleted, from the tables and from the disk.")
     typer.echo("Counts of events hold no users; an account of that name is now among the others.")
     typer.echo("Backups made before still hold them." + ("" if past_only else " New jobs of this user will be refused."))
+
+
+def _confirmed(site: Site, user: str, *, past_only: bool) -> bool:
+    """Say what would be deleted, and ask."""
+    from stormpetrel.store.forgetting import to_be_forgotten
+
+    if not _can_ask():
+        raise UsageError(
+            "`store forget` deletes for good and asks before, and there is no terminal to ask at.",
+            hint="Add --yes; nothing was deleted.",
+        )
+    future = "" if past_only else " New jobs of this user will be refused."
+    typer.echo(f"Of {plain(user)} there is {to_be_forgotten(site, user)}. It will be deleted for good.{future}", err=True)
+    return typer.confirm("Go on?", default=False, err=True)
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty()

@@ -130,7 +130,7 @@ def _fit_on_site(chosen: Context, model: str, seed: int, settings: dict[str, Any
 
     make_generator(model, seed=seed, **settings)  # wrong settings are told before anything is read
     given = {name: value for name, value in settings.items() if value is not None}
-    with chosen.open_site() as site, bar_shown(quiet=as_json) as progress:
+    with chosen.open_site(to_write=True) as site, bar_shown(quiet=as_json) as progress:
         training = fit_site_generator(site, model, seed=seed, progress=progress, **given)
     entry = training.models[0]
     if as_json:

@@ -27,7 +27,7 @@ def add(
 ) -> None:
     """Make a token and print it, once: only its digest is kept."""
     chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with chosen.open_site(to_write=True) as site:
         wanted = _known_scopes(scopes or ["read"])
         if "manage" in wanted and user not in site.settings.serve.admins:
             raise UsageError(
@@ -84,7 +84,7 @@ def list_tokens(context: typer.Context, as_json: Json = False) -> None:
 def revoke(context: typer.Context, name: Annotated[str, typer.Argument(help="The token's name.")], as_json: Json = False) -> None:
     """Make a token worthless; a server that runs refuses it, and those logged in with it, within a second."""
     chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with chosen.open_site(to_write=True) as site:
         site.tokens.revoke(name)
         site.audit.record(site.user_in_tables(getpass.getuser()), "token revoked", {"token": name})
     if as_json:

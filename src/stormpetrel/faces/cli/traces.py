@@ -57,7 +57,7 @@ def train(
 
     chosen: Context = context.obj
     kind = architectures_of(architecture)[0] if architecture else None
-    with chosen.open_site() as site, progress_shown(quiet=as_json) as progress:
+    with chosen.open_site(to_write=True) as site, progress_shown(quiet=as_json) as progress:
         progress(0.0, "reading windows")
         windows = _windows_of(campaigns, site) if campaigns else None
         settings = autoencoder_settings(epochs, seed)
@@ -84,7 +84,7 @@ def score(context: typer.Context, top: Top = 10, as_json: Json = False) -> None:
     from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows
 
     chosen: Context = context.obj
-    with chosen.open_site() as site, progress_shown(quiet=as_json) as progress:
+    with chosen.open_site(to_write=True) as site, progress_shown(quiet=as_json) as progress:
         model = load_trace_model(site)
         done = score_new_windows(site, model, progress=progress)
         points = newest_scores(site, model)

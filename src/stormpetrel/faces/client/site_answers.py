@@ -46,6 +46,7 @@ class Health(TypedDict):
 
     worst: str
     as_of: str
+    read_only: bool
     lines: list[HealthLine]
     sources: list[HealthSource]
     versions: dict[str, str]

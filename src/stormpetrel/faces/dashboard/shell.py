@@ -39,6 +39,7 @@ def shell_layout(app: Dash, live: LiveSite) -> Component:
             html.Div(
                 "The server does not answer. This page updates again as soon as it does.", className="offline", role="status"
             ),
+            *_read_only(live),
             html.Div(id="shell-problem", className="problem", role="alert"),
             html.Main(html.Div(id="shell-page"), id="main", tabIndex="-1", className="main"),
         ],
@@ -125,6 +126,13 @@ def _header(app: Dash, live: LiveSite) -> Component:
         className="header",
         id="shell-header",
     )
+
+
+def _read_only(live: LiveSite) -> list[Component]:
+    """Said on every page of a server that can only read its site."""
+    if not live.site.read_only:
+        return []
+    return [html.Div("Read-only: this server shows the site and keeps nothing.", className="read-only", role="status")]
 
 
 def _tool(words: str, icon: str, action: str, *, title: str = "", className: str = "", is_open: bool | None = None) -> Component:  # noqa: N803 (Dash's name)

@@ -19,7 +19,7 @@ from stormpetrel.errors import StoreBusyError
 from stormpetrel.faces.desk.viewer import READ
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.faces.desk.live_site import LiveSite, SiteMemory
     from stormpetrel.faces.desk.viewer import Viewer
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class Background(Generic[T]):
         self._always = always
         self._rest_s = rest_s
         self._most = most
-        self._sites: WeakKeyDictionary[LiveSite, OrderedDict[str, _Work[T]]] = WeakKeyDictionary()
+        self._sites: WeakKeyDictionary[SiteMemory, OrderedDict[str, _Work[T]]] = WeakKeyDictionary()
         self._changed = threading.Condition()
 
     def look(self, live: LiveSite, key: str = "") -> Made[T] | None:
@@ -135,7 +135,7 @@ class Background(Generic[T]):
 
     def _begun(self, live: LiveSite, key: str) -> _Work[T]:
         """The work on a key, started where it is due."""
-        works = self._sites.setdefault(live, OrderedDict())
+        works = self._sites.setdefault(live.memory, OrderedDict())
         work = works.setdefault(key, _Work())
         works.move_to_end(key)
         while len(works) > self._most:

@@ -50,6 +50,7 @@ _OWN_CHECKS: Final = {
     "disk",
     "quarantine",
     "watch",
+    "read-only",
 }  # the port is taken by this very server; the others have lines of their own
 _PACKAGES: Final = (
     "polars", "deltalake", "numpy", "xgboost", "xgboost-cpu", "scikit-learn", "sqlalchemy", "dash", "dash-ag-grid", "fastapi",
@@ -109,6 +110,7 @@ class HealthAnswer:
     checked: datetime | None
     is_short: bool
     sources: tuple[LiveSource, ...] = ()
+    read_only: bool = False
 
     @property
     def worst(self) -> Level:
@@ -121,6 +123,7 @@ class HealthAnswer:
         return {
             "worst": self.worst,
             "as_of": self.as_of.isoformat(),
+            "read_only": self.read_only,
             "lines": [asdict(line) for line in self.lines],
             "sources": [source.as_json() for source in self.sources],
             "versions": dict(self.versions),
@@ -132,13 +135,15 @@ def health(live: LiveSite, viewer: Viewer) -> HealthAnswer:
     viewer.require(READ)
     watch = read_watch(live.site.state)
     if not viewer.is_admin:
-        lines = tuple(_watch_lines(live, watch, in_full=False))
-        return HealthAnswer(lines, None, None, {"Stormpetrel": __version__}, live.now(), None, is_short=True)
+        lines = (*_watch_lines(live, watch, in_full=False), *_read_only_lines(live, in_full=False))
+        versions, read_only = {"Stormpetrel": __version__}, bool(live.site.read_only)
+        return HealthAnswer(lines, None, None, versions, live.now(), None, is_short=True, read_only=read_only)
     made = INSPECTIONS.look(live)
     lines = (
         *_watch_lines(live, watch, in_full=True),
         *_live_source_lines(watch),
         *_ingest_lines(live, {source.name for source in watch.sources}),
+        *_read_only_lines(live, in_full=True),
         *_disk_lines(live),
         *(() if made is None else _quarantine_lines(made.value.quarantine)),
         *(() if made is None else _doctor_lines(made.value.findings)),
@@ -152,6 +157,7 @@ def health(live: LiveSite, viewer: Viewer) -> HealthAnswer:
         checked=None if made is None else made.at,
         is_short=False,
         sources=tuple(_live_sources(watch)),
+        read_only=bool(live.site.read_only),
     )
 
 
@@ -305,6 +311,13 @@ def _ingest_lines(live: LiveSite, watched: set[str]) -> Iterator[HealthLine]:
         )
         advice = "See below what was refused, and why." if refused else ""
         yield HealthLine(part, source[:_LONGEST], "warning" if refused else "ok", words, advice)
+
+
+def _read_only_lines(live: LiveSite, *, in_full: bool) -> Iterator[HealthLine]:
+    if live.site.read_only:
+        why = f": {live.site.read_only}" if in_full else ""
+        words = f"This server only reads the site{why}. What is saved here is not kept."
+        yield HealthLine("Store", "Read-only", "warning", words)
 
 
 def _disk_lines(live: LiveSite) -> Iterator[HealthLine]:

@@ -17,7 +17,7 @@ import polars as pl
 from stormpetrel.faces.desk.json_values import json_value
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.faces.desk.live_site import LiveSite, SiteMemory
     from stormpetrel.jobs.profiles import JobProfiles
 
 FIGURES: Final = ("cpus", "nodes", "req_mem_bytes", "max_rss_bytes", "time_limit_s", "elapsed_s", "wait_s")
@@ -80,16 +80,16 @@ class _Quartiles:
     """The figures of each profile, out of the latest jobs that ended; counted anew every five minutes."""
 
     def __init__(self) -> None:
-        self._kept: WeakKeyDictionary[LiveSite, tuple[JobProfiles, float, pl.DataFrame]] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[SiteMemory, tuple[JobProfiles, float, pl.DataFrame]] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def table(self, live: LiveSite, profiles: JobProfiles, stand_in: Mapping[str, str]) -> pl.DataFrame:
         with self._lock:
-            known = self._kept.get(live)
+            known = self._kept.get(live.memory)
             if known is None or known[0] is not profiles or time.monotonic() - known[1] > _KEEP_S:
                 jobs = live.overview.frame.head(_LATEST).filter(pl.col("failed").is_not_null())
                 known = profiles, time.monotonic(), _quartiles(jobs.with_columns(profile=_assigned(jobs, profiles, stand_in)))
-                self._kept[live] = known
+                self._kept[live.memory] = known
             return known[2]
 
 

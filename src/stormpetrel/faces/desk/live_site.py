@@ -17,6 +17,7 @@ from stormpetrel.config import Settings
 from stormpetrel.errors import ModelBusyError, ModelError, ModelOutdatedError, ModelVersionError, StormpetrelError
 from stormpetrel.faces.desk.overview import Overview, again
 from stormpetrel.faces.desk.viewer import Viewer
+from stormpetrel.store.forgetting import forgettings
 from stormpetrel.store.site import Site
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 _QUIET: Final = timedelta(minutes=1)  # the history is moved on this often even where no job has changed
 _STOP_S: Final = 30.0  # a refresh that takes longer is left behind: its thread dies with the process
+
+
+class SiteMemory:
+    """What is worked out of a site's rows is kept under this; a new one is a memory without anything in it."""
 
 
 class LiveSite:
@@ -37,6 +42,7 @@ class LiveSite:
     def __init__(self, site: Site, *, refresh_s: float = 2.0) -> None:
         self.site = site
         self.overview = Overview()
+        self.memory = SiteMemory()
         self.lock = threading.RLock()  # held while the history changes or is read
         self.version = 0
         self.problem: str | None = None
@@ -46,6 +52,7 @@ class LiveSite:
         self._refreshing = threading.RLock()
         self._stream: JobStream | None = None
         self._models: dict[str, int] = {}
+        self._forgettings = forgettings(site.state)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -77,7 +84,9 @@ class LiveSite:
     def refresh(self) -> bool:
         """Take in what has been committed since the last time; True if there was anything."""
         with self._refreshing:
+            forgotten = forgettings(self.site.state)  # asked before the tables are read
             changed = self._refresh_overview()
+            changed = self._forget(forgotten) or changed
             changed = self._refresh_history(jobs_changed=changed) or changed
             self.refreshed_at = self.now()
             return changed
@@ -139,6 +148,17 @@ class LiveSite:
             changed = self.overview.refresh(self.site)
             self.version += changed
             return changed
+
+    def _forget(self, forgotten: int) -> bool:
+        """Let go of all that was made of rows before a user was forgotten: the history, and what pages have kept."""
+        if forgotten == self._forgettings:
+            return False
+        with self.lock:
+            self._stream, self._models = None, {}
+            self.memory = SiteMemory()
+        self._forgettings = forgotten
+        self.version += 1
+        return True
 
     def _refresh_history(self, *, jobs_changed: bool) -> bool:
         """Follow the jobs; True where other models are in use now."""

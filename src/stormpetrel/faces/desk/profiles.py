@@ -36,7 +36,7 @@ from stormpetrel.records.states import FINISHED
 
 if TYPE_CHECKING:
     from stormpetrel.config import Settings
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.faces.desk.live_site import LiveSite, SiteMemory
 
 _REST_S: Final = 300.0  # kinds of jobs change in weeks, and the whole table is read for them
 _ALL: Final = scope_of(Viewer("", is_admin=True))
@@ -137,7 +137,7 @@ def view_of(jobs: pl.DataFrame, model: JobProfiles, settings: Settings, *, versi
     )
 
 
-_FOUND: Final[WeakKeyDictionary[LiveSite, JobProfiles]] = WeakKeyDictionary()
+_FOUND: Final[WeakKeyDictionary[SiteMemory, JobProfiles]] = WeakKeyDictionary()
 
 
 def _model_of(live: LiveSite) -> tuple[JobProfiles, int | None]:
@@ -147,11 +147,12 @@ def _model_of(live: LiveSite) -> tuple[JobProfiles, int | None]:
     try:
         current = live.site.models.current(NAME)
     except ModelError:
-        if live not in _FOUND:
+        memory = live.memory
+        if memory not in _FOUND:
             everyone = again(lambda: live.past().select(_NEEDED).collect())
             prepared = prepare(everyone, _preparation(everyone, live.settings))
-            _FOUND[live] = JobProfiles(SUBMIT).fit(prepared.frame)
-        return _FOUND[live], None
+            _FOUND[memory] = JobProfiles(SUBMIT).fit(prepared.frame)
+        return _FOUND[memory], None
     return JobProfiles.load(live.site.models.folder_of(NAME, current.version)), current.version
 
 

@@ -52,6 +52,7 @@ def start_fit(live: LiveSite, viewer: Viewer, name: str | None = None) -> None:
     from stormpetrel.faces.desk.viewer import MANAGE
 
     viewer.require(MANAGE)
+    live.site.require_writable()
     with _lock:
         if _states.get(live, FitState()).running:
             raise StoreBusyError("A generator is being fitted already.", hint="Wait until it is done.")

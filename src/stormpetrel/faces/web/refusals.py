@@ -18,12 +18,14 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from stormpetrel.errors import (
     AccessError,
+    DiskFullError,
     ModelBusyError,
     ModelError,
     ModelFormatError,
     NotThereError,
     SourceUnavailableError,
     StoreBusyError,
+    StoreNotWritableError,
     StormpetrelError,
     UsageError,
 )
@@ -44,6 +46,8 @@ _STATUS: Final[tuple[tuple[type[StormpetrelError], int], ...]] = (  # the first 
     (ModelBusyError, 503),
     (ModelError, 409),  # no model yet, or too few jobs
     (StoreBusyError, 503),
+    (DiskFullError, 507),
+    (StoreNotWritableError, 409),
     (SourceUnavailableError, 503),
 )
 
@@ -56,6 +60,15 @@ class UnexpectedError(StormpetrelError):
             "Something unexpected happened; it is in the server's log.",
             hint="Try again; if it stays, tell your administrator when it happened.",
         )
+
+
+class NotKeptError(StormpetrelError):
+    """What the outside is told where the site cannot be written: not where it lies, nor on which disk."""
+
+    def __init__(self, error: StormpetrelError) -> None:
+        full = isinstance(error, DiskFullError)
+        what = "The server's disk is full; nothing was saved." if full else "This site is read-only here; nothing was saved."
+        super().__init__(what, hint="Tell your administrator." if full else "It can be read.")
 
 
 class RefusedError(AccessError):
@@ -91,6 +104,9 @@ def answer_to(error: StormpetrelError, scope: Scope) -> Response:
     if status == 500 and not isinstance(error, UnexpectedError):  # a broken site: its own sentence may name paths of the server
         _log.error("%s", error)
         error = UnexpectedError()
+    if isinstance(error, StoreNotWritableError):
+        _log.error("%s", error)
+        error = NotKeptError(error)
     if wants_page(scope):
         return HTMLResponse(_page(status, error), status, headers)
     return JSONResponse({"error": {"what": error.what, "hint": error.hint}}, status, headers)

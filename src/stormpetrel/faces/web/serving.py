@@ -54,6 +54,8 @@ def serve(
         live.start()
         for line in opening_lines(link, where, site.settings.serve, anyone_poses=anyone_poses):
             tell(line)
+        if site.read_only:
+            tell(f"The site is read-only: {site.read_only}. Pages and API answer; what is saved there is refused.")
         run_server(app, listener, when_up=(lambda: _open(link)) if open_browser else None)
     finally:
         live.stop()
