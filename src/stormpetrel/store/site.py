@@ -170,8 +170,8 @@ def open_site(folder: Path, *, new_state: bool = False) -> Site:
 
     `new_state` makes a state for tables that have none (StateLostError otherwise): for whoever fills it at once.
 
-    A site that cannot be written (a read-only mount, somebody else's folder, a disk so full that not even its state can be opened)
-    is opened to be read: `Site.read_only` says why, and whoever wants to write gets a ReadOnlySiteError.
+    A site that cannot be written (a read-only mount, somebody else's folder, a disk so full that not even its state opens) is
+    opened to be read: `Site.read_only` says why, and whoever wants to write gets a ReadOnlySiteError.
     """
     settings = load_settings(folder)
     key = _read_key(folder)
