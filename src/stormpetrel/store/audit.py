@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -46,11 +47,8 @@ class AuditTrail:
         """Add an entry; where nothing can be written the log says so, and whoever logs in to look gets in."""
         time = self._clock().isoformat(timespec="seconds")
         row = {"time": time, "user": user, "action": action, "about": json.dumps(about or {}, ensure_ascii=False, default=str)}
-        try:
-            with self._state.transaction() as connection:
-                connection.execute(sa.insert(table).values(row))
-        except StoreNotWritableError as error:
-            _log.warning("not in the audit trail: %r; %s", action, error.what)
+        with _or_logged(action), self._state.transaction() as connection:
+            connection.execute(sa.insert(table).values(row))
 
     def count(self, user: str, action: str, about: Mapping[str, Any]) -> None:
         """Add an entry, or count it in the one of the last hour that says the same: a loop of logins is one row an hour."""
@@ -60,7 +58,7 @@ class AuditTrail:
             table.c.action == action,
             table.c.time > (now - _MERGED_WITHIN).isoformat(timespec="seconds"),
         )
-        with self._counting, self._state.transaction() as connection:
+        with _or_logged(action), self._counting, self._state.transaction() as connection:
             for row in connection.execute(sa.select(table).where(*same)).all():
                 kept = json.loads(row.about)
                 times = kept.pop(_TIMES, 1)
@@ -78,3 +76,11 @@ class AuditTrail:
         with self._state.transaction() as connection:
             rows = connection.execute(sa.select(table).order_by(table.c.id.desc()).limit(limit)).all()
         return [AuditEntry(datetime.fromisoformat(row.time), row.user, row.action, json.loads(row.about)) for row in rows]
+
+
+@contextmanager
+def _or_logged(action: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreNotWritableError as error:
+        _log.warning("not in the audit trail: %r; %s", action, error.what)
