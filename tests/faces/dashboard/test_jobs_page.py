@@ -50,7 +50,7 @@ def test_the_page_opens_without_complaint_and_asks_nobody_else(browser):
 def test_the_first_view_has_the_jobs_that_wait_or_run_riskiest_first(browser, board):
     visit = browser.open("/jobs", wait_for=LOADED)
     now = board.rows().filter(pl.col("state").is_in(UNFINISHED)).sort("risk", descending=True, nulls_last=True)
-    said(visit, f"^{now.height:,} jobs?, riskiest first")
+    said(visit, f"^{now.height:,} jobs?, what cannot run first, then riskiest first")
     assert jobs_in(visit)[0] == now["job"].item(0)
 
 

@@ -19,6 +19,9 @@
         if (!props.data) {
             return null;
         }
+        if (props.data.never_runs) {
+            return make("span", {className: "chip chip-fail"}, symbol("✕"), "Cannot run");
+        }
         var mark = props.data.never_started ? "–" : SYMBOLS[props.data.state] || "·";
         var tone = mark === "✕" ? "bad" : mark === "✓" ? "good" : "open";
         return make("span", {className: "state state-" + tone}, symbol(mark), props.data.state_words);
@@ -28,10 +31,8 @@
         if (!props.value || !props.data) {
             return null;
         }
-        if (props.data.never_runs) {
-            return make("span", {className: "chip chip-fail"}, symbol("✕"), "Cannot run");
-        }
-        return make("span", {className: "soft"}, props.value.replace(/^Waits (for|:) ?/, ""));
+        var words = props.value.replace(/^(Waits for |Waits: |Cannot run as it stands: )/, "");
+        return make("span", {className: props.data.never_runs ? "" : "soft"}, words);
     };
 
     cells.JobPrediction = function (props) {

@@ -10,8 +10,8 @@
     var OWN = ["view", "search", "sort", "job"];
     // From which width of the table on a column is shown; the others always are.
     var NEEDS = {
-        user: 468, state: 598, job_name: 728, submit_time: 868, likeliest: 1018, start_time: 1148, moment: 1275, account: 1400,
-        partition: 1520,
+        user: 468, state: 610, job_name: 740, submit_time: 880, waiting_words: 1080, likeliest: 1230,
+        start_time: 1360, moment: 1487, account: 1612, partition: 1732,
     };
     var grid = null; // {api, view, search, open, requests, seen}
 

@@ -75,7 +75,7 @@ class View:
 
 
 # What the scheduler knows comes before any forecast: jobs that cannot run as they stand are first.
-_STUCK_FIRST: Final = "those that cannot run first, then riskiest first"
+_STUCK_FIRST: Final = "what cannot run first, then riskiest first"
 VIEWS: Final = (
     View("now", "Now", _STUCK_FIRST, (("never_runs", True), ("risk", True), ("submit_time", True))),
     View("stuck", "Cannot run", "newest first", (("submit_time", True),)),

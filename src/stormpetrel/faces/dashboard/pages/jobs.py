@@ -207,7 +207,7 @@ def _columns(zone: str) -> list[dict[str, Any]]:
         {"field": "job", "headerName": "Job", "width": 98, **text},
         {"field": "user", "headerName": "User", "width": 106, "tooltipField": "user", **text},
         {"field": "job_name", "headerName": "Name", "flex": 1, "minWidth": 120, "tooltipField": "job_name", **text},
-        {"field": "state", "headerName": "State", "width": 126, "cellRenderer": "JobState", **text},
+        {"field": "state", "headerName": "State", "width": 138, "cellRenderer": "JobState", **text},
         {
             "field": "waiting_words",
             "headerName": "Waits for",
