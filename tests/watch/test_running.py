@@ -92,7 +92,7 @@ def test_asked_to_stop_it_finishes_its_turn_and_leaves_word(site, started, numbe
     told(process, "watching")
     wait_until(lambda: read_status(site.state) is not None, "a sign of life", limit_s=60)
     process.send_signal(number)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=120) == 0
     assert read_status(site.state).stopped
     assert run(site.folder, "watch", "--json", "--steps", "1").returncode == 0  # the lock is free
 
