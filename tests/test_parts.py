@@ -1,10 +1,52 @@
 """What the parts promise to the tests that use them."""
 
+import os
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.parts import Daemon, find_program, free_ports, require, wait_until
+
+TESTS = Path(__file__).parent
+DOORS = {TESTS / "conftest.py", TESTS / "parts" / "__init__.py", Path(__file__)}
+# Ways around the doors: a test that takes one of them fails, instead of being skipped, where there is nothing behind it.
+WAYS_AROUND = ("shutil.which(", "STORMPETREL_DATA", "/usr/bin/chromium", "/usr/sbin/")
+
+
+def test_real_logs_and_real_components_have_one_door_each():
+    around = {
+        str(path.relative_to(TESTS)): way
+        for path in TESTS.rglob("*.py")
+        for way in WAYS_AROUND
+        if path not in DOORS and way in path.read_text(encoding="utf-8")
+    }
+    assert around == {}
+
+
+def test_on_a_bare_machine_what_needs_real_logs_or_components_is_skipped(tmp_path):
+    (tmp_path / "test_needy.py").write_text(
+        "from tests.parts import require\n"
+        "def test_logs(public_logs): raise AssertionError\n"
+        "def test_shell(): require('sh', install='dash'); raise AssertionError\n"
+    )
+    environment = {**os.environ, "CI": "", "STORMPETREL_TEST_BARE": "1", "STORMPETREL_DATA": str(tmp_path)}
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.conftest",
+        "-c",
+        "/dev/null",
+        str(tmp_path),
+    ]
+    done = subprocess.run(words, env=environment, cwd=TESTS.parent, capture_output=True, text=True)
+    assert "2 skipped" in done.stdout.splitlines()[-1], done.stdout
 
 
 def test_program_that_is_there_is_required_without_a_word():

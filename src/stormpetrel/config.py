@@ -247,6 +247,9 @@ class WatchSection(_Section):
     """The live loop."""
 
     poll_s: float = Field(default=5.0, ge=0.2, le=3600, description="seconds between two looks at the scheduler")
+    patience_s: float = Field(
+        default=15.0, ge=1, le=3600, description="a look at a source that takes this long, or is this late, is told as a problem"
+    )
     overlap_minutes: float = Field(
         default=10.0, ge=0, description="how far back each look reads again, for records that come late; slurm.overlap_hours once"
     )
@@ -254,6 +257,9 @@ class WatchSection(_Section):
         default=7.0, ge=0, description="a first watch also judges jobs that came after the training, at most this far back"
     )
     address: str = Field(default="127.0.0.1:9642", description="where /metrics, /healthz and /readyz answer; empty: nowhere")
+    hosts: list[str] = Field(
+        default=[], description="names under which Prometheus asks there, besides loopback, the address and this machine's name"
+    )
     retrain_hours: float = Field(default=24.0, ge=0, description="hours between two trainings by the watch; 0: never")
     retrain_min_jobs: int = Field(default=200, ge=1, description="jobs that must have ended since the last training")
     quality_days: float = Field(default=30.0, gt=0, description="running quality is that of predictions of this many days")
@@ -266,7 +272,10 @@ class ServeSection(_Section):
     login: Literal["none", "proxy", "token"] = Field(
         default="none", description="none: whoever reaches loopback sees all; proxy: a proxy names the user; token: local tokens"
     )
-    proxies: list[str] = Field(default=["127.0.0.1", "::1"], description="addresses or networks whose user header is believed")
+    proxies: list[str] = Field(
+        default=["127.0.0.1", "::1"],
+        description="addresses or networks whose forwarded headers are believed; loopback only with login proxy, or the secret",
+    )
     user_header: str = Field(default="X-Forwarded-User", description="header in which the proxy names the user")
     proxy_secret_file: str = Field(
         default="",

@@ -14,10 +14,13 @@
     ├── ModelError               a model cannot be made, read or used
     │   ├── NotEnoughJobsError   too few jobs, or only one outcome, to learn from
     │   ├── LeakError            a feature would see what is known only later
-    │   ├── ModelFormatError     a model folder is damaged, of another version, or for other columns
+    │   ├── ModelFormatError     a model folder is damaged, or for other columns
+    │   │   ├── ModelOutdatedError   saved by an earlier version in a format that is not read any more
+    │   │   └── ModelVersionError    saved by a newer Stormpetrel
     │   └── ModelBusyError       the history of the jobs is still being read; a retry can help
     └── StoreError               the site's memory cannot be read or written
         ├── StoreVersionError    written by a newer Stormpetrel
+        ├── StateLostError       the tables are there, the state that belongs to them is not
         ├── StoreBusyError       another process holds the site; a retry can help
         ├── StoreNotWritableError    a folder that cannot be written, no permission
         │   ├── DiskFullError        the disk is full, or the quota is used up
@@ -98,7 +101,15 @@ class LeakError(ModelError):
 
 
 class ModelFormatError(ModelError):
-    """A model folder is damaged, of another version, or for other columns."""
+    """A model folder is damaged, or for other columns."""
+
+
+class ModelOutdatedError(ModelFormatError):
+    """A model was saved by an earlier version in a format that is not read any more; it is trained again by itself."""
+
+
+class ModelVersionError(ModelFormatError):
+    """A model was saved by a newer Stormpetrel."""
 
 
 class ModelBusyError(ModelError):
@@ -113,6 +124,10 @@ class StoreError(StormpetrelError):
 
 class StoreVersionError(StoreError):
     """Written by a newer Stormpetrel."""
+
+
+class StateLostError(StoreError):
+    """The tables are there, the state that belongs to them is not."""
 
 
 class StoreBusyError(StoreError):

@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
+import polars as pl
 import psutil
 import pytest
 
@@ -43,12 +44,22 @@ def nodes_on(url: str) -> dict[str, object]:
         return dict(json.load(answer))
 
 
+def at_risk_now(folder: Path) -> int:
+    """How many of the jobs that wait or run are likely to fail, by what was last said about them."""
+    job = ["job_id", "array_task", "submit_time"]
+    with open_site(folder) as site:
+        is_open = site.jobs.read_jobs().filter(pl.col("end_time").is_null()).select(job)
+        newest = site.predictions.read().sort("moment_time").group_by(job).agg(pl.col("flagged").last())
+        return is_open.join(newest.filter("flagged"), on=job, how="semi", nulls_equal=True).collect().height
+
+
 def test_the_demo_runs_again_and_takes_in_only_what_is_new(made):
     folder, first = made
     assert first["ingest"]["quarantined"] == {}
     assert first["ingest"]["kept"] == first["summary"]["jobs"] > 10_000
     assert first["summary"]["worst_nodes"][0][0] == "n017", "the sick node is found"
     assert first["windows_scored"] > 1_000
+    assert at_risk_now(folder) >= 1, "jobs at risk wait or run on the first screen"
     done = demo(folder)
     assert done.returncode == 0, done.stderr
     assert "Look at node n017" in done.stdout and " jobs per week" in done.stdout

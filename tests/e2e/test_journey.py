@@ -22,12 +22,12 @@ from stormpetrel.simulate.feed import Feed, running_clock, set_clock
 from stormpetrel.simulate.spec import ClusterSpec
 from stormpetrel.store.site import Site, open_site
 from tests.parts import free_ports, wait_until
+from tests.parts.browser import open_chromium
 from tests.parts.command_line import change_settings, words_for
 from tests.parts.watched_site import SPEC, START, copy_site, make_watched_site
 
 pytestmark = pytest.mark.browser
 
-CHROMIUM = "/usr/bin/chromium"
 LONGER = ClusterSpec(
     name="small", nodes=10, cores_per_node=16, mem_per_node_gib=64, days=29, load=0.6, start=START, seed=SPEC.seed
 )
@@ -81,13 +81,8 @@ def _answers(url: str) -> bool:
 
 @pytest.fixture(scope="module")
 def chromium():
-    from playwright.sync_api import expect, sync_playwright
-
-    expect.set_options(timeout=30_000)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+    with open_chromium() as browser:
         yield browser
-        browser.close()
 
 
 def starved_job(site: Site) -> dict[str, object]:

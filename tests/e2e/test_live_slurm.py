@@ -15,7 +15,7 @@ from stormpetrel.records.jobs import FIELD_BIT, JOB_SCHEMA, KEY, VALUES
 from stormpetrel.sources.contract import Cursor
 from stormpetrel.store.site import open_site
 from tests.builders import make_site, table_of
-from tests.parts import wait_until
+from tests.parts import find_program, wait_until
 from tests.parts.command_line import change_settings, complaint_of, report_of, run, start
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
@@ -538,7 +538,7 @@ def test_doctor_tells_a_user_whose_sacct_hides_the_jobs_of_others(slurm, played,
     """What PrivateData does: sacct, asked for all users, shows one's own."""
     folder = live_site(tmp_path / "site", sacct=str(tmp_path / "sacct"))
     own_only = 'for a in "$@"; do [ "$a" = --allusers ] && set -- "$@" --user=root; done'
-    (tmp_path / "sacct").write_text(f'#!/bin/sh\n{own_only}\nexec {shutil.which("sacct")} "$@"\n')
+    (tmp_path / "sacct").write_text(f'#!/bin/sh\n{own_only}\nexec {find_program("sacct")} "$@"\n')
     (tmp_path / "sacct").chmod(0o755)
     as_other = {**slurm.env, "LOGNAME": "root"}
     code = (

@@ -1,8 +1,10 @@
 """A site whose state lies in a real PostgreSQL: several writers, moves between databases, and a server that goes away."""
 
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -10,6 +12,9 @@ import sqlalchemy as sa
 
 from stormpetrel.config import load_settings
 from stormpetrel.records.jobs import KEY
+from stormpetrel.store import migrations
+from stormpetrel.store.identity import read_identity
+from stormpetrel.store.repair import repair
 from stormpetrel.store.site import open_site
 from stormpetrel.store.state import STATE_FORMAT
 from tests.builders import make_jobs, make_site, table_of, write_sacct
@@ -212,7 +217,7 @@ def test_address_that_is_none_is_one_clear_line_without_the_password(site, log, 
     assert "store.state_url" in line and PASSWORD not in line
 
 
-def test_user_who_may_not_create_tables_is_told_about_the_database(postgres, tmp_path, log):
+def test_user_who_may_not_create_tables_is_told_about_the_database(postgres, tmp_path):
     # What PostgreSQL 15 gives to a plain new user: a connection, and no right to create anything.
     url = postgres.new_database()
     postgres.sql("DROP ROLE IF EXISTS plain")
@@ -220,7 +225,7 @@ def test_user_who_may_not_create_tables_is_told_about_the_database(postgres, tmp
     folder = tmp_path / "site"
     make_site(folder).close()
     change_settings(folder, store={"state_url": url.replace("petrel@", f"plain:{PASSWORD}@")})
-    line = complaint_of(run(folder, "ingest", "jobs", str(log)))
+    line = complaint_of(run(folder, "doctor", "--repair"))
     assert "permission denied" in line and "folder" not in line and PASSWORD not in line
 
 
@@ -249,3 +254,55 @@ def test_state_of_a_newer_version_is_refused_and_left_alone(postgres, site, log)
     assert "newer version" in line and "upgrade" in line
     assert postgres.sql("SELECT value FROM meta WHERE key = 'format'", database=database) == str(STATE_FORMAT + 1)
     assert postgres.sql("SELECT count(*) FROM ingests", database=database) == "0"
+
+
+def make_old(postgres, folder, version):
+    """Turn the state of a site back to an earlier format; and its tables, which knew of no state then."""
+    database = database_of(folder)
+    later = {1: "models, tokens, opinions, views, audit, outages", 4: ""}[version]
+    if later:
+        postgres.sql(f"DROP TABLE {later}", database=database)
+    postgres.sql(
+        f"DELETE FROM meta WHERE key IN ('site_id', 'generation'); UPDATE meta SET value = '{version}' WHERE key = 'format'",
+        database=database,
+    )
+    (folder / "tables" / "site.json").unlink()
+    shutil.rmtree(folder / "tables" / "forgotten")
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_state_of_an_earlier_format_is_brought_up_to_date(postgres, site, log, version):
+    ingest(site, log)
+    report_of(run(site, "store", "forget", "user1", "--json"))
+    make_old(postgres, site, version)
+    with open_site(site) as opened:
+        assert opened.state.identity() == read_identity(opened.tables) is not None
+        assert opened.forgotten.digests() == opened.state.forgotten_digests() != frozenset()
+        assert len(opened.state.past_ingests()) == 1 and opened.models.versions() == []
+    assert postgres.sql("SELECT value FROM meta WHERE key = 'format'", database=database_of(site)) == str(STATE_FORMAT)
+
+
+def test_a_step_that_fails_leaves_the_database_as_it_was(postgres, site, monkeypatch):
+    make_old(postgres, site, 1)
+    tables = "SELECT string_agg(tablename, ',' ORDER BY tablename) FROM pg_tables WHERE schemaname = 'public'"
+    before = postgres.sql(tables, database=database_of(site))
+
+    def die(_migration):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(migrations, "STEPS", (*migrations.STEPS[:-1], replace(migrations.STEPS[-1], run=die)))
+        with pytest.raises(KeyboardInterrupt):
+            open_site(site)
+    assert postgres.sql(tables, database=database_of(site)) == before
+    assert postgres.sql("SELECT value FROM meta WHERE key = 'format'", database=database_of(site)) == "1"
+    open_site(site).close()
+
+
+def test_a_new_database_beside_old_tables_is_refused_and_rebuilt_by_a_repair(postgres, site, log):
+    ingest(site, log)
+    report_of(run(site, "store", "forget", "user1", "--json"))
+    change_settings(site, store={"state_url": postgres.new_database()})
+    assert "doctor --repair" in complaint_of(run(site, "ingest", "jobs", str(log)))
+    assert repair(site, problem_of=lambda _site, _training: None, user="ada").rebuilt
+    assert ingest(site, log)["quarantined"] == {"forgotten_user": 10}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +17,6 @@ from stormpetrel.faces.cli import jobs_study
 from stormpetrel.faces.cli.context import Context
 from stormpetrel.jobs import feature_study
 from tests.builders import T0, Job, make_jobs, write_sacct
-
-KTH = Path(os.environ.get("STORMPETREL_DATA", "/nowhere")) / "jobs" / "KTH-SP2-1996-2.1-cln.swf.gz"
 
 app = typer.Typer(pretty_exceptions_enable=False)
 jobs_study.register(app)
@@ -221,7 +217,8 @@ def test_the_commands_import_nothing_heavy_before_they_run():
 
 
 @pytest.mark.realdata
-def test_a_public_log_reconciles_and_has_profiles():
-    found = as_json("waste", KTH, "--by", "week")
+def test_a_public_log_reconciles_and_has_profiles(public_logs):
+    log = public_logs / "jobs" / "KTH-SP2-1996-2.1-cln.swf.gz"
+    found = as_json("waste", log, "--by", "week")
     assert found["reconciled"] and found["total"]["jobs"] == 27_992
-    assert as_json("profiles", KTH)["k"] >= 2
+    assert as_json("profiles", log)["k"] >= 2

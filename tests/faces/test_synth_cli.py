@@ -16,7 +16,7 @@ from stormpetrel.errors import ModelFormatError, NotEnoughJobsError, SourceForma
 from stormpetrel.faces.cli import synth
 from stormpetrel.faces.cli.context import Context
 from stormpetrel.faces.cli.synth_compare import names_of
-from stormpetrel.faces.cli.synth_sample import format_of
+from stormpetrel.faces.cli.synth_sample import _print_csv, format_of
 from stormpetrel.simulate.cluster import simulate
 from stormpetrel.simulate.spec import ClusterSpec
 from stormpetrel.simulate.writing import write_sacct
@@ -326,3 +326,9 @@ def test_a_hostile_file_name_is_shown_and_not_obeyed(tmp_path):
     words = run("compare", name, "rows", "--names", "\x1b[31m<script>", "-o", tmp_path / "page.html")
     assert "\x1b" not in words and "\\x1b" in words
     assert "<script>alert" not in (tmp_path / "page.html").read_text() and "&lt;b&gt;" in (tmp_path / "page.html").read_text()
+
+
+def test_what_is_printed_as_csv_holds_no_formula():
+    printed = []
+    _print_csv(iter([pl.DataFrame({"partition": ["=HYPERLINK(1)", "normal"]})]), printed.append)
+    assert printed == ["partition\n'=HYPERLINK(1)\nnormal\n"]

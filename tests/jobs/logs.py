@@ -113,6 +113,23 @@ def made_jobs(*rows: dict[str, object]) -> pl.DataFrame:
     return job_frame(full)
 
 
+def jobs_of_ada(jobs: int = 100, failed: int = 17) -> pl.DataFrame:
+    """One user's jobs, one an hour, each of ten minutes; `failed` of them failed, evenly spread."""
+    bad = {round((number + 0.5) * jobs / failed) for number in range(failed)}
+    hours = [
+        {"submit": 3600 * n, "start": 3600 * n + 60, "end": 3600 * n + 660, "elapsed_s": 600.0, "cpus": 4, "nodes": 1,
+         "node_list": "n01", "state": "FAILED" if n in bad else "COMPLETED"}
+        for n in range(jobs)
+    ]  # fmt: skip
+    return made_jobs(*hours)
+
+
+def cancelled_array(tasks: int = 3000, *, submit: float = 100 * 3600.0, waited: float = 1800.0) -> pl.DataFrame:
+    """An array of the same user that was cancelled while all of its tasks waited: none of them ran."""
+    task = {"job_id": 900_000, "submit": submit, "end": submit + waited, "elapsed_s": 0.0, "state": "CANCELLED"}
+    return made_jobs(*({**task, "array_task": number} for number in range(tasks)))
+
+
 _MINUTES = st.integers(0, 12)  # a coarse clock: times collide
 
 

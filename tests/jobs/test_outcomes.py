@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import polars as pl
 import pytest
 
-from stormpetrel.jobs.outcomes import COMPLETED, OUTCOMES, failed, outcome, reached_limit
-from stormpetrel.records.states import DEFAULT_FAILURE_STATES, JobState
+from stormpetrel.jobs.outcomes import COMPLETED, NEVER_STARTED, OUTCOMES, failed, never_started_words, outcome, reached_limit
+from stormpetrel.records.states import DEFAULT_FAILURE_STATES, OVER_BEFORE_START, JobState
 from tests.jobs.logs import made_jobs
 
 
 def failures(states, **options):
-    return pl.DataFrame({"state": states}, schema={"state": pl.String}).select(failed(**options)).to_series().to_list()
+    ran = made_jobs(*({"submit": 0, "start": 10, "end": 70, "elapsed_s": 60.0, "state": state} for state in states))
+    return ran.select(failed(**options)).to_series().to_list()
 
 
 def test_default_failures_are_failures_and_a_cancelled_job_is_none():
@@ -33,9 +33,20 @@ def test_a_state_counts_as_it_is_told_and_dropping_wins():
 
 
 def test_every_outcome_is_a_word_that_forecasts_know():
-    jobs = made_jobs(*({"submit": 0, "state": str(state)} for state in JobState))
+    jobs = made_jobs(*({"submit": 0, "start": 0, "state": str(state)} for state in JobState))
     words = set(jobs.select(outcome()).to_series())
     assert words == {*OUTCOMES, COMPLETED, None}
+
+
+@pytest.mark.parametrize("state", sorted(OVER_BEFORE_START))
+def test_a_job_that_was_over_before_it_ran_neither_failed_nor_succeeded(state):
+    waited = made_jobs({"submit": 0, "end": 70, "elapsed_s": 0.0, "state": str(state)})
+    both = ("CANCELLED", "DEADLINE", "REVOKED", "VANISHED", "FAILED")
+    assert waited.select(failed()).item() is None
+    assert waited.select(failed(failure_states=both)).item() is None
+    assert waited.select(outcome()).item() == NEVER_STARTED
+    assert NEVER_STARTED not in OUTCOMES
+    assert "before it started" in never_started_words(waited.row(0, named=True))
 
 
 def test_a_failed_job_that_used_up_its_limit_is_a_time_out():

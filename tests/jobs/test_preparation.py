@@ -100,9 +100,20 @@ def test_a_job_that_has_not_ended_gets_no_made_up_run_time():
     assert frame["failed"].to_list() == [False, None, None]
 
 
-def test_a_job_cancelled_in_the_queue_ran_for_no_time_and_waited_until_then():
-    row = prepared(job(state="CANCELLED", start_time=None, end_time=T0 + timedelta(seconds=300))).frame.row(0, named=True)
-    assert (row["run_time_s"], row["wait_time_s"]) == (0.0, 300.0)
+def in_the_queue(number=1):
+    return job(number, state="CANCELLED", start_time=None, end_time=T0 + timedelta(seconds=300))
+
+
+def test_a_job_cancelled_in_the_queue_is_left_out_and_counted():
+    found = prepared(in_the_queue(1), job(2))
+    assert found.frame["job_id"].to_list() == [2]
+    assert found.counts["dropped_never_started"] == 1
+    assert found.counts["rows"] == found.counts["kept"] + 1
+
+
+def test_a_job_cancelled_in_the_queue_that_is_kept_ran_for_no_time_and_waited_until_then():
+    row = prepared(in_the_queue(), keep_never_started=True).frame.row(0, named=True)
+    assert (row["run_time_s"], row["wait_time_s"], row["failed"], row["outcome"]) == (0.0, 300.0, None, "NEVER_STARTED")
 
 
 def test_earlier_jobs_of_a_user_are_counted_before_short_ones_are_excluded():
@@ -145,6 +156,12 @@ def test_labels_are_counted_with_their_share():
     assert table.columns == ["state", "label", "count", "share"]
     assert table.drop("share").rows() == [("COMPLETED", "Completed", 6), ("TIMEOUT", "Failed", 3), ("CANCELLED", "Other", 1)]
     assert table["share"].to_list() == pytest.approx([0.6, 0.3, 0.1])
+
+
+def test_jobs_that_never_started_are_a_label_of_their_own():
+    table = label_distribution(job_frame([job(1), in_the_queue(2), job(3, state="CANCELLED")]))
+    assert ("NEVER_STARTED", "Never started", 1) in table.drop("share").rows()
+    assert ("CANCELLED", "Other", 1) in table.drop("share").rows()
 
 
 def test_an_unseen_word_has_a_code_of_its_own_and_survives_saving():

@@ -8,8 +8,10 @@ import stat
 
 import pytest
 
-from stormpetrel.errors import ModelFormatError
-from stormpetrel.learn.saving import METADATA, load_model, load_model_bytes, save_model
+from stormpetrel.errors import ModelFormatError, ModelOutdatedError, ModelVersionError
+from stormpetrel.learn import saving
+from stormpetrel.learn.model_upgrades import Contents
+from stormpetrel.learn.saving import METADATA, format_problem, load_model, load_model_bytes, save_model
 
 KIND = "test-kind"
 
@@ -164,7 +166,61 @@ def test_the_hint_names_the_command_of_the_family(tmp_path, kind, command):
     with pytest.raises(ModelFormatError, match="holds no model") as caught:
         load_model_bytes(tmp_path / "none", kind=kind, format_version=1)
     assert caught.value.hint == f"Train one: {command}"
-    save_model(tmp_path / "m", kind=kind, format_version=2, metadata={}, files={})
+    save_model(tmp_path / "m", kind=kind, format_version=1, metadata={}, files={})
+    edit(tmp_path / "m", seed=1)
     with pytest.raises(ModelFormatError) as caught:
         load_model_bytes(tmp_path / "m", kind=kind, format_version=1)
     assert caught.value.hint == f"Train it again: {command}"
+
+
+# --- formats ------------------------------------------------------------------------------------------------------------------
+
+
+def saved_as(folder, version, **metadata):
+    save_model(folder, kind=KIND, format_version=version, metadata=metadata, files={"a.json": "{}"})
+    return folder
+
+
+def test_a_model_of_a_newer_format_is_refused_with_the_way_out(tmp_path):
+    with pytest.raises(ModelVersionError, match=r"newer version.*pip install --upgrade"):
+        load(saved_as(tmp_path / "m", 4))
+
+
+def test_a_model_of_an_older_format_that_nobody_reads_is_to_be_trained_again(tmp_path):
+    with pytest.raises(ModelOutdatedError, match=r"earlier version.*trained again.*by themselves"):
+        load(saved_as(tmp_path / "m", 2))
+
+
+def test_a_model_of_an_older_format_is_read_through_every_step_to_the_newest(tmp_path, monkeypatch):
+    def renamed(contents):
+        record = {**contents.record, "colour": contents.record["color"]}
+        return Contents(record, contents.files)
+
+    def with_file(contents):
+        return Contents(contents.record, {**contents.files, "b.json": b"[2]"})
+
+    monkeypatch.setattr(saving, "UPGRADES", {KIND: {1: renamed, 2: with_file}})
+    record, files = load(saved_as(tmp_path / "m", 1, color="blue"))
+    assert record["colour"] == "blue" and files == {"a.json": "{}", "b.json": "[2]"}
+
+
+def test_a_step_that_is_missing_in_between_makes_a_model_outdated(tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "UPGRADES", {KIND: {1: lambda contents: contents}})
+    with pytest.raises(ModelOutdatedError):
+        load(saved_as(tmp_path / "m", 1))
+
+
+def test_a_damaged_model_of_an_older_format_is_not_brought_up_to_date(tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "UPGRADES", {KIND: {2: lambda contents: contents}})
+    folder = saved_as(tmp_path / "m", 2)
+    (folder / "a.json").write_text("{ }")
+    with pytest.raises(ModelFormatError, match="not the file that was saved"):
+        load(folder)
+
+
+def test_the_format_is_told_from_the_record_alone(tmp_path):
+    folder = saved_as(tmp_path / "m", 2)
+    (folder / "a.json").unlink()
+    assert isinstance(format_problem(folder, {KIND: 3}), ModelOutdatedError)
+    assert isinstance(format_problem(folder, {KIND: 1}), ModelVersionError)
+    assert format_problem(folder, {KIND: 2}) is None and format_problem(folder, {}) is None

@@ -20,10 +20,10 @@ from stormpetrel.lifecycle.running_quality import (
     settle,
     settled,
 )
-from stormpetrel.records.jobs import KEY
+from stormpetrel.records.jobs import KEY, never_started
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
 from tests.builders import T0, make_site
-from tests.jobs.logs import made_jobs, make_log
+from tests.jobs.logs import cancelled_array, jobs_of_ada, made_jobs, make_log
 from tests.lifecycle.sites import DAYS, day, put_jobs
 
 FAILURES = ("FAILED", "TIMEOUT")
@@ -66,6 +66,21 @@ def test_only_predictions_of_ended_jobs_that_were_made_before_the_end_are_settle
     assert found.schema == SETTLED_SCHEMA
     assert found["failed"].to_list() == [True] and found["end_time"].to_list() == [at(100)]
     assert settled_rows(jobs, told, dropped_states=("FAILED",)).height == 0
+
+
+def test_a_cancelled_array_of_waiting_tasks_settles_nothing():
+    ran, waited = jobs_of_ada(), cancelled_array()
+    both = pl.concat([ran, waited])
+    told = quality(settled_rows(both, predictions_for(both)))
+    assert told.equals(quality(settled_rows(ran, predictions_for(ran))))
+    assert told["n"].to_list() == [100, 100] and told["failed_share"].to_list() == pytest.approx([0.17, 0.17])
+
+
+def test_the_users_last_ended_job_is_one_that_ran():
+    failed = {"submit": 0, "start": 10, "end": 100, "state": "FAILED"}
+    later = {"submit": 300, "start": 310, "end": 400, "state": "COMPLETED"}
+    jobs = pl.concat([made_jobs(failed, later), cancelled_array(2, submit=150, waited=50)])
+    assert settled_rows(jobs, predictions_for(jobs)).sort("moment_time")["last_failed"].to_list() == [False, True]
 
 
 def test_jobs_are_told_apart_by_their_whole_key():
@@ -172,7 +187,10 @@ def test_a_site_settles_only_what_came_since(tmp_path):
         site.predictions.append(predictions_for(jobs, risk=0.3), horizon=day(DAYS))
         found = settled(site, since=day(20))
         counted = jobs.filter(
-            pl.col("state") != "RUNNING", pl.col("submit_time") >= day(20), pl.col("submit_time") < pl.col("end_time")
+            pl.col("state") != "RUNNING",
+            pl.col("submit_time") >= day(20),
+            pl.col("submit_time") < pl.col("end_time"),
+            ~never_started(),
         )
         assert found.height == counted.height and found["moment_time"].min() >= day(20)
         assert found["failed"].sum() == counted["state"].is_in(FAILURES).sum()

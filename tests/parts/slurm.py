@@ -15,6 +15,8 @@ import signal
 import socket
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -108,6 +110,35 @@ class RealSlurm:
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(words)} exited with {done.returncode}: {done.stderr.strip()}")
         return done.stdout
+
+    # What can happen to a cluster
+
+    @contextmanager
+    def down(self, name: str) -> Iterator[None]:
+        """End slurmctld or slurmdbd while the block runs; afterwards it is back and answers."""
+        self._daemon(name).stop()
+        try:
+            yield
+        finally:
+            self._start_daemon(name, [name, "-D"])
+            wait_until(self._answers, f"{name} answers again", limit_s=60, alive=self._daemon(name))
+
+    @contextmanager
+    def hanging(self, name: str) -> Iterator[None]:
+        """Let slurmctld or slurmdbd stand still while the block runs: whoever asks it waits."""
+        process = self._daemon(name).process
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+            wait_until(self._answers, f"{name} answers again", limit_s=60)
+
+    def _daemon(self, name: str) -> Daemon:
+        return next(daemon for daemon in reversed(self._daemons) if daemon.name == name)
+
+    def _answers(self) -> bool:
+        return "UP" in self._says("scontrol", "ping") and self._works("sacctmgr", "-n", "list", "cluster")
 
     # slurmrestd
 

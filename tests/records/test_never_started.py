@@ -1,10 +1,13 @@
-from stormpetrel.records.jobs import job_frame, never_started
+from stormpetrel.records.jobs import job_frame, never_started, was_never_started
 from tests.builders import T0
 
 
 def verdict(**columns: object) -> bool:
     row = {"cluster": "c", "job_id": 1, "submit_time": T0, "restart": 0, **columns}
-    return bool(job_frame([row]).select(never_started()).item())
+    job = job_frame([row])
+    said = bool(job.select(never_started()).item())
+    assert was_never_started(job.row(0, named=True)) == said
+    return said
 
 
 def test_a_job_cancelled_while_it_waited_never_started():

@@ -45,6 +45,13 @@ def test_columns_of_the_log_with_names_like_ours_are_read_back_as_its_own(tmp_pa
     assert table.notes == () and table.jobs.select(jobs.columns).equals(jobs)
 
 
+def test_no_cell_and_no_heading_of_a_csv_file_is_a_formula(tmp_path):
+    jobs = JOBS[:3].with_columns(pl.Series("=cmd()", ["=HYPERLINK(1)", "@SUM(1)", "-5"]))
+    write_workload([jobs], tmp_path / "jobs.csv")
+    shown = pl.read_csv(tmp_path / "jobs.csv", infer_schema=False)
+    assert shown["'=cmd()"].to_list() == ["'=HYPERLINK(1)", "'@SUM(1)", "-5"]
+
+
 @pytest.mark.parametrize("name", ["jobs.csv", "jobs.parquet"])
 def test_a_table_numbers_jobs_and_tells_intervals_across_frames(tmp_path, name):
     write_workload(pieces(REPLAYED, 300), tmp_path / name)

@@ -31,6 +31,9 @@ def chunk_of(*job_ids: str) -> Chunk:
         ("2-1", []),
         ("x,4", [4]),
         ("1-3,...", [1, 2, 3]),
+        ("0x1F", [0, 1, 2, 3, 4]),
+        ("0x120%2", [5, 8]),
+        ("0x0", []),
     ],
 )
 def test_task_lists_are_read_as_slurm_writes_them(text, tasks):
@@ -39,6 +42,7 @@ def test_task_lists_are_read_as_slurm_writes_them(text, tasks):
 
 def test_a_hostile_list_is_bounded():
     assert len(list(tasks_of("0-999999999,0-999999999"))) == MOST_TASKS
+    assert len(list(tasks_of("0x" + "F" * 1_000_000))) == MOST_TASKS
 
 
 def test_each_waiting_task_is_a_record_of_its_own_and_the_others_stay():

@@ -150,6 +150,17 @@ def test_requeued_runs_are_jobs_of_their_own_and_words_for_nothing_are_null(tmp_
     assert jobs["extra"].to_list() == [{"timelimit": "UNLIMITED"}, {"timelimit": "Partition_Limit"}, None]
 
 
+def test_the_start_of_a_cancelled_job_that_had_no_node_is_none(tmp_path):
+    """As Slurm 22.05 prints an array of which one task had been cancelled before the others, and a job that ran for no second."""
+    header = "JobID|State|Submit|Start|End|Elapsed|NodeList|AllocCPUS|NNodes"
+    times = "2024-03-04T08:00:00|2024-03-04T08:30:00|2024-03-04T08:30:00|00:00:00"
+    rows = [f"3_[0-1,3-4]|CANCELLED by 0|{times}|None assigned|2|1", f"4|CANCELLED by 0|{times}|n1|2|1", f"5|FAILED|{times}||2|1"]
+    jobs, rejects, _, _ = read(write(tmp_path / "a", "\n".join([header, *rows]) + "\n"))
+    assert rejects.height == 0
+    assert jobs["start_time"].is_null().to_list() == [True, False, False]
+    assert jobs["cpus"].to_list() == [None, 2, 2]
+
+
 def test_requested_memory_counts_nodes_and_cpus(tmp_path):
     header = "JobID|State|Submit|ReqMem|NNodes|AllocCPUS"
     rows = ["1|COMPLETED|2024-03-04T08:00:00|4000Mn|2|8", "2|COMPLETED|2024-03-04T08:00:00|2Gc|2|8"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stormpetrel.records.jobs import VALUES
+from stormpetrel.records.jobs import VALUES, never_started
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.sources.slurm_json import SlurmJson, fields_of
 from tests.builders import Job, make_jobs, read_all, sacct_json_document, sacct_json_record, wrapped
@@ -180,3 +180,18 @@ def test_a_document_without_jobs_gives_none(tmp_path):
     (tmp_path / "a.json").write_text('{"jobs": [], "errors": []}')
     jobs, rejects, read_count, _ = read_all(SlurmJson(tmp_path / "a.json"))
     assert (jobs.height, rejects.height, read_count) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("path", [*ACCOUNTING, *QUEUES], ids=lambda path: path.name)
+def test_recorded_jobs_cancelled_while_they_waited_never_started(path):
+    jobs, *_ = read_all(SlurmJson(path))
+    cancelled = jobs.filter(state="CANCELLED")
+    ran = cancelled["node_list"].is_not_null()
+    assert (cancelled.select(never_started()).to_series() == ~ran).all()
+    assert cancelled.filter(~ran).select("start_time", "nodes", "cpus").null_count().row(0) == ((~ran).sum(),) * 3
+
+
+def test_recorded_queues_hold_jobs_whose_start_is_when_they_were_cancelled():
+    document = json.loads(gzip.decompress((RECORDINGS / "squeue-22.05-v0.0.38.json.gz").read_bytes()))
+    (raw,) = [job for job in document["jobs"] if job["job_state"] == "CANCELLED"]
+    assert raw["start_time"] == raw["end_time"] > 0 and not raw["nodes"]

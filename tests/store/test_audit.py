@@ -1,4 +1,4 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -23,3 +23,17 @@ def test_the_trail_says_who_did_what_newest_first(audit):
         AuditEntry(T0, "kim", "logged in", {}),
     ]
     assert len(audit.recent(1)) == 1
+
+
+def test_what_is_done_again_within_an_hour_is_counted_in_one_row(tmp_path):
+    state, now = open_state(tmp_path, lock_folder=tmp_path), [T0]
+    audit = AuditTrail(state, clock=lambda: now[0])
+    for minutes in (0, 10, 59, 61):
+        now[0] = T0 + timedelta(minutes=minutes)
+        audit.count("kim", "logged in", {"token": "a"})
+        audit.count("kim", "logged in", {"token": "b"})
+    assert [(entry.time, dict(entry.about)) for entry in audit.recent() if entry.about["token"] == "a"] == [
+        (T0 + timedelta(minutes=61), {"token": "a"}),
+        (T0, {"token": "a", "times": 3, "last": (T0 + timedelta(minutes=59)).isoformat()}),
+    ]
+    state.close()

@@ -1,5 +1,5 @@
 import stat
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -9,6 +9,8 @@ from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store.doctor import examination, examine, schedulers, store_checks, summary, worst
 from stormpetrel.store.doctor.findings import Finding
 from stormpetrel.store.ingest import ingest_jobs
+from stormpetrel.store.source_health import JOBS, SourceHealth
+from stormpetrel.store.watch_status import WatchStatus, write_sources, write_status
 from tests.builders import Job, make_jobs, make_site, write_sacct
 
 
@@ -154,3 +156,30 @@ def test_the_last_line_counts_problems_and_warnings():
     assert summary([fine, warning]) == "No problems, 1 warning."
     assert summary([warning, warning, problem]) == "1 problem, 2 warnings."
     assert summary([problem, problem]) == "2 problems."
+
+
+def watched(site, *, heard_s=1.0, **problems):
+    """Leave what a watch with these sources leaves in the state."""
+    at = datetime.now(UTC) - timedelta(seconds=heard_s)
+    told = dict.fromkeys(("started", "stepped", "stepped_real"), at.isoformat())
+    write_status(site.state, WatchStatus(pid=1, host="login1", **told))
+    sources = [
+        SourceHealth(name, JOBS, 5.0, 15.0, since=at, last_good=at, records=7, problem=why) for name, why in problems.items()
+    ]
+    write_sources(site.state, tuple(sources), at)
+
+
+def test_a_site_that_nobody_has_watched_yet_is_not_ill(site):
+    assert not findings(site, "watch")
+
+
+def test_the_watchs_own_reads_are_listed(site):
+    watched(site, sacct="", squeue="squeue failed: no answer.")
+    well, ill = findings(site, "watch")
+    assert well.level == "ok" and well.what.startswith("sacct: Last read well") and well.what.endswith("(7 records)")
+    assert (ill.level, ill.what) == ("problem", "squeue: squeue failed: no answer.")
+
+
+def test_a_watch_that_is_silent_is_worth_a_look(site):
+    watched(site, heard_s=600.0, sacct="")
+    assert (only(site, "watch").level, only(site, "watch").what) == ("warning", "the watch was last heard of 10 min ago.")

@@ -27,7 +27,7 @@ def undisturbed(site, until) -> pl.DataFrame:
     """What is to be said about everything up to a moment, by a stream that is fed once with what really happened."""
     stream = open_stream(site, horizon=TRAINED, began=TRAINED, remember=False)
     jobs = site.jobs.read_jobs().collect()
-    return stream.advance(jobs, until=until, now=until).sort("job_id", "array_task", "moment")
+    return stream.advance(jobs, until=until).sort("job_id", "array_task", "moment")
 
 
 def test_jobs_are_judged_as_they_come_start_and_run(site):

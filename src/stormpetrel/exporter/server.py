@@ -1,6 +1,7 @@
-"""The exporter's small web server: /metrics, /healthz and /windows; GET and HEAD, a few connections at a time.
+"""The small web server of the exporter and of the watcher: GET and HEAD of a few paths, a few connections at a time.
 
-Whoever connects is a stranger: requests are small, time is limited, and one that is slow to ask is hung up on.
+Whoever connects is a stranger: requests are small, time is limited, and one that is slow to ask is hung up on, or gives its place
+to the next.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from stormpetrel.exporter.proc_stat import ExporterError
 
 MAX_CONNECTIONS: Final = 32
 PATIENCE_S: Final = 20.0  # from one answer to the next request's end, on one connection
+MAX_HEAD_BYTES: Final = 32_768
+_AT_WORK: Final = float("inf")  # in place of a time: an answer is being made
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 
@@ -47,11 +50,11 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 @contextmanager
-def serving(address: str, routes: Routes) -> Iterator[tuple[str, int]]:
-    """AnswerError on an address while the block runs; the host and the port."""
+def serving(address: str, routes: Routes, *, is_ours: Callable[[str], bool] = lambda _host: True) -> Iterator[tuple[str, int]]:
+    """Answer on an address while the block runs; the host and the port. `is_ours` says which Host headers mean us."""
     host, port = parse_address(address)
     try:
-        server = _Server((host, port), routes)
+        server = _Server((host, port), routes, is_ours)
     except OSError as error:
         raise ExporterError(
             f"Nothing can listen on {address}: {(error.strerror or str(error)).lower()}. Choose another with --address HOST:PORT."
@@ -71,8 +74,8 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, address: tuple[str, int], routes: Routes) -> None:
-        self.routes = routes
+    def __init__(self, address: tuple[str, int], routes: Routes, is_ours: Callable[[str], bool]) -> None:
+        self.routes, self.is_ours = routes, is_ours
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._open: dict[Any, float] = {}  # connection -> when it was last done with something
         self._lock = threading.Lock()
@@ -84,9 +87,9 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Take a connection, or hang up at once if there are too many."""
+        """Take a connection; if there are too many, in place of the one that has not asked for longest."""
         with self._lock:
-            full = len(self._open) >= MAX_CONNECTIONS
+            full = len(self._open) >= MAX_CONNECTIONS and not self._make_room()
             if not full:
                 self._open[request] = time.monotonic()
         if full:
@@ -94,17 +97,32 @@ class _Server(ThreadingHTTPServer):
         else:
             super().process_request(request, client_address)
 
+    def _make_room(self) -> bool:
+        oldest = min(self._open, key=lambda request: self._open[request])
+        if self._open[oldest] == _AT_WORK:
+            return False
+        del self._open[oldest]
+        _hang_up(oldest)
+        return True
+
     def shutdown_request(self, request: Any) -> None:
         """Let go of a connection."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
+    def note_request(self, request: Any) -> None:
+        """A connection has asked properly: it is our turn."""
+        self._note(request, _AT_WORK)
+
     def note_answer(self, request: Any) -> None:
-        """A connection has asked properly, and may ask again."""
+        """A connection has its answer, and may ask again."""
+        self._note(request, time.monotonic())
+
+    def _note(self, request: Any, since: float) -> None:
         with self._lock:
             if request in self._open:
-                self._open[request] = time.monotonic()
+                self._open[request] = since
 
     def service_actions(self) -> None:
         """Hang up on connections that have not asked anything for too long, however busily they send."""
@@ -112,11 +130,36 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             late = [request for request, since in self._open.items() if since < before]
         for request in late:
-            with suppress(OSError):
-                request.shutdown(socket.SHUT_RDWR)
+            _hang_up(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A connection that breaks is no news."""
+
+
+def _hang_up(request: Any) -> None:
+    """Wake the thread that reads from a connection: it finds the end, and lets go of it."""
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
+class _Head:
+    """The lines of a request's head, as many as fit: http.server itself takes a hundred of 64 KB each."""
+
+    def __init__(self, lines: Any) -> None:
+        self._lines = lines
+        self.left = MAX_HEAD_BYTES
+
+    def readline(self, limit: int) -> bytes:
+        """The next line; ConnectionError where the head is too large."""
+        line: bytes = self._lines.readline(min(limit, self.left + 1))
+        self.left -= len(line)
+        if self.left < 0:
+            raise ConnectionError("The head of the request is too large.")
+        return line
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._lines.close()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -128,13 +171,27 @@ class _Handler(BaseHTTPRequestHandler):
     error_content_type = _PLAIN
     error_message_format = "%(message)s\n"
 
+    def setup(self) -> None:
+        """Read heads, and no more of them than fits."""
+        super().setup()
+        self.rfile: Any = _Head(self.rfile)
+
+    def handle_one_request(self) -> None:
+        """As http.server's, with a head of its own."""
+        self.rfile.left = MAX_HEAD_BYTES
+        super().handle_one_request()
+
     def do_GET(self) -> None:
         """Answer with what the path stands for."""
+        self.server.note_request(self.connection)
         self._send(*self._answer())
 
     def _answer(self) -> tuple[int, str, bytes]:
         path, _, query = self.path.partition("?")
         try:
+            host = self.headers.get("Host")  # a browser always sends one
+            if host and not self.server.is_ours(host):
+                raise AnswerError(421, "This is not the host that was asked for.")
             route = self.server.routes.get(path)
             if route is None:
                 raise AnswerError(404, f"There is {', '.join(self.server.routes)}.")

@@ -63,8 +63,11 @@ class WhyAnswer:
 
     def as_json(self) -> dict[str, Any]:
         """For other programs."""
+        from stormpetrel.records.jobs import was_never_started
+
         return {
             "job": {name: _plain(value) for name, value in self.job.items() if value is not None},
+            "never_started": was_never_started(self.job),
             "at": {str(verdict.moment): verdict_json(verdict) for verdict in self.verdicts},
             "next": None if self.next_request is None else advice_json(self.next_request, None),
             "advice": [advice_json(advice, None) for advice in self.advice],
@@ -133,7 +136,9 @@ def explain_job(site: Site, job_id: str, *, now: datetime) -> WhyAnswer:
     """Look into one job of the site."""
     from stormpetrel.jobs.advice import advise, next_request
     from stormpetrel.jobs.moments import MOMENTS, Moment
+    from stormpetrel.jobs.outcomes import never_started_words
     from stormpetrel.jobs.predictor import moment_of, time_of
+    from stormpetrel.records.jobs import was_never_started
 
     past = site.jobs.read_jobs(until=now).collect()
     row = find_job(past, job_id)
@@ -151,6 +156,8 @@ def explain_job(site: Site, job_id: str, *, now: datetime) -> WhyAnswer:
         notes.append(NOT_KNOWN)
     if job["array_task"] is not None and "_" not in job_id:
         notes.append(f"This is the latest task of the array; name another one as {job['job_id']}_TASK.")
+    if was_never_started(job):
+        notes.append(never_started_words(job))
     if job["state"] in ("NODE_FAIL", "BOOT_FAIL"):
         notes.append("A node failed under the job: its request is not the problem. Submit it again as it is.")
     ended = job["end_time"] is not None and job["end_time"] <= now

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from stormpetrel.figures.palette import BLUE, COMPLETED_COLOUR, FAILED_COLOUR, GREEN, GREY, ORANGE, VERMILION, layout
-from stormpetrel.jobs.preparation import LABELS
+from stormpetrel.figures.palette import BLUE, COMPLETED_COLOUR, FAILED_COLOUR, GREEN, GREY, ORANGE, SKY, VERMILION, layout
+from stormpetrel.jobs.preparation import LABELS, NEVER_STARTED_LABEL
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _COLOURS: Final = {
     **dict(zip(LABELS, (COMPLETED_COLOUR, FAILED_COLOUR, GREY), strict=True)),
+    NEVER_STARTED_LABEL: SKY,
     "Unknown": GREY,
 }
 _OTHERS: Final = (BLUE, ORANGE, GREEN)
@@ -33,7 +34,7 @@ def label_distribution_figure(distribution: pl.DataFrame) -> go.Figure:
     import plotly.graph_objects as go
 
     figure = go.Figure(layout=layout("How jobs ended", "state", "jobs (%)"))
-    for label in LABELS:
+    for label in (*LABELS, NEVER_STARTED_LABEL):
         rows = distribution.filter(pl.col("label") == label)
         if rows.height:
             text = [f"{100 * share:.1f} %<br>{count:,}" for share, count in rows.select("share", "count").iter_rows()]

@@ -19,7 +19,7 @@ from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs.baselines import BASELINES
 from stormpetrel.jobs.model import FEWEST_OF_AN_OUTCOME, JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENTS, Moment
-from stormpetrel.jobs.outcomes import OUTCOMES
+from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOMES
 from stormpetrel.jobs.training import LabelledJobs, Progress, TrainingSettings, fit_at, label_jobs, out_of_time, silent
 from stormpetrel.learn.metrics import best_f1_threshold, brier_skill, judge, pr_auc, reliability_slope, roc_auc
 from stormpetrel.learn.splits import INNER_CUTS, ROLLING_CUTS, TIME_CUT, Split, split_between, splits_at, weekly_cuts
@@ -110,6 +110,7 @@ class Evaluation:
             "purged": [split.purged for split in self.splits],
             "jobs": self.labelled.jobs.height,
             "usable": int(self.labelled.usable.sum()),
+            "never_started": int((self.labelled.outcome == NEVER_STARTED).sum()),
             "failed_share": float(self.labelled.failed[self.labelled.usable].mean()) if self.labelled.usable.any() else None,
         }
 

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from stormpetrel.jobs.keys import FEW, SPACE_NAMES, SPACES, key, keys_of_few, stand_ins, with_request
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
-from stormpetrel.jobs.outcomes import OUTCOMES, failed, outcome
+from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOMES, failed, outcome
 from stormpetrel.jobs.readings import READINGS, READINGS_OF
 from stormpetrel.records.jobs import KEY
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
 
 Matrix = NDArray[np.float32]
+_OUTCOME_CODES: Final = {**{name: code for code, name in enumerate(OUTCOMES)}, NEVER_STARTED: -2}  # as history_kernel has them
 _STRANGER: Final = 0  # the row of everybody who is asked about and was never taken in
 
 
@@ -190,7 +191,7 @@ class History:
         frame = with_request(jobs, self.stand_in or {})
         numbers = frame.select(
             failed=failed(self.failure_states, self.dropped_states).cast(pl.Float64),
-            outcome=outcome().replace_strict({name: n for n, name in enumerate(OUTCOMES)}, default=-1, return_dtype=pl.Int64),
+            outcome=outcome().replace_strict(_OUTCOME_CODES, default=-1, return_dtype=pl.Int64),
             log_run=pl.col("elapsed_s").log1p(),
             limit_share=(pl.col("elapsed_s") / pl.col("time_limit_s")).clip(0.0, 2.0),
         )

@@ -44,6 +44,7 @@ LAST_SUCCESS: Final = LAST_FAILURE + 1
 ENDED: Final = LAST_SUCCESS + 1  # decayed (LONG) number of ended jobs of any state
 KIND: Final = ENDED + 1  # decayed (LONG) number per outcome
 N_KINDS: Final = 5
+NEVER_STARTED: Final = -2  # the kind of a job that was over before it ran; −1 where a job has no outcome
 LOG_RUN: Final = KIND + N_KINDS  # decayed (LONG) sum of log run time
 RUN_WEIGHT: Final = LOG_RUN + 1
 LIMIT_SHARE: Final = RUN_WEIGHT + 1  # of run time ÷ limit
@@ -117,11 +118,16 @@ def note_start(row: Row, waited: bool) -> None:
 def note_end(  # noqa: C901
     row: Row, now: float, started: bool, waited: bool, failed: float, kind: int, log_run: float, limit_share: float
 ) -> None:
-    """A job of this entity ended: `failed` is 1, 0, or NaN where its state does not count; `kind` −1 where it has no outcome."""
+    """A job of this entity ended: `failed` is 1, 0, or NaN where its state does not count; `kind` −1 where it has no outcome.
+
+    One that never started waits no more: nothing else is to be learnt from it.
+    """
     if started:
         row[RUNNING] -= 1.0
     elif waited:
         row[PENDING] -= 1.0
+    if kind == NEVER_STARTED:
+        return
     if not np.isnan(row[UPDATED]):
         past = max(0.0, now - row[UPDATED])
         for h in range(_N_TIME):

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import polars as pl
 
 from stormpetrel.jobs.families import family
-from stormpetrel.jobs.outcomes import COMPLETED, outcome
-from stormpetrel.records.jobs import KEY
+from stormpetrel.jobs.outcomes import COMPLETED, NEVER_STARTED, outcome
+from stormpetrel.records.jobs import KEY, never_started
 from stormpetrel.records.times import UTC_TIME
 
 Floats = npt.NDArray[np.float64]
@@ -147,8 +147,8 @@ def find_kind(request: pl.DataFrame, past: pl.DataFrame | pl.LazyFrame, *, now: 
 
 
 def ended_before(past: pl.DataFrame | pl.LazyFrame, now: datetime) -> pl.LazyFrame:
-    """The jobs that had ended by then: nothing that came later may speak."""
-    return past.lazy().filter(pl.col("end_time") < now)
+    """The jobs that ran and had ended by then: nothing that came later may speak, nor what never started."""
+    return past.lazy().filter((pl.col("end_time") < now) & ~never_started())
 
 
 def prepared_request(request: pl.DataFrame) -> Row:
@@ -159,11 +159,10 @@ def prepared_request(request: pl.DataFrame) -> Row:
 def prepared(jobs: pl.DataFrame) -> pl.DataFrame:
     """Jobs that ran to an end, the most recent first, with `family`, `outcome`, `size_cpus`, `size_nodes` and `asked_mem`."""
     verdict = pl.when(looks_out_of_memory()).then(pl.lit("OUT_OF_MEMORY")).otherwise(outcome())
-    never_ran = (pl.col("state") == "CANCELLED") & pl.col("start_time").is_null()
     return (
         jobs.select(*_COLUMNS)
         .with_columns(family(), verdict.alias("outcome"), *_size())
-        .filter(pl.col("outcome").is_not_null() & never_ran.not_())
+        .filter((pl.col("outcome") != NEVER_STARTED).fill_null(False))
         .sort("end_time", "job_id", descending=True, nulls_last=True)
     )
 

@@ -1,18 +1,21 @@
 """Outcomes: what became of a job, in the few words that a forecast is made in.
 
-job frame -> `failed` (true, false, or null where the job does not count) and `outcome`.
+job frame -> `failed` (true, false, or null where the job does not count) and `outcome`. A job that was over before it started
+has an outcome of its own, which is neither success nor failure and no class of a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import polars as pl
 
+from stormpetrel.records.jobs import never_started
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED, JobState
 
 COMPLETED: Final = "COMPLETED"
+NEVER_STARTED: Final = "NEVER_STARTED"
 # The outcomes that a job may have beside COMPLETED, in the words of the state vocabulary, and what they are called in a sentence.
 OUTCOME_WORDS: Final = {
     "FAILED": "crash",
@@ -22,6 +25,12 @@ OUTCOME_WORDS: Final = {
     "CANCELLED": "cancelled",
 }
 OUTCOMES: Final = tuple(OUTCOME_WORDS)
+_OVER_WORDS: Final = {
+    JobState.CANCELLED: "was cancelled",
+    JobState.DEADLINE: "missed its deadline",
+    JobState.REVOKED: "was taken back",
+    JobState.VANISHED: "vanished from the scheduler",
+}
 _OUTCOME_OF_STATE: Final = {
     JobState.COMPLETED: COMPLETED,
     JobState.FAILED: "FAILED",
@@ -37,19 +46,36 @@ LIMIT_REACHED: Final = 0.999
 
 
 def failed(failure_states: Iterable[str] = DEFAULT_FAILURE_STATES, dropped_states: Iterable[str] = ()) -> pl.Expr:
-    """Whether a job failed: null where it has not ended, or ended in a state that is left out."""
+    """Whether a job failed: null where it has not ended, never started, or ended in a state that is left out."""
     counted = {str(state) for state in FINISHED - {JobState.REQUEUED, JobState.PREEMPTED, JobState.REVOKED, JobState.VANISHED}}
     failure_states = {str(state) for state in failure_states}
     judged = (counted | failure_states) - {str(state) for state in dropped_states}
-    return pl.when(pl.col("state").is_in(sorted(judged))).then(pl.col("state").is_in(sorted(failure_states))).alias("failed")
+    counts = pl.col("state").is_in(sorted(judged)) & ~never_started()
+    return pl.when(counts).then(pl.col("state").is_in(sorted(failure_states))).alias("failed")
 
 
 def outcome() -> pl.Expr:
-    """The outcome of a job: null while it has none. A failed job that had used up its time limit is a time-out."""
+    """The outcome of a job: null while it has none. A failed job that had used up its time limit is a time-out.
+
+    CANCELLED is a job that ran and was stopped; one that was over before it ran is NEVER_STARTED.
+    """
     words = {str(state): word for state, word in _OUTCOME_OF_STATE.items()}
     plain = pl.col("state").replace_strict(words, default=None, return_dtype=pl.String)
     reached = reached_limit() & (pl.col("state") == "FAILED")
-    return pl.when(reached.fill_null(False)).then(pl.lit("TIMEOUT")).otherwise(plain).alias("outcome")
+    own = pl.when(never_started()).then(pl.lit(NEVER_STARTED)).when(reached.fill_null(False)).then(pl.lit("TIMEOUT"))
+    return own.otherwise(plain).alias("outcome")
+
+
+def final_state() -> pl.Expr:
+    """The state of a job as people count it: NEVER_STARTED where it was over before it ran."""
+    return pl.when(never_started()).then(pl.lit(NEVER_STARTED)).otherwise(pl.col("state")).alias("state")
+
+
+def never_started_words(job: Mapping[str, Any]) -> str:
+    """What is to be said of a job (a plain row) that was over before it ran."""
+    return (
+        f"It {_OVER_WORDS[job['state']]} before it started: neither a success nor a failure, so no forecast was right or wrong."
+    )
 
 
 def reached_limit() -> pl.Expr:

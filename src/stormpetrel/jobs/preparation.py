@@ -15,8 +15,8 @@ import numpy.typing as npt
 import polars as pl
 
 from stormpetrel.errors import ModelFormatError, UsageError
-from stormpetrel.jobs.outcomes import COMPLETED, failed, outcome
-from stormpetrel.records.jobs import KEY
+from stormpetrel.jobs.outcomes import COMPLETED, NEVER_STARTED, failed, final_state, outcome
+from stormpetrel.records.jobs import KEY, never_started
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
 from stormpetrel.records.units import tres
 
@@ -24,6 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 UNKNOWN: Final = "(unknown)"  # the category of a word that the log does not tell
 LABELS: Final = ("Completed", "Failed", "Other")
+NEVER_STARTED_LABEL: Final = "Never started"
 WORDS: Final = ("user", "group")
 # What a job got and how it went. It is imputed only for jobs that ended: the others do not have it yet.
 RECEIVED: Final = ("run_time_s", "wait_time_s", "cpu", "mem_gb", "node")
@@ -48,6 +49,9 @@ class PreparationSettings:
     allocation_as_request
         Take what was allocated for what was asked for, in logs that tell no requests. An allocation is known from the start on,
         not from submission on.
+    keep_never_started
+        Keep jobs that were over before they ran. They have no run time and neither succeeded nor failed; left out, they are
+        counted as `dropped_never_started`.
     """
 
     missing: Literal["impute", "drop"] = "impute"
@@ -56,6 +60,7 @@ class PreparationSettings:
     failure_states: tuple[str, ...] = DEFAULT_FAILURE_STATES
     dropped_states: tuple[str, ...] = ()
     allocation_as_request: bool = False
+    keep_never_started: bool = False
 
     def __post_init__(self) -> None:
         if self.missing not in ("impute", "drop"):
@@ -127,10 +132,14 @@ def label() -> pl.Expr:
 
 
 def label_distribution(jobs: pl.DataFrame, failure_states: Iterable[str] = DEFAULT_FAILURE_STATES) -> pl.DataFrame:
-    """How the jobs of a log ended: state, label, count and share (0 to 1), the most frequent state first."""
+    """How the jobs of a log ended: state, label, count and share (0 to 1), the most frequent state first.
+
+    Jobs that were over before they ran are a state and a label of their own.
+    """
     frame = jobs if "failed" in jobs.columns else jobs.with_columns(failed(failure_states))
+    own_label = pl.when(never_started()).then(pl.lit(NEVER_STARTED_LABEL)).otherwise(label())
     return (
-        frame.group_by(pl.col("state").fill_null(UNKNOWN), label())
+        frame.group_by(final_state().fill_null(UNKNOWN), own_label.alias("label"))
         .agg(count=pl.len().cast(pl.Int64))
         .with_columns(share=pl.col("count") / pl.col("count").sum())
         .sort(["count", "state"], descending=[True, False])
@@ -294,6 +303,9 @@ def _drop(frame: pl.DataFrame, settings: PreparationSettings, absent: tuple[str,
     if settings.min_run_s is not None:
         short = (pl.col("run_time_s") < settings.min_run_s).fill_null(False)
         reason = pl.when(short).then(pl.lit("too_short")).otherwise(reason)
+    if not settings.keep_never_started:
+        over_before = (pl.col("outcome") == NEVER_STARTED).fill_null(False)
+        reason = pl.when(over_before).then(pl.lit("never_started")).otherwise(reason)
     judged = frame.with_columns(reason.alias("reason"))
     gone = judged.filter(pl.col("reason").is_not_null())["reason"].value_counts(sort=True)
     dropped = {f"dropped_{name}": int(count) for name, count in gone.iter_rows()}

@@ -1,13 +1,13 @@
 """The stream: jobs as they come, start, run and end, each judged once at each of its moments.
 
 job frame + predictor -> JobStream; what the table shows now -> advance -> prediction frame. What is said about a moment depends
-on what happened before it, not on when or in how many pieces the stream was fed.
+on what happened before it, not on when or in how many pieces the stream was fed. When it was said (`predicted_at`, `late`) is
+empty: that is known to whoever commits it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from stormpetrel.jobs.outcomes import OUTCOMES
 from stormpetrel.jobs.predictor import JobPredictor
 from stormpetrel.jobs.reasons import reasons
 from stormpetrel.records.jobs import KEY
-from stormpetrel.records.predictions import LATE_AFTER_S, PREDICTION_SCHEMA
+from stormpetrel.records.predictions import PREDICTION_SCHEMA
 
 LOOKBACK: Final = timedelta(days=1)  # what is heard of later than this after it happened is history, not news
 TOP_REASONS: Final = 8
@@ -73,9 +73,7 @@ class JobStream:
             | pl.col("job_id").is_in(waiting.implode())
         ).fill_null(False)
 
-    def advance(
-        self, jobs: pl.DataFrame, *, until: datetime, now: datetime, judge: bool = True, late_after_s: float = LATE_AFTER_S
-    ) -> pl.DataFrame:
+    def advance(self, jobs: pl.DataFrame, *, until: datetime, judge: bool = True) -> pl.DataFrame:
         """Take in what has happened up to `until`, in the order of time, and judge each job at each moment that came."""
         jobs = _in_order(jobs.filter(pl.col("submit_time") <= until))
         happened, done = event_times(jobs), self._done_of(jobs)
@@ -89,8 +87,9 @@ class JobStream:
         for column, moment in enumerate(MOMENTS):
             rows = np.flatnonzero(to_judge[:, column])
             if rows.size and moment in self.predictor.models:
-                times = _Times(happened[rows, column], since, now.timestamp(), late_after_s)
-                predictions.append(self._judge(profiled, advanced, moment, rows, times))
+                times = happened[rows, column]
+                as_of = np.maximum(times, since)
+                predictions.append(self._judge(profiled, advanced, moment, rows, times, as_of))
         self.horizon = max(self.horizon, until)
         self._remember(jobs, done | advanced.due)
         return pl.concat(predictions).sort("as_of", "moment_time", "job_id", maintain_order=True)
@@ -103,7 +102,7 @@ class JobStream:
         return profiled, history.advance(profiled, done, since=since, until=until.timestamp(), moments=moments)
 
     def _judge(
-        self, jobs: pl.DataFrame, advanced: Advanced, moment: Moment, rows: NDArray[np.int64], times: _Times
+        self, jobs: pl.DataFrame, advanced: Advanced, moment: Moment, rows: NDArray[np.int64], times: Times, as_of: Times
     ) -> pl.DataFrame:
         history, zone = self.predictor.history, self.predictor.time_zone
         features = matrix_of(jobs, advanced.readings, history, moment, time_zone=zone).rows(rows)
@@ -116,10 +115,10 @@ class JobStream:
             .select(*KEY, pl.col("profile").cast(pl.Int32))
             .with_columns(
                 moment=pl.lit(str(moment)),
-                moment_time=_utc(times.happened),
-                as_of=_utc(np.maximum(times.happened, times.since)),
-                predicted_at=_utc(np.full(len(rows), times.now)),
-                late=pl.Series(times.now - times.happened > times.late_after_s),
+                moment_time=_utc(times),
+                as_of=_utc(as_of),
+                predicted_at=pl.lit(None),
+                late=pl.lit(None),
                 model_version=pl.lit(self.predictor.versions.get(moment, 0), dtype=pl.Int32),
                 risk=said["risk"],
                 threshold=pl.lit(threshold),
@@ -148,16 +147,6 @@ class JobStream:
         kept = self._done.join(changed, on=list(KEY), how="anti", nulls_equal=True)
         lives = (pl.col("done") & _OVER == 0) | (pl.col("submit_time") > self.horizon - LOOKBACK)
         self._done = pl.concat([kept, changed]).filter(lives)
-
-
-@dataclass(frozen=True, slots=True)
-class _Times:
-    """When some moments happened, up to when everything had been heard before, and when it is now; Unix seconds."""
-
-    happened: Times
-    since: float
-    now: float
-    late_after_s: float
 
 
 _NOTHING_SAID: Final = pl.DataFrame(schema=PREDICTION_SCHEMA)

@@ -14,6 +14,7 @@ import polars as pl
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.jobs.families import family
 from stormpetrel.jobs.outcomes import failed, outcome
+from stormpetrel.records.jobs import never_started
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, UNFINISHED, JobState
 
 UNKNOWN: Final = "(unknown)"
@@ -21,6 +22,7 @@ BREAKDOWNS: Final = ("user", "application", "account", "partition", "profile", "
 MEASURES: Final = ("jobs", "failed_jobs", "core_seconds", "lost_core_seconds", "share")
 # Why a job is not in the ledger.
 NOT_ENDED: Final = "not ended"
+OVER_BEFORE_START: Final = "never started"
 NO_RUN_TIME: Final = "no run time"
 NO_CPUS: Final = "no CPUs"
 ABSURD: Final = "absurd size"
@@ -77,6 +79,8 @@ def uncounted() -> pl.Expr:
     return (
         pl.when(state.is_in(_STILL_THERE).fill_null(False) | unclear)
         .then(pl.lit(NOT_ENDED))
+        .when(never_started())
+        .then(pl.lit(OVER_BEFORE_START))
         .when(core_seconds().is_not_null())
         .then(None)
         .when(elapsed_seconds().is_null())

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from stormpetrel.errors import ModelFormatError
+from stormpetrel.errors import ModelError, ModelFormatError, ModelOutdatedError, ModelVersionError
+from stormpetrel.learn.model_upgrades import UPGRADES, Contents
 
 METADATA: Final = "model.json"
 LARGEST_BYTES: Final = 512 * 1024 * 1024
@@ -53,18 +54,52 @@ def load_model_bytes(folder: Path, *, kind: str, format_version: int) -> tuple[d
     record = _record(folder, kind)
     if record.get("kind") != kind:
         raise ModelFormatError(f"{folder} holds a model of kind {record.get('kind')!r}, not {kind!r}.")
-    if record.get("format_version") != format_version:
-        raise ModelFormatError(
-            f"The model in {folder} has format version {record.get('format_version')!r}; this one reads {format_version}.",
-            hint=_again(kind),
-        )
+    found = record.get("format_version")
+    problem = _format_problem(folder, kind, found, format_version)
+    if problem is not None:
+        raise problem
     digests = record.get("files")
     if not isinstance(digests, dict) or not all(isinstance(digest, str) for digest in digests.values()):
         raise ModelFormatError(f"The record of {folder} has no proper 'files'.", hint=_again(kind))
     files = {name: _checked_bytes(folder, name, digest, kind) for name, digest in digests.items()}
     if record.get("digest") != _digest(record):
         raise ModelFormatError(f"{folder / METADATA} is not the record that was saved.", hint=_again(kind))
-    return record, files
+    return _upgraded(kind, record, files, format_version)
+
+
+def format_problem(folder: Path, formats: Mapping[str, int]) -> ModelError | None:
+    """Why the format of a saved model cannot be read, from its record alone; None where it can. Cheap: no file is checked.
+
+    `formats` says which format each kind is read in; a kind that is not in it is none of ours to judge.
+    """
+    record = _record(folder, "")
+    kind = str(record.get("kind"))
+    return _format_problem(folder, kind, record.get("format_version"), formats[kind]) if kind in formats else None
+
+
+def _format_problem(folder: Path, kind: str, found: object, wanted: int) -> ModelError | None:
+    """A newer format is refused; an older one is brought up to date, or is to be trained again."""
+    if not isinstance(found, int) or isinstance(found, bool):
+        return ModelFormatError(f"The model in {folder} has format version {found!r}, which is none.", hint=_again(kind))
+    if found > wanted:
+        return ModelVersionError(
+            f"The model in {folder} was saved by a newer version (format version {found}; this one reads {wanted}).",
+            hint="Run: pip install --upgrade stormpetrel",
+        )
+    if any(step not in UPGRADES.get(kind, {}) for step in range(found, wanted)):
+        return ModelOutdatedError(
+            f"The model in {folder} was saved by an earlier version (format version {found}; this one reads {wanted}): it is "
+            "to be trained again.",
+            hint=f"`stormpetrel watch` and `stormpetrel nightly` do so by themselves; at once: {_command(kind)}",
+        )
+    return None
+
+
+def _upgraded(kind: str, record: dict[str, Any], files: dict[str, bytes], wanted: int) -> tuple[dict[str, Any], dict[str, bytes]]:
+    contents = Contents(record, files)
+    for step in range(int(record["format_version"]), wanted):
+        contents = UPGRADES[kind][step](contents)
+    return contents.record, contents.files
 
 
 def _checked_bytes(folder: Path, name: str, digest: str, kind: str) -> bytes:

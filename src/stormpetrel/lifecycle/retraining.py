@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from stormpetrel.errors import ModelError, NotEnoughJobsError
+from stormpetrel.errors import ModelError, ModelVersionError, NotEnoughJobsError
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.training import Progress, TrainingSettings, silent
 from stormpetrel.learn.metrics import Truth
@@ -28,6 +28,8 @@ from stormpetrel.lifecycle.job_models import (
     operator,
     training_settings,
 )
+from stormpetrel.lifecycle.readable import format_problem_of
+from stormpetrel.records.jobs import never_started
 from stormpetrel.records.states import FINISHED
 from stormpetrel.store.models import Training
 from stormpetrel.store.site import Site
@@ -80,8 +82,8 @@ def last_attempt(site: Site) -> datetime | None:
 
 
 def ended_since(site: Site, since: datetime | None, *, until: datetime) -> int:
-    """How many jobs have ended in a span of time; cheap."""
-    ended = pl.col("state").is_in([str(state) for state in FINISHED]) & (pl.col("end_time") <= until)
+    """How many jobs that ran have ended in a span of time; cheap."""
+    ended = pl.col("state").is_in([str(state) for state in FINISHED]) & (pl.col("end_time") <= until) & ~never_started()
     if since is not None:
         ended &= pl.col("end_time") > since
     return int(site.jobs.read_jobs().filter(ended).select(pl.len()).collect().item())
@@ -102,7 +104,10 @@ class _Retraining:
         current = self.site.models.current_training(FAMILY)
         if current is None:
             return self._put_in_use("the first model of this site")
-        idle = self._too_early()
+        problem = format_problem_of(self.site, current)
+        if isinstance(problem, ModelVersionError):  # a newer version is at work here: it is not for us to replace its model
+            return Retrained(promoted=False, why=f"not trained: {problem.what}", previous=current.name)
+        idle = None if problem else self._too_early()
         if idle:
             return Retrained(promoted=False, why=idle, previous=current.name)
         jobs = known_by(self.site.jobs.read_jobs(until=self.now).collect(), self.now)

@@ -70,7 +70,7 @@ def settled(site: Site, *, since: datetime) -> pl.DataFrame:
     section = site.settings.jobs
     return settle(
         predictions,
-        jobs.select(*KEY, "user", "state", "end_time").collect(),
+        jobs.select(*KEY, "user", "state", "start_time", "end_time", "elapsed_s").collect(),
         failure_states=section.failure_states,
         dropped_states=section.dropped_states,
     )
@@ -91,7 +91,10 @@ def running_quality(
 def settle(
     predictions: pl.DataFrame, jobs: pl.DataFrame, *, failure_states: Iterable[str], dropped_states: Iterable[str] = ()
 ) -> pl.DataFrame:
-    """Predictions whose job has ended in a state that counts, and that were made of what was known before it ended."""
+    """Predictions whose job has ended in a state that counts, and that were made of what was known before it ended.
+
+    Of a job that never started nothing shows who was right: its predictions are not settled.
+    """
     ended = jobs.filter(pl.col("state").is_in([str(state) for state in FINISHED]), pl.col("end_time").is_not_null())
     truth = ended.select(*KEY, "user", "end_time", failed(failure_states, dropped_states)).drop_nulls("failed")
     told = predictions.select(_PREDICTED).join(truth, on=list(KEY), how="inner", nulls_equal=True)

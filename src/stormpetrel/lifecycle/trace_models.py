@@ -172,22 +172,23 @@ def load_trace_model(site: Site, *, threads: int | None = None) -> TraceModel:
     training = site.models.current_training(FAMILY)
     if training is None:
         raise ModelError("The site has no model of traces yet.", hint=_TRAIN)
-    return _loaded(site, training, threads)
+    return loaded_traces(site, training, threads)
 
 
 def promote_trace_training(site: Site, name: str, *, user: str | None = None) -> Training:
     """Make a training of traces current; one whose model cannot be read is refused before anything changes."""
-    _loaded(site, site.models.training(name), threads=1)
+    loaded_traces(site, site.models.training(name), threads=1)
     return site.models.promote_training(name, user=user or operator())
 
 
 def roll_back_traces(site: Site, *, user: str | None = None) -> Training:
     """Go back to the training of traces that was in use before, unless its model cannot be read; which."""
-    _loaded(site, site.models.before_current(FAMILY), threads=1)
+    loaded_traces(site, site.models.before_current(FAMILY), threads=1)
     return site.models.rollback(FAMILY, user=user or operator())
 
 
-def _loaded(site: Site, training: Training, threads: int | None) -> TraceModel:
+def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceModel:
+    """The model of a training, read and checked."""
     from stormpetrel.traces.runtime import TraceScorer
 
     entry = training.models[0]

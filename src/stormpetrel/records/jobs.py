@@ -5,8 +5,9 @@ Columns are declared once, here; the docs page of the table is generated from th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
@@ -118,6 +119,11 @@ def never_started() -> pl.Expr:
     """
     over = pl.col("state").is_in(sorted(state.value for state in OVER_BEFORE_START))
     return (over & pl.col("start_time").is_null() & (pl.col("elapsed_s").fill_null(0.0) <= 0.0)).fill_null(False)
+
+
+def was_never_started(job: Mapping[str, Any]) -> bool:
+    """The same of one job as a plain row."""
+    return job["state"] in OVER_BEFORE_START and job["start_time"] is None and not (job["elapsed_s"] or 0.0) > 0.0
 
 
 def field_mask(columns: set[str] | frozenset[str]) -> int:

@@ -1,10 +1,11 @@
 """The prediction frame: what was said about a job at one of its moments, and with which model.
 
-A prediction is never changed afterwards; what became of the job stands in the job table.
+What was said is never changed afterwards; what became of the job stands in the job table.
 """
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Final
 
 import polars as pl
@@ -16,8 +17,8 @@ VALUE_COLUMNS: Final = (
     Column("moment", pl.String, "when in the job's life: `submit`, `start` or `2min`"),
     Column("moment_time", UTC_TIME, "when that was"),
     Column("as_of", UTC_TIME, "up to when the history was known: the moment itself, or later where it was heard of late"),
-    Column("predicted_at", UTC_TIME, "when it was said"),
-    Column("late", pl.Boolean, "said more than ten seconds after the moment"),
+    Column("predicted_at", UTC_TIME, "when it could be read in the table: the time of its commit"),
+    Column("late", pl.Boolean, "could be read only more than ten seconds after the moment"),
     Column("model_version", pl.Int32, "version of the model `jobs-<moment>` in the registry"),
     Column("risk", pl.Float32, "probability that the job fails"),
     Column("threshold", pl.Float32, "risk from which it was flagged"),
@@ -33,3 +34,12 @@ VALUE_COLUMNS: Final = (
 )
 PREDICTION_SCHEMA: Final = pl.Schema({column.name: column.dtype for column in (*KEY_COLUMNS, *VALUE_COLUMNS)})
 LATE_AFTER_S: Final = 10.0
+
+
+def readable_from(predictions: pl.DataFrame, moment: datetime, *, pace: float = 1.0) -> pl.DataFrame:
+    """The predictions as said at a moment, and late if that is too long after theirs.
+
+    Ten seconds are ten of the people who wait: `pace` seconds of the site's clock pass in each of them.
+    """
+    late = pl.lit(moment) - pl.col("moment_time") > timedelta(seconds=LATE_AFTER_S * pace)
+    return predictions.with_columns(predicted_at=pl.lit(moment).cast(UTC_TIME), late=late)

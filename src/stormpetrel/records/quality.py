@@ -13,6 +13,8 @@ import polars as pl
 
 # A record that was refused: where it stood, the rule that refused it, why, and what it said.
 REJECT_SCHEMA: Final = pl.Schema({"line": pl.Int64, "rule": pl.String, "reason": pl.String, "raw": pl.String})
+# Of the records that are refused at once, so many are kept as they are; the others are counted.
+MOST_REJECTS: Final = 10_000
 
 MAX_MEMORY_BYTES: Final = 1 << 50  # 1 PiB: more than any job has had; Slurm prints 2147486648M where a limit is "none"
 _FUTURE_SLACK: Final = timedelta(days=1)
@@ -46,6 +48,20 @@ def no_rejects() -> pl.DataFrame:
 def rejects(rows: list[tuple[int, str, str, str]]) -> pl.DataFrame:
     """A frame of rejects out of (line, rule, reason, raw)."""
     return pl.DataFrame(rows, schema=REJECT_SCHEMA, orient="row")
+
+
+def bounded_rejects(rows: pl.DataFrame) -> pl.DataFrame:
+    """The first rejects as they are, and one row per rule that stands for all the others: a bad file must not fill the disk."""
+    if rows.height <= MOST_REJECTS:
+        return rows
+    others = rows.slice(MOST_REJECTS).group_by("rule", maintain_order=True).agg(pl.col("line").first(), pl.len().alias("n"))
+    summary = others.select(
+        "line",
+        "rule",
+        pl.format("{} more records from here on were refused by the same rule", "n").alias("reason"),
+        pl.lit("").alias("raw"),
+    )
+    return pl.concat([rows.head(MOST_REJECTS), summary.cast(REJECT_SCHEMA)])
 
 
 def check(jobs: pl.DataFrame, *, now: datetime) -> tuple[pl.DataFrame, pl.DataFrame, Warnings]:

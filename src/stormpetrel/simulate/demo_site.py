@@ -1,4 +1,7 @@
-"""The demo's site: three months of a small simulated cluster, up to now and a month beyond, with one sick node.
+"""The demo's site: three months of a small simulated cluster up to a busy afternoon, and a month beyond, with one sick node.
+
+The site lives by a clock of its own, which begins at that afternoon whenever the demo is started: at night and on Sundays the
+simulated users sleep, and somebody who tries the demo then would see an empty cluster.
 
 folder -> record_demo -> a feed, and the commands `sacct`, `sbatch` and `scancel` that show it and change it.
 """
@@ -22,6 +25,15 @@ SEED: Final = 1
 PAST_DAYS: Final = 90
 COMING_DAYS: Final = 30
 _SICK_NODE: Final = 16
+_TUESDAY: Final = 1
+_AFTERNOON: Final = timedelta(hours=16, minutes=30)
+
+
+def demo_now(wall: datetime) -> datetime:
+    """The moment at which the demo begins: 16:30 UTC on the last Tuesday that was over, as seen from the clock on the wall."""
+    midnight = wall.replace(hour=0, minute=0, second=0, microsecond=0)
+    days_back = (midnight.weekday() - _TUESDAY) % 7 or 7
+    return midnight - timedelta(days=days_back) + _AFTERNOON
 
 
 def demo_spec(now: datetime) -> ClusterSpec:
@@ -29,7 +41,7 @@ def demo_spec(now: datetime) -> ClusterSpec:
     start = (now - timedelta(days=PAST_DAYS)).replace(hour=0, minute=0, second=0, microsecond=0)
     sick = Fault(_SICK_NODE, (PAST_DAYS - 5) * DAY_S, (PAST_DAYS + COMING_DAYS) * DAY_S)
     span = PAST_DAYS + COMING_DAYS
-    return ClusterSpec(name=CLUSTER, nodes=24, days=span, load=0.5, start=start, faults=(sick,), seed=SEED)
+    return ClusterSpec(name=CLUSTER, nodes=24, days=span, load=0.55, start=start, faults=(sick,), seed=SEED)
 
 
 def record_demo(folder: Path, now: datetime, progress: Callable[[int], None]) -> Path:

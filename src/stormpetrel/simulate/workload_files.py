@@ -20,6 +20,7 @@ from typing import IO, Final
 import polars as pl
 
 from stormpetrel.errors import StoreNotWritableError, UsageError
+from stormpetrel.records.spreadsheet import without_formulas
 from stormpetrel.records.times import UTC_TIME
 from stormpetrel.records.workload_columns import KNOWN, SUBMIT, WAIT
 from stormpetrel.simulate.workload_jobs import SOURCE, JobFrames
@@ -157,7 +158,7 @@ def _write_csv(rows: _Rows, path: Path, packed: bool, _name: str) -> None:
     with _opened(path, packed=packed) as out:
         for frame in chain(rows, (_NO_JOBS,)):  # a workload of no jobs has a header all the same
             if first or frame.height:
-                _put(table.frame(frame).with_columns(_as_text()), out, header=first)
+                _put(without_formulas(table.frame(frame).with_columns(_as_text())), out, header=first)
             first = False
 
 

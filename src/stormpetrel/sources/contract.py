@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import polars as pl
 
+from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.jobs import VALUES, conform, field_mask, job_frame
 from stormpetrel.records.quality import no_rejects
 from stormpetrel.records.quality import rejects as rejects_of
@@ -117,6 +118,25 @@ def without_growth(chunk: Chunk) -> Chunk:
     over = records.filter(~waits_or_runs)
     steps = chunk.steps.join(over.select("record"), on="record", how="semi")
     return replace(chunk, records=records, steps=steps if steps.height else None)
+
+
+# A file whose records are nearly all refused is not what it was taken for; going on would only fill the quarantine.
+_REFUSED_AT_MOST: Final = 100_000
+_REFUSED_PER_GOOD: Final = 20
+
+
+def hopeful_chunks(source: JobSource) -> Iterator[Chunk]:
+    """The chunks of a source, until it is clear that it is not what it was taken for; then SourceFormatError."""
+    good = refused = 0
+    for chunk in source.chunks():
+        good += chunk.records.height
+        refused += chunk.rejects.height
+        yield chunk
+        if refused > _REFUSED_AT_MOST + _REFUSED_PER_GOOD * good:
+            raise SourceFormatError(
+                f"{source.name}: {refused:,} records were refused and {good:,} could be read; the rest was not looked at.",
+                hint="Check the format (--format) and the file; what could be read is kept.",
+            )
 
 
 def mask_of(source: JobSource) -> int:

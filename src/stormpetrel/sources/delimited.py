@@ -14,12 +14,14 @@ from typing import Final
 
 import polars as pl
 
+from stormpetrel.errors import SourceFormatError
 from stormpetrel.sources.lines import MAX_LINE_BYTES, Block, Refused, count_byte, is_sound, shown, sound_lines
 
 # What the reader puts in place of a delimiter of more than one byte; the first that the block does not contain.
 _STAND_INS: Final = (b"\x1f", b"\x1e", b"\x1d", b"\x1c", b"\x02", b"\x03")
 JOB_ID: Final = re.compile(rb"^\d+[\d_+.\[\]%,\-a-zA-Z]*$")
 _MAX_PIECES: Final = 200
+_MAX_COLUMNS: Final = 2_000  # sacct has some hundred
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,12 @@ class Layout:
     quoted: bool = False  # fields may stand in double quotes (CSV)
     free_text: frozenset[str] = frozenset()  # fields in which a newline may stand as it is
     newline: bytes = b""  # what stands for a newline inside a field, where `one_line_records` has put it
+
+    def __post_init__(self) -> None:
+        if len(self.names) > _MAX_COLUMNS:
+            raise SourceFormatError(
+                f"The header names {len(self.names):,} columns; at most {_MAX_COLUMNS:,} are read.", hint="Check the file."
+            )
 
     @property
     def width(self) -> int:

@@ -6,6 +6,7 @@ path -> frames_of -> frames whose columns are text (CSV) or typed (NDJSON, Parqu
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +17,13 @@ import polars as pl
 
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.sources.lines import Block, LineFile
+from stormpetrel.sources.parquet_bounds import check_parquet
 
 BAD_ROW: Final = "bad_record"
 _ROWS: Final = 1_000_000  # of a Parquet file at a time
 _LOOKED_AT: Final = 1000  # objects
+_ONE_BY_ONE: Final = 20_000
+_DEEP: Final = re.compile(rb"(?:[\[{][^\[\]{}\n]*){64}")  # so many brackets that open before one closes
 _MARK: Final = b"\xef\xbb\xbf"
 Keep = Callable[[list[str]], list[str]]
 
@@ -46,6 +50,7 @@ def read_ahead(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
 
 
 def _parquet(path: Path, keep: Keep | None) -> Iterator[pl.DataFrame]:
+    check_parquet(path)
     try:
         rows = pl.scan_parquet(path, glob=False)
         height = int(rows.select(pl.len()).collect().item())
@@ -123,18 +128,48 @@ def _schema(block: Block, keep: Keep) -> pl.Schema:
 
 def _objects(block: Block, schema: pl.Schema | None) -> tuple[pl.DataFrame, int]:
     """The objects of a block; where one of them is damaged, those that are not, one by one."""
+    data, bad = _without_deep_lines(block.data)
     try:
-        return _flat(pl.read_ndjson(block.data, schema=schema, infer_schema_length=None)), 0
+        return _flat(pl.read_ndjson(data, schema=schema, infer_schema_length=None)), bad
     except pl.exceptions.PolarsError:
-        good, bad = [], 0
-    for line in block.data.split(b"\n"):
-        if not line.strip():
-            continue
+        pass
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    sound = [line for line in lines if _is_object(line)]
+    bad += len(lines) - len(sound)
+    if not sound:
+        return pl.DataFrame(), bad
+    try:
+        return _flat(pl.read_ndjson(b"\n".join(sound), schema=schema, infer_schema_length=None)), bad
+    except pl.exceptions.PolarsError:
+        frames, unread = _one_by_one(sound, schema)
+    return (pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()), bad + unread
+
+
+def _without_deep_lines(data: bytes) -> tuple[bytes, int]:
+    """The lines without those that are nested more deeply than any event is, which a reader needs minutes for; how many."""
+    if not _DEEP.search(data):
+        return data, 0
+    lines = data.split(b"\n")
+    kept = [line for line in lines if not _DEEP.search(line)]
+    return b"\n".join(kept), len(lines) - len(kept)
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _one_by_one(lines: list[bytes], schema: pl.Schema | None) -> tuple[list[pl.DataFrame], int]:
+    """Objects that do not fit together, each by itself, as many as that is worth; how many were not read."""
+    frames = []
+    for line in lines[:_ONE_BY_ONE]:
         try:
-            good.append(_flat(pl.read_ndjson(line, schema=schema)))
+            frames.append(_flat(pl.read_ndjson(line, schema=schema)))
         except pl.exceptions.PolarsError:
-            bad += 1
-    return (pl.concat(good, how="diagonal_relaxed") if good else pl.DataFrame()), bad
+            continue
+    return frames, len(lines) - len(frames)
 
 
 def _flat(frame: pl.DataFrame) -> pl.DataFrame:

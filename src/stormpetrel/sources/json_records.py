@@ -10,11 +10,18 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from stormpetrel.errors import SourceFormatError
 from stormpetrel.sources.lines import BrokenOffError, LineFile, Refused, shown
 
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 _MAX_RECORD: Final = 16 * 1024 * 1024
 _SPACE: Final = re.compile(r"[\s,]*")
+# Looking for the next sound record behind a damaged one is guesswork. A file may cost so many guesses, and so much text that is
+# read for them, and more for each record that is sound; beyond that it is not damaged but something else.
+_GUESSES: Final = 20_000
+_GUESSES_PER_RECORD: Final = 100
+_GUESSED_TEXT: Final = 256 * 1024 * 1024
+_FIRST_GUESS: Final = 64 * 1024  # characters of a guess that are decoded at first: nearly all records are shorter
 _BEGINNING: Final = re.compile(r"[^\s:]\s*\{")  # an object that is no value of another one's key
 
 Record = dict[str, Any]
@@ -45,6 +52,8 @@ class _Reader:
         self.done = 0
         self.broken = ""
         self.number = 0
+        self._name = file.name
+        self._good = self._guesses = self._guessed_text = 0
 
     def more(self) -> bool:
         """Read on; False at the end of the file."""
@@ -87,23 +96,24 @@ class _Reader:
                 return 0
         return found.end()
 
+    def _is_stray(self, position: int) -> bool:
+        """Whether records go on behind a bracket that should have been the end of their list."""
+        return self.text[position : position + 1] in ("{", "]")
+
     def _after_list(self, position: int) -> int:
         """Where the next list begins, of documents that were put one after the other; 0 at the end of the last."""
         if self._key:
             return self._find_key(position)
-        self.text = self.text[position + 1 :]
-        following = self._next_start(0)
-        return following + 1 if self.text[following : following + 1] == "[" else 0
+        return position + 1 if self.text[position : position + 1] == "[" else 0
 
     def records(self) -> Iterator[tuple[int, Record | Refused, int]]:
         position = 0
-        while True:
-            position = self._next_start(position)
-            if position >= len(self.text):
-                break
+        while (position := self._next_start(position)) < len(self.text):
             if self.text[position] == "]":
-                position = self._after_list(position)
-                if not position:
+                position = self._next_start(position + 1)
+                if self._is_stray(position):
+                    yield self._refuse("stray_bracket", "a ']' stands between two records", "]")
+                elif not (position := self._after_list(position)):
                     break
                 continue
             try:
@@ -131,6 +141,7 @@ class _Reader:
         if not isinstance(value, dict) or not self._is_record(value) or "\0" in raw:
             return self._refuse("not_a_record", "this is no record of a job", raw)
         self.number += 1
+        self._good += 1
         return self.number, value, self.done
 
     def _next_start(self, position: int) -> int:
@@ -151,15 +162,41 @@ class _Reader:
     def _skip_damage(self, start: int, why: str) -> tuple[tuple[int, Refused, int], int]:
         """Refuse what stands here, and find where the next record begins."""
         for candidate in _BEGINNING.finditer(self.text, start + 1):
-            try:
-                value, _ = self._decoder.raw_decode(self.text, candidate.end() - 1)
-            except (ValueError, RecursionError):
-                continue
+            end = candidate.end() - 1
+            value = self._guess(end)
             if isinstance(value, dict) and self._is_record(value):
-                end = candidate.end() - 1
                 return self._refuse("invalid_json", f"this is no JSON: {why}", self.text[start:end]), end
         end = len(self.text)
         return self._refuse("truncated_record", f"this is no JSON: {why}", self.text[start:end]), end
+
+    def _guess(self, position: int) -> object:
+        """What stands at a place where a record may begin; None if it is no JSON.
+
+        Decoded in a copy of what follows, at first of a short piece: a decoder's error counts all the lines before it.
+        """
+        length = _FIRST_GUESS
+        while True:
+            self._guesses += 1
+            piece = self.text[position : position + length]
+            try:
+                return self._decoder.raw_decode(piece)[0]
+            except ValueError:
+                pass  # perhaps because it is cut off: once more with more of it
+            except RecursionError:
+                return None
+            finally:
+                self._guessed_text += len(piece)
+                self._check_guesses()
+            if len(piece) < length or length >= _MAX_RECORD:
+                return None
+            length *= 16
+
+    def _check_guesses(self) -> None:
+        if self._guesses > _GUESSES + _GUESSES_PER_RECORD * self._good or self._guessed_text > _GUESSED_TEXT:
+            raise SourceFormatError(
+                f"{self._name} is damaged in too many places: {self._good:,} records could be read, the rest was not looked at.",
+                hint="Check that it is JSON of the format that was named, and write it again; what could be read is kept.",
+            )
 
     def _refuse(self, rule: str, reason: str, raw: str) -> tuple[int, Refused, int]:
         self.number += 1

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from stat import S_ISREG
 from typing import IO, Final
@@ -24,7 +25,13 @@ BLOCK_BYTES: Final = 16 * 1024 * 1024  # small enough that the allocator reuses 
 MAX_LINE_BYTES: Final = 1024 * 1024  # a job record is a few hundred bytes; what is longer is damage or an attack
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _COMPRESSED_BYTES: Final = 1024 * 1024
-_SHOWN_BYTES: Final = 4096  # of a refused line, this much is kept in quarantine
+_SHOWN_BYTES: Final = 1024  # of a refused line, this much is kept in quarantine
+# What a small file may unpack to. Job logs shrink to a fifth or a twentieth; what shrinks to a hundredth is no log.
+_FREELY_UNPACKED_BYTES: Final = 64 * 1024 * 1024
+_MOST_UNPACKED: Final = 100
+# A block has at most so many lines, since each costs more than its bytes; records are longer than a few bytes.
+MAX_BLOCK_LINES: Final = 131_072
+_SHORTEST_ON_AVERAGE: Final = 8
 
 Refused = tuple[int, str, str, str]  # line, rule, reason, raw
 
@@ -105,46 +112,65 @@ class LineFile:
             position = (lambda: 0) if self.is_stream else raw.tell
             first = raw.read(len(_GZIP_MAGIC))
             if first == _GZIP_MAGIC:
-                for piece in _gunzip(raw, first, size):
+                for piece in self._not_too_tight(_gunzip(raw, first, size)):
                     yield piece, position()
                 return
             while piece := first + raw.read(size):
                 first = b""
                 yield piece, position()
 
+    def _not_too_tight(self, unpacked: Iterator[tuple[bytes, int]]) -> Iterator[bytes]:
+        """The pieces of a compressed file, as long as they are in proportion to what was read for them."""
+        total = 0
+        for piece, compressed in unpacked:
+            total += len(piece)
+            if total > max(_FREELY_UNPACKED_BYTES, _MOST_UNPACKED * compressed):
+                raise SourceFormatError(
+                    f"{self.name} unpacks to more than {_MOST_UNPACKED} times its size; a log does not.",
+                    hint="Look at it; if it is sound, unpack it with gunzip and read the plain file.",
+                )
+            yield piece
+
 
 class BrokenOffError(Exception):
     """A compressed file ended or went wrong before its end."""
 
 
-def _gunzip(raw: IO[bytes], first: bytes, size: int) -> Iterator[bytes]:
-    """Decompress member after member, at most `size` bytes at a time; all that is good comes before the error.
+def _gunzip(raw: IO[bytes], first: bytes, size: int) -> Iterator[tuple[bytes, int]]:
+    """Decompress member after member, at most `size` bytes at a time, each piece with how many compressed bytes were read.
+
+    All that is good comes before the error.
 
     (GzipFile would lose what it decompressed in the same call before it noticed the damage.)
     """
     inflater = zlib.decompressobj(wbits=31)
-    held, waiting = bytearray(), first
+    held, waiting, compressed = bytearray(), first, len(first)
     while True:
-        waiting = waiting or raw.read(_COMPRESSED_BYTES)
+        if not waiting:
+            waiting = raw.read(_COMPRESSED_BYTES)
+            compressed += len(waiting)
         if not waiting:
             break
         try:
             held += inflater.decompress(waiting, size)
         except zlib.error as error:
-            yield bytes(held)
+            yield bytes(held), compressed
             raise BrokenOffError(str(error)) from error
         waiting = inflater.unconsumed_tail
         if inflater.eof:
             waiting = inflater.unused_data.lstrip(b"\0")  # padding between members is allowed
             inflater = zlib.decompressobj(wbits=31)
-            waiting = waiting or raw.read(_COMPRESSED_BYTES).lstrip(b"\0")
+            if not waiting:
+                waiting = raw.read(_COMPRESSED_BYTES)
+                compressed += len(waiting)
+                waiting = waiting.lstrip(b"\0")
             if waiting[: len(_GZIP_MAGIC)] != _GZIP_MAGIC[: len(waiting)] or not waiting:  # the end, or what gzip ignores as well
-                yield bytes(held)
+                yield bytes(held), compressed
                 return
         if len(held) >= size:
-            yield bytes(held)
+            yield bytes(held), compressed
             held.clear()
-    yield bytes(held)
+    yield bytes(held), compressed
     raise BrokenOffError("end of file before the end of the compressed data")
 
 
@@ -189,8 +215,22 @@ class _Cutter:
         yield from self._block(b"", position)
 
     def _block(self, data: bytes, position: int) -> Iterator[Block]:
-        first, lines = self.line, count_byte(data, b"\n")
+        lines = count_byte(data, b"\n")
+        if lines > MAX_BLOCK_LINES:
+            ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))[MAX_BLOCK_LINES - 1 :: MAX_BLOCK_LINES] + 1
+            for start, end in pairwise([0, *ends.tolist()]):
+                yield from self._one_block(data[start:end], MAX_BLOCK_LINES, position)
+            data, lines = data[int(ends[-1]) :], lines - MAX_BLOCK_LINES * len(ends)
+        yield from self._one_block(data, lines, position)
+
+    def _one_block(self, data: bytes, lines: int, position: int) -> Iterator[Block]:
+        first = self.line
         self.line += lines
+        if lines == MAX_BLOCK_LINES and len(data) < _SHORTEST_ON_AVERAGE * lines:
+            if data.strip():
+                reason = f"{lines:,} lines that are shorter than {_SHORTEST_ON_AVERAGE} bytes on average: no log has such"
+                self.refused.append((first, "lines_too_short", reason, shown(data[:100])))
+            data, lines = b"", 0
         refused = tuple(self.refused)
         self.refused.clear()
         if data or refused:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 import polars as pl
@@ -16,6 +17,7 @@ from stormpetrel.sources.contract import Chunk
 
 MOST_TASKS: Final = 1000  # of one array; the others come when they start
 _WAITING: Final = re.compile(r"^(\d+)_\[([^\]]*)\]?$")
+_BITMAP: Final = re.compile(r"^0x([0-9A-Fa-f]{1,1000001})$")  # one bit per task; Slurm allows four million
 _RANGE: Final = re.compile(r"^(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?$")
 
 
@@ -33,9 +35,16 @@ def split_arrays(chunk: Chunk) -> Chunk:
 def tasks_of(text: str) -> Iterator[int]:
     """The numbers of a task list as Slurm writes it, `0-2,7,10-20:5%4`; what is cut off or no number is left out.
 
-    >>> list(tasks_of("0-2,7,10-20:5%4"))
-    [0, 1, 2, 7, 10, 15, 20]
+    slurmdbd's JSON has a bit map instead: `0x1F`.
+
+    >>> list(tasks_of("0-2,7,10-20:5%4")), list(tasks_of("0x1A"))
+    ([0, 1, 2, 7, 10, 15, 20], [1, 3, 4])
     """
+    bitmap = _BITMAP.match(text.partition("%")[0].strip())
+    if bitmap is not None:
+        bits = bin(int(bitmap[1], 16))[:1:-1]
+        yield from islice((task for task, bit in enumerate(bits) if bit == "1"), MOST_TASKS)
+        return
     count = 0
     for part in text.partition("%")[0].split(","):
         match = _RANGE.match(part.strip())

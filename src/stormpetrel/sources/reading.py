@@ -15,6 +15,7 @@ import polars as pl
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY
 from stormpetrel.records.quality import check
+from stormpetrel.sources.contract import hopeful_chunks
 from stormpetrel.sources.formats import ReadOptions, open_source
 
 
@@ -42,7 +43,7 @@ def read_log(
     now = datetime.now(UTC)
     for path in paths:
         source = open_source(path, format_name, options)
-        for chunk in source.chunks():
+        for chunk in hopeful_chunks(source):
             refused.update(chunk.rejects["rule"].to_list())
             if chunk.records.height:
                 translated, bad = chunk.translate(chunk.records, chunk.steps)

@@ -14,7 +14,7 @@ import polars as pl
 
 from stormpetrel.records import units
 from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects
-from stormpetrel.records.states import cancelled_by, slurm_state
+from stormpetrel.records.states import OVER_BEFORE_START, cancelled_by, slurm_state
 from stormpetrel.records.times import to_utc
 from stormpetrel.sources.contract import Translation, with_schema
 
@@ -259,7 +259,19 @@ class _Reader:
                     self.columns[column] = counts[part] if given is None else given.zip_with(given.is_not_null(), counts[part])
         if "reqmem" in self.raw.columns:
             self.columns["req_mem_bytes"] = self._requested_memory()
+        self._no_start_without_nodes()
         self._nothing_allocated_before_the_start()
+
+    def _no_start_without_nodes(self) -> None:
+        """Of an array that was cancelled while it waited sacct prints the time of that as its start, but it never had a node."""
+        if not {"start_time", "node_list", "state"} <= self.columns.keys():
+            return
+        over = self.columns["state"].is_in([str(state) for state in OVER_BEFORE_START]) & self.columns["node_list"].is_null()
+        if "elapsed_s" in self.columns:
+            over &= self.columns["elapsed_s"].fill_null(0.0) <= 0.0
+        if over.any():
+            start = self.columns["start_time"]
+            self.columns["start_time"] = start.zip_with(~over.fill_null(False), start.clear(len(start)))
 
     def _nothing_allocated_before_the_start(self) -> None:
         """Of a job that never started sacct prints what was asked for (NNodes) or 0 (AllocCPUS): neither was allocated."""

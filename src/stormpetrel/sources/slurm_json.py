@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stormpetrel.records.quality import rejects
-from stormpetrel.records.states import JobState, slurm_state
+from stormpetrel.records.states import OVER_BEFORE_START, JobState, slurm_state
 from stormpetrel.sources.contract import Chunk, FileSource, chunk_of_jobs
 from stormpetrel.sources.job_rows import text
 from stormpetrel.sources.json_records import Record, records_in
@@ -191,6 +191,8 @@ def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
     state = slurm_state(raw_state)
     start = _time(job.get("start_time"))
     running = state not in (JobState.PENDING, JobState.HELD)
+    if state in OVER_BEFORE_START and not _text(job.get("nodes")):
+        running = False  # cancelled while it waited: Slurm writes the time of that as its start
     limit = _number(job.get("time_limit"))
     exit_code, exit_signal = _exit(job.get("exit_code"))
     finished = state not in (JobState.PENDING, JobState.RUNNING, JobState.SUSPENDED, JobState.HELD)

@@ -98,9 +98,11 @@ class SqueueNow(LiveSource):
     def chunks(self) -> Iterator[Chunk]:
         """Ask squeue, and read what it says."""
         from stormpetrel.sources.slurm_json import SlurmJson
+        from stormpetrel.sources.slurm_rest import check_errors
 
         with tempfile.NamedTemporaryFile(prefix="stormpetrel-squeue-") as answer:
             run_sacct([self._command, "--all", "--json"], answer.fileno(), self._slurm.timeout_s)
+            check_errors(Path(answer.name), self._command, hint="Does slurmctld answer? Try: scontrol ping.")
             source = SlurmJson(answer.name, cluster=self._cluster)
             for chunk in source.chunks():
                 self._columns = source.fields()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +26,9 @@ _PATHS: Final = re.compile(r'"/slurmdb/(v\d+\.\d+\.(\d+))/jobs/?"')
 _ERRORS: Final = re.compile(rb'"errors"\s*:\s*(\[\s*\{.*?\}\s*\])', re.DOTALL)
 _EDGE_BYTES: Final = 65536
 _TRIES: Final = 3
+_MOST_BYTES: Final = 4 * 1024**3  # of jobs; a million of them are some 3 GB
+_MOST_SMALL_BYTES: Final = 64 * 1024**2  # of anything else
+_MOST_TIMES: Final = 20  # the time limit of one step, for a whole answer
 _NOTHING_FOUND: Final = 9003  # how 22.05 says that a window is empty
 
 
@@ -90,7 +94,7 @@ def read_token(path: Path) -> str:
 def newest_version(client: httpx.Client, slurm: SlurmSection) -> str:
     """The newest version of the accounting API that the server speaks."""
     with tempfile.TemporaryFile() as answer:
-        fetch(client, "/openapi/v3", {}, answer, slurm)
+        fetch(client, "/openapi/v3", {}, answer, slurm, most_bytes=_MOST_SMALL_BYTES)
         answer.seek(0)
         found = _PATHS.findall(answer.read().decode("utf-8", "replace").replace("\\/", "/"))  # Slurm escapes its slashes
     if not found:
@@ -103,7 +107,7 @@ def newest_version(client: httpx.Client, slurm: SlurmSection) -> str:
 def clusters_of_rest(client: httpx.Client, version: str, slurm: SlurmSection) -> list[str]:
     """The clusters that the accounting database knows."""
     with tempfile.TemporaryFile() as answer:
-        fetch(client, f"/slurmdb/{version}/clusters", {}, answer, slurm)
+        fetch(client, f"/slurmdb/{version}/clusters", {}, answer, slurm, most_bytes=_MOST_SMALL_BYTES)
         answer.seek(0)
         try:
             return [str(cluster["name"]) for cluster in json.load(answer)["clusters"]]
@@ -121,8 +125,9 @@ def fetch(
     slurm: SlurmSection,
     *,
     resume: datetime | None = None,
+    most_bytes: int = _MOST_BYTES,
 ) -> None:
-    """Write the body of an answer to a file; three tries where the server is slow or away."""
+    """Write the body of an answer to a file; three tries where the server is slow or away, and no end to it is no answer."""
     import httpx
 
     stays = f" The cursor stays at {resume:%Y-%m-%dT%H:%MZ}; the next run resumes there." if resume else ""
@@ -137,8 +142,7 @@ def fetch(
                         f"{slurm.rest_url} refused the token ({response.status_code}).{stays}",
                         hint="Renew it: scontrol token > FILE, and set slurm.rest_user to its user.",
                     )
-                for piece in response.iter_bytes():
-                    out.write(piece)
+                _write_bounded(response, out, slurm, most_bytes, stays)
                 if response.status_code == 200:
                     return
                 reason = f"answered {response.status_code}"
@@ -154,8 +158,25 @@ def fetch(
     )
 
 
-def check_errors(answer: Path, url: str) -> None:
-    """Slurmrestd says 200 and an empty list of jobs for an expired token: the errors beside it must be looked at."""
+def _write_bounded(response: httpx.Response, out: IO[bytes], slurm: SlurmSection, most_bytes: int, stays: str) -> None:
+    written, give_up = 0, time.monotonic() + _MOST_TIMES * slurm.timeout_s
+    for piece in response.iter_bytes():
+        written += len(piece)
+        if written > most_bytes or time.monotonic() > give_up:
+            what = f"more than {most_bytes / 1e6:,.0f} MB" if written > most_bytes else "an answer that does not end"
+            raise SourceUnavailableError(
+                f"{slurm.rest_url} sent {what}.{stays}",
+                hint="Check that it is slurmrestd; ask for less at once: lower slurm.chunk_days.",
+            )
+        out.write(piece)
+
+
+def check_errors(answer: Path, who: str, *, hint: str = "If it is about credentials, renew the token.") -> None:
+    """Look at the errors beside the jobs of an answer in JSON.
+
+    Slurmrestd says 200 and an empty list of jobs for an expired token; squeue exits with 0 and an empty list where slurmctld is
+    down.
+    """
     with answer.open("rb") as file:
         head = file.read(_EDGE_BYTES)
         file.seek(0, 2)
@@ -163,9 +184,7 @@ def check_errors(answer: Path, url: str) -> None:
         tail = file.read()
     detail = _error_text(head) or _error_text(tail)
     if detail:
-        raise SourceUnavailableError(
-            f"{url} answered with an error: {detail}.", hint="If it is about credentials, renew the token."
-        )
+        raise SourceUnavailableError(f"{who} answered with an error: {detail}.", hint=hint)
 
 
 def _error_text(body: bytes) -> str:

@@ -14,6 +14,7 @@ from stormpetrel.records.quality import rejects
 from stormpetrel.sources.column_map import UNNAMED, ColumnMap, load_map, translate
 from stormpetrel.sources.contract import Chunk, FileSource, Translation
 from stormpetrel.sources.delimited import Layout, parse_block
+from stormpetrel.sources.parquet_bounds import check_parquet
 
 _PARQUET_MAGIC: Final = b"PAR1"
 _ROWS: Final = 100_000
@@ -80,6 +81,7 @@ class MappedTable(FileSource):
         return Layout(tuple(clean), self._map.delimiter.encode(), has_header=True, quoted=True)
 
     def _parquet_chunks(self) -> Iterator[Chunk]:
+        check_parquet(self._file.path)
         try:
             lazy = pl.scan_parquet(self._file.path)
             schema = lazy.collect_schema()
@@ -87,7 +89,7 @@ class MappedTable(FileSource):
             height = lazy.select(pl.len()).collect().item()
         except pl.exceptions.PolarsError as error:
             raise SourceFormatError(
-                f"{self.name} is no readable Parquet file: {str(error).splitlines()[0]}.",
+                f"{self.name} is no Parquet file: {str(error).splitlines()[0]}.",
                 hint="It may be cut off: copy it again.",
             ) from error
         self._check(names)

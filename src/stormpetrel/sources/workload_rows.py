@@ -14,10 +14,12 @@ import polars as pl
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.sources.delimited import Layout, parse_block
 from stormpetrel.sources.lines import LineFile, Refused
+from stormpetrel.sources.parquet_bounds import check_parquet
 from stormpetrel.sources.workload_names import UNNAMED
 
 LINE: Final = "line"
 MOST_COLUMNS: Final = 500
+MOST_REFUSED: Final = 200_000
 EXPECTED: Final = (
     "A table of jobs has a header with submit_time (or interval, in seconds) and any of user, cores, nodes, gpus, runtime, "
     "time_limit, state, queue, project."
@@ -42,6 +44,8 @@ def rows_of(path: Path) -> tuple[pl.DataFrame, list[Refused]]:
         frame, bad, _ = parse_block(block, layout)
         frames.append(frame.slice(1) if first else frame)
         refused += bad
+        if len(refused) > MOST_REFUSED and len(refused) > sum(part.height for part in frames):
+            raise SourceFormatError(f"{path}: {len(refused):,} lines are no rows of the table.", hint=EXPECTED)
     return (pl.concat(frames) if frames else pl.DataFrame(schema={LINE: pl.Int64})), refused
 
 
@@ -57,6 +61,7 @@ def _layout(path: Path, data: bytes) -> Layout:
 
 
 def _parquet(path: Path) -> pl.DataFrame:
+    check_parquet(path)
     try:
         rows = pl.read_parquet(path, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:

@@ -17,7 +17,9 @@ from typing import Any, Final
 from stormpetrel import __version__
 from stormpetrel.config import SITE_FILE, Settings, parse_settings, settings_as_toml
 from stormpetrel.errors import StoreError, StoreVersionError, UsageError
+from stormpetrel.store.agreement import begin_generation
 from stormpetrel.store.filesystem import writing
+from stormpetrel.store.identity import IDENTITY_FILE
 from stormpetrel.store.site import KEY_FILE, Site, open_site, owner_of, remove_half_made, state_folder
 from stormpetrel.store.state import open_state
 
@@ -70,8 +72,9 @@ def restore(source: Path, folder: Path, *, state_url: str | None = None) -> Site
             state = _unpack(source, folder, manifest["digests"])
             if state_url is not None:
                 (folder / SITE_FILE).write_text(settings_as_toml(settings), encoding="utf-8")
-        site = open_site(folder)
+        site = open_site(folder, new_state=True)
         site.state.load(state)
+        begin_generation(site)
     except BaseException:
         remove_half_made(folder, was_there=was_there)
         raise
@@ -101,7 +104,10 @@ def _members(site: Site) -> Iterator[tuple[str, Path]]:
     telemetry = (site.cpu_windows.table, site.trace_scores.table)
     counts = site.event_counts
     grid = (counts.table, counts.reasons.table, site.event_background.table, site.event_scores.table)
-    for table in (site.jobs.table, site.jobs.sightings, site.quarantine.table, site.predictions.table, *telemetry, *grid):
+    if (site.tables / IDENTITY_FILE).is_file():
+        yield f"tables/{IDENTITY_FILE}", site.tables / IDENTITY_FILE
+    kept = (site.jobs.table, site.jobs.sightings, site.quarantine.table, site.predictions.table, site.forgotten.table)
+    for table in (one for one in (*kept, *telemetry, *grid) if one.exists()):  # one of a read-only site may be missing
         for path in sorted((table.path / "_delta_log").iterdir()):
             if path.is_file():
                 yield str(path.relative_to(folder)), path

@@ -22,6 +22,7 @@ from stormpetrel.store.event_counts import EventCountStore
 from stormpetrel.store.event_report import EventReport
 from stormpetrel.store.jobs import Committed
 from stormpetrel.store.site import Site
+from stormpetrel.store.source_health import LookAt, Seen, unnoted
 
 _TABLE: Final = "table:"  # what the names of sources that are files of counts or events begin with
 _ANNOUNCED: Final = timedelta(days=366)
@@ -253,26 +254,35 @@ def ingest_job_events(site: Site, *, whole: bool = False, progress: Progress | N
 
 
 def has_event_sources(site: Site) -> bool:
-    """Whether events of the grid can be counted: a server or a log is named, or there are, or will be, jobs."""
+    """Whether there are events to count or judge: a server or a log is named, tables were counted, or there are jobs to come."""
     settings = site.settings
     if settings.elastic.url or settings.htcondor.event_log or settings.site.feed or settings.slurm.rest_url:
         return True
-    return bool(shutil.which(settings.slurm.sacct)) or _has_jobs(site)
+    if shutil.which(settings.slurm.sacct) or _has_background(site) or settings.grafana.url:
+        return True
+    return bool(site.event_counts.sources()) or _has_jobs(site)
+
+
+def _has_background(site: Site) -> bool:
+    graphite, prometheus = site.settings.graphite, site.settings.prometheus
+    return bool((graphite.url and graphite.targets) or (prometheus.url and prometheus.background))
 
 
 def ingest_live_events(
-    site: Site, *, whole: bool = False, raw: bool = False, progress: Progress | None = None
+    site: Site, *, whole: bool = False, raw: bool = False, progress: Progress | None = None, look_at: LookAt = unnoted
 ) -> list[EventReport]:
     """Read on every source that site.toml names: events first, then the background, then outages.
 
     One that fails does not keep the others out: its report says so under `problems`. `whole` counts all of the job table again;
-    `raw` counts the documents of Elasticsearch here.
+    `raw` counts the documents of Elasticsearch here. `look_at` is entered around each reading, with the name of its source.
     """
     reports = []
-    for reading in _live_readings(site, whole=whole, raw=raw):
+    for name, reading in _live_readings(site, whole=whole, raw=raw):
         report = EventReport()
         try:
-            reading(report, progress)
+            with look_at(name) as seen:
+                reading(report, _noting(progress, seen))
+                seen(report.read)
         except StormpetrelError as error:
             if str(error) not in report.problems:
                 report.problems.append(str(error))
@@ -283,21 +293,35 @@ def ingest_live_events(
 _Reading = Callable[[EventReport, "Progress | None"], object]
 
 
-def _live_readings(site: Site, *, whole: bool, raw: bool) -> Iterator[_Reading]:
-    """What is to be read, in order; nothing is opened or imported before its turn."""
+def _noting(progress: Progress | None, seen: Seen) -> Progress:
+    """The same progress, which also says that the reading goes on."""
+
+    def note(share: float, words: str) -> None:
+        seen(0)
+        if progress:
+            progress(share, words)
+
+    return note
+
+
+def _live_readings(site: Site, *, whole: bool, raw: bool) -> Iterator[tuple[str, _Reading]]:
+    """What is to be read, in order, by name; nothing is opened or imported before its turn."""
     settings = site.settings
     if settings.elastic.url:
-        yield lambda report, progress: ingest_events(site, _elastic(site, raw), progress=progress, report=report)
+        yield "elasticsearch", lambda report, progress: ingest_events(site, _elastic(site, raw), progress=progress, report=report)
     if settings.htcondor.event_log:
-        yield lambda report, progress: ingest_events(site, _followed_log(site), progress=progress, report=report)
+        yield (
+            "event log (events)",
+            lambda report, progress: ingest_events(site, _followed_log(site), progress=progress, report=report),
+        )
     if counts_jobs(site):
-        yield lambda report, progress: ingest_events(site, _job_table(site, whole), progress=progress, report=report)
+        yield "job table", lambda report, progress: ingest_events(site, _job_table(site, whole), progress=progress, report=report)
     if settings.graphite.url and settings.graphite.targets:
-        yield lambda report, progress: ingest_background(site, _graphite(site), progress=progress, report=report)
+        yield "graphite", lambda report, progress: ingest_background(site, _graphite(site), progress=progress, report=report)
     if settings.prometheus.url and settings.prometheus.background:
-        yield lambda report, progress: ingest_background(site, _prometheus(site), progress=progress, report=report)
+        yield "prometheus", lambda report, progress: ingest_background(site, _prometheus(site), progress=progress, report=report)
     if settings.grafana.url:
-        yield lambda report, _progress: ingest_outages(site, _grafana(site), report=report)
+        yield "grafana", lambda report, _progress: ingest_outages(site, _grafana(site), report=report)
 
 
 def counts_jobs(site: Site) -> bool:

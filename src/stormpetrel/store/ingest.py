@@ -16,9 +16,10 @@ from typing import Any
 
 import polars as pl
 
+from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.jobs import JOB_SCHEMA
-from stormpetrel.records.quality import Warnings, check
-from stormpetrel.sources.contract import Chunk, Cursor, JobSource, Translate, mask_of
+from stormpetrel.records.quality import Warnings, bounded_rejects, check
+from stormpetrel.sources.contract import Chunk, Cursor, JobSource, Translate, hopeful_chunks, mask_of
 from stormpetrel.store.known import KnownRecords, fingerprints
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.site import Site
@@ -76,7 +77,7 @@ class IngestReport:
 
     def add_rejects(self, rejects: pl.DataFrame) -> None:
         """Count refused records, and keep three examples of each rule."""
-        self.quarantined.update(rejects["rule"].to_list())
+        self.quarantined.update(dict(rejects["rule"].value_counts().iter_rows()))
         for rule, line, reason, raw in rejects.select("rule", "line", "reason", "raw").head(1000).iter_rows():
             shown = self.examples.setdefault(rule, [])
             if len(shown) < _EXAMPLES:
@@ -102,12 +103,16 @@ def ingest_jobs(site: Site, source: JobSource, *, progress: Progress | None = No
     """
     started = time.perf_counter()
     report = IngestReport()
-    with reading_ahead(source.chunks()) as chunks:
+    with reading_ahead(hopeful_chunks(source)) as chunks:
         intake = _Intake(site, source, report)
-        for chunk in chunks:
-            intake.take(chunk)
-            if progress:
-                progress(chunk.bytes_done, report.read)
+        try:
+            for chunk in chunks:
+                intake.take(chunk)
+                if progress:
+                    progress(chunk.bytes_done, report.read)
+        except SourceFormatError:  # what came before is as good as ever
+            intake.flush()
+            raise
     intake.flush(source.cursor)
     report.add_jobs(intake.known.found())
     report.notes = list(source.notes)
@@ -266,7 +271,7 @@ class _Intake:
         if rejects.height:
             rejects = self.privacy.without_names(rejects)
             self.report.add_rejects(rejects)
-            self.refused.append(rejects)
+            self.refused.append(bounded_rejects(rejects))
 
 
 def find_gaps(site: Site, first: datetime | None, last: datetime | None) -> list[tuple[datetime, datetime]]:

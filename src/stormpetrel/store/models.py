@@ -19,6 +19,7 @@ import sqlalchemy as sa
 
 from stormpetrel.errors import ModelError, NotThereError
 from stormpetrel.store.filesystem import writing
+from stormpetrel.store.model_entries import Entry, write_entry
 from stormpetrel.store.state import StateStore, audit
 from stormpetrel.store.state import models as table
 
@@ -171,6 +172,13 @@ class ModelRegistry:
                 (training,) = _trainings(entries)
                 before = _in_use(_trainings(known), _family(training))
                 _make_current(connection, training, before, user=promoted_by, action=action)
+        self._note_beside(str(entries[0].about["training"]))
+
+    def _note_beside(self, training: str) -> None:
+        """Keep what the registry now says of a training beside its models, for the day when the registry is lost."""
+        for model in self.training(training).models:
+            entry = Entry(model.name, model.version, model.created, model.about)
+            write_entry(self.folder_of(model.name, model.version), entry)
 
     def promote(self, name: str, version: int, *, user: str = "") -> None:
         """Make a version current, and with it the models that were trained together with it."""
@@ -190,6 +198,7 @@ class ModelRegistry:
             before = self.current_training(_family(training))
             with self._state.transaction() as connection:
                 _make_current(connection, training, before, user=user, action=action)
+            self._note_beside(name)
         return self.training(name)
 
     def before_current(self, family: str) -> Training:
@@ -211,6 +220,7 @@ class ModelRegistry:
             with self._state.transaction() as connection:
                 # Where it came from stays as it was: rolling back once more goes on backwards, not forwards again.
                 _make_current(connection, target, current, user=user, action=ROLLBACK, note_previous=False)
+            self._note_beside(target.name)
         return self.training(target.name)
 
     def prune(self, keep: int = KEPT_TRAININGS) -> list[str]:

@@ -15,20 +15,24 @@ from pathlib import Path
 from stormpetrel.config import SITE_FILE, Settings, load_settings, settings_as_toml
 from stormpetrel.errors import DiskFullError, SettingsError, StoreError
 from stormpetrel.simulate.feed import Feed
+from stormpetrel.store.agreement import agree
 from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.cpu_windows import CpuWindowStore
 from stormpetrel.store.event_background import EventBackgroundStore
 from stormpetrel.store.event_counts import EventCountStore
 from stormpetrel.store.event_scores import EventScoreStore
 from stormpetrel.store.filesystem import disk_words, writing
+from stormpetrel.store.forgotten import ForgottenStore
+from stormpetrel.store.identity import holds_tables
 from stormpetrel.store.jobs import JobStore
+from stormpetrel.store.migrations import SiteFiles
 from stormpetrel.store.models import ModelRegistry
 from stormpetrel.store.opinions import OpinionStore
 from stormpetrel.store.outages import OutageStore
 from stormpetrel.store.predictions import PredictionStore
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
-from stormpetrel.store.read_only import ReadOnlyState, open_copied_state, read_only_reason
+from stormpetrel.store.read_only import STATE_FILE, ReadOnlyState, open_copied_state, read_only_reason
 from stormpetrel.store.state import StateStore, open_state, refuse_network
 from stormpetrel.store.tables import Table
 from stormpetrel.store.tokens import TokenStore
@@ -36,7 +40,7 @@ from stormpetrel.store.trace_scores import TraceScoreStore
 from stormpetrel.store.views import ViewStore
 
 KEY_FILE = "site.key"
-_PARSERS = 1  # raise it when a source reads more out of the same text: known files are then read in full once more
+_PARSERS = 2  # raise it when a source reads more out of the same text: known files are then read in full once more
 
 
 class Site:
@@ -55,6 +59,7 @@ class Site:
         self.event_counts = EventCountStore(folder / "tables", state.writer_lock)
         self.event_background = EventBackgroundStore(folder / "tables", state.writer_lock)
         self.event_scores = EventScoreStore(folder / "tables", state.writer_lock)
+        self.forgotten = ForgottenStore(folder / "tables", state.writer_lock)
         self.outages = OutageStore(state)
         self.models = ModelRegistry(folder / "models", state)
         self.tokens = TokenStore(state)
@@ -64,9 +69,14 @@ class Site:
         self.quarantine = Quarantine(folder / "tables", keep_raw=not settings.store.pseudonymise_users)
 
     @property
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> Path:
+        """Where the tables lie."""
+        return self.folder / "tables"
+
+    @property
+    def all_tables(self) -> tuple[Table, ...]:
         """Every Delta Lake table of the site."""
-        of_jobs = (self.jobs.table, self.jobs.sightings, self.quarantine.table, self.predictions.table)
+        of_jobs = (self.jobs.table, self.jobs.sightings, self.quarantine.table, self.predictions.table, self.forgotten.table)
         of_events = (self.event_counts.table, self.event_counts.reasons.table)
         scores = (self.event_background.table, self.event_scores.table)
         return *of_jobs, self.cpu_windows.table, self.trace_scores.table, *of_events, *scores
@@ -153,29 +163,34 @@ def _refuse_odd_name(folder: Path) -> None:
         )
 
 
-def open_site(folder: Path) -> Site:
-    """Open a site: settings checked, tables there, nothing else done.
+def open_site(folder: Path, *, new_state: bool = False) -> Site:
+    """Open a site: settings checked, tables there, state and tables of the same site, nothing else done.
 
-    One that cannot be written (a read-only mount, somebody else's folder, a disk so full that not even its state can be opened)
-    is opened to be read: `Site.read_only` says why, and whoever wants to write gets a ReadOnlySiteError.
+    `new_state` makes a state for tables that have none (StateLostError otherwise): for whoever fills it at once.
+    A site that cannot be written (a read-only mount, somebody else's folder, a disk so full that not even its state can be
+    opened) is opened to be read: `Site.read_only` says why, and whoever wants to write gets a ReadOnlySiteError.
     """
     settings = load_settings(folder)
     key = _read_key(folder)
-    url, where = settings.store.state_url, state_folder(folder, settings)
-    reason = read_only_reason(folder, None if url else where)
+    state = _open_state(folder, settings, key, create=new_state or not holds_tables(folder / "tables"))
     try:
-        state = _open_read_only(folder, settings, key, reason) if reason else _open_state(folder, settings, key)
-    except DiskFullError:
-        reason = f"the disk {disk_words(where)} is full"
-        state = _open_read_only(folder, settings, key, reason, is_full=True)
-    site = Site(folder, settings, state, key)
-    if not site.jobs.table.exists() and not state.is_empty():
-        site.close()
+        site = Site(folder, settings, state, key)
+        _create_tables(site)
+        if not new_state:
+            agree(site)
+    except BaseException:
+        state.close()
+        raise
+    return site
+
+
+def _create_tables(site: Site) -> None:
+    if not site.jobs.table.exists() and not site.state.is_empty():
         raise StoreError(f"The table {site.jobs.table.path} is missing.", hint="Restore the site from a backup.")
     if site.read_only:
-        for table in site.tables:
-            table.may_be_missing = True  # one of a later release than the site's
-        return site
+        for table in site.all_tables:
+            table.may_be_missing = True  # a later release has added it
+        return
     site.jobs.create()
     site.quarantine.create()
     site.predictions.create()
@@ -184,24 +199,39 @@ def open_site(folder: Path) -> Site:
     site.event_counts.create()
     site.event_background.create()
     site.event_scores.create()
-    return site
+    site.forgotten.create()
 
 
-def _open_state(folder: Path, settings: Settings, key: bytes) -> StateStore:
+def _open_state(folder: Path, settings: Settings, key: bytes, *, create: bool) -> StateStore:
+    """The state, to be written where that is possible, to be read otherwise."""
     url, where = settings.store.state_url, state_folder(folder, settings)
-    return open_state(where, url=url, lock_folder=folder if url else where, owner=owner_of(key))
 
+    def opened() -> StateStore:
+        lock_folder = folder if url else where
+        return open_state(
+            where, url=url, lock_folder=lock_folder, owner=owner_of(key), files=SiteFiles(folder, key), create=create
+        )
 
-def _open_read_only(folder: Path, settings: Settings, key: bytes, reason: str, *, is_full: bool = False) -> StateStore:
-    if settings.store.state_url:
-        return ReadOnlyState(lambda: _open_state(folder, settings, key), site=folder, reason=reason)
-    return open_copied_state(
-        state_folder(folder, settings),
-        site=folder,
-        reason=reason,
-        is_full=is_full,
-        open_state=lambda copy: open_state(copy, lock_folder=copy, owner=owner_of(key)),
-    )
+    def read_only(reason: str, *, is_full: bool = False) -> StateStore:
+        if url or not (create or (where / STATE_FILE).exists()):  # a state that is missing is told as everywhere
+            return ReadOnlyState(opened, site=folder, reason=reason, is_full=is_full)
+        return open_copied_state(
+            where,
+            site=folder,
+            reason=reason,
+            is_full=is_full,
+            open_state=lambda copy: open_state(
+                copy, lock_folder=copy, owner=owner_of(key), files=SiteFiles(copy, key), create=create
+            ),
+        )
+
+    reason = read_only_reason(folder, None if url else where)
+    if reason:
+        return read_only(reason)
+    try:
+        return opened()
+    except DiskFullError:
+        return read_only(f"the disk {disk_words(where)} is full", is_full=True)
 
 
 def owner_of(key: bytes) -> str:

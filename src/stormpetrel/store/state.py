@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,13 +16,22 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from stormpetrel.errors import MissingExtraError, NetworkFilesystemError, StoreBusyError, StoreError, StoreVersionError
+from stormpetrel.errors import (
+    MissingExtraError,
+    NetworkFilesystemError,
+    StateLostError,
+    StoreBusyError,
+    StoreError,
+    StoreVersionError,
+)
 from stormpetrel.store.filesystem import errno_in, filesystem_type, is_network, writing
+from stormpetrel.store.identity import Identity, holds_tables, identity_of, new_identity, read_identity
 from stormpetrel.store.lock import file_lock
+from stormpetrel.store.migrations import Migration, SiteFiles, migrate
 
-STATE_FORMAT = 4  # 2: registry of models; 3: tokens, opinions on advice, saved views, audit trail; 4: outages
+STATE_FORMAT = 5  # what each format added: migrations.py
+_UNFINISHED = "unfinished"  # the key of `meta` that says that a new state is still being filled
 _METADATA = sa.MetaData()
-_CREATED = "created"  # in `meta`: when the store was made, ISO, UTC
 
 meta = sa.Table("meta", _METADATA, sa.Column("key", sa.String(64), primary_key=True), sa.Column("value", sa.Text, nullable=False))
 ingests = sa.Table(
@@ -95,9 +104,10 @@ ALL_TABLES = (meta, ingests, forgotten, models, tokens, opinions, views, audit, 
 class StateStore:
     """The SQL side of a site."""
 
-    def __init__(self, engine: sa.Engine, lock_file: Path) -> None:
+    def __init__(self, engine: sa.Engine, lock_file: Path, files: SiteFiles | None = None) -> None:
         self._engine = engine
         self._lock_file = lock_file
+        self._files = files
         self._held = False
         self.is_sqlite = engine.dialect.name == "sqlite"
 
@@ -186,16 +196,32 @@ class StateStore:
             ]
 
     def forget(self, digest: str) -> None:
-        """Remember not to take in a user again, by a keyed digest of the name."""
+        """Remember not to take in a user again, by a keyed digest of the name; a new one begins a new generation."""
         with self.transaction() as connection:
-            known = connection.execute(sa.select(forgotten).where(forgotten.c.digest == digest)).first()
-            if known is None:
-                connection.execute(sa.insert(forgotten).values(digest=digest))
+            if _take_tombstones(connection, [digest]):
+                migration = Migration(connection, _METADATA, self._files)
+                identity = identity_of(migration.facts())
+                migration.keep((identity.following() if identity else new_identity()).as_facts())
+
+    def take_tombstones(self, digests: Iterable[str]) -> int:
+        """Remember those who were forgotten elsewhere on this site; how many were not known."""
+        with self.transaction() as connection:
+            return _take_tombstones(connection, digests)
 
     def forgotten_digests(self) -> frozenset[str]:
         """The digests of the users that must not be taken in again."""
         with self.transaction() as connection:
             return frozenset(connection.execute(sa.select(forgotten.c.digest)).scalars())
+
+    def identity(self) -> Identity | None:
+        """Who the site is, as the state knows it."""
+        return identity_of(_facts(self))
+
+    def keep_identity(self, identity: Identity) -> None:
+        """Change who the site is; a state that was being filled is finished."""
+        with self.transaction() as connection:
+            connection.execute(sa.delete(meta).where(meta.c.key == _UNFINISHED))
+            Migration(connection, _METADATA, self._files).keep(identity.as_facts())
 
     def empty_log(self) -> None:
         """Write the write-ahead log of SQLite into the database: it still holds the old pages of what was deleted."""
@@ -213,27 +239,16 @@ class StateStore:
         with self.transaction() as connection:
             return not any(connection.execute(sa.select(table).limit(1)).first() for table in (ingests, forgotten))
 
-    def created(self) -> datetime | None:
-        """When the store was made; None for one from before that was noted."""
-        with self.transaction() as connection:
-            text = connection.execute(sa.select(meta.c.value).where(meta.c.key == _CREATED)).scalar()
-        return datetime.fromisoformat(text) if text else None
-
-    def is_blank(self) -> bool:
-        """Whether no table but `meta` holds anything: as a store is that was made a moment ago."""
-        with self.transaction() as connection:
-            return not any(connection.execute(sa.select(table).limit(1)).first() for table in ALL_TABLES if table is not meta)
-
     def load(self, tables: dict[str, list[dict[str, Any]]]) -> None:
-        """Replace every table by the rows of a dump."""
-        with self.transaction() as connection:
+        """Replace every table by the rows of a dump, which may be of an earlier format; one of a newer format is refused."""
+        found = next((int(row["value"]) for row in tables.get(meta.name, []) if row["key"] == "format"), 1)
+        _refuse_newer(found)
+        with self.writer_lock(), self.transaction() as connection:
             for table in ALL_TABLES:
                 connection.execute(sa.delete(table))
-                rows = tables.get(table.name, [])
-                if table is meta:
-                    rows = [{**row, "value": str(STATE_FORMAT)} if row["key"] == "format" else row for row in rows]
-                if rows:
+                if rows := tables.get(table.name, []):
                     connection.execute(sa.insert(table), rows)
+            migrate(Migration(connection, _METADATA, self._files), found=found)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -249,16 +264,40 @@ _LOCK_KEY = 0x73746F726D  # "storm"
 _LOCK_WAIT_S = 600
 
 
-def open_state(folder: Path, *, url: str = "", lock_folder: Path, owner: str = "", mountinfo: str | None = None) -> StateStore:
-    """Open the state store, creating its tables if they are not there.
+def open_state(
+    folder: Path,
+    *,
+    url: str = "",
+    lock_folder: Path,
+    owner: str = "",
+    mountinfo: str | None = None,
+    files: SiteFiles | None = None,
+    create: bool = True,
+) -> StateStore:
+    """Open the state store, and bring one of an earlier version up to date.
 
     SQLite on a network file system corrupts: it is refused before anything is written. `owner` stands for the site: a database
-    that belongs to another one is refused.
+    that belongs to another one is refused. Where there is no store one is created; without `create` that is refused: the site's
+    tables have lost the state that belongs to them. Created beside tables (`files`) it counts as unfinished until its identity
+    is kept.
     """
+    if not create and not url and not (folder / "state.db").exists():
+        raise _lost(folder)
     engine = _postgres(url) if url else _sqlite(folder, mountinfo)
-    store = StateStore(engine, lock_folder / ".lock")
+    store = StateStore(engine, lock_folder / ".lock", files)
+    try:
+        _make_ready(store, owner, create=create)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _make_ready(store: StateStore, owner: str, *, create: bool) -> None:
     facts = _facts(store)
     if "format" not in facts:
+        if not create:
+            raise _lost()
         try:
             with store.writer_lock():
                 _create_tables(store, owner)
@@ -270,15 +309,12 @@ def open_state(folder: Path, *, url: str = "", lock_folder: Path, owner: str = "
         raise StoreError(
             "The state store belongs to another site.", hint="Give each site its own: another store.state_dir or database."
         )
+    if _UNFINISHED in facts and not create:
+        raise _lost()
+    _refuse_newer(int(facts["format"]))
     if int(facts["format"]) < STATE_FORMAT:
         with store.writer_lock():
-            _add_tables(store)
-    if int(facts["format"]) > STATE_FORMAT:
-        raise StoreVersionError(
-            f"The state store was written by a newer version (format {facts['format']}, this Stormpetrel knows {STATE_FORMAT}).",
-            hint="Run: pip install --upgrade stormpetrel",
-        )
-    return store
+            _migrate(store)
 
 
 def _facts(store: StateStore) -> dict[str, str]:
@@ -291,18 +327,47 @@ def _facts(store: StateStore) -> dict[str, str]:
 
 def _create_tables(store: StateStore, owner: str) -> None:
     """Tables and first facts in one transaction, unless another process was faster."""
+    beside = read_identity(store._files.tables) if store._files else None
+    facts = {"format": str(STATE_FORMAT), "owner": owner, **(beside.following() if beside else new_identity()).as_facts()}
+    if store._files and holds_tables(store._files.tables):
+        facts[_UNFINISHED] = "being filled"
     with store.transaction() as connection:
         _METADATA.create_all(connection)
         if connection.execute(sa.select(meta)).first() is None:
-            first = {"format": str(STATE_FORMAT), "owner": owner, _CREATED: datetime.now(UTC).isoformat(timespec="seconds")}
-            connection.execute(sa.insert(meta), [{"key": key, "value": value} for key, value in first.items()])
+            Migration(connection, _METADATA, store._files).keep(facts)
 
 
-def _add_tables(store: StateStore) -> None:
-    """Bring a store of an earlier version up to date: new tables only, so that nothing in it changes."""
+def _migrate(store: StateStore) -> None:
+    """Bring a store of an earlier version up to date in one transaction; another process may have done so meanwhile."""
     with store.transaction() as connection:
-        _METADATA.create_all(connection)
-        connection.execute(sa.update(meta).where(meta.c.key == "format").values(value=str(STATE_FORMAT)))
+        if store.is_sqlite:  # Python's driver begins a transaction only before a row is changed, not before a table is
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        migration = Migration(connection, _METADATA, store._files)
+        migrate(migration, found=int(migration.facts()["format"]))
+
+
+def _refuse_newer(found: int) -> None:
+    if found > STATE_FORMAT:
+        raise StoreVersionError(
+            f"The state store was written by a newer version (format {found}, this Stormpetrel knows {STATE_FORMAT}).",
+            hint="Run: pip install --upgrade stormpetrel",
+        )
+
+
+def _take_tombstones(connection: sa.Connection, digests: Iterable[str]) -> int:
+    known = set(connection.execute(sa.select(forgotten.c.digest)).scalars())
+    new = sorted(set(digests) - known)
+    if new:
+        connection.execute(sa.insert(forgotten), [{"digest": digest} for digest in new])
+    return len(new)
+
+
+def _lost(folder: Path | None = None) -> StateLostError:
+    where = f"{folder / 'state.db'} is missing" if folder else "The state store is empty or was never finished"
+    return StateLostError(
+        f"{where}, but the site's tables are there: who was forgotten, tokens and the registry of models were in it.",
+        hint="Put back the state that belongs to them, or rebuild what can be rebuilt: stormpetrel doctor --repair",
+    )
 
 
 def refuse_network(folder: Path, mountinfo: str | None = None) -> None:

@@ -11,10 +11,12 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
+from stormpetrel.records.jobs import never_started
+
 
 @dataclass(frozen=True, slots=True)
 class Week:
-    """One week of submissions."""
+    """One week of submissions, without jobs that never started."""
 
     monday: datetime
     jobs: int
@@ -29,7 +31,8 @@ class SiteSummary:
     users: int
     first: datetime | None
     last: datetime | None
-    states: dict[str, int]
+    states: dict[str, int]  # as recorded
+    never_started: int  # of those: over before they ran, and so neither succeeded nor failed
     wait_median_s: float | None
     wait_p90_s: float | None
     core_hours: float
@@ -40,7 +43,7 @@ class SiteSummary:
 
 def summarise(jobs: pl.LazyFrame, failure_states: Sequence[str]) -> SiteSummary:
     """Count a job frame; a failure is what the site's settings call one."""
-    failed = pl.col("state").is_in(list(failure_states))
+    failed = pl.col("state").is_in(list(failure_states)) & ~never_started()
     core_s = pl.col("elapsed_s") * pl.col("cpus")
     wait_s = (pl.col("start_time") - pl.col("submit_time")).dt.total_seconds()
     totals = jobs.select(
@@ -51,12 +54,14 @@ def summarise(jobs: pl.LazyFrame, failure_states: Sequence[str]) -> SiteSummary:
         wait_median_s=wait_s.median(),
         wait_p90_s=wait_s.quantile(0.9),
         core_s=core_s.sum(),
+        never_started=never_started().sum(),
         failed_core_s=core_s.filter(failed).sum(),
     ).collect()
     row = totals.row(0, named=True)
     states = jobs.group_by("state").len().sort("len", "state", descending=[True, False]).collect()
     weeks = (
-        jobs.group_by(pl.col("submit_time").dt.truncate("1w").alias("week"))
+        jobs.filter(~never_started())
+        .group_by(pl.col("submit_time").dt.truncate("1w").alias("week"))
         .agg(pl.len(), failed.sum().alias("failed"))
         .sort("week")
         .collect()
@@ -67,6 +72,7 @@ def summarise(jobs: pl.LazyFrame, failure_states: Sequence[str]) -> SiteSummary:
         first=row["first"],
         last=row["last"],
         states=dict(states.iter_rows()),
+        never_started=row["never_started"],
         wait_median_s=row["wait_median_s"],
         wait_p90_s=row["wait_p90_s"],
         core_hours=row["core_s"] / 3600,

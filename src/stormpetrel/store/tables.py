@@ -1,10 +1,16 @@
-"""The door to Delta Lake: open, append, replace, compact; foreign errors and versions are handled here and nowhere else."""
+"""The door to Delta Lake: open, append, replace, compact; foreign errors and versions are handled here and nowhere else.
+
+A column may be added to the schema of a table at any time. Older files are read with nulls in it, without being rewritten, and
+the first commit adds it to the table itself; a version that does not know it reads the table without it, and does not write to
+it. Whatever else changes (a type, a meaning, a column that goes) needs a new FORMAT_VERSION, which older versions refuse, and a
+table that is rewritten.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -110,6 +116,19 @@ class Table:
             raise self._too_new(f"format {found}, this Stormpetrel knows {FORMAT_VERSION}")
         return table
 
+    def _open_to_write(self) -> DeltaTable:
+        """The table as it is now, with every column of the schema; refuses one with columns that we would leave empty."""
+        table = self.open()
+        there = {field.name for field in table.schema().fields}
+        unknown = sorted(there - set(self.spec.schema))
+        if unknown:
+            raise self._too_new(f"it has the column '{unknown[0]}', which this Stormpetrel does not know")
+        missing = {name: dtype for name, dtype in self.spec.schema.items() if name not in there}
+        if missing:
+            table.alter.add_columns(_delta_fields(missing))
+            table = self.open()
+        return table
+
     def scan(self, files: Sequence[Path] | None = None) -> pl.LazyFrame:
         """The rows, lazily; of some of the table's files, if they are named."""
         files = self.files() if files is None else files
@@ -117,7 +136,14 @@ class Table:
             return pl.LazyFrame(schema=self.spec.schema)
         partition = {name: self.spec.schema[name] for name in self.spec.partition_by}
         rows = pl.scan_parquet(
-            list(files), glob=False, hive_partitioning=bool(partition), hive_schema=partition or None, try_parse_hive_dates=False
+            list(files),
+            glob=False,
+            hive_partitioning=bool(partition),
+            hive_schema=partition or None,
+            try_parse_hive_dates=False,
+            schema={name: dtype for name, dtype in self.spec.schema.items() if name not in partition},
+            missing_columns="insert",  # of files from before a column was added
+            extra_columns="ignore",  # of files from a version that has added one
         )
         return rows.select(list(self.spec.schema))
 
@@ -170,7 +196,7 @@ class Table:
 
         if not rows.height and cursor is None:
             return
-        with self._committing("write rows") as table:
+        with self._committing("write rows", adds=True) as table:
             write_deltalake(
                 table,
                 self._conformed(rows),
@@ -186,7 +212,7 @@ class Table:
         terms = [f"t.{partition} IN ({months})", f"t.{partition} = s.{partition}"]
         terms += [f"t.{name} = s.{name}" for name in on if name not in nullable]
         terms += [f"coalesce(t.{name}, -1) = coalesce(s.{name}, -1)" for name in nullable]
-        with self._committing("write rows") as table:
+        with self._committing("write rows", adds=True) as table:
             (
                 table.merge(
                     self._conformed(rows),
@@ -201,11 +227,16 @@ class Table:
                 .execute()
             )
 
+    def update(self, values: Mapping[str, str], *, where: str) -> None:
+        """Set columns to SQL expressions in the rows where a predicate holds, in one commit."""
+        with self._committing("correct rows") as table:
+            table.update(updates=dict(values), predicate=where, writer_properties=self._writer_properties())
+
     def overwrite(self, rows: pl.DataFrame, *, where: str | None = None) -> None:
         """Put these rows in place of all, or of those where a predicate over the partition holds."""
         from deltalake import write_deltalake
 
-        with self._committing("rewrite rows") as table:
+        with self._committing("rewrite rows", adds=True) as table:
             write_deltalake(
                 table, self._conformed(rows), mode="overwrite", predicate=where, writer_properties=self._writer_properties()
             )
@@ -250,12 +281,16 @@ class Table:
         return len(self.files())
 
     @contextmanager
-    def _committing(self, doing: str) -> Iterator[DeltaTable]:
-        """Around every commit: a full disk, a conflict or a panic is one sentence; what was written gets its digests."""
-        table = self.open()
-        before, began = table.version(), time.time()
+    def _committing(self, doing: str, *, adds: bool = False) -> Iterator[DeltaTable]:
+        """Around every commit: a full disk, a conflict or a panic is one sentence; what was written gets its digests.
+
+        `adds`: rows of ours come in, so the table has to have all our columns.
+        """
+        began = time.time()
         try:
             with writing(self.path, doing=doing), _conflicts(self.path), without_panic_text():
+                table = self._open_to_write() if adds else self.open()
+                before = table.version()
                 yield table
         except DiskFullError:
             self._remove_half_written(began)
@@ -306,6 +341,13 @@ def _format_of(description: str | None) -> int:
         return int(json.loads(description or "{}").get(_MARK, 0))
     except (ValueError, AttributeError, TypeError):
         return 0
+
+
+def _delta_fields(columns: Mapping[str, pl.DataType]) -> list[Any]:
+    """Columns as Delta Lake declares them, all of which may be null."""
+    from deltalake import Schema
+
+    return list(Schema.from_arrow(pl.Schema(columns)).fields)
 
 
 def _commit_properties(cursor: Cursor | None) -> CommitProperties | None:

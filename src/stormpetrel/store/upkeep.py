@@ -14,7 +14,9 @@ from stormpetrel.records.events import OTHER_VALUES
 from stormpetrel.records.jobs import KEY
 from stormpetrel.records.traces import UNKNOWN
 from stormpetrel.sources.prometheus import LIVE
+from stormpetrel.store.agreement import follow_state, standing_of
 from stormpetrel.store.forgetting import count_forgetting, names_user
+from stormpetrel.store.identity import Standing
 from stormpetrel.store.known import last_sightings
 from stormpetrel.store.scrub import scrub
 from stormpetrel.store.site import Site
@@ -47,7 +49,7 @@ def compact(site: Site) -> list[Compacted]:
             before = table.file_count()
             table.compact()
             done.append(Compacted(table.spec.name, before, table.file_count(), table.vacuum()))
-        for table in site.tables:
+        for table in site.all_tables:
             table.adopt_files()
     return done
 
@@ -105,9 +107,10 @@ def forget(site: Site, user: str, *, past_only: bool = False) -> int:
     """
     if not user.strip():
         raise UsageError("No user was named.", hint="Name one: stormpetrel store forget USER.")
-    privacy = site.privacy
+    privacy, together = site.privacy, standing_of(site) is Standing.TOGETHER
     if not past_only:
         site.state.forget(privacy.digest(user))
+        site.forgotten.add([privacy.digest(user)])
     with site.state.writer_lock():
         # Under both forms of the name: the setting may have changed since the rows were taken in.
         theirs = pl.col("user").is_in([user, privacy.pseudonym(user)]).fill_null(False)
@@ -121,6 +124,8 @@ def forget(site: Site, user: str, *, past_only: bool = False) -> int:
         _forget_refused(site.quarantine.table, user)
         count_forgetting(site.state)  # before the lock is free: whoever commits next knows
     scrub(site.state, user, privacy.pseudonym(user))
+    if together:
+        follow_state(site)  # last: until then the tables count as older, since rows may be left in them
     return gone
 
 

@@ -6,6 +6,7 @@ is recorded, and the next turn asks again.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -19,6 +20,7 @@ from stormpetrel.lifecycle.event_scoring import score_new_buckets
 from stormpetrel.records.events import EVENT_SCORE_SCHEMA
 from stormpetrel.store.event_ingest import has_event_sources, ingest_live_events
 from stormpetrel.store.site import Site
+from stormpetrel.store.source_health import EVENTS, Seen, SourceBook
 
 _AGAIN_AFTER: Final = timedelta(minutes=5)  # after a failure
 
@@ -44,9 +46,10 @@ class GridStep:
 class GridWatch:
     """Watches the grid of one site; a site without event sources costs nothing."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, book: SourceBook | None = None) -> None:
         self._site = site
-        self._active = has_event_sources(site)
+        self._book = book or SourceBook()
+        self.is_active = has_event_sources(site)
         self._done: datetime | None = None  # the bucket up to which everything was looked at
         self._not_before: datetime | None = None
         self._used: EventModelInUse | None = None
@@ -55,10 +58,10 @@ class GridWatch:
         """Look at the grid if a bucket has ended and settled since the last look; None where there is nothing to do."""
         now = self._site.now()
         due = self._due(now)
-        if not self._active or due == self._done or (self._not_before and now < self._not_before):
+        if not self.is_active or due == self._done or (self._not_before and now < self._not_before):
             return None
         try:
-            problems = [why for report in ingest_live_events(self._site) for why in report.problems]
+            problems = [why for report in ingest_live_events(self._site, look_at=self._look_at) for why in report.problems]
             rows = self._score()
         except StormpetrelError as error:
             self._not_before = now + _AGAIN_AFTER * self._site.pace()
@@ -68,6 +71,11 @@ class GridWatch:
         else:
             self._done, self._not_before = due, None
         return GridStep(rows, problems[0] if problems else None)
+
+    def _look_at(self, name: str) -> AbstractContextManager[Seen]:
+        """A look at one source, once per bucket; in real seconds, also where the site's clock runs faster."""
+        every_s = self._site.settings.events.bucket_minutes * 60 / self._site.pace()
+        return self._book.look(name, watcher=EVENTS, every_s=every_s)
 
     def _due(self, now: datetime) -> datetime:
         """The end of the newest bucket that is over and settled."""

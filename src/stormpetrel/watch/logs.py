@@ -38,4 +38,11 @@ class Log:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    return f"{value:.2f}" if isinstance(value, float) else one_line(str(value))
+
+
+def one_line(text: str) -> str:
+    """A text as it may stand in a log: line ends and terminal codes, which could forge lines of it, are written out."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text)

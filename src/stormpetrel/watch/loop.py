@@ -18,7 +18,7 @@ from stormpetrel.errors import ModelError
 from stormpetrel.jobs.stream import JobStream
 from stormpetrel.lifecycle.live import current_versions, first_horizon, open_stream
 from stormpetrel.records.jobs import KEY
-from stormpetrel.records.predictions import LATE_AFTER_S, PREDICTION_SCHEMA
+from stormpetrel.records.predictions import PREDICTION_SCHEMA
 from stormpetrel.store.forgetting import forgettings
 from stormpetrel.store.site import Site
 from stormpetrel.watch.reading import LiveReader, Read
@@ -77,11 +77,10 @@ class Watch:
     def _judge(self, stream: JobStream, until: datetime) -> pl.DataFrame:
         """Judge what happened up to `until`, a day at a time; what is said is committed before it counts."""
         said = [_nothing()]
-        late_after_s = LATE_AFTER_S * self.site.pace()
         try:
             for part in _slices(stream.horizon, until):
                 jobs = self.site.jobs.read_jobs().filter(stream.news()).collect()
-                predictions = stream.advance(jobs, until=part, now=self.site.now(), late_after_s=late_after_s)
+                predictions = stream.advance(jobs, until=part)
                 if predictions.height:
                     predictions = self._commit(predictions, horizon=part)
                 said.append(predictions)
@@ -98,8 +97,7 @@ class Watch:
             if forgettings(self.site.state) != self._forgettings:
                 keys = self.site.jobs.read_jobs().select(KEY).collect()
                 predictions = predictions.join(keys, on=list(KEY), how="semi", nulls_equal=True, maintain_order="left")
-            self.site.predictions.append(predictions, horizon=horizon)
-        return predictions
+            return self.site.predictions.publish(predictions, horizon=horizon, clock=self.site.now, pace=self.site.pace())
 
     def _current_stream(self, now: datetime | None) -> JobStream | None:
         """The stream over the models in use; a model that was promoted meanwhile is taken up, one that cannot be read is not.

@@ -5,12 +5,16 @@ Step, quality frame -> WatchMetrics -> text.
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import polars as pl
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from stormpetrel.store.source_health import SourceBook, troubles
 from stormpetrel.watch.grid import GridStep
 from stormpetrel.watch.loop import Step
 
@@ -21,15 +25,20 @@ _MS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 class WatchMetrics:
     """Counters and gauges of one watcher."""
 
-    def __init__(self) -> None:
+    def __init__(self, book: SourceBook | None = None) -> None:
         self._registry = CollectorRegistry()
+        self._registry.register(_SourceFigures(book or SourceBook()))
         within: dict[str, Any] = {"registry": self._registry}
         self.predictions = Counter(
             "stormpetrel_predictions", "Predictions made", ["moment", "flagged", "model_version"], **within
         )
-        self.late = Counter("stormpetrel_predictions_late", "Predictions made too late", ["moment"], **within)
+        self.late = Counter("stormpetrel_predictions_late", "Predictions that could be read too late", ["moment"], **within)
         self.delay = Histogram(
-            "stormpetrel_prediction_delay_seconds", "From a job's moment to its prediction", ["moment"], buckets=_DELAYS, **within
+            "stormpetrel_prediction_delay_seconds",
+            "From a job's moment until its prediction can be read",
+            ["moment"],
+            buckets=_DELAYS,
+            **within,
         )
         self.records = Counter("stormpetrel_records", "Job records taken in", ["kind"], **within)
         self.steps = Histogram("stormpetrel_watch_step_seconds", "Duration of a turn of the loop", buckets=_MS, **within)
@@ -49,7 +58,12 @@ class WatchMetrics:
         self.grid_problems = Counter("stormpetrel_grid_problems", "Looks at the grid's events in vain", **within)
         self.trainings = Counter("stormpetrel_trainings", "Trainings started by the watch", ["result"], **within)
 
-    def note_step(self, step: Step, now: datetime, pace: float) -> None:
+    def ask(self, *, ready: Callable[[], bool], lag_s: Callable[[], float]) -> None:
+        """Show what these say at the moment of each scrape: a loop that hangs cannot set anything."""
+        self.ready.set_function(lambda: float(ready()))
+        self.lag.set_function(lag_s)
+
+    def note_step(self, step: Step, pace: float) -> None:
         """Count what a turn of the loop came to."""
         self.steps.observe(step.seconds)
         self.records.labels("new").inc(step.read.new)
@@ -57,10 +71,7 @@ class WatchMetrics:
         self.records.labels("quarantined").inc(step.read.quarantined)
         if step.read.problem:
             self.problems.inc()
-        self.ready.set(step.ready)
         self.open_jobs.set(step.open_jobs)
-        if step.horizon:
-            self.lag.set(max(0.0, (now - step.horizon).total_seconds()))
         for name, version in step.models.items():
             self.models.labels(name).set(version)
         self._note_predictions(step.predictions, pace)
@@ -100,6 +111,32 @@ class WatchMetrics:
     def text(self) -> bytes:
         """What Prometheus reads."""
         return generate_latest(self._registry)
+
+
+class _SourceFigures(Collector):
+    """How each live source is, computed at the scrape."""
+
+    def __init__(self, book: SourceBook) -> None:
+        self._book = book
+
+    def describe(self) -> Iterator[Metric]:
+        """The names, without asking."""
+        return self.collect()
+
+    def collect(self) -> Iterator[Metric]:
+        now, sources = datetime.now(UTC), self._book.sources()
+        unwell = {trouble.source for trouble in troubles(sources, now)}
+        good = GaugeMetricFamily(
+            "stormpetrel_source_last_good_look_timestamp_seconds", "When a source was last read well", labels=["source"]
+        )
+        lag = GaugeMetricFamily("stormpetrel_source_lag_seconds", "Time since a source was last read well", labels=["source"])
+        up = GaugeMetricFamily("stormpetrel_source_up", "1 while a source is read as often as it should be", labels=["source"])
+        for source in sources:
+            if source.last_good is not None:
+                good.add_metric([source.name], source.last_good.timestamp())
+                lag.add_metric([source.name], source.lag_s(now) or 0.0)
+            up.add_metric([source.name], float(source.last_good is not None and source.name not in unwell))
+        yield from (good, lag, up)
 
 
 _DELAYS: Final = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)

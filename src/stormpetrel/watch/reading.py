@@ -12,11 +12,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from stormpetrel.config import Settings
 from stormpetrel.errors import SourceError, SourceFormatError, UsageError
 from stormpetrel.sources.contract import JobSource
-from stormpetrel.sources.slurm_live import LiveSlurm
+from stormpetrel.sources.slurm_live import LiveSlurm, find_squeue
 from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.site import Site
+from stormpetrel.store.source_health import JOBS, SourceBook
 
 _WIDE_EVERY: Final = timedelta(hours=1)  # how often a look reaches back as far as slurm.overlap_hours, for late corrections
 
@@ -46,48 +48,49 @@ class LiveReader:
     """Reads every live source of a site, each with its own cursor; one that is away keeps the horizon where it is."""
 
     site: Site
+    book: SourceBook = field(default_factory=SourceBook)  # what each look came to
+    poll_s: float | None = None  # how often it is called, if not as the settings say
     _slurm: LiveSlurm | None = None
     _wide_at: datetime | None = None
     _seen: tuple[int, int, int] | None = None  # inode, size and time of the event log when it was last read
-    _looks: list[Callable[[datetime], Iterator[JobSource]]] = field(default_factory=list)
+    _looks: dict[str, Callable[[datetime], Iterator[JobSource]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         settings = self.site.settings
+        if not has_job_sources(settings):
+            raise nothing_to_watch(settings)
         if settings.slurm.rest_url or shutil.which(settings.slurm.sacct):
-            self._looks.append(self._slurm_sources)
+            self._looks["slurmrestd" if settings.slurm.rest_url else "sacct"] = self._slurm_sources
         if settings.htcondor.event_log:
-            self._looks.append(self._condor_sources)
-        if not self._looks:
-            raise UsageError(
-                f"There is nothing to watch: no command '{settings.slurm.sacct}', no slurm.rest_url, no htcondor.event_log.",
-                hint="Set one of them in site.toml; stormpetrel doctor says what can be reached.",
-            )
+            self._looks["event log (jobs)"] = self._condor_sources
 
     def read(self) -> Read:
         """Take in what is new; a source that fails commits nothing and is asked again at the next look."""
         now = self.site.now()
         counts = _Counts()
         try:
-            for look in self._looks:
-                self._take_in(look(now), counts)
+            for name, look in self._looks.items():
+                self._take_in(name, look(now), counts)
         except SourceError as error:
             self._slurm = None  # it may come back as another version, or with other clusters
             return Read(None, counts.new, counts.changed, counts.quarantined, problem=str(error))
         problem = self._take_in_queue(counts)
         return Read(now - _SECOND, counts.new, counts.changed, counts.quarantined, problem=problem)
 
-    def _take_in(self, sources: Iterator[JobSource], counts: _Counts) -> None:
-        for source in sources:
-            report = ingest_jobs(self.site, source, remember=False)
-            counts.new += report.kept
-            counts.changed += report.changed
-            counts.quarantined += sum(report.quarantined.values())
+    def _take_in(self, name: str, sources: Iterator[JobSource], counts: _Counts) -> None:
+        with self.book.look(name, watcher=JOBS, every_s=self.poll_s or self.site.settings.watch.poll_s) as seen:
+            for source in sources:
+                report = ingest_jobs(self.site, source, remember=False)
+                seen(report.read)
+                counts.new += report.kept
+                counts.changed += report.changed
+                counts.quarantined += sum(report.quarantined.values())
 
     def _take_in_queue(self, counts: _Counts) -> str | None:
         """What waits, as far as it can be asked; without it a job that is held is judged when it becomes eligible."""
         try:
-            if self._slurm is not None:
-                self._take_in(self._slurm.queue(), counts)
+            if self._slurm is not None and find_squeue(self.site.settings.slurm):
+                self._take_in("squeue", self._slurm.queue(), counts)
         except SourceError as error:
             return str(error)
         return None
@@ -119,3 +122,24 @@ class LiveReader:
             return
         yield CondorEvents(path, time_zone=settings.site.time_zone, cluster=settings.site.cluster)
         self._seen = seen
+
+
+def has_job_sources(settings: Settings) -> bool:
+    """Whether there is a live source of jobs."""
+    return bool(settings.slurm.rest_url or settings.htcondor.event_log or shutil.which(settings.slurm.sacct))
+
+
+def nothing_to_watch(settings: Settings) -> UsageError:
+    """What to say where no live source is set."""
+    if settings.prometheus.url:
+        hint = (
+            "prometheus.url alone is not followed: run stormpetrel ingest traces --live by a timer, or set prometheus.background."
+        )
+    else:
+        hint = "Set one of them in site.toml; stormpetrel doctor says what can be reached."
+    return UsageError(
+        f"There is nothing to watch: no command '{settings.slurm.sacct}', no slurm.rest_url, no htcondor.event_log, "
+        "no elastic.url, no graphite.url with targets, no prometheus.url with background, no grafana.url, and no jobs or events "
+        "in the tables.",
+        hint=hint,
+    )

@@ -13,23 +13,25 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import polars as pl
 
-from stormpetrel.errors import StormpetrelError
+from stormpetrel.errors import StoreError, StormpetrelError
 from stormpetrel.lifecycle.running_quality import running_quality_of
 from stormpetrel.store.site import Site
+from stormpetrel.store.source_health import SourceBook
 from stormpetrel.store.upkeep import tidy
-from stormpetrel.store.watch_status import WatchStatus, write_status
+from stormpetrel.store.watch_status import WatchStatus, read_status, read_watch, write_status
 from stormpetrel.watch.grid import GridStep, GridWatch
 from stormpetrel.watch.logs import Log
 from stormpetrel.watch.loop import Step, Watch, retry_pause_s
 from stormpetrel.watch.metrics import WatchMetrics
-from stormpetrel.watch.reading import Read
+from stormpetrel.watch.monitor import HealthMonitor
+from stormpetrel.watch.reading import LiveReader, Read, has_job_sources, nothing_to_watch
 from stormpetrel.watch.service import Health, serving
 from stormpetrel.watch.training import TrainingSchedule
 
@@ -52,10 +54,11 @@ def run_watch(site: Site, options: WatchOptions, log: Log) -> None:
     """Watch a site until a signal comes; StoreBusyError where another process watches it already."""
     with site.state.sole("watch"), _stopping(options) as stop:
         runner = _Runner(site, options, log)
-        with serving(options.address, runner.health, runner.metrics.text) as port:
-            log.info("watching", site=site.settings.site.name, metrics_port=port, pid=os.getpid())
+        with serving(options.address, runner.health, runner.metrics.text, hosts=site.settings.watch.hosts) as port:
+            log.info("watching", site=site.settings.site.name, parts=runner.parts, metrics_port=port, pid=os.getpid())
             try:
-                _turn(runner, stop, options)
+                with runner.monitor.running():
+                    _turn(runner, stop, options)
             finally:
                 runner.end()
     log.info("stopped")
@@ -80,10 +83,18 @@ class _Runner:
 
     def __init__(self, site: Site, options: WatchOptions, log: Log) -> None:
         self.site, self.options, self.log = site, options, log
-        self.health, self.metrics = Health(options.poll_s), WatchMetrics()
-        self._watch = Watch(site, alive=self._caught_up)
-        self._grid = GridWatch(site)
-        self._training = TrainingSchedule(site)
+        book = SourceBook(patience_s=site.settings.watch.patience_s)
+        book.recall(read_watch(site.state).sources)
+        self._book = book
+        self.health, self.metrics = Health(options.poll_s, book), WatchMetrics(book)
+        self.monitor = HealthMonitor(site.state, book, log)
+        self._watch = self._job_watch() if has_job_sources(site.settings) else None
+        self._grid = GridWatch(site, book)
+        if self._watch is None and not self._grid.is_active:
+            raise nothing_to_watch(site.settings)
+        self._training = TrainingSchedule(site, for_jobs=self._watch is not None)
+        self._horizon: datetime | None = None
+        self.metrics.ask(ready=lambda: not (self.health.alive() or self.health.not_ready), lag_s=self._lag_s)
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._failures = 0
         self._predictions, self._late = 0, 0
@@ -92,13 +103,30 @@ class _Runner:
         self._told_problem: str | None = None
         self._grid_problem: str | None = None
 
+    def _job_watch(self) -> Watch:
+        return Watch(self.site, LiveReader(self.site, self._book, poll_s=self.options.poll_s), alive=self._caught_up)
+
+    @property
+    def parts(self) -> list[str]:
+        """What is watched: jobs, events, or both."""
+        return [name for name, there in (("jobs", self._watch), ("events", self._grid.is_active)) if there]
+
     def begin(self) -> None:
         """Say that somebody watches: the first turn may have a week to catch up with."""
-        self._say_alive(self.site.predictions.horizon())
+        self._say_alive(self.site.predictions.horizon() if self._watch else None)
+        self.monitor.check()
 
     def _say_alive(self, horizon: datetime | None) -> None:
+        self._horizon = horizon
         waiting = Step(Read(None), pl.DataFrame(), horizon, 0, 0.0)
         write_status(self.site.state, self._status(waiting, self.site.now()))
+
+    def _lag_s(self) -> float:
+        """How far what has been judged lies behind the site's clock at this moment; NaN where nothing is judged."""
+        try:
+            return float("nan") if self._horizon is None else max(0.0, (self.site.now() - self._horizon).total_seconds())
+        except StormpetrelError:  # the clock of a simulated site, being set at this very moment
+            return float("nan")
 
     def _caught_up(self, horizon: datetime) -> None:
         """A day of many: a turn that lasts for minutes is no reason to be restarted."""
@@ -109,28 +137,40 @@ class _Runner:
     def turn(self) -> float:
         """One turn; how long to pause afterwards."""
         try:
-            step = self._watch.step()
-            self._note(step)
+            is_away = self._look_at_jobs()
             self._look_at_grid()
+            if self._watch is None:
+                self._say_alive(None)
+                self.health.beat()
             self._train()
             self._look_after()
-            self._failures = 0 if step.read.problem is None else self._failures + 1
+            self._failures = self._failures + 1 if is_away else 0
         except StormpetrelError as error:
             if not error.retry_helps:
                 raise
             self._failures += 1
             self._tell_problem(str(error))
             self.health.beat(str(error))
+            with suppress(StoreError):  # it may be the state store that does not answer
+                self._leave_word(problem=str(error), stepped_real=datetime.now(UTC).isoformat())
+        self.monitor.check()
         return retry_pause_s(self._failures, self.options.poll_s)
 
+    def _look_at_jobs(self) -> bool:
+        """Judge what is new, where jobs are read; whether accounting is away, so that it is asked more rarely."""
+        if self._watch is None:
+            return False
+        step = self._watch.step()
+        self._note(step)
+        return step.read.until is None
+
     def _note(self, step: Step) -> None:
-        now = self.site.now()
+        self._horizon = step.horizon
         self._predictions += step.predictions.height
         self._late += int(step.predictions["late"].sum())
-        self.metrics.note_step(step, now, self.site.pace())
-        problem = step.read.problem or step.model_problem
-        self.health.beat(problem or "")
-        self._tell_problem(problem)
+        self.metrics.note_step(step, self.site.pace())
+        self.health.beat(step.model_problem or "")
+        self._tell_problem(step.model_problem)
         if step.read.new or step.read.changed or step.predictions.height:
             flagged = int(step.predictions["flagged"].sum())
             late = int(step.predictions["late"].sum())
@@ -138,7 +178,7 @@ class _Runner:
                 "step", new=step.read.new, changed=step.read.changed, predictions=step.predictions.height, at_risk=flagged,
                 late=late, open_jobs=step.open_jobs, horizon=step.horizon, seconds=round(step.seconds, 3),
             )  # fmt: skip
-        write_status(self.site.state, self._status(step, now))
+        write_status(self.site.state, self._status(step, self.site.now()))
 
     def _look_at_grid(self) -> None:
         """Say, once per bucket, whether the grid as a whole is in normal operation."""
@@ -146,7 +186,8 @@ class _Runner:
         if step is None:
             return
         self.metrics.note_grid(step)
-        if step.problem and step.problem != self._grid_problem:
+        is_of_source = step.problem in {source.problem for source in self._book.sources()}  # told as that source's
+        if step.problem and step.problem != self._grid_problem and not is_of_source:
             self.log.warning("grid problem", what=step.problem)
         self._grid_problem = step.problem
         self._tell_alarm(step)
@@ -164,12 +205,12 @@ class _Runner:
         return WatchStatus(
             pid=os.getpid(), host=platform.node(), started=self._started, stepped=now.isoformat(),
             stepped_real=datetime.now(UTC).isoformat(), horizon=step.horizon.isoformat() if step.horizon else None,
-            problem=step.read.problem or step.model_problem, open_jobs=step.open_jobs, predictions=self._predictions,
+            problem=step.model_problem, open_jobs=step.open_jobs, predictions=self._predictions,
             late=self._late, poll_s=self.options.poll_s, stopped=stopped, models=step.models, training=self._last_training,
         )  # fmt: skip
 
     def _tell_problem(self, problem: str | None) -> None:
-        """Say once that something is wrong, and once that it is over: a source that is away for a night is one event."""
+        """Say once that something is wrong with the loop itself, and once that it is over."""
         if problem and problem != self._told_problem:
             self.log.warning("problem", what=problem)
         elif self._told_problem and not problem:
@@ -186,7 +227,7 @@ class _Runner:
             self.log.info("training started")
 
     def _note_training(self, report: dict[str, Any]) -> None:
-        told = report.get("problem") or report.get("why") or "finished"
+        told = report.get("problem") or report.get("why" if self._watch else "events") or "finished"
         self._last_training = str(told)
         self.metrics.trainings.labels("failed" if "problem" in report else "finished").inc()
         (self.log.warning if "problem" in report else self.log.info)("training", result=self._last_training)
@@ -211,13 +252,13 @@ class _Runner:
         """Stop what runs beside the loop, and leave word."""
         self._training.stop()
         _notify_systemd("STOPPING=1")
-        from dataclasses import replace
+        self._leave_word(stopped=True)
 
-        from stormpetrel.store.watch_status import read_status
-
+    def _leave_word(self, **changes: Any) -> None:
+        """Change what our last sign of life says."""
         status = read_status(self.site.state)
         if status is not None and status.pid == os.getpid():
-            write_status(self.site.state, replace(status, stopped=True))
+            write_status(self.site.state, replace(status, **changes))
 
 
 @contextmanager

@@ -1,34 +1,45 @@
 """The small web server of the watcher: /metrics, /healthz, /readyz, on loopback by default.
 
-It answers from a thread of its own, so that it tells when the loop hangs.
+It answers from threads of its own, so that it tells when the loop hangs. It is the exporter's server, which
+bounds what strangers can do.
 """
 
 from __future__ import annotations
 
-import threading
+import platform
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 
 from stormpetrel.errors import SettingsError, UsageError
-
-_SILENT_AFTER_S: Final = 120.0
+from stormpetrel.exporter.proc_stat import ExporterError
+from stormpetrel.exporter.server import AnswerError, Routes
+from stormpetrel.exporter.server import serving as small_server
+from stormpetrel.store.source_health import SourceBook, leading, troubles
+from stormpetrel.store.watch_status import stuck_after_s
+from stormpetrel.watch.host_names import HostNames
 
 
 class Health:
-    """What the loop last said; read by another thread."""
+    """What the loop last said, and how its sources are at this moment; read by other threads."""
 
-    def __init__(self, poll_s: float) -> None:
-        self._allowed_s = max(_SILENT_AFTER_S, 10 * poll_s)
+    def __init__(self, poll_s: float, book: SourceBook) -> None:
+        self._allowed_s = stuck_after_s(poll_s)
+        self._book = book
         self._beat = time.monotonic()
-        self.not_ready = "The first look at the scheduler is under way."
+        self._hindrance = "The first look is under way."
 
-    def beat(self, not_ready: str = "") -> None:
-        """The loop has made a turn; `not_ready` says why jobs are not judged."""
+    def beat(self, hindrance: str = "") -> None:
+        """The loop has made a turn; `hindrance` says what, besides its sources, keeps it from judging."""
         self._beat = time.monotonic()
-        self.not_ready = not_ready
+        self._hindrance = hindrance
+
+    @property
+    def not_ready(self) -> str:
+        """Why the watch does not do its work; empty while it does. Asks the sources now: a look may hang."""
+        found = troubles(leading(self._book.sources()), datetime.now(UTC))
+        return found[0].what if found else self._hindrance
 
     def alive(self) -> str:
         """Empty while the loop turns; otherwise what is wrong."""
@@ -45,58 +56,40 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 @contextmanager
-def serving(address: str, health: Health, metrics: Callable[[], bytes]) -> Iterator[int | None]:
-    """Answer on an address while the block runs; the port. An empty address: nobody answers."""
+def serving(address: str, health: Health, metrics: Callable[[], bytes], *, hosts: Sequence[str] = ()) -> Iterator[int | None]:
+    """Answer on an address while the block runs; the port. An empty address: nobody answers.
+
+    `hosts` are names of ours besides loopback, the address and this machine's own: other names may have been rebound to us.
+    """
     if not address:
         yield None
         return
-    host, port = parse_address(address)
-    try:
-        server = ThreadingHTTPServer((host, port), _handler(health, metrics))
-    except OSError as error:
-        raise UsageError(
-            f"Nothing can listen on {address}: {error.strerror}.", hint="Choose another address: --address 127.0.0.1:0, or ''."
-        ) from error
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, name="metrics", daemon=True)
-    thread.start()
-    try:
-        yield int(server.server_address[1])
-    finally:
-        server.shutdown()
-        server.server_close()
+    host, _ = parse_address(address)
+    own = platform.node()
+    names = HostNames(filter(None, [*hosts, own, own.partition(".")[0]]), bound_to=host)
+    with ExitStack() as stack:
+        try:
+            _, port = stack.enter_context(small_server(address, _routes(health, metrics), is_ours=names.include))
+        except ExporterError as error:
+            raise UsageError(
+                f"Nothing can listen on {address}: {_reason(error)}.",
+                hint="Choose another address: --address 127.0.0.1:0, or ''.",
+            ) from error
+        yield port
 
 
-def _handler(health: Health, metrics: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 10
-        server_version = "stormpetrel"
-        sys_version = ""
+def _reason(error: ExporterError) -> str:
+    return error.__cause__.strerror or str(error) if isinstance(error.__cause__, OSError) else str(error)
 
-        def do_GET(self) -> None:
-            """Answer one of the three paths."""
-            path = self.path.partition("?")[0]
-            if path == "/metrics":
-                self._send(200, metrics(), "text/plain; version=0.0.4; charset=utf-8")
-            elif path == "/healthz":
-                self._tell(health.alive())
-            elif path == "/readyz":
-                self._tell(health.alive() or health.not_ready)
-            else:
-                self._send(404, b"There is /metrics, /healthz and /readyz.\n")
 
-        def _tell(self, problem: str) -> None:
-            self._send(503 if problem else 200, f"{problem or 'ok'}\n".encode())
+def _routes(health: Health, metrics: Callable[[], bytes]) -> Routes:
+    def tell(problem: str) -> tuple[str, bytes]:
+        if problem:
+            raise AnswerError(503, problem)
+        return "text/plain; charset=utf-8", b"ok\n"
 
-        def _send(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("X-Content-Type-Options", "nosniff")
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """A scrape every few seconds is no news."""
-
-    return Handler
+    return {
+        "/metrics": lambda _query: ("text/plain; version=0.0.4; charset=utf-8", metrics()),
+        "/healthz": lambda _query: tell(health.alive()),
+        "/readyz": lambda _query: tell(health.alive() or health.not_ready),
+    }

@@ -32,8 +32,8 @@ def make_api_site(folder: Path) -> None:
     with make_watched_site(folder, serve=serve) as site:
         stream = open_stream(site, horizon=WATCHED_FROM, remember=False)
         site.predictions.begin(WATCHED_FROM)
-        said = stream.advance(site.jobs.read_jobs().collect(), until=TRAINED, now=TRAINED)
-        site.predictions.append(said, horizon=TRAINED)
+        said = stream.advance(site.jobs.read_jobs().collect(), until=TRAINED)
+        site.predictions.publish(said, horizon=TRAINED, clock=lambda: TRAINED)
 
 
 @dataclass

@@ -14,11 +14,10 @@ from stormpetrel.store.site import open_site
 from tests.faces.dashboard.served import WAIT_MS, Board, Visitor, make_dashboard_site
 from tests.faces.web.made import running
 from tests.jobs.logs import one_thread
+from tests.parts.browser import open_chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-CHROMIUM = "/usr/bin/chromium"
 
 
 @pytest.fixture(scope="package")
@@ -44,13 +43,8 @@ def board(dashboard_folder: Path) -> Iterator[Board]:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """A browser; it is closed with the module, since its event loop would be in the way of tests with one of their own."""
-    from playwright.sync_api import expect, sync_playwright
-
-    expect.set_options(timeout=WAIT_MS)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+    with open_chromium(wait_ms=WAIT_MS) as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -104,3 +104,14 @@ def test_an_error_nobody_foresaw_is_logged_and_not_told(served, caplog):
     assert "hunter2" not in json.dumps(answer)
     assert "its log has the details" in answer["sideUpdate"]["shell-problem"]["children"]
     assert "unexpected" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"output": "nothing.data"}, {"output": "who.children", "inputs": 5}, {"output": ["who"]}, [], "text", 5, None],
+)
+def test_what_no_page_of_ours_sends_is_told_to_who_sent_it_and_not_to_the_log(served, body, caplog):
+    headers = BROWSER | {"X-Forwarded-User": "kim"}
+    answer = client_of(served).post(f"{PREFIX}/_dash-update-component", json=body, headers=headers)
+    assert answer.status_code == 422 and "page of the dashboard" in answer.json()["error"]["what"]
+    assert not [record for record in caplog.records if record.exc_info]

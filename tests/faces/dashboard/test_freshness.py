@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stormpetrel.faces.dashboard.freshness import ago, freshness
+from stormpetrel.faces.dashboard.freshness import freshness
 from stormpetrel.faces.desk.live_site import LiveSite
 from stormpetrel.faces.desk.viewer import LOCAL, Viewer
 from stormpetrel.store.watch_status import WatchStatus, write_status
@@ -59,8 +59,3 @@ def test_trouble_with_the_source_is_told(live):
     assert (told.state, "sacct did not answer" in told.words) == ("trouble", True)
     others = freshness(live, Viewer("kim", is_admin=False))
     assert (others.state, "sacct" in others.words) == ("trouble", False)
-
-
-@pytest.mark.parametrize(("seconds", "words"), [(-3, "0 s"), (59, "59 s"), (600, "10 min"), (7200, "2 h"), (3 * 86400, "3 days")])
-def test_ages_are_one_number(seconds, words):
-    assert ago(seconds) == words

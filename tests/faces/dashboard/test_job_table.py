@@ -65,6 +65,13 @@ def test_a_filter_takes_the_words_of_the_table(column, typed, stored):
     assert query(view="all", filterModel=model).filters == (TableFilter(column, "contains", stored),)
 
 
+@pytest.mark.parametrize(("kind", "found"), [("equals", True), ("contains", True), ("notEqual", False), ("notContains", False)])
+@pytest.mark.parametrize("typed", ["never started", "Never"])
+def test_jobs_that_never_started_are_filtered_by_what_the_table_calls_them(kind, found, typed):
+    model = {"state": {"filterType": "text", "type": kind, "filter": typed}}
+    assert query(view="all", filterModel=model).filters == (TableFilter("never_started", "equals", found),)
+
+
 def test_a_day_in_a_filter_is_all_of_it_in_the_zone_of_the_site():
     model = {"submit_time": {"filterType": "date", "type": "equals", "dateFrom": "2026-11-14 00:00:00"}}
     (one,) = query(view="all", filterModel=model, time_zone="Europe/Berlin").filters

@@ -38,6 +38,13 @@ def test_a_job_that_is_over_is_held_against_its_forecast(failed, flagged, words)
     assert told.behind.startswith(words)
 
 
+def test_a_job_cancelled_in_the_queue_was_cancelled_before_it_started():
+    job = details("CANCELLED", said(), elapsed_s=0.0)
+    job.row["never_started"] = True
+    assert headline(job).words == "This job was cancelled before it started."
+    assert (headline(job).behind, headline(job).tone) == ("", "open")
+
+
 def test_a_job_of_which_nothing_was_said_says_so():
     assert "nothing was predicted" in headline(details("RUNNING")).words
     assert headline(details("COMPLETED", failed=False)).behind == ""

@@ -10,7 +10,8 @@ from stormpetrel.faces.desk.health import INSPECTIONS, health, size_words
 from stormpetrel.faces.desk.live_site import LiveSite
 from stormpetrel.faces.desk.viewer import LOCAL, Viewer
 from stormpetrel.store.models import NewModel
-from stormpetrel.store.watch_status import WatchStatus, write_status
+from stormpetrel.store.source_health import EVENTS, JOBS, SourceHealth
+from stormpetrel.store.watch_status import WatchStatus, write_sources, write_status
 from tests.builders import make_site
 from tests.faces.desk.live_sites import put_jobs, put_predictions, said_about
 from tests.jobs.logs import make_log
@@ -33,6 +34,18 @@ def alive(**changes):
     now = datetime.now(UTC).isoformat()  # not when this file was read: a whole run of the tests takes minutes
     told = {"pid": 4711, "host": HOST, "started": now, "stepped": now, "stepped_real": now}
     return WatchStatus(**{**told, "predictions": 100, "late": 1, "open_jobs": 12, **changes})
+
+
+def watched(live, *sources, heard_s=1.0, **changes):
+    """Leave in the state what a watch with these sources leaves."""
+    write_status(live.site.state, alive(**changes))
+    write_sources(live.site.state, sources, datetime.now(UTC) - timedelta(seconds=heard_s))
+
+
+def source(name, *, good_s=3.0, watcher=JOBS, every_s=5.0, **changes):
+    now = datetime.now(UTC)
+    told = {"every_s": every_s, "patience_s": 15.0, "since": now - timedelta(hours=9), "records": 1234, **changes}
+    return SourceHealth(name, watcher, last_good=now - timedelta(seconds=good_s), **told)
 
 
 def level(answer, name):
@@ -67,6 +80,52 @@ def test_a_site_that_nobody_watches_says_what_to_do(live):
 def test_forecasts_that_lag_are_told(live, behind_s, expected):
     live.site.predictions.begin(datetime.now(UTC) - timedelta(seconds=behind_s))
     assert level(health(live, ADA), "Forecasts") == expected
+
+
+def test_a_quiet_cluster_is_judged_up_to_now_although_nothing_was_said_for_hours(live):
+    live.site.predictions.begin(datetime.now(UTC) - timedelta(hours=9))
+    watched(live, source("sacct", records=0), horizon=datetime.now(UTC).isoformat())
+    assert level(health(live, ADA), "Forecasts") == "ok"
+
+
+def test_each_live_source_is_told_with_its_age_its_records_and_its_problem(live):
+    long_ago = datetime.now(UTC) - timedelta(minutes=5)
+    hangs = source("sacct", good_s=600.0, looking_since=long_ago, progressed=long_ago)
+    failed = source("squeue", good_s=600.0, problem="squeue failed.")
+    watched(live, hangs, failed, source("elasticsearch", good_s=600.0, watcher=EVENTS, every_s=3600.0))
+    answer = health(live, LOCAL)
+    lines = {line.name: line for line in answer.lines if line.part == "Sources"}
+    assert "A look at sacct has been under way for 5 min. Last read well 10 min ago." in lines["sacct"].words
+    assert lines["squeue"].words == "squeue failed. Last read well 10 min ago: 1,234 records."
+    assert lines["elasticsearch"].words == "Last read well 10 min ago: 1,234 records. Looked at every 60 min."
+    assert [lines[name].level for name in ("sacct", "squeue", "elasticsearch")] == ["problem", "problem", "ok"]
+    assert (level(answer, "Watch"), "under way" in words(answer)) == ("problem", True)
+
+
+def test_programs_get_the_live_sources_as_figures_and_others_none(live):
+    watched(live, source("sacct"), source("squeue", problem=f"squeue on {HOST} failed."))
+    told = health(live, LOCAL).as_json()["sources"]
+    assert [(one["name"], one["watcher"], one["records"], bool(one["problem"])) for one in told] == [
+        ("sacct", "jobs", 1234, False),
+        ("squeue", "jobs", 1234, True),
+    ]
+    assert 3.0 <= told[0]["lag_s"] < 60.0 and told[0]["last_good_look"] < datetime.now(UTC).isoformat()
+    assert health(live, ADA).as_json()["sources"] == []
+
+
+def test_where_the_watch_is_silent_it_is_said_for_how_long_and_that_nobody_reads(live):
+    watched(live, source("sacct", good_s=300.0), heard_s=300.0, stepped_real=(NOW - timedelta(hours=1)).isoformat())
+    answer = health(live, LOCAL)
+    assert "The watch was last heard of 5 min ago" in words(answer)
+    assert (level(answer, "Watch"), level(answer, "sacct")) == ("problem", "warning")
+    assert "Nobody reads it now." in words(answer)
+
+
+def test_a_watch_without_jobs_is_not_asked_for_forecasts(live):
+    watched(live, source("elasticsearch", watcher=EVENTS, every_s=3600.0))
+    answer = health(live, LOCAL)
+    assert not {line.name for line in answer.lines} & {"Forecasts", "On time"}
+    assert "it reads events, and no jobs" in words(answer)
 
 
 def test_many_late_forecasts_are_worth_a_look(live):

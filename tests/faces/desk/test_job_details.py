@@ -280,6 +280,14 @@ def test_a_node_failure_is_no_fault_of_the_request(tmp_path):
     assert any("A node failed" in note for note in details_of(live, 1).notes)
 
 
+def test_a_job_cancelled_in_the_queue_says_so_and_is_no_ended_job_of_its_user(tmp_path):
+    waited = {"submit": HOUR, "end": HOUR + 60, "elapsed_s": 0.0, "state": "CANCELLED"}
+    live = small_site(tmp_path, ran(0), waited, ran(2 * HOUR, "FAILED"), ran(3 * HOUR))
+    assert any("was cancelled before it started" in note for note in details_of(live, 2).notes)
+    history = details_of(live, 4).history
+    assert (history.jobs, history.ended, history.failed, history.never_started) == (3, 2, 1, 1)
+
+
 def test_quartiles_of_a_handful_of_jobs_are_not_told(tmp_path, live):
     from stormpetrel.faces.desk.job_profile import _quartiles
 

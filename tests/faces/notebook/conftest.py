@@ -9,6 +9,7 @@ import pytest
 
 from stormpetrel.faces.notebook import LatestModel, LoadedJobs, latest_model, load_jobs, make_practice_site
 from stormpetrel.lifecycle.live import open_stream
+from stormpetrel.records.predictions import readable_from
 from stormpetrel.store.site import open_site
 
 
@@ -34,4 +35,5 @@ def streamed(practice_site: Path, model: LatestModel) -> pl.DataFrame:
     assert since is not None
     with open_site(practice_site) as site:
         stream = open_stream(site, horizon=since, began=since, remember=False)
-        return stream.advance(site.jobs.read_jobs().collect(), until=site.now(), now=site.now())
+        said = stream.advance(site.jobs.read_jobs().collect(), until=site.now())
+        return readable_from(said, site.now())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,11 +16,13 @@ from typing import TYPE_CHECKING
 import nbformat
 import pytest
 
+from tests.parts import require
+from tests.parts.browser import open_chromium
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
-_CHROMIUM = shutil.which("chromium")
 _SECONDS = 60
 
 
@@ -55,6 +56,7 @@ def wait_until_open(port: int, server: subprocess.Popen[bytes]) -> None:
 @pytest.fixture
 def lab(tmp_path: Path, practice_site: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """JupyterLab over a folder with one notebook, in the theme that the test names."""
+    require("chromium", install="chromium fonts-liberation")
     work, config = tmp_path / "work", tmp_path / "config"
     work.mkdir()
     code = f"from stormpetrel.faces.notebook import EarlyWarning\n\nEarlyWarning({str(practice_site)!r})"
@@ -86,13 +88,8 @@ def lab(tmp_path: Path, practice_site: Path, request: pytest.FixtureRequest, mon
 
 @pytest.mark.parametrize("lab", ["JupyterLab Light", "JupyterLab Dark"], indirect=True)
 def test_the_five_buttons_work_in_jupyterlab(lab, tmp_path):
-    if _CHROMIUM is None:
-        pytest.skip("there is no chromium on this machine")
-    from playwright.sync_api import sync_playwright
-
     errors: list[str] = []
-    with sync_playwright() as player:
-        browser = player.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
+    with open_chromium("--no-sandbox", wait_ms=_SECONDS * 1000) as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 2200})
         page.set_default_timeout(_SECONDS * 1000)
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
@@ -101,7 +98,6 @@ def test_the_five_buttons_work_in_jupyterlab(lab, tmp_path):
             press_the_buttons(page)
         finally:
             page.screenshot(path=tmp_path / "widget.png")
-            browser.close()
     assert errors == []
 
 

@@ -20,6 +20,8 @@ from fastapi import FastAPI, Request, WebSocket
 from stormpetrel.config import Settings
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.web.app import bare_app, protected
+from stormpetrel.faces.web.connections import ConnectionLimits
+from stormpetrel.faces.web.serving import server_config
 from stormpetrel.faces.web.viewers import current_viewer
 from stormpetrel.store.site import Site
 from stormpetrel.store.state import open_state
@@ -98,10 +100,10 @@ def client_of(app: Any, *, peer: tuple[str, int] = LOOPBACK, host: str = "127.0.
 
 
 @contextlib.contextmanager
-def running(app: Any) -> Iterator[str]:
-    """A real uvicorn on a free port of loopback; its address."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, server_header=False, proxy_headers=False, ws="none"))
+def running(app: Any, limits: ConnectionLimits | None = None) -> Iterator[str]:
+    """A real uvicorn on a free port of loopback, set up as `serve` does; its address."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+    server = uvicorn.Server(server_config(app, limits))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:

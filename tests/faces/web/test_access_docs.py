@@ -4,7 +4,6 @@ import base64
 import contextlib
 import re
 import shlex
-import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -16,6 +15,7 @@ from starlette.responses import Response
 
 from stormpetrel.config import parse_settings
 from tests.faces.web.made import door_site, running, small_app, wait_until
+from tests.parts import find_program
 
 PAGE = (Path(__file__).parents[3] / "docs" / "access.md").read_text("utf-8")
 SECRET = "s3cret-s3cret-s3cret-s3cret"
@@ -109,7 +109,7 @@ def nginx(config, address, folder):
         process.wait(timeout=20)
 
 
-@pytest.mark.parametrize("proxy", [stand_in, *([nginx] if shutil.which("nginx") else [])])
+@pytest.mark.parametrize("proxy", [stand_in, *([nginx] if find_program("nginx") else [])])
 def test_behind_the_proxy_of_the_page_people_are_who_they_logged_in_as(backend, tmp_path, proxy):
     site, address = backend
     token = site.tokens.add("program", user="lee", scopes=["read"])

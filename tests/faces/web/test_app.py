@@ -85,6 +85,18 @@ def test_a_server_that_is_still_reading_is_alive_and_not_ready(make):
     assert client.get("/readyz").status_code == 503
 
 
+def test_a_server_tells_everybody_how_the_watch_is_and_nothing_else(make):
+    from stormpetrel.faces.web.app import bare_app, protected
+    from stormpetrel.store.watch_status import WatchStatus, write_status
+
+    live = live_of(make())
+    long_ago = dict.fromkeys(("started", "stepped", "stepped_real"), "2026-01-01T00:00:00+00:00")
+    write_status(live.site.state, WatchStatus(pid=4711, host="login7", problem="/srv/secret", **long_ago))
+    answer = client_of(protected(bare_app(live), live.site), peer=ELSEWHERE).get("/readyz")
+    assert answer.status_code == 200 and answer.json()["watch"] == "silent" and answer.json()["watch_heard_s_ago"] > 1e6
+    assert set(answer.json()) == {"status", "watch", "watch_heard_s_ago"}
+
+
 @pytest.mark.parametrize("prefix", ["node", "/a b", "/a/../b?", "//evil.example", '/"><script>'])
 def test_a_prefix_that_is_no_path_is_one_sentence(tmp_path, prefix):
     with door_site(tmp_path / "site", serve={"prefix": prefix}) as site, pytest.raises(SettingsError, match="not a path"):

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.faces.web.made import BROWSER, OTHER_PAGE, client_of, small_app
+from tests.faces.web.made import BROWSER, ELSEWHERE, OTHER_PAGE, client_of, small_app
 
 FORM = BROWSER | {"Content-Type": "application/x-www-form-urlencoded"}
 HTTPS = {"X-Forwarded-Proto": "https"}
@@ -31,11 +31,11 @@ def test_a_token_opens_a_session_and_logging_out_ends_it(make):
 
 
 def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites(make):
-    _, token, app = set_up(make)
+    _, token, app = set_up(make, proxies=[ELSEWHERE[0]])
     plain = log_in(client_of(app), token).headers["Set-Cookie"].lower()
     assert "httponly" in plain and "samesite=strict" in plain and "path=/;" in plain and "secure" not in plain
     assert token not in plain
-    assert "secure" in log_in(client_of(app), token, **HTTPS).headers["Set-Cookie"].lower()
+    assert "secure" in log_in(client_of(app, peer=ELSEWHERE), token, **HTTPS).headers["Set-Cookie"].lower()
 
 
 def test_under_a_prefix_the_cookie_and_the_links_stay_there(make):
@@ -102,6 +102,15 @@ def test_attempts_to_log_in_are_limited_more_tightly_than_anything_else(make):
     late = log_in(client, token)
     assert late.status_code == 429 and int(late.headers["Retry-After"]) >= 1
     assert client.get("/login", headers=BROWSER).status_code == 200
+
+
+def test_a_loop_of_logins_is_one_row_of_the_audit_trail(make):
+    site, token, app = set_up(make)
+    other = site.tokens.add("lee's", user="lee", scopes=["read"])
+    for _ in range(4):
+        assert log_in(client_of(app), token).status_code == log_in(client_of(app), other).status_code == 303
+    counted = [(entry.about["token"], entry.about["times"]) for entry in site.audit.recent()]
+    assert sorted(counted) == [("kim's", 4), ("lee's", 4)]
 
 
 def test_no_other_site_can_log_somebody_in_or_out(make):

@@ -3,8 +3,9 @@ import logging
 
 import pytest
 
-from stormpetrel.faces.web.security import LARGEST_BODY, HostNames
-from tests.faces.web.made import BROWSER, ELSEWHERE, OTHER_PAGE, client_of, small_app
+from stormpetrel.faces.web.security import LARGEST_BODY
+from stormpetrel.watch.host_names import HostNames
+from tests.faces.web.made import BROWSER, ELSEWHERE, LOOPBACK, OTHER_PAGE, client_of, small_app
 
 WHO, ECHO = "/api/v1/who", "/api/v1/echo"
 JSON = {"Content-Type": "application/json"}
@@ -176,23 +177,56 @@ def test_too_many_requests_of_one_viewer_are_refused_and_others_are_not(make):
 def test_requests_of_nobody_are_counted_by_address(make):
     app = small_app(make(login="token", requests_per_minute=10))
     assert [client_of(app).get(WHO).status_code for _ in range(11)] == [401] * 10 + [429]
-    assert client_of(app).get("/healthz").status_code == 429
+    assert client_of(app).get("/readyz").status_code == 429
     assert client_of(app, peer=ELSEWHERE).get(WHO).status_code == 401
 
 
-def test_behind_a_proxy_addresses_are_those_that_it_names(make):
+def test_the_many_addresses_of_loopback_are_counted_as_one(make):
     app = small_app(make(login="token", requests_per_minute=10))
-    clients = [
-        client_of(app).get(WHO, headers={"X-Forwarded-For": f"8.8.8.8, 10.0.0.{number}"}).status_code for number in range(30)
-    ]
-    assert set(clients) == {401}
-    liar = [client_of(app).get(WHO, headers={"X-Forwarded-For": f"10.0.0.{number}, 7.7.7.7"}).status_code for number in range(11)]
-    assert liar[-1] == 429
-    untrusted = [
-        client_of(app, peer=ELSEWHERE).get(WHO, headers={"X-Forwarded-For": f"1.1.1.{number}"}).status_code
+    statuses = [client_of(app, peer=(f"127.0.{number}.1", 1)).get(WHO).status_code for number in range(10)]
+    assert statuses == [401] * 10
+    assert client_of(app, peer=("::1", 1)).get(WHO).status_code == 429
+
+
+def test_whether_the_server_is_alive_is_told_whatever_others_send(make):
+    app = small_app(make(login="token", requests_per_minute=10))
+    assert [client_of(app).get(WHO).status_code for _ in range(11)][-1] == 429
+    assert {client_of(app).get("/healthz").status_code for _ in range(30)} == {200}
+
+
+def forwarded(app, names, *, peer, **headers):
+    """The statuses of requests that say they come from elsewhere."""
+    return [client_of(app, peer=peer).get(WHO, headers={"X-Forwarded-For": name, **headers}).status_code for name in names]
+
+
+def test_behind_a_proxy_addresses_are_those_that_it_names(make):
+    app = small_app(make(login="token", requests_per_minute=10, proxies=[ELSEWHERE[0]]))
+    assert set(forwarded(app, [f"8.8.8.8, 10.0.0.{number}" for number in range(30)], peer=ELSEWHERE)) == {401}
+    assert forwarded(app, [f"10.0.0.{number}, 7.7.7.7" for number in range(11)], peer=ELSEWHERE)[-1] == 429
+    assert forwarded(app, [f"1.1.1.{number}" for number in range(11)], peer=("10.9.8.6", 1))[-1] == 429
+
+
+def test_whoever_comes_from_this_machine_is_no_proxy_without_its_secret(make, tmp_path):
+    secret = tmp_path / "proxy.secret"
+    secret.write_text("s" * 30)
+    secret.chmod(0o600)
+    app = small_app(make(login="token", requests_per_minute=10, proxies=["127.0.0.1", "::1", "0.0.0.0/0"]))
+    names = [f"10.0.0.{number}" for number in range(11)]
+    assert forwarded(app, names, peer=LOOPBACK)[-1] == 429
+    assert forwarded(app, names, peer=("::1", 1))[-1] == 429
+    shared = small_app(make(login="token", requests_per_minute=10, proxy_secret_file=str(secret)))
+    assert set(forwarded(shared, names, peer=LOOPBACK, **{"X-Stormpetrel-Proxy": "s" * 30})) == {401}
+    assert forwarded(shared, names, peer=LOOPBACK)[-1] == 429
+
+
+def test_rotating_addresses_do_not_void_the_limit_of_logins(make):
+    client = client_of(small_app(make(login="token")))
+    headers = BROWSER | {"Content-Type": "application/x-www-form-urlencoded"}
+    statuses = [
+        client.post("/login", content=b"token=sp_guess", headers=headers | {"X-Forwarded-For": f"10.0.0.{number}"}).status_code
         for number in range(11)
     ]
-    assert untrusted[-1] == 429
+    assert statuses == [401] * 10 + [429]
 
 
 # --- websockets, headers, logs ------------------------------------------------------------------------------------------------
@@ -273,7 +307,7 @@ def test_the_log_has_neither_query_strings_nor_tokens(make, caplog):
 def test_health_is_told_to_everybody_and_tells_nothing_else(make, login):
     client = client_of(small_app(make(login=login)), peer=ELSEWHERE)
     assert client.get("/healthz").json() == {"status": "alive"}
-    assert client.get("/readyz").json() == {"status": "ready"}
+    assert client.get("/readyz").json() == {"status": "ready", "watch": "never"}
 
 
 @pytest.mark.parametrize("path", ["/node/login1/8050/api/v1/who", "/api/v1/who"])

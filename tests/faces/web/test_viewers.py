@@ -34,7 +34,13 @@ def test_without_a_login_another_machine_gets_nothing(make):
     assert answer.status_code == 403 and "only this machine" in answer.json()["error"]["what"]
 
 
-@pytest.mark.parametrize("header", ["X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Forwarded", "X-Forwarded-User"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Forwarded-User",
+        "X-Real-IP", "Forwarded", "Via", "X-Original-URI", "X-ProxyContextPath", "X-Stormpetrel-Proxy",
+    ],
+)  # fmt: skip
 def test_without_a_login_nothing_that_came_through_a_proxy_is_answered(make, header):
     answer = client_of(small_app(make())).get(WHO, headers={header: "10.1.2.3"})
     assert answer.status_code == 403 and "came through a proxy" in answer.json()["error"]["what"]
@@ -239,6 +245,14 @@ def test_sessions_do_not_fill_the_memory():
     first, *others = [sessions.begin(f"{number:064d}") for number in range(4)]
     assert sessions.token_of(first) is None
     assert all(sessions.token_of(session) for session in others)
+
+
+def test_one_token_cannot_log_out_the_others():
+    sessions = Sessions(most=100, most_of_token=5)
+    other = sessions.begin("b" * 64)
+    own = [sessions.begin("a" * 64) for _ in range(200)]
+    assert sessions.token_of(other) == "b" * 64
+    assert [session for session in own if sessions.token_of(session)] == own[-5:]
 
 
 # --- names --------------------------------------------------------------------------------------------------------------------

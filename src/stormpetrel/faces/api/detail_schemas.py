@@ -25,8 +25,8 @@ class StoredPrediction(Told):
     moment: str = Field(description="`submit`, `start` or `2min`")
     moment_time: datetime = Field(description="when that was")
     as_of: datetime = Field(description="up to when the history was known")
-    predicted_at: datetime = Field(description="when it was said")
-    late: bool = Field(description="said more than ten seconds after the moment")
+    predicted_at: datetime = Field(description="when it could be read: the time of its commit")
+    late: bool = Field(description="readable only more than ten seconds after the moment")
     model_version: int
     risk: float
     threshold: float
@@ -64,6 +64,7 @@ class UserHistory(Told):
     jobs: int
     ended: int
     failed: int
+    never_started: int = Field(description="of these, how many were over before they ran: neither ended nor failed")
     recent: list[JobRow] = Field(description="the latest first")
 
 

@@ -32,7 +32,8 @@ _MADE: Final = {
     "prediction": "`Fail` or `Complete`, by the latest prediction; null where nothing was said",
     "confidence": "probability of the predicted class, in per cent",
     "first_risk": "the risk at submission",
-    "failed": "whether it failed; null while that is not known",
+    "failed": "whether it failed; null while that is not known, and where it never started",
+    "never_started": "whether it was over before it ran: neither a success nor a failure",
 }
 _MEANING: Final = {
     **{column.name: column.meaning for column in (*jobs.KEY_COLUMNS, *jobs.VALUE_COLUMNS, *predictions.VALUE_COLUMNS)},
@@ -126,6 +127,7 @@ class JobsAsked(Asked):
     flagged: bool | None = Field(None, description="whose risk reached the threshold, or did not")
     known: bool | None = Field(None, description="whose user and application were known, or were not")
     failed: bool | None = Field(None, description="that have failed, or have not")
+    never_started: bool | None = Field(None, description="that were over before they ran, or were not")
     risk_min: float | None = Field(None, ge=0, le=1, description="with at least this risk")
     risk_max: float | None = Field(None, ge=0, le=1, description="with at most this risk")
     submitted_since: Moment | None = Field(None, description="submitted at this time or later")
@@ -157,6 +159,7 @@ class JobsAsked(Asked):
 
 _EQUAL: Final = (
     "user", "account", "partition", "job_name", "cluster", "prediction", "likeliest", "flagged", "known", "failed",
+    "never_started",
 )  # fmt: skip
 _BOUNDS: Final = {
     "risk_min": ("risk", "greater_equal"),

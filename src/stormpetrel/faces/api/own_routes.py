@@ -35,7 +35,7 @@ def own_router(live: LiveSite) -> APIRouter:
     def give_opinion(viewer: Writer, given: OpinionGiven) -> Response:
         """Keep whether a piece of advice on one of your jobs was useful; a later opinion on the same advice replaces it."""
         ref = JobRef.parse(given.job)
-        live.overview.find(viewer, ref)  # yours, or not there
+        live.overview.require_own(viewer, ref)
         live.site.opinions.add(viewer.user, ref, given.advice, useful=given.useful)
         return answered(OpinionKept(job=str(ref), advice=given.advice, useful=given.useful), status=201)
 

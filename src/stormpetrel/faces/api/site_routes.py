@@ -71,7 +71,7 @@ def site_router(live: LiveSite) -> APIRouter:
         """The kinds of jobs that the site runs by what they ask for, and how the jobs that you may see divide among them."""
         made = profile_view(live, viewer)
         view = made.value
-        told = {name: getattr(view, name) for name in ("own_only", "version", "why", "jobs")}
+        told = {name: getattr(view, name) for name in ("own_only", "version", "why", "jobs", "never_started")}
         return answered(Profiles.model_validate({"as_of": made.at, **told, "profiles": _profiles(view)}))
 
     @api.get(

@@ -72,6 +72,7 @@ class Trends(Told):
     own_only: bool = Field(description=_OWN_ONLY)
     jobs: int = Field(description="ended jobs behind it")
     failed: int
+    never_started: int = Field(description="jobs that were over before they ran: in no rate")
     trend: list[TrendPoint]
     movers: list[Mover]
 
@@ -180,6 +181,7 @@ class Profiles(Told):
     version: int | None = Field(description="version of the model `jobs-profiles`; null where there is none yet")
     why: str = Field(description="why so many")
     jobs: int
+    never_started: int = Field(description="jobs that are not among these: they were over before they ran")
     profiles: list[Profile]
 
 
@@ -221,6 +223,7 @@ class QualityTold(Told):
     since: datetime = Field(description="predictions from then on")
     settled: int = Field(description="predictions whose jobs have ended")
     waiting: int = Field(description="predictions whose jobs have not ended")
+    never_started: int = Field(description="predictions whose jobs were over before they ran: never settled")
     quality: list[QualityLine] = Field(description="by moment and model version")  # type: ignore[valid-type]
     moment: str
     over_time: list[QualityPoint] = Field(description="of one moment")  # type: ignore[valid-type]
@@ -315,6 +318,17 @@ class HealthLine(Told):
     advice: str = Field(description="what to do; empty where nothing needs doing")
 
 
+class HealthSource(Told):
+    """One of the watch's own reads, as it is now."""
+
+    name: str = Field(examples=["sacct"])
+    watcher: Literal["jobs", "events"]
+    last_good_look: datetime | None = Field(description="when it was last read well")
+    lag_s: float | None = Field(description="seconds since then")
+    records: int = Field(description="read by that look")
+    problem: str = Field(description="empty where nothing is wrong")
+
+
 class Health(Told):
     """How the site is; administrators see more."""
 
@@ -322,6 +336,7 @@ class Health(Told):
     as_of: datetime
     read_only: bool = Field(description="whether the site can only be read here: nothing that is sent is kept")
     lines: list[HealthLine]
+    sources: list[HealthSource] = Field(description="what the watch reads by itself; for administrators")
     versions: dict[str, str]
 
 

@@ -107,13 +107,16 @@ def _show_why(answer: Any) -> None:
 def _show_job(out: Console, job: dict[str, Any]) -> None:
     from stormpetrel.jobs.advice_words import exit_words
     from stormpetrel.jobs.reasons import span
+    from stormpetrel.records.jobs import was_never_started
 
     name = f"{job['job_id']}" + (f"_{job['array_task']}" if job["array_task"] is not None else "")
     out.print(f"Job {name} ({plain(job['job_name'] or 'no name')}) of {plain(job['user'] or 'unknown user')}: {job['state']}")
     facts = []
     if job["exit_code"] or job["exit_signal"]:
         facts.append(exit_words(job["exit_code"] or 0, job["exit_signal"] or 0))
-    if job["elapsed_s"] is not None:
+    if was_never_started(job):
+        facts.append("never started")
+    elif job["elapsed_s"] is not None:
         limit = f" of {span(job['time_limit_s'])}" if job["time_limit_s"] else ""
         facts.append(f"ran {span(job['elapsed_s'])}{limit}")
     if job["max_rss_bytes"]:

@@ -50,6 +50,7 @@ def demo(
         report = _ingest_live(site, quiet=as_json)
         summary = summarise(site.jobs.read_jobs(), site.settings.jobs.failure_states)
         _train(site, quiet=as_json)
+        _judge(site, quiet=as_json)
         scored = add_traces(site, quiet=as_json)
         alarms = add_events(site, quiet=as_json)
         at_risk = predict_jobs(site, moment=None, last=_LAST, now=site.now())
@@ -83,7 +84,10 @@ def _show(site: Site, address: str, speed: float) -> None:
     from stormpetrel.faces.web.serving import serve as serve_site
 
     out = console()
-    out.print(f"\nThe cluster lives, {speed:g} times as fast as ours: jobs come, start, fail and complete on http://{address}")
+    out.print(
+        f"\nThe cluster lives by a clock of its own, {speed:g} times as fast as ours ({site.now():%A %Y-%m-%d %H:%M} UTC now): "
+        f"jobs come, start, fail and complete on http://{address}"
+    )
     out.print("Ctrl-C stops it; run the same command again to go on.")
     with _watching(site):
         serve_site(site, address=address)
@@ -105,11 +109,12 @@ def _stop_clock(site: Site, *, quiet: bool) -> None:
     """Record the feed unless it is there; let its clock stand where the site has read it up to."""
     from datetime import UTC, datetime
 
+    from stormpetrel.simulate.demo_site import demo_now
     from stormpetrel.simulate.feed import fixed_clock, set_clock
 
     folder = site.folder / _FEED
     if not (folder / "sacct").exists():
-        _record(folder, datetime.now(UTC), quiet=quiet)
+        _record(folder, demo_now(datetime.now(UTC)), quiet=quiet)
     cursor = site.jobs.cursor("slurm:local")
     if cursor is not None:
         set_clock(folder, fixed_clock(datetime.fromtimestamp(cursor, UTC)))
@@ -175,11 +180,11 @@ def _first_day(folder: Path) -> datetime:
     """When the cluster began: as a feed tells that is there already (`synth sample -o FOLDER/`), else that of the demo's own."""
     from datetime import UTC, datetime
 
-    from stormpetrel.simulate.demo_site import demo_spec
+    from stormpetrel.simulate.demo_site import demo_now, demo_spec
     from stormpetrel.simulate.feed import Feed
 
     feed = folder / _FEED
-    return Feed(feed).first if (feed / "sacct").exists() else demo_spec(datetime.now(UTC)).start
+    return Feed(feed).first if (feed / "sacct").exists() else demo_spec(demo_now(datetime.now(UTC))).start
 
 
 def _record(folder: Path, now: datetime, *, quiet: bool) -> None:
@@ -200,6 +205,16 @@ def _train(site: Site, *, quiet: bool) -> None:
     if not any(entry.current for entry in site.models.versions(model_name(Moment.TWO_MINUTES))):
         with steps_shown(quiet=quiet) as progress:
             train_job_models(site, until=site.now() - timedelta(days=_LEARNT_DAYS_AGO), progress=progress)
+
+
+def _judge(site: Site, *, quiet: bool) -> None:
+    """Say what there is to say about the jobs of the last week and of now, so that the first screen shows it."""
+    from stormpetrel.faces.cli.job_input import steps_shown
+    from stormpetrel.watch.loop import Watch
+
+    with steps_shown(quiet=quiet) as progress:
+        progress("judging the jobs of the last week")
+        Watch(site, alive=lambda horizon: progress(f"judging the jobs of the last week: {horizon:%A}")).step()
 
 
 def _write_example(site: Site, path: Path) -> str:

@@ -50,15 +50,14 @@ def print_summary(out: Console, summary: SiteSummary) -> None:
     failed = sum(week.failed for week in summary.weeks)
     out.print()
     out.print(f"{summary.jobs:,} jobs of {summary.users} users, {summary.first:%d %B %Y} to {summary.last:%d %B %Y}")
-    out.print(
-        f"  {failed / summary.jobs:.1%} failed, and took {summary.core_hours_failed:,.0f} of {summary.core_hours:,.0f} core hours"
-    )
+    share = failed / max(1, summary.jobs - summary.never_started)
+    out.print(f"  {share:.1%} failed, and took {summary.core_hours_failed:,.0f} of {summary.core_hours:,.0f} core hours")
     if summary.wait_median_s is not None and summary.wait_p90_s is not None:
         waits = f"half of them waited less than {_span(summary.wait_median_s)}, one in ten more than {_span(summary.wait_p90_s)}"
         out.print(f"  {waits}")
     out.print()
     out.print("  jobs per week  (█ went well, ░ failed)")
-    most = max(week.jobs for week in summary.weeks)
+    most = max((week.jobs for week in summary.weeks), default=1)
     for week in summary.weeks:
         bad = round(week.failed / most * _BAR)
         good = round(week.jobs / most * _BAR) - bad

@@ -171,8 +171,9 @@ def _table_line(row: Any, learnt: Any) -> str:
 def _show_evaluation(answer: dict[str, Any]) -> None:
     out = console()
     split = answer["split"]
+    apart = f" ({split['never_started']:,} more never started)" if split["never_started"] else ""
     out.print(
-        f"{split['usable']:,} ended jobs, {split['failed_share']:.1%} failed; {split['protocol']} split, "
+        f"{split['usable']:,} ended jobs{apart}, {split['failed_share']:.1%} failed; {split['protocol']} split, "
         f"{len(split['cuts'])} cut{'s' if len(split['cuts']) > 1 else ''}, {sum(split['n_test']):,} jobs judged"
     )
     for moment, result in answer["at"].items():

@@ -171,6 +171,7 @@ def trends(
         step("counting")
         from stormpetrel.faces.report.job_studies import trend_of
         from stormpetrel.jobs.trends import movers
+        from stormpetrel.records.jobs import never_started
 
         trend = trend_of(data, _breakdown(by), every)
         moved = movers(trend_of(data, _breakdown(by), every, top=None))
@@ -181,7 +182,9 @@ def trends(
     if as_json:
         from stormpetrel.faces.report.job_json import dicts
 
-        print_json({"by": by.value, "every": every, "trend": dicts(trend), "movers": dicts(moved)})
+        over_before = int(data.jobs.select(never_started().sum()).item())
+        figures = {"by": by.value, "every": every, "never_started": over_before}
+        print_json({**figures, "trend": dicts(trend), "movers": dicts(moved)})
         return
     _show_trends(console(), data, by, trend, moved)
     _close(console(), plot, f"what it costs: stormpetrel jobs waste --by {'user' if by is TrendBy.NODE else by.value}")
@@ -264,7 +267,9 @@ def _show_profiles(out: Console, data: JobInput, study: ProfileStudy) -> None:
     shares = tables.label_shares(study)
     show_table(out, tables.preparation_table(study))
     show_table(out, tables.states_table(study))
-    out.print("  " + ", ".join(f"{shares[name]:.1%} {name}" for name in ("Completed", "Failed", "Other")) + "\n")
+    over_before = tables.never_started_count(study)
+    apart = f"; {over_before:,} never started" if over_before else ""
+    out.print("  " + ", ".join(f"{shares[name]:.1%} {name}" for name in ("Completed", "Failed", "Other")) + f"{apart}\n")
     show_table(out, tables.elbow_table(study))
     out.print(f"  {tables.why_k(study)}\n")
     for table in (*tables.profile_tables(study), tables.profile_words(study)):

@@ -22,8 +22,9 @@ def list_models(context: typer.Context, as_json: Json = False) -> None:
     chosen: Context = context.obj
     with chosen.open_site() as site:
         trainings = site.models.trainings()
+        problems = {training.name: _format_problem(site, training) for training in trainings}
     if as_json:
-        print_json([training.as_dict() for training in trainings])
+        print_json([{**training.as_dict(), "problem": problems[training.name]} for training in trainings])
         return
     out = console()
     if not trainings:
@@ -31,7 +32,7 @@ def list_models(context: typer.Context, as_json: Json = False) -> None:
         return
     out.print(f"  {'':<8}{'training':<11}{'created (UTC)':<18}{'trained until':<18}{'learnt from':>16}  {'PR area':<18}why")
     for training in trainings:
-        told, why = training.as_dict(), plain(_what(training) + _why(training))
+        told, why = training.as_dict(), plain(_what(training) + (problems[training.name] or _why(training)))
         out.print(
             f"  {'in use' if training.current else '':<8}{plain(training.name):<11}{_minute(training.created):<18}"
             f"{_minute(told['trained_until']):<18}{_learnt_from(told):>16}  {_areas(training):<18}{why}"
@@ -84,6 +85,18 @@ def rollback(
         before = site.models.current_training(family)
         after = _rolled_back(site, family)
     _tell_change(after, before=before.name if before else None, as_json=as_json)
+
+
+def _format_problem(site: Site, training: Training) -> str | None:
+    """Why this version cannot read a training, in a few words; None where it can."""
+    from stormpetrel.errors import ModelOutdatedError
+    from stormpetrel.lifecycle.readable import format_problem_of
+
+    problem = format_problem_of(site, training)
+    if problem is None:
+        return None
+    outdated = isinstance(problem, ModelOutdatedError)
+    return "saved by an earlier version: to be trained again" if outdated else "saved by a newer version: cannot be used"
 
 
 def _promoted(site: Site, training: str) -> Training:

@@ -14,6 +14,7 @@ from stormpetrel.faces.cli.job_input import steps_shown
 def nightly(context: typer.Context, as_json: Json = False) -> None:
     """Train again and use the new model if it is better; then delete what is too old, and compact the tables."""
     from stormpetrel.lifecycle.event_retraining import retrain_events
+    from stormpetrel.lifecycle.outdated import retrain_outdated
     from stormpetrel.lifecycle.retraining import retrain
     from stormpetrel.store.upkeep import compact, retain
 
@@ -21,6 +22,7 @@ def nightly(context: typer.Context, as_json: Json = False) -> None:
     with chosen.open_site(to_write=True) as site, steps_shown(quiet=as_json) as progress:
         retrained = retrain(site, now=site.now(), progress=progress)
         events = retrain_events(site, now=site.now(), progress=lambda _share, words: progress(f"events: {words}"))
+        outdated = retrain_outdated(site, progress=progress)
         progress("upkeep")
         keep_days = site.settings.store.keep_days
         deleted = retain(site, keep_days) if keep_days else 0
@@ -28,12 +30,14 @@ def nightly(context: typer.Context, as_json: Json = False) -> None:
         compacted = compact(site)
     if as_json:
         done = {"deleted_jobs": deleted, "deleted_trainings": pruned, "compacted": [asdict(entry) for entry in compacted]}
-        print_json({**retrained.as_dict(), "events": events, **done})
+        print_json({**retrained.as_dict(), "events": events, "outdated": outdated, **done})
         return
     out = console()
     out.print(plain(_told(retrained.as_dict())))
     if events:
         out.print(f"Events: {plain(events.rstrip('.'))}.")
+    for line in outdated:
+        out.print(f"{plain(line.rstrip('.'))}.")
     if keep_days:
         out.print(f"{deleted:,} jobs older than {keep_days:,} days were deleted.")
     if pruned:

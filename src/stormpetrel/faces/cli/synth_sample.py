@@ -292,8 +292,10 @@ def _machine(frames: Iterator[pl.DataFrame], cores: int | None, gpus: int | None
 
 
 def _print_csv(frames: Iterator[pl.DataFrame], write: Callable[[str], Any]) -> None:
+    from stormpetrel.records.spreadsheet import without_formulas
+
     for number, frame in enumerate(frames):
-        write(frame.write_csv(include_header=number == 0, datetime_format="%Y-%m-%dT%H:%M:%S%.fZ"))
+        write(without_formulas(frame).write_csv(include_header=number == 0, datetime_format="%Y-%m-%dT%H:%M:%S%.fZ"))
 
 
 def _show(told: dict[str, Any]) -> None:

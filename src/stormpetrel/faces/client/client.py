@@ -39,6 +39,7 @@ class JobFilter(TypedDict, total=False):
     flagged: bool
     known: bool
     failed: bool
+    never_started: bool
     risk_min: float
     risk_max: float
     submitted_since: datetime | str

@@ -118,6 +118,7 @@ class JobRow(TypedDict):
     confidence: float | None
     first_risk: float | None
     failed: bool | None
+    never_started: bool | None
 
 
 class JobPage(TypedDict):
@@ -204,6 +205,7 @@ class UserHistory(TypedDict):
     jobs: int
     ended: int
     failed: int
+    never_started: int
     recent: list[JobRow]
 
 

@@ -48,6 +48,7 @@ class Health(TypedDict):
     as_of: str
     read_only: bool
     lines: list[HealthLine]
+    sources: list[HealthSource]
     versions: dict[str, str]
 
 
@@ -59,6 +60,17 @@ class HealthLine(TypedDict):
     level: str
     words: str
     advice: str
+
+
+class HealthSource(TypedDict):
+    """One of the watch's own reads, as it is now."""
+
+    name: str
+    watcher: str
+    last_good_look: str | None
+    lag_s: float | None
+    records: int
+    problem: str
 
 
 class Model(TypedDict):
@@ -132,6 +144,7 @@ class Profiles(TypedDict):
     version: int | None
     why: str
     jobs: int
+    never_started: int
     profiles: list[Profile]
 
 
@@ -185,6 +198,7 @@ class QualityTold(TypedDict):
     since: str
     settled: int
     waiting: int
+    never_started: int
     quality: list[QualityLine]
     moment: str
     over_time: list[QualityPoint]
@@ -249,6 +263,7 @@ class Trends(TypedDict):
     own_only: bool
     jobs: int
     failed: int
+    never_started: int
     trend: list[TrendPoint]
     movers: list[Mover]
 

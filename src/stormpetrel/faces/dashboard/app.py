@@ -7,7 +7,8 @@ import functools
 import gzip
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import Dash, set_props
 from dash.backends._fastapi import FastAPIDashServer, reset_current_request, set_current_request
 
-from stormpetrel.errors import StormpetrelError
+from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.dashboard.shell import register_shell, shell_layout
+from stormpetrel.faces.desk.viewer import READ
+from stormpetrel.faces.web.viewers import current_viewer
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request, Response
@@ -99,17 +102,35 @@ class _Server(FastAPIDashServer):
 
 
 class _Dashboard(Dash):
-    """A Dash whose callbacks run in threads: on the event loop one slow page would hold up everybody."""
+    """A Dash whose callbacks answer readers only, and run in threads: on the event loop one slow page would hold up everybody."""
 
     def callback(self, *args: Any, **options: Any) -> Callable[..., Any]:
-        """As Dash's; the viewer (a context variable) goes along into the thread."""
+        """As Dash's; the viewer (a context variable) is asked for the scope to read, and goes along into the thread."""
         register: Callable[..., Any] = super().callback(*args, **options)
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-            registered: Callable[..., Any] = register(function if inspect.iscoroutinefunction(function) else _threaded(function))
+            registered: Callable[..., Any] = register(_for_readers(function))
             return registered
 
         return decorate
+
+    def _initialize_context(self, body: Any) -> Any:
+        """As Dash's; what none of our pages sends is told to who sent it, not to the log."""
+        with _only_from_our_pages():
+            return super()._initialize_context(body)
+
+    def _prepare_callback(self, g: Any, body: Any) -> Any:
+        """As Dash's, and as above."""
+        with _only_from_our_pages():
+            return super()._prepare_callback(g, body)
+
+
+@contextmanager
+def _only_from_our_pages() -> Iterator[None]:
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise UsageError("This is not what a page of the dashboard asks.", hint="Reload the page.") from error
 
 
 @functools.lru_cache(64)
@@ -117,10 +138,14 @@ def _compressed(body: bytes) -> bytes:
     return gzip.compress(body, 6, mtime=0)
 
 
-def _threaded(function: Callable[..., Any]) -> Callable[..., Any]:
+def _for_readers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A callback that answers readers only, whatever its page forgets; in a thread, unless it is a coroutine."""
+    is_coroutine = inspect.iscoroutinefunction(function)
+
     @functools.wraps(function)
     async def run(*args: Any, **named: Any) -> Any:
-        return await asyncio.to_thread(function, *args, **named)
+        current_viewer().require(READ)
+        return await (function(*args, **named) if is_coroutine else asyncio.to_thread(function, *args, **named))
 
     return run
 

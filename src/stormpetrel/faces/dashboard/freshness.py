@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from stormpetrel.store.watch_status import WatchStatus, read_status
+from stormpetrel.store.source_health import span_words
+from stormpetrel.store.watch_status import WatchStatus, read_watch
 
 if TYPE_CHECKING:
     from stormpetrel.faces.desk.live_site import LiveSite
     from stormpetrel.faces.desk.viewer import Viewer
 
-_SILENT_S: Final = 30.0  # a watch that takes this long for a turn is given up, unless it polls more rarely
+_SILENT_S: Final = 30.0  # forecasts older than this, of a watch that left no word, are of one that has stopped
 _START: Final = "Start it: stormpetrel watch"
 
 
@@ -28,27 +29,17 @@ class Freshness:
 
 def freshness(live: LiveSite, viewer: Viewer) -> Freshness:
     """Whether the site is watched, and how far back the last look at the scheduler was; what is wrong is for administrators."""
-    status = read_status(live.site.state)
-    if status is None:
+    watch, now = read_watch(live.site.state), datetime.now(UTC)
+    if watch.status is None:
         return _unwatched(live)
-    silent_s = status.seconds_silent(datetime.now(UTC))
-    if status.stopped or silent_s > max(_SILENT_S, 5 * status.poll_s):
-        return Freshness(
-            "stopped", ago(silent_s), f"The watch stopped {ago(silent_s)} ago", f"What you see is that old. {_START}"
-        )
-    age = ago(_age_s(live, status))
-    if status.problem:
-        what = f"The watch cannot go on: {status.problem}" if viewer.is_admin else "The watch cannot reach the scheduler"
+    state = watch.state(now)
+    if state in ("stopped", "silent"):
+        return _stopped(watch.silent_s(now))
+    age = span_words(_age_s(live, watch.status))
+    if state == "trouble":
+        what = f"The watch cannot go on: {watch.problem(now)}" if viewer.is_admin else "The watch cannot read a source"
         return Freshness("trouble", age, what.rstrip("."), "It tries again by itself.")
     return Freshness("live", age, f"Live, {age} old")
-
-
-def ago(seconds: float) -> str:
-    """A length of time in one number: `4 s`, `12 min`, `3 h`, `5 days`."""
-    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
 
 
 def _unwatched(live: LiveSite) -> Freshness:
@@ -56,11 +47,13 @@ def _unwatched(live: LiveSite) -> Freshness:
     if horizon is None:
         return Freshness("never", "–", "Nobody watches this site yet", _START)
     age_s = (live.now() - horizon).total_seconds()
-    return _stopped(age_s) if age_s > _SILENT_S else Freshness("live", ago(age_s), f"Live, {ago(age_s)} old")
+    return _stopped(age_s) if age_s > _SILENT_S else Freshness("live", span_words(age_s), f"Live, {span_words(age_s)} old")
 
 
 def _stopped(age_s: float) -> Freshness:
-    return Freshness("stopped", ago(age_s), f"The watch stopped {ago(age_s)} ago", f"What you see is that old. {_START}")
+    return Freshness(
+        "stopped", span_words(age_s), f"The watch stopped {span_words(age_s)} ago", f"What you see is that old. {_START}"
+    )
 
 
 def _age_s(live: LiveSite, status: WatchStatus) -> float:

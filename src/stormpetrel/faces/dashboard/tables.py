@@ -70,6 +70,8 @@ def sortable_table(
         },
         dashGridOptions={
             "theme": "themeQuartz",
+            "suppressCsvExport": True,  # it would write formulas as they are
+            "suppressExcelExport": True,
             "animateRows": False,
             "enableCellTextSelection": True,
             "ensureDomOrder": True,

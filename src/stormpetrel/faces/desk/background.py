@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from stormpetrel.errors import StoreBusyError
+from stormpetrel.faces.desk.viewer import READ
 
 if TYPE_CHECKING:
     from stormpetrel.faces.desk.live_site import LiveSite, SiteMemory
@@ -71,6 +72,7 @@ class Made(Generic[T]):
 
 def scope_of(viewer: Viewer) -> str:
     """What an answer for this viewer is kept under: one for all administrators, one for each user."""
+    viewer.require(READ)
     return "everybody" if viewer.is_admin else f"user {viewer.user}"
 
 

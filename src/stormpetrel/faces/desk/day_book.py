@@ -15,9 +15,10 @@ import polars as pl
 from stormpetrel.errors import ModelError
 from stormpetrel.faces.desk.background import Background
 from stormpetrel.faces.desk.overview import again
+from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.jobs.families import family
 from stormpetrel.jobs.outcomes import failed
-from stormpetrel.jobs.waste import UNKNOWN, core_seconds, group_key, uncounted
+from stormpetrel.jobs.waste import OVER_BEFORE_START, UNKNOWN, core_seconds, group_key, uncounted
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.nodes import expand_nodes
 
@@ -55,8 +56,9 @@ class DayBook:
     """What ended on each day (of the site's time zone), per user and group; a null day is a job without an end.
 
     `days` has user, day and `GROUPS`; `SUMS` over the jobs that the waste ledger counts; `judged` and `judged_failed`, those that
-    a trend counts. `nodes` has user, day, node, judged and judged_failed. `totals` is summed straight over jobs, per user and
-    day, with `rows`, for the ledger to reconcile with; `uncounted` says how many jobs the ledger leaves out, and why.
+    a trend counts; `never_started`, those that neither does. `nodes` has user, day, node, judged and judged_failed. `totals` is
+    summed straight over jobs, per user and day, with `rows`, for the ledger to reconcile with; `uncounted` says how many jobs the
+    ledger leaves out, and why.
     """
 
     days: pl.DataFrame
@@ -68,6 +70,7 @@ class DayBook:
 
     def seen_by(self, viewer: Viewer) -> DayBook:
         """The book as this viewer may see it."""
+        viewer.require(READ)
         if viewer.is_admin:
             return self
         own = {name: getattr(self, name).filter(viewer.sees()) for name in ("days", "nodes", "totals", "uncounted")}
@@ -104,7 +107,9 @@ def sum_jobs(jobs: pl.DataFrame, settings: Settings, profiled: Profiled | None =
     judged = [_sum(told, "judged"), _sum(told & pl.col("bad"), "judged_failed")]
     return _Month(
         frozenset(files),
-        days=lines.group_by("user", "day", *GROUPS).agg(*sums, *judged),
+        days=lines.group_by("user", "day", *GROUPS).agg(
+            *sums, *judged, _sum(pl.col("reason") == OVER_BEFORE_START, "never_started")
+        ),
         nodes=_per_node(lines.filter(told).group_by("node_list", "user", "day").agg(judged)),
         totals=lines.group_by("user", "day").agg(pl.len().cast(pl.Int64).alias("rows"), *sums),
         uncounted=lines.filter(~kept).group_by("user", "day", "reason").agg(pl.len().cast(pl.Int64).alias("jobs")),

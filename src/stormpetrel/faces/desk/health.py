@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import polars as pl
 
 from stormpetrel import __version__
+from stormpetrel.errors import ModelOutdatedError
 from stormpetrel.faces.desk.background import Background
 from stormpetrel.faces.desk.overview import again
 from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.store.doctor import Finding, examine
-from stormpetrel.store.watch_status import WatchStatus, read_status
+from stormpetrel.store.source_health import SourceHealth, span_words
+from stormpetrel.store.watch_status import WatchReport, WatchStatus, read_watch
 
 if TYPE_CHECKING:
     from stormpetrel.faces.desk.live_site import LiveSite
@@ -33,8 +35,7 @@ Level = Literal["ok", "warning", "problem"]
 LEVELS: Final = ("problem", "warning", "ok")
 _REST_S: Final = 60.0  # the doctor asks the scheduler
 _START: Final = "Start it: stormpetrel watch"
-_SLOW_ADVICE: Final = "Does the watch run, and does the scheduler answer?"
-_SILENT_S: Final = 30.0
+_SLOW_ADVICE: Final = "Does the watch run, does the scheduler answer?"
 _LAG_S: Final = 60.0
 _LONG_LAG_S: Final = 600.0
 _OLD_MODEL: Final = timedelta(days=30)
@@ -49,6 +50,7 @@ _OWN_CHECKS: Final = {
     "disk",
     "quarantine",
     "read-only",
+    "watch",
 }  # the port is taken by this very server; the others have lines of their own
 _PACKAGES: Final = (
     "polars", "deltalake", "numpy", "xgboost", "xgboost-cpu", "scikit-learn", "sqlalchemy", "dash", "dash-ag-grid", "fastapi",
@@ -68,6 +70,22 @@ class HealthLine:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveSource:
+    """One of the watch's own reads, as it is at the moment of asking; `problem` is empty where nothing is wrong."""
+
+    name: str
+    watcher: str
+    last_good_look: datetime | None
+    lag_s: float | None
+    records: int  # of that look
+    problem: str
+
+    def as_json(self) -> dict[str, Any]:
+        """For other programs."""
+        return {**asdict(self), "last_good_look": self.last_good_look.isoformat() if self.last_good_look else None}
+
+
+@dataclass(frozen=True, slots=True)
 class Inspection:
     """What is looked at off the request: the doctor's findings, tables, quarantine."""
 
@@ -80,7 +98,8 @@ class Inspection:
 class HealthAnswer:
     """The lines, and for administrators `tables` (table, rows, files, bytes, version) and `quarantine` (rule, records, examples).
 
-    Both are None, and the doctor's lines are missing, while they are looked at for the first time.
+    Both are None, and the doctor's lines are missing, while they are looked at for the first time. `sources` are what the watch
+    reads by itself.
     """
 
     lines: tuple[HealthLine, ...]
@@ -91,6 +110,7 @@ class HealthAnswer:
     checked: datetime | None
     is_short: bool
     read_only: bool = False
+    sources: tuple[LiveSource, ...] = ()
 
     @property
     def worst(self) -> Level:
@@ -105,6 +125,7 @@ class HealthAnswer:
             "as_of": self.as_of.isoformat(),
             "read_only": self.read_only,
             "lines": [asdict(line) for line in self.lines],
+            "sources": [source.as_json() for source in self.sources],
             "versions": dict(self.versions),
         }
 
@@ -112,15 +133,16 @@ class HealthAnswer:
 def health(live: LiveSite, viewer: Viewer) -> HealthAnswer:
     """How the site is now; the slow part as it was at the last look, at most a minute ago while somebody looks."""
     viewer.require(READ)
-    status = read_status(live.site.state)
+    watch = read_watch(live.site.state)
     if not viewer.is_admin:
-        lines = (*_watch_lines(live, status, in_full=False), *_read_only_lines(live, in_full=False))
+        lines = (*_watch_lines(live, watch, in_full=False), *_read_only_lines(live, in_full=False))
         versions, read_only = {"Stormpetrel": __version__}, bool(live.site.read_only)
         return HealthAnswer(lines, None, None, versions, live.now(), None, is_short=True, read_only=read_only)
     made = INSPECTIONS.look(live)
     lines = (
-        *_watch_lines(live, status, in_full=True),
-        *_source_lines(live),
+        *_watch_lines(live, watch, in_full=True),
+        *_live_source_lines(watch),
+        *_ingest_lines(live, {source.name for source in watch.sources}),
         *_read_only_lines(live, in_full=True),
         *_disk_lines(live),
         *(() if made is None else _quarantine_lines(made.value.quarantine)),
@@ -135,6 +157,7 @@ def health(live: LiveSite, viewer: Viewer) -> HealthAnswer:
         checked=None if made is None else made.at,
         is_short=False,
         read_only=bool(live.site.read_only),
+        sources=tuple(_live_sources(watch)),
     )
 
 
@@ -154,24 +177,16 @@ def inspect(live: LiveSite, key: str, before: Inspection | None) -> Inspection:
 INSPECTIONS: Final = Background(inspect, rest_s=_REST_S, most=1, always=True)
 
 
-def _watch_lines(live: LiveSite, status: WatchStatus | None, *, in_full: bool) -> Iterator[HealthLine]:
+def _watch_lines(live: LiveSite, watch: WatchReport, *, in_full: bool) -> Iterator[HealthLine]:
     part = "Watching"
-    yield _sign_of_life(status, in_full=in_full)
-    horizon = live.site.predictions.horizon()
-    if horizon is None:
-        yield HealthLine(part, "Forecasts", "warning", "Nothing has been forecast yet.", _START)
+    yield _sign_of_life(watch, in_full=in_full)
+    if watch.reads_jobs:
+        yield _forecast_line(live, watch.status)
+        if watch.status is not None and watch.status.predictions:
+            yield _on_time_line(watch.status)
+        yield _model_line(live)
     else:
-        lag = (live.now() - horizon).total_seconds()
-        level: Level = "ok" if lag <= _LAG_S else "warning" if lag <= _LONG_LAG_S else "problem"
-        words = f"Every job is judged as of {horizon:%Y-%m-%d %H:%M:%S} UTC, {_span(lag)} ago."
-        yield HealthLine(
-            part, "Forecasts", level, words, "" if level == "ok" else "Does the watch run, does the scheduler answer?"
-        )
-    if status is not None and status.predictions:
-        late = status.late > _LATE * status.predictions
-        words = f"{status.late:,} of {status.predictions:,} forecasts of this watch came more than 10 s after their moment."
-        yield HealthLine(part, "On time", "warning" if late else "ok", words, "Lower watch.poll_s in site.toml." if late else "")
-    yield _model_line(live)
+        yield _event_model_line(live)
     if live.problem:
         words = live.problem if in_full else "This server could not read the site's tables at its last look."
         yield HealthLine(part, "This server", "problem", words, "What you see may be old. It tries again by itself.")
@@ -179,18 +194,41 @@ def _watch_lines(live: LiveSite, status: WatchStatus | None, *, in_full: bool) -
         yield HealthLine(part, "This server", "ok", "It has read everything that the watch has written.")
 
 
-def _sign_of_life(status: WatchStatus | None, *, in_full: bool) -> HealthLine:
-    part, name = "Watching", "Watch"
-    if status is None:
+def _sign_of_life(watch: WatchReport, *, in_full: bool) -> HealthLine:
+    part, name, now = "Watching", "Watch", datetime.now(UTC)
+    if watch.status is None:
         return HealthLine(part, name, "warning", "Nobody watches this site yet.", _START)
-    silent = status.seconds_silent(datetime.now(UTC))
-    where = f" (process {status.pid} on {status.host})" if in_full else ""
-    if status.stopped or silent > max(_SILENT_S, 5 * status.poll_s):
-        return HealthLine(part, name, "problem", f"The watch was last heard of {_span(silent)} ago{where}.", _START)
-    if status.problem:
-        words = status.problem if in_full else "The watch cannot reach the scheduler."
+    state, silent = watch.state(now), span_words(watch.silent_s(now))
+    where = f" (process {watch.status.pid} on {watch.status.host})" if in_full else ""
+    if state == "stopped":
+        return HealthLine(part, name, "problem", f"The watch was stopped {silent} ago{where}.", _START)
+    if state == "silent":
+        return HealthLine(part, name, "problem", f"The watch was last heard of {silent} ago{where}.", _START)
+    if state == "trouble":
+        words = watch.problem(now) if in_full else "The watch cannot read a source, or has no model that it can use."
         return HealthLine(part, name, "problem", words, "It tries again by itself; its log says more.")
-    return HealthLine(part, name, "ok", f"Heard of {_span(silent)} ago{where}; {status.open_jobs:,} jobs wait or run.")
+    jobs = f"; {watch.status.open_jobs:,} jobs wait or run" if watch.reads_jobs else "; it reads events, and no jobs"
+    return HealthLine(part, name, "ok", f"Heard of {silent} ago{where}{jobs}.")
+
+
+def _forecast_line(live: LiveSite, status: WatchStatus | None) -> HealthLine:
+    """Up to when every job is judged: the table knows when something was last said, on a quiet cluster the watch knows more."""
+    part, name = "Watching", "Forecasts"
+    told = datetime.fromisoformat(status.horizon) if status and status.horizon else None
+    horizon = max(filter(None, (live.site.predictions.horizon(), told)), default=None)
+    if horizon is None:
+        return HealthLine(part, name, "warning", "Nothing has been forecast yet.", _START)
+    lag_s = (live.now() - horizon).total_seconds() / live.site.pace()
+    level: Level = "ok" if lag_s <= _LAG_S else "warning" if lag_s <= _LONG_LAG_S else "problem"
+    words = f"Every job is judged as of {horizon:%Y-%m-%d %H:%M:%S} UTC, {span_words(lag_s)} ago."
+    return HealthLine(part, name, level, words, "" if level == "ok" else _SLOW_ADVICE)
+
+
+def _on_time_line(status: WatchStatus) -> HealthLine:
+    late = status.late > _LATE * status.predictions
+    words = f"{status.late:,} of {status.predictions:,} forecasts of this watch came more than 10 s after their moment."
+    advice = "Lower watch.poll_s in site.toml." if late else ""
+    return HealthLine("Watching", "On time", "warning" if late else "ok", words, advice)
 
 
 def _model_line(live: LiveSite) -> HealthLine:
@@ -198,6 +236,14 @@ def _model_line(live: LiveSite) -> HealthLine:
     training = live.site.models.current_training("jobs")
     if training is None:
         return HealthLine(part, name, "warning", "There is no model yet, so no risks.", "Train one: stormpetrel jobs train")
+    if isinstance(live.model_problem, ModelOutdatedError):
+        words = (
+            f"{training.name} was saved by an earlier version: it is to be trained again, and until then there are no new risks."
+        )
+        return HealthLine(part, name, "warning", words, "The watch does so by itself; at once: stormpetrel nightly")
+    if live.model_problem is not None:
+        words = f"{training.name} was saved by a newer version than this one, which cannot read it: there are no new risks."
+        return HealthLine(part, name, "problem", words, "Run: pip install --upgrade stormpetrel")
     age = live.now() - training.trained_until
     words = f"{training.name} is in use, learnt from jobs up to {training.trained_until:%Y-%m-%d %H:%M} UTC."
     if age > _OLD_MODEL:
@@ -205,20 +251,62 @@ def _model_line(live: LiveSite) -> HealthLine:
     return HealthLine(part, name, "ok", words)
 
 
-def _source_lines(live: LiveSite) -> Iterator[HealthLine]:
-    """The last ingest of each source."""
+def _event_model_line(live: LiveSite) -> HealthLine:
+    training = live.site.models.current_training("events")
+    if training is None:
+        words = "There is no model of events yet, so no alarms: they are counted."
+        return HealthLine("Watching", "Model", "warning", words, "The watch trains one by itself, or: stormpetrel events train")
+    return HealthLine("Watching", "Model", "ok", f"{training.name} is in use.")
+
+
+def _live_sources(watch: WatchReport) -> Iterator[LiveSource]:
+    """What the watch reads by itself, with ages as of now."""
+    now = datetime.now(UTC)
+    problems = {trouble.source: trouble.what for trouble in watch.troubles(now)}
+    for source in watch.sources:
+        yield LiveSource(
+            name=source.name, watcher=source.watcher, last_good_look=source.last_good, lag_s=source.lag_s(now),
+            records=source.records, problem=problems.get(source.name, ""),
+        )  # fmt: skip
+
+
+def _live_source_lines(watch: WatchReport) -> Iterator[HealthLine]:
+    """One line for each of the watch's own reads."""
+    now = datetime.now(UTC)
+    is_watched = watch.state(now) in ("live", "trouble")
+    problems = {trouble.source: trouble for trouble in watch.troubles(now)}
+    for source in watch.sources:
+        good = f"{source.last_words(now)[:-1]}: {source.records:,} records." if source.last_good else source.last_words(now)
+        trouble = problems.get(source.name)
+        if not is_watched:
+            yield HealthLine("Sources", source.name, "warning", f"{good} Nobody reads it now.", _START)
+        elif trouble is not None:
+            words = trouble.what if trouble.kind != "failed" else f"{trouble.what} {good}"
+            yield HealthLine("Sources", source.name, "problem", words, "The watch tries again by itself.")
+        else:
+            yield HealthLine("Sources", source.name, "ok", f"{good} {_rhythm(source)}")
+
+
+def _rhythm(source: SourceHealth) -> str:
+    return f"Looked at every {span_words(source.every_s)}."
+
+
+def _ingest_lines(live: LiveSite, watched: set[str]) -> Iterator[HealthLine]:
+    """The last ingest of each source that the watch does not read by itself."""
     part = "Sources"
     newest: dict[str, dict[str, Any]] = {}
     for report in live.site.state.past_ingests(_LOOK_BACK):
         newest.setdefault(_SPAN.sub("", str(report["source"])), report)
-    if not newest:
+    if not newest and not watched:
         advice = "Run: stormpetrel ingest jobs FILE, or stormpetrel watch"
         yield HealthLine(part, "Jobs", "warning", "Nothing has been taken in yet.", advice)
     for source, report in newest.items():
+        if source in watched:
+            continue
         finished = datetime.fromisoformat(str(report["finished"]))
         refused = sum(report.get("quarantined", {}).values())
         words = (
-            f"Last taken in {_span((datetime.now(UTC) - finished).total_seconds())} ago: {report.get('read', 0):,} records, "
+            f"Last taken in {span_words((datetime.now(UTC) - finished).total_seconds())} ago: {report.get('read', 0):,} records, "
             f"{report.get('kept', 0):,} new, {report.get('changed', 0):,} changed, {refused:,} refused."
         )
         advice = "See below what was refused, and why." if refused else ""
@@ -292,11 +380,3 @@ def size_words(size: float) -> str:
             return f"{size:,.0f} {unit}" if unit == "bytes" or size >= 100 else f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:,.3g} TB"
-
-
-def _span(seconds: float) -> str:
-    """A length of time in one number."""
-    for unit, word in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:.0f} {word}"
-    return f"{max(0.0, seconds):.0f} s"

@@ -19,9 +19,11 @@ from stormpetrel.faces.desk.json_values import json_rows, json_value
 from stormpetrel.faces.desk.overview import OVERVIEW_SCHEMA, not_there
 from stormpetrel.faces.desk.resubmission import Try, find_tries
 from stormpetrel.faces.desk.table_query import TableQuery
-from stormpetrel.faces.desk.viewer import Viewer
+from stormpetrel.faces.desk.viewer import READ, Viewer
 from stormpetrel.jobs.moments import MOMENTS
+from stormpetrel.jobs.outcomes import never_started_words
 from stormpetrel.records.job_ref import JobRef, ref_text
+from stormpetrel.records.jobs import was_never_started
 
 if TYPE_CHECKING:
     from stormpetrel.faces.desk.live_site import LiveSite
@@ -70,18 +72,22 @@ class StoredPrediction:
 
 @dataclass(frozen=True, slots=True)
 class UserHistory:
-    """The jobs that a user had submitted before: how many, how many of them have ended and failed, and the latest ones."""
+    """The jobs that a user had submitted before: how many, how many of them have ended and failed, and the latest ones.
+
+    `ended` are those that count; `never_started` were over before they ran, and do not.
+    """
 
     user: str | None
     jobs: int
     ended: int
     failed: int
+    never_started: int
     recent: pl.DataFrame  # rows of the overview, the latest submission first
 
     def as_json(self) -> dict[str, Any]:
         """For other programs."""
         counts = {"user": self.user, "jobs": self.jobs, "ended": self.ended, "failed": self.failed}
-        return {**counts, "recent": json_rows(self.recent)}
+        return {**counts, "never_started": self.never_started, "recent": json_rows(self.recent)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,7 @@ class JobDetails:
 
 def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobDetails:
     """Look into one job; NotThereError where it does not exist or is not the viewer's, without telling which."""
+    viewer.require(READ)
     row = live.overview.find(viewer, ref)
     job = live.overview.whole_rows(live.site, row).filter(viewer.sees())
     if job.is_empty():  # gone since the last refresh
@@ -150,6 +157,7 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobDetails:
 
 def find_jobs(live: LiveSite, viewer: Viewer, text: str, *, limit: int = _MOST_FOUND) -> pl.DataFrame:
     """Jobs by id (`12345`, `12345_7`, a reference), the latest first; where none has it, what the search of the table finds."""
+    viewer.require(READ)
     text = text.strip()
     if not text:
         raise UsageError("Nothing was looked for.", hint="Write a job id such as 12345 or 12345_7.")
@@ -209,7 +217,7 @@ def _history(job: dict[str, Any], own: pl.DataFrame) -> UserHistory:
     before = own.filter(pl.col("submit_time") < job["submit_time"])
     recent = before.head(_RECENT).select(*OVERVIEW_SCHEMA, ref_text())
     ended, failed = before["failed"].count(), before["failed"].sum()
-    return UserHistory(job["user"], before.height, int(ended), int(failed), recent)
+    return UserHistory(job["user"], before.height, int(ended), int(failed), int(before["never_started"].sum()), recent)
 
 
 def _notes(live: LiveSite, job: dict[str, Any], predictions: tuple[StoredPrediction, ...]) -> list[str]:
@@ -218,6 +226,8 @@ def _notes(live: LiveSite, job: dict[str, Any], predictions: tuple[StoredPredict
         notes.append(_why_nothing(live.site.predictions.began(), job["submit_time"]))
     elif not predictions[-1].known:
         notes.append(NOT_KNOWN)
+    if was_never_started(job):
+        notes.append(never_started_words(job))
     if job["state"] in _NODE_FAILED:
         notes.append("A node failed under the job: its request is not the problem. Submit it again as it is.")
     return notes

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from stormpetrel.config import Settings
-from stormpetrel.errors import ModelBusyError, ModelError, StormpetrelError
+from stormpetrel.errors import ModelBusyError, ModelError, ModelOutdatedError, ModelVersionError, StormpetrelError
 from stormpetrel.faces.desk.overview import Overview, again
 from stormpetrel.faces.desk.viewer import Viewer
 from stormpetrel.store.forgetting import forgettings
@@ -35,7 +35,8 @@ class SiteMemory:
 class LiveSite:
     """The site as it stands now.
 
-    `version` counts its changes, `refreshed_at` is when it was last looked at, `problem` what went wrong then (None: nothing).
+    `version` counts its changes, `refreshed_at` is when it was last looked at, `problem` what went wrong then (None: nothing),
+    `model_problem` why the models in use cannot be read by this version (None: they can).
     """
 
     def __init__(self, site: Site, *, refresh_s: float = 2.0) -> None:
@@ -45,6 +46,7 @@ class LiveSite:
         self.lock = threading.RLock()  # held while the history changes or is read
         self.version = 0
         self.problem: str | None = None
+        self.model_problem: ModelError | None = None
         self.refreshed_at: datetime | None = None
         self._refresh_s = refresh_s
         self._refreshing = threading.RLock()
@@ -93,6 +95,8 @@ class LiveSite:
         """The models in use over the history as of the last refresh; hold `lock` while it works."""
         if self._stream is None:
             self._read_history_now()
+        if self._stream is None and self.model_problem is not None:
+            raise self.model_problem
         if self._stream is None:
             raise ModelError("The site has no job model yet.", hint="Train one: stormpetrel jobs train")
         return self._stream.predictor
@@ -169,7 +173,7 @@ class LiveSite:
             if stream is not None and (jobs_changed or now - stream.horizon > _QUIET):
                 news = self.overview.whole_rows(self.site, self.overview.frame.filter(stream.news()))
                 with self.lock:
-                    stream.advance(news, until=now, now=now, judge=False)
+                    stream.advance(news, until=now, judge=False)
             return False
 
     def _take_models(self, versions: dict[str, int]) -> None:
@@ -180,7 +184,11 @@ class LiveSite:
 
         usable = any(model_name(moment) in versions for moment in MOMENTS)
         now = self.now()
-        stream = again(lambda: open_stream(self.site, horizon=now, remember=False)) if usable else None
+        try:
+            stream = again(lambda: open_stream(self.site, horizon=now, remember=False)) if usable else None
+            self.model_problem = None
+        except (ModelOutdatedError, ModelVersionError) as error:  # no second look will help: it is told, and the rest works
+            stream, self.model_problem = None, error
         with self.lock:
             self._stream, self._models = stream, versions
         self.version += 1

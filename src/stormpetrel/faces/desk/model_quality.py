@@ -53,6 +53,7 @@ class QualityAnswer:
     threshold: float | None
     versions: tuple[int, ...]
     waiting: int
+    never_started: int
     since: datetime
     as_of: datetime
 
@@ -68,6 +69,7 @@ class QualityAnswer:
             "since": self.since.isoformat(),
             "settled": self.settled,
             "waiting": self.waiting,
+            "never_started": self.never_started,
             "quality": _plain(self.table),
             "moment": self.moment,
             "over_time": _plain(self.over_time),
@@ -131,6 +133,7 @@ def _answer(made: Made[Settled], moment: str, version: int | None, every: str, t
         threshold=None if mine.is_empty() else float(mine["threshold"].item(-1)),
         versions=versions,
         waiting=made.value.waiting,
+        never_started=made.value.never_started,
         since=made.value.since,
         as_of=made.at,
     )

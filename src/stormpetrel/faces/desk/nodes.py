@@ -113,6 +113,7 @@ def windows_seen(made: Made[NodeBoard], viewer: Viewer) -> pl.DataFrame:
 
 def find_window(made: Made[NodeBoard], viewer: Viewer, key: str) -> dict[str, Any]:
     """One window by its key; one that is not there and one of somebody else give the same error."""
+    viewer.require(READ)
     cpu, _, rest = key.partition("-")
     start, _, _ = rest.partition("-")
     seen = windows_seen(made, viewer)

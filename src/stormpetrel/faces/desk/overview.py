@@ -19,7 +19,7 @@ from stormpetrel.faces.desk.overview_month import JOB_COLUMNS, MONTH_SCHEMA, OVE
 from stormpetrel.faces.desk.overview_page import OverviewRows
 from stormpetrel.faces.desk.past_jobs import longest_limits, past_of
 from stormpetrel.faces.desk.table_query import TableFilter, TablePage, TableQuery
-from stormpetrel.faces.desk.viewer import Viewer
+from stormpetrel.faces.desk.viewer import READ, WRITE, Viewer
 from stormpetrel.records.job_ref import JobRef, ref_text
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
@@ -105,13 +105,21 @@ class Overview:
 
     def find(self, viewer: Viewer, ref: JobRef) -> pl.DataFrame:
         """The row of one job; a job that is not there and one of somebody else give the same error."""
+        viewer.require(READ)
         found = self.frame.filter(ref.is_row() & viewer.sees())
         if found.is_empty():
             raise not_there(ref)
         return found.head(1).select(*OVERVIEW_SCHEMA, ref_text())
 
+    def require_own(self, viewer: Viewer, ref: JobRef) -> None:
+        """Refuse who has nothing to say about a job, as if it were not there; writing about one's own needs no scope to read."""
+        viewer.require(WRITE)
+        if self.frame.filter(ref.is_row() & viewer.owns()).is_empty():
+            raise not_there(ref)
+
     def page(self, viewer: Viewer, query: TableQuery) -> TablePage:
         """One page of the rows that a viewer may see."""
+        viewer.require(READ)
         query.check((*OVERVIEW_SCHEMA, "ref"))
         now = self._now
         rows, total = OverviewRows(now.frame, [month.index for month in now.months.values()]).page(viewer, query)

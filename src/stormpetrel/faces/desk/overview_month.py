@@ -12,7 +12,7 @@ import polars as pl
 
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.outcomes import failed
-from stormpetrel.records.jobs import JOB_SCHEMA, KEY
+from stormpetrel.records.jobs import JOB_SCHEMA, KEY, never_started
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
 
 _SHOWN: Final = (
@@ -29,6 +29,7 @@ SAID: Final = (
 )  # fmt: skip
 _MADE: Final = {
     "job": pl.String(), "prediction": pl.String(), "confidence": pl.Float32(), "first_risk": pl.Float32(), "failed": pl.Boolean(),
+    "never_started": pl.Boolean(),
 }  # fmt: skip
 JOB_COLUMNS: Final = (*_SHOWN, *_BEHIND)
 OVERVIEW_SCHEMA: Final = pl.Schema(
@@ -53,6 +54,7 @@ def month_frame(
         prediction=pl.when(fails).then(pl.lit("Fail")).when(~fails).then(pl.lit("Complete")),
         confidence=100 * pl.when(fails).then(pl.col("risk")).otherwise(1 - pl.col("risk")),
         failed=failed(failure_states, dropped_states),
+        never_started=never_started(),
     )
     return frame.select([pl.col(name).cast(dtype) for name, dtype in MONTH_SCHEMA.items()]).rechunk()
 

@@ -16,7 +16,7 @@ from stormpetrel.faces.desk.column_index import STANDS_FOR, ColumnIndex, Keys, M
 from stormpetrel.faces.desk.overview_month import OVERVIEW_SCHEMA
 from stormpetrel.faces.desk.table_filters import WordTest, condition, is_job, word_test
 from stormpetrel.faces.desk.table_query import TableFilter, TableQuery
-from stormpetrel.faces.desk.viewer import Viewer
+from stormpetrel.faces.desk.viewer import READ, Viewer
 
 _LIKE_AN_ID: Final = re.compile(r"[0-9_]+")
 _SEARCHED: Final = ("user", "account", "partition", "job_name")
@@ -31,6 +31,7 @@ class OverviewRows:
 
     def page(self, viewer: Viewer, query: TableQuery) -> tuple[Rows, int]:
         """The row numbers of a page, and how many rows there are in all."""
+        viewer.require(READ)
         rows = np.flatnonzero(self._asked_for(viewer, query))
         return page_of(rows, self._sort_keys(query), query.offset, query.limit), len(rows)
 

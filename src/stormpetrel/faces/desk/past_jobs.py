@@ -41,9 +41,11 @@ def past_of(request: pl.DataFrame, own: pl.DataFrame, jobs: pl.DataFrame, *, now
 def longest_limits(jobs: pl.DataFrame) -> pl.DataFrame:
     """Of each partition the job with the longest time limit, for advice keeps to what a partition gives.
 
-    Nobody's and of no application, and of long ago: it is of no kind.
+    A job that never started may have asked for more than that. Nobody's and of no application, and of long ago: it is of no kind.
     """
-    ended = jobs.with_row_index("row").filter(pl.col("end_time").is_not_null() & pl.col("time_limit_s").is_not_null())
+    ended = jobs.with_row_index("row").filter(
+        pl.col("end_time").is_not_null() & pl.col("time_limit_s").is_not_null() & ~pl.col("never_started")
+    )
     longest = ended.group_by("partition").agg(pl.col("row").get(pl.col("time_limit_s").arg_max()))
     nobody = [pl.lit(None, dtype=jobs.schema[name]).alias(name) for name in ("user", *_TOLD_BY, "extra")]
     return jobs[longest["row"]].with_columns(*nobody, end_time=pl.lit(EARLIEST.astimezone(UTC), dtype=UTC_TIME))
@@ -51,7 +53,7 @@ def longest_limits(jobs: pl.DataFrame) -> pl.DataFrame:
 
 def _latest(jobs: pl.DataFrame, which: pl.Expr, now: datetime, count: int) -> pl.DataFrame:
     """The last jobs to end, as many as are looked at for a kind."""
-    ended = jobs.lazy().filter(which & (pl.col("end_time") < now))
+    ended = jobs.lazy().filter(which & (pl.col("end_time") < now) & ~pl.col("never_started"))
     since = ended.select(pl.col("end_time").top_k(count).min()).collect().item()
     return ended.filter(pl.col("end_time") >= pl.lit(since, dtype=UTC_TIME)).collect()
 

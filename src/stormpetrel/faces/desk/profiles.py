@@ -31,7 +31,7 @@ from stormpetrel.jobs.profiles import (
     type_table,
 )
 from stormpetrel.jobs.seed_protocol import seed_columns
-from stormpetrel.records.jobs import KEY
+from stormpetrel.records.jobs import KEY, never_started
 from stormpetrel.records.states import FINISHED
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class ProfileView:
     elbow: pl.DataFrame
     version: int | None  # of the model `jobs-profiles`; None where they were found for this page
     jobs: int
+    never_started: int  # jobs that are not among those: they were over before they ran
     labels: pl.DataFrame
     resources: pl.DataFrame
     duration: pl.DataFrame
@@ -121,6 +122,7 @@ def view_of(jobs: pl.DataFrame, model: JobProfiles, settings: Settings, *, versi
         elbow=model.elbow_,
         version=version,
         jobs=profiled.height,
+        never_started=int(jobs.select(never_started().sum()).item()),
         labels=label_distribution(_ended(jobs, settings)),
         resources=resource_table(profiled),
         duration=duration_table(profiled, limits),

@@ -16,7 +16,7 @@ from stormpetrel.faces.desk.overview import again
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.waste import core_seconds, elapsed_seconds
 from stormpetrel.lifecycle.running_quality import quality, settle
-from stormpetrel.records.jobs import JOB_SCHEMA, KEY
+from stormpetrel.records.jobs import JOB_SCHEMA, KEY, never_started
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
 from stormpetrel.records.states import FINISHED
 
@@ -42,13 +42,14 @@ class Settled:
 
     `frame` has those whose job has ended: user, moment, moment_time, late, model_version, risk, threshold, flagged, known,
     failed, end_time, elapsed_s and core_seconds. `quality` has their figures by moment and version (QUALITY_SCHEMA). `waiting`
-    counts those whose job has not ended. `importance` has the mean size of each feature's contribution (log-odds) per moment and
-    version, out of the reasons that were stored.
+    counts those whose job has not ended, `never_started` those whose job was over before it ran. `importance` has the mean size
+    of each feature's contribution (log-odds) per moment and version, out of the reasons that were stored.
     """
 
     frame: pl.DataFrame
     quality: pl.DataFrame
     waiting: int
+    never_started: int
     importance: pl.DataFrame
     since: datetime
 
@@ -66,6 +67,7 @@ def settled_of(said: pl.DataFrame, jobs: pl.DataFrame, settings: Settings, *, si
         frame=frame.with_columns(pl.col("risk", "threshold").cast(pl.Float64)).sort("moment_time", maintain_order=True),
         quality=quality(settle(said, jobs, **states)),
         waiting=said.join(ended, on=list(KEY), how="anti", nulls_equal=True).height,
+        never_started=said.join(ended.filter(never_started()), on=list(KEY), how="semi", nulls_equal=True).height,
         importance=_importance(told),
         since=since,
     )

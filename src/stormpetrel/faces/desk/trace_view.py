@@ -17,6 +17,7 @@ from stormpetrel.errors import NotThereError, StormpetrelError
 from stormpetrel.faces.desk.node_board import BOARDS, NodeBoard
 from stormpetrel.faces.desk.nodes import find_window, window_key, windows_seen
 from stormpetrel.faces.desk.overview import again
+from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.records.traces import MODES, Rates
 from stormpetrel.records.window_frames import WINDOW_KEY, windows_of
 
@@ -76,6 +77,7 @@ class TraceView:
 
 def trace_view(live: LiveSite, viewer: Viewer, key: str) -> TraceView:
     """A window by its key, as this viewer may see it."""
+    viewer.require(READ)
     made = BOARDS.latest(live).value
     window = find_window(made, viewer, key)
     beside = _beside(windows_seen(made, viewer), window, key)

@@ -52,6 +52,7 @@ class TrendAnswer:
     movers: pl.DataFrame
     overall: pl.DataFrame
     groups: pl.DataFrame
+    never_started: int  # jobs that were over before they ran in the same span: in no rate
     words: dict[str, str]  # a group's meaning, where its name does not tell it: profiles
     as_of: datetime
     own_only: bool
@@ -81,6 +82,7 @@ class TrendAnswer:
             "own_only": self.own_only,
             "jobs": self.jobs,
             "failed": self.failed,
+            "never_started": self.never_started,
             "trend": _dicts(self.trend),
             "movers": _dicts(self.movers),
         }
@@ -97,6 +99,7 @@ def trends(
     last: int | None = None,
 ) -> TrendAnswer:
     """The trends of what the viewer may see: the `top` groups with the most failures, or one, over the `last` periods or all."""
+    viewer.require(READ)
     return trend_answer(BOOKS.wait(live), viewer, by=by, every=every, group=group, top=top, last=last)
 
 
@@ -137,6 +140,7 @@ def _answer(made: Made[DayBook], viewer: Viewer, asked: _Asked) -> TrendAnswer:
         movers=movers(whole),
         overall=overall,
         groups=_groups(whole),
+        never_started=_never_started(book, by, group, overall),
         words=book.profile_words() if by == "profile" else {},
         as_of=made.at,
         own_only=not viewer.is_admin,
@@ -163,6 +167,16 @@ def _counts(book: DayBook, by: str, every: str, last: int | None) -> pl.DataFram
     name = pl.col(by).cast(pl.String)
     summed = lines.group_by(by, "period").agg(jobs=pl.col("judged").sum(), failed=pl.col("judged_failed").sum())
     return summed.select(pl.when(name != "").then(name).otherwise(pl.lit(UNKNOWN)).alias("group"), "period", "jobs", "failed")
+
+
+def _never_started(book: DayBook, by: str, group: str | None, overall: pl.DataFrame) -> int:
+    """How many jobs (of one group) were over before they ran, since the first period that is shown."""
+    if by == "node":  # they had none
+        return 0
+    lines = book.days if group is None else book.days.filter(pl.col(by).cast(pl.String) == group)
+    since = overall["period"].min()
+    recent = lines if since is None else lines.filter(pl.col("day") >= since)
+    return int(recent["never_started"].sum())
 
 
 def _periods(lines: pl.DataFrame, every: str, last: int | None) -> pl.DataFrame:

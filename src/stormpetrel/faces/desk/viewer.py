@@ -25,7 +25,12 @@ class Viewer:
     scopes: frozenset[str] = frozenset(SCOPES)
 
     def sees(self) -> pl.Expr:
-        """Which rows of a frame with `user` this viewer may see."""
+        """Which rows of a frame with `user` this viewer may see; AccessError for one who may not read at all."""
+        self.require(READ)
+        return self.owns()
+
+    def owns(self) -> pl.Expr:
+        """Which rows of a frame with `user` are this viewer's to write about: the own ones, or an administrator's all."""
         return pl.lit(True) if self.is_admin else (pl.col("user") == self.user).fill_null(False)
 
     def require(self, scope: str) -> None:

@@ -96,6 +96,7 @@ class PolicyAnswer:
 
 def waste(live: LiveSite, viewer: Viewer, *, by: str = "user", weeks: int | None = None) -> WasteAnswer:
     """The ledger of what the viewer may see, of jobs that ended in the last so many weeks or ever."""
+    viewer.require(READ)
     return waste_answer(BOOKS.wait(live), viewer, by=by, weeks=weeks)
 
 
@@ -132,6 +133,7 @@ def _answer(made: Made[DayBook], viewer: Viewer, by: str, weeks: int | None) -> 
 
 def cancel_policy(live: LiveSite, viewer: Viewer, *, wrong_kill_price: float = 1.0) -> PolicyAnswer:
     """What each threshold would have done to the ended jobs of the viewer that had a forecast two minutes in."""
+    viewer.require(READ)
     return policy_answer(SETTLED.wait(live), viewer, wrong_kill_price=wrong_kill_price)
 
 

@@ -27,10 +27,11 @@ from stormpetrel.jobs.advice_words import exit_words, memory_words
 from stormpetrel.jobs.features import FeatureMatrix
 from stormpetrel.jobs.history import event_times
 from stormpetrel.jobs.moments import MOMENTS, Moment
-from stormpetrel.jobs.outcomes import OUTCOMES
+from stormpetrel.jobs.outcomes import OUTCOMES, never_started_words
 from stormpetrel.jobs.predictor import JobPredictor, Verdict
 from stormpetrel.jobs.reasons import reasons, span
 from stormpetrel.records.job_ref import JobRef
+from stormpetrel.records.jobs import was_never_started
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -231,6 +232,8 @@ def _notes(model: LatestModel, job: dict[str, Any], verdict: Verdict, asked: str
         yield "I do not know this user or this application yet: the risk is the habit of jobs that look alike."
     if job["array_task"] is not None and "_" not in asked:
         yield f"This is the latest task of the array; name another one as {job['job_id']}_TASK."
+    if was_never_started(job):
+        yield never_started_words(job)
     if job["state"] in ("NODE_FAIL", "BOOT_FAIL"):
         yield "A node failed under the job: its request is not the problem. Submit it again as it is."
     if model.trained_until and job["end_time"] is not None and job["end_time"] < model.trained_until:
@@ -240,7 +243,9 @@ def _notes(model: LatestModel, job: dict[str, Any], verdict: Verdict, asked: str
 def _facts(job: dict[str, Any]) -> Iterator[str]:
     if job["exit_code"] or job["exit_signal"]:
         yield exit_words(job["exit_code"] or 0, job["exit_signal"] or 0)
-    if job["elapsed_s"] is not None:
+    if was_never_started(job):
+        yield "never started"
+    elif job["elapsed_s"] is not None:
         yield f"ran {span(job['elapsed_s'])}" + (f" of {span(job['time_limit_s'])}" if job["time_limit_s"] else "")
     if job["max_rss_bytes"]:
         asked = f" of {memory_words(job['req_mem_bytes'])}" if job["req_mem_bytes"] else ""

@@ -99,7 +99,9 @@ def profile_study(
 def with_profile(data: JobInput, study: ProfileStudy | None = None) -> pl.DataFrame:
     """The jobs with the profile of each, also of those that preparation leaves out."""
     study = study or profile_study(data)
-    everyone = prepare(data.jobs, PreparationSettings(time_zone=data.time_zone), medians=study.prepared.medians)
+    everyone = prepare(
+        data.jobs, PreparationSettings(time_zone=data.time_zone, keep_never_started=True), medians=study.prepared.medians
+    )
     return data.jobs.with_columns(study.model.assign(everyone.frame))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from stormpetrel.faces.report.blocks import Column, Table, table_of, written
-from stormpetrel.jobs.preparation import LABELS
+from stormpetrel.jobs.preparation import LABELS, NEVER_STARTED_LABEL
 from stormpetrel.jobs.profiles import activity_table, duration_table, resource_table, status_table, type_table
 from stormpetrel.jobs.waste import UNKNOWN
 
@@ -51,11 +51,20 @@ def states_table(study: ProfileStudy) -> Table:
 
 
 def label_shares(study: ProfileStudy) -> dict[str, float]:
-    """The share (0 to 1) of each label, as it is and among Completed and Failed alone (`Failed of both`)."""
+    """The share (0 to 1) of each label, as it is and among Completed and Failed alone (`Failed of both`).
+
+    Of the jobs that started, or may still: `never_started_count` has the others.
+    """
     counts = dict(study.labels.group_by("label").agg(pl.col("count").sum()).iter_rows())
+    counts.pop(NEVER_STARTED_LABEL, None)
     total, both = max(1, sum(counts.values())), max(1, counts.get("Completed", 0) + counts.get("Failed", 0))
     shares = {name: counts.get(name, 0) / total for name in LABELS}
     return {**shares, "Failed of both": counts.get("Failed", 0) / both}
+
+
+def never_started_count(study: ProfileStudy) -> int:
+    """How many jobs were over before they ran."""
+    return int(study.labels.filter(pl.col("label") == NEVER_STARTED_LABEL)["count"].sum())
 
 
 def elbow_table(study: ProfileStudy) -> Table:
@@ -286,6 +295,8 @@ def _preparation_words(name: str) -> str:
     kind, _, column = name.partition("_")
     if kind == "imputed":
         return f"{_COLUMN_WORDS.get(column, column)} filled in"
+    if column == "never_started":
+        return "left out: never started"
     if column == "too_short":
         return "left out: ran for too short a time"
     return f"left out: no {_COLUMN_WORDS.get(column.removeprefix('no_'), column)}"

@@ -140,6 +140,7 @@ def _glance(jobs: _Jobs) -> Sequence[Block]:
         ("completed", f"{100 * shares['Completed']:.1f} %", f"{100 * seed_figures.COMPLETED_SHARE:.0f} %"),
         ("failed", f"{100 * shares['Failed']:.1f} %", f"{100 * seed_figures.FAILED_SHARE:.0f} %"),
         ("neither (cancelled, not counted, not ended)", f"{100 * shares['Other']:.1f} %", "–"),
+        ("never started, in none of these", f"{job_tables.never_started_count(jobs.profiles):,} jobs", "–"),
         ("kinds of jobs (K at the elbow)", f"{jobs.profiles.model.k_}", f"{seed_figures.PROFILES}"),
     ]
     blocks: list[Block] = []

@@ -6,6 +6,7 @@ LiveSite -> create_app -> FastAPI, for one uvicorn worker.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
@@ -18,9 +19,11 @@ from stormpetrel.faces.web.listening import ListenAddress
 from stormpetrel.faces.web.login import LoginDesk, login_router
 from stormpetrel.faces.web.refusals import LogUnexpected, install_errors
 from stormpetrel.faces.web.response_headers import content_security_policy, inline_script_hashes
-from stormpetrel.faces.web.security import HostNames, Rules, Security
+from stormpetrel.faces.web.security import Rules, Security
 from stormpetrel.faces.web.sessions import Sessions
 from stormpetrel.faces.web.viewers import Doorkeeper
+from stormpetrel.store.watch_status import read_watch
+from stormpetrel.watch.host_names import HostNames
 
 if TYPE_CHECKING:
     from dash import Dash
@@ -63,7 +66,9 @@ def bare_app(live: LiveSite) -> FastAPI:
     @app.get("/readyz", include_in_schema=False)
     def readyz() -> JSONResponse:
         what = _missing(live)
-        return JSONResponse({"status": what}, 503, {"Retry-After": "5"}) if what else JSONResponse({"status": "ready"})
+        if what:
+            return JSONResponse({"status": what}, 503, {"Retry-After": "5"})
+        return JSONResponse({"status": "ready", **_watch_seen(live)})
 
     @app.get("/favicon.ico", include_in_schema=False)
     async def favicon() -> Response:
@@ -81,6 +86,13 @@ def _missing(live: LiveSite) -> str:
     except StormpetrelError:
         return "the state store does not answer"
     return ""
+
+
+def _watch_seen(live: LiveSite) -> dict[str, object]:
+    """How the watch is, without names: pages can be read while it is away, and say how old they are."""
+    watch, now = read_watch(live.site.state), datetime.now(UTC)
+    state = watch.state(now)
+    return {"watch": state} if state == "never" else {"watch": state, "watch_heard_s_ago": round(watch.silent_s(now), 1)}
 
 
 def protected(app: FastAPI, site: Site, *, address: str | None = None, script_hashes: list[str] | None = None) -> FastAPI:

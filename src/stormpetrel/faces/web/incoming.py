@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 Address = IPv4Address | IPv6Address
 SECRET_HEADER: Final = "x-stormpetrel-proxy"  # noqa: S105 - a header's name
-FORWARDED: Final = ("x-forwarded-for", "x-forwarded-host", "x-real-ip", "forwarded")
+_OF_PROXIES: Final = frozenset(["via", "forwarded", "x-real-ip", "x-client-ip", "true-client-ip", SECRET_HEADER])
+_OF_PROXIES_BEGIN: Final = ("x-forwarded", "x-original-", "x-proxy")  # For, Host, Proto, User, …: each proxy has more of them
 _SHORTEST_SECRET: Final = 20
 _COUNTED_TOGETHER: Final = 64  # bits of an IPv6 address: a household or a host has as many below that as it likes
 
@@ -42,6 +43,11 @@ class Incoming:
     client: str  # the address by which requests are counted
     is_https: bool
 
+    def came_through_proxy(self, user_header: str) -> bool:
+        """Whether any header is one that only proxies write; a browser on this machine sends none of them."""
+        names = {name.lower() for name in self.headers}
+        return bool(names & {*_OF_PROXIES, user_header.lower()}) or any(name.startswith(_OF_PROXIES_BEGIN) for name in names)
+
     def single(self, name: str) -> str | None:
         """The value of a header; one that is there twice is refused, since each reader may believe another one."""
         found = self.headers.getlist(name)
@@ -51,16 +57,22 @@ class Incoming:
 
 
 class TrustedProxies:
-    """The proxies whose word is taken: by address, and by a shared secret where the site has one."""
+    """The proxies whose word is taken: by address, and by a shared secret where the site has one.
 
-    def __init__(self, networks: Sequence[IPv4Network | IPv6Network], secret: str) -> None:
+    An address of this machine says nothing of who is there. It is enough where a proxy logs people in (`by_loopback`), since
+    nothing works there without one; elsewhere whoever comes from loopback is a proxy only beside the secret.
+    """
+
+    def __init__(self, networks: Sequence[IPv4Network | IPv6Network], secret: str, *, by_loopback: bool) -> None:
         self._networks = networks
         self._secret = secret.encode()
+        self._by_loopback = by_loopback
 
     @classmethod
     def of(cls, serve: ServeSection, site_folder: Path) -> TrustedProxies:
         """Those of the settings; a network or a secret that cannot be used is one sentence."""
-        return cls([_network(text) for text in serve.proxies], _secret(serve.proxy_secret_file, site_folder))
+        networks = [_network(text) for text in serve.proxies]
+        return cls(networks, _secret(serve.proxy_secret_file, site_folder), by_loopback=serve.login == "proxy")
 
     def include(self, address: Address | None) -> bool:
         """Whether an address is that of a proxy."""
@@ -70,17 +82,21 @@ class TrustedProxies:
     def any_local_user_is_one(self) -> bool:
         """Whether everybody with an account on this machine could pose as the proxy."""
         here = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
-        return not self._secret and any(self.include(address) for address in here)
+        return any(self._believes(address, b"") for address in here)
+
+    def _believes(self, peer: Address | None, shown: bytes) -> bool:
+        if peer is None or not self.include(peer):
+            return False
+        return hmac.compare_digest(shown, self._secret) if self._secret else self._by_loopback or not peer.is_loopback
 
     def incoming(self, scope: Scope) -> Incoming:
         """What an HTTP request says of itself."""
         headers = Headers(scope=scope)
-        peer = _address(scope["client"][0]) if scope.get("client") else None
-        shown = headers.get(SECRET_HEADER, "").encode()
-        believed = self.include(peer) and (not self._secret or hmac.compare_digest(shown, self._secret))
+        peer = parse_address(scope["client"][0]) if scope.get("client") else None
+        believed = self._believes(peer, headers.get(SECRET_HEADER, "").encode())
         forwarded = _forwarded_for(headers, self) if believed else None
         is_https = scope["scheme"] == "https" or (believed and headers.get("x-forwarded-proto", "").lower() == "https")
-        return Incoming(scope["method"], scope["path"], headers, peer, believed, _counted_as(forwarded or peer), is_https)
+        return Incoming(scope["method"], scope["path"], headers, peer, believed, counted_as(forwarded or peer), is_https)
 
 
 def _network(text: str) -> IPv4Network | IPv6Network:
@@ -113,7 +129,8 @@ def _secret(file: str, site_folder: Path) -> str:
     return secret
 
 
-def _address(text: str) -> Address | None:
+def parse_address(text: str) -> Address | None:
+    """The address in a text, an IPv4 one also where it is written as IPv6; None where there is none."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:
@@ -125,13 +142,16 @@ def _forwarded_for(headers: Headers, proxies: TrustedProxies) -> Address | None:
     """The last address in X-Forwarded-For that is no proxy of ours: what stands before it, anybody may have written."""
     named = [word.strip() for line in headers.getlist("x-forwarded-for") for word in line.split(",")]
     for word in reversed(named):
-        address = _address(word)
+        address = parse_address(word)
         if address is None or not proxies.include(address):
             return address
     return None
 
 
-def _counted_as(address: Address | None) -> str:
+def counted_as(address: Address | None) -> str:
+    """What an address is counted under: whoever has one of loopback, or of an IPv6 network, has as many of them as they like."""
+    if address is not None and address.is_loopback:
+        return "loopback"
     if isinstance(address, IPv6Address):
         return str(ip_network((address, _COUNTED_TOGETHER), strict=False))
     return str(address) if address else "unknown"

@@ -58,7 +58,7 @@ def login_router(desk: LoginDesk) -> APIRouter:
             return _page(desk, follow, "This token is not valid: unknown, revoked or past its time.", status=401)
         if READ not in token.scopes:
             return _page(desk, follow, f"This token is for programs: it has not the scope '{READ}'.", status=403)
-        await run_in_threadpool(desk.site.audit.record, token.user, "logged in", {"token": token.name})
+        await run_in_threadpool(desk.site.audit.count, token.user, "logged in", {"token": token.name})
         return _with_session(desk, request, token, RedirectResponse(desk.prefix + follow, 303))
 
     @router.post("/logout")

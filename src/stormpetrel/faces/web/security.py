@@ -10,22 +10,21 @@ import logging
 import math
 import time
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import MutableHeaders
 
 from stormpetrel.errors import StormpetrelError
+from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.faces.web.incoming import Incoming, TrustedProxies
 from stormpetrel.faces.web.limits import LOGINS_PER_MINUTE, RateLimit
 from stormpetrel.faces.web.refusals import RefusedError, UnexpectedError, answer_to, wants_page
 from stormpetrel.faces.web.response_headers import protect
 from stormpetrel.faces.web.viewers import Doorkeeper, Known, seen_by
+from stormpetrel.watch.host_names import HostNames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _log = logging.getLogger("stormpetrel.serve")
@@ -33,9 +32,10 @@ _access = logging.getLogger("stormpetrel.access")
 LARGEST_BODY: Final = 2_000_000
 _BODY_WAIT_S: Final = 30.0
 _SAFE: Final = frozenset(["GET", "HEAD", "OPTIONS"])
-_OPEN: Final = frozenset(["/login", "/login.css", "/logout", "/healthz", "/readyz"])  # answered without a viewer
+_ALIVE: Final = "/healthz"
+_OPEN: Final = frozenset(["/login", "/login.css", "/logout", _ALIVE, "/readyz"])  # answered without a viewer
+_API: Final = "/api/v1/"
 _FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")  # what a page may send anywhere
-_WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 _NAME_THE_HOST: Final = "Administrators: name every host under which the pages are reached in serve.hosts in site.toml."
 
 
@@ -49,31 +49,6 @@ class Rules:
     requests_per_minute: int
     policy: str  # the Content-Security-Policy
     login_page: bool  # where browsers go that are not logged in
-
-
-class HostNames:
-    """The names under which this server may be addressed; a page of another name that resolves to us gets nothing."""
-
-    def __init__(self, names: Iterable[str], *, bound_to: str) -> None:
-        self._any_address = bound_to in _WILDCARDS
-        self._names = {_host_only(name) for name in names} | {"localhost", _host_only(bound_to)}
-
-    def include(self, header: str) -> bool:
-        """Whether a Host header names us; the port is left out of it."""
-        name = _host_only(header)
-        if name in self._names:
-            return True
-        try:
-            address = ip_address(name)
-        except ValueError:
-            return False
-        return address.is_loopback or self._any_address  # a bare address cannot have been rebound
-
-
-def _host_only(text: str) -> str:
-    """The name in `name:port`, `[::1]:port` or `name`, in lower case."""
-    host = text[1:].partition("]")[0] if text.startswith("[") else text if text.count(":") > 1 else text.partition(":")[0]
-    return host.lower().rstrip(".")
 
 
 class Security:
@@ -123,6 +98,7 @@ class Security:
         known = None if request.path in _OPEN else await self._admitted(request, scope)
         self._count(request, known)
         _check_origin(request, known)
+        _check_scope(request, known)
         receive = await _whole_body(request, receive)
         if known is None:
             await self._app(scope, receive, answer.send)
@@ -148,6 +124,8 @@ class Security:
             raise
 
     def _count(self, request: Incoming, known: Known | None) -> None:
+        if request.path == _ALIVE:  # costs no more than a refusal, and must not fail because of what others send
+            return
         wait = self._requests.take((known.counted_as if known else "") or f"address:{request.client}")
         if request.path == "/login" and request.method == "POST":
             wait = max(wait, self._logins.take(request.client))
@@ -179,6 +157,12 @@ def _check_origin(request: Incoming, known: Known | None) -> None:
         is_fine = not _could_be_browser(request)
     if not is_fine:
         raise RefusedError(403, "This came from a page of another site.", hint="Open Stormpetrel itself and do it there.")
+
+
+def _check_scope(request: Incoming, known: Known | None) -> None:
+    """Show the dashboard to readers only; each endpoint of the API asks for a scope of its own."""
+    if known is not None and not request.path.startswith(_API):
+        known.viewer.require(READ)
 
 
 def _same_host(request: Incoming) -> bool:

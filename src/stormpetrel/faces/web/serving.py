@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import sys
 import threading
-import time
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.errors import MissingExtraError, SettingsError
 from stormpetrel.faces.web.listening import ListenAddress
+from stormpetrel.faces.web.logs import MergedLog
 
 if TYPE_CHECKING:
     import socket
 
+    import uvicorn
     from fastapi import FastAPI
 
     from stormpetrel.config import ServeSection
+    from stormpetrel.faces.web.connections import ConnectionLimits
     from stormpetrel.store.site import Site
 
 _NEEDED: Final = ("fastapi", "uvicorn", "dash", "dash_ag_grid")
 _GRACE_S: Final = 5
-_MOST_AT_ONCE: Final = 1000  # connections; one more is answered with 503 at once
 
 
 def serve(
@@ -105,19 +107,30 @@ def run_server(app: FastAPI, listener: socket.socket, *, when_up: Callable[[], N
             if when_up is not None and self.started:
                 when_up()
 
-    config = uvicorn.Config(
+    with _log_to_stderr(), _stop_is_no_failure():
+        Server(server_config(app)).run(sockets=[listener])
+
+
+def server_config(app: Any, limits: ConnectionLimits | None = None) -> uvicorn.Config:
+    """How uvicorn is to serve an app."""
+    import uvicorn
+
+    from stormpetrel.faces.web.connections import ConnectionLimits, bounded_protocol
+
+    limits = limits or ConnectionLimits()
+    return uvicorn.Config(
         app,
         workers=1,
+        http=bounded_protocol(limits),
+        h11_max_incomplete_event_size=limits.head_bytes,
+        timeout_keep_alive=math.ceil(limits.idle_s),
         log_config=None,
         access_log=False,  # ours has no query strings in it
         proxy_headers=False,  # whom to believe is decided in incoming.py, by the peer's real address
         server_header=False,
         ws="none",
-        limit_concurrency=_MOST_AT_ONCE,
         timeout_graceful_shutdown=_GRACE_S,
     )
-    with _log_to_stderr(), _stop_is_no_failure():
-        Server(config).run(sockets=[listener])
 
 
 @contextmanager
@@ -137,10 +150,7 @@ def _stop_is_no_failure() -> Iterator[None]:
 @contextmanager
 def _log_to_stderr() -> Iterator[None]:
     """Let the server's loggers speak, one line each, with the time in UTC."""
-    handler = logging.StreamHandler(sys.stderr)
-    formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
+    handler = MergedLog(sys.stderr)
     levels = {"stormpetrel": logging.INFO, "uvicorn.error": logging.WARNING}
     before = {name: logging.getLogger(name).level for name in levels}
     for name, level in levels.items():
@@ -152,6 +162,7 @@ def _log_to_stderr() -> Iterator[None]:
         for name, level in before.items():
             logging.getLogger(name).setLevel(level)
             logging.getLogger(name).removeHandler(handler)
+        handler.close()
 
 
 def _open(link: str) -> None:

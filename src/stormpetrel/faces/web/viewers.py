@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 
 from stormpetrel.errors import AccessError
 from stormpetrel.faces.desk.viewer import LOCAL, Viewer
-from stormpetrel.faces.web.incoming import FORWARDED, Incoming
+from stormpetrel.faces.web.incoming import Incoming
 from stormpetrel.faces.web.refusals import RefusedError
 from stormpetrel.faces.web.sessions import Sessions
 from stormpetrel.store.tokens import MARK, Token, digest_of
@@ -169,7 +169,7 @@ def _by_loopback(request: Incoming, user_header: str) -> Viewer:
         raise RefusedError(
             403, "Without a login only this machine is answered.", hint="Administrators: set serve.login in site.toml."
         )
-    if any(name in request.headers for name in (*FORWARDED, user_header)):
+    if request.came_through_proxy(user_header):
         raise RefusedError(
             403,
             "This came through a proxy, and without a login everybody behind it would be the administrator.",

@@ -19,7 +19,7 @@
         if (!props.data) {
             return null;
         }
-        var mark = SYMBOLS[props.data.state] || "·";
+        var mark = props.data.never_started ? "–" : SYMBOLS[props.data.state] || "·";
         var tone = mark === "✕" ? "bad" : mark === "✓" ? "good" : "open";
         return make("span", {className: "state state-" + tone}, symbol(mark), props.data.state_words);
     };

@@ -4,10 +4,10 @@
 
     function cell(value) {
         var text = value === null || value === undefined ? "" : String(value);
-        if (/^[=+\-@\t\r]/.test(text) && isNaN(Number(text))) {
+        if (/^[=+\-@\t\r\n\uFF1D\uFF0B\uFF0D\uFF20]/.test(text) && isNaN(Number(text))) {
             text = "'" + text; // a spreadsheet would take it for a formula
         }
-        return /[",\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
+        return /[",\r\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
     }
 
     function values(column) {

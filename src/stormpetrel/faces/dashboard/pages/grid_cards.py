@@ -13,7 +13,6 @@ from dash import html
 
 from stormpetrel.faces.dashboard.blocks import card, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink
-from stormpetrel.faces.dashboard.freshness import ago
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, numbers, sortable_table
 from stormpetrel.faces.desk.grid import Alarm, GridAnswer, GridState, SeenOutage
 from stormpetrel.faces.desk.grid_drawn import on_wall, time_spans, wall_times
@@ -21,6 +20,7 @@ from stormpetrel.figures.grid import counts_figure, counts_height
 from stormpetrel.figures.grid_score import score_figure
 from stormpetrel.figures.time_spans import NAMES
 from stormpetrel.records.outages import OutageKind
+from stormpetrel.store.source_health import span_words
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -174,7 +174,7 @@ def length(span: timedelta) -> str:
     for unit, words in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds >= unit and seconds % unit == 0 and (unit < 86_400 or seconds >= 2 * unit):
             return f"{seconds / unit:,.0f} {words}{'' if seconds == unit else 's'}"
-    return ago(seconds)
+    return span_words(seconds)
 
 
 def clock(live: LiveSite, moment: datetime) -> str:

@@ -93,9 +93,13 @@ def panel(live: LiveSite, viewer: Viewer, ref: JobRef) -> list[Component]:
         sections.history(details, zone),
         sections.record(details),
         dcc.Store(id="panel-said", data=_said(details, last)),
-        dcc.Interval(id="panel-again", interval=_ASK_AGAIN_MS, max_intervals=_ASK_AT_MOST, disabled=last is None),
+        None if last is None else _asking_again(),  # without a forecast nothing is explained: nobody would take the answer
     ]
     return [part for part in parts if part is not None]
+
+
+def _asking_again() -> Component:
+    return dcc.Interval(id="panel-again", interval=_ASK_AGAIN_MS, max_intervals=_ASK_AT_MOST)
 
 
 def _said(details: JobDetails, last: Any) -> dict[str, Any] | None:

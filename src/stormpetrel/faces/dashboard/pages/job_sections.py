@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import dcc, html
 
 from stormpetrel.faces.dashboard.blocks import attributes, notice
-from stormpetrel.faces.dashboard.pages.job_table import STATE_WORDS
+from stormpetrel.faces.dashboard.pages.job_table import STATE_WORDS, state_words
 from stormpetrel.faces.dashboard.pages.job_words import (
     REQUEST_WORDS,
     headline,
@@ -212,6 +212,8 @@ def history(details: JobDetails, zone: ZoneInfo) -> Component:
     words = f"{user} had submitted {past.jobs:,} {'job' if past.jobs == 1 else 'jobs'} before."
     if past.ended:
         words += f" {past.failed:,} of the {past.ended:,} that ended failed ({percent(past.failed / past.ended)})."
+    if past.never_started:
+        words += f" {past.never_started:,} never started."
     marks = [_mark(row, zone) for row in reversed(past.recent.to_dicts())]
     return section(
         "History",
@@ -224,7 +226,7 @@ def history(details: JobDetails, zone: ZoneInfo) -> Component:
 
 def _mark(row: dict[str, Any], zone: ZoneInfo) -> Component:
     tone, symbol = {True: ("bad", "✕"), False: ("good", "✓"), None: ("open", "·")}[row["failed"]]
-    words = f"Job {row['job']}, {row['submit_time'].astimezone(zone):%d %b %H:%M}: {STATE_WORDS.get(row['state'], row['state'])}"
+    words = f"Job {row['job']}, {row['submit_time'].astimezone(zone):%d %b %H:%M}: {state_words(row)}"
     named = attributes(data_job=row["ref"], aria_label=words)
     return html.Li(html.A(symbol, href=f"?job={row['ref']}", className=f"mark mark-{tone}", title=words, **named))
 

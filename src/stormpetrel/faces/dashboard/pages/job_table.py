@@ -18,7 +18,7 @@ import polars as pl
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.desk.job_details import find_jobs
 from stormpetrel.faces.desk.overview import TableFilter, TableQuery
-from stormpetrel.jobs.outcomes import OUTCOME_WORDS
+from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOME_WORDS
 from stormpetrel.records.states import UNFINISHED, JobState
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ STATE_WORDS: Final = {
     "TIMEOUT": "Timed out",
     "NODE_FAIL": "Node failed",
     "BOOT_FAIL": "Node failed to boot",
+    NEVER_STARTED: "Never started",
 }
 MOMENT_WORDS: Final = {"submit": "at submission", "start": "at start", "2min": "2 min in"}
 _WORDS: Final[Mapping[str, Mapping[str, str]]] = {"state": STATE_WORDS, "likeliest": OUTCOME_WORDS, "moment": MOMENT_WORDS}
@@ -58,7 +59,7 @@ _KINDS: Final = {  # AG Grid's words -> ours
 _TIMES: Final = ("submit_time", "start_time")
 _SHOWN: Final = (
     "ref", "job", "user", "job_name", "state", "submit_time", "start_time", "prediction", "confidence", "likeliest", "moment",
-    "account", "partition", "known",
+    "account", "partition", "known", "never_started",
 )  # fmt: skip
 _SORTS: Final = {"prediction": "risk"}  # by prediction means: the likeliest to fail first
 
@@ -146,6 +147,8 @@ def _filter(column: str, model: Mapping[str, Any], zone: str) -> TableFilter:
     value = model.get("filter")
     if isinstance(value, str):
         value = _stored(column, value.strip()[:_LONGEST_TEXT])
+    if (column, value) == ("state", NEVER_STARTED):  # what the table calls so is CANCELLED, or the like, to the scheduler
+        return TableFilter("never_started", "equals", kind not in ("not_equal", "not_contains"))
     return TableFilter(column, kind, value, model.get("filterTo"))
 
 
@@ -180,12 +183,17 @@ def shown(rows: pl.DataFrame, zone: str) -> list[dict[str, Any]]:
     times = [pl.col(name).dt.convert_time_zone(zone).dt.strftime("%d %b %H:%M").alias(name) for name in _TIMES]
     words = rows.select(_SHOWN).with_columns(
         *times,
-        state_words=pl.col("state").replace(STATE_WORDS),
+        state_words=pl.when("never_started").then(pl.lit(NEVER_STARTED)).otherwise("state").replace(STATE_WORDS),
         likeliest=pl.col("likeliest").replace(OUTCOME_WORDS),
         moment=pl.col("moment").replace(MOMENT_WORDS),
         confidence=pl.col("confidence").round(1),
     )
     return words.to_dicts()
+
+
+def state_words(row: Mapping[str, Any]) -> str:
+    """The state of a row of the overview, in words."""
+    return STATE_WORDS[NEVER_STARTED] if row["never_started"] else STATE_WORDS.get(row["state"], row["state"])
 
 
 def found_job(live: LiveSite, viewer: Viewer, text: str) -> str | None:

@@ -33,6 +33,7 @@ _ENDS: Final = {
     "PREEMPTED": "was preempted",
     "REQUEUED": "was put back into the queue",
     "REVOKED": "was taken back",
+    "VANISHED": "vanished from the scheduler",
 }
 REQUEST_WORDS: Final = {
     "time_limit_s": "Time limit",
@@ -74,6 +75,7 @@ def headline(details: JobDetails) -> Headline:
 def _over(details: JobDetails, said: StoredPrediction | None) -> Headline:
     job = details.job
     after = f" after {time_words(job['elapsed_s'])}" if job["elapsed_s"] else ""
+    after = " before it started" if details.row.get("never_started") else after
     words = f"This job {_ENDS.get(job['state'], 'is over')}{after}."
     failed = details.row["failed"]
     tone = "open" if failed is None else "fail" if failed else "complete"

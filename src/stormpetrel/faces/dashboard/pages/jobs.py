@@ -178,6 +178,8 @@ def _grid(live: LiveSite) -> Any:
         getRowId="params.data.ref",
         dashGridOptions={
             "theme": "themeQuartz",
+            "suppressCsvExport": True,  # it would write formulas as they are
+            "suppressExcelExport": True,
             "cacheBlockSize": _BLOCK,
             "maxBlocksInCache": 8,
             "maxConcurrentDatasourceRequests": 1,

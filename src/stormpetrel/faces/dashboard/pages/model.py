@@ -116,9 +116,10 @@ def _body(live: LiveSite, answer: QualityAnswer, link: PageLink) -> list[Compone
     if not answer.settled:
         waits = f"{answer.waiting:,} wait for the end of their jobs." if answer.waiting else "Start the watch: stormpetrel watch"
         return [notice("No predictions have been settled yet; they are as soon as their jobs have ended.", waits)]
+    never = f"{answer.never_started:,} are of jobs that never started. " if answer.never_started else ""
     told = (
         f"{answer.settled:,} predictions since {answer.since:%d %b %Y} are settled, {answer.waiting:,} wait for their jobs' end. "
-        f"What was said counts only if the job had not ended yet. Curves are of the latest {MOST_DRAWN:,} of each moment."
+        f"{never}What was said counts only if the job had not ended yet. Curves are of the latest {MOST_DRAWN:,} of each moment."
     )
     if answer.chosen is None:
         empty = notice(f"No prediction {MOMENT_WORDS[answer.moment]} has been settled yet.", "Choose another moment or version.")

@@ -23,7 +23,7 @@ from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.figures import profiles as figures
 from stormpetrel.figures.palette import BLUE, VERMILION
 from stormpetrel.figures.quality import correlation_heatmap
-from stormpetrel.jobs.preparation import LABELS
+from stormpetrel.jobs.preparation import LABELS, NEVER_STARTED_LABEL
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -120,10 +120,15 @@ def _labels(view: ProfileView) -> Component:
     words = pl.col("state").replace_strict(STATE_WORDS, default=pl.col("state"))
     figure = figures.label_distribution_figure(view.labels.with_columns(words))
     figure.update_xaxes(title_text=None)
-    counted = dict(view.labels.group_by("label").agg(pl.col("share").sum()).iter_rows())
-    shares = [f"{100 * counted[name]:.0f} % {name.lower()}" for name in LABELS if name in counted]
+    counted = dict(view.labels.group_by("label").agg(pl.col("count").sum()).iter_rows())
+    never = counted.pop(NEVER_STARTED_LABEL, 0)
+    ran = max(1, sum(counted.values()))
+    shares = [f"{100 * counted[name] / ran:.0f} % {name.lower()}" for name in LABELS if name in counted]
+    apart = f" {never:,} more never started." if never else ""
     figure.update_yaxes(range=[0, 112 * max([0.01, *view.labels["share"]])])  # room for the numbers above the bars
-    return _drawn("How jobs ended", "profiles-labels", figure, f"Of all jobs that ended: {', '.join(shares)}.", height=360)
+    return _drawn(
+        "How jobs ended", "profiles-labels", figure, f"Of all jobs that ran and ended: {', '.join(shares)}.{apart}", height=360
+    )
 
 
 def _elbow(view: ProfileView) -> Component:

@@ -128,11 +128,16 @@ def _figures(answer: TrendAnswer) -> Component:
     before = int(earlier["failed"].sum()) / int(earlier["jobs"].sum()) if earlier.height else None
     change = "" if before is None else f"{_points(last['rate'] - before)} against {100 * before:.1f} % before"
     return stats(
-        stat("Ended jobs", f"{jobs:,}", f"since {rates['period'].item(0):%d %b %Y}"),
+        stat("Ended jobs", f"{jobs:,}", f"since {rates['period'].item(0):%d %b %Y}{_apart(answer)}"),
         stat("Failed", f"{100 * failed / jobs:.1f} %", f"{failed:,} jobs"),
         stat(f"Failed in the latest {period}", f"{100 * last['rate']:.1f} %", change, tone=_tone(last["rate"], before)),
         stat("Changed", f"{answer.movers.height:,}", f"of {answer.groups.height:,} {_PLURAL[answer.by]}"),
     )
+
+
+def _apart(answer: TrendAnswer) -> str:
+    """What is in no rate: it did not fail, and it did not succeed."""
+    return f"; {answer.never_started:,} more never started" if answer.never_started else ""
 
 
 def _lines(live: LiveSite, answer: TrendAnswer) -> Component:

@@ -1,0 +1,126 @@
+"""Migrations of the state store: an ordered list of steps, each from one format to the next.
+
+state of format N -> the steps above N, in order -> state of this version's format, all in one transaction: a step that fails
+leaves the store as it was. A step may be run twice on the same site (killed after it had written files, before the commit), so
+each looks at what is there. To change the store: declare the table or column in state.py, raise STATE_FORMAT, and add a step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+
+from stormpetrel.store.forgotten import ForgottenStore
+from stormpetrel.store.identity import identity_of, new_identity, read_identity, write_identity
+from stormpetrel.store.model_entries import Entry, write_entry
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFiles:
+    """What lies beside a state store: steps that move something out of it write here."""
+
+    folder: Path
+    key: bytes
+
+    @property
+    def tables(self) -> Path:
+        """Where the tables lie."""
+        return self.folder / "tables"
+
+    @property
+    def models(self) -> Path:
+        """Where the models lie."""
+        return self.folder / "models"
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """What a step works on: a connection inside the transaction, the tables as declared now, and the site's files (if any)."""
+
+    connection: sa.Connection
+    metadata: sa.MetaData
+    files: SiteFiles | None
+
+    def table(self, name: str) -> sa.Table:
+        """A table as this version declares it."""
+        return self.metadata.tables[name]
+
+    def create(self, *names: str) -> None:
+        """Create tables unless they are there."""
+        for name in names:
+            self.table(name).create(self.connection, checkfirst=True)
+
+    def facts(self) -> dict[str, str]:
+        """The rows of `meta`."""
+        return {row.key: row.value for row in self.connection.execute(sa.select(self.table("meta")))}
+
+    def keep(self, facts: dict[str, str]) -> None:
+        """Put rows into `meta`, in place of those of the same key."""
+        meta = self.table("meta")
+        self.connection.execute(sa.delete(meta).where(meta.c.key.in_(facts)))
+        self.connection.execute(sa.insert(meta), [{"key": key, "value": value} for key, value in facts.items()])
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """From the format before `to`."""
+
+    to: int
+    what: str
+    run: Callable[[Migration], None]
+
+
+def migrate(migration: Migration, *, found: int) -> None:
+    """Bring a store of format `found` up to the newest format; the caller holds the lock and commits."""
+    for step in STEPS:
+        if step.to > found:
+            step.run(migration)
+            migration.keep({"format": str(step.to)})
+
+
+def _identify_site(migration: Migration) -> None:
+    """State and tables get to know each other, and what only the state knew is kept beside the tables and the models as well."""
+    files = migration.files
+    there = identity_of(migration.facts()) or (read_identity(files.tables) if files else None)
+    identity = there or new_identity()
+    migration.keep(identity.as_facts())
+    if files is None:
+        return
+    _keep_tombstones(migration, files)
+    _note_models(migration, files)
+    write_identity(files.tables, identity)  # last: it says that the rest is there
+
+
+def _keep_tombstones(migration: Migration, files: SiteFiles) -> None:
+    tombstones = ForgottenStore(files.tables, nullcontext)  # the lock is held
+    tombstones.create()
+    tombstones.add(list(migration.connection.execute(sa.select(migration.table("forgotten").c.digest)).scalars()))
+
+
+def _note_models(migration: Migration, files: SiteFiles) -> None:
+    """Beside each model, what the registry knows of it.
+
+    Where entries are to be changed on the way (signed with the site's key, `files.key`), this is the place: change `about`,
+    update the row, and write the changed entry.
+    """
+    for row in migration.connection.execute(sa.select(migration.table("models"))).all():
+        entry = Entry(row.name, row.version, row.created, json.loads(row.about))
+        write_entry(files.models / entry.name / f"{entry.version:05d}", entry)
+
+
+STEPS: Final = (
+    Step(2, "the registry of models", lambda migration: migration.create("models")),
+    Step(
+        3,
+        "tokens, opinions on advice, saved views, the audit trail",
+        lambda migration: migration.create("tokens", "opinions", "views", "audit"),
+    ),
+    Step(4, "outages", lambda migration: migration.create("outages")),
+    Step(5, "state and tables know each other; tombstones and entries of models lie beside the tables as well", _identify_site),
+)
