@@ -276,7 +276,7 @@ def test_state_of_an_earlier_format_is_brought_up_to_date(postgres, site, log, v
     report_of(run(site, "store", "forget", "user1", "--json"))
     make_old(postgres, site, version)
     with open_site(site) as opened:
-        assert opened.state.identity() == read_identity(opened.tables_folder) is not None
+        assert opened.state.identity() == read_identity(opened.tables) is not None
         assert opened.forgotten.digests() == opened.state.forgotten_digests() != frozenset()
         assert len(opened.state.past_ingests()) == 1 and opened.models.versions() == []
     assert postgres.sql("SELECT value FROM meta WHERE key = 'format'", database=database_of(site)) == str(STATE_FORMAT)

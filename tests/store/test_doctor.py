@@ -150,6 +150,14 @@ def test_a_site_without_a_prometheus_is_fine_and_traces_that_are_not_read_any_mo
     assert only(site, "live").level == "warning" and "ingest traces --live" in only(site, "live").hint
 
 
+def test_the_last_line_counts_problems_and_warnings():
+    problem, warning, fine = (Finding(level, "x", "y") for level in ("problem", "warning", "ok"))
+    assert summary([fine]) == "No problems."
+    assert summary([fine, warning]) == "No problems, 1 warning."
+    assert summary([warning, warning, problem]) == "1 problem, 2 warnings."
+    assert summary([problem, problem]) == "2 problems."
+
+
 def watched(site, *, heard_s=1.0, **problems):
     """Leave what a watch with these sources leaves in the state."""
     at = datetime.now(UTC) - timedelta(seconds=heard_s)
@@ -175,11 +183,3 @@ def test_the_watchs_own_reads_are_listed(site):
 def test_a_watch_that_is_silent_is_worth_a_look(site):
     watched(site, heard_s=600.0, sacct="")
     assert (only(site, "watch").level, only(site, "watch").what) == ("warning", "the watch was last heard of 10 min ago.")
-
-
-def test_the_last_line_counts_problems_and_warnings():
-    problem, warning, fine = (Finding(level, "x", "y") for level in ("problem", "warning", "ok"))
-    assert summary([fine]) == "No problems."
-    assert summary([fine, warning]) == "No problems, 1 warning."
-    assert summary([warning, warning, problem]) == "1 problem, 2 warnings."
-    assert summary([problem, problem]) == "2 problems."

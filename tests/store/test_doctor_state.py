@@ -1,17 +1,17 @@
 """What the doctor says of a state and a registry that do not belong to the tables."""
 
+import json
 import shutil
 
 import pytest
-import sqlalchemy as sa
+from typer.testing import CliRunner
 
+from stormpetrel.faces.cli.main import app as command_line
 from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.store.backup import backup, restore
-from stormpetrel.store.doctor import before_opening
 from stormpetrel.store.doctor.state_checks import check_registry, check_state
 from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.site import open_site
-from stormpetrel.store.state import meta
+from stormpetrel.store.upkeep import forget
 from tests.builders import make_jobs, make_site, write_sacct
 
 
@@ -22,53 +22,33 @@ def site(tmp_path):
         yield opened
 
 
-def made(site, created):
-    """Let the state say that it was made at another time, or not say it."""
-    with site.state.transaction() as connection:
-        connection.execute(sa.delete(meta).where(meta.c.key == "created"))
-        if created:
-            connection.execute(sa.insert(meta).values(key="created", value=created))
-
-
 def save(folder):
     folder.mkdir(parents=True)
     (folder / "model.json").write_text("{}")
 
 
-def test_a_state_that_was_made_with_its_tables_is_fine(site):
-    (found,) = check_state(site)
-    assert found.level == "ok"
-
-
-def test_a_state_that_is_younger_than_its_tables_is_a_problem(site):
-    made(site, "2099-01-01T00:00:00+00:00")
-    (found,) = check_state(site)
-    assert found.level == "problem" and "it is not the one they were written with" in found.what and "restore" in found.hint
-
-
-def test_a_blank_state_from_before_times_were_noted_is_told_beside_tables_with_jobs(site):
-    made(site, None)
-    assert next(check_state(site)).level == "ok"
-    with site.state.transaction() as connection:
-        connection.execute(sa.text("delete from ingests"))
-    assert next(check_state(site)).level == "warning"
-
-
-def test_a_restored_site_has_the_state_of_its_tables(site, tmp_path):
-    made(site, "2020-01-01T00:00:00+00:00")
-    backup(site, tmp_path / "b.tar")
-    with restore(tmp_path / "b.tar", tmp_path / "again") as again:
-        assert [found.level for found in check_state(again)] == ["ok"]
-
-
-def test_a_missing_state_is_told_before_a_new_one_is_made(tmp_path, site):
-    assert before_opening(site.folder) == []
+def test_a_missing_state_is_a_finding_and_no_new_one_is_made(site):
     site.close()
     for path in site.folder.glob("state.db*"):
         path.unlink()
-    (found,) = before_opening(site.folder)
-    assert found.level == "problem" and "state.db is missing" in found.what
+    done = CliRunner().invoke(command_line, ["--site", str(site.folder), "doctor", "--json"])
+    (found,) = json.loads(done.output)["findings"]
+    assert done.exit_code == 1 and found["level"] == "problem" and "state.db is missing" in found["what"]
     assert not (site.folder / "state.db").exists()
+
+
+def test_a_state_that_is_older_than_its_tables_is_a_problem(site):
+    site.state.empty_log()
+    state = (site.folder / "state.db").read_bytes()
+    forget(site, "user1")
+    assert [found.level for found in check_state(site)] == ["ok"]
+    site.close()
+    for path in site.folder.glob("state.db*"):
+        path.unlink()
+    (site.folder / "state.db").write_bytes(state)
+    with open_site(site.folder) as again:
+        (found,) = check_state(again)
+    assert found.level == "problem" and "older than the tables" in found.what
 
 
 def test_a_new_site_misses_nothing(tmp_path):
@@ -102,9 +82,3 @@ def test_a_folder_that_a_dead_training_left_is_a_warning(site):
     save(site.folder / "models" / "jobs-submit" / "00002")
     (found,) = check_registry(site)
     assert found.level == "warning" and "jobs-submit version 2" in found.what
-
-
-def test_opening_a_site_again_keeps_when_its_state_was_made(site):
-    created = site.state.created()
-    with open_site(site.folder) as again:
-        assert again.state.created() == created is not None

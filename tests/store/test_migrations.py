@@ -93,7 +93,7 @@ def test_a_state_of_any_earlier_format_is_brought_up_to_date(tmp_path, version):
 def test_the_migration_gives_a_site_an_id_that_state_and_tables_share(tmp_path, version):
     folder = old_site(tmp_path / "site", version)
     with open_site(folder) as site:
-        assert site.state.identity() == read_identity(site.tables_folder) is not None
+        assert site.state.identity() == read_identity(site.tables) is not None
 
 
 def test_the_migration_leaves_tombstones_among_the_tables(tmp_path):
@@ -150,7 +150,7 @@ def test_a_backup_of_an_earlier_format_is_restored_and_brought_up_to_date(tmp_pa
             backup(site, tmp_path / "b.tar")
     assert facts_of(folder)["format"] == "4"
     with restore(tmp_path / "b.tar", tmp_path / "copy") as copy:
-        assert copy.state.identity() == read_identity(copy.tables_folder) is not None
+        assert copy.state.identity() == read_identity(copy.tables) is not None
         assert copy.forgotten.digests() == copy.state.forgotten_digests() != frozenset()
     assert facts_of(tmp_path / "copy")["format"] == str(STATE_FORMAT)
 

@@ -62,7 +62,7 @@ def test_a_recorded_site_is_of_this_versions_format_once_it_was_opened(recorded)
 
 def test_state_and_tables_of_a_recorded_site_know_each_other(recorded):
     _, site = recorded
-    assert site.state.identity() is not None and site.state.identity() == read_identity(site.tables_folder)
+    assert site.state.identity() is not None and site.state.identity() == read_identity(site.tables)
 
 
 def test_who_was_forgotten_lies_among_the_tables_too(recorded):

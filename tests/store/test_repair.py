@@ -113,7 +113,7 @@ def test_a_site_that_was_just_made_opens_again(tmp_path):
 def test_tables_that_lost_only_their_identity_get_it_from_the_state(folder):
     (folder / "tables" / IDENTITY_FILE).unlink()
     with open_site(folder) as site:
-        assert read_identity(site.tables_folder) == site.state.identity()
+        assert read_identity(site.tables) == site.state.identity()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ _WORDS: Final = {
 
 def agree(site: Site) -> None:
     """Refuse a state of another site; let each side know whom the other has forgotten."""
-    in_state, in_tables = site.state.identity(), read_identity(site.tables_folder)
+    in_state, in_tables = site.state.identity(), read_identity(site.tables)
     if in_state is None or in_tables is None:
         introduce(site, in_state or in_tables or new_identity())
         return
@@ -47,7 +47,7 @@ def introduce(site: Site, identity: Identity) -> None:
         site.forgotten.create()
         share_tombstones(site)
         site.state.keep_identity(identity)
-        write_identity(site.tables_folder, identity)
+        write_identity(site.tables, identity)
 
 
 def share_tombstones(site: Site) -> int:
@@ -62,8 +62,8 @@ def share_tombstones(site: Site) -> int:
 def follow_state(site: Site) -> None:
     """Let the tables be of the generation that the state is of."""
     identity = site.state.identity()
-    if identity is not None and identity != read_identity(site.tables_folder):
-        write_identity(site.tables_folder, identity)
+    if identity is not None and identity != read_identity(site.tables):
+        write_identity(site.tables, identity)
 
 
 def begin_generation(site: Site) -> None:
@@ -77,7 +77,7 @@ def begin_generation(site: Site) -> None:
 
 def standing_of(site: Site) -> Standing:
     """How the state and the tables of an open site stand to each other."""
-    in_state, in_tables = site.state.identity(), read_identity(site.tables_folder)
+    in_state, in_tables = site.state.identity(), read_identity(site.tables)
     return standing(in_state, in_tables) if in_state and in_tables else Standing.TOGETHER
 
 

@@ -104,10 +104,10 @@ def _members(site: Site) -> Iterator[tuple[str, Path]]:
     telemetry = (site.cpu_windows.table, site.trace_scores.table)
     counts = site.event_counts
     grid = (counts.table, counts.reasons.table, site.event_background.table, site.event_scores.table)
-    if (site.tables_folder / IDENTITY_FILE).is_file():
-        yield f"tables/{IDENTITY_FILE}", site.tables_folder / IDENTITY_FILE
+    if (site.tables / IDENTITY_FILE).is_file():
+        yield f"tables/{IDENTITY_FILE}", site.tables / IDENTITY_FILE
     kept = (site.jobs.table, site.jobs.sightings, site.quarantine.table, site.predictions.table, site.forgotten.table)
-    for table in (*kept, *telemetry, *grid):
+    for table in (one for one in (*kept, *telemetry, *grid) if one.exists()):  # one of a read-only site may be missing
         for path in sorted((table.path / "_delta_log").iterdir()):
             if path.is_file():
                 yield str(path.relative_to(folder)), path

@@ -23,6 +23,7 @@ import sqlalchemy as sa
 
 from stormpetrel.errors import ReadOnlySiteError, StoreError, StoreNotWritableError
 from stormpetrel.store.filesystem import mount_of, writing
+from stormpetrel.store.identity import IDENTITY_FILE
 from stormpetrel.store.state import StateStore
 
 STATE_FILE: Final = "state.db"
@@ -143,7 +144,7 @@ def open_copied_state(
     original: Path, *, site: Path, reason: str, is_full: bool, open_state: Callable[[Path], StateStore]
 ) -> ReadOnlyState:
     """The state in a folder that cannot be written, read through copies; `open_state` opens the one in a folder."""
-    copies = _Copies(original, open_state)
+    copies = _Copies(original, site / "tables", open_state)
     try:
         return ReadOnlyState(copies.open, site=site, reason=reason, is_full=is_full, original=original, drop_copies=copies.drop)
     except BaseException:
@@ -154,8 +155,9 @@ def open_copied_state(
 class _Copies:
     """Copies of a database, one after the other in a folder that is removed with the process; the last one is kept."""
 
-    def __init__(self, original: Path, open_state: Callable[[Path], StateStore]) -> None:
+    def __init__(self, original: Path, tables: Path, open_state: Callable[[Path], StateStore]) -> None:
         self._original = original
+        self._tables = tables
         self._open_state = open_state
         self._folder = tempfile.TemporaryDirectory(prefix="stormpetrel-state-", ignore_cleanup_errors=True)
         self._before: Path | None = None
@@ -165,6 +167,7 @@ class _Copies:
         folder = Path(tempfile.mkdtemp(dir=self._folder.name))
         with writing(folder, doing=f"copy the state of {self._original}"):
             _copied(self._original, folder)
+            _copy_identity(self._tables, folder / "tables")
         state = self._open_state(folder)
         if self._before is not None:
             shutil.rmtree(self._before, ignore_errors=True)  # who still reads it has it open
@@ -192,6 +195,13 @@ def _copied(original: Path, folder: Path) -> None:
         if last > 1:
             time.sleep(_PAUSE_S)
     raise StoreError(f"The state store in {original} changes faster than it can be copied.", hint="Run the same command again.")
+
+
+def _copy_identity(original: Path, tables: Path) -> None:
+    """Who the site is: a state of an earlier release is brought up to date beside it, in the copy."""
+    tables.mkdir()
+    with suppress(FileNotFoundError):
+        shutil.copyfile(original / IDENTITY_FILE, tables / IDENTITY_FILE)
 
 
 @contextmanager

@@ -86,9 +86,7 @@ def _repair(site: Site, report: Repaired, problem_of: ProblemOf, user: str) -> N
     elif apart:
         report.done.append("State and tables are of one generation again.")
     site.audit.record(user, ACTION, {"done": report.done})
-    before = max(
-        filter(None, (site.state.identity(), read_identity(site.tables_folder))), key=lambda one: one.number, default=None
-    )
+    before = max(filter(None, (site.state.identity(), read_identity(site.tables))), key=lambda one: one.number, default=None)
     site.state.keep_identity((before or new_identity()).following())  # from here on the state counts as finished
     follow_state(site)
 

@@ -33,7 +33,7 @@ from stormpetrel.store.outages import OutageStore
 from stormpetrel.store.predictions import PredictionStore
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
-from stormpetrel.store.read_only import ReadOnlyState, open_copied_state, read_only_reason
+from stormpetrel.store.read_only import STATE_FILE, ReadOnlyState, open_copied_state, read_only_reason
 from stormpetrel.store.state import StateStore, open_state, refuse_network
 from stormpetrel.store.tables import Table
 from stormpetrel.store.tokens import TokenStore
@@ -71,16 +71,16 @@ class Site:
         self.quarantine = Quarantine(folder / "tables", keep_raw=not settings.store.pseudonymise_users)
 
     @property
-    def tables_folder(self) -> Path:
+    def tables(self) -> Path:
         """Where the tables lie."""
         return self.folder / "tables"
 
     @property
-    def tables(self) -> tuple[Table, ...]:
+    def all_tables(self) -> tuple[Table, ...]:
         """Every Delta Lake table of the site."""
-        of_jobs = (self.jobs.table, self.jobs.sightings, self.quarantine.table, self.predictions.table)
+        of_jobs = (self.jobs.table, self.jobs.sightings, self.quarantine.table, self.predictions.table, self.forgotten.table)
         of_events = (self.event_counts.table, self.event_counts.reasons.table)
-        scores = (self.event_background.table, self.event_scores.table, self.forgotten.table)
+        scores = (self.event_background.table, self.event_scores.table)
         return *of_jobs, self.cpu_windows.table, self.trace_scores.table, *of_events, *scores
 
     def require_writable(self) -> None:
@@ -169,13 +169,12 @@ def open_site(folder: Path, *, new_state: bool = False) -> Site:
     """Open a site: settings checked, tables there, state and tables of the same site, nothing else done.
 
     `new_state` makes a state for tables that have none (StateLostError otherwise): for whoever fills it at once.
-
-    A site that cannot be written (a read-only mount, somebody else's folder, a disk so full that not even its state opens) is
-    opened to be read: `Site.read_only` says why, and whoever wants to write gets a ReadOnlySiteError.
+    A site that cannot be written (a read-only mount, somebody else's folder, a disk so full that not even its state can be
+    opened) is opened to be read: `Site.read_only` says why, and whoever wants to write gets a ReadOnlySiteError.
     """
     settings = load_settings(folder)
     key = _read_key(folder)
-    state = _open_state_somehow(folder, settings, key, create=new_state or not holds_tables(folder / "tables"))
+    state = _open_state(folder, settings, key, create=new_state or not holds_tables(folder / "tables"))
     try:
         site = Site(folder, settings, state, key)
         _create_tables(site)
@@ -191,8 +190,8 @@ def _create_tables(site: Site) -> None:
     if not site.jobs.table.exists() and not site.state.is_empty():
         raise StoreError(f"The table {site.jobs.table.path} is missing.", hint="Restore the site from a backup.")
     if site.read_only:
-        for table in site.tables:
-            table.may_be_missing = True  # one of a later release than the site's
+        for table in site.all_tables:
+            table.may_be_missing = True  # a later release has added it
         return
     site.jobs.create()
     site.quarantine.create()
@@ -205,36 +204,36 @@ def _create_tables(site: Site) -> None:
     site.forgotten.create()
 
 
-def _open_state_somehow(folder: Path, settings: Settings, key: bytes, *, create: bool) -> StateStore:
-    """The state, to be written where that can be done, else to be read."""
-    where = state_folder(folder, settings)
-    reason = read_only_reason(folder, None if settings.store.state_url else where)
-    if reason:
-        return _open_read_only(folder, settings, key, reason, create=create)
-    try:
-        return _open_state(folder, settings, key, create=create)
-    except DiskFullError:
-        return _open_read_only(folder, settings, key, f"the disk {disk_words(where)} is full", create=create, is_full=True)
-
-
 def _open_state(folder: Path, settings: Settings, key: bytes, *, create: bool) -> StateStore:
+    """The state, to be written where that is possible, to be read otherwise."""
     url, where = settings.store.state_url, state_folder(folder, settings)
-    files = SiteFiles(folder, key)
-    return open_state(where, url=url, lock_folder=folder if url else where, owner=owner_of(key), files=files, create=create)
 
+    def opened() -> StateStore:
+        lock_folder = folder if url else where
+        return open_state(
+            where, url=url, lock_folder=lock_folder, owner=owner_of(key), files=SiteFiles(folder, key), create=create
+        )
 
-def _open_read_only(
-    folder: Path, settings: Settings, key: bytes, reason: str, *, create: bool, is_full: bool = False
-) -> StateStore:
-    if settings.store.state_url:
-        return ReadOnlyState(lambda: _open_state(folder, settings, key, create=create), site=folder, reason=reason)
-    return open_copied_state(
-        state_folder(folder, settings),
-        site=folder,
-        reason=reason,
-        is_full=is_full,
-        open_state=lambda copy: open_state(copy, lock_folder=copy, owner=owner_of(key), create=create),
-    )
+    def read_only(reason: str, *, is_full: bool = False) -> StateStore:
+        if url or not (create or (where / STATE_FILE).exists()):  # a state that is missing is told as everywhere
+            return ReadOnlyState(opened, site=folder, reason=reason, is_full=is_full)
+        return open_copied_state(
+            where,
+            site=folder,
+            reason=reason,
+            is_full=is_full,
+            open_state=lambda copy: open_state(
+                copy, lock_folder=copy, owner=owner_of(key), files=SiteFiles(copy, key), create=create
+            ),
+        )
+
+    reason = read_only_reason(folder, None if url else where)
+    if reason:
+        return read_only(reason)
+    try:
+        return opened()
+    except DiskFullError:
+        return read_only(f"the disk {disk_words(where)} is full", is_full=True)
 
 
 def owner_of(key: bytes) -> str:

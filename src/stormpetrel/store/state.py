@@ -32,7 +32,6 @@ from stormpetrel.store.migrations import Migration, SiteFiles, migrate
 STATE_FORMAT = 5  # what each format added: migrations.py
 _UNFINISHED = "unfinished"  # the key of `meta` that says that a new state is still being filled
 _METADATA = sa.MetaData()
-_CREATED = "created"  # in `meta`: when the store was made, ISO, UTC
 
 meta = sa.Table("meta", _METADATA, sa.Column("key", sa.String(64), primary_key=True), sa.Column("value", sa.Text, nullable=False))
 ingests = sa.Table(
@@ -240,17 +239,6 @@ class StateStore:
         with self.transaction() as connection:
             return not any(connection.execute(sa.select(table).limit(1)).first() for table in (ingests, forgotten))
 
-    def created(self) -> datetime | None:
-        """When the store was made; None for one from before that was noted."""
-        with self.transaction() as connection:
-            text = connection.execute(sa.select(meta.c.value).where(meta.c.key == _CREATED)).scalar()
-        return datetime.fromisoformat(text) if text else None
-
-    def is_blank(self) -> bool:
-        """Whether no table but `meta` holds anything: as a store is that was made a moment ago."""
-        with self.transaction() as connection:
-            return not any(connection.execute(sa.select(table).limit(1)).first() for table in ALL_TABLES if table is not meta)
-
     def load(self, tables: dict[str, list[dict[str, Any]]]) -> None:
         """Replace every table by the rows of a dump, which may be of an earlier format; one of a newer format is refused."""
         found = next((int(row["value"]) for row in tables.get(meta.name, []) if row["key"] == "format"), 1)
@@ -340,9 +328,7 @@ def _facts(store: StateStore) -> dict[str, str]:
 def _create_tables(store: StateStore, owner: str) -> None:
     """Tables and first facts in one transaction, unless another process was faster."""
     beside = read_identity(store._files.tables) if store._files else None
-    identity = beside.following() if beside else new_identity()
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    facts = {"format": str(STATE_FORMAT), "owner": owner, _CREATED: created, **identity.as_facts()}
+    facts = {"format": str(STATE_FORMAT), "owner": owner, **(beside.following() if beside else new_identity()).as_facts()}
     if store._files and holds_tables(store._files.tables):
         facts[_UNFINISHED] = "being filled"
     with store.transaction() as connection:

@@ -196,7 +196,7 @@ class Table:
 
         if not rows.height and cursor is None:
             return
-        with self._committing("write rows", to_add=True) as table:
+        with self._committing("write rows", adds=True) as table:
             write_deltalake(
                 table,
                 self._conformed(rows),
@@ -212,7 +212,7 @@ class Table:
         terms = [f"t.{partition} IN ({months})", f"t.{partition} = s.{partition}"]
         terms += [f"t.{name} = s.{name}" for name in on if name not in nullable]
         terms += [f"coalesce(t.{name}, -1) = coalesce(s.{name}, -1)" for name in nullable]
-        with self._committing("write rows", to_add=True) as table:
+        with self._committing("write rows", adds=True) as table:
             (
                 table.merge(
                     self._conformed(rows),
@@ -236,7 +236,7 @@ class Table:
         """Put these rows in place of all, or of those where a predicate over the partition holds."""
         from deltalake import write_deltalake
 
-        with self._committing("rewrite rows", to_add=True) as table:
+        with self._committing("rewrite rows", adds=True) as table:
             write_deltalake(
                 table, self._conformed(rows), mode="overwrite", predicate=where, writer_properties=self._writer_properties()
             )
@@ -281,15 +281,16 @@ class Table:
         return len(self.files())
 
     @contextmanager
-    def _committing(self, doing: str, *, to_add: bool = False) -> Iterator[DeltaTable]:
+    def _committing(self, doing: str, *, adds: bool = False) -> Iterator[DeltaTable]:
         """Around every commit: a full disk, a conflict or a panic is one sentence; what was written gets its digests.
 
-        `to_add` is for whole rows: the table gets the columns that it lacks before.
+        `adds`: rows of ours come in, so the table has to have all our columns.
         """
-        table = self._open_to_write() if to_add else self.open()
-        before, began = table.version(), time.time()
+        began = time.time()
         try:
             with writing(self.path, doing=doing), _conflicts(self.path), without_panic_text():
+                table = self._open_to_write() if adds else self.open()
+                before = table.version()
                 yield table
         except DiskFullError:
             self._remove_half_written(began)

@@ -49,7 +49,7 @@ def compact(site: Site) -> list[Compacted]:
             before = table.file_count()
             table.compact()
             done.append(Compacted(table.spec.name, before, table.file_count(), table.vacuum()))
-        for table in site.tables:
+        for table in site.all_tables:
             table.adopt_files()
     return done
 

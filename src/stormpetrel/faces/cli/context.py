@@ -31,16 +31,13 @@ class Context:
 
     def open_site(self, *, to_write: bool = False) -> Site:
         """The site that the command works on; `to_write` refuses one that can only be read before any work is done."""
-        site = self._opened()
+        from stormpetrel.store.site import open_site
+
+        site = open_site(self.folder())
         if to_write and site.read_only:
             with site:
                 site.require_writable()
         return site
-
-    def _opened(self) -> Site:
-        from stormpetrel.store.site import open_site
-
-        return open_site(self.folder())
 
     def folder(self) -> Path:
         """The folder of that site, which need not open."""

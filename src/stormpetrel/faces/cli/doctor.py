@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stormpetrel.errors import StateLostError
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
+
+if TYPE_CHECKING:
+    from stormpetrel.store.doctor import Finding
 
 _MARKS = {"ok": "✓", "warning": "!", "problem": "✗"}
 
 
 def doctor(
     context: typer.Context,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Rebuild what can be rebuilt of a state store that was lost or does not fit.")
-    ] = False,
     deep: Annotated[
         bool, typer.Option("--deep", help="Also read every file of every table and model against its digest.")
+    ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Rebuild what can be rebuilt of a state store that was lost or does not fit.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Check the site and say what is wrong and what to do; exit code 1 if there is a problem."""
-    from stormpetrel.lifecycle.readable import model_findings
-    from stormpetrel.store.doctor import before_opening, examine, summary, worst
+    from stormpetrel.store.doctor import summary, worst
 
     chosen: Context = context.obj
     if repair:
         _repair(chosen, as_json=as_json)
         return
-    findings = before_opening(chosen.folder())
-    if not findings:  # opening the site would make anew, and empty, what is missing
-        with chosen.open_site() as site:
-            findings = [*examine(site, deep=deep), *model_findings(site)]
+    findings = _findings(chosen, deep=deep)
     if as_json:
         print_json({"worst": worst(findings), "findings": [asdict(finding) for finding in findings]})
     else:
@@ -45,6 +45,18 @@ def doctor(
         out.print(f"\n{summary(findings)}")
     if worst(findings) == "problem":
         raise typer.Exit(1)
+
+
+def _findings(chosen: Context, *, deep: bool) -> list[Finding]:
+    """What the doctor finds; a site without its state does not open, and that is a finding as well."""
+    from stormpetrel.lifecycle.readable import model_findings
+    from stormpetrel.store.doctor import Finding, examine
+
+    try:
+        with chosen.open_site() as site:
+            return [*examine(site, deep=deep), *model_findings(site)]
+    except StateLostError as error:
+        return [Finding("problem", "state", error.what, error.hint)]
 
 
 def _repair(chosen: Context, *, as_json: bool) -> None:

@@ -49,8 +49,8 @@ _OWN_CHECKS: Final = {
     "ports",
     "disk",
     "quarantine",
-    "watch",
     "read-only",
+    "watch",
 }  # the port is taken by this very server; the others have lines of their own
 _PACKAGES: Final = (
     "polars", "deltalake", "numpy", "xgboost", "xgboost-cpu", "scikit-learn", "sqlalchemy", "dash", "dash-ag-grid", "fastapi",
@@ -109,8 +109,8 @@ class HealthAnswer:
     as_of: datetime
     checked: datetime | None
     is_short: bool
-    sources: tuple[LiveSource, ...] = ()
     read_only: bool = False
+    sources: tuple[LiveSource, ...] = ()
 
     @property
     def worst(self) -> Level:
@@ -156,8 +156,8 @@ def health(live: LiveSite, viewer: Viewer) -> HealthAnswer:
         as_of=live.now(),
         checked=None if made is None else made.at,
         is_short=False,
-        sources=tuple(_live_sources(watch)),
         read_only=bool(live.site.read_only),
+        sources=tuple(_live_sources(watch)),
     )
 
 

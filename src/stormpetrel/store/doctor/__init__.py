@@ -3,7 +3,7 @@
 Site -> examine -> findings -> summary. Each check is one function; none changes anything but a probe file it removes again.
 """
 
-from stormpetrel.store.doctor.examination import before_opening, examine
+from stormpetrel.store.doctor.examination import examine
 from stormpetrel.store.doctor.findings import Finding, Level, summary, worst
 
-__all__ = ["Finding", "Level", "before_opening", "examine", "summary", "worst"]
+__all__ = ["Finding", "Level", "examine", "summary", "worst"]

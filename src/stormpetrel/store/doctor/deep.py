@@ -38,7 +38,7 @@ def check_table_files(site: Site) -> Iterator[Finding]:
     """Read every file that the tables are made of."""
     whole = True
     files = size = 0
-    for table in site.tables:
+    for table in site.all_tables:
         if table.exists():
             live, digests = _live_files(table), table.digests.read()
             files += len(live)

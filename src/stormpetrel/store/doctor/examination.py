@@ -1,20 +1,19 @@
 """The examination: every check of the doctor, one after the other.
 
-Site -> examine -> findings; folder -> before_opening -> what has to be said before a site is opened.
+Site -> examine -> findings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.store.doctor.addresses import check_addresses
 from stormpetrel.store.doctor.deep import check_model_files, check_table_files
 from stormpetrel.store.doctor.findings import Finding
-from stormpetrel.store.doctor.schedulers import check_live_reading, check_prometheus, check_slurm
-from stormpetrel.store.doctor.state_checks import check_registry, check_state, missing_state
+from stormpetrel.store.doctor.schedulers import check_live_reading, check_prometheus, check_slurm, check_watch
+from stormpetrel.store.doctor.state_checks import check_registry, check_state
 from stormpetrel.store.doctor.store_checks import (
     check_disk,
     check_events,
@@ -24,7 +23,6 @@ from stormpetrel.store.doctor.store_checks import (
     check_quarantine,
     check_writable,
 )
-from stormpetrel.store.doctor.watch_checks import check_watch
 from stormpetrel.store.site import Site
 
 Check = Callable[[Site], Iterator[Finding]]
@@ -58,11 +56,6 @@ def examine(site: Site, *, deep: bool = False) -> list[Finding]:
         except OSError as error:
             findings.append(Finding("problem", _name(check), str(error), "Check the site's folder."))
     return findings
-
-
-def before_opening(folder: Path) -> list[Finding]:
-    """What can be seen only as long as the site has not been opened: opening it makes what is missing anew, and empty."""
-    return list(missing_state(folder))
 
 
 def _name(check: Check) -> str:

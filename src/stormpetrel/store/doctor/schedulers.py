@@ -17,6 +17,8 @@ from stormpetrel.sources.contract import JobSource
 from stormpetrel.sources.slurm_live import LiveSlurm, find_squeue, run_sacct
 from stormpetrel.store.doctor.findings import Finding, Level
 from stormpetrel.store.site import Site
+from stormpetrel.store.source_health import span_words
+from stormpetrel.store.watch_status import read_watch
 
 _PATIENCE_S: Final = 5.0
 _SLURM_PATIENCE_S: Final = 15.0  # an hour of accounting, from a database that is busy
@@ -171,3 +173,21 @@ def check_live_reading(site: Site) -> Iterator[Finding]:
         hint = "Run: stormpetrel ingest traces --live, by a timer." if late else ""
         what = f"CPU traces were read up to {age.total_seconds() / 60:.0f} min ago"
         yield Finding("warning" if late else "ok", "live", what, hint)
+
+
+def check_watch(site: Site) -> Iterator[Finding]:
+    """Whether somebody watches, and how the watch's own reads go; a site that nobody has watched yet is not ill."""
+    now = datetime.now(UTC)
+    watch = read_watch(site.state)
+    state = watch.state(now)
+    if state in ("stopped", "silent"):
+        what = f"the watch was last heard of {span_words(watch.silent_s(now))} ago."
+        yield Finding("warning", "watch", what, "Start it: stormpetrel watch")
+        return
+    problems = {trouble.source: trouble.what for trouble in watch.troubles(now)}
+    for source in watch.sources:
+        what = problems.get(source.name) or f"{source.last_words(now)[:-1]} ({source.records:,} records)"
+        yield Finding("problem" if source.name in problems else "ok", "watch", f"{source.name}: {what}")
+    own = watch.problem(now)
+    if own and own not in problems.values():
+        yield Finding("warning", "watch", own)
