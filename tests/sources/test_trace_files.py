@@ -4,6 +4,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from stormpetrel import private_files
 from stormpetrel.errors import SourceError, SourceFormatError
 from stormpetrel.records.traces import NO_JOB, UNKNOWN_JOB, Split, Trace, TraceJob, mpi
 from stormpetrel.records.windows import cut_windows
@@ -50,7 +51,7 @@ def test_a_trace_that_was_written_reads_as_it_was(tmp_path):
 def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
     write_trace(made_trace(), tmp_path / "run.npz")
     before = (tmp_path / "run.npz").read_bytes()
-    monkeypatch.setattr(trace_files.os, "fsync", lambda _: (_ for _ in ()).throw(OSError("no space left")))
+    monkeypatch.setattr(private_files.os, "fsync", lambda _: (_ for _ in ()).throw(OSError("no space left")))
     with pytest.raises(OSError, match="no space"):
         write_trace(made_trace(steps=40), tmp_path / "run.npz")
     assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]

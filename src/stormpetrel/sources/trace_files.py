@@ -7,7 +7,6 @@ a file may come from anybody: nothing in it is unpickled, and no array is made b
 from __future__ import annotations
 
 import math
-import os
 import re
 import zipfile
 import zlib
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.errors import SourceError, SourceFormatError
+from stormpetrel.private_files import writing_private
 from stormpetrel.records.traces import MODES, NO_JOB, UNKNOWN_JOB, Indices, Rates, Seconds, Split, Trace, TraceJob
 
 SUFFIX: Final = ".npz"
@@ -102,15 +102,8 @@ def write_trace(trace: Trace, path: Path) -> None:
         "split": np.array("" if trace.split is None else trace.split.value),
         "step_s": np.array(float(trace.step_s)),
     }
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **columns)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with writing_private(path) as file:
+        np.savez_compressed(file, allow_pickle=False, **columns)
 
 
 class _Arrays:
