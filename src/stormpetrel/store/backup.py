@@ -105,7 +105,9 @@ def _rows(dump: Any) -> Rows:
     rows: Rows = {}
     for table in ALL_TABLES:
         rows[table.name] = list(dump.get(table.name, []))
-        if any(not isinstance(row, dict) or not row or set(row) - set(table.columns.keys()) for row in rows[table.name]):
+        known = set(table.columns.keys())
+        needed = {column.name for column in table.primary_key} - {"id"}
+        if not all(isinstance(row, dict) and needed <= set(row) <= known for row in rows[table.name]):
             raise ValueError(f"its state has a row in {table.name!r} that does not belong there")
     newest = max((int(row["value"]) for row in rows[meta.name] if row["key"] == "format"), default=0)
     if newest > STATE_FORMAT:

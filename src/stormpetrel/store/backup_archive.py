@@ -55,7 +55,8 @@ class BackupArchive:
         """Write the members into a new folder, each for us alone."""
         for name in self._digests.keys() - without:
             target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for above in reversed(Path(name).parents):  # mkdir(parents=True) would let the umask decide
+                (folder / above).mkdir(exist_ok=True, mode=0o700)
             create_private(target)
             with self._file(name) as source, target.open("r+b") as out:
                 shutil.copyfileobj(source, out, 1 << 20)
