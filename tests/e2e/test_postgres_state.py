@@ -175,9 +175,11 @@ def test_restore_leaves_the_state_of_the_living_site_alone(site, log, tmp_path):
     ingest(site, log)
     report_of(run(site, "store", "backup", str(archive), "--json"))
     ingest(site, log)
-    done = run(tmp_path / "copy", "store", "restore", str(archive))
-    assert done.returncode == 2 and "--state-url" in done.stderr
-    assert not (tmp_path / "copy").exists() and len(past_of(site)) == 2
+    done = run(tmp_path / "taken", "store", "restore", str(archive), "--state-url", load_settings(site).store.state_url)
+    assert done.returncode == 2 and "in use" in done.stderr and not (tmp_path / "taken").exists()
+    report_of(run(tmp_path / "copy", "store", "restore", str(archive), "--json"))
+    assert (tmp_path / "copy" / "state.db").exists() and len(past_of(tmp_path / "copy")) == 1
+    assert len(past_of(site)) == 2
 
 
 def test_database_of_another_site_is_refused(site, log, tmp_path):

@@ -298,7 +298,7 @@ if where == "a folder is half written":
         halt()
     JobOutcomeModel.save = save
 else:
-    models._make_current = halt  # inside the transaction, after the rows
+    models.ModelRegistry._make_current = halt  # inside the transaction, after the rows
 site = open_site(Path(folder))
 fitted = load_fitted(site, site.models.current_training("jobs"))
 retraining.fit_job_models = lambda *_, **__: fitted

@@ -1,9 +1,12 @@
 import io
+import struct
 import zipfile
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
+from stormpetrel import private_files
 from stormpetrel.errors import SourceError, SourceFormatError
 from stormpetrel.records.traces import NO_JOB, UNKNOWN_JOB, Split, Trace, TraceJob, mpi
 from stormpetrel.records.windows import cut_windows
@@ -50,7 +53,7 @@ def test_a_trace_that_was_written_reads_as_it_was(tmp_path):
 def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
     write_trace(made_trace(), tmp_path / "run.npz")
     before = (tmp_path / "run.npz").read_bytes()
-    monkeypatch.setattr(trace_files.os, "fsync", lambda _: (_ for _ in ()).throw(OSError("no space left")))
+    monkeypatch.setattr(private_files.os, "fsync", lambda _: (_ for _ in ()).throw(OSError("no space left")))
     with pytest.raises(OSError, match="no space"):
         write_trace(made_trace(steps=40), tmp_path / "run.npz")
     assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]
@@ -155,6 +158,73 @@ def test_an_array_that_claims_to_be_larger_than_it_is_is_refused(tmp_path):
         for name, data in (others | {"x.npy": content.getvalue()}).items():
             archive.writestr(name, data)
     assert "cut off" in complaint(path)
+
+
+def with_member(path, name, content):
+    """A campaign file with other bytes in place of one of its arrays."""
+    foreign(path)
+    with zipfile.ZipFile(path) as archive:
+        others = {member: archive.read(member) for member in archive.namelist() if member != name}
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, data in (others | {name: content}).items():
+            archive.writestr(member, data)
+    return path
+
+
+def header(text):
+    """The beginning of an array whose header is this text."""
+    line = text.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(line)) + line
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x93NUM",
+        b"\x93NUMPY\x09\x09\x00\x00",
+        header("{'descr': '<f4', 'fortran_order': False, 'shape': ((((2,), }"),
+        header("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }"),
+        header("{'descr': '<f4', 'fortran_order': False, 'shape': (1.5,), }"),
+        header("{'descr': '<f4', 'fortran_order': False, 'shape': " + "(" * 400 + ")" * 400 + "}"),
+        header("{'descr': '<U999999999', 'fortran_order': False, 'shape': (1,), }"),
+        header("{'descr': '|V0', 'fortran_order': False, 'shape': (10, 2, 5), }"),
+        header("{'descr': '<M8[s]', 'fortran_order': False, 'shape': (0,), }"),
+        header("'\\n"),
+    ],
+)
+def test_an_array_that_is_damaged_is_one_sentence(tmp_path, content):
+    assert "\n" not in complaint(with_member(tmp_path / "a.npz", "x.npy", content))
+
+
+def test_the_name_of_an_array_cannot_break_the_sentence(tmp_path):
+    np.savez(tmp_path / "a.npz", t=np.arange(3), cpu=np.array(["n/0"]), **{"evil\n\x1b[2J": np.arange(2)})
+    told = complaint(tmp_path / "a.npz")
+    assert told.isprintable() and "evil??[2J" in told
+
+
+def test_a_small_file_that_unpacks_to_much_is_refused(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", t=np.arange(3), zeros=np.zeros(20_000_000))
+    assert (tmp_path / "a.npz").stat().st_size < 1_000_000
+    assert "would unpack to 0.2 GB, more than 0.1" in complaint(tmp_path / "a.npz")
+
+
+def test_a_clock_that_jumps_by_years_is_refused_before_its_grid_is_made(tmp_path):
+    columns = {"x": np.full((5, 1, 4), 25.0), "cpu": np.array(["n/0"]), "modes": np.array(["user", "system", "iowait", "idle"])}
+    np.savez(tmp_path / "a.npz", t=np.array([0.0, 1.0, 2.0, 3.0, 2e8]), **columns)
+    assert "its clock jumped" in complaint(tmp_path / "a.npz")
+
+
+def test_damaged_files_are_refused_as_what_they_are_or_read(tmp_path):
+    good = bytearray(foreign(tmp_path / "a.npz").read_bytes())
+    rng = np.random.default_rng(16)
+    for _ in range(150):
+        damaged = bytearray(good)
+        for place in rng.integers(len(good), size=int(rng.choice([1, 3, 20]))):
+            damaged[place] = rng.integers(256)
+        (tmp_path / "b.npz").write_bytes(damaged[: rng.integers(len(good))] if rng.random() < 0.2 else damaged)
+        with suppress(SourceError):  # and nothing else
+            read_trace(tmp_path / "b.npz")
 
 
 def test_half_a_file_and_no_file_are_told_apart(tmp_path):

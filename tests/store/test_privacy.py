@@ -71,9 +71,10 @@ def test_a_backup_restored_beside_the_living_site_leaves_its_state_alone(tmp_pat
         backup(site, tmp_path / "site.tar")
         take(site, write_sacct(tmp_path / "b", [Job(job_id=2)]))
         with pytest.raises(UsageError, match="in use"):
-            restore(tmp_path / "site.tar", tmp_path / "copy")
+            restore(tmp_path / "site.tar", tmp_path / "copy", state_dir=str(tmp_path / "local"))
         assert not (tmp_path / "copy").exists()
-        with restore(tmp_path / "site.tar", tmp_path / "copy", state_url="") as copy:
+        with restore(tmp_path / "site.tar", tmp_path / "copy") as copy:
+            assert (tmp_path / "copy" / "state.db").exists() and not copy.settings.store.state_dir
             assert table_of(copy).height == 1
             assert len(copy.state.past_ingests()) == 1
         assert len(site.state.past_ingests()) == 2

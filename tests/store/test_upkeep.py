@@ -185,7 +185,7 @@ def test_a_hostile_backup_writes_nothing_outside_its_folder(site, tmp_path):
 
 
 def test_a_backup_of_a_newer_version_is_refused(site, tmp_path, monkeypatch):
-    monkeypatch.setattr("stormpetrel.store.backup.BACKUP_FORMAT", 99)
+    monkeypatch.setattr("stormpetrel.store.backup_archive.BACKUP_FORMAT", 99)
     backup(site, tmp_path / "site.tar")
     monkeypatch.undo()
     with pytest.raises(StoreVersionError, match="newer version"):

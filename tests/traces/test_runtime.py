@@ -252,3 +252,37 @@ def test_without_onnxruntime_the_extra_is_named(vanilla, monkeypatch):
     monkeypatch.setattr(runtime, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"stormpetrel\[traces\]"):
         TraceScorer.load(vanilla)
+
+
+def test_onnx_runtime_is_shown_what_was_written_from_the_weights_and_no_file(vanilla, monkeypatch):
+    shown = []
+
+    class Watched(runtime.Session):
+        def __init__(self, graph: bytes, *, threads: int | None = None) -> None:
+            shown.append(graph)
+            super().__init__(graph, threads=threads)
+
+    monkeypatch.setattr(runtime, "Session", Watched)
+    scorer = TraceScorer.load(vanilla, threads=1)
+    _, files = load_model_bytes(vanilla, kind=KIND, format_version=FORMAT_VERSION)
+    weights = load(files[WEIGHTS])
+    assert shown == [runtime.write_encoder(scorer.settings, weights), runtime.write_decoder(scorer.settings, weights)]
+
+
+def test_a_graph_with_any_byte_changed_is_refused_or_the_same_graph(vanilla, tmp_path):
+    rng = np.random.default_rng(16)
+    outcomes = set()
+    for number in range(40):
+        part = (ENCODER, DECODER)[number % 2]
+
+        def change(files: dict[str, bytes], part: str = part) -> None:
+            content = bytearray(files[part])
+            content[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
+            files[part] = bytes(content)
+
+        try:
+            TraceScorer.load(_remade(vanilla, tmp_path / str(number), change), threads=1)
+            outcomes.add("the same")
+        except ModelFormatError:
+            outcomes.add("refused")
+    assert "refused" in outcomes

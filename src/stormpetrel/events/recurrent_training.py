@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 from stormpetrel.errors import ModelError
 from stormpetrel.events.contract import Progress, no_progress
 from stormpetrel.events.recurrent_numpy import Sizes
+from stormpetrel.private_files import write_private
 
 CHECKPOINT_FORMAT: Final = 1
 CHECKPOINT_EVERY_S: Final = 10.0
@@ -257,12 +257,7 @@ def _write(path: Path, parts: dict[str, Tensors], history: History, task: str) -
     contents = {f"{part}/{name}": tensor.detach().contiguous() for part, named in parts.items() for name, tensor in named.items()}
     header = {"format": CHECKPOINT_FORMAT, "task": task, "train": history.train, "judged": history.judged}
     path.parent.mkdir(parents=True, exist_ok=True)
-    being_written = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        being_written.write_bytes(save(contents, metadata={"state": json.dumps(header)}))
-        being_written.replace(path)
-    finally:
-        being_written.unlink(missing_ok=True)
+    write_private(path, save(contents, metadata={"state": json.dumps(header)}))
 
 
 def _read(path: Path, task: str) -> tuple[dict[str, Tensors], History] | None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stormpetrel.private_files import write_private
+
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
@@ -16,4 +18,4 @@ def write_figures(path: Path, title: str, figures: Sequence[Figure]) -> None:
     parts = [figure.to_html(full_html=False, include_plotlyjs=number == 0) for number, figure in enumerate(figures)]
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title></head>'
     body = f"<body style='font-family: sans-serif; max-width: 70rem; margin: 1rem auto'><h1>{html.escape(title)}</h1>"
-    path.write_text(head + body + "\n".join(parts) + "</body></html>", encoding="utf-8")
+    write_private(path, head + body + "\n".join(parts) + "</body></html>")

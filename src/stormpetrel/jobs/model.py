@@ -9,7 +9,6 @@ chosen on the first 60 % of public logs (docs/log.md), never on the rows that th
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -22,6 +21,7 @@ from stormpetrel.errors import ModelFormatError, NotEnoughJobsError
 from stormpetrel.jobs.features import FeatureMatrix
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.outcomes import COMPLETED, OUTCOMES
+from stormpetrel.jobs.tree_file import checked_trees
 from stormpetrel.learn.saving import load_model, save_model
 from stormpetrel.learn.threads import threads, wait_politely
 
@@ -220,10 +220,6 @@ class JobOutcomeModel:
         )
         if not sound:
             raise ValueError("its record holds values that make no sense")
-        if self._kinds is not None:
-            kinds = int(json.loads(self._kinds.save_config())["learner"]["learner_model_param"]["num_class"])
-            if kinds != len(self.outcomes_):
-                raise ValueError(f"its trees tell {kinds} outcomes apart, its record names {len(self.outcomes_)}")
 
     def save(self, folder: Path) -> None:
         """Write the model to a new folder."""
@@ -264,27 +260,28 @@ class JobOutcomeModel:
                 failed_share_=float(record["failed_share"]),
                 n_train_=int(record["n_train"]),
             )
-            model._risk = _booster(files["risk.json"], len(model.names_))
-            model._kinds = _booster(files["kinds.json"], len(model.names_)) if record["tells_outcomes_apart"] else None
             model._refuse_absurd()
-        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            features, kinds = len(model.names_), len(model.outcomes_)
+            if record["tells_outcomes_apart"] and kinds < 2:
+                raise ValueError("its record tells apart one outcome")
+            model._risk = _booster(files["risk.json"], features, outputs=1)
+            model._kinds = _booster(files["kinds.json"], features, outputs=kinds) if record["tells_outcomes_apart"] else None
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise ModelFormatError(
                 f"The model in {folder} is damaged: {error}", hint="Train it again: stormpetrel jobs train"
             ) from None
         return model
 
 
-def _booster(text: str, features: int) -> xgboost.Booster:
+def _booster(text: str, features: int, *, outputs: int) -> xgboost.Booster:
+    checked = checked_trees(text, features=features, outputs=outputs)
     wait_politely()
     import xgboost
 
-    json.loads(text)  # a readable error for what is not even JSON
     booster = xgboost.Booster()
     try:
-        booster.load_model(bytearray(text.encode()))
+        booster.load_model(bytearray(checked.encode()))
     except xgboost.core.XGBoostError as error:
         raise ValueError(str(error).splitlines()[0]) from None
-    if booster.num_features() != features:
-        raise ValueError(f"its trees know {booster.num_features()} features, its record {features}")
     booster.set_param({"nthread": threads()})
     return booster

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from stormpetrel.errors import ModelError, ModelFormatError, ModelOutdatedError, ModelVersionError
 from stormpetrel.learn.model_upgrades import UPGRADES, Contents
+from stormpetrel.private_files import create_private
 
 METADATA: Final = "model.json"
 LARGEST_BYTES: Final = 512 * 1024 * 1024
@@ -36,7 +37,7 @@ def save_model(
         whole = Path(made) / "whole"
         whole.mkdir(mode=0o700)
         for name, content in {**contents, METADATA: json.dumps(record, indent=1, allow_nan=False).encode()}.items():
-            (whole / name).write_bytes(content)
+            create_private(whole / name, content)
         whole.rename(folder)
 
 

@@ -148,9 +148,9 @@ def loaded_training(site: Site, training: Training) -> EventModelInUse:
         kinds, bucket_s, threshold = tuple(map(str, about["kinds"])), int(about["bucket_s"]), float(about["threshold"])
     except (KeyError, TypeError, ValueError):
         raise ModelFormatError(f"What the registry knows of {training.name} is not whole.", hint=_TRAIN) from None
-    model = load(site.models.folder_of(entry.name, entry.version))
+    model = load(site.models.verified_folder(entry.name, entry.version))
     beside = training.model(_FORECAST_NAME)
-    forecaster: Any = model if beside is None else load(site.models.folder_of(beside.name, beside.version))
+    forecaster: Any = model if beside is None else load(site.models.verified_folder(beside.name, beside.version))
     if not hasattr(forecaster, "forecast"):
         raise ModelFormatError(f"{training.name} has no model that says what was expected.", hint=_TRAIN)
     return EventModelInUse(model, forecaster, kinds, bucket_s, threshold, entry.name, entry.version)

@@ -129,7 +129,7 @@ def enter_job_models(
         more = (about or {}).get(model_name(moment), {})
         new[model_name(moment)] = NewModel(model.save, {**told, **figures, **more})
     for entry in carried:  # copied, so that a training is always whole
-        source = site.models.folder_of(entry.name, entry.version)
+        source = site.models.verified_folder(entry.name, entry.version)
         kept = {name: value for name, value in entry.about.items() if name not in ("previous", "promoted", "comparison")}
         new[entry.name] = NewModel(_copied(source), {**kept, "why": why, "copy_of": entry.version})
     return site.models.add_together(new, promoted_by=promoted_by, action=action)
@@ -139,7 +139,7 @@ def load_fitted(site: Site, training: Training) -> FittedModels:
     """The models of a training, read from their folders; ModelFormatError where one is missing or damaged."""
     names = {model_name(moment): moment for moment in MOMENTS}
     models = {
-        names[entry.name]: JobOutcomeModel.load(site.models.folder_of(entry.name, entry.version))
+        names[entry.name]: JobOutcomeModel.load(site.models.verified_folder(entry.name, entry.version))
         for entry in training.models
         if entry.name in names
     }
@@ -147,7 +147,7 @@ def load_fitted(site: Site, training: Training) -> FittedModels:
     if profiles is None or not models:
         raise ModelError(f"{training.name} is no whole training of jobs.", hint="Train one: stormpetrel jobs train")
     ordered = {moment: models[moment] for moment in MOMENTS if moment in models}
-    return FittedModels(ordered, JobProfiles.load(site.models.folder_of(PROFILES, profiles.version)), profiles.about)
+    return FittedModels(ordered, JobProfiles.load(site.models.verified_folder(PROFILES, profiles.version)), profiles.about)
 
 
 def in_order(training: Training) -> list[ModelVersion]:
@@ -177,12 +177,12 @@ def load_predictor(
     for moment in moments:
         current = in_use.get(model_name(moment)) or site.models.current(model_name(moment))
         versions[moment] = current.version
-        models[moment] = JobOutcomeModel.load(site.models.folder_of(current.name, current.version))
+        models[moment] = JobOutcomeModel.load(site.models.verified_folder(current.name, current.version))
     profiles = in_use.get(PROFILES) or site.models.current(PROFILES)
     jobs = site.jobs.read_jobs(until=now).collect() if past is None else past
     return JobPredictor(
         models,
-        JobProfiles.load(site.models.folder_of(PROFILES, profiles.version)),
+        JobProfiles.load(site.models.verified_folder(PROFILES, profiles.version)),
         jobs,
         now=now,
         threshold=site.settings.jobs.threshold,

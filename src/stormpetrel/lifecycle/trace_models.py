@@ -198,7 +198,7 @@ def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceM
         bad_io = None if about.get("bad_io") is None else Trouble.of_record(about["bad_io"])
     except (KeyError, TypeError, ValueError):
         raise ModelFormatError(f"What the registry knows of {training.name} is not whole.", hint=_TRAIN) from None
-    scorer = TraceScorer.load(site.models.folder_of(entry.name, entry.version), threads=threads)
+    scorer = TraceScorer.load(site.models.verified_folder(entry.name, entry.version), threads=threads)
     return TraceModel(scorer, chart, bad_io, threshold, entry.name, entry.version, step_s)
 
 

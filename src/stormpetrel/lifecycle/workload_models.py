@@ -130,7 +130,7 @@ def loaded_generator(site: Site, training: Training) -> GeneratorInUse:
     name = entry.name.removeprefix(f"{FAMILY}-")
     if name not in GENERATORS:
         raise ModelFormatError(f"What the registry knows of {training.name} is not whole.", hint=_FIT)
-    generator = load_generator(site.models.folder_of(entry.name, entry.version))
+    generator = load_generator(site.models.verified_folder(entry.name, entry.version))
     return GeneratorInUse(generator, training.name, name, entry.version, entry.about)
 
 

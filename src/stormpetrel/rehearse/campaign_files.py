@@ -6,13 +6,13 @@ Trace, facts -> write_campaign -> both files or neither. A campaign that is ther
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from stormpetrel.errors import UsageError
+from stormpetrel.private_files import writing_private
 from stormpetrel.records.traces import Trace
 from stormpetrel.sources.trace_files import SUFFIX, write_trace
 from stormpetrel.store.filesystem import writing
@@ -47,14 +47,9 @@ def write_campaign(folder: Path, trace: Trace, facts: dict[str, Any]) -> Campaig
         folder.mkdir(parents=True, exist_ok=True)
         if _taken(folder, trace.name):
             raise UsageError(f"There is a campaign {trace.name} in {folder} already.", hint="None is written over.")
-        described = path.with_suffix(".json")
-        partial = described.with_name(f".{described.name}.{os.getpid()}.partial")
-        try:
-            partial.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        with writing_private(path.with_suffix(".json")) as described:
+            described.write((json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode())
             write_trace(trace, path)
-            partial.replace(described)
-        finally:
-            partial.unlink(missing_ok=True)
     return Campaign(path, facts)
 
 

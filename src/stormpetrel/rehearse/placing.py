@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from stormpetrel.private_files import write_private
 from stormpetrel.rehearse.plan import PlannedJob
 
 TOP: Final = Path("/sys/fs/cgroup")
@@ -62,10 +63,7 @@ class JobPlaces:
 
     def _write_threads(self) -> None:
         lines = [f"{cpu} {job.job_id}\n" for job in self._bound.values() for cpu in job.cpus]
-        partial = self.threads_file.with_suffix(".partial")
-        partial.write_text("".join(lines))
-        partial.chmod(0o600)
-        partial.replace(self.threads_file)
+        write_private(self.threads_file, "".join(lines))
 
 
 def _v2_parent(top: Path) -> Path | None:

@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import json
-import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from stormpetrel.private_files import write_private
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,14 +23,9 @@ _MIB: Final = 1 << 20
 
 def write_cancellation(folder: Path, job_id_raw: int, moment: datetime, uid: int) -> None:
     """Note that a job was cancelled; the file is there whole or not at all, and the first to cancel a job is the one."""
-    fresh = folder / f".cancelling-{os.getpid()}-{job_id_raw}"
-    fresh.write_text(json.dumps({"job_id_raw": job_id_raw, "at_s": int(moment.timestamp()), "uid": uid}) + "\n")
-    try:
-        os.link(fresh, folder / _PATTERN.format(job_id_raw))
-    except FileExistsError:
-        pass
-    finally:
-        fresh.unlink()
+    told = json.dumps({"job_id_raw": job_id_raw, "at_s": int(moment.timestamp()), "uid": uid}) + "\n"
+    with suppress(FileExistsError):
+        write_private(folder / _PATTERN.format(job_id_raw), told, overwrite=False)
 
 
 def read_cancellations(folder: Path) -> list[dict[str, int]]:

@@ -11,7 +11,6 @@ clock, at any speed; another keeps real time, and its feed has to do so, too (sp
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.errors import SourceFormatError
+from stormpetrel.private_files import write_private, writing_private
 from stormpetrel.simulate.spec import ClusterSpec, Fault
 
 if TYPE_CHECKING:  # polars takes half a second to import, which --helpformat need not pay
@@ -74,22 +74,21 @@ def record_feed(frames: Iterable[pl.DataFrame], folder: Path, clock: FeedClock, 
         for old in folder.glob(pattern):
             old.unlink()
     for number, frame in enumerate(frames):
-        frame.drop("extra").write_parquet(folder / f"jobs-{number:05d}.parquet")
+        with writing_private(folder / f"jobs-{number:05d}.parquet") as file:
+            frame.drop("extra").write_parquet(file)
         jobs += frame.height
         cluster = cluster or frame["cluster"][0]
     settings: dict[str, Any] = {"format": _FORMAT, "cluster": cluster, "fields": SACCT_FIELDS, "clock": asdict(clock)}
     if spec is not None:
         settings["spec"] = {**asdict(spec), "start": spec.start.isoformat()}
-    (folder / _SETTINGS).write_text(json.dumps(settings, indent=1) + "\n")
+    write_private(folder / _SETTINGS, json.dumps(settings, indent=1) + "\n")
     return jobs
 
 
 def set_clock(folder: Path, clock: FeedClock) -> None:
     """Give a recorded feed another clock; readers see the old one or the new one, never half of it."""
     settings = {**_read_settings(folder), "clock": asdict(clock)}
-    fresh = folder / f"{_SETTINGS}.{os.getpid()}"
-    fresh.write_text(json.dumps(settings, indent=1) + "\n")
-    fresh.replace(folder / _SETTINGS)
+    write_private(folder / _SETTINGS, json.dumps(settings, indent=1) + "\n")
 
 
 def write_fake_sacct(folder: Path) -> Path:
@@ -102,8 +101,7 @@ def write_command(folder: Path, name: str) -> Path:
     command = folder / name
     # -P: what lies in the current folder must not be imported in place of us.
     words = [sys.executable, "-P", "-m", f"stormpetrel.simulate.fake_{name}", "--feed", str(folder.resolve())]
-    command.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-    command.chmod(0o755)
+    write_private(command, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', mode=0o755)
     return command.resolve()
 
 

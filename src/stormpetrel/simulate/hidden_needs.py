@@ -6,7 +6,6 @@ each time, so that more memory or time helps exactly where the want of it was th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
+from stormpetrel.private_files import writing_private
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, JobState
 from stormpetrel.simulate.arrivals import NEVER
 from stormpetrel.simulate.cluster import ended_jobs
@@ -159,7 +159,6 @@ def _true_needs(folder: Path, spec: ClusterSpec, population: Population) -> pl.D
             asked = job.submission
             cpus = asked.nodes * spec.cores_per_node or asked.cores
             rows.append((job.raw_id, asked.application, cpus, asked.need_s, asked.need_mib, asked.crash_s))
-        fresh = folder / f".{_CACHE}.{os.getpid()}"
-        pl.DataFrame(rows, schema=["job_id_raw", *Need._fields], orient="row").write_parquet(fresh)
-        fresh.replace(kept)
+        with writing_private(kept) as file:
+            pl.DataFrame(rows, schema=["job_id_raw", *Need._fields], orient="row").write_parquet(file)
     return pl.read_parquet(kept)

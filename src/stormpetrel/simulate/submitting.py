@@ -23,6 +23,7 @@ from typing import Any, Final
 import polars as pl
 
 from stormpetrel.errors import AccessError, NotThereError, UsageError
+from stormpetrel.private_files import PRIVATE, writing_private
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.simulate.arrivals import NEVER, Submission
 from stormpetrel.simulate.cancellations import write_cancellation
@@ -190,7 +191,7 @@ def person_of(known: pl.DataFrame, name: str) -> dict[str, Any]:
 def _one_at_a_time(folder: Path) -> Iterator[Feed]:
     """Hold the feed: two submissions get neither the same id nor the same cores. The lock goes with its process."""
     Feed(folder)  # a folder that is no feed gets no lock
-    descriptor = os.open(folder / "feed.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(folder / "feed.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield Feed(folder)
@@ -204,9 +205,8 @@ def _known(feed: Feed) -> pl.DataFrame:
 
 def _keep(folder: Path, frame: pl.DataFrame, first_id: int) -> None:
     """Write the file whole, then give it its name: a reader sees all of it or nothing."""
-    fresh = folder / f".submitting-{os.getpid()}"
-    frame.write_parquet(fresh)
-    fresh.replace(folder / f"jobs-submitted-{first_id:010d}.parquet")
+    with writing_private(folder / f"jobs-submitted-{first_id:010d}.parquet") as file:
+        frame.write_parquet(file)
 
 
 def _seen_spec(cluster: str, known: pl.DataFrame) -> ClusterSpec:

@@ -6,7 +6,6 @@ end is what their outcome is in HTCondor. Each event is followed by its job ad (
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.errors import StoreNotWritableError, UsageError
+from stormpetrel.private_files import writing_private
 from stormpetrel.records.events import EventKind
 from stormpetrel.records.job_events import first_node
 from stormpetrel.records.states import JobState
@@ -79,20 +79,16 @@ def write_job_events(
     time that an end tells is that of the kind of work that the job does in the traces of the same seed.
     """
     written = WrittenEvents(path)
-    fresh = path.with_name(f".{path.name[:200]}.{os.getpid()}")
     try:
-        with fresh.open("w", encoding="utf-8", newline="\n") as out:
+        with writing_private(path) as out:
             for events in _in_order(frames, until, seed):
                 written.counts.update(dict(events["kind"].value_counts().iter_rows()))
                 for at in range(0, events.height, _CHUNK):
-                    out.write("".join(_texts(events[at : at + _CHUNK])))
-        fresh.replace(path)
+                    out.write("".join(_texts(events[at : at + _CHUNK])).encode())
     except OSError as error:
         raise StoreNotWritableError(
             f"{path} cannot be written: {error.strerror or error}.", hint="Check the folder and the room on its disk."
         ) from error
-    finally:
-        fresh.unlink(missing_ok=True)
     return written
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import IO, Final
 import polars as pl
 
 from stormpetrel.errors import StoreNotWritableError, UsageError
+from stormpetrel.private_files import writing_private
 from stormpetrel.records.spreadsheet import without_formulas
 from stormpetrel.records.times import UTC_TIME
 from stormpetrel.records.workload_columns import KNOWN, SUBMIT, WAIT
@@ -66,8 +67,8 @@ def write_workload(
     """
     writer = _WRITERS[format_of(path, format_name)]
     rows = _Rows(frames, progress)
-    with _whole_or_not_at_all(path) as fresh:
-        writer(rows, fresh, path.suffix == ".gz", name)
+    with _whole_or_not_at_all(path) as out:
+        writer(rows, out, path.suffix == ".gz", name)
     return rows.jobs
 
 
@@ -94,32 +95,28 @@ class _Rows:
 
 
 @contextmanager
-def _whole_or_not_at_all(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to; it becomes `path` in the end, or goes away."""
+def _whole_or_not_at_all(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write to; it becomes `path` in the end, or goes away."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder.", hint="Name a file.")
-    fresh = path.with_name(f".{path.name[:200]}.{os.getpid()}")
     try:
-        yield fresh
-        fresh.replace(path)
+        with writing_private(path) as out:
+            yield out
     except OSError as error:
         raise StoreNotWritableError(
             f"{path} cannot be written: {error.strerror or error}.", hint="Check the folder and the room on its disk."
         ) from error
-    finally:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
 
 
 @contextmanager
-def _opened(path: Path, *, packed: bool) -> Iterator[IO[bytes]]:
-    with path.open("wb") as raw:
-        if not packed:
-            yield raw
-            return
-        # Neither time nor name in the gzip header: the same jobs make the same file.
-        with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0, compresslevel=_PACKED) as out:
-            yield out  # type: ignore[misc]
+def _packing(raw: IO[bytes], *, packed: bool) -> Iterator[IO[bytes]]:
+    """The file itself, or one that packs what is written to it."""
+    if not packed:
+        yield raw
+        return
+    # Neither time nor name in the gzip header: the same jobs make the same file.
+    with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0, compresslevel=_PACKED) as out:
+        yield out  # type: ignore[misc]
 
 
 class _Table:
@@ -152,10 +149,10 @@ _ADDED: Final = ("job_id", "interval_s", "start_time")
 _NO_JOBS: Final = pl.DataFrame(schema={SUBMIT: UTC_TIME})
 
 
-def _write_csv(rows: _Rows, path: Path, packed: bool, _name: str) -> None:
+def _write_csv(rows: _Rows, raw: IO[bytes], packed: bool, _name: str) -> None:
     table = _Table()
     first = True
-    with _opened(path, packed=packed) as out:
+    with _packing(raw, packed=packed) as out:
         for frame in chain(rows, (_NO_JOBS,)):  # a workload of no jobs has a header all the same
             if first or frame.height:
                 _put(without_formulas(table.frame(frame).with_columns(_as_text())), out, header=first)
@@ -176,7 +173,7 @@ def _put(frame: pl.DataFrame, out: IO[bytes], *, header: bool, separator: str = 
     out.write(buffer.getbuffer())
 
 
-def _write_parquet(rows: _Rows, path: Path, _packed: bool, _name: str) -> None:
+def _write_parquet(rows: _Rows, out: IO[bytes], _packed: bool, _name: str) -> None:
     """Frame after frame through polars' streaming engine, which writes one row group at a time."""
     from polars.io.plugins import register_io_source
 
@@ -197,18 +194,18 @@ def _write_parquet(rows: _Rows, path: Path, _packed: bool, _name: str) -> None:
             raise
 
     try:
-        register_io_source(source, schema=first.schema).sink_parquet(path, compression="zstd", maintain_order=True)
+        register_io_source(source, schema=first.schema).sink_parquet(out, compression="zstd", maintain_order=True)
     except BaseException:
         if problem:
             raise problem[0] from None
         raise
 
 
-def _write_sacct(rows: _Rows, path: Path, packed: bool, name: str) -> None:
+def _write_sacct(rows: _Rows, raw: IO[bytes], packed: bool, name: str) -> None:
     from stormpetrel.simulate.writing import sacct_text
 
     accounting = JobFrames(name)
-    with _opened(path, packed=packed) as out:
+    with _packing(raw, packed=packed) as out:
         out.write(("|".join(SACCT_FIELDS) + "\n").encode())
         for frame in rows:
             out.write(sacct_text(_without_bars(accounting.frame(frame)), fields=SACCT_FIELDS, steps=False).encode())
@@ -219,24 +216,26 @@ def _without_bars(jobs: pl.DataFrame) -> pl.DataFrame:
     return jobs.with_columns(pl.col("user", "group", "account", "partition", "qos").str.replace_all(r"[|\p{Cc}]", "_"))
 
 
-def _write_swf(rows: _Rows, path: Path, packed: bool, name: str) -> None:
+def _write_swf(rows: _Rows, raw: IO[bytes], packed: bool, name: str) -> None:
     """The lines first, since the header tells how many there are: both are put together in the end."""
     lines = SwfLines(name)
-    body = path.with_name(f"{path.name}.lines")
-    try:
-        with _opened(body, packed=packed) as out:
+    with tempfile.TemporaryFile(dir=_folder_of(raw)) as body:
+        with _packing(body, packed=packed) as out:
             for frame in rows:
                 _put(lines.frame(frame), out, header=False, separator=" ")
-        with _opened(path, packed=packed) as out:
+        with _packing(raw, packed=packed) as out:
             out.write(lines.header().encode())
-        with path.open("ab") as whole, body.open("rb") as part:  # gzip files may stand one after the other
-            shutil.copyfileobj(part, whole, 1 << 20)
-    finally:
-        with suppress(OSError):
-            body.unlink(missing_ok=True)
+        body.seek(0)
+        shutil.copyfileobj(body, raw, 1 << 20)  # gzip files may stand one after the other
 
 
-_WRITERS: Final[dict[str, Callable[[_Rows, Path, bool, str], None]]] = {
+def _folder_of(file: IO[bytes]) -> Path:
+    """Where there is room for as much again; a device has none."""
+    path = Path(file.name)
+    return path.parent if path.is_file() else Path(tempfile.gettempdir())
+
+
+_WRITERS: Final[dict[str, Callable[[_Rows, IO[bytes], bool, str], None]]] = {
     "swf": _write_swf,
     "sacct": _write_sacct,
     "csv": _write_csv,

@@ -18,6 +18,7 @@ from typing import Any, Final
 import polars as pl
 
 from stormpetrel.errors import StoreNotWritableError
+from stormpetrel.private_files import write_private, writing_private
 from stormpetrel.records.jobs import JOB_SCHEMA, conform
 from stormpetrel.simulate.demo_site import CLUSTER
 from stormpetrel.simulate.replay import Machine
@@ -81,7 +82,7 @@ def write_plain_folder(
         last: datetime = newest["submit_time"][-1]
         counts = _add(folder, site, beside, until=last, whole=True, progress=progress)
         _write_jobs(folder)
-        (folder / ABOUT).write_text(_about(counts), encoding="utf-8")
+        write_private(folder / ABOUT, _about(counts))
         shutil.rmtree(folder / FEED)
         return WholeSite(site, counts)
 
@@ -133,11 +134,12 @@ def recorded_jobs(folder: Path) -> Iterator[pl.DataFrame]:
 
 def _write_jobs(folder: Path) -> None:
     names = [name for name, dtype in JOB_SCHEMA.items() if dtype == pl.String]
-    with (folder / JOBS).open("w", encoding="utf-8", newline="\n") as out:
-        out.write("|".join(SACCT_FIELDS) + "\n")
+    with writing_private(folder / JOBS) as out:
+        out.write(("|".join(SACCT_FIELDS) + "\n").encode())
         for frame in recorded_jobs(folder):
             # No name may look like the end of its field, or of its line.
-            out.write(sacct_text(frame.with_columns(pl.col(names).str.replace_all(r"[|\p{Cc}]", "_")), steps=False))
+            plain = frame.with_columns(pl.col(names).str.replace_all(r"[|\p{Cc}]", "_"))
+            out.write(sacct_text(plain, steps=False).encode())
 
 
 def _about(counts: dict[str, Any]) -> str:

@@ -7,8 +7,8 @@ the others come as it runs.
 from __future__ import annotations
 
 import heapq
-import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -167,9 +167,10 @@ def _job_frames(jobs: pl.DataFrame, progress: Callable[[int], None] | None) -> I
 
 def _record(folder: Path, frames: Iterator[pl.DataFrame], now: datetime) -> None:
     """Write the feed under another name and rename it: half a feed would be taken for none."""
-    fresh = folder / f".{FEED}.{os.getpid()}"
+    fresh: Path | None = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(dir=folder, prefix=f".{FEED}."))
         record_feed(frames, fresh, fixed_clock(now))
         fresh.replace(folder / FEED)
         for write in (write_fake_sbatch, write_fake_scancel, write_fake_sacct):
@@ -179,6 +180,7 @@ def _record(folder: Path, frames: Iterator[pl.DataFrame], now: datetime) -> None
             f"{folder} cannot be written: {error.strerror or error}.", hint="Check the folder and the room on its disk."
         ) from error
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        if fresh is not None:
+            shutil.rmtree(fresh, ignore_errors=True)
         with suppress(OSError):
             folder.rmdir()  # only where nothing is in it

@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 
 from stormpetrel.errors import NotEnoughJobsError, UsageError
+from stormpetrel.private_files import writing_private
 from stormpetrel.records.spreadsheet import without_formulas
 from stormpetrel.records.states import JobState
 from stormpetrel.records.traces import BAD_IO, GOOD_IO, IDLE, NO_JOB, NP, Indices, Rates, Split, Trace, TraceJob, mpi
@@ -203,7 +204,8 @@ def write_job_traces(
     folder.mkdir(parents=True, exist_ok=True)
     for trace in made.traces:
         write_trace(trace, folder / f"{trace.name}{SUFFIX}")
-    without_formulas(made.threads).write_csv(folder / THREADS_FILE, datetime_format="%Y-%m-%dT%H:%M:%SZ")
+    with writing_private(folder / THREADS_FILE) as file:
+        without_formulas(made.threads).write_csv(file, datetime_format="%Y-%m-%dT%H:%M:%SZ")
     return made
 
 

@@ -14,6 +14,7 @@ from typing import IO, Final
 import polars as pl
 
 from stormpetrel.errors import UsageError
+from stormpetrel.private_files import writing_private
 from stormpetrel.records.states import JobState
 from stormpetrel.simulate.frames import memory_text
 from stormpetrel.sources.slurm_live import WANTED
@@ -32,7 +33,7 @@ _SWF_COLUMNS: Final = [
 def write_sacct(frames: Iterable[pl.DataFrame], path: Path, *, fields: Sequence[str] = WANTED) -> int:
     """Write job frames as `sacct -P` prints them, header first (gzip where the name ends in .gz). How many jobs."""
     jobs = 0
-    with path.open("wb") as raw, _packed(raw) if path.suffix == ".gz" else nullcontext(raw) as out:
+    with writing_private(path) as raw, _packed(raw) if path.suffix == ".gz" else nullcontext(raw) as out:
         out.write(("|".join(fields) + "\n").encode())
         for frame in frames:
             out.write(sacct_text(frame, fields=fields).encode())

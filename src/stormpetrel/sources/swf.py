@@ -17,6 +17,7 @@ from typing import IO, Final
 import polars as pl
 
 from stormpetrel.errors import SourceFormatError
+from stormpetrel.private_files import writing_private
 from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects, rejects
 from stormpetrel.records.states import JobState, swf_state
 from stormpetrel.sources.contract import Chunk, FileSource, Translation, with_schema
@@ -271,7 +272,7 @@ def write_swf(jobs: pl.DataFrame, path: Path, *, header: dict[str, str] | None =
 
 @contextmanager
 def _open_for_writing(path: Path) -> Iterator[IO[bytes]]:
-    with path.open("wb") as raw:
+    with writing_private(path) as raw:
         if path.suffix != ".gz":
             yield raw
             return

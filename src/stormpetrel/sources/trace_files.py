@@ -7,10 +7,10 @@ a file may come from anybody: nothing in it is unpickled, and no array is made b
 from __future__ import annotations
 
 import math
-import os
 import re
+import struct
+import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,11 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.errors import SourceError, SourceFormatError
+from stormpetrel.private_files import writing_private
 from stormpetrel.records.traces import MODES, NO_JOB, UNKNOWN_JOB, Indices, Rates, Seconds, Split, Trace, TraceJob
 
 SUFFIX: Final = ".npz"
 _MOST_BYTES: Final = 2 * 1024**3  # unpacked: 128 threads at 1 Hz are .27 GB a day
-_MOST_VALUES: Final = 2**28  # of the regular grid: a clock that jumps by a year must not fill the memory
+_MOST_TIMES_PACKED: Final = 100  # unpacked, as a multiple of the file: traces pack to a tenth, zeros to a thousandth
+_SMALL_BYTES: Final = 128 * 1024**2  # unpacked, that any file may have
+# Of the regular grid: a clock that jumps by a year must not fill the memory, a monitor that pauses for days may.
+_SMALL_STEPS: Final = 2**21
+_SMALL_VALUES: Final = 2**25
+_MOST_VALUES: Final = 2**28
+_MOST_TIMES_SAMPLES: Final = 8
 _MOST_TEXT: Final = 200  # letters of a name
 _SHORTEST_STEP_S, _LONGEST_STEP_S = 0.01, 3600.0
 _SUM_TOLERANCE: Final = 5.0  # percent: monitors round each mode to a whole number
@@ -34,6 +41,10 @@ _MODE_OF: Final = {  # as node_exporter, sar, top, nmon and PCP call them; whate
 }  # fmt: skip
 _IDLE_NAMES: Final = frozenset({"idle", "other"})
 _THREAD: Final = re.compile(r"(?P<node>[^/\x00-\x1f\x7f]{1,200})/(?:cpu)?(?P<cpu>\d{1,6})")
+# What NumPy raises for the header of an array, which it reads as Python source, and for one that ends too early.
+_HEADER_PROBLEMS: Final = (
+    ValueError, TypeError, SyntaxError, EOFError, OverflowError, RecursionError, MemoryError, struct.error, tokenize.TokenError,
+)  # fmt: skip
 _HINT: Final = "A campaign file has t, x, cpu and modes; docs/sources describes it."
 
 
@@ -74,11 +85,13 @@ def read_trace(path: Path) -> Trace:
             name, split = _campaign(arrays)
     except FileNotFoundError:
         raise SourceError(f"There is no file {path}.", hint="Check the path.") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise SourceFormatError(f"{path} is no whole {SUFFIX} file: {str(error)[:200]}.", hint=_HINT) from None
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror or error}.", hint="Check its permissions.") from None
-    if time_s.size * len(cpus) * len(MODES) > _MOST_VALUES:
+    except SourceFormatError:
+        raise
+    except Exception as error:  # what a damaged archive makes zipfile, zlib, lzma and NumPy raise is a long list
+        raise SourceFormatError(f"{path} is no whole {SUFFIX} file: {_printable(str(error))[:200]}.", hint=_HINT) from None
+    if time_s.size * len(cpus) * len(MODES) > min(_MOST_VALUES, max(_SMALL_VALUES, _MOST_TIMES_SAMPLES * seen.size)):
         span_days = time_s.size * step_s / 86400
         raise SourceFormatError(f"{path} spans {span_days:,.0f} days for {slot.size:,} samples: its clock jumped.", hint=_HINT)
     rates = np.full((time_s.size, len(cpus), len(MODES)), np.nan, dtype=np.float32)
@@ -102,15 +115,8 @@ def write_trace(trace: Trace, path: Path) -> None:
         "split": np.array("" if trace.split is None else trace.split.value),
         "step_s": np.array(float(trace.step_s)),
     }
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **columns)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with writing_private(path) as file:
+        np.savez_compressed(file, allow_pickle=False, **columns)
 
 
 class _Arrays:
@@ -120,8 +126,9 @@ class _Arrays:
         self.path, self._archive = path, archive
         self._members = {info.filename.removesuffix(".npy"): info for info in archive.infolist() if not info.is_dir()}
         unpacked = sum(info.file_size for info in self._members.values())
-        if unpacked > _MOST_BYTES:
-            raise self.wrong(f"would unpack to {unpacked / 1e9:,.1f} GB, more than {_MOST_BYTES / 1e9:.1f}")
+        most = min(_MOST_BYTES, max(_SMALL_BYTES, _MOST_TIMES_PACKED * path.stat().st_size))
+        if unpacked > most:
+            raise self.wrong(f"would unpack to {unpacked / 1e9:,.1f} GB, more than {most / 1e9:,.1f}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._members
@@ -129,7 +136,7 @@ class _Arrays:
     def read(self, name: str) -> npt.NDArray[Any]:
         """One array; one that claims to be larger than it is, or holds objects, is refused."""
         if name not in self._members:
-            found = ", ".join(sorted(self._members)[:12])[:_MOST_TEXT] or "nothing"
+            found = _printable(", ".join(sorted(self._members)[:12]))[:_MOST_TEXT] or "nothing"
             raise self.wrong(f"has no array {name!r} (found: {found})")
         member = self._members[name]
         with self._archive.open(member) as file:
@@ -137,8 +144,8 @@ class _Arrays:
                 version = np.lib.format.read_magic(file)
                 header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
                 shape, _, dtype = header(file)
-            except (ValueError, EOFError, SyntaxError) as error:
-                raise self.wrong(f"has an array {name!r} that cannot be read: {str(error)[:100]}") from None
+            except _HEADER_PROBLEMS as error:
+                raise self.wrong(f"has an array {name!r} that cannot be read: {_printable(str(error))[:100]}") from None
         if dtype.hasobject or dtype.names:
             raise self.wrong(f"holds objects in {name!r}, which are never unpickled")
         if math.prod(shape) * dtype.itemsize > member.file_size:
@@ -146,8 +153,8 @@ class _Arrays:
         with self._archive.open(member) as file:
             try:
                 return np.lib.format.read_array(file, allow_pickle=False)
-            except ValueError as error:
-                raise self.wrong(f"has an array {name!r} that cannot be read: {str(error)[:100]}") from None
+            except _HEADER_PROBLEMS as error:
+                raise self.wrong(f"has an array {name!r} that cannot be read: {_printable(str(error))[:100]}") from None
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
         """An array of numbers."""
@@ -172,6 +179,10 @@ class _Arrays:
         return SourceFormatError(f"{self.path} {what}.", hint=_HINT)
 
 
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def _grid(arrays: _Arrays) -> tuple[Seconds, Indices, float]:
     """The times of a regular grid, the place on it of each sample, and the step."""
     found = arrays.numbers("t")
@@ -191,7 +202,7 @@ def _grid(arrays: _Arrays) -> tuple[Seconds, Indices, float]:
     if not _SHORTEST_STEP_S <= step_s <= _LONGEST_STEP_S:
         raise arrays.wrong(f"has steps of {step_s:g} s, expected {_SHORTEST_STEP_S:g} to {_LONGEST_STEP_S:g}")
     slot = np.round((t - t[0]) / step_s)
-    if slot[-1] >= _MOST_VALUES:
+    if not slot[-1] < max(_SMALL_STEPS, _MOST_TIMES_SAMPLES * t.size):
         raise arrays.wrong(f"spans {slot[-1] * step_s / 86400:,.0f} days for {t.size:,} samples: its clock jumped")
     slot = slot.astype(np.int32)
     return t[0] + np.arange(slot[-1] + 1) * step_s, slot, step_s

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stormpetrel.errors import StoreBusyError
+from stormpetrel.private_files import PRIVATE
 
 _WAIT_S = 600.0
 _POLL_S = 0.02
@@ -21,7 +22,7 @@ _POLL_S = 0.02
 @contextmanager
 def file_lock(path: Path, *, wait_s: float = _WAIT_S, role: str = "") -> Iterator[None]:
     """Hold an exclusive lock on a file; wait for its holder, and give up with its process id."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE)
     try:
         _acquire(descriptor, path, wait_s, role)
         os.ftruncate(descriptor, 0)

@@ -17,9 +17,10 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from stormpetrel.errors import ModelError, NotThereError
+from stormpetrel.errors import ModelError, ModelFormatError, NotThereError
 from stormpetrel.store.filesystem import writing
 from stormpetrel.store.model_entries import Entry, write_entry
+from stormpetrel.store.model_seals import FILES, KEYED, SEAL, folder_digest, is_sealed, sealed
 from stormpetrel.store.state import StateStore, audit
 from stormpetrel.store.state import models as table
 
@@ -39,6 +40,8 @@ class ModelVersion:
     created: str
     about: Mapping[str, Any]
     current: bool
+    seal: str = ""  # empty where an earlier version of Stormpetrel entered it
+    files_digest: str = ""
 
     @property
     def family(self) -> str:
@@ -128,9 +131,10 @@ class Training:
 class ModelRegistry:
     """The models of a site."""
 
-    def __init__(self, folder: Path, state: StateStore) -> None:
+    def __init__(self, folder: Path, state: StateStore, key: bytes) -> None:
         self._folder = folder
         self._state = state
+        self._key = key
 
     def add(self, name: str, save: Callable[[Path], None], about: Mapping[str, Any]) -> ModelVersion:
         """Save a new version of a model that stands alone and enter it; it is not current yet."""
@@ -162,16 +166,23 @@ class ModelRegistry:
             save(folder)
 
     def _enter(self, entries: Sequence[ModelVersion], known: list[ModelVersion], promoted_by: str | None, action: str) -> None:
-        rows = [
-            {"name": e.name, "version": e.version, "created": e.created, "about": json.dumps(e.about), "current": False}
+        rows: list[dict[str, Any]] = [
+            {
+                "name": e.name,
+                "version": e.version,
+                "created": e.created,
+                "about": self._sealed(e, e.about, folder_digest(self.folder_of(e.name, e.version))),
+                "current": False,
+            }
             for e in entries
         ]
+        entered = [self._version(**row) for row in rows]
         with self._state.transaction() as connection:
             connection.execute(sa.insert(table), rows)
             if promoted_by is not None:
-                (training,) = _trainings(entries)
+                (training,) = _trainings(entered)
                 before = _in_use(_trainings(known), _family(training))
-                _make_current(connection, training, before, user=promoted_by, action=action)
+                self._make_current(connection, training, before, user=promoted_by, action=action)
         self._note_beside(str(entries[0].about["training"]))
 
     def _note_beside(self, training: str) -> None:
@@ -197,7 +208,7 @@ class ModelRegistry:
             training = self.training(name)
             before = self.current_training(_family(training))
             with self._state.transaction() as connection:
-                _make_current(connection, training, before, user=user, action=action)
+                self._make_current(connection, training, before, user=user, action=action)
             self._note_beside(name)
         return self.training(name)
 
@@ -219,7 +230,7 @@ class ModelRegistry:
             current, target = self.current_training(family), self.before_current(family)
             with self._state.transaction() as connection:
                 # Where it came from stays as it was: rolling back once more goes on backwards, not forwards again.
-                _make_current(connection, target, current, user=user, action=ROLLBACK, note_previous=False)
+                self._make_current(connection, target, current, user=user, action=ROLLBACK, note_previous=False)
             self._note_beside(target.name)
         return self.training(target.name)
 
@@ -272,10 +283,7 @@ class ModelRegistry:
         if name is not None:
             query = query.where(table.c.name == name)
         with self._state.transaction() as connection:
-            return [
-                ModelVersion(row.name, row.version, row.created, json.loads(row.about), bool(row.current))
-                for row in connection.execute(query)
-            ]
+            return [self._version(**row._mapping) for row in connection.execute(query)]
 
     def in_use(self) -> dict[str, ModelVersion]:
         """The current version of every model, all as of one moment."""
@@ -294,8 +302,77 @@ class ModelRegistry:
         return {(path.parent.name, int(path.name)): path for path in found}
 
     def folder_of(self, name: str, version: int) -> Path:
-        """Where a version lies."""
+        """Where a version lies; whoever reads a model of the site asks for its `verified_folder`."""
         return self._folder / name / f"{version:05d}"
+
+    def verified_folder(self, name: str, version: int) -> Path:
+        """Where a version lies whose entry and files are those that this site entered; ModelFormatError where they are not."""
+        folder = self.folder_of(name, version)
+        entry = next((entry for entry in self.versions(name) if entry.version == version), None)
+        if entry is None:
+            raise ModelError(f"There is no version {version} of the model '{name}'.", hint=_how_to_train(name))
+        changed = entry.seal and folder.exists() and folder_digest(folder) != entry.files_digest
+        if changed or not self._is_trusted(entry):
+            raise _not_entered_here(entry)
+        return folder
+
+    def sign_unsigned(self) -> int:
+        """Seal the entries that have no seal, as they and their files are now, and refuse such entries from now on; how many."""
+        unsigned = [entry for entry in self.versions() if not entry.seal]
+        if unsigned:
+            with self._state.writer_lock(), self._state.transaction() as connection:
+                for entry in unsigned:
+                    about = self._sealed(entry, entry.about, folder_digest(self.folder_of(entry.name, entry.version)))
+                    connection.execute(sa.update(table).where(*_row_of(entry)).values(about=about))
+        self._state.set_fact(KEYED, "1")
+        return len(unsigned)
+
+    def sign_unsigned_once(self) -> None:
+        """Seal what earlier versions entered, the first time that this version sees the registry."""
+        if not self._state.fact(KEYED):
+            self.sign_unsigned()
+
+    def _version(self, *, name: str, version: int, created: str, about: str, current: bool) -> ModelVersion:
+        kept = json.loads(about)
+        rest = {field: value for field, value in kept.items() if field not in (FILES, SEAL)}
+        return ModelVersion(name, version, created, rest, bool(current), str(kept.get(SEAL, "")), str(kept.get(FILES, "")))
+
+    def _sealed(self, entry: ModelVersion, about: Mapping[str, Any], files: str) -> str:
+        return sealed(self._key, entry.name, entry.version, entry.created, about, files)
+
+    def _is_trusted(self, entry: ModelVersion) -> bool:
+        """Whether the seal is ours; an entry without one is trusted where the registry has not been sealed yet."""
+        if not entry.seal:
+            return not self._state.fact(KEYED)
+        kept = {**entry.about, FILES: entry.files_digest, SEAL: entry.seal}
+        return is_sealed(self._key, entry.name, entry.version, entry.created, kept)
+
+    def _make_current(
+        self,
+        connection: sa.Connection,
+        training: Training,
+        before: Training | None,
+        *,
+        user: str,
+        action: str,
+        note_previous: bool = True,
+    ) -> None:
+        family = _family(training)
+        names = [name for name in connection.execute(sa.select(table.c.name).distinct()).scalars() if family_of(name) == family]
+        connection.execute(sa.update(table).where(table.c.name.in_(names)).values(current=False))
+        came_from = before.name if before is not None and before.name != training.name else None
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        noted: dict[str, Any] = {"promoted": {"time": now, "action": action}}  # by whom stands in the audit trail only
+        if note_previous and came_from is not None:
+            noted["previous"] = came_from
+        for model in training.models:
+            if not self._is_trusted(model):
+                raise _not_entered_here(model)
+            files = model.files_digest or folder_digest(self.folder_of(model.name, model.version))
+            about = self._sealed(model, {**model.about, **noted}, files)
+            connection.execute(sa.update(table).where(*_row_of(model)).values(current=True, about=about))
+        about = json.dumps({"training": training.name, "previous": came_from, "why": training.why})
+        connection.execute(sa.insert(audit).values(time=now, user=user, action=action, about=about))
 
 
 def family_of(name: str) -> str:
@@ -343,22 +420,15 @@ def _in_use(trainings: Sequence[Training], family: str) -> Training | None:
     return whole or next((training for training in of_family if any(model.current for model in training.models)), None)
 
 
-def _make_current(
-    connection: sa.Connection, training: Training, before: Training | None, *, user: str, action: str, note_previous: bool = True
-) -> None:
-    family = _family(training)
-    names = [name for name in connection.execute(sa.select(table.c.name).distinct()).scalars() if family_of(name) == family]
-    connection.execute(sa.update(table).where(table.c.name.in_(names)).values(current=False))
-    came_from = before.name if before is not None and before.name != training.name else None
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    noted: dict[str, Any] = {"promoted": {"time": now, "action": action}}  # by whom stands in the audit trail only
-    if note_previous and came_from is not None:
-        noted["previous"] = came_from
-    for model in training.models:
-        this = (table.c.name == model.name, table.c.version == model.version)
-        connection.execute(sa.update(table).where(*this).values(current=True, about=json.dumps({**model.about, **noted})))
-    about = {"training": training.name, "previous": came_from, "why": training.why}
-    connection.execute(sa.insert(audit).values(time=now, user=user, action=action, about=json.dumps(about)))
+def _row_of(entry: ModelVersion) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
+    return table.c.name == entry.name, table.c.version == entry.version
+
+
+def _not_entered_here(entry: ModelVersion) -> ModelFormatError:
+    return ModelFormatError(
+        f"Version {entry.version} of the model '{entry.name}' is not the one that this site entered: entry or files changed.",
+        hint="Go back to another training (stormpetrel models list), train anew, or restore the site from a backup.",
+    )
 
 
 def _utc(text: str) -> datetime:

@@ -24,9 +24,8 @@ import sqlalchemy as sa
 from stormpetrel.errors import ReadOnlySiteError, StoreError, StoreNotWritableError
 from stormpetrel.store.filesystem import mount_of, writing
 from stormpetrel.store.identity import IDENTITY_FILE
-from stormpetrel.store.state import StateStore
+from stormpetrel.store.state import STATE_FILE, StateStore
 
-STATE_FILE: Final = "state.db"
 _FILES: Final = (STATE_FILE, f"{STATE_FILE}-wal", f"{STATE_FILE}-journal")  # the database first: see `_copied`
 _REST_S: Final = 1.0  # at least this long between two copies
 _TRIES: Final = 20

@@ -134,6 +134,7 @@ def _enter_models(site: Site, report: Repaired) -> None:
         return
     with site.state.transaction() as connection:
         connection.execute(sa.insert(registry), [_row(entry) for entry in entries])
+    site.models.sign_unsigned()  # whoever repairs a site says that what lies there is the site's own
     report.done.append(f"Entered in the registry again, out of their folders: {_count(len(entries), 'model')}.")
 
 

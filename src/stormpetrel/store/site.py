@@ -6,7 +6,6 @@ mysite/ (mode 0700): site.toml · tables/ · state.db · models/ · site.key
 from __future__ import annotations
 
 import hmac
-import os
 import secrets
 import shutil
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from stormpetrel.config import SITE_FILE, Settings, load_settings, settings_as_toml
 from stormpetrel.errors import DiskFullError, SettingsError, StoreError
+from stormpetrel.private_files import create_private, tighten
 from stormpetrel.simulate.feed import Feed
 from stormpetrel.store.agreement import agree
 from stormpetrel.store.audit import AuditTrail
@@ -30,11 +30,12 @@ from stormpetrel.store.migrations import SiteFiles
 from stormpetrel.store.models import ModelRegistry
 from stormpetrel.store.opinions import OpinionStore
 from stormpetrel.store.outages import OutageStore
+from stormpetrel.store.ownership import refuse_folder_of_another
 from stormpetrel.store.predictions import PredictionStore
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
-from stormpetrel.store.read_only import STATE_FILE, ReadOnlyState, open_copied_state, read_only_reason
-from stormpetrel.store.state import StateStore, open_state, refuse_network
+from stormpetrel.store.read_only import ReadOnlyState, open_copied_state, read_only_reason
+from stormpetrel.store.state import STATE_FILE, StateStore, open_state, refuse_network
 from stormpetrel.store.tables import Table
 from stormpetrel.store.tokens import TokenStore
 from stormpetrel.store.trace_scores import TraceScoreStore
@@ -62,7 +63,7 @@ class Site:
         self.event_scores = EventScoreStore(folder / "tables", state.writer_lock)
         self.forgotten = ForgottenStore(folder / "tables", state.writer_lock)
         self.outages = OutageStore(state)
-        self.models = ModelRegistry(folder / "models", state)
+        self.models = ModelRegistry(folder / "models", state, hmac.digest(key, b"models", "sha256"))
         self.tokens = TokenStore(state)
         self.opinions = OpinionStore(state)
         self.views = ViewStore(state)
@@ -131,6 +132,7 @@ def create_site(folder: Path, settings: Settings | None = None) -> Site:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingsError(f"{folder} exists and is not an empty folder.", hint="Name a new folder for the site.")
     _refuse_odd_name(folder)
+    refuse_folder_of_another(folder)
     if not settings.store.state_url:
         refuse_network(state_folder(folder, settings))
     was_there = folder.exists()
@@ -140,7 +142,7 @@ def create_site(folder: Path, settings: Settings | None = None) -> Site:
             folder.chmod(0o700)
             (folder / "models").mkdir()
             _write_key(folder / KEY_FILE)
-            (folder / SITE_FILE).write_text(settings_as_toml(settings), encoding="utf-8")
+            create_private(folder / SITE_FILE, settings_as_toml(settings))
         site = open_site(folder)
     except BaseException:
         remove_half_made(folder, was_there=was_there)
@@ -180,6 +182,8 @@ def open_site(folder: Path, *, new_state: bool = False) -> Site:
         _create_tables(site)
         if not new_state:
             agree(site)
+            if not site.read_only:
+                site.models.sign_unsigned_once()
     except BaseException:
         state.close()
         raise
@@ -247,13 +251,12 @@ def state_folder(folder: Path, settings: Settings) -> Path:
 
 
 def _write_key(path: Path) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32))
+    create_private(path, secrets.token_hex(32))
 
 
 def _read_key(folder: Path) -> bytes:
     path = folder / KEY_FILE
+    tighten(path)
     try:
         return bytes.fromhex(path.read_text().strip())
     except (OSError, ValueError) as error:

@@ -9,7 +9,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,14 @@ from stormpetrel.errors import (
     StoreError,
     StoreVersionError,
 )
+from stormpetrel.private_files import create_private, tighten
 from stormpetrel.store.filesystem import errno_in, filesystem_type, is_network, writing
 from stormpetrel.store.identity import Identity, holds_tables, identity_of, new_identity, read_identity
 from stormpetrel.store.lock import file_lock
 from stormpetrel.store.migrations import Migration, SiteFiles, migrate
 
 STATE_FORMAT = 5  # what each format added: migrations.py
+STATE_FILE = "state.db"
 _UNFINISHED = "unfinished"  # the key of `meta` that says that a new state is still being filled
 _METADATA = sa.MetaData()
 
@@ -223,6 +225,17 @@ class StateStore:
             connection.execute(sa.delete(meta).where(meta.c.key == _UNFINISHED))
             Migration(connection, _METADATA, self._files).keep(identity.as_facts())
 
+    def fact(self, key: str) -> str:
+        """What the store notes about itself under a key; empty where it notes nothing."""
+        with self.transaction() as connection:
+            return str(connection.execute(sa.select(meta.c.value).where(meta.c.key == key)).scalar() or "")
+
+    def set_fact(self, key: str, value: str) -> None:
+        """Note something about the store itself."""
+        with self.transaction() as connection:
+            connection.execute(sa.delete(meta).where(meta.c.key == key))
+            connection.execute(sa.insert(meta).values(key=key, value=value))
+
     def empty_log(self) -> None:
         """Write the write-ahead log of SQLite into the database: it still holds the old pages of what was deleted."""
         if self.is_sqlite:
@@ -384,7 +397,8 @@ def _sqlite(folder: Path, mountinfo: str | None) -> sa.Engine:
     refuse_network(folder, mountinfo)
     with writing(folder, doing="create the state store"):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    engine = sa.create_engine(sa.URL.create("sqlite", database=str(folder / "state.db")))
+        _make_private(folder / STATE_FILE)
+    engine = sa.create_engine(sa.URL.create("sqlite", database=str(folder / STATE_FILE)))
 
     @sa.event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: object) -> None:
@@ -393,6 +407,18 @@ def _sqlite(folder: Path, mountinfo: str | None) -> sa.Engine:
         connection.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten, not only unlinked
 
     return engine
+
+
+def _make_private(path: Path) -> None:
+    """Let nobody else read the names in a database: SQLite gives its log (-wal) and its index (-shm) the mode of the file."""
+    if path.is_symlink():
+        raise StoreError(
+            f"{path} is a link; the state store must be a file.", hint="In site.toml set store.state_dir to the folder it is in."
+        )
+    with suppress(FileExistsError):
+        create_private(path)
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+        tighten(path.with_name(name))
 
 
 def _postgres(url: str) -> sa.Engine:

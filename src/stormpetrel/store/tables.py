@@ -180,7 +180,30 @@ class Table:
         if self._is_missing():
             return []
         actions = pl.DataFrame(self.open().get_add_actions(flatten=True))
-        return [self.path / unquote(relative) for relative in actions["path"]] if actions.height else []
+        return [self._inside(relative) for relative in actions["path"]] if actions.height else []
+
+    def refuse_paths_outside(self) -> None:
+        """StoreError where the log names, also among what was removed, a file that does not lie in this table."""
+        self.files()
+        for log in sorted((self.path / "_delta_log").glob("*.json")):
+            for action in map(json.loads, log.read_text(encoding="utf-8").splitlines()):
+                for kind in ("add", "remove", "cdc"):
+                    if kind in action:
+                        self._inside(str(action[kind]["path"]))
+        for checkpoint in sorted((self.path / "_delta_log").glob("*.parquet")):
+            removed = pl.scan_parquet(checkpoint, glob=False).select(pl.col("remove").struct.field("path").drop_nulls()).collect()
+            for path in removed["path"]:
+                self._inside(path)
+
+    def _inside(self, relative: str) -> Path:
+        """The file that a log means; one that would lie elsewhere is refused."""
+        plain = unquote(relative)
+        if plain.startswith("/") or "://" in plain or ".." in plain.split("/"):
+            raise StoreError(
+                f"The log of the table {self.path} names a file outside of it: {plain[:100]!r}.",
+                hint="Restore the site from a backup that you trust.",
+            )
+        return self.path / plain
 
     def version(self) -> int:
         """The version number that a model trained now would record."""

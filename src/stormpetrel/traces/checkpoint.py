@@ -6,7 +6,6 @@ TrainingState <-> one safetensors file, replaced whole or not at all; what is no
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +13,7 @@ from typing import Any, Final
 import torch
 
 from stormpetrel.errors import ModelError
+from stormpetrel.private_files import write_private
 
 FORMAT_VERSION: Final = 1
 _LARGEST_BYTES: Final = 2 * 1024**3
@@ -51,12 +51,7 @@ def write_checkpoint(path: Path, state: TrainingState, task: str) -> None:
         "validation": state.validation,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    being_written = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        being_written.write_bytes(save(contents, metadata={"state": json.dumps(header)}))
-        being_written.replace(path)
-    finally:
-        being_written.unlink(missing_ok=True)
+    write_private(path, save(contents, metadata={"state": json.dumps(header)}))
 
 
 def read_checkpoint(path: Path, task: str) -> TrainingState | None:

@@ -140,8 +140,8 @@ class _Graph:
         return name
 
 
-def check_graph(content: bytes, settings: AutoencoderSettings, *, decoder: bool) -> None:
-    """ModelFormatError where a file is not a graph such as this module writes: other operations, outside data, other shapes."""
+def check_graph(content: bytes, settings: AutoencoderSettings, *, written: bytes, decoder: bool) -> None:
+    """ModelFormatError where a file is not the graph that this module has written from the same weights."""
     try:
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -155,6 +155,8 @@ def check_graph(content: bytes, settings: AutoencoderSettings, *, decoder: bool)
         raise ModelFormatError(f"A graph of the model cannot be read: {type(error).__name__}.") from None
     for problem in _problems(model, settings, decoder=decoder):
         raise ModelFormatError(f"A graph of the model {problem}.")
+    if _in_order(model) != _in_order(onnx.load_model_from_string(written)):
+        raise ModelFormatError("A graph of the model is something else than its weights make.")
 
 
 def _problems(model: Any, settings: AutoencoderSettings, *, decoder: bool) -> list[str]:
@@ -174,6 +176,10 @@ def _problems(model: Any, settings: AutoencoderSettings, *, decoder: bool) -> li
         if [(end.name, _shape(end)) for end in found] != [(expected[0], expected[1])]:
             wrong.append(f"{what} something else than {expected[0]} of shape {' × '.join(map(str, expected[1]))}")
     return wrong
+
+
+def _in_order(model: Any) -> bytes:
+    return bytes(model.graph.SerializeToString(deterministic=True))
 
 
 def _holds_more(attribute: Any) -> bool:

@@ -54,7 +54,8 @@ class TraceScorer:
     def load(cls, folder: Path, *, threads: int | None = None) -> Self:
         """Read an autoencoder from its folder; `threads` is how many cores a call may use (all of this process by default).
 
-        The graphs are those of the folder; where there are none (trained without onnx), they are written from the weights.
+        ONNX Runtime is shown graphs that are written here from the weights, never those of the folder: what a file makes of
+        sizes and places would be believed. Those of the folder, which are for other programs, must be the same.
         """
         if any(find_spec(name) is None for name in ("onnxruntime", "onnx", "safetensors")):
             raise MissingExtraError("Scoring CPU traces", "traces")
@@ -80,10 +81,10 @@ class TraceScorer:
         threads: int | None = None,
     ) -> Self:
         """A scorer from what a model folder holds, checked and tried on one window."""
-        encoder = files[ENCODER] if ENCODER in files else write_encoder(settings, weights)
-        decoder = files[DECODER] if DECODER in files else write_decoder(settings, weights)
-        check_graph(encoder, settings, decoder=False)
-        check_graph(decoder, settings, decoder=True)
+        encoder, decoder = write_encoder(settings, weights), write_decoder(settings, weights)
+        for name, written in ((ENCODER, encoder), (DECODER, decoder)):
+            if name in files:
+                check_graph(files[name], settings, written=written, decoder=name == DECODER)
         messages = _message_kernel(settings, weights)
         scorer = cls(settings, Session(encoder, threads=threads), Session(decoder, threads=threads), messages)
         scorer._try()

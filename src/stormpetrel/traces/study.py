@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stormpetrel.errors import UsageError
+from stormpetrel.private_files import write_private
 from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, Scorer
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows
 from stormpetrel.traces.evaluation import TraceEvaluation, evaluate, why_not, windows_per_second
@@ -66,7 +67,7 @@ def run_study(
     why = {kind: words for kind in plan.architectures if (words := why_not(kind, split.train, split.test))}
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / _CUT).exists():
-        (folder / _CUT).write_text(json.dumps(asdict(split.cut)), encoding="utf-8")
+        write_private(folder / _CUT, json.dumps(asdict(split.cut)))
     folders, training_s = {}, {}
     for kind in (kind for kind in plan.architectures if kind not in why):
         began = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,11 +45,36 @@ class Context:
         from stormpetrel.config import SITE_FILE
 
         if self.site_folder is not None:
+            _look_at(self.site_folder)
             return self.site_folder
         if Path(SITE_FILE).is_file():  # we stand in one
+            refuse_site_of_others(Path())
             return Path()
         raise UsageError(
             "No site was named.", hint="Add --site DIR or set STORMPETREL_SITE; to make a site: stormpetrel init DIR"
+        )
+
+
+def _look_at(folder: Path) -> None:
+    """A site that was named is opened whoever it belongs to: say so where its owner decides what we run."""
+    from stormpetrel.config import SITE_FILE
+    from stormpetrel.store.ownership import owner_other_than_us, refuse_writable_by_everybody
+
+    refuse_writable_by_everybody(folder, SITE_FILE)
+    if owner := owner_other_than_us(folder, SITE_FILE):
+        typer.echo(f"note: {folder} belongs to {plain(owner)}, whose {SITE_FILE} decides what is run with your rights.", err=True)
+
+
+def refuse_site_of_others(folder: Path) -> None:
+    """Nobody asked for a site that just lies where we look: it is obeyed only where no one else can write it."""
+    from stormpetrel.config import SITE_FILE
+    from stormpetrel.store.ownership import who_else_can_write
+
+    if others := who_else_can_write(folder, SITE_FILE):
+        where = folder.resolve()
+        raise UsageError(
+            f"The {SITE_FILE} in {plain(str(where))} is not obeyed: {plain(others)}.",
+            hint=f"If you trust it, name the site: stormpetrel --site {plain(shlex.quote(str(where)))} …",
         )
 
 

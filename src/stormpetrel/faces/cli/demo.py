@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli.context import Json, console, print_json, progress_bar
+from stormpetrel.faces.cli.context import Json, console, print_json, progress_bar, refuse_site_of_others
+from stormpetrel.private_files import write_private
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -133,6 +134,7 @@ def _open_or_create(folder: Path) -> Site:
 
     _put_back(folder)
     if (folder / SITE_FILE).exists():
+        refuse_site_of_others(folder)
         site = open_site(folder)
         if (site.settings.site.name, site.settings.site.cluster) != (CLUSTER, CLUSTER):
             site.close()
@@ -235,7 +237,7 @@ def _write_example(site: Site, path: Path) -> str:
         "chdir": job["work_dir"],
     }
     lines = [f"#SBATCH --{option}={value}" for option, value in asked.items() if value is not None]
-    path.write_text("\n".join(["#!/bin/bash", *lines, "srun ./my-program"]) + "\n", encoding="utf-8")
+    write_private(path, "\n".join(["#!/bin/bash", *lines, "srun ./my-program"]) + "\n")
     return str(job["user"] or "")
 
 

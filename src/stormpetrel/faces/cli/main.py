@@ -99,6 +99,7 @@ def _common(
 
 
 _INTERRUPTED = 130
+_FOR_US_ALONE = 0o077  # umask: what any library writes for us, tables too, holds names
 _STOPPED = "stopped; what was committed is kept, run the same command again to go on."
 _STOPPED_WRITING = "stopped; nothing was written."  # synth writes whole files and folders or none
 
@@ -127,6 +128,7 @@ def common_first(words: list[str]) -> list[str]:
 def main() -> None:
     """Run the command line: one line and exit code 1 for an error, 2 for wrong usage, 130 for Ctrl-C; never a traceback."""
     debug = "--debug" in sys.argv
+    os.umask(_FOR_US_ALONE)
     wait_politely()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -75,23 +75,31 @@ def restore(
     context: typer.Context,
     source: Annotated[Path, typer.Argument(help="A file that `store backup` wrote.")],
     state_url: Annotated[
-        str | None,
-        typer.Option("--state-url", help="Put the state here instead: postgresql://…, or '' for SQLite.", show_default=False),
-    ] = None,
+        str, typer.Option("--state-url", help="Put the state into this PostgreSQL: postgresql://…", show_default=False)
+    ] = "",
+    state_dir: Annotated[
+        str, typer.Option("--state-dir", help="Put the state into this folder, on a local disk.", show_default=False)
+    ] = "",
     as_json: Json = False,
 ) -> None:
-    """Make a new site (the folder of --site) out of a backup."""
+    """Make a new site (the folder of --site) out of a backup; its state goes into the same folder."""
     from stormpetrel.store.backup import restore as do_restore
+    from stormpetrel.store.outside_settings import outside_settings
 
     chosen: Context = context.obj
     if chosen.site_folder is None:
         raise UsageError("Nothing says where to restore to.", hint="Add --site NEWDIR before the command.")
-    with do_restore(source, chosen.site_folder, state_url=state_url) as site:
+    with do_restore(source, chosen.site_folder, state_url=state_url, state_dir=state_dir) as site:
         jobs = site.jobs.read_jobs().select("job_id").collect().height
+        outside = outside_settings(site.settings)
     if as_json:
-        print_json({"site": str(chosen.site_folder), "jobs": jobs})
-    else:
-        typer.echo(f"{chosen.site_folder}: restored, {jobs:,} jobs.")
+        print_json({"site": str(chosen.site_folder), "jobs": jobs, "outside": [asdict(entry) for entry in outside]})
+        return
+    typer.echo(f"{chosen.site_folder}: restored, {jobs:,} jobs.")
+    if outside:
+        typer.echo("Its settings name these; none was run, opened or asked. Look at them before you start anything on the site:")
+    for entry in outside:
+        typer.echo(f"  {entry.kind:8} {entry.name} = {plain(entry.value)}")
 
 
 @app.command("forget")

@@ -12,6 +12,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.context import Json, console, plain, print_json
 from stormpetrel.faces.cli.job_input import Fields
 from stormpetrel.faces.cli.workload_input import Epochs, Format, Seed, Since, Skip, bar_shown, read_workload, synthetic_of
+from stormpetrel.private_files import write_private
 
 if TYPE_CHECKING:
     from stormpetrel.faces.cli.workload_input import Progress
@@ -139,7 +140,7 @@ def _draw(target: Path, title: str, workloads: Mapping[str, Workload]) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file, or say in a sentence why it cannot be."""
     try:
-        path.write_bytes(content)
+        write_private(path, content)
     except OSError as error:
         reason = (error.strerror or "it failed").lower()
         raise UsageError(f"{plain(str(path))} cannot be written: {reason}.", hint="Name a file in a folder of yours.") from None

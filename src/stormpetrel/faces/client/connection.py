@@ -23,6 +23,7 @@ from stormpetrel.errors import (
     StormpetrelError,
     UsageError,
 )
+from stormpetrel.private_files import writing_private
 
 _PREFIX: Final = "/api/v1"
 _ERRORS: Final[Mapping[int, type[StormpetrelError]]] = {
@@ -85,17 +86,14 @@ class Connection:
             answer.read()
             self._read(answer)  # raises
             raise self._no_stormpetrel(answer)
-        half = to.with_name(f".{to.name}.part")
         try:
-            with half.open("wb") as file:
+            with writing_private(to) as file:
                 for piece in answer.iter_bytes():
                     file.write(piece)
-            half.replace(to)
         except httpx.HTTPError as error:
             raise self._unavailable(error) from error
         finally:
             answer.close()
-            half.unlink(missing_ok=True)
         return answer.headers
 
     def _sent(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:

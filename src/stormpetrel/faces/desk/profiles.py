@@ -153,7 +153,7 @@ def _model_of(live: LiveSite) -> tuple[JobProfiles, int | None]:
             prepared = prepare(everyone, _preparation(everyone, live.settings))
             _FOUND[memory] = JobProfiles(SUBMIT).fit(prepared.frame)
         return _FOUND[memory], None
-    return JobProfiles.load(live.site.models.folder_of(NAME, current.version)), current.version
+    return JobProfiles.load(live.site.models.verified_folder(NAME, current.version)), current.version
 
 
 def _preparation(jobs: pl.DataFrame, settings: Settings) -> PreparationSettings:

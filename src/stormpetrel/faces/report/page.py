@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.report.blocks import Beside, Block, Column, Drawing, Paragraph, Section, Table
+from stormpetrel.private_files import write_private
 
 _STYLE: Final = Path(__file__).parent / "page.css"
 _PAGE: Final = Template(
@@ -74,7 +75,7 @@ def write_page(path: Path, title: str, sections: Sequence[Section], *, subtitle:
     """Write the page to a file and tell its size in bytes."""
     text = render(title, sections, subtitle=subtitle, footer=footer).encode("utf-8", errors="replace")
     try:
-        path.write_bytes(text)
+        write_private(path, text)
     except OSError as error:
         reason = (error.strerror or "it failed").lower()
         raise UsageError(f"{path} cannot be written: {reason}.", hint="Name a file in a folder that you may write to.") from None
