@@ -104,11 +104,7 @@ def _keep_tombstones(migration: Migration, files: SiteFiles) -> None:
 
 
 def _note_models(migration: Migration, files: SiteFiles) -> None:
-    """Beside each model, what the registry knows of it.
-
-    Where entries are to be changed on the way (signed with the site's key, `files.key`), this is the place: change `about`,
-    update the row, and write the changed entry.
-    """
+    """Beside each model, what the registry knows of it. (The entries are sealed once the site is open: ModelRegistry.)"""
     for row in migration.connection.execute(sa.select(migration.table("models"))).all():
         entry = Entry(row.name, row.version, row.created, json.loads(row.about))
         write_entry(files.models / entry.name / f"{entry.version:05d}", entry)
