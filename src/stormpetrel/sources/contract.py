@@ -7,17 +7,16 @@ second ingest of the same file cheap.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import polars as pl
 
 from stormpetrel.records.jobs import VALUES, conform, field_mask, job_frame
 from stormpetrel.records.quality import no_rejects
 from stormpetrel.records.quality import rejects as rejects_of
-from stormpetrel.records.states import UNFINISHED
 from stormpetrel.sources.lines import BLOCK_BYTES, LineFile
 
 Translation = tuple[pl.DataFrame, pl.DataFrame]  # (job frame with `record` and `line`, rejects)
@@ -94,29 +93,6 @@ class LiveSource:
     def fields(self) -> frozenset[str]:
         """The job columns that the server's version fills; known once it has answered."""
         return self._columns
-
-
-# What grows or drifts while a job waits or runs, as sacct names it and as the job frame does. A job asked about every few
-# seconds would otherwise be another record each time.
-_GROWS: Final = frozenset(
-    """elapsed elapsedraw cputimeraw totalcpu usercpu systemcpu maxrss maxdiskread maxdiskwrite priority
-    elapsed_s cpu_limit_s cpu_time_s user_cpu_s system_cpu_s max_rss_bytes disk_read_bytes disk_write_bytes extra""".split()
-)
-_UNFINISHED: Final = sorted({str(state) for state in UNFINISHED} | {"COMPLETING", "CONFIGURING", "REQUEUE_HOLD", "STAGE_OUT"})
-
-
-def without_growth(chunk: Chunk) -> Chunk:
-    """The same records, without what changes from second to second of jobs that wait or run, and without their steps."""
-    if not chunk.records.height or "state" not in chunk.records.columns:
-        return chunk
-    waits_or_runs = pl.col("state").str.split(" ").list.first().is_in(_UNFINISHED).fill_null(False)
-    growing = [name for name in chunk.records.columns if name in _GROWS]
-    records = chunk.records.with_columns(pl.when(~waits_or_runs).then(pl.col(name)).alias(name) for name in growing)
-    if chunk.steps is None:
-        return replace(chunk, records=records)
-    over = records.filter(~waits_or_runs)
-    steps = chunk.steps.join(over.select("record"), on="record", how="semi")
-    return replace(chunk, records=records, steps=steps if steps.height else None)
 
 
 def mask_of(source: JobSource) -> int:

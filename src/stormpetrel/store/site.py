@@ -28,6 +28,7 @@ from stormpetrel.store.outages import OutageStore
 from stormpetrel.store.predictions import PredictionStore
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
+from stormpetrel.store.read_marks import ReadMarks
 from stormpetrel.store.state import StateStore, open_state, refuse_network
 from stormpetrel.store.tokens import TokenStore
 from stormpetrel.store.trace_scores import TraceScoreStore
@@ -45,7 +46,7 @@ class Site:
         self.settings = settings
         self.state = state
         self._key = key
-        self.jobs = JobStore(folder / "tables", state.writer_lock)
+        self.jobs = JobStore(folder / "tables", state.writer_lock, ReadMarks(state))
         self.predictions = PredictionStore(folder / "tables", state.writer_lock)
         self.trace_scores = TraceScoreStore(folder / "tables", state.writer_lock)
         self.cpu_windows = CpuWindowStore(folder / "tables", state.writer_lock)

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from stormpetrel.errors import SourceError, SourceFormatError, UsageError
 from stormpetrel.sources.contract import JobSource
-from stormpetrel.sources.slurm_live import LiveSlurm
-from stormpetrel.store.ingest import ingest_jobs
+from stormpetrel.store.ingest import IngestReport, ingest_jobs
 from stormpetrel.store.site import Site
-
-_WIDE_EVERY: Final = timedelta(hours=1)  # how often a look reaches back as far as slurm.overlap_hours, for late corrections
+from stormpetrel.watch.slurm_look import SlurmLook
 
 _SECOND: Final = timedelta(seconds=1)  # schedulers tell whole seconds: the one under way may not be over for them
 
@@ -32,6 +30,8 @@ class Read:
     changed: int = 0
     quarantined: int = 0
     problem: str | None = None
+    notes: tuple[str, ...] = ()  # what is known and not told in full
+    again_s: float | None = None  # when to look again, where something wants a second look
 
 
 @dataclass
@@ -40,24 +40,29 @@ class _Counts:
     changed: int = 0
     quarantined: int = 0
 
+    def add(self, report: IngestReport) -> None:
+        self.new += report.kept
+        self.changed += report.changed
+        self.quarantined += sum(report.quarantined.values())
+
 
 @dataclass
 class LiveReader:
     """Reads every live source of a site, each with its own cursor; one that is away keeps the horizon where it is."""
 
     site: Site
-    _slurm: LiveSlurm | None = None
-    _wide_at: datetime | None = None
+    _slurm: SlurmLook | None = None
+    _counts: _Counts = field(default_factory=_Counts)
     _seen: tuple[int, int, int] | None = None  # inode, size and time of the event log when it was last read
     _looks: list[Callable[[datetime], Iterator[JobSource]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         settings = self.site.settings
         if settings.slurm.rest_url or shutil.which(settings.slurm.sacct):
-            self._looks.append(self._slurm_sources)
+            self._slurm = SlurmLook(self.site, lambda report: self._counts.add(report))
         if settings.htcondor.event_log:
             self._looks.append(self._condor_sources)
-        if not self._looks:
+        if not (self._looks or self._slurm):
             raise UsageError(
                 f"There is nothing to watch: no command '{settings.slurm.sacct}', no slurm.rest_url, no htcondor.event_log.",
                 hint="Set one of them in site.toml; stormpetrel doctor says what can be reached.",
@@ -66,41 +71,21 @@ class LiveReader:
     def read(self) -> Read:
         """Take in what is new; a source that fails commits nothing and is asked again at the next look."""
         now = self.site.now()
-        counts = _Counts()
+        self._counts = counts = _Counts()
+        slurm = self._slurm
         try:
+            if slurm is not None:
+                slurm.look(now)
             for look in self._looks:
-                self._take_in(look(now), counts)
+                self._take_in(look(now))
         except SourceError as error:
-            self._slurm = None  # it may come back as another version, or with other clusters
             return Read(None, counts.new, counts.changed, counts.quarantined, problem=str(error))
-        problem = self._take_in_queue(counts)
-        return Read(now - _SECOND, counts.new, counts.changed, counts.quarantined, problem=problem)
+        told = Read(now - _SECOND, counts.new, counts.changed, counts.quarantined)
+        return told if slurm is None else replace(told, problem=slurm.problem, notes=slurm.notes, again_s=slurm.again_s)
 
-    def _take_in(self, sources: Iterator[JobSource], counts: _Counts) -> None:
+    def _take_in(self, sources: Iterator[JobSource]) -> None:
         for source in sources:
-            report = ingest_jobs(self.site, source, remember=False)
-            counts.new += report.kept
-            counts.changed += report.changed
-            counts.quarantined += sum(report.quarantined.values())
-
-    def _take_in_queue(self, counts: _Counts) -> str | None:
-        """What waits, as far as it can be asked; without it a job that is held is judged when it becomes eligible."""
-        try:
-            if self._slurm is not None:
-                self._take_in(self._slurm.queue(), counts)
-        except SourceError as error:
-            return str(error)
-        return None
-
-    def _slurm_sources(self, now: datetime) -> Iterator[JobSource]:
-        settings = self.site.settings
-        if self._slurm is None:
-            self._slurm = LiveSlurm(settings.slurm, settings.site)
-        wide = self._wide_at is None or now - self._wide_at >= _WIDE_EVERY
-        overlap = settings.slurm.overlap_hours if wide else min(settings.slurm.overlap_hours, settings.watch.overlap_minutes / 60)
-        yield from self._slurm.sources(self.site.jobs.cursor, now=now, overlap_hours=overlap)
-        if wide:
-            self._wide_at = now
+            self._counts.add(ingest_jobs(self.site, source, remember=False))
 
     def _condor_sources(self, now: datetime) -> Iterator[JobSource]:
         """The event log, when it has changed. It is read whole: its jobs are folded out of events that lie far apart."""

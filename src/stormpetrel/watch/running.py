@@ -90,6 +90,7 @@ class _Runner:
         self._last_training: str | None = None
         self._every = {"quality": -1e9, "tidy": time.monotonic()}
         self._told_problem: str | None = None
+        self._told_notes: frozenset[str] = frozenset()
         self._grid_problem: str | None = None
 
     def begin(self) -> None:
@@ -115,6 +116,8 @@ class _Runner:
             self._train()
             self._look_after()
             self._failures = 0 if step.read.problem is None else self._failures + 1
+            if step.read.again_s is not None and not self._failures:
+                return min(step.read.again_s, self.options.poll_s)
         except StormpetrelError as error:
             if not error.retry_helps:
                 raise
@@ -131,6 +134,7 @@ class _Runner:
         problem = step.read.problem or step.model_problem
         self.health.beat(problem or "")
         self._tell_problem(problem)
+        self._tell_notes(step.read.notes)
         if step.read.new or step.read.changed or step.predictions.height:
             flagged = int(step.predictions["flagged"].sum())
             late = int(step.predictions["late"].sum())
@@ -175,6 +179,13 @@ class _Runner:
         elif self._told_problem and not problem:
             self.log.info("problem over", what=self._told_problem)
         self._told_problem = problem
+
+    def _tell_notes(self, notes: tuple[str, ...]) -> None:
+        """Say once what is not told in full."""
+        for note in notes:
+            if note not in self._told_notes:
+                self.log.warning("note", what=note)
+        self._told_notes = frozenset(notes)
 
     def _train(self) -> None:
         now = self.site.now()
