@@ -74,7 +74,7 @@ class RestQueue:
         jobs = pl.DataFrame(facts, schema=list(LISTED), orient="row", infer_schema_length=None)
         return jobs.with_columns(state=state_words(jobs["state"].cast(pl.String))).cast(LISTED)
 
-    def details(self, raw_ids: Collection[int] | None) -> JobSource:
+    def details(self, raw_ids: Collection[int]) -> JobSource:
         """The rows of jobs that wait or run."""
         return RestRows(self._slurm, self.cluster, self._chosen(raw_ids), ended=False)
 
@@ -82,8 +82,8 @@ class RestQueue:
         """The rows of jobs that have ended."""
         return RestRows(self._slurm, self.cluster, self._chosen(raw_ids), ended=True)
 
-    def _chosen(self, raw_ids: Collection[int] | None) -> list[Record]:
-        return [record for number, record in self._records.items() if raw_ids is None or number in raw_ids]
+    def _chosen(self, raw_ids: Collection[int]) -> list[Record]:
+        return [record for number, record in self._records.items() if number in raw_ids]
 
     def sees_all(self) -> bool | None:
         """Whether the user of the token is an operator; what PrivateData says to others, slurmrestd does not tell."""

@@ -71,8 +71,8 @@ class Queue(Protocol):
         """The list as it is now; SourceError where it cannot be had whole."""
         ...
 
-    def details(self, raw_ids: Collection[int] | None) -> JobSource:
-        """The rows of these jobs (of all, if None) that wait or run, as a source."""
+    def details(self, raw_ids: Collection[int]) -> JobSource:
+        """The rows of these jobs that wait or run, as a source."""
         ...
 
     def ended(self, raw_ids: Collection[int]) -> JobSource:
@@ -121,6 +121,7 @@ class Squeue:
         self._where = ["--clusters", cluster] if cluster else ["--local"]
         self._facts = ControllerFacts(slurm, command, cluster)
         self.cluster = cluster or self._facts.cluster()
+        self._last: tuple[bytes, QueueList] | None = None  # the answer to the last look
 
     def list_jobs(self) -> QueueList:
         """Ask squeue for the list."""
@@ -128,10 +129,13 @@ class Squeue:
         with tempfile.TemporaryFile(prefix="stormpetrel-squeue-") as answer:
             run_sacct(arguments, answer.fileno(), self._slurm.timeout_s)
             answer.seek(0)
-            lines = answer.read().decode("utf-8", "replace").splitlines()
-        return make_list(self.cluster, parse_list(lines), self._slurm.array_tasks)
+            text = answer.read()
+        if self._last is None or self._last[0] != text:
+            jobs = parse_list(text.decode("utf-8", "replace").splitlines())
+            self._last = (text, make_list(self.cluster, jobs, self._slurm.array_tasks))
+        return self._last[1]
 
-    def details(self, raw_ids: Collection[int] | None) -> JobSource:
+    def details(self, raw_ids: Collection[int]) -> JobSource:
         """The rows of jobs that wait or run."""
         return SqueueRows(self._slurm, [self._command, *self._where], self.cluster, raw_ids, ended=False)
 
@@ -179,9 +183,7 @@ class SqueueRows(LiveSource):
 
     format = "squeue"
 
-    def __init__(
-        self, slurm: SlurmSection, command: list[str], cluster: str, raw_ids: Collection[int] | None, *, ended: bool
-    ) -> None:
+    def __init__(self, slurm: SlurmSection, command: list[str], cluster: str, raw_ids: Collection[int], *, ended: bool) -> None:
         super().__init__("squeue", None)
         self._slurm, self._command, self._cluster = slurm, command, cluster
         self._raw_ids, self._ended = raw_ids, ended

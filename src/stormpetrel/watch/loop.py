@@ -54,6 +54,7 @@ class Watch:
         self._stream: JobStream | None = None
         self._models: dict[str, int] = {}
         self._problem: str | None = None
+        self._read: tuple[JobStream, int, pl.DataFrame] | None = None  # rows with news, of this version of the table
 
     def step(self) -> Step:
         """Look once at the scheduler, and judge what has come."""
@@ -77,7 +78,7 @@ class Watch:
         late_after_s = LATE_AFTER_S * self.site.pace()
         try:
             for part in _slices(stream.horizon, until):
-                jobs = self.site.jobs.read_jobs().filter(stream.news()).collect()
+                jobs = self._news(stream)
                 predictions = stream.advance(jobs, until=part, now=self.site.now(), late_after_s=late_after_s)
                 if predictions.height:
                     self.site.predictions.append(predictions, horizon=part)
@@ -88,6 +89,13 @@ class Watch:
             self._stream = None  # it may be ahead of what was committed: the next step begins at the table again
             raise
         return pl.concat(said)
+
+    def _news(self, stream: JobStream) -> pl.DataFrame:
+        """The rows that may have news; read again when the table has changed, for without that nothing is added to them."""
+        version = self.site.jobs.table.version()
+        if self._read is None or self._read[0] is not stream or self._read[1] != version:
+            self._read = (stream, version, self.site.jobs.read_jobs().filter(stream.news()).collect())
+        return self._read[2]
 
     def _current_stream(self, now: datetime | None) -> JobStream | None:
         """The stream over the models in use; a model that was promoted meanwhile is taken up, one that cannot be read is not."""

@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import polars as pl
+
 from stormpetrel.errors import SourceError
+from stormpetrel.records.states import UNFINISHED
 from stormpetrel.sources.chosen import Chosen, is_among
 from stormpetrel.sources.contract import JobSource
 from stormpetrel.sources.slurm_live import LiveSlurm, find_queues
@@ -120,12 +123,13 @@ class SlurmLook:
         assert self._clusters is not None
         cluster = self._clusters[name]
         clock = time.monotonic()
-        lines = dict(listed.jobs.select("raw_id", "line").iter_rows())
+        goes_on = listed.jobs.filter(pl.col("state").is_in([str(state) for state in UNFINISHED]))
+        lines = dict(goes_on.select("raw_id", "line").iter_rows())
         if clock - cluster.all_at >= _ALL_EVERY_S:
-            cluster.lines, cluster.is_settled = {}, False
-        changed = [number for number, line in lines.items() if cluster.lines.get(number) != line]
+            cluster.lines, cluster.all_at, cluster.is_settled = {}, clock, False
+        changed = frozenset(number for number, line in lines.items() if cluster.lines.get(number) != line)
         if changed:
-            self._take_details(cluster, None if not cluster.lines else frozenset(changed), clock)
+            self._take_details(cluster, changed, clock)
         if changed or len(lines) != len(cluster.lines):
             cluster.is_settled = False
         cluster.lines = lines
@@ -137,11 +141,9 @@ class SlurmLook:
             cluster.is_settled = cluster.gone.none_left
             self.again_s = min(filter(None, (self.again_s, again_s)), default=None)
 
-    def _take_details(self, cluster: _Listed, raw_ids: frozenset[int] | None, clock: float) -> None:
+    def _take_details(self, cluster: _Listed, raw_ids: frozenset[int], clock: float) -> None:
         source = cluster.queue.details(raw_ids)
         self._take(source)
-        if raw_ids is None:
-            cluster.all_at = clock
         if "submit_line" not in source.fields():
             cluster.lag_until = clock + _ACCOUNTING_LAG_S
 
