@@ -92,12 +92,15 @@ class SlurmSection(_Section):
     """How to reach a live Slurm."""
 
     sacct: str = Field(default="sacct", description="the sacct command: a name on PATH or a full path")
-    squeue: str = Field(default="", description="the squeue command, for jobs that are held; empty: the one beside sacct")
+    squeue: str = Field(default="", description="the squeue command, for what waits and runs now; empty: the one beside sacct")
     scontrol: str = Field(default="", description="the scontrol command, for partitions and nodes; empty: the one beside sacct")
     cluster_minutes: float = Field(
         default=10.0, ge=0, description="what is kept of partitions, nodes and QOS is read again after this long; 0: never read"
     )
     clusters: list[str] = Field(default=[], description="clusters to ask for (sacct -M); empty: the local one")
+    array_tasks: int = Field(
+        default=100_000, ge=1, description="waiting tasks of one array that are kept one by one; the others come when they start"
+    )
     since: str = Field(default="", description="first day to read, YYYY-MM-DD; empty: 30 days before the first run")
     chunk_days: float = Field(default=1.0, gt=0, le=31, description="days per sacct call")
     pause_s: float = Field(default=0.5, ge=0, description="pause between two calls, to spare the accounting database")

@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,18 +28,28 @@ PACKAGES = "slurm-wlm slurmdbd slurmrestd munge mariadb-server"
 JWT_PLUGIN = "/usr/lib/*/slurm-wlm/auth_jwt.so"
 CLUSTER = "petrel"
 _REST_PLUGINS = "openapi/v0.0.38,openapi/dbv0.0.38"
-_CPUS, _MEMORY_MB = 4, 4000
+_MEMORY_PER_CPU_MB = 1000
 
 
 class RealSlurm:
     """A cluster with accounting, as a context manager.
 
-    `folder` holds everything; `env` is for subprocesses that shall talk to this cluster. `node_options` and `more_conf` are added
-    to the lines of the nodes and to slurm.conf: features, partitions, limits that are enforced.
+    `folder` holds everything; `env` is for subprocesses that shall talk to this cluster. `settings` replaces lines of its
+    slurm.conf, or adds them; `node_options` and `more_conf` are added to the lines of the nodes and to slurm.conf: features,
+    partitions, limits that are enforced.
     """
 
-    def __init__(self, *, nodes: int = 2, node_options: str = "", more_conf: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        nodes: int = 2,
+        cpus: int = 4,
+        settings: Mapping[str, str] | None = None,
+        node_options: str = "",
+        more_conf: str = "",
+    ) -> None:
         self.nodes = [f"n{number:03d}" for number in range(1, nodes + 1)]
+        self._cpus, self._settings = cpus, dict(settings or {})
         self.has_jwt = find_program(JWT_PLUGIN) is not None
         self._node_options, self._more_conf = node_options, more_conf
         self._daemons: list[Daemon] = []
@@ -71,11 +81,17 @@ class RealSlurm:
 
     # Jobs
 
-    def submit(self, *arguments: str) -> int:
-        """Submit a job with sbatch; its id."""
-        output = self.folder / "work" / "%j.out"
+    def submit(self, *arguments: str, user: str = "") -> int:
+        """Submit a job with sbatch, as another user of this machine if one is named; its id."""
+        output = "/dev/null" if user else self.folder / "work" / "%j.out"
         defaults = ["--parsable", "--account=science", f"--output={output}", f"--chdir={self.folder / 'work'}"]
-        return int(self.command("sbatch", *defaults, *arguments).split(";")[0])
+        become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"] if user else []
+        return int(self.command(*become, "sbatch", *defaults, *arguments).split(";")[0])
+
+    def add_user(self, name: str) -> str:
+        """Let a user of this machine submit jobs; the name."""
+        self.command("sacctmgr", "-i", "add", "user", name, "Account=science")
+        return name
 
     def script(self, name: str, text: str) -> str:
         """Write a batch script; its path."""
@@ -260,11 +276,11 @@ CommitDelay=0
     def _slurm_conf(self, port: int, accounting_port: int, node_ports: list[int]) -> str:
         host = socket.gethostname().split(".")[0]
         nodes = "\n".join(
-            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs={_CPUS} RealMemory={_MEMORY_MB} "
-            f"{self._node_options}"
+            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs={self._cpus} "
+            f"RealMemory={self._cpus * _MEMORY_PER_CPU_MB} {self._node_options}"
             for name, node_port in zip(self.nodes, node_ports, strict=True)
         )
-        return f"""
+        lines = f"""
 ClusterName={CLUSTER}
 SlurmctldHost={host}(127.0.0.1)
 SlurmUser={getpass.getuser()}
@@ -304,6 +320,8 @@ JobAcctGatherFrequency=task=1
 PartitionName=debug Nodes={",".join(self.nodes)} Default=YES MaxTime=INFINITE State=UP
 {self._more_conf}
 """
+        kept = [line for line in lines.splitlines() if line.partition("=")[0] not in self._settings]
+        return "\n".join([*(f"{name}={value}" for name, value in self._settings.items()), *kept, ""])
 
     def _jwt_conf(self) -> str:
         return f"AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={self.folder}/etc/jwt.key" if self.has_jwt else ""

@@ -37,12 +37,12 @@ def chunk_of(*job_ids: str) -> Chunk:
     ],
 )
 def test_task_lists_are_read_as_slurm_writes_them(text, tasks):
-    assert list(tasks_of(text)) == tasks
+    assert tasks_of(text).tolist() == tasks
 
 
 def test_a_hostile_list_is_bounded():
-    assert len(list(tasks_of("0-999999999,0-999999999"))) == MOST_TASKS
-    assert len(list(tasks_of("0x" + "F" * 1_000_000))) == MOST_TASKS
+    assert len(tasks_of("0-999999999,0-999999999")) == MOST_TASKS
+    assert len(tasks_of("0x" + "F" * 1_000_000)) == MOST_TASKS
 
 
 def test_each_waiting_task_is_a_record_of_its_own_and_the_others_stay():
@@ -64,6 +64,6 @@ def test_json_of_a_real_slurm_is_split_as_well():
     before = pl.concat(chunk.records for chunk in chunks)
     waiting = [dict(extra or {}).get("pending_tasks") for extra in before["extra"].to_list()]
     after = pl.concat(split_arrays(chunk).records for chunk in chunks)
-    more = sum(len(list(tasks_of(text))) - 1 for text in waiting if text)
+    more = sum(len(tasks_of(text)) - 1 for text in waiting if text)
     assert after.height == before.height + more
     assert not after.filter(pl.col("array_task").is_null(), pl.col("job_id_raw").is_null()).height

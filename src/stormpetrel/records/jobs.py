@@ -96,6 +96,8 @@ BOOKKEEPING_COLUMNS: Final = (
     Column("month", pl.String, "UTC month of submission: the table's partition"),
 )
 
+# `source` of a row that was closed because its job was on no list any more: our own conclusion, which a later sighting overturns.
+CLOSED_BY_ABSENCE: Final = "absence"
 KEY: Final = tuple(column.name for column in KEY_COLUMNS)
 VALUES: Final = tuple(column.name for column in VALUE_COLUMNS)
 JOB_SCHEMA: Final = pl.Schema({column.name: column.dtype for column in (*KEY_COLUMNS, *VALUE_COLUMNS)})

@@ -7,7 +7,7 @@ second ingest of the same file cheap.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
@@ -18,7 +18,6 @@ from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.jobs import VALUES, conform, field_mask, job_frame
 from stormpetrel.records.quality import no_rejects
 from stormpetrel.records.quality import rejects as rejects_of
-from stormpetrel.records.states import UNFINISHED
 from stormpetrel.sources.lines import BLOCK_BYTES, LineFile
 
 Translation = tuple[pl.DataFrame, pl.DataFrame]  # (job frame with `record` and `line`, rejects)
@@ -97,31 +96,6 @@ class LiveSource:
         return self._columns
 
 
-# What grows or drifts while a job waits or runs, as sacct names it and as the job frame does. A job asked about every few
-# seconds would otherwise be another record each time.
-_GROWS: Final = frozenset(
-    """elapsed elapsedraw cputimeraw totalcpu usercpu systemcpu maxrss maxdiskread maxdiskwrite priority
-    elapsed_s cpu_limit_s cpu_time_s user_cpu_s system_cpu_s max_rss_bytes disk_read_bytes disk_write_bytes extra""".split()
-)
-_UNFINISHED: Final = sorted({str(state) for state in UNFINISHED} | {"COMPLETING", "CONFIGURING", "REQUEUE_HOLD", "STAGE_OUT"})
-
-
-def without_growth(chunk: Chunk) -> Chunk:
-    """The same records, without what changes from second to second of jobs that wait or run, and without their steps."""
-    if not chunk.records.height or "state" not in chunk.records.columns:
-        return chunk
-    waits_or_runs = pl.col("state").str.split(" ").list.first().is_in(_UNFINISHED).fill_null(False)
-    growing = [name for name in chunk.records.columns if name in _GROWS]
-    records = chunk.records.with_columns(pl.when(~waits_or_runs).then(pl.col(name)).alias(name) for name in growing)
-    if "extra" in growing:
-        records = records.with_columns(extra=_with_why_it_waits(records["extra"], chunk.records["extra"]))
-    if chunk.steps is None:
-        return replace(chunk, records=records)
-    over = records.filter(~waits_or_runs)
-    steps = chunk.steps.join(over.select("record"), on="record", how="semi")
-    return replace(chunk, records=records, steps=steps if steps.height else None)
-
-
 # A file whose records are nearly all refused is not what it was taken for; going on would only fill the quarantine.
 _REFUSED_AT_MOST: Final = 100_000
 _REFUSED_PER_GOOD: Final = 20
@@ -139,21 +113,6 @@ def hopeful_chunks(source: JobSource) -> Iterator[Chunk]:
                 f"{source.name}: {refused:,} records were refused and {good:,} could be read; the rest was not looked at.",
                 hint="Check the format (--format) and the file; what could be read is kept.",
             )
-
-
-# Entries of `extra` that say why a job waits: they change when that does, and are kept.
-_WHY_IT_WAITS: Final = (
-    "reason", "reason_detail", "dependency", "licenses", "reservation", "required_nodes", "constraints", "pending_tasks",
-)  # fmt: skip
-
-
-def _with_why_it_waits(kept: pl.Series, given: pl.Series) -> pl.Series:
-    """`extra` as it is kept; of jobs that wait or run what says why they wait."""
-    own = [
-        {name: found[name] for name in _WHY_IT_WAITS if name in found} or None
-        for found in (dict(entries or {}) for entries in given.to_list())
-    ]
-    return kept.zip_with(kept.is_not_null(), pl.Series(own, dtype=kept.dtype))
 
 
 def mask_of(source: JobSource) -> int:

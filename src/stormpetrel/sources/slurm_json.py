@@ -6,13 +6,13 @@ Each field is read in whatever shape it comes in; docs/sources says which versio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from stormpetrel.records.quality import rejects
-from stormpetrel.records.states import OVER_BEFORE_START, JobState, slurm_state
+from stormpetrel.records.states import JobState, slurm_state
 from stormpetrel.sources.contract import Chunk, FileSource, chunk_of_jobs
 from stormpetrel.sources.job_rows import text
 from stormpetrel.sources.json_records import Record, records_in
@@ -45,9 +45,10 @@ class SlurmJson(FileSource):
 
     format = "sacct-json"
 
-    def __init__(self, path: Path | str, *, cluster: str = "cluster") -> None:
+    def __init__(self, path: Path | str, *, cluster: str = "cluster", raw_ids: Collection[int] | None = None) -> None:
         super().__init__(path)
         self._cluster = cluster
+        self._raw_ids = raw_ids  # read these jobs only
         self._fields: frozenset[str] | None = None
 
     def fields(self) -> frozenset[str]:
@@ -60,7 +61,7 @@ class SlurmJson(FileSource):
         for number, record, done in records_in(self._file, key="jobs", is_record=is_job_record):
             if isinstance(record, tuple):
                 batch.refuse(record)
-            else:
+            elif self._raw_ids is None or record.get("job_id") in self._raw_ids:
                 if self._fields is None:
                     self._fields = fields_of(record)
                 batch.add(number, record)
@@ -110,12 +111,37 @@ def is_job_record(record: Record) -> bool:
 def fields_of(record: Record) -> frozenset[str]:
     """The job columns that records of this shape fill. Before v0.0.40 slurmdb says 0 for every exit code: not counted."""
     if "job_state" in record:
-        found = (_COMMON - {"elapsed_s", "cpu_limit_s", "mem_bytes"}) | _EXIT | {"uid", "gid"}
-        return found | {"submit_line"} if "submit_line" in record else found
+        found = (_COMMON - {"elapsed_s", "cpu_limit_s", "mem_bytes"}) | _EXIT | {"uid", "gid", "req_nodes"}
+        return found | {"submit_line", "script_path"} if "submit_line" in record else found
     exit_code = record.get("exit_code")
     believable = isinstance(exit_code, dict) and isinstance(exit_code.get("return_code"), dict)
     found = _COMMON | _ACCOUNTING | (_EXIT | _FAILED_STEP if believable else frozenset())
     return found | {"submit_line", "script_path"} if "submit_line" in record else found
+
+
+def listed_facts(record: Record, reason_class: Callable[[str | None], str]) -> tuple[object, ...]:
+    """What a controller's list is made of: raw id, id, tasks, state, submission, and a line that changes when the job does."""
+    identity = _identity(record["job_id"], record.get("array_job_id"), record.get("array_task_id"), None, None)
+    task, waiting = identity["array_task"], _text(record.get("array_task_string"))
+    tasks = (str(task) if task is not None else waiting) if _number(record.get("array_job_id")) else None
+    state = _joined(record["job_state"])
+    start = None if slurm_state(state) in (JobState.PENDING, JobState.HELD) else _number(record.get("start_time"))
+    sizes = [_number(record.get(name)) for name in ("time_limit", "cpus", "node_count")]
+    line = (
+        tasks,
+        state,
+        _number(record["submit_time"]),
+        start,
+        *sizes,
+        record.get("partition"),
+        _reason_of(record, reason_class),
+    )
+    return identity["job_id_raw"], identity["job_id"], tasks, state, _time(record["submit_time"]), "|".join(map(str, line))
+
+
+def _reason_of(record: Record, reason_class: Callable[[str | None], str]) -> str:
+    reason = record.get("state_reason")
+    return reason_class(None if reason is None else str(reason))
 
 
 def job_row(record: Record, *, default_cluster: str) -> dict[str, object]:
@@ -190,12 +216,11 @@ def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
     raw_state = _joined(job["job_state"])
     state = slurm_state(raw_state)
     start = _time(job.get("start_time"))
-    running = state not in (JobState.PENDING, JobState.HELD)
-    if state in OVER_BEFORE_START and not _text(job.get("nodes")):
-        running = False  # cancelled while it waited: Slurm writes the time of that as its start
     limit = _number(job.get("time_limit"))
     exit_code, exit_signal = _exit(job.get("exit_code"))
     finished = state not in (JobState.PENDING, JobState.RUNNING, JobState.SUSPENDED, JobState.HELD)
+    # Of a pending job it is the scheduler's guess; of one that was cancelled before it started, the moment of that.
+    started = state not in (JobState.PENDING, JobState.HELD) and (not finished or bool(_text(job.get("nodes"))))
     cpus, nodes = _number(job.get("cpus")), _number(job.get("node_count"))
     per_cpu, per_node = _number(job.get("memory_per_cpu")), _number(job.get("memory_per_node"))
     requested = _from_tres_text(_text(job.get("tres_req_str")))
@@ -217,7 +242,7 @@ def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
         "partition": _text(job.get("partition")),
         "qos": _text(job.get("qos")),
         "eligible_time": _time(job.get("eligible_time")),
-        "start_time": start if running else None,  # of a pending job it is the scheduler's guess
+        "start_time": start if started else None,
         "end_time": _time(job.get("end_time")) if finished else None,
         "state": JobState.HELD if job.get("hold") is True and state is JobState.PENDING else state,
         "state_raw": raw_state,
@@ -226,13 +251,15 @@ def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
         "time_limit_s": limit * 60.0 if limit is not None else None,
         "req_cpus": requested.get("cpu") or cpus,
         "cpus": allocated.get("cpu"),
-        "nodes": nodes if running else None,
+        "req_nodes": requested.get("node"),
+        "nodes": nodes if started else None,
         "req_gpus": requested.get("gpu"),
         "gpus": allocated.get("gpu"),
         "req_mem_bytes": _mib(memory),
         "node_list": _text(job.get("nodes")),
         "work_dir": _text(job.get("current_working_directory")),
         "submit_line": _text(job.get("submit_line")),
+        "script_path": script_of(_text(job.get("submit_line"))),
         "req_tres": _text(job.get("tres_req_str")),
         "alloc_tres": _text(job.get("tres_alloc_str")),
         "extra": _extra(
@@ -246,6 +273,7 @@ def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
             required_nodes=job.get("required_nodes"),
             constraints=job.get("features"),
             command=job.get("command"),
+            wckey=job.get("wckey"),
             restarts=_number(job.get("restart_cnt")),
         ),
     }

@@ -14,17 +14,21 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from stormpetrel.config import SiteSection, SlurmSection
 from stormpetrel.errors import SettingsError, SourceUnavailableError
-from stormpetrel.sources.contract import Chunk, Cursor, JobSource, LiveSource, without_growth
+from stormpetrel.sources.contract import Chunk, Cursor, JobSource, LiveSource
 from stormpetrel.sources.delimited import Layout
 from stormpetrel.sources.pending_arrays import split_arrays
 from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.unfinished import in_one_form
+
+if TYPE_CHECKING:
+    from stormpetrel.sources.slurm_queue import Queue
 
 # Everything the job frame knows, and what advice and events will want; what this Slurm does not know is left out.
 # Free text stands in the middle: a newline in it is then told from one that ends a record.
@@ -34,6 +38,10 @@ WANTED: Final = (
     "SystemCPU,MaxDiskRead,MaxDiskWrite,ReqTRES,AllocTRES,NodeList,Reason,Priority,Flags,Constraints,Restarts,Reservation,WCKey,State"
 ).split(",")
 _FIRST_RUN_DAYS: Final = 30
+_ENDED: Final = "CANCELLED,COMPLETED,FAILED,TIMEOUT,NODE_FAIL,OUT_OF_MEMORY,PREEMPTED,BOOT_FAIL,DEADLINE,REQUEUED,REVOKED"
+_GOING_ON: Final = "PENDING,RUNNING,SUSPENDED"
+# What a user's shell may set for his own eyes: squeue would show us his jobs only, sacct other clusters.
+_OF_ONES_OWN: Final = ("SQUEUE_", "SACCT_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +60,21 @@ class LiveSlurm:
     """A running Slurm: found, and asked what it knows, once; then asked for windows of time, again and again."""
 
     def __init__(self, slurm: SlurmSection, site: SiteSection) -> None:
-        self._slurm, self._site = slurm, site
-        self._ask = _rest_asker(slurm, site) if slurm.rest_url else _sacct_asker(slurm, site)
+        self._slurm = slurm
+        self.accounting: Accounting = _rest_accounting(slurm, site) if slurm.rest_url else _sacct_accounting(slurm, site)
 
     def sources(
-        self, cursor_of: Callable[[str], int | None], *, now: datetime, overlap_hours: float | None = None
+        self,
+        cursor_of: Callable[[str], int | None],
+        *,
+        now: datetime,
+        overlap_hours: float | None = None,
+        listed: Sequence[str] = (),
     ) -> Iterator[JobSource]:
-        """What has happened on each cluster since the last run, oldest first, pausing between two requests."""
+        """What has happened on each cluster since the last run, oldest first, pausing between two requests.
+
+        Of clusters whose controller has given its list (`listed`) only jobs that have ended are asked for.
+        """
         first = True
         overlap = self._slurm.overlap_hours if overlap_hours is None else overlap_hours
         for cluster in self._slurm.clusters or [""]:
@@ -67,13 +83,27 @@ class LiveSlurm:
                 if not first:
                     time.sleep(self._slurm.pause_s)
                 first = False
-                yield self._ask(cluster, window)
+                yield self.accounting.window(cluster, window, ended_only=cluster in listed)
 
-    def queue(self) -> Iterator[JobSource]:
-        """What waits now. Accounting shows a job once it is eligible: one that is held, or to begin later, only squeue knows."""
-        squeue = find_squeue(self._slurm)
-        if squeue:
-            yield SqueueNow(self._slurm, squeue, self._site.cluster or "cluster")
+
+def has_queues(slurm: SlurmSection) -> bool:
+    """Whether there is anything that could show the list of a controller."""
+    return bool(slurm.rest_url) or find_squeue(slurm) is not None
+
+
+def find_queues(slurm: SlurmSection) -> dict[str, Queue]:
+    """The doors to the lists of jobs of the controllers, by cluster as the settings name it (empty: the local one).
+
+    Empty where only accounting can be asked: a sacct without a squeue beside it, a slurmrestd that shows accounting only.
+    """
+    from stormpetrel.sources.rest_queue import rest_queue
+    from stormpetrel.sources.slurm_queue import Squeue
+
+    if slurm.rest_url:
+        queue = rest_queue(slurm)
+        return {} if queue is None else {queue.cluster if slurm.clusters else "": queue}
+    command = find_squeue(slurm)
+    return {cluster: Squeue(slurm, command, cluster) for cluster in slurm.clusters or [""]} if command else {}
 
 
 def find_squeue(slurm: SlurmSection) -> str | None:
@@ -86,30 +116,6 @@ def find_squeue(slurm: SlurmSection) -> str | None:
     return shutil.which("squeue", path=str(Path(sacct).parent)) if sacct else None
 
 
-class SqueueNow(LiveSource):
-    """The jobs that wait, as squeue shows them."""
-
-    format = "squeue"
-
-    def __init__(self, slurm: SlurmSection, command: str, cluster: str) -> None:
-        super().__init__("squeue", None)
-        self._slurm, self._command, self._cluster = slurm, command, cluster
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Ask squeue, and read what it says."""
-        from stormpetrel.sources.slurm_json import SlurmJson
-        from stormpetrel.sources.slurm_rest import check_errors
-
-        with tempfile.NamedTemporaryFile(prefix="stormpetrel-squeue-") as answer:
-            run_sacct([self._command, "--all", "--json"], answer.fileno(), self._slurm.timeout_s)
-            check_errors(Path(answer.name), self._command, hint="Does slurmctld answer? Try: scontrol ping.")
-            source = SlurmJson(answer.name, cluster=self._cluster)
-            for chunk in source.chunks():
-                self._columns = source.fields()
-                waiting = chunk.records.filter(state="PENDING")
-                yield without_growth(split_arrays(replace(chunk, records=waiting, read=waiting.height + chunk.rejects.height)))
-
-
 def live_sources(
     slurm: SlurmSection, site: SiteSection, cursor_of: Callable[[str], int | None], *, now: datetime
 ) -> Iterator[JobSource]:
@@ -117,23 +123,67 @@ def live_sources(
     yield from LiveSlurm(slurm, site).sources(cursor_of, now=now)
 
 
-def _sacct_asker(slurm: SlurmSection, site: SiteSection) -> Callable[[str, Window], JobSource]:
-    """What makes a source of a cluster and a window, with what has to be asked only once."""
+class Accounting(Protocol):
+    """The accounting database: jobs of a window of time, and jobs by their ids."""
+
+    @property
+    def most_ids(self) -> int:
+        """How many ids one look may ask for."""
+        ...
+
+    def window(self, cluster: str, window: Window, *, ended_only: bool) -> JobSource:
+        """The jobs of a window; of those that go on nothing, if another source tells of them."""
+        ...
+
+    def lookup(self, cluster: str, ids: Sequence[str]) -> JobSource:
+        """Jobs by their ids, `123` or `123_4`, whenever they were."""
+        ...
+
+    def going_on(self, cluster: str, start: datetime, end: datetime) -> JobSource | None:
+        """What it knows of jobs that wait or run besides what their controller tells; None where that is nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SacctAccounting:
+    """The accounting database through sacct: the command, and the fields that it knows."""
+
+    slurm: SlurmSection
+    command: str
+    fields: list[str]
+    default_cluster: str
+    most_ids: int = 1000
+
+    def window(self, cluster: str, window: Window, *, ended_only: bool) -> JobSource:
+        """The jobs of a window of time."""
+        selection = [*_span(window.start, window.end), *([f"--state={_ENDED}"] if ended_only else [])]
+        return SacctAnswer(self, cluster, selection, str(window), window)
+
+    def lookup(self, cluster: str, ids: Sequence[str]) -> JobSource:
+        """Jobs by their ids; one that was never eligible is found only so."""
+        return SacctAnswer(self, cluster, [f"--jobs={','.join(ids)}"], f"{len(ids)} jobs by their ids")
+
+    def going_on(self, cluster: str, start: datetime, end: datetime) -> JobSource | None:
+        """Jobs that wait or run: their submit lines, which squeue does not tell before Slurm 23.02."""
+        return SacctAnswer(self, cluster, [*_span(start, end), f"--state={_GOING_ON}"], "jobs that wait or run")
+
+
+def _sacct_accounting(slurm: SlurmSection, site: SiteSection) -> Accounting:
     command = find_sacct(slurm.sacct)
     fields = available_fields(command, slurm.timeout_s)
     if slurm.clusters:
         check_clusters(slurm.clusters, clusters_of_sacct(command, slurm.timeout_s))
-    return lambda cluster, window: SacctWindow(slurm, command, fields, cluster, site.cluster or "cluster", window)
+    return SacctAccounting(slurm, command, fields, site.cluster or "cluster")
 
 
-def _rest_asker(slurm: SlurmSection, site: SiteSection) -> Callable[[str, Window], JobSource]:
-    from stormpetrel.sources.slurm_rest import RestWindow, clusters_of_rest, connect, newest_version
+def _rest_accounting(slurm: SlurmSection, site: SiteSection) -> Accounting:
+    from stormpetrel.sources.slurm_rest import RestAccounting, clusters_of_rest, connect, newest_version
 
     with connect(slurm) as client:
         version = slurm.rest_version or newest_version(client, slurm)
         if slurm.clusters:
             check_clusters(slurm.clusters, clusters_of_rest(client, version, slurm))
-    return lambda cluster, window: RestWindow(slurm, version, cluster, site.cluster or "cluster", window)
+    return RestAccounting(slurm, version, site.cluster or "cluster")
 
 
 def check_clusters(wanted: Sequence[str], known: Sequence[str]) -> None:
@@ -169,23 +219,23 @@ def _since(text: str) -> datetime | None:
         raise SettingsError(f"slurm.since {text!r} is not a day.", hint="Write it as 2024-03-31.") from None
 
 
-class SacctWindow(LiveSource):
-    """The jobs that sacct shows for one window of time."""
+class SacctAnswer(LiveSource):
+    """The jobs that sacct shows for some selection of them."""
 
     format = "sacct"
 
     def __init__(
-        self, slurm: SlurmSection, command: str, fields: list[str], cluster: str, default_cluster: str, window: Window
+        self, sacct: SacctAccounting, cluster: str, selection: list[str], what: str, window: Window | None = None
     ) -> None:
-        self._arguments = ["-M", cluster] if cluster else []
-        super().__init__(" ".join(["sacct", *self._arguments, str(window)]), window.cursor)
-        self._slurm, self._command, self._names, self._window = slurm, command, fields, window
-        self._cluster = cluster or default_cluster
+        where = ["-M", cluster] if cluster else []
+        super().__init__(" ".join(["sacct", *where, what]), window.cursor if window else None)
+        self._sacct, self._selection, self._window = sacct, [*where, *selection], window
+        self._cluster = cluster or sacct.default_cluster
         # Nobody can put into a job's name what he cannot guess: no text of a user is ever taken for the end of a field.
         token = secrets.token_hex(8)
         self._delimiter = f"\x1f{token}\x1f"
         self._layout = Layout(
-            tuple(name.lower() for name in fields),
+            tuple(name.lower() for name in sacct.fields),
             self._delimiter.encode(),
             has_header=False,
             newline=f"\x1e{token}\x1e".encode(),
@@ -198,23 +248,26 @@ class SacctWindow(LiveSource):
             source = SacctText(answer.name, layout=self._layout, cluster=self._cluster)
             self._columns = source.fields()
             for chunk in source.chunks():
-                yield without_growth(split_arrays(chunk))
+                yield split_arrays(in_one_form(chunk), most=self._sacct.slurm.array_tasks, notes=self.notes)
 
     def _ask(self, answer: Path) -> None:
         arguments = [
-            self._command,
-            *self._arguments,
+            self._sacct.command,
+            *self._selection,
             "--allusers",
             "--duplicates",
             "--parsable2",
             "--noheader",
             f"--delimiter={self._delimiter}",
-            f"--starttime={self._window.start:%Y-%m-%dT%H:%M:%S}",
-            f"--endtime={self._window.end:%Y-%m-%dT%H:%M:%S}",
-            f"--format={','.join(self._names)}",
+            f"--format={','.join(self._sacct.fields)}",
         ]
+        resume = self._window.start if self._window else None
         with answer.open("wb") as out:
-            run_sacct(arguments, out.fileno(), self._slurm.timeout_s, resume=self._window.start)
+            run_sacct(arguments, out.fileno(), self._sacct.slurm.timeout_s, resume=resume)
+
+
+def _span(start: datetime, end: datetime) -> list[str]:
+    return [f"--starttime={start:%Y-%m-%dT%H:%M:%S}", f"--endtime={end:%Y-%m-%dT%H:%M:%S}"]
 
 
 def find_sacct(name: str) -> str:
@@ -260,7 +313,9 @@ def run_sacct(arguments: list[str], out: int, timeout_s: float, *, resume: datet
 
     Times are asked for and printed in UTC, as Unix seconds: no zone, no doubled hour.
     """
-    environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OF_ONES_OWN)}
+    # Without SLURM_BITSTR_LEN a list of waiting tasks breaks off after 64 characters.
+    environment = {**inherited, "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8"}
     stays = f" The cursor stays at {resume:%Y-%m-%dT%H:%MZ}; the next run resumes there." if resume else ""
     try:
         process = subprocess.Popen(

@@ -6,16 +6,18 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from stormpetrel.config import SlurmSection
 from stormpetrel.errors import SettingsError, SourceUnavailableError
-from stormpetrel.sources.contract import Chunk, LiveSource, without_growth
+from stormpetrel.sources.contract import Chunk, JobSource, LiveSource
 from stormpetrel.sources.pending_arrays import split_arrays
 from stormpetrel.sources.slurm_json import SlurmJson
+from stormpetrel.sources.unfinished import in_one_form, is_unfinished
 
 if TYPE_CHECKING:
     import httpx
@@ -32,32 +34,89 @@ _MOST_TIMES: Final = 20  # the time limit of one step, for a whole answer
 _NOTHING_FOUND: Final = 9003  # how 22.05 says that a window is empty
 
 
-class RestWindow(LiveSource):
-    """The jobs that slurmrestd shows for one window of time."""
+@dataclass(frozen=True, slots=True)
+class RestAccounting:
+    """The accounting database through slurmrestd."""
+
+    slurm: SlurmSection
+    version: str
+    default_cluster: str
+    most_ids: int = 50  # each is a request of its own
+
+    def window(self, cluster: str, window: Window, *, ended_only: bool) -> JobSource:
+        """The jobs of a window of time."""
+        return RestWindow(self, cluster, window, ended_only=ended_only)
+
+    def lookup(self, cluster: str, ids: Sequence[str]) -> JobSource:
+        """Jobs by their ids; one that was never eligible is found only so."""
+        return RestLookup(self, cluster, ids)
+
+    def going_on(self, cluster: str, start: datetime, end: datetime) -> JobSource | None:
+        """Nothing that the controller would not tell as well."""
+        del cluster, start, end
+        return None
+
+
+class RestAnswer(LiveSource):
+    """What slurmrestd answers to requests for jobs of the accounting database."""
 
     format = "slurmrestd"
 
-    def __init__(self, slurm: SlurmSection, version: str, asked_cluster: str, default_cluster: str, window: Window) -> None:
-        super().__init__(f"{slurm.rest_url} {window}", window.cursor)
-        self._slurm, self._version, self._window = slurm, version, window
-        self._asked_cluster, self._cluster = asked_cluster, asked_cluster or default_cluster
+    def __init__(self, accounting: RestAccounting, cluster: str, what: str, window: Window | None = None) -> None:
+        super().__init__(f"{accounting.slurm.rest_url} {what}", window.cursor if window else None)
+        self._accounting, self._slurm, self._window = accounting, accounting.slurm, window
+        self._asked_cluster, self._cluster = cluster, cluster or accounting.default_cluster
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Ask the server, and read what it says; one that fails commits nothing."""
-        # "uts" and Unix seconds is the one form that every slurmrestd from 22.05 on reads, whatever its time zone.
-        start, end = (f"uts{int(moment.timestamp())}" for moment in (self._window.start, self._window.end))
-        span = {"start_time": start, "end_time": end}
+    def _chunks_of(self, client: httpx.Client, path: str, parameters: dict[str, str]) -> Iterator[Chunk]:
         if self._asked_cluster:
-            span["cluster"] = self._asked_cluster
+            parameters = {**parameters, "cluster": self._asked_cluster}
+        resume = self._window.start if self._window else None
         with tempfile.NamedTemporaryFile(prefix="stormpetrel-rest-") as answer:
-            with connect(self._slurm) as client:
-                fetch(client, f"/slurmdb/{self._version}/jobs", span, answer.file, self._slurm, resume=self._window.start)
+            fetch(client, f"/slurmdb/{self._accounting.version}/{path}", parameters, answer.file, self._slurm, resume=resume)
             answer.flush()
             check_errors(Path(answer.name), self._slurm.rest_url)
             source = SlurmJson(answer.name, cluster=self._cluster)
             for chunk in source.chunks():
                 self._columns = source.fields()
-                yield without_growth(split_arrays(chunk))
+                yield split_arrays(in_one_form(chunk), most=self._slurm.array_tasks, notes=self.notes)
+
+
+class RestWindow(RestAnswer):
+    """The jobs that slurmrestd shows for one window of time."""
+
+    def __init__(self, accounting: RestAccounting, cluster: str, window: Window, *, ended_only: bool) -> None:
+        super().__init__(accounting, cluster, str(window), window)
+        self._span, self._ended_only = window, ended_only
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Ask the server, and read what it says; one that fails commits nothing."""
+        # "uts" and Unix seconds is the one form that every slurmrestd from 22.05 on reads, whatever its time zone.
+        start, end = (f"uts{int(moment.timestamp())}" for moment in (self._span.start, self._span.end))
+        with connect(self._slurm) as client:
+            for chunk in self._chunks_of(client, "jobs", {"start_time": start, "end_time": end}):
+                yield ended_of(chunk) if self._ended_only else chunk
+
+
+class RestLookup(RestAnswer):
+    """Jobs that are asked for one by one."""
+
+    def __init__(self, accounting: RestAccounting, cluster: str, ids: Sequence[str]) -> None:
+        super().__init__(accounting, cluster, f"{len(ids)} jobs by their ids")
+        self._ids = sorted({text.partition("_")[0] for text in ids})
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Ask for each of them; one that the server does not know is left out."""
+        with connect(self._slurm) as client:
+            for number in self._ids:
+                yield from self._chunks_of(client, f"job/{number}", {})
+
+
+def ended_of(chunk: Chunk) -> Chunk:
+    """The records of a chunk whose jobs have ended."""
+    if not chunk.records.height:
+        return chunk
+    records = chunk.records.filter(~is_unfinished(chunk.records))
+    return replace(chunk, records=records, read=chunk.read - chunk.records.height + records.height)
 
 
 def connect(slurm: SlurmSection) -> httpx.Client:

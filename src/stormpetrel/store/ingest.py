@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -99,12 +100,13 @@ def ingest_jobs(site: Site, source: JobSource, *, progress: Progress | None = No
     """Read a source to its end into the site's job table.
 
     Stopped anywhere and run again, the table is the same: each chunk is one commit, and what is known is dropped. Without
-    `remember` nothing is entered among the past ingests: for a loop that looks every few seconds.
+    `remember` nothing is entered among the past ingests, and where no row changes nothing is written at all: for a loop that
+    looks every few seconds.
     """
     started = time.perf_counter()
     report = IngestReport()
     with reading_ahead(hopeful_chunks(source)) as chunks:
-        intake = _Intake(site, source, report)
+        intake = _Intake(site, source, report, looking=not remember)
         try:
             for chunk in chunks:
                 intake.take(chunk)
@@ -114,7 +116,8 @@ def ingest_jobs(site: Site, source: JobSource, *, progress: Progress | None = No
             intake.flush()
             raise
     intake.flush(source.cursor)
-    report.add_jobs(intake.known.found())
+    if intake.has_read:
+        report.add_jobs(intake.known.found())
     report.notes = list(source.notes)
     report.gaps = find_gaps(site, report.first, report.last) if remember else []
     report.seconds = time.perf_counter() - started
@@ -164,10 +167,9 @@ def combined(reports: list[IngestReport]) -> IngestReport:
 class _Intake:
     """Takes chunks of one source into the store; many chunks with few new rows make one commit."""
 
-    def __init__(self, site: Site, source: JobSource, report: IngestReport) -> None:
-        self.site, self.source, self.report = site, source, report
-        self.privacy = site.privacy
-        self.known: KnownRecords = site.jobs.known_records(source.as_of)
+    def __init__(self, site: Site, source: JobSource, report: IngestReport, *, looking: bool) -> None:
+        self.site, self.source, self.report, self.looking = site, source, report, looking
+        self.has_read = False
         self.held: list[pl.DataFrame] = []  # new records, not translated yet
         self.held_steps: list[pl.DataFrame] = []
         self.translate: Translate | None = None
@@ -175,6 +177,16 @@ class _Intake:
         self.waiting: list[pl.DataFrame] = []  # translated rows, not committed yet
         self.refused: list[pl.DataFrame] = []
         self.seen_again: list[pl.DataFrame] = []
+
+    @cached_property
+    def known(self) -> KnownRecords:
+        """What the table holds; not asked for where the source has nothing to say."""
+        self.has_read = True
+        return self.site.jobs.known_records(self.source.as_of, looking=self.looking)
+
+    @cached_property
+    def privacy(self) -> Privacy:
+        return self.site.privacy
 
     def take(self, chunk: Chunk) -> None:
         self.report.read += chunk.read
@@ -219,6 +231,10 @@ class _Intake:
         Who is forgotten is asked now, under the lock: a user who was forgotten while this ingest ran stays so.
         """
         self._translate_held()
+        if self.looking and not (self.waiting or self.refused):
+            if cursor is not None:
+                self.site.jobs.read_in_vain(cursor)
+            return
         with self.site.state.writer_lock():
             privacy = self.site.privacy
             if self.refused:
@@ -240,7 +256,12 @@ class _Intake:
         rows = privacy.pseudonymised(allowed)
         self.report.add_jobs(rows)
         done = self.site.jobs.commit(
-            rows, fields=mask_of(self.source), as_of=self.source.as_of, seen_again=seen_again, cursor=cursor
+            rows,
+            fields=mask_of(self.source),
+            as_of=self.source.as_of,
+            seen_again=seen_again,
+            cursor=cursor,
+            looking=self.looking,
         )
         self.report.kept += done.kept
         self.report.known += done.known

@@ -14,9 +14,11 @@ from pathlib import Path
 import polars as pl
 
 from stormpetrel.records.jobs import FIELD_BIT, JOB_SCHEMA, KEY, STORED_SCHEMA, TOLD_BY_STEPS
+from stormpetrel.records.states import UNFINISHED
 from stormpetrel.records.times import UTC_TIME, month_of
 from stormpetrel.sources.contract import Cursor
 from stormpetrel.store.known import KnownRecords, sightings_of
+from stormpetrel.store.read_marks import ReadMarks
 from stormpetrel.store.resolve import rank_of, resolve
 from stormpetrel.store.tables import Table, TableSpec
 
@@ -48,10 +50,13 @@ class Committed:
 class JobStore:
     """Reads and writes the job table of a site."""
 
-    def __init__(self, tables: Path, writer_lock: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self, tables: Path, writer_lock: Callable[[], AbstractContextManager[None]], marks: ReadMarks | None = None
+    ) -> None:
         self.table = Table(tables, JOBS)
         self.sightings = Table(tables, SIGHTINGS)
         self._writer_lock = writer_lock
+        self._marks = marks
 
     def create(self) -> None:
         """Create the tables unless they are there."""
@@ -67,13 +72,25 @@ class JobStore:
             rows = rows.filter(pl.col("month") <= f"{until:%Y-%m}", pl.col("submit_time") < until)
         return rows.select(list(JOB_SCHEMA))
 
-    def known_records(self, as_of: datetime) -> KnownRecords:
-        """An index of what the table holds now, for a source of that time."""
-        return KnownRecords(self.table.scan(), self.sightings.scan(), as_of)
+    def known_records(self, as_of: datetime, *, looking: bool = False) -> KnownRecords:
+        """An index of what the table holds now, for a source of that time, or for one that is asked again and again."""
+        return KnownRecords(self.table.scan(), self.sightings.scan(), as_of, looking=looking)
+
+    def open_jobs(self) -> pl.DataFrame:
+        """The jobs that wait or run as far as the table knows: KEY, `state`, `source` and `start_time`."""
+        unfinished = [str(state) for state in UNFINISHED]
+        rows = self.table.scan().filter(pl.col("state").is_in(unfinished))
+        return rows.select(*KEY, "state", "source", "start_time").collect()
 
     def cursor(self, name: str) -> int | None:
-        """Where a live source was left."""
-        return self.table.cursor(name)
+        """How far a live source has been read: where its cursor was committed, or beyond that in vain."""
+        committed = self.table.cursor(name)
+        return (self._marks.position(name, beyond=committed) if self._marks else None) or committed
+
+    def read_in_vain(self, cursor: Cursor) -> None:
+        """Note that a live source has been read, and that there was nothing to commit."""
+        if self._marks:
+            self._marks.note(cursor.name, beyond=self.table.cursor(cursor.name), position=cursor.position)
 
     def see_again(self, records: pl.DataFrame, as_of: datetime) -> None:
         """Note that records already in the table (`fingerprint`, `line`) were seen at a later time than before."""
@@ -89,11 +106,12 @@ class JobStore:
         as_of: datetime,
         seen_again: pl.DataFrame | None = None,
         cursor: Cursor | None = None,
+        looking: bool = False,
     ) -> Committed:
         """Take in job rows (with `fingerprint` and `line` beside the schema's columns), all of them or none.
 
         Sightings are written first: a sighting without its row means nothing, a row always has its sighting. `seen_again` are
-        records of the same source that the table holds already.
+        records of the same source that the table holds already. With `looking` nothing is written where no row changes.
         """
         # What only steps tell is told by a record that has it: one without steps, or with a damaged one, erases nothing.
         untold = [pl.when(pl.col(name).is_null()).then(fields & FIELD_BIT[name]).otherwise(0) for name in TOLD_BY_STEPS]
@@ -104,15 +122,19 @@ class JobStore:
         ).select(*STORED_SCHEMA)
         distinct = rows.unique("fingerprint", keep="first", maintain_order=True)
         repeated = rows.height - distinct.height
+        if looking and not distinct.height:
+            if cursor is not None:
+                self.read_in_vain(cursor)
+            return Committed(known=repeated)
+        frames = [frame for frame in (jobs, seen_again) if frame is not None]
+        seen = pl.concat([SIGHTINGS.schema.to_frame(), *(sightings_of(frame, as_of) for frame in frames)])
         with self._writer_lock():
-            seen = [sightings_of(frame, as_of) for frame in (jobs, seen_again) if frame is not None and frame.height]
-            if seen:
-                self.sightings.append(pl.concat(seen))
             stored_keys = self._keys_near(distinct)
             if self._all_new(distinct, stored_keys):
+                self.sightings.append(seen)
                 self.table.append(distinct, cursor=cursor)
                 return Committed(kept=distinct.height, known=repeated)
-            return self._commit_with_conflicts(distinct, stored_keys, repeated, as_of, cursor)
+            return self._commit_with_conflicts(distinct, stored_keys, repeated, seen, cursor, looking)
 
     def _keys_near(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The keys in the table that could be those of the rows: same months, same span of ids."""
@@ -138,13 +160,24 @@ class JobStore:
         return not rows.select(KEY).join(stored_keys, on=list(KEY), how="semi", nulls_equal=True).height
 
     def _commit_with_conflicts(
-        self, rows: pl.DataFrame, stored_keys: pl.DataFrame, repeated: int, as_of: datetime, cursor: Cursor | None
+        self,
+        rows: pl.DataFrame,
+        stored_keys: pl.DataFrame,
+        repeated: int,
+        seen_now: pl.DataFrame,
+        cursor: Cursor | None,
+        looking: bool,
     ) -> Committed:
         stored = self._stored_rows(rows, stored_keys)
         fingerprints = pl.concat([stored["fingerprint"], rows["fingerprint"], _older_fingerprints(stored)]).unique()
         seen = self.sightings.scan().filter(pl.col("fingerprint").is_in(fingerprints.to_list())).collect()
-        result = resolve(stored, rows, seen)
+        result = resolve(stored, rows, pl.concat([seen, seen_now]))
         written = result.filter(pl.col("change") != "untouched").drop("change")
+        if looking and not written.height:
+            if cursor is not None:
+                self.read_in_vain(cursor)
+            return Committed(known=rows.height + repeated)
+        self.sightings.append(seen_now)
         if (result["change"] == "new").all():
             self.table.append(written, cursor=cursor)
         elif written.height:
@@ -174,7 +207,7 @@ def count_changes(rows: pl.DataFrame, result: pl.DataFrame) -> Committed:
         result.select(*KEY, "change"), on=list(KEY), how="left", nulls_equal=True, maintain_order="left"
     )
     first = pl.col("_n") == pl.col("_n").min().over(KEY)
-    rank = rank_of(pl.col("state"))
+    rank = rank_of(pl.col("state"), pl.col("source"))
     improved = rank > rank.cum_max().shift(1).over(KEY)
     outcome = (
         pl.when(pl.col("change").is_in(["same", "untouched"]))

@@ -7,6 +7,7 @@ from datetime import datetime
 import numpy as np
 import polars as pl
 
+from stormpetrel.records.jobs import CLOSED_BY_ABSENCE
 from stormpetrel.records.times import UTC_TIME
 
 _AFTER_ALL_LINES = pl.lit(2**62, dtype=pl.Int64)
@@ -15,7 +16,10 @@ _AFTER_ALL_LINES = pl.lit(2**62, dtype=pl.Int64)
 class KnownRecords:
     """An index over the fingerprints of the job table, sorted once and searched for each chunk of one source."""
 
-    def __init__(self, jobs: pl.LazyFrame, sightings: pl.LazyFrame, as_of: datetime) -> None:
+    def __init__(self, jobs: pl.LazyFrame, sightings: pl.LazyFrame, as_of: datetime, *, looking: bool = False) -> None:
+        if looking:
+            self._index(_with_layers(jobs))
+            return
         rows = jobs.select("fingerprint", "state", "state_raw", "submit_time").collect()
         # Only sightings at or after the source's own time say that one of its records has been seen as late before.
         line = pl.when(pl.col("as_of") > as_of).then(_AFTER_ALL_LINES).otherwise(pl.col("line"))
@@ -24,6 +28,9 @@ class KnownRecords:
             rows = rows.join(late, on="fingerprint", how="left", maintain_order="left")
         else:
             rows = rows.with_columns(seen_line=pl.lit(None, dtype=pl.Int64))
+        self._index(rows)
+
+    def _index(self, rows: pl.DataFrame) -> None:
         fingerprint = rows["fingerprint"].to_numpy()
         self._order = rows["fingerprint"].arg_sort().to_numpy()
         self._fingerprints = fingerprint[self._order]
@@ -53,6 +60,21 @@ class KnownRecords:
         times[self._order] = self._hits
         hit = self._rows.with_columns(n=pl.Series(times)).filter(pl.col("n") > 0)
         return hit.select(pl.all().exclude("n").repeat_by("n").explode()) if hit["n"].sum() > hit.height else hit.drop("n")
+
+
+def _with_layers(jobs: pl.LazyFrame) -> pl.DataFrame:
+    """The rows once for each record that they are made of, each seen as late as can be.
+
+    Accounting and the controller tell of a job that waits in turns: both records are known, and neither is news. A job that
+    was closed because it was on no list any more is open again with the next record that says so, whichever that is.
+    """
+    columns = ("fingerprint", "state", "state_raw", "submit_time")
+    rows = jobs.select(*columns, "source", "older").collect()
+    layered = rows.filter(pl.col("older").is_not_null(), pl.col("source") != CLOSED_BY_ABSENCE)
+    layers = layered.select(
+        pl.col("older").list.eval(pl.element().struct.field("fingerprint")).alias("fingerprint"), *columns[1:]
+    )
+    return pl.concat([rows.select(columns), layers.explode("fingerprint")]).with_columns(seen_line=_AFTER_ALL_LINES)
 
 
 def fingerprints(records: pl.DataFrame, steps: pl.DataFrame | None, seed: int) -> pl.Series:

@@ -104,7 +104,7 @@ def _keep_tombstones(migration: Migration, files: SiteFiles) -> None:
 
 
 def _note_models(migration: Migration, files: SiteFiles) -> None:
-    """Beside each model, what the registry knows of it. (The entries are sealed once the site is open: ModelRegistry.)"""
+    """Beside each model, what the registry knows of it; ModelRegistry seals the entries once the site is open."""
     for row in migration.connection.execute(sa.select(migration.table("models"))).all():
         entry = Entry(row.name, row.version, row.created, json.loads(row.about))
         write_entry(files.models / entry.name / f"{entry.version:05d}", entry)

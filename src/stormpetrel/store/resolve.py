@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import polars as pl
 
-from stormpetrel.records.jobs import FIELD_BIT, KEY, STORED_SCHEMA, VALUES
+from stormpetrel.records.jobs import CLOSED_BY_ABSENCE, FIELD_BIT, KEY, STORED_SCHEMA, VALUES
 from stormpetrel.records.states import FINISHED, JobState
 from stormpetrel.store.known import last_sightings
 
 _VISIBLE = [name for name in VALUES if name != "source"]
 
 
-def rank_of(state: pl.Expr) -> pl.Expr:
-    """0 for a job that goes on, 1 for one that completed, 2 for one that ended otherwise."""
-    finished = state.is_in([state.value for state in FINISHED])
-    return pl.when(state == JobState.COMPLETED.value).then(1).when(finished).then(2).otherwise(0).cast(pl.Int8)
+def rank_of(state: pl.Expr, source: pl.Expr) -> pl.Expr:
+    """0 for a job that goes on, 1 for one that completed, 2 for one that ended otherwise.
+
+    That a job is on no list any more is no word of its end: it gives way to the next sighting, and to any real end.
+    """
+    finished = state.is_in([state.value for state in FINISHED]) & source.ne_missing(pl.lit(CLOSED_BY_ABSENCE))
+    return pl.when(~finished).then(0).when(state == JobState.COMPLETED.value).then(1).otherwise(2).cast(pl.Int8)
 
 
 def resolve(stored: pl.DataFrame, incoming: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:
@@ -71,7 +74,7 @@ def resolve(stored: pl.DataFrame, incoming: pl.DataFrame, seen: pl.DataFrame) ->
 
 def _layers(rows: pl.DataFrame) -> pl.DataFrame:
     """Each row once for the record it was made from and once for each older record that still owns some of its columns."""
-    tops = rows.with_columns(rank=rank_of(pl.col("state")))
+    tops = rows.with_columns(rank=rank_of(pl.col("state"), pl.col("source")))
     older = rows.filter(pl.col("older").is_not_null())
     if not older.height:
         return tops

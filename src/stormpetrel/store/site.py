@@ -34,6 +34,7 @@ from stormpetrel.store.ownership import refuse_folder_of_another
 from stormpetrel.store.predictions import PredictionStore
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
+from stormpetrel.store.read_marks import ReadMarks
 from stormpetrel.store.read_only import ReadOnlyState, open_copied_state, read_only_reason
 from stormpetrel.store.state import STATE_FILE, StateStore, open_state, refuse_network
 from stormpetrel.store.tables import Table
@@ -54,7 +55,7 @@ class Site:
         self.settings = settings
         self.state = state
         self._key = key
-        self.jobs = JobStore(folder / "tables", state.writer_lock)
+        self.jobs = JobStore(folder / "tables", state.writer_lock, ReadMarks(state))
         self.predictions = PredictionStore(folder / "tables", state.writer_lock)
         self.trace_scores = TraceScoreStore(folder / "tables", state.writer_lock)
         self.cpu_windows = CpuWindowStore(folder / "tables", state.writer_lock)

@@ -57,6 +57,7 @@ class Watch:
         self._models: dict[str, int] = {}
         self._forgettings = 0  # as many users had been forgotten when the stream was opened
         self._problem: str | None = None
+        self._read: tuple[JobStream, int, pl.DataFrame] | None = None  # rows with news, of this version of the table
 
     def step(self) -> Step:
         """Look once at the scheduler, and judge what has come."""
@@ -79,8 +80,7 @@ class Watch:
         said = [_nothing()]
         try:
             for part in _slices(stream.horizon, until):
-                jobs = self.site.jobs.read_jobs().filter(stream.news()).collect()
-                predictions = stream.advance(jobs, until=part)
+                predictions = stream.advance(self._news(stream), until=part)
                 if predictions.height:
                     predictions = self._commit(predictions, horizon=part)
                 said.append(predictions)
@@ -98,6 +98,13 @@ class Watch:
                 keys = self.site.jobs.read_jobs().select(KEY).collect()
                 predictions = predictions.join(keys, on=list(KEY), how="semi", nulls_equal=True, maintain_order="left")
             return self.site.predictions.publish(predictions, horizon=horizon, clock=self.site.now, pace=self.site.pace())
+
+    def _news(self, stream: JobStream) -> pl.DataFrame:
+        """The rows that may have news; read again when the table has changed, for without that nothing is added to them."""
+        version = self.site.jobs.table.version()
+        if self._read is None or self._read[0] is not stream or self._read[1] != version:
+            self._read = (stream, version, self.site.jobs.read_jobs().filter(stream.news()).collect())
+        return self._read[2]
 
     def _current_stream(self, now: datetime | None) -> JobStream | None:
         """The stream over the models in use; a model that was promoted meanwhile is taken up, one that cannot be read is not.

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -15,12 +16,10 @@ from typing import Final
 from stormpetrel.config import Settings
 from stormpetrel.errors import SourceError, SourceFormatError, UsageError
 from stormpetrel.sources.contract import JobSource
-from stormpetrel.sources.slurm_live import LiveSlurm, find_squeue
-from stormpetrel.store.ingest import ingest_jobs
+from stormpetrel.store.ingest import IngestReport, ingest_jobs
 from stormpetrel.store.site import Site
-from stormpetrel.store.source_health import JOBS, SourceBook
-
-_WIDE_EVERY: Final = timedelta(hours=1)  # how often a look reaches back as far as slurm.overlap_hours, for late corrections
+from stormpetrel.store.source_health import JOBS, Seen, SourceBook
+from stormpetrel.watch.slurm_look import SlurmLook
 
 _SECOND: Final = timedelta(seconds=1)  # schedulers tell whole seconds: the one under way may not be over for them
 
@@ -34,6 +33,8 @@ class Read:
     changed: int = 0
     quarantined: int = 0
     problem: str | None = None
+    notes: tuple[str, ...] = ()  # what is known and not told in full
+    again_s: float | None = None  # when to look again, where something wants a second look
 
 
 @dataclass
@@ -41,6 +42,11 @@ class _Counts:
     new: int = 0
     changed: int = 0
     quarantined: int = 0
+
+    def add(self, report: IngestReport) -> None:
+        self.new += report.kept
+        self.changed += report.changed
+        self.quarantined += sum(report.quarantined.values())
 
 
 @dataclass
@@ -50,8 +56,8 @@ class LiveReader:
     site: Site
     book: SourceBook = field(default_factory=SourceBook)  # what each look came to
     poll_s: float | None = None  # how often it is called, if not as the settings say
-    _slurm: LiveSlurm | None = None
-    _wide_at: datetime | None = None
+    _slurm: SlurmLook | None = None
+    _counts: _Counts = field(default_factory=_Counts)
     _seen: tuple[int, int, int] | None = None  # inode, size and time of the event log when it was last read
     _looks: dict[str, Callable[[datetime], Iterator[JobSource]]] = field(default_factory=dict)
 
@@ -60,50 +66,34 @@ class LiveReader:
         if not has_job_sources(settings):
             raise nothing_to_watch(settings)
         if settings.slurm.rest_url or shutil.which(settings.slurm.sacct):
-            self._looks["slurmrestd" if settings.slurm.rest_url else "sacct"] = self._slurm_sources
+            self._slurm = SlurmLook(self.site, lambda report: self._counts.add(report), self._look_at)
         if settings.htcondor.event_log:
             self._looks["event log (jobs)"] = self._condor_sources
 
     def read(self) -> Read:
         """Take in what is new; a source that fails commits nothing and is asked again at the next look."""
         now = self.site.now()
-        counts = _Counts()
+        self._counts = counts = _Counts()
+        slurm = self._slurm
         try:
+            if slurm is not None:
+                slurm.look(now)
             for name, look in self._looks.items():
-                self._take_in(name, look(now), counts)
+                self._take_in(name, look(now))
         except SourceError as error:
-            self._slurm = None  # it may come back as another version, or with other clusters
             return Read(None, counts.new, counts.changed, counts.quarantined, problem=str(error))
-        problem = self._take_in_queue(counts)
-        return Read(now - _SECOND, counts.new, counts.changed, counts.quarantined, problem=problem)
+        told = Read(now - _SECOND, counts.new, counts.changed, counts.quarantined)
+        return told if slurm is None else replace(told, problem=slurm.problem, notes=slurm.notes, again_s=slurm.again_s)
 
-    def _take_in(self, name: str, sources: Iterator[JobSource], counts: _Counts) -> None:
-        with self.book.look(name, watcher=JOBS, every_s=self.poll_s or self.site.settings.watch.poll_s) as seen:
+    def _look_at(self, name: str) -> AbstractContextManager[Seen]:
+        return self.book.look(name, watcher=JOBS, every_s=self.poll_s or self.site.settings.watch.poll_s)
+
+    def _take_in(self, name: str, sources: Iterator[JobSource]) -> None:
+        with self._look_at(name) as seen:
             for source in sources:
                 report = ingest_jobs(self.site, source, remember=False)
                 seen(report.read)
-                counts.new += report.kept
-                counts.changed += report.changed
-                counts.quarantined += sum(report.quarantined.values())
-
-    def _take_in_queue(self, counts: _Counts) -> str | None:
-        """What waits, as far as it can be asked; without it a job that is held is judged when it becomes eligible."""
-        try:
-            if self._slurm is not None and find_squeue(self.site.settings.slurm):
-                self._take_in("squeue", self._slurm.queue(), counts)
-        except SourceError as error:
-            return str(error)
-        return None
-
-    def _slurm_sources(self, now: datetime) -> Iterator[JobSource]:
-        settings = self.site.settings
-        if self._slurm is None:
-            self._slurm = LiveSlurm(settings.slurm, settings.site)
-        wide = self._wide_at is None or now - self._wide_at >= _WIDE_EVERY
-        overlap = settings.slurm.overlap_hours if wide else min(settings.slurm.overlap_hours, settings.watch.overlap_minutes / 60)
-        yield from self._slurm.sources(self.site.jobs.cursor, now=now, overlap_hours=overlap)
-        if wide:
-            self._wide_at = now
+                self._counts.add(report)
 
     def _condor_sources(self, now: datetime) -> Iterator[JobSource]:
         """The event log, when it has changed. It is read whole: its jobs are folded out of events that lie far apart."""

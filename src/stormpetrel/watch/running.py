@@ -103,6 +103,8 @@ class _Runner:
         self._last_training: str | None = None
         self._every = {"quality": -1e9, "tidy": time.monotonic(), "cluster": -1e9}
         self._told_problem: str | None = None
+        self._told_notes: frozenset[str] = frozenset()
+        self._again_s: float | None = None  # what is seen once is looked at again before it is believed
         self._grid_problem: str | None = None
 
     def _job_watch(self) -> Watch:
@@ -156,7 +158,8 @@ class _Runner:
             with suppress(StoreError):  # it may be the state store that does not answer
                 self._leave_word(problem=str(error), stepped_real=datetime.now(UTC).isoformat())
         self.monitor.check()
-        return retry_pause_s(self._failures, self.options.poll_s)
+        pause_s = retry_pause_s(self._failures, self.options.poll_s)
+        return pause_s if self._again_s is None or self._failures else min(self._again_s, pause_s)
 
     def _look_at_jobs(self) -> bool:
         """Judge what is new, where jobs are read; whether accounting is away, so that it is asked more rarely."""
@@ -173,6 +176,8 @@ class _Runner:
         self.metrics.note_step(step, self.site.pace())
         self.health.beat(step.model_problem or "")
         self._tell_problem(step.model_problem)
+        self._tell_notes(step.read.notes)
+        self._again_s = step.read.again_s
         if step.read.new or step.read.changed or step.predictions.height:
             flagged = int(step.predictions["flagged"].sum())
             late = int(step.predictions["late"].sum())
@@ -218,6 +223,13 @@ class _Runner:
         elif self._told_problem and not problem:
             self.log.info("problem over", what=self._told_problem)
         self._told_problem = problem
+
+    def _tell_notes(self, notes: tuple[str, ...]) -> None:
+        """Say once what is not told in full."""
+        for note in notes:
+            if note not in self._told_notes:
+                self.log.warning("note", what=note)
+        self._told_notes = frozenset(notes)
 
     def _train(self) -> None:
         now = self.site.now()

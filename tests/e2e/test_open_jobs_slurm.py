@@ -1,0 +1,169 @@
+"""What is open in the table is what `squeue -r` shows, whatever users do to a real Slurm."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import polars as pl
+import pytest
+
+from stormpetrel.records.jobs import never_started
+from stormpetrel.store.site import Site
+from stormpetrel.watch.reading import LiveReader
+from tests.builders import make_site, table_of
+from tests.parts import wait_until
+from tests.parts.command_line import start
+from tests.parts.slurm import RealSlurm
+from tests.parts.slurm_acts import SlurmActs, Task, queue_of, quiet
+
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
+
+LIMIT_S = 120.0  # ten on a quiet machine
+
+
+@pytest.fixture
+def site(slurm, tmp_path, monkeypatch) -> Iterator[Site]:
+    """A site that looks at the real Slurm from this process."""
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    settings = {"since": f"{datetime.now(UTC):%Y-%m-%d}", "pause_s": 0.0, "timeout_s": 60.0}
+    with make_site(tmp_path / "site", slurm=settings, watch={"address": ""}) as made:
+        yield made
+
+
+def open_jobs_of(site: Site) -> set[Task]:
+    rows = site.jobs.open_jobs().select("job_id", "array_task", "state").iter_rows()
+    return {(job, task, "waits" if state == "PENDING" else "runs") for job, task, state in rows}
+
+
+def is_true(slurm: RealSlurm, site: Site, reader: LiveReader) -> Callable[[], bool]:
+    """Looks once, and says whether table and queue are the same, with the queue itself at rest."""
+
+    def looked() -> bool:
+        before = queue_of(slurm)
+        read = reader.read()
+        assert read.problem is None
+        return quiet(slurm) and open_jobs_of(site) == before == queue_of(slurm)
+
+    return looked
+
+
+def difference(slurm: RealSlurm, site: Site) -> str:
+    ours, theirs = open_jobs_of(site), queue_of(slurm)
+    return f"open in the table only: {sorted(ours - theirs, key=str)[:9]}; in squeue only: {sorted(theirs - ours, key=str)[:9]}"
+
+
+def settle(slurm: RealSlurm, site: Site, reader: LiveReader) -> float:
+    """Look until table and queue are the same; how many seconds that took."""
+    started = time.monotonic()
+    try:
+        wait_until(is_true(slurm, site, reader), "open jobs are those of squeue -r", limit_s=LIMIT_S)
+    except TimeoutError:
+        pytest.fail(difference(slurm, site), pytrace=False)
+    return time.monotonic() - started
+
+
+def test_after_sixty_random_acts_open_jobs_are_those_of_squeue(slurm, site):
+    reader, acts = LiveReader(site), SlurmActs(slurm, seed=16)
+    try:
+        acts.play(60, between=lambda number: reader.read() if number % 7 == 0 else None)
+        settle(slurm, site, reader)
+    finally:
+        acts.end()
+    settle(slurm, site, reader)
+
+
+def test_six_held_arrays_that_were_cancelled_leave_nothing_open(slurm, site):
+    reader = LiveReader(site)
+    arrays = [slurm.submit("--hold", "--mem=10", "--array=0-999", "--wrap=true") for _ in range(6)]
+    settle(slurm, site, reader)
+    assert site.jobs.open_jobs().filter(pl.col("job_id").is_in(arrays)).height == 6000
+    slurm.command("scancel", *map(str, arrays))
+    settle(slurm, site, reader)
+    rows = table_of(site).filter(pl.col("job_id").is_in(arrays))
+    assert rows["state"].unique().to_list() == ["CANCELLED"] and rows.height == 6000
+    assert rows.select(never_started()).to_series().all() and rows["end_time"].null_count() == 0
+
+
+def test_each_way_of_never_starting_is_cancelled_before_it_started(slurm, site):
+    reader = LiveReader(site)
+    submit = lambda *words: slurm.submit("--mem=10", *words, "--wrap=sleep 600")  # noqa: E731
+    held, later, array = submit("--hold"), submit("--begin=now+1hour"), submit("--hold", "--array=0-9")
+    dependent, hopeless = (
+        submit(f"--dependency=afterok:{held}"),
+        submit(f"--dependency=afterok:{held}", "--kill-on-invalid-dep=yes"),
+    )
+    settle(slurm, site, reader)
+    slurm.command("scancel", str(held), str(later), str(dependent), f"{array}_3", f"{array}_[5-6]")
+    settle(slurm, site, reader)
+    over = table_of(site).filter(pl.col("job_id").is_in([held, later, array, dependent, hopeless]), never_started())
+    assert set(over.select("job_id", "array_task").iter_rows()) == {
+        (held, None), (later, None), (dependent, None), (hopeless, None), (array, 3), (array, 5), (array, 6)
+    }  # fmt: skip
+    assert over["state"].unique().to_list() == ["CANCELLED"]
+    slurm.command("scancel", str(array))
+
+
+def test_a_queue_at_rest_moves_no_version_of_any_table(slurm, site):
+    reader = LiveReader(site)
+    job = slurm.submit("--hold", "--mem=10", "--array=0-99", "--wrap=true")
+    settle(slurm, site, reader)
+    tables = (site.jobs.table, site.jobs.sightings)
+
+    def at_rest() -> bool:
+        before = [table.version() for table in tables]
+        reads = [reader.read() for _ in range(3)]
+        return not any(read.new or read.changed for read in reads) and [table.version() for table in tables] == before
+
+    wait_until(at_rest, "three looks write nothing", limit_s=LIMIT_S)
+    assert at_rest()
+    slurm.command("scancel", str(job))
+
+
+def test_a_site_that_reads_slurmrestd_sees_the_same(slurm, tmp_path):
+    settings = {"since": f"{datetime.now(UTC):%Y-%m-%d}", "pause_s": 0.0, "timeout_s": 60.0, "rest_url": slurm.rest_socket()}
+    acts = SlurmActs(slurm, seed=7)
+    with make_site(tmp_path / "rest", slurm=settings, watch={"address": ""}) as site:
+        reader = LiveReader(site)
+        try:
+            acts.play(25, between=lambda number: reader.read() if number % 5 == 0 else None)
+            settle(slurm, site, reader)
+        finally:
+            acts.end()
+        settle(slurm, site, reader)
+
+
+def test_a_job_that_was_requeued_is_two_rows_of_which_one_is_open(slurm, site):
+    reader = LiveReader(site)
+    job = slurm.submit("--requeue", "--mem=10", "--wrap=sleep 600")
+    slurm.wait_for_state(job, "RUNNING")
+    settle(slurm, site, reader)
+    slurm.command("scontrol", "requeue", str(job))
+    slurm.wait_for_state(job, "REQUEUED")
+    settle(slurm, site, reader)
+    rows = table_of(site).filter(pl.col("job_id") == job).sort("submit_time")
+    assert rows["state"].to_list() == ["REQUEUED", "PENDING"]
+    slurm.command("scancel", str(job))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_within_ten_seconds_of_the_last_of_three_hundred_acts_the_watch_shows_what_squeue_does(slurm, tmp_path, seed):
+    """The real watch, at its own pace, beside users of whom none knows of the other."""
+    users = [slurm.add_user(name) for name in ("games", "news")]
+    settings = {"since": f"{datetime.now(UTC):%Y-%m-%d}", "pause_s": 0.0, "timeout_s": 60.0}
+    acts = SlurmActs(slurm, seed=seed, users=("", *users))
+    with make_site(tmp_path / "site", slurm=settings, watch={"address": "", "retrain_hours": 0.0}) as site:
+        process = start(site.folder, "watch", "--json", env=slurm.env)
+        try:
+            acts.play(300)
+            same = lambda: quiet(slurm) and open_jobs_of(site) == queue_of(slurm)  # noqa: E731
+            wait_until(same, "open jobs are those of squeue -r", limit_s=LIMIT_S)
+            acts.end()
+            wait_until(same, "and so after all were cancelled", limit_s=LIMIT_S)
+        finally:
+            acts.end()
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=120)
