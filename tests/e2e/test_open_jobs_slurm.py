@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
+import polars as pl
 import pytest
 
+from stormpetrel.records.jobs import never_started
 from stormpetrel.store.site import Site
 from stormpetrel.watch.reading import LiveReader
-from tests.builders import make_site
+from tests.builders import make_site, table_of
 from tests.parts import wait_until
 from tests.parts.command_line import start
 from tests.parts.slurm import RealSlurm

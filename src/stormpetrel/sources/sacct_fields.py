@@ -15,7 +15,7 @@ import polars as pl
 from stormpetrel.records import units
 from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects
 from stormpetrel.records.states import cancelled_by, slurm_state
-from stormpetrel.records.times import to_utc
+from stormpetrel.records.times import UTC_TIME, to_utc
 from stormpetrel.sources.contract import Translation, with_schema
 
 
@@ -132,6 +132,7 @@ class _Reader:
     def read(self) -> pl.DataFrame:
         self._texts()
         self._numbers()
+        self._no_start_without_an_allocation()
         self._identity()
         self._state()
         self._exit_codes()
@@ -260,6 +261,15 @@ class _Reader:
         if "reqmem" in self.raw.columns:
             self.columns["req_mem_bytes"] = self._requested_memory()
         self._nothing_allocated_before_the_start()
+
+    def _no_start_without_an_allocation(self) -> None:
+        """A job that was cancelled within seconds of its submission has the time of that as its start: it held nothing."""
+        if not {"start_time", "elapsed_s"} <= self.columns.keys() or "alloctres" not in self.raw.columns:
+            return
+        held_something = (self.raw["alloctres"].fill_null("") != "") | (self.columns["elapsed_s"].fill_null(0.0) > 0.0)
+        if not held_something.all():
+            nothing = pl.Series([None], dtype=UTC_TIME).new_from_index(0, self.raw.height)
+            self.columns["start_time"] = self.columns["start_time"].zip_with(held_something, nothing)
 
     def _nothing_allocated_before_the_start(self) -> None:
         """Of a job that never started sacct prints what was asked for (NNodes) or 0 (AllocCPUS): neither was allocated."""
