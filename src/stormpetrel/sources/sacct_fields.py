@@ -132,7 +132,6 @@ class _Reader:
     def read(self) -> pl.DataFrame:
         self._texts()
         self._numbers()
-        self._no_start_without_an_allocation()
         self._identity()
         self._state()
         self._exit_codes()
