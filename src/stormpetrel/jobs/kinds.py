@@ -147,8 +147,8 @@ def find_kind(request: pl.DataFrame, past: pl.DataFrame | pl.LazyFrame, *, now: 
 
 
 def ended_before(past: pl.DataFrame | pl.LazyFrame, now: datetime) -> pl.LazyFrame:
-    """The jobs that ran and had ended by then: nothing that came later may speak, nor what never started."""
-    return past.lazy().filter((pl.col("end_time") < now) & ~never_started())
+    """The jobs that had ended by then: nothing that came later may speak."""
+    return past.lazy().filter(pl.col("end_time") < now)
 
 
 def prepared_request(request: pl.DataFrame) -> Row:
@@ -208,8 +208,15 @@ def time_need(jobs: pl.DataFrame, head_room: float) -> Need:
 
 
 def longest_limits(past: pl.DataFrame | pl.LazyFrame, *, now: datetime) -> dict[str, float]:
-    """The longest time limit in seconds that was ever seen in each partition."""
-    limits = ended_before(past, now).group_by("partition").agg(pl.col("time_limit_s").max()).drop_nulls().collect()
+    """The longest time limit in seconds that a job ever ran with in each partition; what never started may ask for anything."""
+    limits = (
+        ended_before(past, now)
+        .filter(~never_started())
+        .group_by("partition")
+        .agg(pl.col("time_limit_s").max())
+        .drop_nulls()
+        .collect()
+    )
     return dict(zip(limits["partition"].to_list(), limits["time_limit_s"].to_list(), strict=True))
 
 
@@ -253,7 +260,9 @@ def _chance(place: BetterPlace) -> float:
 
 def _kinds(row: Row, ended: pl.LazyFrame) -> Iterator[Kind]:
     """The kinds from the narrowest to the widest, each looked up only when the ones before it did not do."""
-    own = prepared(_latest(ended.filter(pl.col("user") == pl.lit(row["user"])), OWN_LOOKED_AT))
+    # Collected first: whether a job ran is asked of the user's own jobs, not of all.
+    of_user = ended.filter(pl.col("user") == pl.lit(row["user"])).select(*_COLUMNS).collect()
+    own = prepared(_latest(of_user.lazy(), OWN_LOOKED_AT))
     same_size = pl.col("size_cpus").eq_missing(row["size_cpus"]) & pl.col("size_nodes").eq_missing(row["size_nodes"])
     same_family = (pl.col("family") == pl.lit(row["family"])).fill_null(False)
     relatives = own.filter(same_family)
@@ -275,6 +284,8 @@ def _kind(name: str, jobs: pl.DataFrame, relatives: pl.DataFrame) -> Kind:
 
 
 def _latest(ended: pl.LazyFrame, count: int) -> pl.DataFrame:
+    """The last jobs that ended after they had run; an array that was cancelled in the queue must not take their place."""
+    ended = ended.filter(~never_started())
     # One column tells how far back to go: carrying all of them through `top_k` takes four times as long on a million jobs.
     since = ended.select(pl.col("end_time").top_k(count).min()).collect().item()
     recent = ended.filter(pl.col("end_time") >= pl.lit(since, dtype=UTC_TIME))

@@ -5,20 +5,23 @@ from dataclasses import replace
 import polars as pl
 
 from stormpetrel.faces.notebook import LoadedJobs, prepare_jobs
+from stormpetrel.records.jobs import never_started
 from tests.faces.notebook.hostile import assert_is_text, made_hostile
 
 
-def test_nothing_is_dropped_unless_it_is_asked_for(jobs):
+def test_nothing_but_what_never_started_is_dropped_unless_it_is_asked_for(jobs):
     prepared = prepare_jobs(jobs)
-    assert len(prepared) == prepared.counts["kept"] == prepared.counts["rows"] == len(jobs)
-    assert prepared.kept.equals(jobs.frame)
+    ran = jobs.frame.filter(~never_started())
+    assert len(prepared) == prepared.counts["kept"] == ran.height < prepared.counts["rows"] == len(jobs)
+    assert prepared.counts["dropped_never_started"] == len(jobs) - ran.height
+    assert prepared.kept.equals(ran)
 
 
 def test_what_is_dropped_is_counted_and_gone(jobs):
     prepared = prepare_jobs(jobs, min_run_s=120)
     short = prepared.counts["dropped_too_short"]
     assert short > 0
-    assert len(prepared) == len(jobs) - short
+    assert len(prepared) == len(jobs) - short - prepared.counts["dropped_never_started"]
     assert f"{short:,} were dropped: too short." in prepared.account()
 
 
