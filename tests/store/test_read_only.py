@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from stormpetrel.errors import ReadOnlySiteError, StoreError
+from stormpetrel.errors import ReadOnlySiteError, StateLostError, StoreError
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store import read_only
 from stormpetrel.store.backup import backup, restore
 from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.site import open_site
 from tests.builders import make_jobs, make_site, write_sacct
-from tests.parts import mounts
+from tests.parts import mounts, recorded_site
 
 
 @pytest.fixture
@@ -166,3 +166,22 @@ def test_a_state_that_its_reader_may_not_read_is_one_sentence(site_folder, refus
     monkeypatch.setattr(Path, "open", open_unless_state)
     with pytest.raises(StoreError, match=r"state\.db cannot be read by"):
         open_site(site_folder)
+
+
+@pytest.mark.parametrize("name", recorded_site.names())
+def test_a_site_of_an_earlier_release_is_read_and_stays_as_it_was(name, tmp_path, refused):
+    """Its state is brought up to date in the copy alone; the same site opened to be written is migrated as ever."""
+    folder = recorded_site.unpack_site(name, tmp_path)
+    before = {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    with open_site(folder) as site:
+        assert site.read_only and site.jobs.read_jobs().collect().height > 0
+        assert site.models.current_training("jobs") is not None
+        backup(site, tmp_path / "b.tar")
+    assert {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()} == before
+
+
+def test_a_read_only_site_that_has_lost_its_state_says_so(site_folder, refused):
+    (site_folder / "state.db").unlink()
+    with pytest.raises(StateLostError, match=f"{site_folder / 'state.db'} is missing"):
+        open_site(site_folder)
+    assert not (site_folder / "state.db").exists()
