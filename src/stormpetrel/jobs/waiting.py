@@ -31,6 +31,7 @@ WAITING_SCHEMA: Final = {"waiting": pl.String(), "waiting_words": pl.String(), "
 _LONGEST: Final = 200  # of text that comes from outside
 _MOST_PARENTS: Final = 4
 _PARENT: Final = re.compile(r"(after[a-z]*|expand):(\d{1,18}(?:_(?:\d{1,10}|\*))?)(?:\+\d{1,10})?\(([a-z]+)\)")
+_COUNT: Final = re.compile(r"(?:^|,)(cpu|node|gres/gpu)=(\d{1,9})(?=,|$)", re.ASCII)
 _UNAVAILABLE: Final = re.compile(r"UnavailableNodes:([\w.,\[\]-]{1,200})")
 _CONDITIONS: Final = {
     "after": "to start",
@@ -113,12 +114,13 @@ def why_waiting(job: Mapping[str, Any], cluster: Cluster | None = None) -> Waiti
     if not name:
         return None
     reason = pending_reason(name)
-    facts = _Facts.of(job, extra, reason=name, detail=_printable(str(extra.get("reason_detail") or rest)))
-    found = _explained(job, extra, reason, name, cluster)
+    request = request_of(job, extra)
+    facts = _Facts.of(job, extra, request, reason=name, detail=_printable(str(extra.get("reason_detail") or rest)))
+    found = _explained(request, reason, name, cluster)
     kind = reason.kind
     if found is not None:
         kind = WaitKind.NEVER if found.never else WaitKind.NODE
-    elif name == "PartitionNodeLimit" and _could_run(job, extra, cluster):
+    elif name == "PartitionNodeLimit" and _could_run(request, cluster):
         return _out_of_service(name, facts)
     words = found.words[0].lower() + found.words[1:].rstrip(".") if found else facts.filled(reason.words)
     change, command = (found.change, _command(found, facts)) if found else map(facts.filled, (reason.change, reason.command))
@@ -163,26 +165,23 @@ def _worded(distinct: pl.DataFrame, cluster: Cluster | None) -> pl.DataFrame:
 # What the cluster adds.
 
 
-def _explained(
-    job: Mapping[str, Any], extra: Mapping[str, Any], reason: Reason, name: str, cluster: Cluster | None
-) -> Misfit | None:
+def _explained(request: ResourceRequest, reason: Reason, name: str, cluster: Cluster | None) -> Misfit | None:
     """What of the request does not fit the cluster, where that is what the scheduler means."""
     if cluster is not None and reason.kind is WaitKind.TURN:
-        return next((one for one in misfits(request_of(job, extra), cluster) if one.rule in _TURN_NEVER_COMES), None)
+        return next((one for one in misfits(request, cluster) if one.rule in _TURN_NEVER_COMES), None)
     if cluster is None or reason.kind not in (WaitKind.NEVER, WaitKind.LIMIT) or reason.column is None:
         return None
     wanted = _EXPLAINED_BY.get(reason.column, (reason.column,))
     of_partition = name.startswith("Partition") or name in ("BadConstraints", "AccountNotAllowed", "QOSNotAllowed")
-    for one in misfits(request_of(job, extra), cluster):
+    for one in misfits(request, cluster):
         limit = one.rule in ("above_limit", "below_limit", "time_above_qos")
         if one.never and one.column in wanted and (limit is not of_partition):
             return one
     return None
 
 
-def _could_run(job: Mapping[str, Any], extra: Mapping[str, Any], cluster: Cluster | None) -> bool:
+def _could_run(request: ResourceRequest, cluster: Cluster | None) -> bool:
     """Whether the cluster is known, and nothing of the request is outside its partition: its nodes must be away."""
-    request = request_of(job, extra)
     known = cluster is not None and all(cluster.partition(name) for name in request.partitions)
     return bool(cluster and known and not any(one.never for one in misfits(request, cluster)))
 
@@ -194,18 +193,18 @@ def _out_of_service(name: str, facts: _Facts) -> Waiting:
 
 def request_of(job: Mapping[str, Any], extra: Mapping[str, Any]) -> ResourceRequest:
     """What a waiting job asks for, as far as its record says: only totals, since how they are split is not in it."""
-    tres = units.tres(pl.Series([job.get("req_tres")], dtype=pl.String)).row(0, named=True)
-    nodes = job.get("req_nodes") or tres["nodes"]
+    tres = dict(_COUNT.findall(str(job.get("req_tres") or "")[:4096]))
+    count = {name: int(text) if (text := tres.get(name)) else None for name in ("cpu", "node", "gres/gpu")}
     return ResourceRequest(
         partitions=tuple(name for name in str(job.get("partition") or "").split(",") if name),
         account=job.get("account"),
         qos=job.get("qos"),
         time_limit_s=job.get("time_limit_s"),
         no_time_limit=job.get("time_limit_s") is None and extra.get("timelimit") in units.NO_LIMIT[::2],
-        min_nodes=nodes,
-        cpus=job.get("req_cpus") or tres["cpus"],
-        mem_bytes=job.get("req_mem_bytes") or tres["mem_bytes"],
-        gpus=job.get("req_gpus") or tres["gpus"],
+        min_nodes=job.get("req_nodes") or count["node"],
+        cpus=job.get("req_cpus") or count["cpu"],
+        mem_bytes=job.get("req_mem_bytes"),
+        gpus=job.get("req_gpus") or count["gres/gpu"],
     )
 
 
@@ -233,12 +232,14 @@ class _Facts:
     detail: str
 
     @classmethod
-    def of(cls, job: Mapping[str, Any], extra: Mapping[str, Any], *, reason: str, detail: str) -> _Facts:
+    def of(
+        cls, job: Mapping[str, Any], extra: Mapping[str, Any], request: ResourceRequest, *, reason: str, detail: str
+    ) -> _Facts:
         ident = f"{job.get('job_id')}" + (f"_{job['array_task']}" if job.get("array_task") is not None else "")
         parents = parents_of(str(extra.get("dependency") or ""))
         away = _UNAVAILABLE.search(detail)
         required = str(extra.get("required_nodes") or "")[:_LONGEST]
-        nodes = request_of(job, extra).min_nodes
+        nodes = request.min_nodes
         reservation = str(extra.get("reservation") or "")[:_LONGEST]
         limit = job.get("time_limit_s")
         values = {
