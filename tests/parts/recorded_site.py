@@ -199,6 +199,7 @@ def row_counts(site: Site) -> dict[str, int]:
     tables = (
         site.jobs.table, site.jobs.sightings, site.quarantine.table, site.predictions.table, site.cpu_windows.table,
         site.trace_scores.table, counts.table, counts.reasons.table, site.event_background.table, site.event_scores.table,
+        site.forgotten.table,
     )  # fmt: skip
     return {table.spec.name: table.scan().select(pl.len()).collect().item() for table in tables}
 

@@ -19,7 +19,7 @@ from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.site import Site, open_site
 from stormpetrel.store.state import STATE_FORMAT
 from tests.builders import Job, write_sacct
-from tests.parts.recorded_site import contents_of, names, row_counts, unpack_site
+from tests.parts.recorded_site import contents_of, make_recorded_site, names, pack, row_counts, unpack_site
 
 SITES = names()
 
@@ -119,3 +119,11 @@ def test_a_backup_of_a_recorded_site_is_restored_with_everything(fresh, tmp_path
 def test_the_clock_of_a_recorded_site_stands_where_it_stood(recorded):
     name, site = recorded
     assert site.now() == datetime.fromisoformat(contents_of(name)["now"])
+
+
+@pytest.mark.slow
+def test_the_site_of_this_version_can_be_recorded(tmp_path):
+    packed = pack(make_recorded_site(tmp_path / "site"), tmp_path)
+    told = json.loads(packed.with_name(packed.name.replace(".tar.xz", ".json")).read_text())
+    assert packed.stat().st_size < 1_500_000 and all(told["tables"].values()) and told["state_format"] == STATE_FORMAT
+    assert {name.partition("-")[0] for name in told["models"]} == {"jobs", "traces", "events", "synth"}
