@@ -1,6 +1,7 @@
 """A site whose state lies in a real PostgreSQL: several writers, moves between databases, and a server that goes away."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,8 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 from stormpetrel.config import load_settings
+from stormpetrel.errors import ReadOnlySiteError
 from stormpetrel.records.jobs import KEY
-from stormpetrel.store import migrations
+from stormpetrel.store import migrations, read_only
 from stormpetrel.store.identity import read_identity
 from stormpetrel.store.repair import repair
 from stormpetrel.store.site import open_site
@@ -151,6 +153,17 @@ def test_forgotten_user_is_gone_and_does_not_come_back(postgres, site, log):
     assert ingest(site, log)["quarantined"] == {"forgotten_user": 10}
     assert rows_of(site).filter(pl.col("user") == "user1").is_empty()
     assert "user1" not in postgres.sql("SELECT * FROM ingests, forgotten, meta", database=database_of(site))
+
+
+def test_a_site_whose_folder_is_read_only_is_read_and_nothing_is_written_to_the_server(postgres, site, log, monkeypatch):
+    ingest(site, log)
+    monkeypatch.setattr(read_only.os, "access", lambda path, mode, **_: not mode & os.W_OK)
+    with open_site(site) as opened:
+        assert opened.read_only and len(opened.state.past_ingests()) == 1
+        for write in (lambda: opened.views.save("ada", "mine", "/jobs"), opened.models.prune):
+            with pytest.raises(ReadOnlySiteError, match="is read-only"):
+                write()
+    assert postgres.sql("SELECT count(*) FROM views", database=database_of(site)) == "0"
 
 
 @pytest.mark.parametrize("way", ["SQLite to PostgreSQL", "PostgreSQL to SQLite", "PostgreSQL to PostgreSQL"])
