@@ -105,9 +105,10 @@ def test_a_name_of_255_bytes_can_be_written(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_device_is_written_to_and_stays_a_device():
+def test_a_device_is_written_to_and_stays_a_device(capfd):
     write_private(Path("/dev/null"), "x")
-    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    write_private(Path("/dev/stdout"), "names")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode) and capfd.readouterr().out == "names"
 
 
 def test_a_file_is_made_only_where_nothing_is(tmp_path):

@@ -21,7 +21,9 @@ PRIVATE: Final = 0o600
 _OTHERS: Final = 0o077
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-_DEVICES: Final = Path("/dev")
+_DEVICES: Final = frozenset(
+    {Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd")}
+)  # not /dev/shm: there everybody can plant files
 
 
 def create_private(path: Path, content: bytes | str = b"", *, mode: int = PRIVATE) -> None:
@@ -43,7 +45,7 @@ def writing_private(path: Path, *, mode: int = PRIVATE, overwrite: bool = True) 
     Without `overwrite` a file that has the name by then is kept, and FileExistsError raised. A device (`/dev/stdout`) is written
     to as it is.
     """
-    if path.is_relative_to(_DEVICES):
+    if path.parent in _DEVICES:
         with path.open("wb") as device:
             yield device
         return

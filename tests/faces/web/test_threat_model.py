@@ -34,3 +34,10 @@ def test_what_is_not_defended_says_loudly_that_loopback_is_shared():
     access = (ROOT / "docs" / "access.md").read_text("utf-8")
     assert "**Without a login every user of the machine is the administrator.**" in access
     assert "Every local user is the administrator" in PAGE.partition("## What is not defended")[2]
+
+
+def test_the_rules_of_files_are_numbered_and_each_is_held_by_tests_that_exist():
+    parts = re.split(r"^\*\*F(\d+)\*\* ", PAGE.partition("## Rules: files")[2].partition("\n## ")[0], flags=re.MULTILINE)[1:]
+    held = {int(number): set(re.findall(r"`(test_\w+)`", text)) for number, text in zip(parts[::2], parts[1::2], strict=True)}
+    assert list(held) == list(range(1, len(held) + 1)) and len(held) >= 9
+    assert all(held.values()) and set().union(*held.values()) - names_of_tests() == set()
