@@ -158,7 +158,9 @@ def test_within_ten_seconds_of_the_last_of_three_hundred_acts_the_watch_shows_wh
     with make_site(tmp_path / "site", slurm=settings, watch={"address": "", "retrain_hours": 0.0}) as site:
         process = start(site.folder, "watch", "--json", env=slurm.env)
         try:
+            wait_until(lambda: open_jobs_of(site) == queue_of(slurm), "a first look", limit_s=LIMIT_S)
             acts.play(300)
+            assert acts.late < 100 and len(acts.jobs) > 100
             same = lambda: quiet(slurm) and open_jobs_of(site) == queue_of(slurm)  # noqa: E731
             wait_until(same, "open jobs are those of squeue -r", limit_s=LIMIT_S)
             acts.end()

@@ -168,3 +168,21 @@ def test_old_jobs_are_not_remembered_for_ever(stream, log, end):
     watched.advance(log.filter(watched.news()), until=end + LOOKBACK)
     assert watched.open_jobs == 0
     assert not log.filter(watched.news()).height
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "VANISHED"])
+def test_a_job_that_was_over_before_it_started_is_no_longer_open(stream, log, trained, state):
+    _, _, cut = trained
+    past = known_by(log, cut + TICK).filter(pl.col("end_time").is_not_null())
+    waits = log.filter(pl.col("submit_time") > cut).head(1).with_columns(
+        submit_time=pl.lit(cut + timedelta(minutes=1)), start_time=None, end_time=None, elapsed_s=None, state=pl.lit("PENDING")
+    )  # fmt: skip
+    waits = waits.cast(dict(log.schema))
+    made = stream(past=past)
+    before = made.open_jobs
+    minutes = lambda count: cut + timedelta(minutes=count)  # noqa: E731
+    made.advance(waits, until=minutes(2), now=minutes(2))
+    assert made.open_jobs == before + 1
+    over = waits.with_columns(state=pl.lit(state), end_time=pl.lit(minutes(3)).cast(log.schema["end_time"]))
+    said = made.advance(over, until=minutes(4), now=minutes(4))
+    assert made.open_jobs == before and said.is_empty()

@@ -54,6 +54,7 @@ class RealSlurm:
         self._node_options, self._more_conf = node_options, more_conf
         self._daemons: list[Daemon] = []
         self._rest: dict[str, str] = {}
+        self._users: set[str] = set()
 
     def __enter__(self) -> RealSlurm:
         require(*PROGRAMS, install=PACKAGES)
@@ -90,7 +91,9 @@ class RealSlurm:
 
     def add_user(self, name: str) -> str:
         """Let a user of this machine submit jobs; the name."""
-        self.command("sacctmgr", "-i", "add", "user", name, "Account=science")
+        if name not in self._users:
+            self.command("sacctmgr", "-i", "add", "user", name, "Account=science")
+            self._users.add(name)
         return name
 
     def script(self, name: str, text: str) -> str:
