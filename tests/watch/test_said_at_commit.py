@@ -100,7 +100,7 @@ def test_what_a_slow_commit_makes_late_is_late_in_table_and_metric(site, slow, c
     assert stored.filter(newest)["late"].unique().to_list() == [late]
     assert stored.filter(~newest)["late"].all()  # three hours were caught up with
     metrics = WatchMetrics()
-    metrics.note_step(step, site.now(), site.pace())
+    metrics.note_step(step, site.pace())
     counted = [line for line in metrics.text().decode().splitlines() if line.startswith("stormpetrel_predictions_late_total")]
     assert sum(float(line.rsplit(" ", 1)[1]) for line in counted) == stored["late"].sum()
 
