@@ -10,7 +10,7 @@ from stormpetrel.records.jobs import never_started
 from stormpetrel.sources.contract import Cursor
 from stormpetrel.store.site import Site
 from stormpetrel.store.upkeep import forget
-from stormpetrel.watch import gone_jobs
+from stormpetrel.watch import gone_jobs, slurm_look
 from stormpetrel.watch.reading import LiveReader, Read
 from tests.builders import make_site, table_of
 from tests.parts.told_slurm import SUBMITTED, Job, ToldSlurm, row
@@ -26,6 +26,7 @@ def slurm(tmp_path) -> ToldSlurm:
 @pytest.fixture
 def site(slurm, tmp_path, monkeypatch) -> Iterator[Site]:
     monkeypatch.setattr(gone_jobs, "_ACCOUNTING_LAG_S", 0.0)
+    monkeypatch.setattr(slurm_look, "_ACCOUNTING_LAG_S", (0.0, 15.0))
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with make_site(tmp_path / "site", slurm=slurm.settings, watch={"address": ""}) as made:
         yield made
