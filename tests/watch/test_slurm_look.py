@@ -223,6 +223,24 @@ def test_waiting_tasks_beyond_the_bound_are_told_to_be_cut_and_none_is_closed(sl
         assert set(states_of(site).values()) == {"PENDING"}
 
 
+def test_a_cluster_whose_controller_is_out_of_reach_is_read_from_accounting_alone(slurm, tmp_path):
+    slurm.script("sacctmgr", "echo petrel; echo tern")
+    slurm.script(
+        "squeue",
+        'case "$*" in *tern*) echo "no way" >&2; exit 1;; *--json*) cat "$here/queue.json";; *) cat "$here/list.txt";; esac',
+    )
+    with make_site(tmp_path / "two", slurm={**slurm.settings, "clusters": ["petrel", "tern"]}, watch={"address": ""}) as site:
+        reader = LiveReader(site)
+        slurm.queue(HELD)
+        slurm.accounting(ended=(row(9, "RUNNING", Cluster="tern", Start=SUBMITTED + 60, End="Unknown"),))
+        read = looks(reader)
+        assert read.problem is None and any("tern" in note for note in read.notes)
+        slurm.queue()
+        slurm.accounting()
+        looks(reader, 3)
+        assert states_of(site) == {(7, None): "VANISHED", (9, None): "RUNNING"}
+
+
 def test_a_site_without_squeue_closes_nothing(slurm, site):
     (slurm.folder / "squeue").unlink()
     reader = LiveReader(site)

@@ -40,6 +40,7 @@ class _Listed:
 
     queue: Queue
     gone: GoneJobs
+    has_answered: bool = False
     lines: dict[int, str] = field(default_factory=dict)  # by raw id, as last taken in
     all_at: float = float("-inf")
     asked_beneath: tuple[float, float] = (0.0, 0.0)  # from when to when accounting is asked about jobs that are new
@@ -93,8 +94,12 @@ class SlurmLook:
             try:
                 lists[name] = cluster.queue.list_jobs()
                 self.notes = (*self.notes, *lists[name].notes)
+                cluster.has_answered = True
             except SourceError as error:
-                self.problem = str(error)
+                if name and not cluster.has_answered:  # one of several: its controller may be out of reach from here for good
+                    self.notes = (*self.notes, f"{name} is read from accounting alone: {error.what}")
+                else:
+                    self.problem = str(error)
                 cluster.lines, cluster.all_at, cluster.is_settled = {}, float("-inf"), False  # accounting may overwrite it all
         return lists
 
