@@ -10,7 +10,7 @@ from stormpetrel.records.jobs import never_started
 from stormpetrel.sources.contract import Cursor
 from stormpetrel.store.site import Site
 from stormpetrel.store.upkeep import forget
-from stormpetrel.watch import gone_jobs
+from stormpetrel.watch import gone_jobs, slurm_look
 from stormpetrel.watch.reading import LiveReader, Read
 from tests.builders import make_site, table_of
 from tests.parts.told_slurm import SUBMITTED, Job, ToldSlurm, row
@@ -26,6 +26,7 @@ def slurm(tmp_path) -> ToldSlurm:
 @pytest.fixture
 def site(slurm, tmp_path, monkeypatch) -> Iterator[Site]:
     monkeypatch.setattr(gone_jobs, "_ACCOUNTING_LAG_S", 0.0)
+    monkeypatch.setattr(slurm_look, "_ACCOUNTING_LAG_S", (0.0, 15.0))
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with make_site(tmp_path / "site", slurm=slurm.settings, watch={"address": ""}) as made:
         yield made
@@ -220,6 +221,24 @@ def test_waiting_tasks_beyond_the_bound_are_told_to_be_cut_and_none_is_closed(sl
         slurm.queue(Job(20, tasks="0,5-9"))
         looks(reader, 3)
         assert set(states_of(site).values()) == {"PENDING"}
+
+
+def test_a_cluster_whose_controller_is_out_of_reach_is_read_from_accounting_alone(slurm, tmp_path):
+    slurm.script("sacctmgr", "echo petrel; echo tern")
+    slurm.script(
+        "squeue",
+        'case "$*" in *tern*) echo "no way" >&2; exit 1;; *--json*) cat "$here/queue.json";; *) cat "$here/list.txt";; esac',
+    )
+    with make_site(tmp_path / "two", slurm={**slurm.settings, "clusters": ["petrel", "tern"]}, watch={"address": ""}) as site:
+        reader = LiveReader(site)
+        slurm.queue(HELD)
+        slurm.accounting(ended=(row(9, "RUNNING", Cluster="tern", Start=SUBMITTED + 60, End="Unknown"),))
+        read = looks(reader)
+        assert read.problem is None and any("tern" in note for note in read.notes)
+        slurm.queue()
+        slurm.accounting()
+        looks(reader, 3)
+        assert states_of(site) == {(7, None): "VANISHED", (9, None): "RUNNING"}
 
 
 def test_a_site_without_squeue_closes_nothing(slurm, site):

@@ -74,6 +74,11 @@ def bounded(lists: Sequence[str], most: int) -> tuple[list[Tasks], list[int]]:
     return found, cut
 
 
+def cut_note(array: object, told: int) -> str:
+    """What is said of an array of which not every waiting task is kept."""
+    return f"array {array}: {told:,} of its waiting tasks are told one by one, the others when they start"
+
+
 def _ranges(text: str) -> Iterator[range]:
     bitmap = _BITMAP.match(text.partition("%")[0].strip())
     if bitmap is not None:
@@ -126,10 +131,7 @@ def _split_typed(records: pl.DataFrame, most: int, notes: list[str]) -> pl.DataF
 def _each_task(arrays: pl.DataFrame, lists: Sequence[str], names: Sequence[object], most: int, notes: list[str]) -> pl.DataFrame:
     """Each record once for each of its tasks, whose number is in `_task`."""
     tasks, cut = bounded(lists, most)
-    notes += [
-        f"array {names[position]}: {len(tasks[position]):,} of its waiting tasks are told one by one, the others when they start"
-        for position in cut
-    ]
+    notes += [cut_note(names[position], len(tasks[position])) for position in cut]
     places = np.repeat(np.arange(len(tasks)), [len(own) for own in tasks])
     return arrays[places].with_columns(_task=pl.Series(np.concatenate(tasks)))
 

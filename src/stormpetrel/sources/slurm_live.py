@@ -270,6 +270,12 @@ def _span(start: datetime, end: datetime) -> list[str]:
     return [f"--starttime={start:%Y-%m-%dT%H:%M:%S}", f"--endtime={end:%Y-%m-%dT%H:%M:%S}"]
 
 
+def _by_hand(arguments: Sequence[str]) -> str:
+    """What an administrator types to see what we see."""
+    name = Path(arguments[0]).name
+    return {"squeue": "squeue --all", "scontrol": "scontrol show config"}.get(name, "sacct -a -S now-1hour")
+
+
 def find_sacct(name: str) -> str:
     """The path of the sacct command; an error that says what to do where there is none."""
     found = shutil.which(name)
@@ -340,5 +346,5 @@ def run_sacct(arguments: list[str], out: int, timeout_s: float, *, resume: datet
         said = errors.decode("utf-8", "replace").strip().splitlines()
         reason = said[0][:300] if said else f"exit code {process.returncode}"
         raise SourceUnavailableError(
-            f"{arguments[0]} failed: {reason}.{stays}", hint="Try the same by hand: sacct -a -S now-1hour."
+            f"{arguments[0]} failed: {reason.rstrip('.')}.{stays}", hint=f"Try the same by hand: {_by_hand(arguments)}."
         )

@@ -27,7 +27,7 @@ from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.states import UNFINISHED, JobState, slurm_state
 from stormpetrel.records.times import UTC_TIME
 from stormpetrel.sources.contract import Chunk, JobSource, LiveSource
-from stormpetrel.sources.pending_arrays import bounded, split_arrays
+from stormpetrel.sources.pending_arrays import bounded, cut_note, split_arrays
 from stormpetrel.sources.slurm_json import SlurmJson
 from stormpetrel.sources.slurm_live import run_sacct
 from stormpetrel.sources.unfinished import in_one_form, reason_class
@@ -100,8 +100,8 @@ def make_list(cluster: str, jobs: pl.DataFrame, most: int) -> QueueList:
         "state",
     )
     each = each.with_columns(array_task=pl.when(pl.col("array_task") >= 0).then("array_task"))
-    cut_arrays = [int(open_jobs["job_id"][position]) for position in cut]
-    notes = tuple(f"array {number}: not all of its waiting tasks are told one by one" for number in cut_arrays)
+    cut_arrays = {int(open_jobs["job_id"][position]): len(tasks[position]) for position in cut}
+    notes = tuple(cut_note(number, told) for number, told in cut_arrays.items())
     return QueueList(cluster, jobs, each, frozenset(cut_arrays), notes=notes)
 
 

@@ -28,7 +28,7 @@ from stormpetrel.watch.gone_jobs import GoneJobs
 
 _WIDE_EVERY: Final = timedelta(hours=1)  # how often a look reaches back as far as slurm.overlap_hours, for late corrections
 _ALL_EVERY_S: Final = 600.0  # how often every listed job is looked at again, whatever its line says
-_ACCOUNTING_LAG_S: Final = 15.0  # accounting hears of a job some seconds after its controller
+_ACCOUNTING_LAG_S: Final = (2.0, 15.0)  # so many seconds after its controller, accounting has heard of a job
 _BENEATH: Final = datetime(
     1970, 1, 1, tzinfo=UTC
 )  # what accounting says of a job that goes on gives way to its controller's word
@@ -42,9 +42,10 @@ class _Listed:
 
     queue: Queue
     gone: GoneJobs
+    has_answered: bool = False
     lines: dict[int, str] = field(default_factory=dict)  # by raw id, as last taken in
     all_at: float = float("-inf")
-    lag_until: float = float("-inf")
+    asked_beneath: tuple[float, float] = (0.0, 0.0)  # from when to when accounting is asked about jobs that are new
     is_settled: bool = False  # table and list were the same at the last look
 
 
@@ -105,8 +106,12 @@ class SlurmLook:
                     lists[name] = cluster.queue.list_jobs()
                     self._seen(lists[name].jobs.height)
                 self.notes = (*self.notes, *lists[name].notes)
+                cluster.has_answered = True
             except SourceError as error:
-                self.problem = str(error)
+                if name and not cluster.has_answered:  # one of several: its controller may be out of reach from here for good
+                    self.notes = (*self.notes, f"{name} is read from accounting alone: {error.what}")
+                else:
+                    self.problem = str(error)
                 cluster.lines, cluster.all_at, cluster.is_settled = {}, float("-inf"), False  # accounting may overwrite it all
         return lists
 
@@ -155,7 +160,7 @@ class SlurmLook:
         if changed or len(lines) != len(cluster.lines):
             cluster.is_settled = False
         cluster.lines = lines
-        if clock < cluster.lag_until and accounting_answers:
+        if cluster.asked_beneath[0] <= clock < cluster.asked_beneath[1] and accounting_answers:
             self._take_beneath(name, listed, now)
         if not cluster.is_settled:
             accounting = self._slurm.accounting if self._slurm and accounting_answers else None
@@ -167,7 +172,9 @@ class SlurmLook:
         source = cluster.queue.details(raw_ids)
         self._take(source)
         if "submit_line" not in source.fields():
-            cluster.lag_until = clock + _ACCOUNTING_LAG_S
+            first, last = _ACCOUNTING_LAG_S
+            waits = cluster.asked_beneath[0] if clock < cluster.asked_beneath[1] else clock + first
+            cluster.asked_beneath = (waits, clock + last)
 
     def _take_beneath(self, name: str, listed: QueueList, now: datetime) -> None:
         """What only accounting knows of jobs that go on; what both tell, their controller tells better."""
