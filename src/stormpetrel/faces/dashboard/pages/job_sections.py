@@ -165,7 +165,7 @@ def retry(details: JobDetails) -> Component | None:
     ]
     rows.append(_try_row(details.ref.job, None, details.job["state"], own_risk, changes[0] if changes else None))
     rows += [_try_row(one.ref.job, str(one.ref), one.state, one.risk_after, one.changes) for one in details.later]
-    table = _table(("Try", "State", "Changed", "Risk"), rows)
+    table = _table(("Try", "State", "Changed", "Risk"), rows, "Tries of the same work")
     return section("Other tries", _before_after(details), table, id="panel-retry")
 
 
@@ -216,7 +216,7 @@ def profile(details: JobDetails) -> Component:
         "Profile",
         html.P(f"One of the {kind.words}."),
         html.P(f"Compared with {kind.jobs:,} jobs like it.{share}", className="soft small"),
-        _table(("Figure", "This job", "Median", "Middle half"), rows),
+        _table(("Figure", "This job", "Median", "Middle half"), rows, "This job beside jobs like it"),
         id="panel-profile",
     )
 
@@ -260,16 +260,21 @@ def record(details: JobDetails) -> Component:
         "Record",
         html.Label("Show fields with", htmlFor="record-filter", className="field-label"),
         dcc.Input(id="record-filter", type="text", className="input", autoComplete="off", placeholder="mem, time, exit …"),
-        html.Div(html.Table(html.Tbody(rows, id="record-fields"), className="table"), className="table-box"),
+        _scrolled(html.Table(html.Tbody(rows, id="record-fields"), className="table"), "Fields of the record"),
         is_open=False,
         id="panel-record",
     )
 
 
-def _table(columns: Sequence[str], rows: Sequence[Component]) -> Component:
+def _table(columns: Sequence[str], rows: Sequence[Component], label: str) -> Component:
     header = html.Thead(html.Tr([html.Th(words, scope="col") for words in columns]))
     table = html.Table([header, html.Tbody(list(rows))], className="table")
-    return html.Div(table, className="table-box")
+    return _scrolled(table, label)
+
+
+def _scrolled(table: Component, label: str) -> Component:
+    """A table that may be wider than a phone: the keyboard must be able to scroll it."""
+    return html.Div(table, className="table-box", tabIndex="0", role="region", **attributes(aria_label=label))
 
 
 def missing(what: str, hint: str) -> list[Component]:
