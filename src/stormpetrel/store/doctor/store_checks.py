@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
@@ -62,10 +62,8 @@ def check_writable(site: Site) -> Iterator[Finding]:
         what = f"the site is read-only: {site.read_only}. It can be read; whatever writes is refused."
         yield Finding("warning", "read-only", what)
         return
-    probe = site.folder / f".doctor-{os.getpid()}"
     try:
-        probe.write_bytes(b"")
-        probe.unlink()
+        tempfile.TemporaryFile(dir=site.folder).close()
     except OSError as error:
         yield Finding("problem", "folder", f"{site.folder} cannot be written: {error.strerror}.", "Check owner and permissions.")
 
