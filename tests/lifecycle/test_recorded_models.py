@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from stormpetrel.errors import ModelOutdatedError, ModelVersionError
 from stormpetrel.events.choose import load as load_events
+from stormpetrel.learn.saving import METADATA, _digest
 from stormpetrel.lifecycle.event_models import load_event_model
 from stormpetrel.lifecycle.event_retraining import retrain_events
 from stormpetrel.lifecycle.outdated import retrain_outdated
@@ -22,8 +24,10 @@ from stormpetrel.lifecycle.trace_models import load_trace_model, score_frame
 from stormpetrel.lifecycle.workload_models import load_site_generator
 from stormpetrel.simulate.feed import fixed_clock, set_clock
 from stormpetrel.store.event_series import series_of
+from stormpetrel.store.model_seals import folder_digest
 from stormpetrel.store.repair import repair
 from stormpetrel.store.site import Site, open_site
+from stormpetrel.store.state import models as registry
 from stormpetrel.synth.contract import Wanted, sample
 from stormpetrel.watch.loop import Watch
 from stormpetrel.watch.training import TrainingSchedule
@@ -57,13 +61,15 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def resave(site: Site, family: str, *, version: int) -> None:
-    """Let every model of a family's training in use be of another format, as another version would have saved it."""
-    from stormpetrel.learn.saving import METADATA, _digest
-
+    """Let every model of a family's training in use be of another format, as another version would have saved and entered it."""
     for model in site.models.current_training(family).models:
-        path = site.models.folder_of(model.name, model.version) / METADATA
-        record = {**json.loads(path.read_text()), "format_version": version}
-        path.write_text(json.dumps({**record, "digest": _digest(record)}))
+        folder = site.models.folder_of(model.name, model.version)
+        record = {**json.loads((folder / METADATA).read_text()), "format_version": version}
+        (folder / METADATA).write_text(json.dumps({**record, "digest": _digest(record)}))
+        about = site.models._sealed(model, model.about, folder_digest(folder))
+        same = (registry.c.name == model.name, registry.c.version == model.version)
+        with site.state.transaction() as connection:
+            connection.execute(sa.update(registry).where(*same).values(about=about))
 
 
 # --- read ---------------------------------------------------------------------------------------------------------------------
