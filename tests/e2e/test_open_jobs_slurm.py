@@ -55,6 +55,11 @@ def difference(slurm: RealSlurm, site: Site) -> str:
     return f"open in the table only: {sorted(ours - theirs, key=str)[:9]}; in squeue only: {sorted(theirs - ours, key=str)[:9]}"
 
 
+def wait_for_accounting(slurm: RealSlurm, *jobs: int) -> None:
+    """Wait until accounting knows jobs that wait: what is cancelled sooner is recorded as started, and found by its time."""
+    wait_until(lambda: all(slurm.states(job) for job in jobs), f"accounting knows {jobs}", limit_s=LIMIT_S)
+
+
 def settle(slurm: RealSlurm, site: Site, reader: LiveReader) -> float:
     """Look until table and queue are the same; how many seconds that took."""
     started = time.monotonic()
@@ -80,6 +85,7 @@ def test_six_held_arrays_that_were_cancelled_leave_nothing_open(slurm, site):
     arrays = [slurm.submit("--hold", "--mem=10", "--array=0-999", "--wrap=true") for _ in range(6)]
     settle(slurm, site, reader)
     assert site.jobs.open_jobs().filter(pl.col("job_id").is_in(arrays)).height == 6000
+    wait_for_accounting(slurm, *arrays)
     slurm.command("scancel", *map(str, arrays))
     settle(slurm, site, reader)
     rows = table_of(site).filter(pl.col("job_id").is_in(arrays))
@@ -96,6 +102,7 @@ def test_each_way_of_never_starting_is_cancelled_before_it_started(slurm, site):
         submit(f"--dependency=afterok:{held}", "--kill-on-invalid-dep=yes"),
     )
     settle(slurm, site, reader)
+    wait_for_accounting(slurm, held, later, array, dependent, hopeless)
     slurm.command("scancel", str(held), str(later), str(dependent), f"{array}_3", f"{array}_[5-6]")
     settle(slurm, site, reader)
     over = table_of(site).filter(pl.col("job_id").is_in([held, later, array, dependent, hopeless]), never_started())
