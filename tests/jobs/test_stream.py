@@ -181,8 +181,8 @@ def test_a_job_that_was_over_before_it_started_is_no_longer_open(stream, log, tr
     made = stream(past=past)
     before = made.open_jobs
     minutes = lambda count: cut + timedelta(minutes=count)  # noqa: E731
-    made.advance(waits, until=minutes(2), now=minutes(2))
+    made.advance(waits, until=minutes(2))
     assert made.open_jobs == before + 1
     over = waits.with_columns(state=pl.lit(state), end_time=pl.lit(minutes(3)).cast(log.schema["end_time"]))
-    said = made.advance(over, until=minutes(4), now=minutes(4))
+    said = made.advance(over, until=minutes(4))
     assert made.open_jobs == before and said.is_empty()

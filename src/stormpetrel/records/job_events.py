@@ -22,6 +22,7 @@ _ENDS_BY_STATE: Final = {
     JobState.DEADLINE: EventKind.TIMED_OUT,
     JobState.CANCELLED: EventKind.ABORTED,
     JobState.REVOKED: EventKind.ABORTED,
+    JobState.VANISHED: EventKind.ABORTED,  # it left the queue, and nobody saw how
     JobState.PREEMPTED: EventKind.EVICTED,
     JobState.REQUEUED: EventKind.EVICTED,
     JobState.NODE_FAIL: EventKind.NODE_FAILED,
