@@ -288,7 +288,7 @@ def make_old(postgres, folder, version):
 @pytest.mark.parametrize("version", [1, 4])
 def test_state_of_an_earlier_format_is_brought_up_to_date(postgres, site, log, version):
     ingest(site, log)
-    report_of(run(site, "store", "forget", "user1", "--json"))
+    report_of(run(site, "store", "forget", "user1", "--yes", "--json"))
     make_old(postgres, site, version)
     with open_site(site) as opened:
         assert opened.state.identity() == read_identity(opened.tables) is not None
@@ -316,7 +316,7 @@ def test_a_step_that_fails_leaves_the_database_as_it_was(postgres, site, monkeyp
 
 def test_a_new_database_beside_old_tables_is_refused_and_rebuilt_by_a_repair(postgres, site, log):
     ingest(site, log)
-    report_of(run(site, "store", "forget", "user1", "--json"))
+    report_of(run(site, "store", "forget", "user1", "--yes", "--json"))
     change_settings(site, store={"state_url": postgres.new_database()})
     assert "doctor --repair" in complaint_of(run(site, "ingest", "jobs", str(log)))
     assert repair(site, problem_of=lambda _site, _training: None, user="ada").rebuilt
