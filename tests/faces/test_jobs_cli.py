@@ -271,7 +271,7 @@ def test_a_damaged_model_is_refused_in_one_sentence(site, tmp_path):
     shutil.copytree(site, copy)
     for path in (copy / "models").rglob("risk.json"):
         path.write_text(path.read_text().replace("1", "2", 1))
-    with pytest.raises(ModelFormatError, match="not the file that was saved"):
+    with pytest.raises(ModelFormatError, match="not the one that this site entered"):
         run("--site", copy, "jobs", "predict", "--last", "3")
 
 

@@ -99,7 +99,7 @@ def test_half_a_parquet_is_one_sentence(tmp_path):
     pl.DataFrame({"job": [1]}).write_parquet(tmp_path / "a.parquet")
     data = (tmp_path / "a.parquet").read_bytes()
     (tmp_path / "a.parquet").write_bytes(data[: len(data) // 2])
-    with pytest.raises(SourceFormatError, match="no readable Parquet"):
+    with pytest.raises(SourceFormatError, match="no Parquet file"):
         read_all(MappedTable(tmp_path / "a.parquet", column_map="lumos"))
 
 
