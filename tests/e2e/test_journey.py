@@ -32,7 +32,8 @@ LONGER = ClusterSpec(
     name="small", nodes=10, cores_per_node=16, mem_per_node_gib=64, days=29, load=0.6, start=START, seed=SPEC.seed
 )
 NOW = START + timedelta(days=25)
-# What Plotly throws when a plot is resized before it is drawn: seen once, with twenty pages on two busy cores. None of our scripts reads a style.
+# What Plotly throws when a plot is resized before it is drawn: seen once, with twenty pages on two busy cores.
+# None of our own scripts reads a style.
 PLOTLY_IS_LATE = "Cannot read properties of undefined (reading 'style')"
 SPEED = 240.0
 
