@@ -32,7 +32,7 @@ LONGER = ClusterSpec(
     name="small", nodes=10, cores_per_node=16, mem_per_node_gib=64, days=29, load=0.6, start=START, seed=SPEC.seed
 )
 NOW = START + timedelta(days=25)
-# Seen once, with twenty pages on two busy cores, and not explained: none of our own scripts reads a style, so it comes from a library.
+# Seen once, with twenty pages on two busy cores, and not explained; none of our own scripts reads a style, some library does.
 # What is claimed below is that everybody is answered; errors of scripts on each page have a test of their own (test_console.py).
 OF_A_LIBRARY = "Cannot read properties of undefined (reading 'style')"
 SPEED = 240.0
