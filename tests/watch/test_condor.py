@@ -29,7 +29,8 @@ def site(tmp_path_factory):
     log = folder / "EventLog"
     watch = {"address": "", "retrain_hours": 0.0, "replay_days": 1e5}
     sections = {"htcondor": {"event_log": str(log)}, "slurm": {"sacct": str(folder / "none")}, "watch": watch}
-    with make_site(folder / "site", **sections) as made:
+    with pytest.MonkeyPatch.context() as clock, make_site(folder / "site", **sections) as made:
+        clock.setattr(made, "now", lambda: RECORDED + timedelta(hours=1))  # on any later day the recorded jobs were history
         jobs = simulated_jobs().with_columns(pl.col("^.*_time$") + (RECORDED - timedelta(days=15) - START))
         history = folder / "history.txt"
         history.write_text("|".join(FIELDS) + "\n" + sacct_text(jobs, fields=FIELDS, delimiter="|"))
