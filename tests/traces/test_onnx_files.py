@@ -173,5 +173,5 @@ def test_a_huge_file_is_refused_before_it_is_read(monkeypatch):
 
 def test_without_onnx_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(MissingExtraError, match=r"stormpetrel\[traces\]"):
+    with pytest.raises(MissingExtraError, match=r"stormpetrel\[scoring\]"):
         check_graph(b"", tiny(), written=b"", decoder=False)

@@ -250,7 +250,7 @@ def test_a_model_of_jobs_is_refused(tmp_path):
 
 def test_without_onnxruntime_the_extra_is_named(vanilla, monkeypatch):
     monkeypatch.setattr(runtime, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"stormpetrel\[traces\]"):
+    with pytest.raises(MissingExtraError, match=r"stormpetrel\[scoring\]"):
         TraceScorer.load(vanilla)
 
 
