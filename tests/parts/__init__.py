@@ -1,6 +1,7 @@
 """Real servers for tests: started in a folder of their own, on free loopback ports, and stopped again whatever happens.
 
-What every part needs: is the program there (or the Python package), which ports are free, has it come up yet, and an end that leaves nothing behind.
+What every part needs: is the program there (or the Python package), which ports are free, has it come up yet, and an end that
+leaves nothing behind.
 """
 
 from __future__ import annotations
