@@ -1,4 +1,4 @@
-"""What holds for every test: in CI a skip is a failure."""
+"""What holds for every test: in CI a skip is a failure, and everywhere a connection that is not closed."""
 
 import os
 from pathlib import Path
@@ -7,8 +7,10 @@ import pytest
 
 from stormpetrel.learn.threads import wait_politely
 from tests.parts import is_bare
+from tests.parts.unclosed import watch_connections
 
 wait_politely()  # the tests run side by side
+watch_connections()
 
 
 @pytest.hookimpl(wrapper=True)
