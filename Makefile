@@ -34,7 +34,7 @@ $(VENV)/.ready-full: $(VENV)/.ready
 
 $(DEMO_VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(DEMO_VENV)
-	$(DEMO_VENV)/bin/pip install --quiet --editable '.[dashboard,scoring]'
+	$(DEMO_VENV)/bin/pip install --quiet --no-compile --editable '.[dashboard,scoring]'
 	touch $@
 
 demo: setup-demo ## simulate a small site, learn from it, and show it live on http://127.0.0.1:8050
@@ -73,8 +73,8 @@ bench: setup-full ## measure, print the ratios, and write benchmarks/results
 
 wheelhouse: setup ## every wheel that an installation without internet needs, in dist/wheelhouse
 	rm -rf dist/wheelhouse
-	$(BIN)/pip wheel --quiet --wheel-dir dist/wheelhouse '.[postgres]'
-	@echo "copy dist/wheelhouse to the machine, then there: pip install --no-index --find-links wheelhouse 'stormpetrel[postgres]'"
+	$(BIN)/pip wheel --quiet --wheel-dir dist/wheelhouse '.[dashboard,scoring,postgres]'
+	@echo "copy dist/wheelhouse to the machine, then there: pip install --no-index --find-links wheelhouse 'stormpetrel[dashboard,scoring,postgres]'"
 
 docs: setup ## build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
