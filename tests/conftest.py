@@ -1,4 +1,4 @@
-"""What holds for every test: in CI a skip is a failure."""
+"""What holds for every test: in CI a skip is a failure, and everywhere a connection that is not closed."""
 
 import os
 from pathlib import Path
@@ -6,9 +6,17 @@ from pathlib import Path
 import pytest
 
 from stormpetrel.learn.threads import wait_politely
-from tests.parts import is_bare
+from tests.parts import is_bare, need
+from tests.parts.unclosed import watch_connections
 
 wait_politely()  # the tests run side by side
+watch_connections()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    for mark in item.iter_markers("needs"):
+        need(*mark.args)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -195,6 +195,12 @@ def test_the_public_errors_are_these():
 # --- sources ------------------------------------------------------------------------------------------------------------------
 
 
+def test_every_extra_is_in_the_table_of_extras():
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    assert sorted(first_cells(section(page("install.md"), "## Extras"))) == sorted(extras)
+
+
 def test_every_format_is_in_the_table_of_formats():
     before_first_heading = page("sources.md").split("\n## ")[0]
     listed = set(first_cells(before_first_heading)) - {"--format", "--live", ".toml"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parts import Daemon, find_program, free_ports, require, wait_until
+from tests.parts import Daemon, find_program, free_ports, need, require, wait_until
 
 TESTS = Path(__file__).parent
 DOORS = {TESTS / "conftest.py", TESTS / "parts" / "__init__.py", Path(__file__)}
@@ -51,6 +51,26 @@ def test_on_a_bare_machine_what_needs_real_logs_or_components_is_skipped(tmp_pat
 
 def test_program_that_is_there_is_required_without_a_word():
     require("sh", "/bin/s?", install="dash")
+
+
+def test_missing_package_skips_a_test_and_says_how_to_get_it(monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match=r"^not in this environment: no_such_package \(make setup-full\)$"):
+        need("json", "no_such_package")
+
+
+def test_missing_package_fails_a_test_on_ci(monkeypatch):
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="no_such_package"):
+        need("no_such_package")
+
+
+@pytest.mark.parametrize(("ci", "end"), [("", "1 skipped"), ("true", "1 error")])
+def test_a_file_that_needs_a_missing_package_is_skipped_as_one_and_an_error_on_ci(tmp_path, ci, end):
+    (tmp_path / "test_needy.py").write_text("from tests.parts import need\nneed('no_such_package')\nimport no_such_package\n")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(tmp_path)]
+    done = subprocess.run(words, env={**os.environ, "CI": ci}, cwd=TESTS.parent, capture_output=True, text=True)
+    assert end in done.stdout.splitlines()[-1], done.stdout
 
 
 def test_missing_program_skips_a_test_and_says_what_to_install(monkeypatch):

@@ -30,7 +30,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+# A plain `pip install` of torch fetches its CUDA build: whoever lacks an extra that needs it is told before, and how not to.
+_BEFORE_TORCH: Final = (
+    "pip install torch --index-url https://download.pytorch.org/whl/cpu (torch for the CPU, 0.9 GB on disk; "
+    "without this step it comes with CUDA, about 5 GB), then: "
+)
+_BEFORE: Final = {"traces": _BEFORE_TORCH, "sdv": _BEFORE_TORCH}
 
 
 class StormpetrelError(Exception):
@@ -64,13 +71,13 @@ class AccessError(StormpetrelError):
 
 
 class MissingExtraError(StormpetrelError):
-    """A feature needs an extra that is not installed."""
+    """A feature needs an extra that is not installed; the hint says how to get it, and how large it is where it is large."""
 
     def __init__(self, feature: str, extra: str) -> None:
         self.extra = extra
         super().__init__(
             f"{feature} needs the extra '{extra}', which is not installed.",
-            hint=f"Run: pip install 'stormpetrel[{extra}]'",
+            hint=f"Run: {_BEFORE.get(extra, '')}pip install 'stormpetrel[{extra}]'",
         )
 
 

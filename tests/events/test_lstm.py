@@ -31,12 +31,14 @@ def fitted(balance: str = Balance.WEIGHTS.value) -> SupervisedLstm:
 
 
 @pytest.mark.parametrize("balance", list(Balance))
+@pytest.mark.needs("torch")
 def test_it_tells_outages_it_has_not_seen_from_normal_hours(balance):
     scores = fitted(balance.value).score(LATER.unlabelled())
     known = np.isfinite(scores)
     assert roc_auc(LATER.label[known] == ANOMALY, scores[known]) > 0.95
 
 
+@pytest.mark.needs("torch")
 def test_a_score_sees_nothing_that_comes_later_and_is_the_same_with_its_history_alone():
     model = fitted()
     whole = model.score(SERIES)
@@ -47,6 +49,7 @@ def test_a_score_sees_nothing_that_comes_later_and_is_the_same_with_its_history_
     assert last[-1] == pytest.approx(whole[1299], abs=1e-9) and np.isnan(last[:-1]).all()
 
 
+@pytest.mark.needs("torch")
 def test_gaps_have_no_score_and_do_not_spoil_those_after_them():
     counts = SERIES.counts.copy()
     counts[1200:1205] = np.nan
@@ -54,6 +57,7 @@ def test_gaps_have_no_score_and_do_not_spoil_those_after_them():
     assert np.isnan(scores[1200:1205]).all() and np.isfinite(scores[1205:]).all() and np.isnan(scores[:7]).all()
 
 
+@pytest.mark.needs("torch")
 def test_what_maintenance_and_unlabelled_hours_hold_teaches_nothing():
     label = TRAIN.label.copy()
     label[300:306], label[460:480] = MAINTENANCE, UNLABELLED
@@ -65,6 +69,7 @@ def test_what_maintenance_and_unlabelled_hours_hold_teaches_nothing():
     assert all(np.array_equal(kept.weights_[name], other.weights_[name]) for name in kept.weights_)
 
 
+@pytest.mark.needs("torch")
 def test_saved_and_loaded_it_says_the_same(tmp_path):
     fitted().save(tmp_path / "model")
     loaded = SupervisedLstm.load(tmp_path / "model")
@@ -74,6 +79,7 @@ def test_saved_and_loaded_it_says_the_same(tmp_path):
         fitted().save(tmp_path / "model")
 
 
+@pytest.mark.needs("torch")
 def test_scoring_needs_no_torch(tmp_path):
     fitted().save(tmp_path / "model")
     program = (
@@ -89,6 +95,7 @@ def test_scoring_needs_no_torch(tmp_path):
     assert float(done.stdout) == pytest.approx(fitted().score(rhythmic_series(2))[-1], abs=1e-9)
 
 
+@pytest.mark.needs("torch")
 def test_a_damaged_folder_is_refused(tmp_path):
     fitted().save(tmp_path / "model")
     record = tmp_path / "model" / "model.json"
@@ -110,6 +117,7 @@ def test_without_a_labelled_outage_it_says_what_to_do():
 
 
 @pytest.mark.parametrize("outages", [1, 2])
+@pytest.mark.needs("torch")
 def test_it_learns_from_a_single_outage_too(outages):
     few = broken(CALM, *OUTAGES[:outages]).take(0, 700)
     model = SupervisedLstm(replace(TINY, max_epochs=2)).fit(few)
@@ -132,6 +140,7 @@ def test_both_classes_weigh_the_same():
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5])
+@pytest.mark.needs("torch")
 def test_few_buckets_have_no_score(rows):
     assert np.isnan(fitted().score(SERIES.take(0, rows))).tolist() == [True] * rows
 

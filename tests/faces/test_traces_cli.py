@@ -65,6 +65,7 @@ def site_folder(tmp_path_factory):
 # --- evaluate -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("torch")
 def test_evaluate_prints_the_whole_study_as_json(campaigns, tmp_path):
     plot = tmp_path / "figures.html"
     found = told("evaluate", campaigns, *QUICK, "--keep", tmp_path / "kept", "--plot", plot)
@@ -83,18 +84,21 @@ def test_evaluate_prints_the_whole_study_as_json(campaigns, tmp_path):
     assert page.count("Plotly.newPlot(") == 5 and "near Bad IO" in page
 
 
+@pytest.mark.needs("torch")
 def test_evaluate_shows_the_published_table_beside_ours(campaigns):
     shown = ran("evaluate", campaigns, *QUICK, "--architectures", "vanilla")
     assert "0.0064 ± 0.0002" in shown and "Vanilla AE (1)" in shown and "mean iowait" in shown and "PCA" in shown
     assert "0.0122" not in shown and "--keep DIR" in shown
 
 
+@pytest.mark.needs("torch")
 def test_evaluate_simulates_campaigns_where_asked():
     size = ("--nodes", "1", "--threads", "8", "--minutes", "8")
     found = told("evaluate", "--simulated", *size, *QUICK, "--architectures", "vanilla")
     assert found["simulated"] and len(found["campaigns"]) == 5 and found["windows"]["test"] == 32
 
 
+@pytest.mark.needs("torch")
 def test_runs_without_split_and_jobs_are_judged_by_name_and_per_run(tmp_path):
     folder = write_campaigns(tmp_path, splits=(None,) * 4, jobs=False)
     found = told("evaluate", folder, *QUICK, "--architectures", "vanilla,job_gnn")
@@ -126,6 +130,7 @@ def test_a_folder_without_test_campaigns_is_refused_in_a_sentence(tmp_path):
 # --- a site -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("torch")
 def test_train_tells_what_the_model_is(tmp_path):
     traced_site(tmp_path / "site").close()
     shown = ran("train", "--epochs", "1", "--device", "cpu", "--architecture", "node_gnn", site=tmp_path / "site")
@@ -133,12 +138,14 @@ def test_train_tells_what_the_model_is(tmp_path):
     assert "traces score" in shown
 
 
+@pytest.mark.needs("torch")
 def test_train_takes_campaigns_that_are_not_in_the_site(tmp_path, campaigns):
     make_site(tmp_path / "site").close()
     found = told("train", "--campaigns", campaigns, "--epochs", "1", "--device", "cpu", site=tmp_path / "site")
     assert found["from"] == "campaign files" and found["window_s"] == 100.0 and found["name"] == "traces-vanilla"
 
 
+@pytest.mark.needs("torch")
 def test_score_names_the_most_abnormal_and_scores_once(site_folder):
     found = told("score", "--top", "3", site=site_folder)
     assert (found["scored"], found["version"], found["other_length"]) == (0, 1, 0)
@@ -148,6 +155,7 @@ def test_score_names_the_most_abnormal_and_scores_once(site_folder):
     assert "0 windows scored by traces-vanilla version 1" in shown and "Most abnormal nodes" in shown
 
 
+@pytest.mark.needs("torch")
 def test_score_says_what_other_windows_there_are(tmp_path):
     traced_site(tmp_path / "site").close()
     told("train", "--epochs", "1", "--device", "cpu", site=tmp_path / "site")
@@ -156,6 +164,7 @@ def test_score_says_what_other_windows_there_are(tmp_path):
     assert "are of another length or step" in ran("score", site=tmp_path / "site")
 
 
+@pytest.mark.needs("torch")
 def test_the_map_is_told_per_job_type(site_folder, tmp_path):
     found = told("map", "--plot", tmp_path / "map.html", site=site_folder)
     assert {row["job_type"] for row in found["job_types"]} == {"MPI 4", "Good IO", "Bad IO", "Idle"}
@@ -164,6 +173,7 @@ def test_the_map_is_told_per_job_type(site_folder, tmp_path):
     assert "Plotly.newPlot(" in (tmp_path / "map.html").read_text()
 
 
+@pytest.mark.needs("torch")
 def test_the_diagnosis_names_its_region(site_folder, tmp_path):
     found = told("diagnose", "--plot", tmp_path / "near.html", site=site_folder)
     assert found["windows"] == 288 and found["radius"] > 0 and found["high_iowait"] > 0.3
@@ -172,6 +182,7 @@ def test_the_diagnosis_names_its_region(site_folder, tmp_path):
     assert "Plotly.newPlot(" in (tmp_path / "near.html").read_text()
 
 
+@pytest.mark.needs("torch")
 def test_a_model_without_bad_io_cannot_diagnose(tmp_path):
     with make_site(tmp_path / "site", traces={"window_s": 16.0}) as site:
         put_windows(site, small_windows(0, steps=128, name="live").of_normal())
@@ -188,6 +199,7 @@ def test_without_a_model_every_verb_says_how_to_make_one(tmp_path, verb):
         ran(verb, site=tmp_path / "site")
 
 
+@pytest.mark.needs("torch")
 def test_a_map_before_scoring_says_what_to_do(tmp_path):
     traced_site(tmp_path / "site").close()
     told("train", "--epochs", "1", "--device", "cpu", site=tmp_path / "site")

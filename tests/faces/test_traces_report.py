@@ -62,6 +62,7 @@ def blocks_of(sections, kind):
     return [block for section in sections for block in section.blocks if isinstance(block, kind)]
 
 
+@pytest.mark.needs("torch")
 def test_the_study_of_campaigns_is_a_report_without_a_site(kept, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     told = json.loads(ran("--campaigns", kept[0], "--trace-models", kept[1], "-o", tmp_path / "r.html", "--json"))
@@ -76,6 +77,7 @@ def test_the_study_of_campaigns_is_a_report_without_a_site(kept, tmp_path, monke
         assert figure in page
 
 
+@pytest.mark.needs("torch")
 def test_the_sections_hold_the_tables_and_figures_of_the_study(kept):
     traces = read_campaigns([kept[0]])
     found = run_study(split_traces(traces), study.kept_plan(kept[1]), kept[1])

@@ -13,6 +13,7 @@ from stormpetrel.records.windows import Windows
 from stormpetrel.store.models import ModelVersion
 from stormpetrel.store.site import Site
 from tests.builders import make_site
+from tests.parts import need
 from tests.traces.small import STEPS, small_windows, tiny
 
 STEPS_S = float(STEPS)
@@ -39,5 +40,6 @@ def put_windows(site: Site, windows: Windows, split: Split | None = None) -> Non
 
 def train(site: Site, **changes: Any) -> ModelVersion:
     """A quick training on one CPU."""
+    need("torch")
     settings = replace(SETTINGS, **changes.pop("settings", {}))
     return train_trace_model(site, settings=settings, device="cpu", user="ada", **changes)

@@ -1,10 +1,12 @@
 """Real servers for tests: started in a folder of their own, on free loopback ports, and stopped again whatever happens.
 
-What every part needs: is the program there, which ports are free, has it come up yet, and an end that leaves nothing behind.
+What every part needs: is the program there (or the Python package), which ports are free, has it come up yet, and an end that
+leaves nothing behind.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import shutil
@@ -49,6 +51,20 @@ def require(*programs: str, install: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def need(*packages: str) -> None:
+    """Skip a test, or above its imports a whole file, where a Python package is missing; on CI, where all are there, fail it.
+
+    The one door to torch, SDV and JupyterLab, which `make setup` leaves out. A test says it as `@pytest.mark.needs("torch")`.
+    """
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if not missing:
+        return
+    reason = f"not in this environment: {', '.join(missing)} (make setup-full)"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason, allow_module_level=True)
 
 
 def free_ports(count: int) -> list[int]:

@@ -239,8 +239,8 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 def main() -> None:
     """Record the site of this version."""
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else SITES
-    with tempfile.TemporaryDirectory() as made:
-        packed = pack(make_recorded_site(Path(made) / "site"), target)
+    with tempfile.TemporaryDirectory() as made, make_recorded_site(Path(made) / "site") as site:
+        packed = pack(site, target)
     sys.stdout.write(f"{packed.name}: {packed.stat().st_size:,} bytes\n")
 
 

@@ -96,7 +96,7 @@ def test_models_come_back_from_a_backup(tmp_path, site):
 
     site.models.promote("jobs-submit", site.models.add("jobs-submit", save("kept"), {"n_train": 3}).version)
     backup(site, tmp_path / "b.tar")
-    restore(tmp_path / "b.tar", tmp_path / "copy")
+    restore(tmp_path / "b.tar", tmp_path / "copy").close()
     with open_site(tmp_path / "copy") as copy:
         current = copy.models.current("jobs-submit")
         assert current.about["n_train"] == 3

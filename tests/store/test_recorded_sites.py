@@ -123,7 +123,8 @@ def test_the_clock_of_a_recorded_site_stands_where_it_stood(recorded):
 
 @pytest.mark.slow
 def test_the_site_of_this_version_can_be_recorded(tmp_path):
-    packed = pack(make_recorded_site(tmp_path / "site"), tmp_path)
+    with make_recorded_site(tmp_path / "site") as site:
+        packed = pack(site, tmp_path)
     told = json.loads(packed.with_name(packed.name.replace(".tar.xz", ".json")).read_text())
     assert packed.stat().st_size < 1_500_000 and all(told["tables"].values()) and told["state_format"] == STATE_FORMAT
     assert {name.partition("-")[0] for name in told["models"]} == {"jobs", "traces", "events", "synth"}

@@ -12,6 +12,7 @@ from stormpetrel.errors import MissingExtraError, ModelError, ModelFormatError
 from stormpetrel.traces import autoencoder
 from stormpetrel.traces.architecture import WEIGHTS, Architecture, Scorer
 from stormpetrel.traces.autoencoder import TraceAutoencoder
+from tests.parts import need
 from tests.traces.small import one_torch_thread, small_windows, tiny
 
 TRAIN, VALIDATION, TEST = (small_windows(seed) for seed in range(3))
@@ -25,6 +26,7 @@ def _one_thread():
 
 @pytest.fixture(scope="module", params=Architecture)
 def model(request):
+    need("torch")
     return TraceAutoencoder(tiny(request.param)).fit(TRAIN, VALIDATION, device="cpu")
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from tests.parts import need
+
+need("torch")
+
 import numpy as np
 import pytest
 import torch

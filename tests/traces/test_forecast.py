@@ -1,11 +1,13 @@
+from tests.parts import need
+
+need("torch")
+
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-
-from stormpetrel.errors import ModelError, UsageError  # noqa: E402
-from stormpetrel.records.windows import Windows, cut_windows  # noqa: E402
-from stormpetrel.traces.forecast import (  # noqa: E402
+from stormpetrel.errors import ModelError, UsageError
+from stormpetrel.records.windows import Windows, cut_windows
+from stormpetrel.traces.forecast import (
     ForecastSettings,
     TraceForecaster,
     goes_on,
@@ -13,7 +15,7 @@ from stormpetrel.traces.forecast import (  # noqa: E402
     steps_needed,
     steps_per_second,
 )
-from tests.traces.small import one_torch_thread, small_trace  # noqa: E402
+from tests.traces.small import one_torch_thread, small_trace
 
 SMALL = {"past_steps": 24, "seconds": 4, "embedding": 8, "batch_windows": 64, "max_epochs": 6, "learning_rate": 3e-3}
 

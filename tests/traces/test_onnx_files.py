@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from tests.parts import need
+
+need("torch")
+
 import sys
 
 import numpy as np
@@ -173,5 +177,5 @@ def test_a_huge_file_is_refused_before_it_is_read(monkeypatch):
 
 def test_without_onnx_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(MissingExtraError, match=r"stormpetrel\[traces\]"):
+    with pytest.raises(MissingExtraError, match=r"stormpetrel\[scoring\]"):
         check_graph(b"", tiny(), written=b"", decoder=False)

@@ -24,7 +24,7 @@ from stormpetrel.traces import runtime
 from stormpetrel.traces.architecture import DECODER, ENCODER, FORMAT_VERSION, KIND, WEIGHTS, Architecture, Scorer
 from stormpetrel.traces.autoencoder import TraceAutoencoder
 from stormpetrel.traces.runtime import TraceScorer
-from tests.parts import wait_until
+from tests.parts import need, wait_until
 from tests.traces.small import one_torch_thread, small_windows, tiny
 
 TRAIN, VALIDATION, TEST = (small_windows(seed) for seed in range(3))
@@ -33,6 +33,7 @@ TRAIN, VALIDATION, TEST = (small_windows(seed) for seed in range(3))
 @pytest.fixture(scope="module", params=Architecture)
 def trained(request, tmp_path_factory) -> tuple[TraceAutoencoder, Path]:
     """A network and the folder that it was saved to."""
+    need("torch")
     with one_torch_thread():
         model = TraceAutoencoder(tiny(request.param)).fit(TRAIN, VALIDATION, device="cpu")
     folder = tmp_path_factory.mktemp("models") / request.param
@@ -42,6 +43,7 @@ def trained(request, tmp_path_factory) -> tuple[TraceAutoencoder, Path]:
 
 @pytest.fixture(scope="module")
 def vanilla(tmp_path_factory) -> Path:
+    need("torch")
     folder = tmp_path_factory.mktemp("models") / "plain"
     with one_torch_thread():
         TraceAutoencoder(tiny(max_epochs=1)).fit(TRAIN, VALIDATION, device="cpu").save(folder)
@@ -250,7 +252,7 @@ def test_a_model_of_jobs_is_refused(tmp_path):
 
 def test_without_onnxruntime_the_extra_is_named(vanilla, monkeypatch):
     monkeypatch.setattr(runtime, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"stormpetrel\[traces\]"):
+    with pytest.raises(MissingExtraError, match=r"stormpetrel\[scoring\]"):
         TraceScorer.load(vanilla)
 
 

@@ -15,6 +15,7 @@ from stormpetrel.traces import study
 from stormpetrel.traces.architecture import Architecture
 from stormpetrel.traces.campaign_splits import Cut, split_traces
 from stormpetrel.traces.study import StudyPlan, kept_cut, kept_plan, run_study
+from tests.parts import need
 from tests.traces.small import STEPS, one_torch_thread, small_trace, tiny
 
 KINDS = (Architecture.VANILLA, Architecture.JOB_GNN)
@@ -35,6 +36,7 @@ def campaigns(**changes):
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
+    need("torch")
     folder = tmp_path_factory.mktemp("kept")
     return folder, run_study(campaigns(), PLAN, folder)
 

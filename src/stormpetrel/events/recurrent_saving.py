@@ -43,7 +43,7 @@ def save_weights(folder: Path, kind: str, weights: Mapping[str, npt.NDArray[np.f
 def load_weights(folder: Path, kind: str) -> tuple[dict[str, Any], Weights]:
     """The record and the weights of a network; ModelFormatError says what is wrong with it."""
     if find_spec("safetensors") is None:
-        raise MissingExtraError("A recurrent network of events", "traces")
+        raise MissingExtraError("A recurrent network of events", "scoring")
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

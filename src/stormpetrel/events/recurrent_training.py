@@ -159,7 +159,7 @@ class _Training:
         for rows in torch.split(self.lesson.examples(generator), self.pace.batch):
             loss = self.lesson.loss(rows)
             self.adam.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), LARGEST_GRADIENT)
             self.adam.step()
             total, learnt = total + float(loss.detach()) * len(rows), learnt + len(rows)

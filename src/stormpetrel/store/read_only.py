@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from stormpetrel.errors import ReadOnlySiteError, StoreError, StoreNotWritableError
 from stormpetrel.store.filesystem import mount_of, writing
 from stormpetrel.store.identity import IDENTITY_FILE
-from stormpetrel.store.state import STATE_FILE, StateStore
+from stormpetrel.store.state import STATE_FILE, StateStore, close_connections
 
 _FILES: Final = (STATE_FILE, f"{STATE_FILE}-wal", f"{STATE_FILE}-journal")  # the database first: see `_copied`
 _REST_S: Final = 1.0  # at least this long between two copies
@@ -119,9 +119,11 @@ class ReadOnlyState(StateStore):
         """There is none of ours."""
 
     def close(self) -> None:
-        """Give the connections back, and delete the copy."""
-        super().close()
-        self._drop_copies()
+        """Close the connections, and delete the copy; no other is made."""
+        with self._renewing:
+            self._original = None
+            super().close()
+            self._drop_copies()
 
     def _follow(self) -> None:
         """Copy the database again where it has changed since; what is being read goes on in the old copy."""
@@ -129,10 +131,10 @@ class ReadOnlyState(StateStore):
             return
         try:
             facts = _facts_of(self._original)
-            if facts != self._seen:
+            if self._original is not None and facts != self._seen:
                 copy, before = self._open_copy(), self._engine
                 self._engine = copy._engine
-                before.dispose()
+                close_connections(before)
                 self._seen = facts
             self._seen_at = time.monotonic()
         finally:

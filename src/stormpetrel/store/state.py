@@ -264,8 +264,14 @@ class StateStore:
             migrate(Migration(connection, _METADATA, self._files), found=found)
 
     def close(self) -> None:
-        """Give the connections back."""
-        self._engine.dispose()
+        """Close the connections; one that another thread is still reading through, when that thread gives it back."""
+        close_connections(self._engine)
+
+
+def close_connections(engine: sa.Engine) -> None:
+    """Close the connections of an engine, now or when they are given back: to `dispose` alone those in use would be lost."""
+    sa.event.listen(engine, "checkin", lambda _connection, record: record.close())
+    engine.dispose()
 
 
 def _in_order(table: sa.Table) -> sa.Select[Any]:
@@ -402,9 +408,13 @@ def _sqlite(folder: Path, mountinfo: str | None) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: object) -> None:
-        connection.execute("PRAGMA busy_timeout=30000")
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten, not only unlinked
+        try:
+            connection.execute("PRAGMA busy_timeout=30000")
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten, not only unlinked
+        except BaseException:
+            connection.close()  # a damaged file, a full disk: SQLAlchemy before 2.1 would drop it as it is
+            raise
 
     return engine
 

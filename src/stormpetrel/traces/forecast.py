@@ -169,7 +169,7 @@ class _Training:
         for batch in self.plan.shuffled(self.generator):
             loss = functional.mse_loss(self.network(self.past[batch.rows], batch.graphs), self.future[batch.rows])
             self.adam.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             self.adam.step()
         self.judged.append(self._error())
         if self.judged[-1] == min(self.judged):

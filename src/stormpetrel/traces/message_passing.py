@@ -139,5 +139,5 @@ def _units(a: Tensor, b: Tensor, some: slice) -> Tensor:
 
 
 def _pairwise_weights(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
-    weights: Tensor = _PairwiseWeights.apply(a, b, w)  # type: ignore[no-untyped-call]
+    weights: Tensor = _PairwiseWeights.apply(a, b, w)
     return weights

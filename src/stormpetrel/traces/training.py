@@ -133,7 +133,7 @@ class _Training:
             rates = self.rates[batch.rows]  # (batch, steps, 4)
             loss = functional.mse_loss(self.network(rates, batch.graphs), rates)
             self.adam.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             # Without this bound a Job-GNN in ten lost in one step what it had learnt in twenty epochs.
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), LARGEST_GRADIENT)
             self.adam.step()

@@ -187,9 +187,20 @@ def test_an_owner_sees_his_own_job_in_full_and_only_his_own_history(live):
     assert set(details.history.recent["user"]) == {"user1"}
 
 
+_opened = []
+
+
+@pytest.fixture(autouse=True)
+def _close_small_sites():
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
 def small_site(tmp_path, *rows, said=()):
     """A site with a few jobs, and with the risk that was given for some of them."""
     site = make_site(tmp_path / "site")
+    _opened.append(site)
     jobs = made_jobs(*rows)
     put_jobs(site, jobs)
     for job_id, risk in said:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import nbformat
 import pytest
 
-from tests.parts import require
+from tests.parts import need, require
 from tests.parts.browser import open_chromium
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def wait_until_open(port: int, server: subprocess.Popen[bytes]) -> None:
 @pytest.fixture
 def lab(tmp_path: Path, practice_site: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """JupyterLab over a folder with one notebook, in the theme that the test names."""
+    need("jupyterlab")
     require("chromium", install="chromium fonts-liberation")
     work, config = tmp_path / "work", tmp_path / "config"
     work.mkdir()

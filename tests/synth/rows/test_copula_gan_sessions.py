@@ -1,7 +1,6 @@
 """CopulaGAN in order: what follows what."""
 
 import numpy as np
-import pytest
 
 from stormpetrel.synth.choose import new_generator
 from stormpetrel.synth.contract import Wanted, sample
@@ -9,6 +8,7 @@ from stormpetrel.synth.rows.copula_gan_sessions import mark_same_user, name_user
 from stormpetrel.synth.rows.row_table import Table
 from stormpetrel.synth.score.fidelity import autocorrelation, same_user_share
 from stormpetrel.synth.workload import Workload
+from tests.parts import need
 from tests.synth.made_workloads import workload_at
 
 
@@ -23,7 +23,9 @@ def in_sessions(jobs: int = 2000) -> Workload:
 
 
 def test_intervals_and_users_follow_those_before_where_rows_forget_them():
-    torch = pytest.importorskip("torch")
+    need("torch")
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     real = in_sessions()

@@ -5,12 +5,15 @@ import pytest
 
 from stormpetrel.synth.choose import new_generator
 from stormpetrel.synth.contract import Wanted, sample
+from tests.parts import need
 from tests.synth.made_workloads import workload_at
 
 
 @pytest.mark.parametrize(("name", "epochs"), [("ctgan", 15), ("tvae", 60)])
 def test_shared_values_are_made_exactly_and_categories_as_often_as_in_the_log(name, epochs):
-    torch = pytest.importorskip("torch")
+    need("torch")
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)

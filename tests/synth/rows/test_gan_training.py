@@ -1,15 +1,17 @@
 """What is asked for in training, and what rows look like to a network."""
 
+from tests.parts import need
+
+need("torch")
+
 import numpy as np
 import pytest
+import torch
 
 from stormpetrel.errors import UsageError
+from stormpetrel.synth.rows.gan_training import Conditions, RowsByCategory
+from stormpetrel.synth.rows.networks import Averaged, Critic, RowLook, device_named, seeded
 from stormpetrel.synth.rows.table_encoding import Encoded
-
-torch = pytest.importorskip("torch")
-
-from stormpetrel.synth.rows.gan_training import Conditions, RowsByCategory  # noqa: E402
-from stormpetrel.synth.rows.networks import Averaged, Critic, RowLook, device_named, seeded  # noqa: E402
 
 CPU = torch.device("cpu")
 

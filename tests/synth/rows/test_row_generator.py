@@ -12,6 +12,7 @@ from stormpetrel.synth.contract import Wanted, sample
 from stormpetrel.synth.rows import row_generator as module
 from stormpetrel.synth.score.fidelity import kolmogorov_smirnov
 from stormpetrel.synth.workload import Workload
+from tests.parts import need
 from tests.synth.made_workloads import made_workload, workload_at
 
 NEURAL = ("ctgan", "tvae", "copulagan", "copulagan-sessions")
@@ -22,7 +23,9 @@ WORKLOAD = Workload(made_workload(600).jobs.with_columns(user=pl.lit(SECRET) + p
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    torch = pytest.importorskip("torch")
+    need("torch")
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

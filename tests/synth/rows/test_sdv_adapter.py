@@ -9,11 +9,12 @@ from stormpetrel.errors import MissingExtraError, ModelError
 from stormpetrel.synth.choose import GENERATORS, new_generator
 from stormpetrel.synth.contract import Wanted, sample
 from stormpetrel.synth.rows import sdv_adapter
+from tests.parts import need
 from tests.synth.made_workloads import made_workload
 
 
 def test_it_learns_draws_and_cannot_be_saved(tmp_path):
-    pytest.importorskip("sdv")
+    need("sdv")
     workload = made_workload(200)
     before = np.random.get_state()[1].tolist(), logging.getLogger("sdv").level
     generator = new_generator("sdv-gaussian-copula", device="cpu").fit(workload)
@@ -27,7 +28,7 @@ def test_it_learns_draws_and_cannot_be_saved(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["sdv-ctgan", "sdv-tvae", "sdv-copulagan"])
 def test_its_networks_learn_and_draw(name):
-    pytest.importorskip("sdv")
+    need("sdv")
     workload = made_workload(600)
     made = sample(new_generator(name, epochs=1, device="cpu").fit(workload), Wanted(jobs=50))
     assert made.jobs.schema == workload.jobs.schema

@@ -18,7 +18,8 @@ from stormpetrel.store.site import Site
 EXTRAS: Final = {  # extra: (module that tells, what is missing without it)
     "postgres": ("psycopg", "a PostgreSQL state store"),
     "htcondor": ("htcondor2", "HTCondor's own library"),
-    "traces": ("torch", "models over CPU traces"),
+    "scoring": ("onnxruntime", "scores of CPU traces"),
+    "traces": ("torch", "training models over CPU traces"),
     "dashboard": ("dash", "the dashboard"),
     "notebook": ("ipywidgets", "the notebook"),
     "elastic": ("elasticsearch", "reading Elasticsearch"),
