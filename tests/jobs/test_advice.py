@@ -138,6 +138,12 @@ def test_the_limit_rises_above_every_time_out():
     assert offer.evidence[0] == "your last 10 jobs of this kind needed more than 10 h"
 
 
+def test_jobs_without_a_limit_speak_for_a_longer_one_without_a_warning():
+    unlimited = jobs(4, first=4, run_h=13, time_limit_s=None)
+    offer = only(advice_on([*jobs(4, limit_h=10, run_h=10, **TIMEOUT), *unlimited, *jobs(2, first=8, limit_h=48, run_h=13)]))
+    assert (offer.column, offer.proposed) == ("time_limit_s", 18 * HOUR)
+
+
 def test_a_failed_job_that_used_up_its_limit_counts_as_a_time_out():
     past = [*jobs(4, limit_h=10, run_h=10, state="FAILED"), *jobs(6, first=4, limit_h=24, run_h=9)]
     assert only(advice_on(past)).proposed == 12 * HOUR

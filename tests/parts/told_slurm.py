@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ _SCRIPTS = {
 case "$*" in *--helpformat*) cat "$here/fields.txt"; exit;; esac
 for word in "$@"; do case "$word" in
   --delimiter=*) delimiter="${word#--delimiter=}";;
+  --starttime=*) start="${word#*=}";;
+  --endtime=*) echo "$start ${word#*=}" >> "$here/windows.txt";;
   --jobs=*) file=by_id.txt; echo "$word" >> "$here/asked.txt";;
   --state=PENDING*) file=going_on.txt;;
 esac; done
@@ -128,6 +131,12 @@ class ToldSlurm:
         """The ids that accounting was asked for, a line for each time."""
         path = self.folder / "asked.txt"
         return path.read_text().split() if path.exists() else []
+
+    def windows(self) -> list[tuple[datetime, datetime]]:
+        """The spans of time that accounting was asked for."""
+        path = self.folder / "windows.txt"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(datetime.fromisoformat(start), datetime.fromisoformat(end)) for start, end in map(str.split, lines)]
 
     def _write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text)

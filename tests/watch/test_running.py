@@ -191,3 +191,23 @@ def test_serve_has_a_unit_as_well(site):
 
 def test_a_unit_survives_odd_paths(tmp_path):
     assert '"' in systemd_unit("serve", tmp_path / "my site") and "%%" in systemd_unit("serve", tmp_path / "100%")
+
+
+def test_the_unit_finds_the_slurm_that_this_shell_finds(tmp_path):
+    sacct = tmp_path / "slurm" / "bin" / "sacct"
+    sacct.parent.mkdir(parents=True)
+    sacct.write_text("#!/bin/sh\n")
+    sacct.chmod(0o755)
+    shell = {"SLURM_CONF": "/opt/100%/slurm.conf", "PATH": f"{sacct.parent}:/usr/bin"}
+    unit = systemd_unit("watch", tmp_path / "site", environment=shell)
+    assert '\nEnvironment="SLURM_CONF=/opt/100%%/slurm.conf"\n' in unit
+    assert f'\nEnvironment="PATH={sacct.parent}:/usr/local/sbin:' in unit
+
+
+def test_a_unit_says_nothing_of_slurm_where_systemd_finds_it_by_itself(tmp_path):
+    (tmp_path / "sacct").write_text("#!/bin/sh\n")
+    (tmp_path / "sacct").chmod(0o755)
+    for command in ("sacct", str(tmp_path / "sacct")):
+        assert "Environment=" not in systemd_unit(
+            "serve", tmp_path / "site", sacct=command, environment={"PATH": "/usr/bin:/bin"}
+        )

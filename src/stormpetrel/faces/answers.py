@@ -5,7 +5,6 @@ Site + script -> check_request -> CheckAnswer; Site + job id -> explain_job -> W
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from stormpetrel.sources.job_script import JobRequest
     from stormpetrel.store.site import Site
 
-_JOB_ID = re.compile(r"^(\d{1,18})(?:_(\d{1,10}))?$")
 _ENOUGH_REASONS = 12
 
 
@@ -191,19 +189,14 @@ def _verdict_then(site: Site, row: pl.DataFrame, moment: Any, then: datetime, pa
 
 def find_job(jobs: pl.DataFrame, job_id: str) -> pl.DataFrame:
     """The latest job of that id (`12345`, or `12345_7` for a task of an array)."""
-    import polars as pl
+    from stormpetrel.records.job_ref import is_job_id, jobs_with_id
 
-    match = _JOB_ID.match(job_id.strip())
-    if match is None:
+    if not is_job_id(job_id.strip()):
         raise UsageError(f"{job_id!r} is not a job id.", hint="Write it as 12345, or 12345_7 for a task of an array.")
-    found = jobs.filter(pl.col("job_id") == int(match[1]))
-    if match[2] is not None:
-        found = found.filter(pl.col("array_task") == int(match[2]))
-    if found.is_empty():
-        found = jobs.filter(pl.col("job_id_raw") == int(match[1])) if match[2] is None else found
-    if found.is_empty():
+    matches = jobs_with_id(jobs, job_id.strip())
+    if matches.is_empty():
         raise NotThereError(f"There is no job {job_id} in this site.", hint="Take in the latest: stormpetrel ingest jobs --live")
-    return found.sort("submit_time", "restart").tail(1)
+    return matches.sort("submit_time", "restart").tail(1)
 
 
 def verdict_json(verdict: Verdict | None) -> dict[str, Any]:

@@ -101,8 +101,8 @@ class Need:
         near = self.asked <= _NEAR * max(amount, self.wall)
         near = near if (tried & near).sum() >= _FEWEST_THAT_TRIED else np.ones_like(near)
         target = max(upper(self.enough[tried & near]), upper(self.enough[self.completed & near]))
-        had = self.asked[tried]
-        asked_for = had[np.isfinite(had) & (had % step == 0)].tolist()
+        had = self.asked[tried & np.isfinite(self.asked)]  # without those that had no limit
+        asked_for = had[had % step == 0].tolist()
         return min((value for value in (*ladder, *asked_for) if value > max(amount, self.wall) and value >= target), default=None)
 
     def needed_more(self, amount: float) -> Flags:

@@ -11,6 +11,7 @@ import polars as pl
 
 from stormpetrel.errors import UsageError
 
+_JOB_ID: Final = re.compile(r"(\d{1,18})(?:_(\d{1,10}))?", re.ASCII)
 _FORM: Final = re.compile(r"(\d{1,18})(?:_(\d{1,10}))?-(\d{1,17})-(\d{1,6})-(.{1,200})", re.DOTALL)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -57,6 +58,26 @@ class JobRef:
             & (pl.col("restart").fill_null(0) == self.restart)
             & (pl.col("cluster") == self.cluster)
         )
+
+
+def is_job_id(text: str) -> bool:
+    """Whether a text is an id as people write it: `12345`, or `12345_7` for a task of an array."""
+    return _JOB_ID.fullmatch(text) is not None
+
+
+def jobs_with_id(jobs: pl.DataFrame, text: str) -> pl.DataFrame:
+    """The rows of exactly this id, in the order they are in; none where the text is no id.
+
+    `12345` is that job, or all tasks of that array. The number that Slurm gives to a task of an array beside its place in it
+    (`job_id_raw`) counts only where no job is called so: it belongs to a job that people know by another id.
+    """
+    match = _JOB_ID.fullmatch(text)
+    if match is None:
+        return jobs.clear()
+    if match[2] is not None:
+        return jobs.filter(job_id=int(match[1]), array_task=int(match[2]))
+    matches = jobs.filter(job_id=int(match[1]))
+    return matches if matches.height else jobs.filter(job_id_raw=int(match[1]))
 
 
 def ref_text() -> pl.Expr:

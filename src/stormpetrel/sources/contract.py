@@ -89,6 +89,7 @@ class LiveSource:
         self.size_bytes = 0
         self.notes: list[str] = []
         self.cursor: Cursor | None = cursor
+        self.rows_read: int | None = None  # records in the answer, once it has been read to its end; only windows of time count
         self._columns: frozenset[str] = frozenset()
 
     def fields(self) -> frozenset[str]:

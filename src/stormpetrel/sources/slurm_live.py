@@ -38,6 +38,7 @@ WANTED: Final = (
     "SystemCPU,MaxDiskRead,MaxDiskWrite,ReqTRES,AllocTRES,NodeList,Reason,Priority,Flags,Constraints,Restarts,Reservation,WCKey,State"
 ).split(",")
 _FIRST_RUN_DAYS: Final = 30
+_WIDEST_DAYS: Final = 8.0  # that one request asks for where there seems to be nothing; busy days are asked for by `chunk_days`
 _ENDED: Final = "CANCELLED,COMPLETED,FAILED,TIMEOUT,NODE_FAIL,OUT_OF_MEMORY,PREEMPTED,BOOT_FAIL,DEADLINE,REQUEUED,REVOKED"
 _GOING_ON: Final = "PENDING,RUNNING,SUSPENDED"
 # What a user's shell may set for his own eyes: squeue would show us his jobs only, sacct other clusters.
@@ -59,8 +60,8 @@ class Window:
 class LiveSlurm:
     """A running Slurm: found, and asked what it knows, once; then asked for windows of time, again and again."""
 
-    def __init__(self, slurm: SlurmSection, site: SiteSection) -> None:
-        self._slurm = slurm
+    def __init__(self, slurm: SlurmSection, site: SiteSection, *, pause: Callable[[float], None] = time.sleep) -> None:
+        self._slurm, self._pause = slurm, pause
         self.accounting: Accounting = _rest_accounting(slurm, site) if slurm.rest_url else _sacct_accounting(slurm, site)
 
     def sources(
@@ -73,17 +74,26 @@ class LiveSlurm:
     ) -> Iterator[JobSource]:
         """What has happened on each cluster since the last run, oldest first, pausing between two requests.
 
-        Of clusters whose controller has given its list (`listed`) only jobs that have ended are asked for.
+        Of clusters whose controller has given its list (`listed`) only jobs that have ended are asked for. A window in which
+        nothing was makes the next one twice as wide, and costs no pause if the answer came at once: the database had no work.
         """
-        first = True
+        pause_s = 0.0
         overlap = self._slurm.overlap_hours if overlap_hours is None else overlap_hours
         for cluster in self._slurm.clusters or [""]:
             name = f"slurm:{cluster or 'local'}"
-            for window in windows(self._slurm, name, cursor_of(name), now, overlap):
-                if not first:
-                    time.sleep(self._slurm.pause_s)
-                first = False
-                yield self.accounting.window(cluster, window, ended_only=cluster in listed)
+            cursor, days = cursor_of(name), self._slurm.chunk_days
+            start = _first_moment(self._slurm, cursor, now, overlap)
+            while start < now:
+                window = _window(name, cursor, start, min(start + timedelta(days=days), now))
+                source = self.accounting.window(cluster, window, ended_only=cluster in listed)
+                if pause_s:
+                    self._pause(pause_s)
+                asked_s = time.monotonic()
+                yield source
+                nothing = source.rows_read == 0
+                pause_s = 0.0 if nothing and time.monotonic() - asked_s < self._slurm.pause_s else self._slurm.pause_s
+                days = min(2 * days, max(_WIDEST_DAYS, self._slurm.chunk_days)) if nothing else self._slurm.chunk_days
+                start = window.end
 
 
 def has_queues(slurm: SlurmSection) -> bool:
@@ -123,6 +133,12 @@ def live_sources(
     yield from LiveSlurm(slurm, site).sources(cursor_of, now=now)
 
 
+class WindowSource(JobSource, Protocol):
+    """A window's jobs, and how many records there were; None until it has been read to its end."""
+
+    rows_read: int | None
+
+
 class Accounting(Protocol):
     """The accounting database: jobs of a window of time, and jobs by their ids."""
 
@@ -131,7 +147,7 @@ class Accounting(Protocol):
         """How many ids one look may ask for."""
         ...
 
-    def window(self, cluster: str, window: Window, *, ended_only: bool) -> JobSource:
+    def window(self, cluster: str, window: Window, *, ended_only: bool) -> WindowSource:
         """The jobs of a window; of those that go on nothing, if another source tells of them."""
         ...
 
@@ -154,7 +170,7 @@ class SacctAccounting:
     default_cluster: str
     most_ids: int = 1000
 
-    def window(self, cluster: str, window: Window, *, ended_only: bool) -> JobSource:
+    def window(self, cluster: str, window: Window, *, ended_only: bool) -> WindowSource:
         """The jobs of a window of time."""
         selection = [*_span(window.start, window.end), *([f"--state={_ENDED}"] if ended_only else [])]
         return SacctAnswer(self, cluster, selection, str(window), window)
@@ -195,19 +211,16 @@ def check_clusters(wanted: Sequence[str], known: Sequence[str]) -> None:
         )
 
 
-def windows(
-    slurm: SlurmSection, name: str, cursor: int | None, now: datetime, overlap_hours: float | None = None
-) -> Iterator[Window]:
-    """The spans from the cursor (less the overlap) to now; the cursor never moves back."""
+def _first_moment(slurm: SlurmSection, cursor: int | None, now: datetime, overlap_hours: float) -> datetime:
+    """Where to begin: the cursor less the overlap, or what the settings say of a first run."""
     if cursor is not None:
-        overlap = slurm.overlap_hours if overlap_hours is None else overlap_hours
-        start = datetime.fromtimestamp(cursor, UTC) - timedelta(hours=overlap)
-    else:
-        start = _since(slurm.since) or now - timedelta(days=_FIRST_RUN_DAYS)
-    while start < now:
-        end = min(start + timedelta(days=slurm.chunk_days), now)
-        yield Window(start, end, Cursor(name, max(cursor or 0, int(end.timestamp()))))
-        start = end
+        return datetime.fromtimestamp(cursor, UTC) - timedelta(hours=overlap_hours)
+    return _since(slurm.since) or now - timedelta(days=_FIRST_RUN_DAYS)
+
+
+def _window(name: str, cursor: int | None, start: datetime, end: datetime) -> Window:
+    """A span to ask for; the cursor never moves back."""
+    return Window(start, end, Cursor(name, max(cursor or 0, int(end.timestamp()))))
 
 
 def _since(text: str) -> datetime | None:
@@ -247,8 +260,11 @@ class SacctAnswer(LiveSource):
             self._ask(Path(answer.name))
             source = SacctText(answer.name, layout=self._layout, cluster=self._cluster)
             self._columns = source.fields()
+            rows = 0
             for chunk in source.chunks():
+                rows += chunk.read
                 yield split_arrays(in_one_form(chunk), most=self._sacct.slurm.array_tasks, notes=self.notes)
+            self.rows_read = rows
 
     def _ask(self, answer: Path) -> None:
         arguments = [

@@ -22,7 +22,7 @@ from stormpetrel.sources.unfinished import in_one_form, is_unfinished
 if TYPE_CHECKING:
     import httpx
 
-    from stormpetrel.sources.slurm_live import Window
+    from stormpetrel.sources.slurm_live import Window, WindowSource
 
 _PATHS: Final = re.compile(r'"/slurmdb/(v\d+\.\d+\.(\d+))/jobs/?"')
 _ERRORS: Final = re.compile(rb'"errors"\s*:\s*(\[\s*\{.*?\}\s*\])', re.DOTALL)
@@ -43,7 +43,7 @@ class RestAccounting:
     default_cluster: str
     most_ids: int = 50  # each is a request of its own
 
-    def window(self, cluster: str, window: Window, *, ended_only: bool) -> JobSource:
+    def window(self, cluster: str, window: Window, *, ended_only: bool) -> WindowSource:
         """The jobs of a window of time."""
         return RestWindow(self, cluster, window, ended_only=ended_only)
 
@@ -92,9 +92,12 @@ class RestWindow(RestAnswer):
         """Ask the server, and read what it says; one that fails commits nothing."""
         # "uts" and Unix seconds is the one form that every slurmrestd from 22.05 on reads, whatever its time zone.
         start, end = (f"uts{int(moment.timestamp())}" for moment in (self._span.start, self._span.end))
+        rows = 0
         with connect(self._slurm) as client:
             for chunk in self._chunks_of(client, "jobs", {"start_time": start, "end_time": end}):
+                rows += chunk.read
                 yield ended_of(chunk) if self._ended_only else chunk
+        self.rows_read = rows
 
 
 class RestLookup(RestAnswer):

@@ -119,3 +119,4 @@ def test_a_job_is_found_by_its_id_and_only_by_who_may_see_it(live):
     assert found_job(live, LOCAL, f" {row['job']} ") is not None
     assert found_job(live, Viewer("somebody", is_admin=False), row["job"]) is None
     assert found_job(live, LOCAL, row["user"]) is None
+    assert found_job(live, LOCAL, row["job"].partition("_")[0][:-1]) is None  # the beginning of an id

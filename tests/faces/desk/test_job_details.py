@@ -308,6 +308,18 @@ def test_quartiles_of_a_handful_of_jobs_are_not_told(tmp_path, live):
     assert all(row[name] is None for name in row if name not in ("profile", "jobs"))
 
 
+def test_an_id_finds_no_job_that_only_begins_with_it_is_called_so_or_has_it_as_its_internal_number(tmp_path):
+    rows = (
+        ran(0, job_id=3, job_id_raw=3),
+        ran(60, job_id=34, job_id_raw=34, job_name="run3"),
+        ran(70, job_id=87, array_task=1, job_id_raw=3),
+    )
+    live = small_site(tmp_path, *rows)
+    assert find_jobs(live, LOCAL, "3")["job"].to_list() == ["3"]
+    assert find_jobs(live, LOCAL, "8").is_empty()
+    assert find_jobs(live, LOCAL, "run3")["job"].to_list() == ["34"]
+
+
 def test_jobs_are_found_by_id_by_task_by_raw_id_and_by_reference(tmp_path):
     rows = (
         ran(0, job_id=12345, job_id_raw=12345),
@@ -320,7 +332,6 @@ def test_jobs_are_found_by_id_by_task_by_raw_id_and_by_reference(tmp_path):
     assert find_jobs(live, LOCAL, " 200_8 ")["job"].to_list() == ["200_8"]
     assert find_jobs(live, LOCAL, "207")["job"].to_list() == ["200_7"]
     assert find_jobs(live, LOCAL, "200").height == 2
-    assert find_jobs(live, LOCAL, "123").height == 2  # the beginning of an id
     ref = find_jobs(live, LOCAL, "200_7")["ref"].item()
     assert find_jobs(live, LOCAL, ref)["job"].to_list() == ["200_7"]
     assert find_jobs(live, LOCAL, "FIT").height == 4

@@ -47,6 +47,14 @@ def is_closed(one):
     return True
 
 
+def answer_of(one):
+    """What the other end answers, to the end of its body: head and body may come one after the other."""
+    answer = b""
+    while not answer.endswith((b"ok", b"}")) and (block := one.recv(BLOCK)):
+        answer += block
+    return answer
+
+
 def sent_until_cut(one, begin, block):
     """How many bytes could be sent before the server closed the connection, 64 MB at most."""
     sent = 0
@@ -100,7 +108,20 @@ def test_a_head_in_one_block_is_bounded_too(app):
 # --- seconds ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /heal", HEAD])
+def test_a_connection_that_sends_nothing_is_closed(app):
+    with running(app, ConnectionLimits(first_byte_s=0.2)) as url, many(url, 5, b"") as opened:
+        wait_until(lambda: all(map(is_closed, opened)))
+
+
+def test_a_connection_may_be_opened_long_before_its_request(app):
+    with running(app, ConnectionLimits(head_s=0.2)) as url, connect(url) as ahead, connect(url) as slow:
+        slow.sendall(b"GET /heal")
+        wait_until(lambda: is_closed(slow))  # the time for a head is over
+        ahead.sendall(HEAD + b"\r\n")
+        assert b"alive" in answer_of(ahead)
+
+
+@pytest.mark.parametrize("sent", [b"GET /heal", HEAD])
 def test_a_head_that_does_not_come_ends_the_connection(app, sent):
     with running(app, ConnectionLimits(head_s=0.2)) as url, many(url, 5, sent) as opened:
         wait_until(lambda: all(map(is_closed, opened)))
@@ -129,7 +150,7 @@ def test_what_is_sent_after_the_answer_does_not_keep_the_connection(app):
 
 def test_a_connection_that_is_left_open_is_closed(app):
     with running(app, ConnectionLimits(idle_s=1)) as url, many(url, 3, HEAD + b"\r\n") as opened:
-        assert all(b"alive" in one.recv(BLOCK) for one in opened)
+        assert all(b"alive" in answer_of(one) for one in opened)
         wait_until(lambda: all(map(is_closed, opened)))
 
 
@@ -149,7 +170,7 @@ def test_an_answer_may_take_longer_than_a_head():
     longer = threading.Event()
     with running(answering(lambda: longer.wait(1.0)), ConnectionLimits(head_s=0.5)) as url, connect(url) as one:
         one.sendall(HEAD + b"\r\n")
-        assert one.recv(BLOCK).endswith(b"ok")
+        assert answer_of(one).endswith(b"ok")
 
 
 def test_an_answer_that_nobody_reads_ends_the_connection():
@@ -182,7 +203,7 @@ def test_connections_that_only_wait_keep_nobody_out(app, sent):
         for source in ("127.0.0.1", "127.0.0.2"):
             with connect(url, source) as one:
                 one.sendall(HEAD + b"\r\n")
-                assert b"alive" in one.recv(BLOCK)
+                assert b"alive" in answer_of(one)
         assert httpx.get(f"{url}/page").status_code == 200
 
 
@@ -205,4 +226,4 @@ def test_what_is_being_worked_on_is_not_ended_by_others():
         with connect(url) as third:
             assert b" 503 " in third.recv(BLOCK)
         go_on.set()
-        assert all(one.recv(BLOCK).endswith(b"ok") for one in working)
+        assert all(answer_of(one).endswith(b"ok") for one in working)

@@ -66,7 +66,7 @@ def job_router(live: LiveSite) -> APIRouter:
 
     @api.get("/find", operation_id="find", summary="Jobs by their id", response_model=JobList, responses=errors())
     def find(viewer: Reader, asked: Annotated[FindAsked, Query()]) -> Response:
-        """Jobs with this id, the latest first: ids wrap and repeat. Where none has it, whatever the search of the list finds."""
+        """Jobs of exactly this id, the latest first: ids wrap and repeat. Another text: what the search of the list finds."""
         return answered(JobList.model_construct(items=job_rows(find_jobs(live, viewer, asked.id))))
 
     return api

@@ -23,7 +23,10 @@ def serve(
         if unit:
             from stormpetrel.watch.units import systemd_unit
 
-            typer.echo(systemd_unit("serve", site.folder, state_dir=site.settings.store.state_dir), nl=False)
+            settings = site.settings
+            typer.echo(
+                systemd_unit("serve", site.folder, state_dir=settings.store.state_dir, sacct=settings.slurm.sacct), nl=False
+            )
             return
         from stormpetrel.faces.web.serving import serve as do_serve
 

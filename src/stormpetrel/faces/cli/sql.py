@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 _SHOWN_ROWS = 1000
 _READERS = re.compile(r"\b(read|scan)_\w+", re.IGNORECASE)
+# Columns of the site's tables that SQL takes for something else unless they stand in quotes; a test holds this to be all.
+_UNQUOTED = re.compile(r"\b(user)\b(?!\s*\()", re.IGNORECASE)
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
 _NARROWEST = 8  # a column of a table needs about this many characters to say anything
 
 
 def sql(
     context: typer.Context,
-    query: Annotated[str, typer.Argument(help='A query, such as "select state, count(*) n from jobs group by state".')],
+    query: Annotated[str, typer.Argument(help='A query, such as "select state, count(*) n from jobs group by state".')] = "",
+    tables: Annotated[bool, typer.Option("--tables", help="List the tables and their columns.")] = False,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="Rows at most; 1000 for people, all for --json.", show_default=False)
     ] = None,
@@ -33,31 +37,18 @@ def sql(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Ask the site's tables (jobs, quarantine, cpu_windows, event_counts, …) in SQL; nothing can be changed this way."""
-    import polars as pl
-
-    if not re.match(r"\s*(\(|select\b|with\b|from\b|show\b|explain\b|values\b)", query, re.IGNORECASE):
-        raise UsageError("Only questions can be asked: a query begins with SELECT or WITH.", hint="Nothing was changed.")
-    refuse_outside(query, files=files)
+    """Ask the site's tables (jobs, predictions, quarantine, …; --tables lists them) in SQL; nothing can be changed this way."""
+    if tables == bool(query):
+        raise UsageError("Give a query, or --tables.", hint='Such as: stormpetrel sql "select count(*) n from jobs"')
+    if query:
+        _check(query, files=files)
     most = limit or (None if as_json else _SHOWN_ROWS)
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        tables = {
-            "jobs": site.jobs.table.scan(),
-            "quarantine": site.quarantine.read(),
-            "cpu_windows": site.cpu_windows.read(),
-            "trace_scores": site.trace_scores.read(),
-            "event_counts": site.event_counts.read(places=True),
-            "event_background": site.event_background.read(),
-            "event_scores": site.event_scores.read(),
-            "event_gaps": site.event_counts.reasons.read().lazy(),
-        }
-        try:
-            found = pl.SQLContext(tables, eager=False).execute(query)
-            rows = (found.head(most + 1) if most else found).collect()
-        except (pl.exceptions.PolarsError, ValueError, TypeError, OSError) as error:
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise UsageError(f"That query does not work: {first}.", hint=f"Tables: {', '.join(tables)}.") from error
+        from stormpetrel.store.sql_tables import sql_tables
+
+        known = sql_tables(site)
+        rows = _answer(query, known, most + 1 if most else None) if query else _listed(known)
     cut = most is not None and rows.height > most
     rows = rows.head(most) if most else rows
     if as_json:
@@ -66,6 +57,38 @@ def sql(
         _print_rows(rows)
     if cut:
         typer.echo(f"(the first {most:,} rows; --limit N shows more)", err=True)
+
+
+def _check(query: str, *, files: bool) -> None:
+    """UsageError for anything but a question to the site's tables."""
+    if not re.match(r"\s*(\(|select\b|with\b|from\b|show\b|explain\b|values\b)", query, re.IGNORECASE):
+        raise UsageError("Only questions can be asked: a query begins with SELECT or WITH.", hint="Nothing was changed.")
+    refuse_outside(query, files=files)
+
+
+def _answer(query: str, tables: dict[str, pl.LazyFrame], most: int | None) -> pl.DataFrame:
+    """The rows of a query, at most so many."""
+    import polars as pl
+
+    try:
+        found = pl.SQLContext(tables, eager=False).execute(query)
+        return (found.head(most) if most else found).collect()
+    except (pl.exceptions.PolarsError, ValueError, TypeError, OSError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if "unsupported function" in first and (word := _UNQUOTED.search(_QUOTED.sub("", query))) is not None:
+            raise UsageError(
+                f"That query does not work: {word[0]} is a word of SQL itself, and wants quotes where it is a column.",
+                hint="""Write "user", and the whole query in single quotes: sql 'select "user", state from jobs'.""",
+            ) from error
+        raise UsageError(f"That query does not work: {first}.", hint=f"Tables: {', '.join(tables)}.") from error
+
+
+def _listed(tables: dict[str, pl.LazyFrame]) -> pl.DataFrame:
+    """The tables, each with its columns."""
+    import polars as pl
+
+    rows = [(name, ", ".join(frame.collect_schema().names())) for name, frame in tables.items()]
+    return pl.DataFrame(rows, schema=["table", "columns"], orient="row")
 
 
 def refuse_outside(query: str, *, files: bool) -> None:

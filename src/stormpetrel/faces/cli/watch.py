@@ -29,7 +29,10 @@ def watch(
         if unit:
             from stormpetrel.watch.units import systemd_unit
 
-            typer.echo(systemd_unit("watch", site.folder, state_dir=site.settings.store.state_dir), nl=False)
+            settings = site.settings
+            typer.echo(
+                systemd_unit("watch", site.folder, state_dir=settings.store.state_dir, sacct=settings.slurm.sacct), nl=False
+            )
             return
         from stormpetrel.watch.logs import Log
         from stormpetrel.watch.running import WatchOptions, run_watch

@@ -5,7 +5,6 @@ LiveSite + Viewer + JobRef -> job_details -> JobDetails; text of a search -> fin
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -23,14 +22,13 @@ from stormpetrel.faces.desk.viewer import READ, Viewer
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.outcomes import never_started_words
 from stormpetrel.jobs.waiting import Waiting, why_waiting
-from stormpetrel.records.job_ref import JobRef, ref_text
+from stormpetrel.records.job_ref import JobRef, is_job_id, jobs_with_id, ref_text
 from stormpetrel.records.jobs import was_never_started
 
 if TYPE_CHECKING:
     from stormpetrel.faces.desk.live_site import LiveSite
     from stormpetrel.jobs.advice import Advice
 
-_JOB_ID: Final = re.compile(r"(\d{1,18})(?:_(\d{1,10}))?")
 _RECENT: Final = 20
 _MOST_FOUND: Final = 50
 _NODE_FAILED: Final = ("NODE_FAIL", "BOOT_FAIL")
@@ -160,30 +158,28 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobDetails:
 
 
 def find_jobs(live: LiveSite, viewer: Viewer, text: str, *, limit: int = _MOST_FOUND) -> pl.DataFrame:
-    """Jobs by id (`12345`, `12345_7`, a reference), the latest first; where none has it, what the search of the table finds."""
+    """Jobs by their id (`12345`, `12345_7`, a reference), the latest first; of another text, what the search of the table finds.
+
+    An id is met exactly or not at all: whoever asks for job 3 wants neither 34 nor a job called `run3`.
+    """
     viewer.require(READ)
     text = text.strip()
     if not text:
         raise UsageError("Nothing was looked for.", hint="Write a job id such as 12345 or 12345_7.")
-    named = _named(text)
-    if named is not None:
-        found = live.overview.frame.filter(named & viewer.sees()).head(limit).select(*OVERVIEW_SCHEMA, ref_text())
-        if found.height:
-            return found
-    return live.overview.page(viewer, TableQuery(search=text, limit=limit)).rows
+    if is_job_id(text):
+        matches = jobs_with_id(live.overview.frame.filter(viewer.sees()), text)
+    elif (ref := _reference(text)) is not None:
+        matches = live.overview.frame.filter(ref.is_row() & viewer.sees())
+    else:
+        return live.overview.page(viewer, TableQuery(search=text, limit=limit)).rows
+    return matches.head(limit).select(*OVERVIEW_SCHEMA, ref_text())
 
 
-def _named(text: str) -> pl.Expr | None:
-    """The condition that a job has this id; None where the text is no id."""
-    match = _JOB_ID.fullmatch(text)
-    if match is None:
-        try:
-            return JobRef.parse(text).is_row()
-        except UsageError:
-            return None
-    if match[2] is None:
-        return (pl.col("job_id") == int(match[1])) | (pl.col("job_id_raw") == int(match[1])).fill_null(False)
-    return (pl.col("job_id") == int(match[1])) & (pl.col("array_task") == int(match[2])).fill_null(False)
+def _reference(text: str) -> JobRef | None:
+    try:
+        return JobRef.parse(text)
+    except UsageError:
+        return None
 
 
 def _predictions(rows: pl.DataFrame) -> tuple[StoredPrediction, ...]:

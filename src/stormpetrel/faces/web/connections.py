@@ -26,7 +26,10 @@ class ConnectionLimits:
     """What one connection, one address and all of them together may take."""
 
     head_bytes: int = 32_768
-    head_s: float = 10.0  # from the opening, or the last answer, to the end of the next head
+    # From the opening to the first byte. Browsers open connections ahead of their requests, and a machine that is busy lets them
+    # wait for their turn: one that was closed meanwhile is a script that does not arrive, which no browser asks for twice.
+    first_byte_s: float = 60.0
+    head_s: float = 10.0  # from the first byte, or the last answer, to the end of the next head
     idle_s: float = 5.0  # without a byte, after an answer
     stalled_s: float = 60.0  # while an answer waits for somebody to read it
     most: int = 512  # well below the 1,024 files that a process may have open
@@ -89,6 +92,7 @@ class BoundedProtocol(H11Protocol):
     open: OpenConnections
     address = ""
     _admitted = False
+    _begun = False  # whether the peer has sent anything
     _deadline: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
 
@@ -105,7 +109,7 @@ class BoundedProtocol(H11Protocol):
         self.address = counted_as(parse_address(self.client[0]) if self.client else None)
         self._admitted = self.open.admit(self)
         if self._admitted:
-            self._await_head()
+            self._wait_at_most(self.limits.first_byte_s)
         else:
             _log.warning("too many connections: turned one away")
             transport.write(_BUSY)
@@ -121,6 +125,9 @@ class BoundedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Read on, in pieces: h11 looks at the size of what is not complete, and a whole block may be."""
         before = self.cycle
+        if not self._begun:
+            self._begun = True
+            self._wait_at_most(self.limits.head_s)
         for start in range(0, len(data), _PIECE):
             if not self._admitted or self.transport.is_closing():
                 return
@@ -134,7 +141,7 @@ class BoundedProtocol(H11Protocol):
         super().on_response_complete()
         if self.cycle is before and not self.transport.is_closing():
             self.open.begins_to_wait(self)
-            self._await_head()
+            self._wait_at_most(self.limits.head_s)
 
     def pause_writing(self) -> None:
         """The peer does not read."""
@@ -151,12 +158,12 @@ class BoundedProtocol(H11Protocol):
         self.open.forget(self)
         self.transport.abort()
 
-    def _await_head(self) -> None:
+    def _wait_at_most(self, limit_s: float) -> None:
         _stop(self._deadline)
-        self._deadline = self.loop.call_later(self.limits.head_s, self._too_slow)
+        self._deadline = self.loop.call_later(limit_s, self._too_slow, limit_s)
 
-    def _too_slow(self) -> None:
-        _log.warning("closed a connection that had sent no request for %g s", self.limits.head_s)
+    def _too_slow(self, limit_s: float) -> None:
+        _log.warning("closed a connection that had sent no request for %g s", limit_s)
         self.cut()
 
 

@@ -5,7 +5,6 @@ A link's view, search, sort and filters reach the server with each request; the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.faces.desk.job_details import find_jobs
 from stormpetrel.faces.desk.overview import TableFilter, TableQuery
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOME_WORDS
+from stormpetrel.records.job_ref import is_job_id
 from stormpetrel.records.states import UNFINISHED, JobState
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 MOST_ROWS: Final = 200  # that one request may ask for
 _LONGEST_TEXT: Final = 200
-_JOB_ID: Final = re.compile(r"\d{1,18}(_\d{1,10})?")
 _OPEN: Final = tuple(str(state) for state in UNFINISHED)
 _RUNNING: Final = (str(JobState.RUNNING), str(JobState.SUSPENDED), str(JobState.RESIZING))
 _WAITING: Final = (str(JobState.PENDING), str(JobState.HELD))
@@ -202,11 +201,10 @@ def state_words(row: Mapping[str, Any]) -> str:
 
 def found_job(live: LiveSite, viewer: Viewer, text: str) -> str | None:
     """The reference of the latest job with exactly this id; None where there is none, or the text is no id."""
-    if not _JOB_ID.fullmatch(text.strip()):
+    if not is_job_id(text.strip()):
         return None
-    found = find_jobs(live, viewer, text.strip(), limit=1)
-    exact = found.filter((pl.col("job") == text.strip()) | (pl.col("job_id").cast(pl.String) == text.strip()))
-    return None if exact.is_empty() else str(exact["ref"].item(0))
+    matches = find_jobs(live, viewer, text, limit=1)
+    return None if matches.is_empty() else str(matches["ref"].item())
 
 
 def _whole(value: object, otherwise: int = 0) -> int:
