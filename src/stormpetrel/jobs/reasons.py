@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from stormpetrel.jobs.features import FeatureMatrix
 from stormpetrel.jobs.keys import SPACES
 from stormpetrel.jobs.model import Explained
+from stormpetrel.records.sizes import memory_words
 
 _SPACE_WORDS: Final = {space.name: space.words for space in SPACES}
 
@@ -125,7 +126,7 @@ def span(seconds: float) -> str:
 
 
 def _bytes(value: float) -> str:
-    return f"{np.expm1(value) / 2**30:,.1f} GB"
+    return memory_words(float(np.expm1(value)))
 
 
 def _streak(value: float) -> str:

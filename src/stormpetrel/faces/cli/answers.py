@@ -141,6 +141,7 @@ def _show_job(out: Console, job: dict[str, Any]) -> None:
     from stormpetrel.jobs.advice_words import exit_words
     from stormpetrel.jobs.reasons import span
     from stormpetrel.records.jobs import was_never_started
+    from stormpetrel.records.sizes import memory_words
 
     name = f"{job['job_id']}" + (f"_{job['array_task']}" if job["array_task"] is not None else "")
     out.print(f"Job {name} ({plain(job['job_name'] or 'no name')}) of {plain(job['user'] or 'unknown user')}: {job['state']}")
@@ -153,8 +154,8 @@ def _show_job(out: Console, job: dict[str, Any]) -> None:
         limit = f" of {span(job['time_limit_s'])}" if job["time_limit_s"] else ""
         facts.append(f"ran {span(job['elapsed_s'])}{limit}")
     if job["max_rss_bytes"]:
-        asked = f" of {job['req_mem_bytes'] / 2**30:.1f} GB" if job["req_mem_bytes"] else ""
-        facts.append(f"used {job['max_rss_bytes'] / 2**30:.1f} GB{asked}")
+        asked = f" of {memory_words(job['req_mem_bytes'])}" if job["req_mem_bytes"] else ""
+        facts.append(f"used {memory_words(job['max_rss_bytes'])}{asked}")
     if job["node_list"]:
         facts.append(f"on {plain(job['node_list'])}")
     if facts:
@@ -202,8 +203,8 @@ _ASKED = {"req_nodes": "nodes", "req_cpus": "CPUs", "req_gpus": "GPUs", "array_t
 
 def _asked(columns: dict[str, Any]) -> str:
     """What a script asks for, in one line."""
-    from stormpetrel.jobs.advice_words import memory_words
     from stormpetrel.jobs.reasons import span
+    from stormpetrel.records.sizes import memory_words
 
     parts = [f"{plain(str(columns[name]))} {words}" for name, words in _ASKED.items() if columns.get(name) is not None]
     if columns.get("req_mem_bytes"):

@@ -200,7 +200,7 @@ def _predictions(rows: pl.DataFrame) -> tuple[StoredPrediction, ...]:
 
 
 def _advice(live: LiveSite, job: pl.DataFrame, own: pl.DataFrame) -> tuple[Advice | None, tuple[Advice, ...]]:
-    """What to ask for next, and what else past jobs advise: the same as `stormpetrel jobs why` says."""
+    """What to ask for next, and what else past jobs advise: the same as `stormpetrel why` says."""
     from stormpetrel.jobs.advice import advise, next_request
 
     now, end = live.now(), job["end_time"].item()

@@ -23,7 +23,7 @@ from stormpetrel.faces.notebook.predicting import Jobs, KnownJobs, features_of, 
 from stormpetrel.faces.notebook.preparing import PreparedJobs
 from stormpetrel.faces.notebook.waterfall import figure_bundle, waterfall_html, waterfall_of
 from stormpetrel.jobs.advice import Advice, RiskOf, advise, next_request
-from stormpetrel.jobs.advice_words import exit_words, memory_words
+from stormpetrel.jobs.advice_words import exit_words
 from stormpetrel.jobs.features import FeatureMatrix
 from stormpetrel.jobs.history import event_times
 from stormpetrel.jobs.moments import MOMENTS, Moment
@@ -32,6 +32,7 @@ from stormpetrel.jobs.predictor import JobPredictor, Verdict
 from stormpetrel.jobs.reasons import reasons, span
 from stormpetrel.records.job_ref import JobRef
 from stormpetrel.records.jobs import was_never_started
+from stormpetrel.records.sizes import memory_words
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

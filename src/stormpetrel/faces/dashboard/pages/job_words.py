@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.dashboard.pages.job_table import MOMENT_WORDS, STATE_WORDS
-from stormpetrel.jobs.advice_words import memory_words, time_words
+from stormpetrel.jobs.advice_words import time_words
 from stormpetrel.jobs.outcomes import OUTCOME_WORDS
+from stormpetrel.records.sizes import memory_words
 from stormpetrel.records.states import UNFINISHED
 from stormpetrel.sources.job_script import JobRequest, change_line
 
