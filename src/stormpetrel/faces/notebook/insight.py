@@ -186,8 +186,9 @@ def _verdicts(model: LatestModel, known: KnownJobs) -> Iterator[Verdict]:
 
 
 def _verdict(predictor: JobPredictor, moment: Moment, features: FeatureMatrix, profile: int | None) -> Verdict:
-    said = predictor.models[moment].predict_proba(features).row(0, named=True)
-    explained = predictor.models[moment].explain(features)
+    model = predictor.models[moment]
+    said = model.predict_proba(features).row(0, named=True)
+    explained = model.explain(features)
     threshold = predictor.threshold_at(moment)
     return Verdict(
         moment=moment,
@@ -199,6 +200,7 @@ def _verdict(predictor: JobPredictor, moment: Moment, features: FeatureMatrix, p
         reasons=tuple(reasons(explained, features)),
         base=explained.base,
         profile=None if profile is None else predictor.profiles.describe(int(profile)),
+        failures=model.failure_outcomes_,
     )
 
 
