@@ -49,10 +49,15 @@ def points_of_risk(contributions: ArrayLike, base: float, risk: float) -> NDArra
     Points therefore have the sign and the order of the contributions, and those of all reasons of a job add up to
     100 × (risk − average). Some of them alone may lead beyond 0 or 100 %: strong reasons that speak against each other do.
     """
-    kept = min(max(risk, _NO_RISK), 1.0 - _NO_RISK)
-    way = log(kept) - log1p(-kept) - base
-    steepness = (kept - risk_at(base)) / way if abs(way) > _NO_WAY else kept * (1.0 - kept)
+    way = log_odds_of(risk) - base
+    steepness = (risk - risk_at(base)) / way if abs(way) > _NO_WAY else risk * (1.0 - risk)
     return 100.0 * steepness * np.asarray(contributions, dtype=np.float64)
+
+
+def log_odds_of(risk: float) -> float:
+    """The log-odds of a risk."""
+    kept = min(max(risk, _NO_RISK), 1.0 - _NO_RISK)
+    return log(kept) - log1p(-kept)
 
 
 def risk_at(log_odds: float) -> float:
