@@ -74,20 +74,6 @@ def test_the_most_important_feature_is_on_top():
     assert list(figure.data[0].y) == ["c", "b"]
 
 
-def test_the_waterfall_ranks_its_steps_and_ends_at_the_total():
-    parts = [("hour", "3", 0.1), ("rate", ".9", 1.5), ("cpus", "4", -0.6), ("limit", "1 h", 0.05)]
-    figure = quality.waterfall_figure(parts, base=-2.0, total=-0.95, top=2)
-    text = figure.layout.yaxis.ticktext
-    assert text[1:4] == ("rate = .9", "cpus = 4", "2 other features")
-    assert text[0] == "average job (12 %)" and text[-1] == "this job (28 %)"
-    assert sum(figure.data[0].x[:-1]) == pytest.approx(-0.95)
-
-
-def test_a_waterfall_that_adds_up_has_no_bar_for_others():
-    figure = quality.waterfall_figure([("rate", ".9", 1.0)], base=-2.0, total=-1.0)
-    assert len(figure.data[0].x) == 3
-
-
 def test_quality_over_time_draws_the_measures_that_are_there_in_order():
     frame = pl.DataFrame({"time": [T0 + timedelta(days=30), T0], "f1": [0.5, 0.4], "roc_auc": [0.8, None]})
     figure = quality.quality_over_time_figure(frame)

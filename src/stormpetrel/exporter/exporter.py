@@ -43,7 +43,7 @@ class Exporter:
 
     @contextmanager
     def serving(self, address: str) -> Iterator[str]:
-        """AnswerError while the block runs; the address of /metrics."""
+        """Answer while the block runs; yields the address of /metrics."""
         routes: Routes = {"/metrics": self._metrics, "/healthz": self._health, "/windows": self._windows}
         with serving(address, routes) as (host, port):
             if self._ring:

@@ -209,6 +209,8 @@ def verdict_json(verdict: Verdict | None) -> dict[str, Any]:
         "threshold": verdict.threshold,
         "known": verdict.known,
         "outcomes": dict(verdict.outcomes),
+        "likeliest": verdict.likeliest,
+        "base_risk": _plain(verdict.base_risk),
         "profile": verdict.profile,
         "reasons": [asdict(reason) | {"value": _plain(reason.value)} for reason in verdict.reasons[:_ENOUGH_REASONS]],
     }

@@ -1,4 +1,4 @@
-"""Predictions of a site's jobs as a table: job, user, start, prediction, confidence, as every face shows it.
+"""Predictions of a site's jobs as a table: job, user, start, risk of failing, flagged or not, what a failure would be.
 
 Site -> predict_jobs -> frame, most likely to fail first.
 """
@@ -25,6 +25,7 @@ def predict_jobs(site: Site, *, moment: Moment | None, last: int | None, now: da
     from stormpetrel.jobs.history import History, event_times
     from stormpetrel.jobs.predictor import known_by
     from stormpetrel.jobs.request_profiles import with_profile
+    from stormpetrel.jobs.stream import likeliest_failure
     from stormpetrel.lifecycle.job_models import load_predictor
     from stormpetrel.records.states import UNFINISHED
 
@@ -64,6 +65,9 @@ def predict_jobs(site: Site, *, moment: Moment | None, last: int | None, now: da
                 prediction=fails.replace_strict({True: "Fail", False: "Complete"}, return_dtype=pl.String),
                 confidence=100 * pl.Series(np.where(fails.to_numpy(), risk["risk"].to_numpy(), 1 - risk["risk"].to_numpy())),
                 risk=risk["risk"],
+                threshold=pl.lit(threshold),
+                flagged=fails,
+                likeliest=likeliest_failure(risk, predictor.models[at].failure_outcomes_)[0],
                 known=risk["known"],
                 row=pl.Series(np.flatnonzero(reached)),
             )

@@ -183,43 +183,6 @@ def importance_figure(important: pl.DataFrame, *, top: int = 20, value: str = "m
     return figure.update_yaxes(automargin=True)
 
 
-def waterfall_figure(contributions: Sequence[tuple[str, str, float]], base: float, total: float, *, top: int = 10) -> Figure:
-    """From the base rate to this job's forecast, one feature at a time: (name, value as text, contribution in log-odds).
-
-    The greatest contributions come first; the others, and whatever is left between them and the total, are one bar.
-    """
-    import plotly.graph_objects as go
-
-    ranked = sorted(contributions, key=lambda one: -abs(one[2]))
-    shown, others = ranked[:top], len(ranked) - top
-    rest = total - base - sum(part for _, _, part in shown)
-    bars = [(_shortened(f"{name} = {value}" if value else name), part) for name, value, part in shown]
-    if others > 0 or abs(rest) > 1e-6:
-        bars.append((f"{others} other features" if others > 0 else "other", rest))
-    levels = [base, *(part for _, part in bars), total]
-    figure = go.Figure(
-        go.Waterfall(
-            orientation="h",
-            y=list(range(len(levels))),
-            x=levels,
-            measure=["absolute", *("relative" for _ in bars), "total"],
-            text=[f"{level:+.2f}" for level in levels],
-            textposition="outside",
-            increasing={"marker": {"color": FAILED_COLOUR}},
-            decreasing={"marker": {"color": COMPLETED_COLOUR}},
-            totals={"marker": {"color": GREY}},
-            hovertemplate="%{text} log-odds<extra></extra>",
-        )
-    )
-    words = [f"average job ({_percent(base)})", *(name for name, _ in bars), f"this job ({_percent(total)})"]
-    figure.update_yaxes(tickvals=list(range(len(words))), ticktext=words, autorange="reversed", automargin=True)
-    figure = _laid_out(figure, "Why this forecast", "log-odds of failure (right: more likely to fail)", "")
-    reach = np.cumsum([base, *(part for _, part in bars)])
-    low, high = min(0.0, float(reach.min())), max(0.0, float(reach.max()))
-    margin = 0.12 * max(high - low, 0.1)  # room for the numbers beside the bars
-    return figure.update_layout(showlegend=False, xaxis_range=[low - margin, high + margin])
-
-
 def quality_over_time_figure(quality: pl.DataFrame) -> Figure:
     """How good the forecast was as time went by: column `time`, and any of roc_auc, pr_auc, f1, precision, recall, ece."""
     import plotly.graph_objects as go
@@ -265,11 +228,3 @@ def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 def _area(area: float | None) -> str:
     return "no area" if area is None else f"{area:.3f}"
-
-
-def _percent(log_odds: float) -> str:
-    return f"{100 / (1 + np.exp(-log_odds)):.0f} %"
-
-
-def _shortened(text: str, longest: int = 48) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -24,7 +24,6 @@ from stormpetrel.jobs.advice_words import (
     exit_words,
     jobs_words,
     last_words,
-    memory_words,
     share_words,
     short_words,
     time_words,
@@ -33,6 +32,7 @@ from stormpetrel.jobs.advice_words import (
 from stormpetrel.jobs.kinds import Kind, Need, Row, better_places, same_nodes, same_size, upper
 from stormpetrel.jobs.outcomes import COMPLETED
 from stormpetrel.records.jobs import KEY
+from stormpetrel.records.sizes import memory_words
 
 RiskOf = Callable[[pl.DataFrame], npt.NDArray[np.float64]]
 
@@ -299,7 +299,7 @@ def _broken_script(kind: Kind) -> Advice | None:
     if streak.height < _FEWEST_BROKEN or kind.name == kinds.ANY_APPLICATION:
         return None
     codes = streak.select(pl.col("exit_code", "exit_signal").fill_null(0)).unique()
-    exits = f" with {exit_words(*codes.row(0))}" if codes.height == 1 and any(codes.row(0)) else ""
+    exits = f", {exit_words(*codes.row(0))}" if codes.height == 1 and any(codes.row(0)) else ""
     longest = float(streak["elapsed_s"].to_numpy().max())
     fact = f"{last_words(kind.name, streak.height)} ended within {time_words(max(1.0, longest))}{exits}"
     sentence = "The request is not the problem: look at the script and at the job's output."

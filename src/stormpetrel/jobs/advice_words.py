@@ -1,7 +1,6 @@
-"""Words of advice: sizes, times, exit codes and groups of jobs, as a tired person reads them.
+"""Words of advice: times, exit codes and groups of jobs, as a tired person reads them; sizes are said by `records.sizes`.
 
 numbers -> text, and the values that people like to ask for.
-A size is written as Slurm reads it: `8 GB` is what `--mem=8G` asks for, 8 × 1024³ bytes.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from typing import Final
 import numpy as np
 
 from stormpetrel.jobs.kinds import ANY_APPLICATION, OTHER_USERS, SAME_APPLICATION, SAME_NAME, SAME_SIZE, Kind, Need
+from stormpetrel.records.signals import signal_words
+from stormpetrel.records.sizes import GB, memory_words
 
-GB: Final = 1024**3
 MINUTE_S: Final = 60.0
 HOUR_S: Final = 3600.0
 
@@ -33,12 +33,12 @@ EXIT_CODES: Final = {
     2: "wrong use of a command or a missing file",
     126: "the command is not executable",
     127: "command not found",
+    # A shell reports the end by signal n as exit code 128 + n.
     134: "aborted by the program itself",
     137: "killed, often for its memory",
     139: "memory access error in the program",
     143: "told to stop by the system or a person",
 }
-_SIGNAL_BASE: Final = 128  # a shell reports the end by signal n as exit code 128 + n
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,6 @@ class Resource:
     ladder: tuple[float, ...]
     step: float
     words: Callable[[float], str]
-
-
-def memory_words(size_bytes: float) -> str:
-    """A size of memory: `512 MB`, `7.5 GB`, `16 GB`, `2 TB`."""
-    for unit_bytes, unit in ((1024 * GB, "TB"), (GB, "GB")):
-        if size_bytes >= unit_bytes:
-            return f"{_short(size_bytes / unit_bytes)} {unit}"
-    return f"{max(1, round(size_bytes / 1024**2))} MB"
 
 
 def time_words(seconds: float) -> str:
@@ -86,7 +78,7 @@ def last_words(kind: str, count: int) -> str:
 def exit_words(exit_code: int, exit_signal: int) -> str:
     """How a job exited and what that usually means: `exit code 127 (command not found)`."""
     if exit_signal:
-        return f"signal {exit_signal}" + _meaning(_SIGNAL_BASE + exit_signal)
+        return signal_words(exit_signal, exit_code)
     return f"exit code {exit_code}" + _meaning(exit_code)
 
 
@@ -127,10 +119,6 @@ def tried_words(resource: Resource, need: Need, asked: float, value: float) -> s
 
 def _meaning(exit_code: int) -> str:
     return f" ({EXIT_CODES[exit_code]})" if exit_code in EXIT_CODES else ""
-
-
-def _short(number: float) -> str:
-    return f"{number:.0f}" if number >= 100 or number == int(number) else f"{number:.1f}".removesuffix(".0")
 
 
 _MEMORY_GB: Final = (0.25, 0.5, 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096)

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from stormpetrel.jobs.advice_words import memory_words, time_words
+from stormpetrel.jobs.advice_words import time_words
 from stormpetrel.records.cluster import UP, Association, Cluster, Counts, NodeKind, Partition, Qos, ResourceRequest
+from stormpetrel.records.sizes import memory_words
 
 _DAY_S: Final = 86400
 _MIB: Final = 1024**2

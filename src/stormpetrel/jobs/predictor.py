@@ -20,7 +20,7 @@ from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import OUTCOMES
 from stormpetrel.jobs.profiles import JobProfiles
-from stormpetrel.jobs.reasons import Reason, reasons
+from stormpetrel.jobs.reasons import Reason, reasons, risk_at
 from stormpetrel.jobs.request_profiles import with_profile
 from stormpetrel.records.states import UNFINISHED
 
@@ -38,11 +38,18 @@ class Verdict:
     reasons: tuple[Reason, ...]
     base: float  # log-odds before anything is known; NaN where no reasons were asked for
     profile: str | None  # in words
+    failures: tuple[str, ...] = OUTCOMES  # which of the outcomes are failures
 
     @property
     def likeliest(self) -> str | None:
         """The outcome that a failure would most likely be; None where the model cannot tell them apart."""
-        return max(self.outcomes, key=lambda name: self.outcomes[name]) if self.outcomes else None
+        failed = [name for name in self.outcomes if name in self.failures]
+        return max(failed, key=lambda name: self.outcomes[name]) if failed else None
+
+    @property
+    def base_risk(self) -> float:
+        """The risk before anything is known about the job: that of the average job; NaN where no reasons were asked for."""
+        return risk_at(self.base)
 
 
 class JobPredictor:
@@ -116,6 +123,7 @@ class JobPredictor:
                 reasons=tuple(reasons(explained, features, job)) if explained else (),
                 base=explained.base if explained else float("nan"),
                 profile=self._profile_words(profile),
+                failures=model.failure_outcomes_,
             )
             for job, (said, profile) in enumerate(zip(predicted.iter_rows(named=True), profiled["profile"], strict=True))
         ]

@@ -1,7 +1,8 @@
 """Reasons: the contributions of an explanation in words that a person understands.
 
 Explained + FeatureMatrix -> ranked reasons per job. Features that say the same thing at several half-lives are added up (TreeSHAP
-contributions are additive, so the sum is exact) and told once, by the strongest of them.
+contributions are additive, so the sum is exact) and told once, by the strongest of them. What a reason adds is told in points of
+risk (`points_of_risk`); log-odds, in which the trees add up, are kept beside them.
 """
 
 from __future__ import annotations
@@ -9,45 +10,89 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import exp, log, log1p
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from stormpetrel.jobs.features import FeatureMatrix
 from stormpetrel.jobs.keys import SPACES
 from stormpetrel.jobs.model import Explained
+from stormpetrel.records.sizes import memory_words
 
 _SPACE_WORDS: Final = {space.name: space.words for space in SPACES}
+_NO_RISK: Final = 1e-12  # the log-odds of 0 and 1 are infinite
+_NO_WAY: Final = 1e-9  # log-odds
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason for or against a failure: `contribution` in log-odds, above zero speaks for a failure."""
+    """One reason for or against a failure: `contribution` in log-odds, `points` of risk; above zero speaks for a failure."""
 
     feature: str
     words: str
     contribution: float
     value: float
+    points: float
+
+
+def points_of_risk(contributions: ArrayLike, base: float, risk: float) -> NDArray[np.float64]:
+    """What each contribution (log-odds) adds to the risk that is shown, in points: hundredths, so that 10 % + 12 points is 22 %.
+
+    Log-odds add up and risks do not: what a reason adds to a risk depends on what was added before it. So each reason gets its
+    part of the way from the average job's risk to this one's as if all of them grew together from nothing to their full size
+    (the Aumann–Shapley value), which is its contribution times the mean steepness of the logistic curve on that way:
+
+        points = 100 × contribution × (risk − average) / (log-odds of the risk − base),  average = risk at the log-odds `base`
+
+    Points therefore have the sign and the order of the contributions, and those of all reasons of a job add up to
+    100 × (risk − average). Some of them alone may lead beyond 0 or 100 %: strong reasons that speak against each other do.
+    """
+    way = log_odds_of(risk) - base
+    steepness = (risk - risk_at(base)) / way if abs(way) > _NO_WAY else risk * (1.0 - risk)
+    return 100.0 * steepness * np.asarray(contributions, dtype=np.float64)
+
+
+def log_odds_of(risk: float) -> float:
+    """The log-odds of a risk."""
+    kept = min(max(risk, _NO_RISK), 1.0 - _NO_RISK)
+    return log(kept) - log1p(-kept)
+
+
+def risk_at(log_odds: float) -> float:
+    """The risk that log-odds stand for."""
+    return 1.0 / (1.0 + exp(-log_odds)) if log_odds > 0 else exp(log_odds) / (1.0 + exp(log_odds))
 
 
 def reasons(explained: Explained, features: FeatureMatrix, job: int = 0, *, top: int | None = None) -> list[Reason]:
-    """The reasons of one job, strongest first; their contributions and the base add up to the log-odds of its risk."""
+    """The reasons of one job, strongest first.
+
+    Their contributions and the base add up to the log-odds of its risk, their points and the average job's risk to the risk.
+    """
     row, values = explained.contributions[job], features.values[job]
     themes = _themes(explained.names)
     sums = np.add.reduceat(row[themes.order], themes.starts)
     # Words are found for those that are told only: a burst of thousands of jobs has a hundred features each.
     strongest_first = np.argsort(-np.abs(sums), kind="stable")[:top]
-    return [_reason(explained.names, themes.members[at], float(sums[at]), row, values) for at in strongest_first]
+    points = points_of_risk(sums, explained.base, risk_at(explained.base + float(row.sum(dtype=np.float64))))
+    return [
+        _reason(explained.names, themes.members[at], float(sums[at]), float(points[at]), row, values) for at in strongest_first
+    ]
 
 
 def _reason(
-    names: tuple[str, ...], members: NDArray[np.int64], total: float, row: NDArray[np.float32], values: NDArray[np.float32]
+    names: tuple[str, ...],
+    members: NDArray[np.int64],
+    total: float,
+    points: float,
+    row: NDArray[np.float32],
+    values: NDArray[np.float32],
 ) -> Reason:
     strongest = int(members[np.argmax(np.abs(row[members]))])
     name, value = names[strongest], float(values[strongest])
     words = _nobody_yet(names, values, name) or in_words(name, value)
-    return Reason(name, words, total, value)
+    return Reason(name, words, total, value, points)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +145,7 @@ def _or_unknown(shown: Callable[[float], str], value: float) -> str:
 
 
 def _percent(value: float) -> str:
-    return f"{value:.0%}" if value >= 0.1 else f"{value:.1%}"
+    return f"{100 * value:.0f} %" if value >= 0.1 else f"{100 * value:.1f} %"
 
 
 def _number(value: float) -> str:
@@ -125,7 +170,7 @@ def span(seconds: float) -> str:
 
 
 def _bytes(value: float) -> str:
-    return f"{np.expm1(value) / 2**30:,.1f} GB"
+    return memory_words(float(np.expm1(value)))
 
 
 def _streak(value: float) -> str:

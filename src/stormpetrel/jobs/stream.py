@@ -109,7 +109,7 @@ class JobStream:
         model = self.predictor.models[moment]
         said = model.predict_proba(features)
         threshold = self.predictor.threshold_at(moment)
-        likeliest, probability = _likeliest(said)
+        likeliest, probability = likeliest_failure(said, model.failure_outcomes_)
         frame = (
             jobs[rows]
             .select(*KEY, pl.col("profile").cast(pl.Int32))
@@ -172,9 +172,9 @@ def _utc(seconds: Times) -> pl.Series:
     return pl.Series(np.round(seconds * 1e6).astype(np.int64)).cast(pl.Datetime("us", "UTC"))
 
 
-def _likeliest(said: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
-    """The likeliest outcome of each row, and its probability."""
-    names = [name for name in OUTCOMES if f"p_{name}" in said.columns]
+def likeliest_failure(said: pl.DataFrame, failures: Collection[str]) -> tuple[pl.Series, pl.Series]:
+    """The failure that each row would most likely be, and its probability; an outcome that is no failure is none."""
+    names = [name for name in OUTCOMES if f"p_{name}" in said.columns and name in failures]
     if not names:
         return pl.Series([None] * said.height, dtype=pl.String), pl.Series([None] * said.height, dtype=pl.Float32)
     table = said.select(f"p_{name}" for name in names).to_numpy()

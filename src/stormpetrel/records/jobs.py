@@ -54,7 +54,7 @@ VALUE_COLUMNS: Final = (
     Column("state_raw", pl.String, "state as the source wrote it"),
     Column("cancelled_by", pl.String, "user id that cancelled it, where the source says"),
     Column("exit_code", pl.Int32, "exit code of the job"),
-    Column("exit_signal", pl.Int32, "signal that ended it, 0 for none"),
+    Column("exit_signal", pl.Int32, "signal that ended it, 0 for none; 125 is Slurm's mark of a job killed for its memory"),
     Column("failed_step", pl.String, "first step that failed (`batch`, `0`, …)"),
     Column("failed_step_exit_code", pl.Int32, "its exit code"),
     Column("failed_step_exit_signal", pl.Int32, "its signal"),

@@ -32,7 +32,8 @@ class JobState(StrEnum):
     VANISHED = "VANISHED"  # ours: it was open, and the scheduler does not know it any more
 
 
-# A job in one of these goes on; one in any other state changes no more, and only corrections of its record follow.
+# A job in one of these is not over, or nobody can tell (UNKNOWN). In any other state this run is over: a job that was requeued or
+# preempted may run again, one that vanished may turn up again, and records of ended jobs are corrected.
 UNFINISHED = frozenset(
     {
         JobState.RUNNING,

@@ -17,6 +17,7 @@ from statistics import median
 from typing import Final
 
 from stormpetrel.errors import UsageError
+from stormpetrel.records.sizes import size_words
 from stormpetrel.store.filesystem import filesystem_type, writing
 
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs", "zram"})  # a flush does nothing there
@@ -45,7 +46,7 @@ def scratch_folder(wanted: Path | None, beside: Path, *, must_flush: bool, cpus:
     free = shutil.disk_usage(parent).free
     if free < BYTES_PER_CPU * cpus:
         raise UsageError(
-            f"{parent} has {free / 1e9:.1f} GB free; the jobs on {cpus} CPUs need {BYTES_PER_CPU * cpus / 1e9:.1f}.",
+            f"{parent} has {size_words(free)} free; the jobs on {cpus} CPUs need {size_words(BYTES_PER_CPU * cpus)}.",
             hint="Free some space or name another folder with --scratch.",
         )
     with writing(parent, doing="make a folder"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final, NamedTuple
 
+from stormpetrel.records.signals import SLURM_OUT_OF_MEMORY
 from stormpetrel.records.states import JobState
 from stormpetrel.simulate.arrivals import NEVER, Submission, rhythm
 from stormpetrel.simulate.population import Population
@@ -15,7 +16,6 @@ from stormpetrel.simulate.spec import ClusterSpec
 
 KILL_WAIT_S: Final = 30  # Slurm's KillWait: so long may a job outlive its limit
 _SIGKILL, _SIGSEGV, _SIGTERM = 9, 11, 15
-_OOM_SIGNAL: Final = 125  # what Slurm writes as the signal of a job that was out of memory
 # (exit code, signal): a script's error, a usage error, a command that is not there, an abort, a segmentation fault
 _CRASHES: Final = ((1, 0), (1, 0), (1, 0), (2, 0), (127, 0), (134, 0), (0, _SIGSEGV))
 _MAX_ATTEMPTS: Final = 4
@@ -47,7 +47,7 @@ def outcome(job: Submission, start_s: int, *, sick: bool) -> Outcome:
     if first > job.limit_s:
         return Outcome(job.limit_s + chance % KILL_WAIT_S, JobState.TIMEOUT, 0, 0, 0, _SIGTERM)
     if first == oom_s:
-        return Outcome(first, JobState.OUT_OF_MEMORY, 0, _OOM_SIGNAL, 0, _OOM_SIGNAL)
+        return Outcome(first, JobState.OUT_OF_MEMORY, 0, SLURM_OUT_OF_MEMORY, 0, SLURM_OUT_OF_MEMORY)
     if first == job.need_s:
         return Outcome(first, JobState.COMPLETED, 0, 0, 0, 0)
     if first == job.cancel_s:

@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.records.jobs import conform
+from stormpetrel.records.signals import SLURM_OUT_OF_MEMORY
 from stormpetrel.records.states import FINISHED, JobState
 from stormpetrel.records.times import UTC_TIME
 from stormpetrel.records.workload_columns import ARRAY, KNOWN, STATE, SUBMIT, WAIT
@@ -26,9 +27,9 @@ _MIB: Final = 1 << 20
 _ASKED: Final = ("cores", "nodes", "gpus", "mem_bytes", "time_limit_s")
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)  # the golden ratio in 64 bits: spreads what is multiplied by it
 _NAMES: Final = 1 << 12
-# (exit code, signal) of the job; what Slurm writes for a job out of memory is signal 125.
+# (exit code, signal) of the job; what Slurm writes for a job out of memory is no real signal.
 _CODE: Final = {JobState.FAILED.value: 1, JobState.BOOT_FAIL.value: 1}
-_SIGNAL: Final = {JobState.OUT_OF_MEMORY.value: 125}
+_SIGNAL: Final = {JobState.OUT_OF_MEMORY.value: SLURM_OUT_OF_MEMORY}
 
 
 class JobFrames:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from stormpetrel.errors import SourceError, SourceFormatError
 from stormpetrel.private_files import writing_private
+from stormpetrel.records.sizes import size_words
 from stormpetrel.records.traces import MODES, NO_JOB, UNKNOWN_JOB, Indices, Rates, Seconds, Split, Trace, TraceJob
 
 SUFFIX: Final = ".npz"
@@ -128,7 +129,7 @@ class _Arrays:
         unpacked = sum(info.file_size for info in self._members.values())
         most = min(_MOST_BYTES, max(_SMALL_BYTES, _MOST_TIMES_PACKED * path.stat().st_size))
         if unpacked > most:
-            raise self.wrong(f"would unpack to {unpacked / 1e9:,.1f} GB, more than {most / 1e9:,.1f}")
+            raise self.wrong(f"would unpack to {size_words(unpacked)}, more than {size_words(most)}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._members

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stormpetrel.errors import DiskFullError, StoreNotWritableError, StormpetrelError
+from stormpetrel.records.sizes import size_words
 
 # SQLite's locks are not reliable on these (sqlite.org/faq, "How To Corrupt", section 2.1).
 NETWORK_TYPES = frozenset(
@@ -90,7 +91,7 @@ def disk_words(path: Path) -> str:
     where = next(folder for folder in (path, *path.resolve().parents) if folder.exists())
     mount, usage = mount_of(where), shutil.disk_usage(where)
     name = f"{mount.device} at {mount.point}" if mount else f"of {where}"
-    return f"{name} ({_size(usage.free)} of {_size(usage.total)} free)"
+    return f"{name} ({size_words(usage.free)} of {size_words(usage.total)} free)"
 
 
 def is_full(path: Path) -> bool:
@@ -101,14 +102,6 @@ def is_full(path: Path) -> bool:
         return False
     no_inodes = facts.f_files > 0 and facts.f_favail == 0
     return facts.f_bavail * facts.f_frsize < _FULL_BELOW or no_inodes
-
-
-def _size(size: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
 
 
 def is_network(filesystem: str) -> bool:

@@ -56,6 +56,8 @@ def test_sorting_by_prediction_means_by_risk():
         ("state", "Running", "RUNNING"),
         ("state", "fail", "FAIL"),
         ("likeliest", "out of mem", "OUT_OF_MEMORY"),
+        ("prediction", "flagged", "Fail"),
+        ("prediction", "Complete", "Complete"),
         ("moment", "submission", "submit"),
         ("user", "waiting", "waiting"),
     ],
@@ -63,6 +65,11 @@ def test_sorting_by_prediction_means_by_risk():
 def test_a_filter_takes_the_words_of_the_table(column, typed, stored):
     model = {column: {"filterType": "text", "type": "contains", "filter": typed}}
     assert query(view="all", filterModel=model).filters == (TableFilter(column, "contains", stored),)
+
+
+def test_a_risk_is_filtered_in_the_percent_that_the_table_shows():
+    model = {"risk": {"filterType": "number", "type": "inRange", "filter": 20, "filterTo": 50}}
+    assert query(view="all", filterModel=model).filters == (TableFilter("risk", "between", 0.2, 0.5),)
 
 
 @pytest.mark.parametrize(("kind", "found"), [("equals", True), ("contains", True), ("notEqual", False), ("notContains", False)])

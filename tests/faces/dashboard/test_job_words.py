@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from stormpetrel.faces.dashboard.pages.job_words import headline, line_to_write, percent, value_words
+from stormpetrel.faces.dashboard.pages.job_words import headline, line_to_write, value_words
 from stormpetrel.jobs.advice import Advice
 
 
 def said(**changed):
     values = {"moment": "2min", "risk": 0.87, "flagged": True, "likeliest": "OUT_OF_MEMORY", "known": True, "late": False}
-    return SimpleNamespace(model_version=3, **{**values, **changed})
+    return SimpleNamespace(model_version=3, threshold=0.44, **{**values, **changed})
 
 
 def details(state, *predictions, failed=None, elapsed_s=None, waiting=None):
@@ -20,23 +20,23 @@ def details(state, *predictions, failed=None, elapsed_s=None, waiting=None):
 
 def test_a_job_at_risk_is_told_with_its_risk_and_the_likeliest_outcome():
     told = headline(details("RUNNING", said()))
-    assert told.words == "This job will probably fail: 87\u00a0%, most likely out of memory."
+    assert told.words == "87\u00a0% risk of failing, flagged (threshold 44\u00a0%); if it fails: out of memory."
     assert told.tone == "fail"
 
 
-def test_a_job_that_will_probably_complete_is_told_with_that_probability():
+def test_a_job_that_is_not_flagged_is_told_with_its_risk_of_failing_as_well():
     told = headline(details("PENDING", said(risk=0.12, flagged=False)))
-    assert told.words == "This job will probably complete: 88\u00a0%."
+    assert told.words.startswith("12\u00a0% risk of failing, not flagged")
     assert told.tone == "complete"
 
 
 def test_the_forecast_of_a_job_that_cannot_run_is_said_as_a_condition():
     told = headline(details("PENDING", said(risk=0.12, flagged=False), waiting=SimpleNamespace(never_runs=True)))
-    assert told.words.startswith("If it could run, it would probably complete") and told.tone == "open"
+    assert told.words.startswith("If it could run: 12\u00a0% risk of failing") and told.tone == "open"
 
 
 @pytest.mark.parametrize(
-    ("failed", "flagged", "words"), [(True, True, "As predicted"), (True, False, "Not as"), (False, True, "Not as")]
+    ("failed", "flagged", "words"), [(True, True, "Flagged in time"), (True, False, "Missed"), (False, True, "False alarm")]
 )
 def test_a_job_that_is_over_is_held_against_its_forecast(failed, flagged, words):
     told = headline(details("TIMEOUT" if failed else "COMPLETED", said(flagged=flagged), failed=failed, elapsed_s=720.0))
@@ -54,11 +54,6 @@ def test_a_job_cancelled_in_the_queue_was_cancelled_before_it_started():
 def test_a_job_of_which_nothing_was_said_says_so():
     assert "nothing was predicted" in headline(details("RUNNING")).words
     assert headline(details("COMPLETED", failed=False)).behind == ""
-
-
-@pytest.mark.parametrize(("share", "words"), [(None, "–"), (0.0, "0 %"), (0.004, "under 1 %"), (0.5, "50 %"), (1.0, "over 99 %")])
-def test_nothing_is_ever_quite_certain(share, words):
-    assert percent(share).replace("\u00a0", " ") == words
 
 
 @pytest.mark.parametrize(

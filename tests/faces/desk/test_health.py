@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from stormpetrel.errors import AccessError
-from stormpetrel.faces.desk.health import INSPECTIONS, health, size_words
+from stormpetrel.faces.desk.health import INSPECTIONS, health
 from stormpetrel.faces.desk.live_site import LiveSite
 from stormpetrel.faces.desk.viewer import LOCAL, Viewer
 from stormpetrel.store.models import NewModel
@@ -186,10 +186,3 @@ def test_others_get_a_short_version_without_names(live):
 def test_reading_needs_the_scope(live):
     with pytest.raises(AccessError):
         health(live, Viewer("ada", is_admin=False, scopes=frozenset()))
-
-
-@pytest.mark.parametrize(
-    ("size", "expected"), [(0, "0 bytes"), (999, "999 bytes"), (1234, "1.23 kB"), (7.1e10, "71 GB"), (3e12, "3 TB")]
-)
-def test_sizes_are_told_in_the_unit_that_fits(size, expected):
-    assert size_words(size) == expected

@@ -24,10 +24,10 @@ def details(model, jobs):
 
 def test_the_table_has_exactly_the_five_columns(model, jobs, details):
     table = predict(model, jobs)
-    assert table.columns == ["Job ID", "User ID", "Start Time", "Prediction", "Confidence"]
+    assert table.columns == ["Job ID", "User ID", "Start Time", "Risk (%)", "Flagged"]
     assert table.equals(details.select(COLUMNS))
     assert table.height == len(jobs)
-    assert set(table["Prediction"]) == {"Fail", "Complete"}
+    assert set(table["Flagged"]) == {True, False}
 
 
 def test_confidence_is_the_probability_of_the_predicted_class(details):

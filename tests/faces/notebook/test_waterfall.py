@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from html import unescape
-from math import log
 
 import pytest
 
@@ -10,7 +9,7 @@ from stormpetrel.faces.notebook.waterfall import PLOTLY_MIME, figure_bundle, the
 from stormpetrel.figures.quality import roc_figure
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.predictor import Verdict
-from stormpetrel.jobs.reasons import Reason
+from stormpetrel.jobs.reasons import Reason, points_of_risk
 from tests.faces.notebook.hostile import HOSTILE, assert_is_text
 
 LONG = "failure rate of this user's jobs that ask for the same resources as this one, last 12 hours: 70%"
@@ -19,15 +18,16 @@ LONG = "failure rate of this user's jobs that ask for the same resources as this
 def made_verdict(*parts: tuple[str, float], base: float = -1.5) -> Verdict:
     odds = base + sum(part for _, part in parts)
     risk = 1 / (1 + 2.718281828459045**-odds)
-    reasons = tuple(Reason("x", words, part, 1.0) for words, part in parts)
+    points = points_of_risk([part for _, part in parts], base, risk)
+    reasons = tuple(Reason("x", words, part, 1.0, float(point)) for (words, part), point in zip(parts, points, strict=True))
     return Verdict(Moment.SUBMIT, risk, risk > 0.5, 0.5, True, {}, reasons, base, None)
 
 
 def test_the_figure_goes_from_the_average_job_to_this_one():
     verdict = made_verdict(("many failed", 2.0), ("short limit", -0.25))
     (bars,) = waterfall_of(verdict).data
-    assert list(bars.x[:3]) == [-1.5, 2.0, -0.25]
-    assert bars.x[-1] == pytest.approx(log(verdict.risk / (1 - verdict.risk)))
+    assert bars.x[0] == pytest.approx(100 * verdict.base_risk) and bars.x[-1] == pytest.approx(100 * verdict.risk)
+    assert list(bars.x[1:3]) == pytest.approx([reason.points for reason in verdict.reasons])
 
 
 def test_labels_are_whole_since_their_values_stand_at_the_end():
@@ -43,8 +43,8 @@ def test_labels_show_markup_as_text():
 def test_the_table_of_bars_tells_the_same_and_needs_no_script():
     html = waterfall_html(made_verdict((HOSTILE, 1.0), *((f"reason {n}", -0.1) for n in range(12))), top=3)
     assert_is_text(html)
-    assert "▲ +1.00" in html and "▽ -0.10" in html and "10 other reasons" in html
-    assert "average job (18%)" in html
+    assert "▲ +14 points" in html and "▽ −1 point" in html and "10 other reasons" in html
+    assert "average job (18 %)" in html
 
 
 def test_bars_stay_within_their_column():

@@ -62,7 +62,7 @@ def test_the_buttons_do_the_five_steps(early_warning):
     assert "Data prepared." in messages[1] and "jobs were kept" in messages[1]
     assert "Model loaded: version 1, trained until" in messages[2]
     assert "Prediction done:" in messages[3]
-    assert "<table>" in html_in(early_warning.load.shown) and "Confidence" in html_in(early_warning.start.shown)
+    assert "<table>" in html_in(early_warning.load.shown) and "Risk (%)" in html_in(early_warning.start.shown)
     early_warning.job_id.value = early_warning.table.page_rows["Job ID"][0]  # as Enter does
     assert "Search query submitted" in early_warning.search.message.value
     shown = html_in(early_warning.search.shown)

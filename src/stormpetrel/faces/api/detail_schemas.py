@@ -20,6 +20,10 @@ class StoredReason(Told):
     feature: str = Field(examples=["user.failed_rate_12h"])
     words: str = Field(examples=["failure rate of this user's jobs, last 12 hours: 62 %"])
     contribution: float | None = Field(description="in log-odds; above zero speaks for a failure", examples=[0.71])
+    points: float | None = Field(
+        description="what it adds to the risk, in points (hundredths): all reasons together lead from `base_risk` to `risk`",
+        examples=[12.4],
+    )
 
 
 class StoredPrediction(Told):
@@ -35,9 +39,10 @@ class StoredPrediction(Told):
     threshold: float
     flagged: bool
     known: bool
-    likeliest: str | None
-    likeliest_probability: float | None
+    likeliest: str | None = Field(description="if it fails, the likeliest way", examples=["TIMEOUT"])
+    likeliest_probability: float | None = Field(description="the probability of failing in that way")
     base: float | None = Field(description="log-odds before anything is known about the job")
+    base_risk: float | None = Field(description="the same as a risk: that of the average job")
     reasons: list[StoredReason] = Field(description="the strongest, strongest first")
 
 

@@ -30,8 +30,8 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 _MADE: Final = {
     "ref": "what names the job in links: ids wrap and repeat",
     "job": "its id as people write it",
-    "prediction": "`Fail` or `Complete`, by the latest prediction; null where nothing was said",
-    "confidence": "probability of the predicted class, in per cent",
+    "prediction": "`Fail` where the latest prediction is `flagged`, else `Complete`; null where nothing was said",
+    "confidence": "probability of that class, in per cent: of failing where flagged, else of not failing; tell people the `risk`",
     "first_risk": "the risk at submission",
     "failed": "whether it failed; null while that is not known, and where it never started",
     "never_started": "whether it was over before it ran: neither a success nor a failure",

@@ -113,10 +113,13 @@ def _prediction(verdict: Verdict, version: int, *, explain: bool) -> Prediction:
         profile=verdict.profile,
         model_version=version,
         base=verdict.base if explain else None,
+        base_risk=verdict.base_risk if explain else None,
         reasons=[_reason(reason) for reason in verdict.reasons] if explain else None,
     )
 
 
 def _reason(reason: Any) -> Reason:
     value = None if np.isnan(reason.value) else reason.value
-    return Reason.model_construct(feature=reason.feature, words=reason.words, contribution=reason.contribution, value=value)
+    return Reason.model_construct(
+        feature=reason.feature, words=reason.words, contribution=reason.contribution, value=value, points=reason.points
+    )

@@ -61,6 +61,10 @@ class Reason(Told):
     words: str = Field(description="the same for people", examples=["failure rate of this user's jobs, last 12 hours: 62 %"])
     contribution: float = Field(description="in log-odds; above zero speaks for a failure", examples=[0.71])
     value: float | None = Field(description="the value of the feature; null where it is not known", examples=[0.62])
+    points: float = Field(
+        description="what it adds to the risk, in points (hundredths): all reasons together lead from `base_risk` to `risk`",
+        examples=[12.4],
+    )
 
 
 class Prediction(Told):
@@ -71,10 +75,11 @@ class Prediction(Told):
     threshold: float = Field(description="risk from which a job is flagged", ge=0, le=1, examples=[0.44])
     known: bool = Field(description="false where user or application are new: the risk is the habit of jobs that look alike")
     outcomes: dict[str, float] = Field(description="probability of each way to end", examples=[{"TIMEOUT": 0.2, "FAILED": 0.11}])
-    likeliest: str | None = Field(description="the likeliest way to fail", examples=["TIMEOUT"])
+    likeliest: str | None = Field(description="if it fails, the likeliest way", examples=["TIMEOUT"])
     profile: str | None = Field(description="which kind of job it is, in words", examples=["small, short jobs (1–4 CPUs)"])
     model_version: int = Field(description="version of the model `jobs-submit` that said so", examples=[3])
     base: float | None = Field(None, description="log-odds before anything is known about the job; with `explain` only")
+    base_risk: float | None = Field(None, description="the same as a risk: that of the average job; with `explain` only")
     reasons: list[Reason] | None = Field(None, description="strongest first; with `explain` only")
 
 
@@ -148,6 +153,8 @@ class ScriptAnswer(Told):
     threshold: float | None = None
     known: bool | None = None
     outcomes: dict[str, float] | None = None
+    likeliest: str | None = Field(None, description="if it fails, the likeliest way", examples=["TIMEOUT"])
+    base_risk: float | None = Field(None, description="the risk before anything is known about the job: that of the average job")
     profile: str | None = None
     reasons: list[Reason] | None = Field(None, description="the strongest twelve, strongest first")
     advice: list[Advice] = Field(description="at most three, best first")

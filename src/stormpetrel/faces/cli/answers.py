@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
+from stormpetrel.faces.cli.context import Context, Json, LogOdds, console, plain, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +37,7 @@ def check(
         float | None,
         typer.Option("--fail-above", min=0, max=1, help="Exit with 3 if the risk is above this.", show_default=False),
     ] = None,
+    log_odds: LogOdds = False,
     as_json: Json = False,
 ) -> None:
     """Say before a job is submitted whether the cluster can run it, how likely it is to fail, why, and what to change."""
@@ -50,7 +51,7 @@ def check(
     if as_json:
         print_json(answer.as_json())
     else:
-        _show_check(answer)
+        _show_check(answer, log_odds=log_odds)
     if answer.cluster is not None and answer.cluster.can_run is False:
         raise typer.Exit(CANNOT_RUN)
     if fail_above is not None and answer.verdict is not None and answer.verdict.risk > fail_above:
@@ -60,6 +61,7 @@ def check(
 def why(
     context: typer.Context,
     job_id: Annotated[str, typer.Argument(help="12345, or 12345_7 for a task of an array.")],
+    log_odds: LogOdds = False,
     as_json: Json = False,
 ) -> None:
     """Say what happened to a job, what would have been said in time, and what to change."""
@@ -71,10 +73,10 @@ def why(
     if as_json:
         print_json(answer.as_json())
     else:
-        _show_why(answer)
+        _show_why(answer, log_odds=log_odds)
 
 
-def _show_check(answer: Any) -> None:
+def _show_check(answer: Any, *, log_odds: bool) -> None:
     out = console()
     out.print(f"{plain(answer.request.name)} asks for {_asked(answer.request.columns)}")
     for warning in answer.request.warnings:
@@ -83,7 +85,7 @@ def _show_check(answer: Any) -> None:
         _show_fit(out, answer.cluster)
     if answer.verdict is not None:
         out.print()
-        show_verdict(out, answer.verdict, "The risk that this job fails")
+        show_verdict(out, answer.verdict, log_odds=log_odds)
     for note in answer.notes:
         out.print(f"  {plain(note)}")
     _show_advice(out, answer.advice, answer.lines)
@@ -91,19 +93,20 @@ def _show_check(answer: Any) -> None:
         out.print("\nAdvice: none. Past jobs support no change of this request.")
 
 
-def _show_why(answer: Any) -> None:
+def _show_why(answer: Any, *, log_odds: bool) -> None:
+    from stormpetrel.jobs.prediction_words import percent
+
     out = console()
     _show_job(out, answer.job)
     if answer.waiting is not None:
         _show_waiting(out, answer.waiting)
     if answer.verdicts:
-        out.print("\nThe risk as today's model sees it, from what was known")
+        out.print("\nThe risk of failing as today's model sees it, from what was known")
         for verdict in answer.verdicts:
-            out.print(f"  at {verdict.moment:<7}{_bar(verdict.risk)} {verdict.risk:.0%}{'  flagged' if verdict.flagged else ''}")
-        out.print()
-        show_verdict(
-            out, answer.verdicts[-1], f"What speaks for and against a failure, at '{answer.verdicts[-1].moment}'", bar=False
-        )
+            flagged = "  flagged" if verdict.flagged else ""
+            out.print(f"  at {verdict.moment:<7}{_bar(verdict.risk)} {percent(verdict.risk)}{flagged}")
+        out.print(f"\nAt '{answer.verdicts[-1].moment}':")
+        show_verdict(out, answer.verdicts[-1], log_odds=log_odds)
     for note in answer.notes:
         out.print(f"  {plain(note)}")
     if answer.next_request is not None:
@@ -141,6 +144,7 @@ def _show_job(out: Console, job: dict[str, Any]) -> None:
     from stormpetrel.jobs.advice_words import exit_words
     from stormpetrel.jobs.reasons import span
     from stormpetrel.records.jobs import was_never_started
+    from stormpetrel.records.sizes import memory_words
 
     name = f"{job['job_id']}" + (f"_{job['array_task']}" if job["array_task"] is not None else "")
     out.print(f"Job {name} ({plain(job['job_name'] or 'no name')}) of {plain(job['user'] or 'unknown user')}: {job['state']}")
@@ -153,39 +157,35 @@ def _show_job(out: Console, job: dict[str, Any]) -> None:
         limit = f" of {span(job['time_limit_s'])}" if job["time_limit_s"] else ""
         facts.append(f"ran {span(job['elapsed_s'])}{limit}")
     if job["max_rss_bytes"]:
-        asked = f" of {job['req_mem_bytes'] / 2**30:.1f} GB" if job["req_mem_bytes"] else ""
-        facts.append(f"used {job['max_rss_bytes'] / 2**30:.1f} GB{asked}")
+        asked = f" of {memory_words(job['req_mem_bytes'])}" if job["req_mem_bytes"] else ""
+        facts.append(f"used {memory_words(job['max_rss_bytes'])}{asked}")
     if job["node_list"]:
         facts.append(f"on {plain(job['node_list'])}")
     if facts:
         out.print(f"  {', '.join(facts)}")
 
 
-def show_verdict(out: Console, verdict: Verdict, title: str, *, bar: bool = True) -> None:
-    """A risk with its outcomes and its strongest reasons."""
-    from stormpetrel.jobs.outcomes import OUTCOME_WORDS
+def show_verdict(out: Console, verdict: Verdict, *, log_odds: bool = False) -> None:
+    """A risk with what a failure would be, and its strongest reasons."""
+    from stormpetrel.jobs.prediction_words import percent, reason_words, verdict_words
 
-    flagged = f"  flagged: the threshold is {verdict.threshold:.0%}" if verdict.flagged else ""
-    out.print(f"{title}: {verdict.risk:.0%}  {_bar(verdict.risk)}{flagged}" if bar else title)
-    likely = [(name, p) for name, p in sorted(verdict.outcomes.items(), key=lambda item: -item[1]) if p >= 0.005]
-    if likely and bar:
-        out.print("  " + ", ".join(f"{OUTCOME_WORDS[name]} {p:.0%}" for name, p in likely[:4]))
+    out.print(f"  {_bar(verdict.risk)} {verdict_words(verdict)}")
     if verdict.profile:
         out.print(f"  It is one of the {plain(verdict.profile)}.")
-    out.print("  what raises and lowers it most, in log-odds:")
+    out.print(f"  What raises ▲ and lowers ▽ it most, from the {percent(verdict.base_risk)} of the average job on:")
     for reason in verdict.reasons[:_SHOWN_REASONS]:
-        out.print(
-            f"  {'▲ raises' if reason.contribution > 0 else '▽ lowers'} {abs(reason.contribution):4.2f}  {plain(reason.words)}"
-        )
+        out.print(f"  {'▲' if reason.contribution > 0 else '▽'} {plain(reason_words(reason, log_odds=log_odds))}")
 
 
 def _show_advice(out: Console, advice: tuple[Advice, ...], lines: tuple[str | None, ...]) -> None:
+    from stormpetrel.jobs.prediction_words import percent
+
     for number, (piece, line) in enumerate(zip(advice, lines, strict=True), 1):
         out.print(f"\nAdvice {number}: {plain(piece.sentence)}")
         if line:
             out.print(f"    write: {plain(line)}")
         if piece.risk_before is not None and piece.risk_after is not None:
-            change = f"{piece.risk_before:.0%} → {piece.risk_after:.0%}"
+            change = f"{percent(piece.risk_before)} → {percent(piece.risk_after)}"
             falls = piece.risk_after < piece.risk_before - 0.005
             out.print(f"    risk {change}" if falls else f"    the model sees no difference ({change}); past jobs do:")
         for evidence in piece.evidence:
@@ -202,8 +202,8 @@ _ASKED = {"req_nodes": "nodes", "req_cpus": "CPUs", "req_gpus": "GPUs", "array_t
 
 def _asked(columns: dict[str, Any]) -> str:
     """What a script asks for, in one line."""
-    from stormpetrel.jobs.advice_words import memory_words
     from stormpetrel.jobs.reasons import span
+    from stormpetrel.records.sizes import memory_words
 
     parts = [f"{plain(str(columns[name]))} {words}" for name, words in _ASKED.items() if columns.get(name) is not None]
     if columns.get("req_mem_bytes"):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stormpetrel.store.site import Site
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
+LogOdds = Annotated[bool, typer.Option("--log-odds", help="Tell effects in log-odds, not in points of risk.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,14 @@ _ALARMS = 3
 
 def print_risks(out: Console, at_risk: pl.DataFrame) -> None:
     """The latest jobs that are most likely to fail, and what became of them."""
+    from stormpetrel.jobs.prediction_words import percent
+
     out.print(f"\n  of the last {at_risk.height} jobs the most likely to fail, from what was known while they waited or ran")
     out.print("  (the model has learnt from what was known a week ago: it has never seen these jobs)")
     for row in at_risk.head(_SHOWN).iter_rows(named=True):
         out.print(
-            f"    {plain(row['job']):<10}{plain(row['user'] or '?'):<14}risk {row['risk']:>4.0%}   it is {row['state']} now"
+            f"    {plain(row['job']):<10}{plain(row['user'] or '?'):<14}{percent(row['risk']):>4} risk of failing   "
+            f"it is {row['state']} now"
         )
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli import jobs_evaluate, jobs_study
-from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
+from stormpetrel.faces.cli.context import Context, Json, LogOdds, console, plain, print_json
 from stormpetrel.faces.cli.job_input import ALL_MOMENTS, At, Plot, moments_of, steps_shown
+
+if TYPE_CHECKING:
+    from stormpetrel.jobs.reasons import Reason
 
 app = typer.Typer(help="Which jobs will fail, why, and what to ask for instead.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -60,12 +64,15 @@ def predict(
     if not table.height:
         out.print("No job waits or runs. Take in the latest (stormpetrel ingest jobs --live), or ask for --last 20.")
         return
-    out.print(f"  {'job':<14}{'user':<14}{'start':<21}{'at':<8}{'prediction':<12}{'confidence':>11}{'risk':>7}")
+    from stormpetrel.jobs.prediction_words import failure_words, percent
+
+    out.print(f"  {'job':<14}{'user':<14}{'start':<21}{'at':<8}{'risk of failing':>15}")
     for row in table.iter_rows(named=True):
         start = f"{row['start_time']:%Y-%m-%d %H:%M:%S}" if row["start_time"] else "waiting"
         out.print(
-            f"  {plain(row['job']):<14}{plain(row['user'] or '?')[:13]:<14}{start:<21}{row['at']:<8}{row['prediction']:<12}"
-            f"{row['confidence']:>10.1f} %{row['risk']:>7.0%}{'' if row['known'] else '  (new here: I do not know)'}"
+            f"  {plain(row['job']):<14}{plain(row['user'] or '?')[:13]:<14}{start:<21}{row['at']:<8}"
+            f"{percent(row['risk']):>15}  {'flagged; ' if row['flagged'] else ''}{failure_words(row['likeliest'])}"
+            f"{'' if row['known'] else '  (new here: I do not know)'}"
         )
 
 
@@ -78,6 +85,7 @@ def explain(
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many reasons to show.")] = 15,
     plot: Plot = None,
+    log_odds: LogOdds = False,
     as_json: Json = False,
 ) -> None:
     """Rank what speaks for and against a failure of one job (exact TreeSHAP), as list and waterfall."""
@@ -91,23 +99,30 @@ def explain(
         raise UsageError(f"Job {job_id} cannot be explained at {at or 'any moment'}. {' '.join(answer.notes)}".strip())
     verdict = verdicts[-1]
     if plot:
-        import math
-
         from stormpetrel.figures.page import write_figures
-        from stormpetrel.figures.quality import waterfall_figure
+        from stormpetrel.figures.waterfall import waterfall_figure
 
-        named = [(*reason.words.rpartition(": ")[::2], reason.contribution) for reason in verdict.reasons]
-        total = math.log(verdict.risk / (1 - verdict.risk))
-        write_figures(plot, f"Job {job_id}: why", [waterfall_figure(named, verdict.base, total, top=top)])
+        named = [(reason.words, reason.contribution) for reason in verdict.reasons]
+        figure = waterfall_figure(named, verdict.base, verdict.risk, top=top, log_odds=log_odds)
+        write_figures(plot, f"Job {job_id}: why", [figure])
     if as_json:
         print_json({"job": job_id, "at": str(verdict.moment), "base": verdict.base, **verdict_json(verdict)})
         return
+    from stormpetrel.jobs.prediction_words import percent, reason_words, verdict_words
+
     out = console()
-    out.print(f"Job {plain(job_id)}, at {verdict.moment}: risk {verdict.risk:.0%} (log-odds from {verdict.base:.2f} on)")
-    for reason in verdict.reasons[:top]:
-        out.print(f"  {reason.contribution:+.2f}  {plain(reason.words)}")
-    rest = sum(reason.contribution for reason in verdict.reasons[top:])
-    out.print(f"  {rest:+.2f}  everything else ({max(0, len(verdict.reasons) - top)} more)")
+    out.print(f"Job {plain(job_id)}, at {verdict.moment}: {verdict_words(verdict)}")
+    start = f"{verdict.base:+.2f} log-odds" if log_odds else percent(verdict.base_risk)
+    out.print(f"  {start}: the average job")
+    for reason in (*verdict.reasons[:top], _everything_else(verdict.reasons[top:])):
+        out.print(f"  {plain(reason_words(reason, log_odds=log_odds))}")
+
+
+def _everything_else(rest: Sequence[Reason]) -> Reason:
+    from stormpetrel.jobs.reasons import Reason
+
+    contribution, points = sum(reason.contribution for reason in rest), sum(reason.points for reason in rest)
+    return Reason("", f"everything else ({len(rest)} more)", contribution, float("nan"), points)
 
 
 @app.command("advise")

@@ -67,6 +67,7 @@ def report(
             raise no_jobs
         step("writing")
         from stormpetrel.faces.report.page import write_page
+        from stormpetrel.records.sizes import size_words
 
         size = write_page(
             target,
@@ -80,7 +81,7 @@ def report(
         print_json({"file": str(target), "bytes": size, "jobs": jobs, "sections": [part.title for part in sections]})
         return
     parts = "1 section" if len(sections) == 1 else f"{len(sections)} sections"
-    console().print(f"{target}: {parts}{f' on {jobs:,} jobs' if data else ''}, {size / 1e6:,.1f} MB")
+    console().print(f"{target}: {parts}{f' on {jobs:,} jobs' if data else ''}, {size_words(size)}")
     console().print("Next, open it in a browser; it needs no network.")
 
 

@@ -59,6 +59,7 @@ def backup(
     context: typer.Context, target: Annotated[Path, typer.Argument(help="A new file, such as site.tar.")], as_json: Json = False
 ) -> None:
     """Write the whole site to one file."""
+    from stormpetrel.records.sizes import size_words
     from stormpetrel.store.backup import backup as do_backup
 
     chosen: Context = context.obj
@@ -67,7 +68,7 @@ def backup(
     if as_json:
         print_json({"file": str(target), "bytes": size})
     else:
-        typer.echo(f"{target}: {size / 1e6:,.1f} MB. It holds the site's key and its users' names: keep it as you keep the site.")
+        typer.echo(f"{target}: {size_words(size)}. It holds the site's key and its users' names: keep it as you keep the site.")
 
 
 @app.command("restore")

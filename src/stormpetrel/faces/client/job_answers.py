@@ -35,6 +35,7 @@ class Prediction(TypedDict):
     profile: str | None
     model_version: int
     base: float | None
+    base_risk: float | None
     reasons: list[Reason] | None
 
 
@@ -45,6 +46,7 @@ class Reason(TypedDict):
     words: str
     contribution: float
     value: float | None
+    points: float
 
 
 class ClusterProblem(TypedDict):
@@ -82,6 +84,8 @@ class ScriptAnswer(TypedDict):
     threshold: float | None
     known: bool | None
     outcomes: dict[str, float] | None
+    likeliest: str | None
+    base_risk: float | None
     profile: str | None
     reasons: list[Reason] | None
     advice: list[Advice]
@@ -207,6 +211,7 @@ class StoredPrediction(TypedDict):
     likeliest: str | None
     likeliest_probability: float | None
     base: float | None
+    base_risk: float | None
     reasons: list[StoredReason]
 
 
@@ -216,6 +221,7 @@ class StoredReason(TypedDict):
     feature: str
     words: str
     contribution: float | None
+    points: float | None
 
 
 class ProfileComparison(TypedDict):

@@ -22,6 +22,7 @@ from stormpetrel.errors import ModelOutdatedError
 from stormpetrel.faces.desk.background import Background
 from stormpetrel.faces.desk.overview import again
 from stormpetrel.faces.desk.viewer import READ
+from stormpetrel.records.sizes import size_words
 from stormpetrel.store.doctor import Finding, examine
 from stormpetrel.store.source_health import SourceHealth, span_words
 from stormpetrel.store.watch_status import WatchReport, WatchStatus, read_watch
@@ -371,12 +372,3 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:  # an extra that is not installed
             continue
     return found
-
-
-def size_words(size: float) -> str:
-    """A number of bytes in the unit that fits."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:,.0f} {unit}" if unit == "bytes" or size >= 100 else f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.3g} TB"

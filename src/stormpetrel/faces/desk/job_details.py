@@ -5,6 +5,7 @@ LiveSite + Viewer + JobRef -> job_details -> JobDetails; text of a search -> fin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,7 @@ from stormpetrel.faces.desk.table_query import TableQuery
 from stormpetrel.faces.desk.viewer import READ, Viewer
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.outcomes import never_started_words
+from stormpetrel.jobs.reasons import points_of_risk, risk_at
 from stormpetrel.jobs.waiting import Waiting, why_waiting
 from stormpetrel.records.job_ref import JobRef, is_job_id, jobs_with_id, ref_text
 from stormpetrel.records.jobs import was_never_started
@@ -36,11 +38,12 @@ _NODE_FAILED: Final = ("NODE_FAIL", "BOOT_FAIL")
 
 @dataclass(frozen=True, slots=True)
 class StoredReason:
-    """One reason for a risk: its feature, the same in words, and what it adds to the log-odds of a failure."""
+    """One reason for a risk: its feature, the same in words, and what it adds, to the log-odds and in points of risk."""
 
     feature: str
     words: str
     contribution: float
+    points: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,12 @@ class StoredPrediction:
         """For other programs."""
         plain = {name: json_value(getattr(self, name)) for name in self.__dataclass_fields__ if name != "reasons"}
         reasons = [json_value(asdict(one)) for one in self.reasons]
-        return {**plain, "reasons": reasons}
+        return {**plain, "base_risk": json_value(self.base_risk), "reasons": reasons}
+
+    @property
+    def base_risk(self) -> float:
+        """The risk before anything is known about the job: that of the average job."""
+        return risk_at(self.base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +197,19 @@ def _predictions(rows: pl.DataFrame) -> tuple[StoredPrediction, ...]:
     return tuple(
         StoredPrediction(
             **{name: row[name] for name in StoredPrediction.__dataclass_fields__ if name != "reasons"},
-            reasons=tuple(map(StoredReason, row["reason_features"], row["reason_words"], row["reason_contributions"])),
+            reasons=_reasons(row),
         )
         for row in told
     )
 
 
+def _reasons(row: Mapping[str, Any]) -> tuple[StoredReason, ...]:
+    points = points_of_risk(row["reason_contributions"], row["base"], row["risk"]).tolist()
+    return tuple(map(StoredReason, row["reason_features"], row["reason_words"], row["reason_contributions"], points))
+
+
 def _advice(live: LiveSite, job: pl.DataFrame, own: pl.DataFrame) -> tuple[Advice | None, tuple[Advice, ...]]:
-    """What to ask for next, and what else past jobs advise: the same as `stormpetrel jobs why` says."""
+    """What to ask for next, and what else past jobs advise: the same as `stormpetrel why` says."""
     from stormpetrel.jobs.advice import advise, next_request
 
     now, end = live.now(), job["end_time"].item()

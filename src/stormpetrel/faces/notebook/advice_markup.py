@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from stormpetrel.faces.notebook import markup
 from stormpetrel.jobs.advice import Advice
+from stormpetrel.jobs.prediction_words import percent
 
 NO_ADVICE = "Advice: none. Past jobs support no change of this request."
 
@@ -43,6 +44,6 @@ def _numbered(
 def _risk(piece: Advice) -> list[str]:
     if piece.risk_before is None or piece.risk_after is None:
         return []
-    change = f"{piece.risk_before:.0%} → {piece.risk_after:.0%}"
+    change = f"{percent(piece.risk_before)} → {percent(piece.risk_after)}"
     falls = piece.risk_after < piece.risk_before - 0.005
     return [f"Risk if submitted now: {change}" if falls else f"The model sees no difference ({change}); past jobs do."]

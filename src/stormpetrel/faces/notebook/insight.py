@@ -23,15 +23,17 @@ from stormpetrel.faces.notebook.predicting import Jobs, KnownJobs, features_of, 
 from stormpetrel.faces.notebook.preparing import PreparedJobs
 from stormpetrel.faces.notebook.waterfall import figure_bundle, waterfall_html, waterfall_of
 from stormpetrel.jobs.advice import Advice, RiskOf, advise, next_request
-from stormpetrel.jobs.advice_words import exit_words, memory_words
+from stormpetrel.jobs.advice_words import exit_words
 from stormpetrel.jobs.features import FeatureMatrix
 from stormpetrel.jobs.history import event_times
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.outcomes import OUTCOMES, never_started_words
+from stormpetrel.jobs.prediction_words import percent, reason_words, verdict_words
 from stormpetrel.jobs.predictor import JobPredictor, Verdict
 from stormpetrel.jobs.reasons import reasons, span
 from stormpetrel.records.job_ref import JobRef
 from stormpetrel.records.jobs import was_never_started
+from stormpetrel.records.sizes import memory_words
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -63,9 +65,9 @@ class JobInsight:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The strongest reasons in words, strongest first; ▲ raises the risk, ▽ lowers it."""
+        """The strongest reasons in words, strongest first, with their effect; ▲ raises the risk, ▽ lowers it."""
         strongest = self.verdict.reasons[:_SHOWN_REASONS]
-        return tuple(f"{'▲' if reason.contribution > 0 else '▽'} {reason.words}" for reason in strongest)
+        return tuple(f"{'▲' if reason.contribution > 0 else '▽'} {reason_words(reason)}" for reason in strongest)
 
     @property
     def changes(self) -> tuple[Advice, ...]:
@@ -85,10 +87,9 @@ class JobInsight:
 
     def html_above(self) -> str:
         """What stands before the waterfall."""
-        risks = [f"{_MOMENT_WORDS[verdict.moment]} {verdict.risk:.0%}" for verdict in self.verdicts]
-        flagged = f"flagged from {self.verdict.threshold:.0%} on"
+        risks = [f"{_MOMENT_WORDS[verdict.moment]} {percent(verdict.risk)}" for verdict in self.verdicts]
         kind = f"It is one of the {self.profile}." if self.profile else ""
-        told = [self.summary(), f"Risk of failing: {', '.join(risks)} ({flagged}).", kind]
+        told = [self.summary(), f"Risk of failing: {', '.join(risks)}.", self._latest(), kind]
         return markup.page(markup.table(self.row), *(markup.sentence(text) for text in told if text))
 
     def html_below(self) -> str:
@@ -120,8 +121,11 @@ class JobInsight:
         show({"text/html": self.html_below(), "text/plain": "\n".join(self._advice_lines())})
 
     def __repr__(self) -> str:
-        risk = f"Risk {self.verdict.risk:.0%} {_MOMENT_WORDS[self.verdict.moment]}."
-        return "\n".join([self.summary(), risk, *self.reasons, *self._advice_lines(), *self.notes])
+        return "\n".join([self.summary(), self._latest(), *self.reasons, *self._advice_lines(), *self.notes])
+
+    def _latest(self) -> str:
+        when = _MOMENT_WORDS[self.verdict.moment]
+        return f"{when[0].upper()}{when[1:]}: {verdict_words(self.verdict)}."
 
     def _advice_lines(self) -> list[str]:
         return advice_lines(self.advice, self.next_request)
@@ -185,8 +189,9 @@ def _verdicts(model: LatestModel, known: KnownJobs) -> Iterator[Verdict]:
 
 
 def _verdict(predictor: JobPredictor, moment: Moment, features: FeatureMatrix, profile: int | None) -> Verdict:
-    said = predictor.models[moment].predict_proba(features).row(0, named=True)
-    explained = predictor.models[moment].explain(features)
+    model = predictor.models[moment]
+    said = model.predict_proba(features).row(0, named=True)
+    explained = model.explain(features)
     threshold = predictor.threshold_at(moment)
     return Verdict(
         moment=moment,
@@ -198,6 +203,7 @@ def _verdict(predictor: JobPredictor, moment: Moment, features: FeatureMatrix, p
         reasons=tuple(reasons(explained, features)),
         base=explained.base,
         profile=None if profile is None else predictor.profiles.describe(int(profile)),
+        failures=model.failure_outcomes_,
     )
 
 
@@ -255,4 +261,4 @@ def _facts(job: dict[str, Any]) -> Iterator[str]:
 
 
 def _why(verdict: Verdict) -> str:
-    return f"Why {verdict.risk:.0%}, {_MOMENT_WORDS[verdict.moment]}"
+    return f"Why {percent(verdict.risk)}, {_MOMENT_WORDS[verdict.moment]}"

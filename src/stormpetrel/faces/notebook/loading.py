@@ -162,7 +162,7 @@ def shown_jobs(jobs: pl.DataFrame, time_zone: str) -> pl.DataFrame:
         submit=local["submit_time"],
         cpulimit="cpu_limit_s",
         cpu="cpus",
-        mem=(pl.col("mem_bytes") / _GIB).round(1),
+        mem=(pl.col("mem_bytes") / _GIB).round_sig_figs(3),
         node="nodes",
     )
 

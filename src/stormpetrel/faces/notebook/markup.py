@@ -61,7 +61,7 @@ def page(*parts: str) -> str:
 
 
 def table(frame: pl.DataFrame, *, caption: str = "") -> str:
-    """A frame as a table; a column `Prediction` gets its marks, so that colour alone tells nothing."""
+    """A frame as a table; the columns `Flagged` and `Prediction` get marks, so that colour alone tells nothing."""
     numbers = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
     head = "".join(f'<th scope="col"{_number(name in numbers)}>{words(name)}</th>' for name in frame.columns)
     rows = "".join(
@@ -113,6 +113,8 @@ def _note(kind: str, text: str, more: Sequence[str]) -> str:
 
 
 def _cell(name: str, value: object, is_number: bool) -> str:
+    if name == "Flagged" and isinstance(value, bool):
+        return f'<td><span class="sp-{"fail" if value else "complete"}">{"flagged" if value else "not flagged"}</span></td>'
     if name == "Prediction" and value in ("Fail", "Complete"):
         return f'<td><span class="sp-{str(value).lower()}">{words(value)}</span></td>'
     return f"<td{_number(is_number)}>{words(value)}</td>"

@@ -20,8 +20,7 @@ ORDERS: Final = {
     "earliest submission first": ("Submit Time", False),
     "latest start first": ("Start Time", True),
     "by user": ("User ID", False),
-    "surest first": ("Confidence", True),
-    "least sure first": ("Confidence", False),
+    "least likely to fail first": ("Risk", False),
 }
 
 

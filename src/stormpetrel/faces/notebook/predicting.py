@@ -1,6 +1,6 @@
 """Step 4: what the model says about each job, from what was known at that job's own moment.
 
-LatestModel + jobs -> predict -> Job ID, User ID, Start Time, Prediction, Confidence.
+LatestModel + jobs -> predict -> Job ID, User ID, Start Time, Risk (%), Flagged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stormpetrel.records.jobs import JOB_SCHEMA, KEY, conform
 
 Jobs: TypeAlias = LoadedJobs | PreparedJobs | pl.DataFrame
 
-COLUMNS: Final = ("Job ID", "User ID", "Start Time", "Prediction", "Confidence")
+COLUMNS: Final = ("Job ID", "User ID", "Start Time", "Risk (%)", "Flagged")
 FAIL: Final = "Fail"
 COMPLETE: Final = "Complete"
 # A log may name its cluster otherwise than the site does: the rest of the key says that it is the same job.
@@ -46,12 +46,13 @@ class KnownJobs:
 def predict(
     model: LatestModel, jobs: Jobs, *, at: str | None = None, details: bool = False, progress: Progress = silent
 ) -> pl.DataFrame:
-    """Prediction and confidence (probability of the predicted class, %) of each job, in the order of submission.
+    """The risk of failing (%) of each job, and whether it is flagged, in the order of submission.
 
     Each job is judged at the latest moment that it has reached (or `at` submit, start or 2min), from what was known then: what
     happened afterwards, to it or to others, is not looked at. The past is that of the model's site and of the jobs' own log.
-    `details` adds the risk (0 to 1), the threshold, the moment, whether user and application were known, when it was submitted,
-    whether it failed (null while nobody knows), and whether the model learnt from this very job: then its word proves nothing.
+    `details` adds the class that this makes (`Prediction`: Fail or Complete) with its probability (`Confidence`, %), the risk
+    (0 to 1), the threshold, the moment, whether user and application were known, when it was submitted, whether it failed (null
+    while nobody knows), and whether the model learnt from this very job: then its word proves nothing.
 
     The whole past is walked through once per moment: 28,000 jobs in it take a second, 280,000 eight, and 3 kB of memory each.
     """
@@ -68,6 +69,8 @@ def prediction_table(model: LatestModel, judged: pl.DataFrame, *, details: bool 
         job_text().alias("Job ID"),
         pl.coalesce("user", pl.col("uid").cast(pl.String)).alias("User ID"),
         pl.col("start_time").dt.convert_time_zone(zone).alias("Start Time"),
+        (100 * pl.col("risk")).round(2).alias("Risk (%)"),
+        likely.alias("Flagged"),
         pl.when(likely).then(pl.lit(FAIL)).otherwise(pl.lit(COMPLETE)).alias("Prediction"),
         (100 * pl.when(likely).then("risk").otherwise(1 - pl.col("risk"))).round(2).alias("Confidence"),
         pl.col("risk").alias("Risk"),

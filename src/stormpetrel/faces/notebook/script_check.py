@@ -17,6 +17,7 @@ from stormpetrel.faces.notebook.advice_markup import advice_html, advice_lines
 from stormpetrel.faces.notebook.loading import SiteLike, opened
 from stormpetrel.faces.notebook.waterfall import waterfall_html
 from stormpetrel.jobs.advice import Advice
+from stormpetrel.jobs.prediction_words import verdict_words
 from stormpetrel.sources.job_script import change_line, parse_job_script, read_job_script
 
 
@@ -65,8 +66,7 @@ class ScriptCheck:
         answer = self.answer
         parts = [markup.sentence(warning) for warning in (*answer.request.warnings, *self._misfits())]
         if answer.verdict is not None:
-            limit = f"flagged from {answer.verdict.threshold:.0%} on"
-            title = f"Risk of failing if submitted now: {answer.verdict.risk:.0%} ({limit})"
+            title = f"If submitted now: {verdict_words(answer.verdict)}"
             parts += [markup.heading(title), waterfall_html(answer.verdict)]
         parts += [markup.sentence(note) for note in answer.notes]
         return markup.page(*parts, advice_html(answer.advice, None, answer.lines))
@@ -75,7 +75,8 @@ class ScriptCheck:
         return {"text/html": self._repr_html_(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:
-        risk = "No risk can be given." if self.risk is None else f"Risk of failing if submitted now: {self.risk:.0%}."
+        verdict = self.answer.verdict
+        risk = "No risk can be given." if verdict is None else f"If submitted now: {verdict_words(verdict)}."
         return "\n".join([*self._misfits(), risk, *advice_lines(self.answer.advice, None, self.answer.lines)])
 
 

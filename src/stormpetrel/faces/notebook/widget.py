@@ -18,7 +18,7 @@ from stormpetrel.faces.notebook.insight import JobInsight, look_into
 from stormpetrel.faces.notebook.loading import LoadedJobs, Progress, SiteLike, load_jobs
 from stormpetrel.faces.notebook.model import LatestModel, latest_model
 from stormpetrel.faces.notebook.paged_table import PagedTable
-from stormpetrel.faces.notebook.predicting import FAIL, predict
+from stormpetrel.faces.notebook.predicting import predict
 from stormpetrel.faces.notebook.preparing import PreparedJobs, prepare_jobs
 
 _SPANS: Final = {"last day": 1.0, "last 7 days": 7.0, "last 30 days": 30.0, "everything": None}
@@ -146,10 +146,10 @@ class EarlyWarning:
         self.predictions = predict(self.model, jobs, details=True, progress=progress)
         self.table.show(self.predictions)
         self.start.shown.children = (self.table.box,)
-        likely = int((self.predictions["Prediction"] == FAIL).sum())
+        flagged = int(self.predictions["Flagged"].sum())
         learnt = int(self.predictions["Learnt From"].fill_null(False).sum())
         notes = [f"The model has learnt from {learnt:,} of them, so its word about these proves nothing."] if learnt else []
-        return markup.done(f"Prediction done: {likely:,} of {self.predictions.height:,} jobs are likely to fail.", *notes)
+        return markup.done(f"Prediction done: {flagged:,} of {self.predictions.height:,} jobs are flagged.", *notes)
 
     def _look(self, progress: Progress) -> str:
         jobs, wanted = self._loaded(), self.job_id.value.strip()

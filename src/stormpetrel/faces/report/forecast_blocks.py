@@ -12,6 +12,8 @@ import numpy as np
 from stormpetrel.faces.report.blocks import Beside, Block, Column, Drawing, Table
 from stormpetrel.faces.report.seed_figures import ROC_AUC
 from stormpetrel.figures import quality
+from stormpetrel.figures.waterfall import waterfall_figure
+from stormpetrel.jobs.reasons import reasons
 from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne, TableOneRow
 
 if TYPE_CHECKING:
@@ -121,14 +123,14 @@ def latest_table(evaluation: Evaluation, most: int = 12) -> Table:
     frame = evaluation.labelled.jobs[rows].select("job_id", "user", "submit_time", "state").rows()
     risks = result.probability()[-most:]
     shown = tuple(
-        (job, user, f"{submit:%Y-%m-%d %H:%M}", "Fail" if risk >= threshold else "Complete", 100 * risk, state)
+        (job, user, f"{submit:%Y-%m-%d %H:%M}", 100 * risk, "flagged" if risk >= threshold else "", state)
         for (job, user, submit, state), risk in zip(frame, risks.tolist(), strict=True)
     )
     columns = (
-        Column("job", "d"), Column("user"), Column("submitted (UTC)"), Column("forecast at submission"),
-        Column("risk (%)", ".1f"), Column("became"),
+        Column("job", "d"), Column("user"), Column("submitted (UTC)"), Column("risk of failing at submission (%)", ".1f"),
+        Column("flagged"), Column("became"),
     )  # fmt: skip
-    note = f"A job is called Fail from a risk of {100 * threshold:.0f} % on."
+    note = f"Jobs are flagged from a risk of {100 * threshold:.0f} % on."
     return Table("The latest jobs (Figs. 12 and 15)", columns, shown, note)
 
 
@@ -145,9 +147,8 @@ def _waterfall(evaluation: Evaluation, result: MomentResult, place: int) -> Any:
     model = result.models[int(result.split_of[place])]
     one = evaluation.labelled.features[result.moment].rows(result.rows[place : place + 1])
     explained = model.explain(one)
-    values = ["unknown" if np.isnan(value) else f"{value:.3g}" for value in one.values[0].tolist()]
-    parts = list(zip(explained.names, values, explained.contributions[0].astype(float).tolist(), strict=True))
-    return quality.waterfall_figure(parts, explained.base, explained.base + float(explained.contributions[0].sum()))
+    told = [(reason.words, reason.contribution) for reason in reasons(explained, one)]
+    return waterfall_figure(told, explained.base, float(model.risk(one)[0]))
 
 
 def _job_words(evaluation: Evaluation, result: MomentResult, place: int) -> str:

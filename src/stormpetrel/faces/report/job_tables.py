@@ -13,6 +13,7 @@ from stormpetrel.faces.report.blocks import Column, Table, table_of, written
 from stormpetrel.jobs.preparation import LABELS, NEVER_STARTED_LABEL
 from stormpetrel.jobs.profiles import activity_table, duration_table, resource_table, status_table, type_table
 from stormpetrel.jobs.waste import UNKNOWN
+from stormpetrel.records.sizes import GB, memory_words
 
 if TYPE_CHECKING:
     from stormpetrel.faces.report.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, WasteStudy
@@ -25,8 +26,9 @@ _COLUMN_WORDS: Final = {
     "req_cpu": "requested CPUs", "req_mem_gb": "requested memory", "req_node": "requested nodes", "time_limit_s": "time limit",
     "user": "user", "group": "group",
 }  # fmt: skip
+_SIZE: Final = "size"  # of memory: each in the unit that fits
 _MEANS: Final = (
-    ("cpu", "CPUs", ",.1f"), ("mem_gb", "memory (GiB)", ",.1f"), ("run_time_s", "run time (s)", ",.0f"),
+    ("cpu", "CPUs", ",.1f"), ("mem_gb", "memory", _SIZE), ("run_time_s", "run time (s)", ",.0f"),
     ("wait_time_s", "wait time (s)", ",.0f"),
 )  # fmt: skip
 
@@ -288,6 +290,8 @@ def _resources(frame: pl.DataFrame) -> Table:
 
 
 def _spread(mean: float | None, std: float | None, form: str) -> str | None:
+    if mean is not None and form == _SIZE:
+        return memory_words(GB * mean) + ("" if std is None else f" ± {memory_words(GB * std)}")
     return None if mean is None else f"{written(mean, form)} ± {written(std, form)}"
 
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
+from stormpetrel.records.sizes import size_words
 from stormpetrel.store.digests import FileDigest, digest_of_file
 from stormpetrel.store.doctor.findings import Finding
 from stormpetrel.store.site import Site
@@ -47,7 +48,7 @@ def check_table_files(site: Site) -> Iterator[Finding]:
                 whole = whole and finding.level != "problem"
                 yield finding
     if whole:
-        yield Finding("ok", "files", f"tables: every file was read ({files:,} files, {size / 1e6:,.1f} MB)")
+        yield Finding("ok", "files", f"tables: every file was read ({files:,} files, {size_words(size)})")
 
 
 def _check_table(site: Site, table: Table, live: dict[str, int | None], digests: dict[str, FileDigest]) -> Iterator[Finding]:

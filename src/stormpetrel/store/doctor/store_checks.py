@@ -11,6 +11,7 @@ from typing import Final
 
 import polars as pl
 
+from stormpetrel.records.sizes import size_words
 from stormpetrel.store.doctor.findings import Finding
 from stormpetrel.store.filesystem import disk_words, filesystem_type, is_network
 from stormpetrel.store.site import Site
@@ -51,10 +52,10 @@ def check_disk(site: Site) -> Iterator[Finding]:
     yield Finding("ok", "file system", f"{kind or 'unknown'}{note}")
     free = shutil.disk_usage(site.folder).free
     if free < _LOW_SPACE:
-        what = f"only {free / 1e9:.1f} GB are free on {disk_words(site.folder)}."
+        what = f"only {size_words(free)} are free on {disk_words(site.folder)}."
         yield Finding("problem", "disk", what, "Free some space; `store compact` and `store retain` help.")
     else:
-        yield Finding("ok", "disk", f"{free / 1e9:.0f} GB free")
+        yield Finding("ok", "disk", f"{size_words(free)} free")
 
 
 def check_writable(site: Site) -> Iterator[Finding]:

@@ -40,18 +40,20 @@
             return props.data ? make("span", {className: "soft"}, "not judged") : null;
         }
         var fails = props.value === "Fail";
-        return make("span", {className: "chip " + (fails ? "chip-fail" : "chip-complete")}, symbol(fails ? "▲" : "✓"), props.value);
+        return make(
+            "span", {className: fails ? "chip chip-fail" : "soft"}, fails ? symbol("▲") : null, props.data.flag_words
+        );
     };
 
-    cells.JobConfidence = function (props) {
+    cells.JobRisk = function (props) {
         if (props.value === null || props.value === undefined) {
             return null;
         }
-        var share = Math.max(0, Math.min(100, Number(props.value)));
+        var share = Math.max(0, Math.min(100, 100 * Number(props.value)));
         var tone = props.data && props.data.prediction === "Fail" ? "bar-fail" : "bar-complete";
         return make(
-            "span", {className: "confidence"},
-            make("span", {className: "confidence-number"}, share.toFixed(0) + " %"),
+            "span", {className: "risk"},
+            make("span", {className: "risk-number"}, props.data.risk_words),
             make("span", {className: "bar", "aria-hidden": "true"}, make("span", {className: tone, style: {width: share + "%"}}))
         );
     };

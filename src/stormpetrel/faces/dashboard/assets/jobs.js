@@ -67,7 +67,8 @@
 
     function sortOf(query) {
         return (query.get("sort") || "").split(",").filter(Boolean).map(function (word) {
-            return word[0] === "-" ? {colId: word.slice(1), sort: "desc"} : {colId: word, sort: "asc"};
+            var name = word.replace(/^-/, "");
+            return {colId: name === "confidence" ? "risk" : name, sort: word[0] === "-" ? "desc" : "asc"}; // as older links call it
         });
     }
 
@@ -199,7 +200,7 @@
         var calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
         rows.forEach(function (row) {
             var before = grid.seen[row.ref];
-            var changed = before && ["state", "prediction", "confidence", "start_time", "moment"].filter(function (name) {
+            var changed = before && ["state", "prediction", "risk", "start_time", "moment"].filter(function (name) {
                 return before[name] !== row[name];
             });
             grid.seen[row.ref] = row;

@@ -15,7 +15,8 @@ from stormpetrel.faces.dashboard.blocks import card, page_head
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, text_table
-from stormpetrel.faces.desk.health import INSPECTIONS, LEVELS, HealthAnswer, HealthLine, Level, health, size_words
+from stormpetrel.faces.desk.health import INSPECTIONS, LEVELS, HealthAnswer, HealthLine, Level, health
+from stormpetrel.records.sizes import size_words
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component

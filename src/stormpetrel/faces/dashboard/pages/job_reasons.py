@@ -6,7 +6,6 @@ JobDetails -> why -> component; LiveSite -> general_importance -> component.
 from __future__ import annotations
 
 from html import escape
-from math import log
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +18,9 @@ from stormpetrel.faces.dashboard.pages.job_sections import section
 from stormpetrel.faces.dashboard.pages.job_table import MOMENT_WORDS
 from stormpetrel.faces.dashboard.pages.job_words import percent
 from stormpetrel.faces.desk.settled import SETTLED
-from stormpetrel.figures.quality import importance_figure, waterfall_figure
+from stormpetrel.figures.quality import importance_figure
+from stormpetrel.figures.waterfall import waterfall_figure
+from stormpetrel.jobs.prediction_words import reason_words
 from stormpetrel.jobs.reasons import in_words
 
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ def why(details: JobDetails) -> Component:
     said = details.predictions[-1]
     figure = _waterfall(said)
     when = MOMENT_WORDS.get(said.moment, said.moment)
-    text = f"What moved the forecast ({when}) from that of the average job to {percent(said.risk)}."
-    words = [html.Li([_arrow(one.contribution), one.words]) for one in said.reasons]
+    average, risk = percent(said.base_risk), percent(said.risk)
+    text = f"What moved the risk of failing ({when}) from the {average} of the average job to {risk}, in points."
+    words = [html.Li([_arrow(one.contribution), reason_words(one)]) for one in said.reasons]
     general = [html.Summary("What moves forecasts in general"), html.Div(id="panel-importance")]
     return section(
         "Why",
@@ -56,10 +58,10 @@ def why(details: JobDetails) -> Component:
 
 def _waterfall(said: StoredPrediction) -> go.Figure:
     """The waterfall for a narrow place: the words stand above their bars instead of beside them."""
-    reasons = [(one.words, "", one.contribution) for one in said.reasons]
-    figure = waterfall_figure(reasons, said.base, _log_odds(said.risk), top=len(reasons))
+    reasons = [(one.words, one.contribution) for one in said.reasons]
+    figure = waterfall_figure(reasons, said.base, said.risk, top=len(reasons))
     words = list(figure.layout.yaxis.ticktext or ())
-    words[1 : 1 + len(reasons)] = [one.words for one in said.reasons]  # in full: there they are cut short
+    words[1 : 1 + len(reasons)] = [one.words for one in said.reasons]  # here they have lines of their own
     labels = [
         {
             "text": "<br>".join(wrap(escape(text, quote=False), _LABEL_LETTERS)[:2]), "x": 0, "xref": "paper", "xanchor": "left",
@@ -72,18 +74,13 @@ def _waterfall(said: StoredPrediction) -> go.Figure:
     figure.update_yaxes(showticklabels=False, showgrid=False, automargin=False, range=[len(words) - 0.6, -0.4], autorange=False)
     low, high = figure.layout.xaxis.range
     room = 0.06 * (high - low)
-    figure.update_xaxes(range=[low - room, high + room], showgrid=False, title_text="log-odds of failure (right: riskier)")
+    figure.update_xaxes(range=[low - room, high + room], showgrid=False, title_text="risk of failing in %, effects in points")
     return figure
 
 
 def _arrow(contribution: float) -> Component:
-    symbol, words, tone = ("▲ ", "raises the risk: ", "up") if contribution > 0 else ("▼ ", "lowers it: ", "down")
-    return html.Span([html.Span(symbol, **attributes(aria_hidden="true")), words], className=f"reason-{tone}")
-
-
-def _log_odds(risk: float) -> float:
-    kept = min(max(risk, 1e-6), 1 - 1e-6)
-    return log(kept / (1 - kept))
+    symbol, tone = ("▲ ", "up") if contribution > 0 else ("▼ ", "down")
+    return html.Span(symbol, className=f"reason-{tone}", **attributes(aria_hidden="true"))
 
 
 def general_importance(live: LiveSite, moment: str | None, version: int | None) -> tuple[Any, bool]:

@@ -18,6 +18,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.faces.desk.job_details import find_jobs
 from stormpetrel.faces.desk.overview import TableFilter, TableQuery
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOME_WORDS
+from stormpetrel.jobs.prediction_words import percent
 from stormpetrel.records.job_ref import is_job_id
 from stormpetrel.records.states import UNFINISHED, JobState
 
@@ -39,7 +40,13 @@ STATE_WORDS: Final = {
     NEVER_STARTED: "Never started",
 }
 MOMENT_WORDS: Final = {"submit": "at submission", "start": "at start", "2min": "2 min in"}
-_WORDS: Final[Mapping[str, Mapping[str, str]]] = {"state": STATE_WORDS, "likeliest": OUTCOME_WORDS, "moment": MOMENT_WORDS}
+FLAG_WORDS: Final = {"Fail": "Flagged", "Complete": "Not flagged"}
+_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "state": STATE_WORDS,
+    "prediction": FLAG_WORDS,
+    "likeliest": OUTCOME_WORDS,
+    "moment": MOMENT_WORDS,
+}
 _KINDS: Final = {  # AG Grid's words -> ours
     "equals": "equals",
     "notEqual": "not_equal",
@@ -57,7 +64,7 @@ _KINDS: Final = {  # AG Grid's words -> ours
 }
 _TIMES: Final = ("submit_time", "start_time")
 _SHOWN: Final = (
-    "ref", "job", "user", "job_name", "state", "submit_time", "start_time", "prediction", "confidence", "likeliest", "moment",
+    "ref", "job", "user", "job_name", "state", "submit_time", "start_time", "prediction", "risk", "likeliest", "moment",
     "account", "partition", "known", "never_started", "waiting", "waiting_words", "never_runs",
 )  # fmt: skip
 _SORTS: Final = {"prediction": "risk"}  # by prediction means: the likeliest to fail first
@@ -148,11 +155,17 @@ def _filter(column: str, model: Mapping[str, Any], zone: str) -> TableFilter:
     if column in _TIMES:
         return _time_filter(column, kind, model, ZoneInfo(zone))
     value = model.get("filter")
+    if column == "risk":  # the table shows it in percent
+        return TableFilter(column, kind, _share(value), _share(model.get("filterTo")))
     if isinstance(value, str):
         value = _stored(column, value.strip()[:_LONGEST_TEXT])
     if (column, value) == ("state", NEVER_STARTED):  # what the table calls so is CANCELLED, or the like, to the scheduler
         return TableFilter("never_started", "equals", kind not in ("not_equal", "not_contains"))
     return TableFilter(column, kind, value, model.get("filterTo"))
+
+
+def _share(percent: object) -> float | None:
+    return percent / 100 if isinstance(percent, int | float) else None
 
 
 def _time_filter(column: str, kind: str, model: Mapping[str, Any], zone: ZoneInfo) -> TableFilter:
@@ -176,7 +189,7 @@ def _stored(column: str, text: str) -> str:
     words = _WORDS.get(column)
     if words is None:
         return text
-    exact = [raw for raw, shown in words.items() if shown.lower() == text.lower()]
+    exact = [raw for raw, shown in words.items() if text.lower() in (shown.lower(), raw.lower())]
     part = exact or [raw for raw, shown in words.items() if text.lower() in shown.lower()]
     return part[0] if len(part) == 1 else text.upper().replace(" ", "_")
 
@@ -189,7 +202,8 @@ def shown(rows: pl.DataFrame, zone: str) -> list[dict[str, Any]]:
         state_words=pl.when("never_started").then(pl.lit(NEVER_STARTED)).otherwise("state").replace(STATE_WORDS),
         likeliest=pl.col("likeliest").replace(OUTCOME_WORDS),
         moment=pl.col("moment").replace(MOMENT_WORDS),
-        confidence=pl.col("confidence").round(1),
+        flag_words=pl.col("prediction").replace(FLAG_WORDS),
+        risk_words=pl.col("risk").map_elements(percent, return_dtype=pl.String, skip_nulls=True),
     )
     return words.to_dicts()
 

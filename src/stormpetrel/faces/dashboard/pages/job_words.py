@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.dashboard.pages.job_table import MOMENT_WORDS, STATE_WORDS
-from stormpetrel.jobs.advice_words import memory_words, time_words
-from stormpetrel.jobs.outcomes import OUTCOME_WORDS
+from stormpetrel.jobs import prediction_words
+from stormpetrel.jobs.advice_words import time_words
+from stormpetrel.records.sizes import memory_words
 from stormpetrel.records.states import UNFINISHED
 from stormpetrel.sources.job_script import JobRequest, change_line
 
@@ -34,6 +35,13 @@ _ENDS: Final = {
     "REQUEUED": "was put back into the queue",
     "REVOKED": "was taken back",
     "VANISHED": "vanished from the scheduler",
+}
+# (failed, flagged): how the forecast of a job that is over turned out.
+_WAS: Final = {
+    (True, True): "Flagged in time",
+    (True, False): "Missed",
+    (False, True): "False alarm",
+    (False, False): "Rightly not flagged",
 }
 REQUEST_WORDS: Final = {
     "time_limit_s": "Time limit",
@@ -68,16 +76,12 @@ def headline(details: JobDetails) -> Headline:
         return Headline(f"This job is {STATE_WORDS.get(state, 'there').lower()}; nothing was predicted for it.", "", "open")
     if details.waiting is not None and details.waiting.never_runs:
         return _if_it_ran(said)
-    if said.flagged:
-        most = f", most likely {outcome_words(said.likeliest)}" if said.likeliest else ""
-        return Headline(f"This job will probably fail: {percent(said.risk)}{most}.", _said_when(said), "fail")
-    return Headline(f"This job will probably complete: {percent(1 - said.risk)}.", _said_when(said), "complete")
+    return Headline(f"{_sentence(said)}.", _said_when(said), "fail" if said.flagged else "complete")
 
 
 def _if_it_ran(said: StoredPrediction) -> Headline:
     """The forecast of a job that cannot run as it stands: it is about the request, not about what will happen."""
-    end = f"fail: {percent(said.risk)}" if said.flagged else f"complete: {percent(1 - said.risk)}"
-    return Headline(f"If it could run, it would probably {end}.", _said_when(said), "open")
+    return Headline(f"If it could run: {_sentence(said)}.", _said_when(said), "open")
 
 
 def _over(details: JobDetails, said: StoredPrediction | None) -> Headline:
@@ -89,9 +93,13 @@ def _over(details: JobDetails, said: StoredPrediction | None) -> Headline:
     tone = "open" if failed is None else "fail" if failed else "complete"
     if said is None or failed is None:
         return Headline(words, "", tone)
-    forecast = f"fail ({percent(said.risk)})" if said.flagged else f"complete ({percent(1 - said.risk)})"
-    was = "As predicted" if said.flagged == failed else "Not as predicted"
-    return Headline(words, f"{was}: {MOMENT_WORDS.get(said.moment, said.moment)}, it was expected to {forecast}.", tone)
+    when, risk = MOMENT_WORDS.get(said.moment, said.moment), f"{percent(said.risk)} risk of failing"
+    return Headline(words, f"{_WAS[failed, said.flagged]}: {risk} {when}; the threshold is {percent(said.threshold)}.", tone)
+
+
+def _sentence(said: StoredPrediction) -> str:
+    words = prediction_words.prediction_words(said.risk, flagged=said.flagged, threshold=said.threshold, likeliest=said.likeliest)
+    return words.replace(" %", f"{_STAYS}%")
 
 
 def _said_when(said: StoredPrediction) -> str:
@@ -100,18 +108,9 @@ def _said_when(said: StoredPrediction) -> str:
     return f"Said {MOMENT_WORDS.get(said.moment, said.moment)} by model {said.model_version}.{late}{known}"
 
 
-def outcome_words(outcome: str | None) -> str:
-    """An outcome as part of a sentence."""
-    return OUTCOME_WORDS.get(outcome or "", (outcome or "unknown").lower().replace("_", " "))
-
-
 def percent(share: float | None) -> str:
-    """A share of one in percent; nothing is ever quite certain."""
-    if share is None:
-        return "–"
-    if 0.0 < share < 0.01 or share > 0.99:
-        return f"under 1{_STAYS}%" if share < 0.5 else f"over 99{_STAYS}%"
-    return f"{100 * share:.0f}{_STAYS}%"
+    """A share of one in percent, on one line."""
+    return prediction_words.percent(share).replace(" ", _STAYS)
 
 
 def value_words(column: str, value: Any) -> str:

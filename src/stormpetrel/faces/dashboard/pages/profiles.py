@@ -24,6 +24,7 @@ from stormpetrel.figures import profiles as figures
 from stormpetrel.figures.palette import BLUE, VERMILION
 from stormpetrel.figures.quality import correlation_heatmap
 from stormpetrel.jobs.preparation import LABELS, NEVER_STARTED_LABEL
+from stormpetrel.records.sizes import GB, memory_words
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -38,7 +39,7 @@ _PLAIN: Final = {"t": 10, "r": 10, "b": 10, "l": 10}
 _NUMBERS: Final = "The numbers of this figure"
 _HOUR_S: Final = 3600
 _MEANS: Final = (
-    ("cpu", "CPUs"), ("mem_gb", "Memory (GiB)"), ("run_time_s", "Run time (s)"), ("wait_time_s", "Wait time (s)"),
+    ("cpu", "CPUs"), ("mem_gb", "Memory"), ("run_time_s", "Run time (s)"), ("wait_time_s", "Wait time (s)"),
 )  # fmt: skip
 
 
@@ -231,6 +232,8 @@ def _mean(row: dict[str, Any], name: str) -> str:
     mean, spread = row[f"{name}_mean"], row[f"{name}_std"]
     if mean is None:
         return "–"
+    if name == "mem_gb":
+        return memory_words(GB * mean) + ("" if spread is None else f" ± {memory_words(GB * spread)}")
     digits = 1 if mean < 100 else 0
     return f"{mean:,.{digits}f}" + ("" if spread is None else f" ± {spread:,.{digits}f}")
 
