@@ -84,12 +84,6 @@ class Sampler:
             jobs = self._read_jobs(cpus)
             return Sample(cpus, jobs, time.perf_counter() - began)
 
-    def sample_cpus(self, before: Sample) -> Sample:
-        """Read the CPU counters, and keep the jobs as they were."""
-        with self._lock:
-            began = time.perf_counter()
-            return Sample(self._cpus.read(), before.jobs, time.perf_counter() - began)
-
     def _read_jobs(self, cpus: CpuSample) -> Jobs:
         online = frozenset(cpus.cpus)
         groups = self.finder.find()
