@@ -160,12 +160,12 @@ def memory_bytes(process_id: int, name: str = "VmHWM") -> int:
     return int(next(line for line in lines if line.startswith(name)).split()[1]) * 1024
 
 
-def scrape(connection: http.client.HTTPConnection, path: str = "/metrics") -> int:
-    connection.request("GET", path)
+def scrape(connection: http.client.HTTPConnection) -> int:
+    connection.request("GET", "/metrics")
     answer = connection.getresponse()
     body = answer.read()
     if answer.status != 200:
-        sys.exit(f"{path} was answered with {answer.status}: {body[:200]!r}")
+        sys.exit(f"/metrics was answered with {answer.status}: {body[:200]!r}")
     return len(body)
 
 
@@ -210,31 +210,6 @@ def _at_full_speed(connection: http.client.HTTPConnection, node: RecordedNode, p
         spent += cpu_seconds(process_id) - before
         count += 1
     return {"fast_scrapes": count, "cpu_s_per_scrape": spent / count}
-
-
-def windows_cost(node: RecordedNode, hertz: int, seconds: float) -> dict[str, Any]:
-    """The exporter on its own clock: what the ring costs, and one window of it."""
-    port = free_port()
-    words = ["-m", "stormpetrel.exporter", "--address", f"127.0.0.1:{port}", "--root", str(node.root), "--sample", str(hertz)]
-    with started(words, port) as process_id:
-        before, began = cpu_seconds(process_id), time.monotonic()
-        while time.monotonic() < began + seconds:
-            node.move_on()
-            time.sleep(1 / hertz)
-        share = (cpu_seconds(process_id) - before) / (time.monotonic() - began)
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        before = cpu_seconds(process_id)
-        size = scrape(connection, "/windows?seconds=100")
-        window_s = cpu_seconds(process_id) - before
-        connection.close()
-        result = {"hertz": hertz, "seconds": seconds, "share_of_core": share, "window_bytes": size, "window_cpu_s": window_s}
-        result["peak_bytes"] = memory_bytes(process_id)
-    print(
-        f"  own clock at {hertz:2} Hz {100 * share:6.3f} % of a core   a window of {seconds:.0f} s: {size / 1e3:.0f} kB, "
-        f"{1e3 * window_s:.1f} ms   {result['peak_bytes'] / 1e6:.1f} MB",
-        flush=True,
-    )
-    return result
 
 
 def _cpu_s(call: Callable[[], object], count: int = 300) -> float:
@@ -289,7 +264,6 @@ def main() -> None:
                 "prometheus_client, the CPUs alone", ["-m", "benchmarks.exporter", "--peer", "{port}", root], node, asked.seconds
             ),
         ]
-        clocks = [windows_cost(node, hertz, asked.seconds) for hertz in (1, 10)]
         kernel = kernel_cost(node)
     result = {
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()[0]},
@@ -299,7 +273,6 @@ def main() -> None:
         "limit_bytes": LIMIT_BYTES,
         "cases": cases,
         "ours_to_peer_cpu_per_scrape": cases[0]["cpu_s_per_scrape"] / cases[1]["cpu_s_per_scrape"],
-        "own_clock": clocks,
         "kernel": kernel,
     }
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")

@@ -54,10 +54,15 @@ class FakeNode:
         tail = f"intr 99 {'0 ' * interrupts}\nctxt 5\nbtime 1700000000\nsoftirq 3 1 2\n"
         self.write("proc/stat", head + "\n".join(lines) + "\n" + tail)
 
-    def process(self, number: int, *, uid: int = 1000, cpus: str = "0-3") -> int:
-        """A process with its owner and the CPUs it may use."""
+    def process(self, number: int, *, uid: int = 1000, cpus: str = "0-3", title: str = "") -> int:
+        """A process with its owner, the CPUs it may use, and its command line."""
         self.write(f"proc/{number}/status", f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nCpus_allowed_list:\t{cpus}\n")
+        self.write(f"proc/{number}/cmdline", title)
         return number
+
+    def stepd(self, path: str, title: str, number: int = 900, *, step: str = "batch", uid: int = 0) -> None:
+        """The slurmstepd of a step, in the place that cgroup v2 has for it."""
+        self.put(self.v2 / path / f"step_{step}/slurm", {"cgroup.procs": f"{self.process(number, uid=uid, title=title)}\n"})
 
     def job(self, path: str, *, cpus: str | None = None, own: bool = True, threads: Iterable[int] = (), leaf: str = "") -> Path:
         """The cgroup of a job in the v2 tree, with everything that the kernel can count."""
@@ -66,7 +71,7 @@ class FakeNode:
             "cpu.stat": "usage_usec 3500000\nuser_usec 3000000\nsystem_usec 500000\nnr_periods 0\n",
             "memory.current": "4096000\n",
             "memory.max": "8192000\n",
-            "memory.stat": "anon 1000\nfile 2000\nkernel 3000\n",
+            "memory.stat": "anon 1000\nfile 2000\nkernel 3000\nshmem 1500\n",
             "cpu.pressure": PRESSURE.format(some=2_000_000, full=0),
             "memory.pressure": PRESSURE.format(some=30, full=20),
             "io.pressure": PRESSURE.format(some=1_500_000, full=500_000),
@@ -86,7 +91,10 @@ class FakeNode:
             self.top / "cpu,cpuacct" / path, {"cpuacct.usage": "7500000000\n", "cpuacct.stat": "user 600\nsystem 150\n", **tasks}
         )
         memory = {"memory.usage_in_bytes": "5000\n", "memory.limit_in_bytes": "9223372036854771712\n"}
-        self.put(self.top / "memory" / path, {**memory, "memory.stat": "rss 1\ntotal_rss 30\ntotal_cache 40\n", **tasks})
+        self.put(
+            self.top / "memory" / path,
+            {**memory, "memory.stat": "rss 1\nshmem 2\ntotal_rss 30\ntotal_cache 40\ntotal_shmem 20\n", **tasks},
+        )
         if cpus:
             self.put(self.top / "cpuset" / path, {"cpuset.cpus": f"{cpus}\n", "cpuset.effective_cpus": f"{cpus}\n", **tasks})
 

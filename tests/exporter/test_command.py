@@ -12,7 +12,6 @@ from contextlib import contextmanager
 import pytest
 
 from stormpetrel.exporter.command import main
-from stormpetrel.exporter.windows import read_window
 from tests.exporter.made import SLURM, FakeNode, figures_of
 from tests.parts import free_ports, wait_until
 
@@ -54,7 +53,7 @@ def test_a_scrape_looks_at_the_node_afresh(tmp_path):
         assert ("stormpetrel_thread_job_info", "0", "one") in second.keys() - first.keys()
         assert get(f"{address}/healthz") == "ok\n"
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            get(f"{address}/windows")
+            get(f"{address}/elsewhere")
 
 
 def test_this_machine_can_be_scraped():
@@ -73,43 +72,10 @@ def test_this_machine_can_be_scraped():
     assert abs(first["stormpetrel_sample_time_seconds",] - time.time()) < 60
 
 
-def test_with_a_rate_of_its_own_it_serves_windows(tmp_path):
-    node = FakeNode(tmp_path, cpus=2)
-    node.job(f"{SLURM}/job_1", cpus="1")
-    with exporter("--root", str(tmp_path), "--sample", "10", "--keep", "60") as (address, _):
-
-        def rows():
-            try:
-                return len(read_window(get(f"{address}/windows?seconds=100"))["times_s"])
-            except urllib.error.HTTPError:
-                return 0
-
-        wait_until(lambda: rows() >= 5, "five samples were taken", limit_s=20)
-        node.stat({0: [1050, 10, 500, 90_050, 70, 0, 5, 3], 1: [2000, 10, 500, 90_100, 70, 0, 5, 3]})
-        wait_until(
-            lambda: [(50, 0, 0, 50), (0, 0, 0, 100)] in read_window(get(f"{address}/windows"))["ticks"],
-            "they are seen",
-            limit_s=20,
-        )
-        window = read_window(get(f"{address}/windows?seconds=100"))
-        gaps = [after - before for before, after in zip(window["times_s"], window["times_s"][1:], strict=False)]
-        assert window["jobs"][-1] == {1: "1"} and window["told_apart"][-1] and min(gaps) > 0
-        assert sorted(gaps)[len(gaps) // 2] < 0.5
-        assert figures_of(get(f"{address}/metrics"))["node_cpu_seconds_total", "0", "user"] == 10.5
-        last = window["times_s"][-1]
-        assert read_window(get(f"{address}/windows?seconds=50&until={last}"))["times_s"][-1] <= last
-        for query in ("seconds=x", "seconds=0", "seconds=nan", "until=inf", "a=1"):
-            with pytest.raises(urllib.error.HTTPError, match="400"):
-                get(f"{address}/windows?{query}")
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            get(f"{address}/windows?until=5")
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("words", [(), ("--sample", "1")])
-def test_it_ends_cleanly_when_told_to(tmp_path, number, words):
+def test_it_ends_cleanly_when_told_to(tmp_path, number):
     FakeNode(tmp_path, kind="hybrid")
-    with exporter("--root", str(tmp_path), *words) as (address, process):
+    with exporter("--root", str(tmp_path)) as (address, process):
         get(f"{address}/metrics")
         process.send_signal(number)
         out, err = process.communicate(timeout=20)
@@ -137,7 +103,6 @@ def test_a_node_that_goes_away_is_a_503_and_comes_back(tmp_path):
         (["--root", "/nowhere", "--once"], "cannot be read or names no CPU"),
         (["--address", "here"], "not an address"),
         (["--cgroup", "../x", "--once"], "names no cgroup"),
-        (["--keep", "0", "--once"], "--keep 0 is not possible"),
         (["--write-file", "/nowhere/x.pyz"], "cannot be written"),
     ],
 )

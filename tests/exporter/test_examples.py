@@ -1,7 +1,6 @@
 """The unit, the lines for Prometheus and the page about the exporter, against the exporter itself."""
 
 import configparser
-import json
 import re
 import shlex
 import subprocess
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from stormpetrel.exporter.command import _parser
-from stormpetrel.exporter.windows import read_window
 from tests.exporter.made import FakeNode, figures_of, text_of
 from tests.parts import find_program, require
 
@@ -63,9 +61,3 @@ def test_every_option_is_on_the_page_and_no_other():
     used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE))
     assert used <= known
     assert known - used <= {"--help", "--version"}
-
-
-def test_the_window_of_the_page_is_one():
-    (text,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-    window = read_window(json.dumps(json.loads(text)))
-    assert window["ticks"][0] == [(98, 2, 0, 0), (0, 1, 0, 99)] and window["jobs"][1] == {0: "123", 1: "123"}

@@ -14,6 +14,7 @@ ALL_OF_V2 = {
     "cgroup_memory_total_bytes": 8192000,
     "cgroup_memory_rss_bytes": 1000,
     "cgroup_memory_cache_bytes": 2000,
+    "cgroup_memory_shmem_bytes": 1500,
     "cgroup_pressure_cpu_waiting_seconds_total": 2.0,
     "cgroup_pressure_cpu_stalled_seconds_total": 0.0,
     "cgroup_pressure_memory_waiting_seconds_total": 3e-05,
@@ -45,6 +46,7 @@ def test_v1_gives_cpu_and_memory_and_no_limit_is_no_figure(tmp_path):
         "cgroup_memory_used_bytes": 5000,
         "cgroup_memory_rss_bytes": 30,
         "cgroup_memory_cache_bytes": 40,
+        "cgroup_memory_shmem_bytes": 20,
     }
 
 

@@ -69,15 +69,3 @@ def test_a_tree_that_vanishes_under_the_reader_is_survived(tmp_path):
         stop.set()
         other.join()
     assert seen <= set(range(9))
-
-
-def test_samples_of_the_counters_alone_keep_the_jobs(tmp_path):
-    node = FakeNode(tmp_path)
-    node.job(f"{SLURM}/job_1", cpus="0")
-    sampler = node.sampler()
-    first = sampler.sample()
-    node.job(f"{SLURM}/job_2", cpus="1")
-    node.stat({0: [9000, 10, 500, 90_000, 70, 0, 5, 3]})
-    second = sampler.sample_cpus(first)
-    assert second.jobs is first.jobs and second.cpus.cpus == (0,)
-    assert len(sampler.sample().jobs.jobs) == 2

@@ -43,7 +43,7 @@ def test_the_one_file_is_written(tmp_path):
     assert (tmp_path / "a.pyz").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("words", [("--sample", "7"), ("--root", "/nowhere", "--once")])
+@pytest.mark.parametrize("words", [("--address", "here"), ("--root", "/nowhere", "--once")])
 def test_what_cannot_be_done_is_one_sentence_and_exit_code_1(node, words):
     answer = run("--root", str(node.root), *words)
     assert answer.exit_code == 1
@@ -55,4 +55,4 @@ def test_both_command_lines_have_the_same_options_and_defaults():
     ours = {word for option in typer.main.get_command(app).params for word in option.opts}
     assert theirs == ours
     defaults = {name: given.default for name, given in inspect.signature(exporter).parameters.items()}
-    assert (defaults["address"], defaults["keep"], defaults["sample"]) == (command.ADDRESS, command.KEEP_S, 0)
+    assert defaults["address"] == command.ADDRESS

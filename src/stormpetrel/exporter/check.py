@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from stormpetrel.exporter.cpu_lists import format_cpu_list
 from stormpetrel.exporter.sampler import OFFERS, Job, Sample, Sampler
+from stormpetrel.exporter.slurm_layout import changes, find_layout, layout_words, slurmd_runs
 
 _MANY = 8
 
@@ -37,7 +38,7 @@ def check(sampler: Sampler, sample: Sample) -> list[Line]:
     known = sum(job.uid is not None for job in jobs)
     if jobs:
         lines.append(Line("owners of jobs", known > 0, f"of {known} of {len(jobs)} jobs"))
-    return [*lines, _threads_line(sample), *_rest(sampler, missing)]
+    return [*lines, _threads_line(sample), *_slurm_lines(sampler, jobs), *_rest(sampler, missing)]
 
 
 def as_words(lines: list[Line]) -> str:
@@ -69,6 +70,16 @@ def _threads_line(sample: Sample) -> Line:
         return Line("threads told apart", True, f"{len(bound.jobs)} of {len(sample.cpus.cpus)} CPUs have a job{by}")
     loose = [job.group.job_id for job in sample.jobs.jobs if not job.cpus.how][:_MANY]
     return Line("threads told apart", False, bound.why + (f" ({', '.join(loose)})" if loose else ""))
+
+
+def _slurm_lines(sampler: Sampler, jobs: list[Job]) -> list[Line]:
+    """Slurm's layout, and what to change in its settings."""
+    layout = find_layout(sampler.finder, jobs)
+    if layout is None and not slurmd_runs(sampler.files):
+        return []
+    words = layout_words(layout) if layout else "slurmd runs, and has no cgroups for its jobs"
+    advice = [Line(f"set in {name}", False, "; ".join(settings)) for name, settings in changes(layout).items()]
+    return [Line("Slurm's cgroups", layout is not None, words), *advice]
 
 
 def _rest(sampler: Sampler, missing: dict[str, str]) -> list[Line]:

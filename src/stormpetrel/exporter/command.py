@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from stormpetrel import __version__
 from stormpetrel.exporter.check import as_json, as_words, check
-from stormpetrel.exporter.exporter import KEEP_S, RATES, Exporter
+from stormpetrel.exporter.exporter import Exporter
 from stormpetrel.exporter.job_groups import plain_pattern
 from stormpetrel.exporter.one_file import write_one_file
 from stormpetrel.exporter.proc_stat import ExporterError
@@ -31,8 +31,6 @@ class Options(NamedTuple):
     address: str = ADDRESS
     cgroup: Sequence[str] = ()
     threads_file: str = ""
-    sample: int = 0  # samples per second on a clock of its own; 0: at each scrape
-    keep: float = KEEP_S
     usernames: bool = True
     root: str = "/"
     check: bool = False
@@ -64,7 +62,7 @@ def _run(options: Options) -> None:
             f"{json.dumps(said)}\n" if options.json else f"{options.write_file}: {size:,} bytes. Try: {_try(options)}\n"
         )
         return
-    exporter = Exporter(_node(options), hertz=_rate(options.sample), keep_s=options.keep)
+    exporter = Exporter(_node(options))
     if options.check:
         lines = check(exporter.sampler, exporter.first)
         sys.stdout.write(json.dumps(as_json(lines), ensure_ascii=False) + "\n" if options.json else as_words(lines))
@@ -94,14 +92,6 @@ def _node(options: Options) -> Node:
     return Node(options.root, tuple(options.cgroup), options.threads_file, options.usernames)
 
 
-def _rate(sample: int) -> int:
-    if sample not in (0, *RATES):
-        raise ExporterError(
-            f"--sample {sample} is not possible: 1 or 10 times a second, or leave it out to sample at each scrape."
-        )
-    return sample
-
-
 def _try(options: Options) -> str:
     path = options.write_file if "/" in options.write_file else f"./{options.write_file}"
     return f"{path} --check"
@@ -123,15 +113,6 @@ def _parser() -> argparse.ArgumentParser:
         help="cgroups that are jobs, such as 'batch.slice/*.scope'; repeatable",
     )
     add("--threads-file", default="", metavar="FILE", help="file of our own with 'cpu jobid' lines, where cgroups cannot tell")
-    add(
-        "--sample",
-        type=int,
-        default=0,
-        choices=(0, *RATES),
-        metavar="HZ",
-        help="sample 1 or 10 times a second, and keep the samples",
-    )
-    add("--keep", type=float, default=KEEP_S, metavar="SECONDS", help="how long samples are kept for /windows (%(default)g)")
     add("--no-usernames", dest="usernames", action="store_false", help="user ids only")
     add("--root", default="/", metavar="DIR", help="folder under which /proc and /sys lie")
     add("--check", action="store_true", help="say what this node offers and what is missing, and stop")

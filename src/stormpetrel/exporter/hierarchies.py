@@ -17,6 +17,7 @@ _V1: Final = {
     "cpuset": ("cpuset.cpus", ("cpuset",)),
     "cpuacct": ("cpuacct.usage", ("cpuacct", "cpu,cpuacct", "cpuacct,cpu")),
     "memory": ("memory.stat", ("memory",)),
+    "freezer": ("tasks", ("freezer",)),  # counts nothing, but has every job of proctrack/cgroup
 }
 
 

@@ -1,6 +1,7 @@
 """The cgroups of jobs: Hierarchies, patterns -> Finder -> JobGroup per job.
 
-Slurm:    /system.slice/slurmstepd.scope/job_123 (v2; also NODE_slurmstepd.scope and other slices), /slurm/uid_1000/job_123 (v1)
+Slurm:    /system.slice/slurmstepd.scope/job_123 (v2; from 26.05 on the job's SLUID), /slurm/uid_1000/job_123 (v1); builds for
+          several slurmd have NODE_slurmstepd.scope and slurm_NODE; cgroup.conf may choose another slice
 HTCondor: /htcondor/condor_var_lib_condor_execute_slot1_1@host, the same below a slice: the cgroup names the slot, not the job
 plain:    /stormpetrel/job_ID, and whatever is named with --cgroup
 """
@@ -23,6 +24,10 @@ _LOOK_AGAIN_S: Final = 30.0  # for the folder in which a scheduler keeps its job
 _WILD: Final = re.compile(r"[*?\[]")
 _SLOT: Final = re.compile(r"_(slot[\d_]+(?:@.*)?)$", re.DOTALL)
 _UID: Final = re.compile(r"/uid_(\d{1,10})/")
+_OR: Final = "\n"  # between two globs; no cgroup has it in its name
+_DIGIT: Final = "[0-9A-HJKMNP-TV-Z]"  # Crockford's base 32
+_SLUID: Final = re.compile(f"s{_DIGIT}{{13}}")
+_SLURM_V2: Final = f"job_*{_OR}s{13 * _DIGIT}"
 
 
 class Pattern(NamedTuple):
@@ -34,9 +39,9 @@ class Pattern(NamedTuple):
 
 
 SCHEDULERS: Final = (
-    Pattern("Slurm", "*.slice/*slurmstepd.scope", "job_*"),
-    Pattern("Slurm", "*.slice/*.slice/*slurmstepd.scope", "job_*"),
-    Pattern("Slurm", "slurm*", "uid_*/job_*"),
+    Pattern("Slurm", f"*.slice/slurmstepd.scope{_OR}*_slurmstepd.scope", _SLURM_V2),
+    Pattern("Slurm", f"*.slice/*.slice/slurmstepd.scope{_OR}*_slurmstepd.scope", _SLURM_V2),
+    Pattern("Slurm", f"slurm{_OR}slurm_*", "uid_*/job_*"),
     Pattern("HTCondor", "htcondor", "condor_*"),
     Pattern("HTCondor", "*.slice/htcondor", "condor_*"),
     Pattern("HTCondor", "*.slice/condor.service/htcondor", "condor_*"),
@@ -82,6 +87,15 @@ def job_id_of(name: str) -> str:
     return slot.group(1) if slot and last.startswith("condor_") else last
 
 
+def is_sluid(name: str) -> bool:
+    """Whether a name is a SLUID as Slurm writes it.
+
+    >>> is_sluid("sEKNKTV3WPV500"), is_sluid("system")
+    (True, False)
+    """
+    return _SLUID.fullmatch(name) is not None
+
+
 class Finder:
     """Finds the cgroups of the jobs that are there now."""
 
@@ -108,9 +122,14 @@ class Finder:
 
     def schedulers(self) -> list[str]:
         """Whose folders are there, whether or not there is a job in them."""
-        return sorted(
-            {pattern.scheduler for tree, path, pattern in self._anchors if os.access(self._trees[tree] + path, os.R_OK)}
-        )
+        return sorted({pattern.scheduler for _, _, pattern in self._here()})
+
+    def folders(self, scheduler: str) -> list[tuple[str, str]]:
+        """Where a scheduler keeps its jobs: tree, path in it."""
+        return [(tree, path) for tree, path, pattern in self._here() if pattern.scheduler == scheduler]
+
+    def _here(self) -> list[tuple[str, str, Pattern]]:
+        return [anchor for anchor in self._anchors if os.access(self._trees[anchor[0]] + anchor[1], os.R_OK)]
 
     def _look(self) -> None:
         self._looked = time.monotonic()
@@ -157,4 +176,4 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _matcher(glob: str) -> Callable[[str], object]:
-    return re.compile(fnmatch.translate(glob)).match
+    return re.compile("|".join(map(fnmatch.translate, glob.split(_OR)))).match

@@ -21,9 +21,17 @@ _V2_CPU: Final = {
     b"user_usec": "cgroup_cpu_user_seconds",
     b"system_usec": "cgroup_cpu_system_seconds",
 }
-_V2_MEMORY: Final = {b"anon": "cgroup_memory_rss_bytes", b"file": "cgroup_memory_cache_bytes"}
+_V2_MEMORY: Final = {
+    b"anon": "cgroup_memory_rss_bytes",
+    b"file": "cgroup_memory_cache_bytes",
+    b"shmem": "cgroup_memory_shmem_bytes",
+}
 _V1_CPU: Final = {b"user": "cgroup_cpu_user_seconds", b"system": "cgroup_cpu_system_seconds"}
-_V1_MEMORY: Final = {b"total_rss": "cgroup_memory_rss_bytes", b"total_cache": "cgroup_memory_cache_bytes"}
+_V1_MEMORY: Final = {
+    b"total_rss": "cgroup_memory_rss_bytes",
+    b"total_cache": "cgroup_memory_cache_bytes",
+    b"total_shmem": "cgroup_memory_shmem_bytes",
+}
 
 
 class JobReader:

@@ -21,7 +21,7 @@ _MAX_DEPTH: Final = 8
 _MAX_THREADS: Final = 4096
 _MAX_USERS: Final = 4096
 _LIST_BYTES: Final = 1 << 20
-_TRY_AGAIN_S: Final = 60.0  # where processes were seen but their owner may not be
+TRY_AGAIN_S: Final = 60.0  # where processes were seen but their owner may not be
 _SCHEDULERS_OWN: Final = "slurm"  # slurmstepd sits beside the user's processes of a step
 _STATUS_UID: Final = re.compile(rb"^Uid:\s+(\d+)", re.MULTILINE)
 _STATUS_CPUS: Final = re.compile(rb"^Cpus_allowed_list:\s*(\S*)", re.MULTILINE)
@@ -47,7 +47,7 @@ class Processes:
             if owners:
                 self._owners[key] = next((uid for uid in owners if uid), 0)  # the scheduler's own helper may be root
             elif threads:
-                self._waiting[key] = time.monotonic() + _TRY_AGAIN_S
+                self._waiting[key] = time.monotonic() + TRY_AGAIN_S
         return self._owners.get(key)
 
     def forget_all_but(self, groups: list[JobGroup]) -> None:
@@ -88,6 +88,8 @@ class Processes:
         seen = 0
         for thread in threads:
             one = self._allowed(thread)
+            if one is not None and online <= one and self._is_stepd(group, thread):
+                one = frozenset()  # it only waits for the others
             if one is not None:
                 seen += 1
                 allowed |= one & online
@@ -105,6 +107,12 @@ class Processes:
     def _uid(self, thread: int) -> int | None:
         found = _STATUS_UID.search(self._files.read(self._files.at(f"/proc/{thread}/status")) or b"")
         return int(found.group(1)) if found else None
+
+    def _is_stepd(self, group: JobGroup, thread: int) -> bool:
+        """Whether a thread is slurmstepd's, which cgroup v1 has among those of the job; a user's own is not root's."""
+        if group.scheduler != "Slurm" or self._uid(thread) != 0:
+            return False
+        return (self._files.read(self._files.at(f"/proc/{thread}/cmdline"), _LIST_BYTES) or b"").startswith(b"slurmstepd: [")
 
     def _allowed(self, thread: int) -> frozenset[int] | None:
         if not self._files.root:  # asking the kernel is cheaper than a file, and works where /proc hides other users' processes

@@ -11,10 +11,11 @@ from stormpetrel.exporter import bindings as binding
 from stormpetrel.exporter.bindings import Bindings, CpuSets, JobCpus, ThreadsFile
 from stormpetrel.exporter.files import Files
 from stormpetrel.exporter.hierarchies import Hierarchies, find_hierarchies
-from stormpetrel.exporter.job_groups import Finder, JobGroup, plain_pattern
+from stormpetrel.exporter.job_groups import Finder, JobGroup, is_sluid, plain_pattern
 from stormpetrel.exporter.job_readings import Figures, JobReader
 from stormpetrel.exporter.proc_stat import CpuReader, CpuSample
 from stormpetrel.exporter.processes import Processes
+from stormpetrel.exporter.slurm_jobs import UNNAMED, SlurmJobs
 
 # What a job's cgroup should offer -> a figure that shows that it does.
 OFFERS: Final = {
@@ -70,6 +71,7 @@ class Sampler:
         self.finder = Finder(self.files, self.hierarchies, [plain_pattern(glob) for glob in node.cgroups])
         self._cpus = CpuReader(self.files)
         self._processes = Processes(self.files, usernames=node.usernames)
+        self._slurm_jobs = SlurmJobs(self.files, self._processes)
         self._sets = CpuSets(self.files, self._processes)
         self._reader = JobReader(self.files)
         self._threads_file = ThreadsFile(node.threads_file) if node.threads_file else None
@@ -84,19 +86,15 @@ class Sampler:
             jobs = self._read_jobs(cpus)
             return Sample(cpus, jobs, time.perf_counter() - began)
 
-    def sample_cpus(self, before: Sample) -> Sample:
-        """Read the CPU counters, and keep the jobs as they were."""
-        with self._lock:
-            began = time.perf_counter()
-            return Sample(self._cpus.read(), before.jobs, time.perf_counter() - began)
-
     def _read_jobs(self, cpus: CpuSample) -> Jobs:
         online = frozenset(cpus.cpus)
-        groups = self.finder.find()
+        groups = self._slurm_jobs.named(self.finder.find())
         self._processes.forget_all_but(groups)
         jobs = [self._read_job(group, online) for group in groups]
         bindings = self._bindings(jobs)
         missing = [*self._fixed, *_not_offered(jobs, self._fixed)]
+        if any(is_sluid(group.job_id) for group in groups):
+            missing.append(("job ids", UNNAMED))
         if not bindings.told_apart:
             missing.append(("threads told apart", bindings.why))
         return Jobs(jobs, bindings, missing)

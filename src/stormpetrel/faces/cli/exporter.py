@@ -18,10 +18,6 @@ def exporter(
     threads_file: Annotated[
         str, typer.Option("--threads-file", help="File of our own with 'cpu jobid' lines, where cgroups cannot tell.")
     ] = "",
-    sample: Annotated[
-        int, typer.Option("--sample", help="Sample 1 or 10 times a second, and keep the samples; 0: at a scrape.")
-    ] = 0,
-    keep: Annotated[float, typer.Option("--keep", help="Seconds for which samples are kept for /windows.")] = 300.0,
     no_usernames: Annotated[bool, typer.Option("--no-usernames", help="User ids only.")] = False,
     root: Annotated[str, typer.Option("--root", help="Folder under which /proc and /sys lie.")] = "/",
     check: Annotated[bool, typer.Option("--check", help="Say what this node offers and what is missing, and stop.")] = False,
@@ -38,8 +34,6 @@ def exporter(
         address=address,
         cgroup=tuple(cgroup or ()),
         threads_file=threads_file,
-        sample=sample,
-        keep=keep,
         usernames=not no_usernames,
         root=root,
         check=check,
