@@ -146,7 +146,7 @@ def check_graph(content: bytes, settings: AutoencoderSettings, *, written: bytes
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     except ImportError:
-        raise MissingExtraError("Reading a model of traces", "traces") from None
+        raise MissingExtraError("Reading a model of traces", "scoring") from None
     if len(content) > LARGEST_BYTES:
         raise ModelFormatError(f"A graph of {len(content):,} bytes is larger than any of ours.")
     try:

@@ -58,7 +58,7 @@ class TraceScorer:
         sizes and places would be believed. Those of the folder, which are for other programs, must be the same.
         """
         if any(find_spec(name) is None for name in ("onnxruntime", "onnx", "safetensors")):
-            raise MissingExtraError("Scoring CPU traces", "traces")
+            raise MissingExtraError("Scoring CPU traces", "scoring")
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
