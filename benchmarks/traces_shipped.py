@@ -3,10 +3,10 @@
 PYTHONPATH=src python3 -m benchmarks.traces_shipped [--out FOLDER] [--seed 0] [--date YYYY-MM-DD] [--device cpu|cuda]
         [--trained MODEL]
 
-It writes FOLDER (src/stormpetrel/traces/shipped_encoder by default, in place of what is there): the model as every saved autoencoder
-(weights.safetensors, encoder.onnx, decoder.onnx, model.json), about.json with its map, where Bad IO lies and the figures, and
-CARD.md. Same seed, device, versions and machine type: same files. It needs torch; half a minute on a GPU, half an hour on two
-quiet cores. `--trained MODEL` takes a model that was trained elsewhere on just these windows (it is checked) and does the rest.
+It writes FOLDER (src/stormpetrel/traces/shipped_encoder by default, in place of what is there): the model as every saved
+autoencoder (weights.safetensors, encoder.onnx, decoder.onnx, model.json), about.json with its map, where Bad IO lies and the
+figures, and CARD.md. Same seed, device, versions and machine type: same files. It needs torch; training takes half a minute on a
+GPU, and a good deal longer on a CPU. `--trained MODEL` takes a model that was trained elsewhere on just these windows (it is checked) and does the rest.
 """
 
 from __future__ import annotations
@@ -38,14 +38,29 @@ from stormpetrel.traces.runtime import TraceScorer
 from stormpetrel.traces.separability import PcaMap
 from stormpetrel.traces.shipped import ABOUT, CARD, FORMAT_VERSION, SHIPPED
 
+COMMAND: Final = "python -m benchmarks.traces_shipped"
 THREADS: Final = 2
 RECORDED: Final = Path(__file__).parent / "recorded"
 RECORDED_STEPS: Final = 40  # the recorded jobs are short
 VERSION: Final = 1
-# Nodes and threads of the campaigns, so that small and large nodes are seen: (nodes, threads, to learn from, to stop by, to test).
+# Small and large nodes are seen. Of campaigns: nodes, threads of each, how many to learn from, to stop by, to test on.
 SIZES: Final = ((5, 32, 3, 1, 1), (8, 8, 2, 0, 1), (2, 64, 1, 0, 0))
 MINUTES: Final = 30.0
 SETTINGS: Final = AutoencoderSettings(channels=(16, 16, 32), hidden=32, embedding=16, max_epochs=80)  # .3 MB of files
+FIGURES: Final = {
+    "re_normal": ("error of normal windows", 4),
+    "re_anomalous": ("error of Bad IO", 4),
+    "roc_auc": ("ROC area, Bad IO against the rest", 3),
+    "mean_iowait_roc_auc": ("ROC area of the mean iowait alone", 3),
+    "silhouette": ("silhouette of job types", 3),
+}
+LIMITS: Final = (
+    "It has never seen your machines. A high score says that a window is unlike *simulated* jobs; it may be normal at your site.",
+    "It promises no share of false flags. It flags nothing until the site's own calm windows are enough to set a threshold by.",
+    "Quiet or regular trouble (a job that fell silent, a thread that spins) reconstructs well and scores low.",
+    "Where Bad IO lies is known from simulated Bad IO. The rule of one line, mean iowait, tells Bad IO as well.",
+    "Windows of another length or step are fitted to what it sees: coarser steps held, finer ones averaged, shorter ones repeated.",
+)
 
 
 def main() -> None:
@@ -112,7 +127,7 @@ def _about(
         "format_version": FORMAT_VERSION,
         "version": VERSION,
         "made": options.date,
-        "command": f"python -m benchmarks.traces_shipped --seed {options.seed} --device {model.data_['device']} --date {options.date}",
+        "command": f"{COMMAND} --seed {options.seed} --device {model.data_['device']} --date {options.date}",
         "versions": model.versions_,
         "seed": options.seed,
         "step_s": train.step_s,
@@ -160,41 +175,41 @@ def _recorded(scorer: Scorer) -> dict[str, Any]:
 
 def card(about: dict[str, Any]) -> str:
     """The model card, from what is known of the model."""
-    simulated, recorded = about["figures"]["simulated"], about["figures"]["recorded"]
     sizes = "; ".join(
         f"{size['train'] + size['validation'] + size['test']} of {size['nodes']} nodes with {size['threads_per_node']} threads"
         for size in about["campaigns"]
     )
-    return f"""# The shipped encoder of CPU windows, version {about["version"]}
+    normal, minutes = about["normal_windows"], about["campaigns"][0]["minutes"]
+    facts = {
+        "made": f"{about['made']}, by `{about['command']}` with torch {about['versions']['torch']}",
+        "trained on": f"**simulated campaigns only** ({sizes}; {minutes:g} minutes each): {normal['train']:,} normal windows to "
+        f"learn from, {normal['validation']:,} to stop by; no window of any real machine",
+        "seed": f"{about['seed']} (campaigns and network), {about['epochs']} epochs",
+        "cost": f"{about['flop_per_window'] / 1e6:.1f} MFLOP per window",
+        "files": "`encoder.onnx`, `decoder.onnx`, the same weights as `weights.safetensors`, `model.json` with a digest of each, "
+        "`about.json`; nothing is pickled",
+    }
+    parts = [
+        f"# The shipped encoder of CPU windows, version {about['version']}",
+        f"A small convolutional autoencoder of windows of {about['window_s']:g} s in steps of {about['step_s']:g} s, each thread\n"
+        "alone (`vanilla`), so that a site has embeddings and scores before it has trained a model of its own.",
+        "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {words} |" for name, words in facts.items())]),
+        figure_table(about),
+        "Limits:",
+        "\n".join(f"- {limit}" for limit in LIMITS),
+    ]
+    return "\n\n".join(parts) + "\n"
 
-What it is: a small convolutional autoencoder of windows of {about["window_s"]:g} s in steps of {about["step_s"]:g} s, each thread alone
-(`vanilla`), so that a site has embeddings and scores before it has trained a model of its own.
 
-| | |
-| --- | --- |
-| made | {about["made"]}, by `{about["command"]}` with torch {about["versions"]["torch"]} |
-| trained on | **simulated campaigns only** ({sizes}; {about["campaigns"][0]["minutes"]:g} minutes each): {about["normal_windows"]["train"]:,} normal windows to learn from, {about["normal_windows"]["validation"]:,} to stop by; no window of any real machine |
-| seed | {about["seed"]} (campaigns and network), {about["epochs"]} epochs |
-| cost | {about["flop_per_window"] / 1e6:.1f} MFLOP per window |
-| files | `encoder.onnx`, `decoder.onnx`, the same weights as `weights.safetensors`, `model.json` with a digest of each, `about.json`; nothing is pickled |
-
-| figure | simulated campaigns kept aside | recorded on a machine with two CPUs (windows of {recorded["window_s"]:g} s) |
-| --- | --- | --- |
-| windows | {about["windows"]["test"]:,} | {recorded["windows"]:,} |
-| error of normal windows | {simulated["re_normal"]:.4f} | {recorded["re_normal"]:.4f} |
-| error of Bad IO | {simulated["re_anomalous"]:.4f} | {recorded["re_anomalous"]:.4f} |
-| ROC area, Bad IO against the rest | {simulated["roc_auc"]:.3f} | {recorded["roc_auc"]:.3f} |
-| ROC area of the mean iowait alone | {simulated["mean_iowait_roc_auc"]:.3f} | {recorded["mean_iowait_roc_auc"]:.3f} |
-| silhouette of job types | {simulated["silhouette"]:.3f} | |
-
-Limits:
-
-- It has never seen your machines. A high score says that a window is unlike *simulated* jobs; it may be what is normal at your site.
-- It promises no share of false flags. It flags nothing until the site's own calm windows are enough to set a threshold by.
-- Quiet or regular trouble (a job that fell silent, a thread that spins) reconstructs well and scores low.
-- Where Bad IO lies is known from simulated Bad IO. The rule of one line, mean iowait, tells Bad IO as well.
-- Windows of another length or step are fitted to what it sees: coarser steps held, finer ones averaged, shorter windows repeated.
-"""
+def figure_table(about: dict[str, Any]) -> str:
+    """The figures as a table of Markdown."""
+    simulated, recorded = about["figures"]["simulated"], about["figures"]["recorded"]
+    heads = ("figure", "simulated, kept aside", f"recorded on a machine with two CPUs (windows of {recorded['window_s']:g} s)")
+    rows = [("windows", f"{about['windows']['test']:,}", f"{recorded['windows']:,}")]
+    for name, (words, digits) in FIGURES.items():
+        rows.append((words, *("" if name not in found else f"{found[name]:.{digits}f}" for found in (simulated, recorded))))
+    lines = [heads, ("---",) * 3, *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _shown(began: float) -> Any:
