@@ -10,6 +10,7 @@ from typing import Any, Final
 from markdown_tables import code, table
 
 _RESULTS: Final = Path(__file__).parent.parent / "benchmarks" / "results"
+_SHIPPED: Final = Path(__file__).parent.parent / "src" / "stormpetrel" / "traces" / "shipped_encoder"
 _KINDS: Final = {"vanilla": "Vanilla AE", "node_gnn": "Node-GNN-AE", "job_gnn": "Job-GNN-AE"}
 _FIGURES: Final = {
     "re_normal": "RE normal",
@@ -123,6 +124,12 @@ def trace_forecast() -> str:
     return table(("rate", *names.values(), "gain by neighbours", "on MPI 16", "on MPI 2"), rows)
 
 
+def trace_shipped() -> str:
+    """The figures of the shipped encoder, as on its card."""
+    card = (_SHIPPED / "CARD.md").read_text(encoding="utf-8")
+    return "| figure" + card.partition("| figure")[2].partition("\n\n")[0]
+
+
 def _spread(found: dict[str, Any] | None) -> str:
     return "–" if found is None else f"{_number(found['mean'])} ± {_number(found['std'])}"
 
@@ -140,4 +147,5 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "trace-training": trace_training,
     "trace-speed": trace_speed,
     "trace-forecast": trace_forecast,
+    "trace-shipped": trace_shipped,
 }

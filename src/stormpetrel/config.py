@@ -146,7 +146,7 @@ class TracesSection(_Section):
         description="which autoencoder scores: threads alone, with their node's, or with their job's",
     )
     alarm_share: float = Field(
-        default=0.001, gt=0, lt=1, description="share of calm windows that may score above the threshold of a model"
+        default=0.001, gt=0, lt=1, description="share of calm windows that may be flagged; promised once enough of them were seen"
     )
 
 

@@ -134,7 +134,7 @@ def test_a_folder_without_test_campaigns_is_refused_in_a_sentence(tmp_path):
 def test_train_tells_what_the_model_is(tmp_path):
     traced_site(tmp_path / "site").close()
     shown = ran("train", "--epochs", "1", "--device", "cpu", "--architecture", "node_gnn", site=tmp_path / "site")
-    assert "traces-node_gnn version 1: 112 windows of 16 s, stopped by 112" in shown and "5.00% of calm ones" in shown
+    assert "traces-node_gnn version 1: 112 windows of 16 s, stopped by 112" in shown and "at most 10.0 % of calm ones" in shown
     assert "traces score" in shown
 
 
@@ -192,16 +192,37 @@ def test_a_model_without_bad_io_cannot_diagnose(tmp_path):
         ran("diagnose", site=tmp_path / "site")
 
 
-@pytest.mark.parametrize("verb", ["score", "map", "diagnose"])
-def test_without_a_model_every_verb_says_how_to_make_one(tmp_path, verb):
+@pytest.mark.parametrize("verb", ["map", "diagnose"])
+def test_before_the_first_score_every_verb_says_what_to_do(tmp_path, verb):
     make_site(tmp_path / "site").close()
-    with pytest.raises(ModelError, match=r"no model of traces yet.*stormpetrel traces train"):
+    with pytest.raises(ModelError, match=r"No window has been scored yet by the shipped encoder.*stormpetrel traces score"):
         ran(verb, site=tmp_path / "site")
+
+
+def test_a_site_without_a_model_is_scored_by_the_shipped_encoder_and_everything_says_so(tmp_path):
+    traced_site(tmp_path / "site").close()
+    shown = ran("score", site=tmp_path / "site")
+    assert "384 windows scored by the shipped encoder, not trained on this site" in shown
+    assert told("score", site=tmp_path / "site")["shipped"]
+    for verb in ("map", "diagnose"):
+        assert told(verb, site=tmp_path / "site")["shipped"]
+        assert "scores of the shipped encoder, which has learnt simulated jobs" in " ".join(
+            ran(verb, site=tmp_path / "site").split()
+        )
+
+
+@pytest.mark.needs("torch")
+def test_training_on_few_windows_says_how_many_and_how_many_hours_a_promise_takes(tmp_path):
+    with make_site(tmp_path / "site", traces={"window_s": 16.0}) as site:
+        put_windows(site, small_windows(0, steps=80, name="live"))
+    shown = " ".join(ran("train", "--epochs", "1", "--device", "cpu", site=tmp_path / "site").split())
+    assert "Nothing is flagged, and the scores are a ranking: 6 independent calm windows over 0.0 hours were kept aside" in shown
+    assert "To flag at most 0.10 % (traces.alarm_share) of calm windows it takes 2,995, about 2.2 hours like these." in shown
 
 
 @pytest.mark.needs("torch")
 def test_a_map_before_scoring_says_what_to_do(tmp_path):
     traced_site(tmp_path / "site").close()
     told("train", "--epochs", "1", "--device", "cpu", site=tmp_path / "site")
-    with pytest.raises(ModelError, match=r"has scored no window yet.*stormpetrel traces score"):
+    with pytest.raises(ModelError, match=r"No window has been scored yet by traces-vanilla version 1.*stormpetrel traces score"):
         ran("map", site=tmp_path / "site")

@@ -22,7 +22,7 @@ SETTINGS = tiny(max_epochs=2)
 
 def traced_site(folder: Path, *, splits: bool = True, **sections: dict[str, object]) -> Site:
     """Three campaigns of eight moments and sixteen threads each; without splits they are what a server has told."""
-    site = make_site(folder, traces={"window_s": STEPS_S, "alarm_share": 0.05, **sections.pop("traces", {})}, **sections)
+    site = make_site(folder, traces={"window_s": STEPS_S, "alarm_share": 0.1, **sections.pop("traces", {})}, **sections)
     for seed, split in enumerate(Split):
         put_windows(site, campaign(seed, name=split.value if splits else "live"), split if splits else None)
     return site

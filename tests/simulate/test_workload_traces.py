@@ -11,14 +11,12 @@ import pytest
 
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.records.nodes import expand_nodes
-from stormpetrel.records.traces import BAD_IO, IDLE, NO_JOB, Trace
+from stormpetrel.records.traces import BAD_IO, HUNG, IDLE, NO_JOB, SILENT, SWAPPING, Trace
 from stormpetrel.records.windows import cut_windows, join_windows
 from stormpetrel.simulate.workload_folder import recorded_jobs
 from stormpetrel.simulate.workload_site import record_workload_site
 from stormpetrel.simulate.workload_threads import held_threads
 from stormpetrel.simulate.workload_traces import (
-    HUNG,
-    SILENT,
     Behaviour,
     TracedSpan,
     behaviour_of,
@@ -131,6 +129,13 @@ def test_a_failed_job_falls_silent_or_hangs_before_its_end(jobs, span):
         seconds = np.flatnonzero(ids[:, thread] == row["job"])[-20:]
         told = rates[seconds, thread].mean(axis=0)
         assert told.max() > 0.9 and rates[seconds, thread].std(axis=0).max() < 0.15, "all of it in one mode"
+
+
+def test_windows_of_jobs_that_are_stuck_are_never_learnt_as_normal(jobs, span):
+    ends = pl.Series(["FAILED", "OUT_OF_MEMORY"] * (len(jobs) // 2 + 1)).head(len(jobs))
+    windows = windows_of(job_traces(jobs.with_columns(state=ends), span).traces)
+    assert {SILENT, HUNG, SWAPPING, BAD_IO} <= set(windows.job_types())
+    assert not {SILENT, HUNG, SWAPPING, BAD_IO} & set(windows.of_normal().job_types())
 
 
 def made_thread(row: dict[str, str]) -> int:

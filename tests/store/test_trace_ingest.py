@@ -1,6 +1,7 @@
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -84,8 +85,19 @@ def test_gaps_and_traces_that_are_too_short_are_counted(site, tmp_path):
     write_trace(trace, tmp_path / "a.npz")
     write_trace(campaign("short", steps=5), tmp_path / "b.npz")
     told = adds_up(ingest_campaigns(site, [tmp_path / "a.npz", tmp_path / "b.npz"]))
-    assert told["left_out"] == {"gap": 3, "too short": 3} and told["bridged"] == 1 and told["kept"] == 6
+    assert told["left_out"] == {"gap": 3} and told["bridged"] == 1 and told["kept"] == 9 and told["short_jobs"] == 3
     assert told["gaps"] == [{"node": "n1", "from": "2023-11-14T22:13:32+00:00", "to": "2023-11-14T22:13:38+00:00"}]
+
+
+def test_a_site_of_short_jobs_is_not_all_mixed(site, tmp_path):
+    trace = campaign(steps=60, threads=2)
+    trace.job[:] = (np.arange(60, dtype=np.int32) // 6)[:, None]  # ten jobs of six seconds, one after the other
+    jobs = tuple(TraceJob(str(100 + number), NP) for number in range(10))
+    write_trace(replace(trace, jobs=jobs), tmp_path / "short.npz")
+    told = adds_up(ingest_campaigns(site, [tmp_path / "short.npz"]))
+    rows = stored(site)
+    assert told["short_jobs"] == 20 and sorted(set(rows.filter(job_type=NP)["job_id"]), key=int) == [job.job_id for job in jobs]
+    assert set(rows.filter(job_type=NP)["user"].list.len()) == {6} and rows.filter(job_type="Mixed").height == 12 - 4
 
 
 def test_two_campaigns_of_one_name_are_refused(site, tmp_path):

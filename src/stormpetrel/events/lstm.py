@@ -2,8 +2,9 @@
 
 labelled EventSeries -> fit -> SupervisedLstm -> score (log odds of an outage). torch is needed to learn, not to score.
 
-Softmax over two classes, cross-entropy, Adam, batches of 20 and dropout are those of the published network. Its counts come in
-against their slow level and the hour of the week: with a few dozen outages to learn from, a network does not find both by itself.
+Softmax over two classes, cross-entropy, Adam and batches of 20 are those of the published network. How many hours it sees at once
+is not published, and dropout is named there as a next step: both are chosen here. Its counts come in against their slow level and
+the hour of the week: with a few dozen outages to learn from, a network does not find both by itself.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True)
 class LstmSettings(_Settings):
-    """Settings of the supervised network; sequence, batch, dropout and the two classes are those of the published one."""
+    """Settings of the supervised network; batch and the two classes are those of the published one, sequence and dropout ours."""
 
     balance: str = Balance.WEIGHTS.value
 

@@ -1,22 +1,25 @@
 """Trace models of a site: train one on its windows, enter it in the registry, load it, score what is new.
 
-Site -> train_trace_model -> registry -> load_trace_model -> TraceModel -> score_new_windows -> trace_scores.
+Site -> train_trace_model -> registry -> load_trace_model -> TraceModel -> score_new_windows -> trace_scores. A site without a
+model of its own scores with the shipped encoder, which flags nothing until the site's own windows have set a threshold.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from stormpetrel import __version__
 from stormpetrel.errors import ModelError, ModelFormatError
 from stormpetrel.lifecycle.job_models import BY_HAND, operator
-from stormpetrel.records.traces import MIXED_JOB, Trace
+from stormpetrel.records.traces import ANOMALOUS_TYPES, MIXED, MIXED_JOB, Trace
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, WINDOW_KEY, windows_of
 from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.store.models import ModelVersion, NewModel, Training
@@ -24,7 +27,11 @@ from stormpetrel.store.site import Site
 from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, Scorer
 from stormpetrel.traces.campaign_splits import Cut, teaching_windows
 from stormpetrel.traces.diagnosis import Trouble, known_bad_io, place
+from stormpetrel.traces.fitting_windows import FittingScorer, fitted
+from stormpetrel.traces.promise import Calm, Promise, promised
 from stormpetrel.traces.separability import PcaMap
+from stormpetrel.traces.shipped import NAME as SHIPPED_NAME
+from stormpetrel.traces.shipped import NOT_TRAINED_HERE, load_shipped
 
 Progress = Callable[[float, str], None]  # share done, in words
 
@@ -34,6 +41,8 @@ MOST_WINDOWS: Final = 200_000  # to learn from: the newest; a third of a gigabyt
 CHUNK_WINDOWS: Final = 20_000  # scored and committed at once
 _TRAIN: Final = "Train one: stormpetrel traces train"
 _MAP_WINDOWS: Final = 50_000  # a plane is not better known by more
+_CALIBRATION: Final = "traces_shipped_promise"  # a fact of the state store: what the shipped encoder can promise on this site
+_PARTS: Final = 4  # in which windows are scored while a threshold is being set, so that the later ones can be flagged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,10 +61,25 @@ class TraceModel:
     scorer: Scorer
     map: PcaMap
     bad_io: Trouble | None
-    threshold: float
+    promise: Promise
     name: str
     version: int
     step_s: float
+
+    @property
+    def threshold(self) -> float | None:
+        """The score above which windows are flagged; None where no threshold can be kept: nothing is flagged then."""
+        return self.promise.threshold
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether it came with the package, and was not trained on this site."""
+        return self.name == SHIPPED_NAME
+
+    @property
+    def title(self) -> str:
+        """What it is called where its scores are shown."""
+        return shown_name(self.name, self.version)
 
     @property
     def centroid(self) -> np.ndarray[Any, np.dtype[np.float64]] | None:
@@ -71,11 +95,20 @@ class Scored:
     flagged: int
     other_length: int
     commits: int
+    promise: Promise  # of the model, after it
+    shipped: bool = False  # whether it was the shipped encoder, which was not trained here
 
 
 def model_name(architecture: Architecture) -> str:
     """The name of an architecture's model in the registry."""
     return f"{FAMILY}-{architecture}"
+
+
+def shown_name(name: str, version: int) -> str:
+    """What a model is called where its scores are shown: the shipped encoder says that it was not trained here."""
+    if name == SHIPPED_NAME:
+        return f"{NOT_TRAINED_HERE} (version {version})"
+    return f"{name} version {version}"
 
 
 def train_trace_model(
@@ -112,12 +145,14 @@ def _learnt(model: Scorer, seen: LearningWindows, alarm_share: float) -> dict[st
     """The threshold out of validation windows, the map out of training windows, Bad IO out of both."""
     calm = ~seen.validation.is_anomalous() & (seen.validation.job != MIXED_JOB)
     scores = model.score(seen.validation)[calm]
+    promise = _promise_of(seen.validation.take(calm), scores, alarm_share)
     normal = seen.train.of_normal()
     step = max(1, -(-len(normal) // _MAP_WINDOWS))
     trouble = known_bad_io(model, join_windows([seen.train, seen.validation]))
     return {
-        "threshold": float(np.quantile(scores, 1 - alarm_share)),
+        "threshold": promise.threshold,
         "alarm_share": alarm_share,
+        "promise": promise.as_dict(),
         "validation_error": float(scores.mean()),
         "windows": {"train": len(normal), "validation": int(calm.sum())},
         "step_s": seen.train.step_s,
@@ -127,10 +162,16 @@ def _learnt(model: Scorer, seen: LearningWindows, alarm_share: float) -> dict[st
     }
 
 
+def _promise_of(calm: Windows, scores: npt.NDArray[np.float64], alarm_share: float) -> Promise:
+    if not len(calm):
+        raise ModelError("There are no calm windows to judge the model by.", hint="Record or simulate a campaign first.")
+    return promised(scores, Calm(len(calm), calm.independent(), calm.hours()), alarm_share)
+
+
 def learning_windows(site: Site) -> LearningWindows:
     """The windows that a site's model learns from: of its training campaigns, or else of everything it has seen, by time."""
     version = site.cpu_windows.table.version()
-    rows = _of_one_length(site.cpu_windows.read(), site.settings.traces.window_s)
+    rows, steps = _of_one_length(site.cpu_windows.read(), site.settings.traces.window_s)
     campaigns = rows.filter(pl.col("split") == "train")
     of_campaigns = campaigns.select(pl.len()).collect().item() > 0
     if of_campaigns:
@@ -152,12 +193,12 @@ def learning_windows(site: Site) -> LearningWindows:
         "from": "campaigns" if of_campaigns else "time",
         "trained_until": max(span["last"] for span in spans.values()),
     }
-    return LearningWindows(windows_of(_sorted(train)), windows_of(_sorted(validation)), about)
+    return LearningWindows(_fitted_windows(train, steps), _fitted_windows(validation, steps), about)
 
 
 def campaign_windows(traces: Sequence[Trace], *, window_s: float) -> LearningWindows:
     """The windows of campaigns that are not in the site's table: learnt from and forgotten; test campaigns are left alone."""
-    train, validation = teaching_windows(traces, Cut(window_s))
+    train, validation = teaching_windows(traces, Cut(window_s, short_jobs=True))
     last = float(max(validation.start_s.max(), train.start_s.max())) + train.window_s
     about = {
         "data": {"train": {"traces": list(train.traces)}, "validation": {"traces": list(validation.traces)}},
@@ -168,11 +209,48 @@ def campaign_windows(traces: Sequence[Trace], *, window_s: float) -> LearningWin
 
 
 def load_trace_model(site: Site, *, threads: int | None = None) -> TraceModel:
-    """The trace model in use, to be run without torch; ModelError says how to make one where there is none."""
+    """The trace model in use, to be run without torch: the site's own, or the shipped encoder where it has none."""
     training = site.models.current_training(FAMILY)
-    if training is None:
-        raise ModelError("The site has no model of traces yet.", hint=_TRAIN)
-    return loaded_traces(site, training, threads)
+    return shipped_model(site, threads=threads) if training is None else loaded_traces(site, training, threads)
+
+
+def shipped_model(site: Site, *, threads: int | None = None) -> TraceModel:
+    """The shipped encoder, with what the site's own windows let it promise so far."""
+    shipped = load_shipped(threads=threads)
+    promise = shipped_promise(site)
+    return TraceModel(shipped.scorer, shipped.map, shipped.bad_io, promise, SHIPPED_NAME, shipped.version, shipped.step_s)
+
+
+def shipped_promise(site: Site) -> Promise:
+    """What the shipped encoder can promise on this site: nothing before the site's own windows have set a threshold."""
+    asked = site.settings.traces.alarm_share
+    try:
+        promise = Promise.of_record(json.loads(site.state.fact(_CALIBRATION) or "null"))
+    except (KeyError, TypeError, ValueError):
+        return Promise(asked, None, None, Calm(0, 0, 0.0))
+    return promise if promise.asked == asked else Promise(asked, None, None, promise.calm)
+
+
+def calibrated(site: Site, model: TraceModel) -> TraceModel:
+    """The shipped encoder with a threshold set by the calm windows of the site that it has scored; other models as they are.
+
+    None of these windows was learnt from: all are kept aside. Once they promise what the settings ask for, the threshold stays.
+    """
+    if not model.is_shipped or model.promise.is_kept:
+        return model
+    known = site.trace_scores.read(model=model.name, version=model.version).filter(
+        ~pl.col("job_type").is_in([*ANOMALOUS_TYPES, MIXED])
+    )
+    rows = known.select("trace", "window_start", "node", "job_id", "job_type", "window_s", "score").collect()
+    if not rows.height:
+        return model
+    together = rows.select("trace", "window_start", "node", "job_id", "job_type").n_unique()
+    moments = rows.group_by("trace", "window_start").agg(pl.col("window_s").max()).sort("trace", "window_start")
+    covered = pl.min_horizontal(pl.col("window_start").diff(-1).over("trace").dt.total_microseconds().abs() / 1e6, "window_s")
+    hours = float(moments.select(covered.fill_null(pl.col("window_s")).sum()).item()) / 3600
+    promise = promised(rows["score"].to_numpy(), Calm(rows.height, together, hours), site.settings.traces.alarm_share)
+    site.state.set_fact(_CALIBRATION, json.dumps(promise.as_dict()))
+    return replace(model, promise=promise)
 
 
 def promote_trace_training(site: Site, name: str, *, user: str | None = None) -> Training:
@@ -194,12 +272,12 @@ def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceM
     entry = training.models[0]
     about = entry.about
     try:
-        chart, threshold, step_s = PcaMap.from_dict(about["map"]), float(about["threshold"]), float(about["step_s"])
+        chart, promise, step_s = PcaMap.from_dict(about["map"]), Promise.of_about(about), float(about["step_s"])
         bad_io = None if about.get("bad_io") is None else Trouble.of_record(about["bad_io"])
     except (KeyError, TypeError, ValueError):
         raise ModelFormatError(f"What the registry knows of {training.name} is not whole.", hint=_TRAIN) from None
     scorer = TraceScorer.load(site.models.verified_folder(entry.name, entry.version), threads=threads)
-    return TraceModel(scorer, chart, bad_io, threshold, entry.name, entry.version, step_s)
+    return TraceModel(FittingScorer(scorer, step_s), chart, bad_io, promise, entry.name, entry.version, step_s)
 
 
 def score_new_windows(
@@ -215,26 +293,37 @@ def score_new_windows(
     """
     pending = _pending(site, model)
     scored, flagged, other, commits, done = 0, 0, 0, 0, 0
-    for first, last, waiting in _chunks(pending, chunk_windows):
+    sets_threshold = model.is_shipped and not model.promise.is_kept
+    size = min(chunk_windows, pending.height // _PARTS) if sets_threshold else chunk_windows
+    for first, last, waiting in _chunks(pending, size):
         progress(done / max(1, pending.height), f"scoring {done:,} of {pending.height:,} windows")
         rows = site.cpu_windows.read(since=first, until=last + timedelta(microseconds=1)).collect()
         fitting = _sorted(rows.filter(_seen_by(model)))
         if fitting.height:
+            model = calibrated(site, model)
             scores = score_frame(model, fitting)
             late = scores.join(waiting, on=list(WINDOW_KEY), how="semi", nulls_equal=True, maintain_order="left")
             added = site.trace_scores.append(late)
             scored, flagged, commits = scored + added, flagged + int(late["flagged"].sum()), commits + (added > 0)
         other += waiting.join(fitting, on=list(WINDOW_KEY), how="anti", nulls_equal=True).height
         done += waiting.height
-    return Scored(scored, flagged, other, commits)
+    return Scored(scored, flagged, other, commits, calibrated(site, model).promise, model.is_shipped)
 
 
 def score_frame(model: TraceModel, rows: pl.DataFrame) -> pl.DataFrame:
-    """What a model says of windows of CPU_WINDOW_SCHEMA, as a frame of TRACE_SCORE_SCHEMA."""
+    """What a model says of windows of CPU_WINDOW_SCHEMA, as a frame of TRACE_SCORE_SCHEMA, in the order of the rows."""
+    numbered = rows.with_row_index("_row")
+    parts = [_scores_of_length(model, part) for part in _by_length(numbered)]
+    return pl.concat(parts).sort("_row").drop("_row")
+
+
+def _scores_of_length(model: TraceModel, rows: pl.DataFrame) -> pl.DataFrame:
     windows = windows_of(rows)
     found = place(model.scorer, model.map, model.bad_io, windows)
+    threshold = np.inf if model.threshold is None else model.threshold
     distance = pl.lit(None, dtype=pl.Float32) if found.bad_io_distance is None else pl.Series(found.bad_io_distance)
     return rows.select(
+        "_row",
         *WINDOW_KEY,
         "split",
         "job_id",
@@ -244,12 +333,12 @@ def score_frame(model: TraceModel, rows: pl.DataFrame) -> pl.DataFrame:
         model_version=pl.lit(model.version, dtype=pl.Int64),
         score=pl.Series(found.score),
         # A thread that changed hands is unlike anything learnt, and everybody knows why.
-        flagged=pl.Series((found.score > model.threshold) & (windows.job != MIXED_JOB)),
+        flagged=pl.Series((found.score > threshold) & (windows.job != MIXED_JOB)),
         x=pl.Series(found.x),
         y=pl.Series(found.y),
         max_iowait=pl.Series(found.max_iowait),
         bad_io_distance=distance,
-    ).cast(TRACE_SCORE_SCHEMA)
+    ).cast({name: dtype for name, dtype in TRACE_SCORE_SCHEMA.items()})  # noqa: C416  a Schema is refused beside `_row`
 
 
 def _pending(site: Site, model: TraceModel) -> pl.DataFrame:
@@ -270,12 +359,34 @@ def _chunks(pending: pl.DataFrame, size: int) -> Iterator[tuple[datetime, dateti
 
 
 def _seen_by(model: TraceModel) -> pl.Expr:
-    steps, step_s = model.scorer.settings.steps, model.step_s
-    return (pl.col("user").list.len() == steps) & ((pl.col("step_s") - step_s).abs() < 0.01 * step_s)
+    """Windows that a model scores: the shipped encoder all of them, another those of its length and the short ones of jobs."""
+    if model.is_shipped:
+        return pl.lit(True)
+    return _is_of_length(model.scorer.settings.steps, model.step_s)
 
 
-def _of_one_length(rows: pl.LazyFrame, window_s: float) -> pl.LazyFrame:
-    """Windows of the length that the settings name; of several step lengths that give it, those that there are most of."""
+def _is_of_length(steps: int, step_s: float) -> pl.Expr:
+    """Windows of so many steps, or of a whole job that was shorter (it is repeated)."""
+    found = pl.col("user").list.len()
+    whole_job = (found < steps) & pl.col("job_id").is_not_null()
+    return ((found == steps) | whole_job) & ((pl.col("step_s") - step_s).abs() < 0.01 * step_s)
+
+
+def _by_length(rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """Windows of one length together; one part, empty, where there are none."""
+    marked = rows.with_columns(_steps=pl.col("user").list.len())
+    return marked.partition_by("_steps", "step_s", maintain_order=True) if rows.height else [marked]
+
+
+def _fitted_windows(rows: pl.DataFrame, steps: int) -> Windows:
+    """The windows of rows, each in as many steps; those of whole jobs that were shorter are repeated."""
+    parts = [windows_of(part) for part in _by_length(_sorted(rows))]
+    step_s = next((part.step_s for part in parts if part.steps == steps), parts[0].step_s)
+    return join_windows([fitted(part, steps=steps, step_s=step_s) for part in parts])
+
+
+def _of_one_length(rows: pl.LazyFrame, window_s: float) -> tuple[pl.LazyFrame, int]:
+    """Windows of the length that the settings name, and of short jobs; of several step lengths, those that there are most of."""
     steps = pl.col("user").list.len()
     fits = (steps * pl.col("step_s") - window_s).abs() < 0.5 * pl.col("step_s")
     found = rows.filter(fits).group_by(steps.alias("steps"), "step_s").len().sort("len", "steps", descending=True).collect()
@@ -283,7 +394,8 @@ def _of_one_length(rows: pl.LazyFrame, window_s: float) -> pl.LazyFrame:
         raise ModelError(
             f"The site has no windows of {window_s:g} s (traces.window_s).", hint="Take some in: stormpetrel ingest traces --live"
         )
-    return rows.filter(steps == found["steps"][0], pl.col("step_s") == found["step_s"][0])
+    most, step_s = int(found["steps"][0]), float(found["step_s"][0])
+    return rows.filter(_is_of_length(most, step_s)), most
 
 
 def _newest(rows: pl.LazyFrame) -> pl.DataFrame:

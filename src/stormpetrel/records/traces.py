@@ -28,7 +28,10 @@ GOOD_IO: Final = "Good IO"
 IDLE: Final = "Idle"
 MIXED: Final = "Mixed"
 UNKNOWN: Final = ""  # a job of which nobody said what it is
-ANOMALOUS_TYPES: Final = frozenset({BAD_IO})  # left out of training
+SILENT: Final = "Silent"  # a job that does nothing any more
+HUNG: Final = "Hung"  # one that spins, or waits for ever
+SWAPPING: Final = "Swapping"
+ANOMALOUS_TYPES: Final = frozenset({BAD_IO, SILENT, HUNG, SWAPPING})  # labels of trouble: never learnt as normal
 
 Rates = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int32]

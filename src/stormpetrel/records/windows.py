@@ -17,6 +17,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.records.traces import ANOMALOUS_TYPES, IDLE, MIXED, MIXED_JOB, UNKNOWN, Indices, Rates, Seconds, Trace, TraceJob
 
 WINDOW_STEPS: Final = 100  # the paper's window: 100 s at 1 Hz
+TOO_SHORT: Final = "too short"  # why threads are left out of a trace that is shorter than a window
 BRIDGE_STEPS: Final = 3  # a missed scrape or two is bridged by a straight line, and counted
 
 
@@ -68,6 +69,18 @@ class Windows:
         picked = {name: getattr(self, name)[rows] for name in ("rates", "start_s", "trace", "node", "cpu", "job")}
         return replace(self, **picked)
 
+    def independent(self) -> int:
+        """How many windows there are if those of one job (or of none) on one node at one moment count once: they do the same."""
+        return int(np.unique(_numbered(self.trace, self.start_s, self.node, self.job)).size)
+
+    def hours(self) -> float:
+        """How many hours of time the windows cover, time that several of them share counted once."""
+        covered_s = 0.0
+        for trace in np.unique(self.trace):
+            starts = np.unique(self.start_s[self.trace == trace])
+            covered_s += float(np.minimum(np.diff(starts), self.window_s).sum()) + self.window_s
+        return covered_s / 3600
+
     def node_graphs(self) -> npt.NDArray[np.int64]:
         """A number for each window; equal numbers are threads of the same node at the same moment."""
         return _numbered(self.trace, self.start_s, self.node)
@@ -113,7 +126,7 @@ def cut_windows(
         traces=(trace.name,),
         nodes=node_names,
         jobs=trace.jobs,
-        left_out={why: n for why, n in (("gap", int((~seen).sum())), ("too short", ends_lost)) if n},
+        left_out={why: n for why, n in (("gap", int((~seen).sum())), (TOO_SHORT, ends_lost)) if n},
         bridged=int(needed_bridge.sum()),
     )
 

@@ -24,7 +24,22 @@ from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.private_files import writing_private
 from stormpetrel.records.spreadsheet import without_formulas
 from stormpetrel.records.states import JobState
-from stormpetrel.records.traces import BAD_IO, GOOD_IO, IDLE, NO_JOB, NP, Indices, Rates, Split, Trace, TraceJob, mpi
+from stormpetrel.records.traces import (
+    BAD_IO,
+    GOOD_IO,
+    HUNG,
+    IDLE,
+    NO_JOB,
+    NP,
+    SILENT,
+    SWAPPING,
+    Indices,
+    Rates,
+    Split,
+    Trace,
+    TraceJob,
+    mpi,
+)
 from stormpetrel.records.windows import WINDOW_STEPS
 from stormpetrel.simulate.kernel_ticks import counted, with_node_noise
 from stormpetrel.simulate.trace_types import JOB_SHARES, MPI, JobShape, Shares
@@ -47,9 +62,6 @@ _LEAD_S: Final = 120  # of a job that runs already when the span begins, so much
 _STALLED: Final = (0.05, 0.4)  # of its run time, what a job spends silent or hung before its end
 _LONGEST_STALL_S, _SHORTEST_STALL_S = 3600.0, 120.0
 _JOB_STREAM, _NODE_STREAM = 11, 12
-SILENT: Final = "Silent"
-HUNG: Final = "Hung"
-SWAPPING: Final = "Swapping"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from stormpetrel.errors import SourceFormatError, SourceUnavailableError
+from stormpetrel.records.short_jobs import short_job_windows, without_short_jobs
 from stormpetrel.records.traces import Split, Trace
 from stormpetrel.records.window_frames import frame_of
 from stormpetrel.records.windows import BRIDGE_STEPS, Windows, bridge, cut_windows
@@ -56,6 +57,7 @@ class TraceReport:
     changed: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     bridged: int = 0
+    short_jobs: int = 0  # windows of jobs that are too short for the others, among those read
     nodes: set[str] = field(default_factory=set)
     threads: set[tuple[str, int]] = field(default_factory=set)
     first: datetime | None = None
@@ -74,6 +76,7 @@ class TraceReport:
             "changed": self.changed,
             "left_out": dict(self.left_out),
             "bridged": self.bridged,
+            "short_jobs": self.short_jobs,
             "nodes": len(self.nodes),
             "threads": len(self.threads),
             "first": self.first.isoformat() if self.first else None,
@@ -88,11 +91,13 @@ class TraceReport:
         """The longest gaps, at most twenty, longest first."""
         return sorted(self.gaps, key=lambda gap: gap.start - gap.end)[:_MOST_GAPS]
 
-    def add(self, windows: Windows, trace: Trace) -> None:
-        """Count the windows that a trace was cut into, and stretch the span by them."""
-        self.read += len(windows) + sum(windows.left_out.values())
-        self.left_out.update(windows.left_out)
-        self.bridged += windows.bridged
+    def add(self, windows: Windows, trace: Trace, short: Sequence[Windows] = ()) -> None:
+        """Count the windows that a trace was cut into, those of short jobs among them, and stretch the span by them."""
+        for part in (windows, *short):
+            self.read += len(part) + sum(part.left_out.values())
+            self.left_out.update(part.left_out)
+            self.bridged += part.bridged
+        self.short_jobs += sum(map(len, short))
         self.nodes.update(trace.nodes)
         self.threads.update(zip(trace.nodes, trace.cpus, strict=True))
         self.gaps += gaps_of(trace)
@@ -117,9 +122,10 @@ def ingest_campaigns(site: Site, paths: Sequence[Path], *, progress: Progress | 
                 f"{file_of[trace.name]} and {path} both call their campaign {trace.name!r}.", hint="Leave one of them out."
             )
         steps = max(2, round(site.settings.traces.window_s / trace.step_s))
-        windows = cut_windows(trace, steps=steps)
-        report.add(windows, trace)
-        for frame in _frames(site, windows, trace.split):
+        short = short_job_windows(trace, steps=steps)
+        windows = without_short_jobs(cut_windows(trace, steps=steps), short)
+        report.add(windows, trace, short)
+        for frame in _frames(site, [windows, *short], trace.split):
             _commit(site, frame, report)
     report.seconds = time.perf_counter() - started
     site.state.record_ingest(", ".join(str(path) for path in paths)[:500], report.as_dict())
@@ -158,14 +164,15 @@ def _take_span(site: Site, reading: PrometheusTraces, span: Span, report: TraceR
     A chunk without a single sample does not move the cursor: what a server gets late, after an outage, is still found.
     """
     steps = round((span.end_s - span.start_s) / reading.step_s)
-    wide = Grid(span.start_s - _BESIDE * reading.step_s, reading.step_s, steps + 2 * _BESIDE)
+    before = reading.steps + _BESIDE  # a window more: a job that ends in the first one may have begun in it
+    wide = Grid(span.start_s - before * reading.step_s, reading.step_s, before + steps + _BESIDE)
     waiting: pl.DataFrame | None = None
     anything = False
     for trace in reading.traces(wide):
-        windows, inner = _cut_inside(trace, reading.steps)
-        report.add(windows, inner)
+        windows, short, inner = _cut_inside(trace, reading.steps)
+        report.add(windows, inner, short)
         anything = anything or not np.isnan(inner.rates).all()
-        for frame in _frames(site, windows, None):
+        for frame in _frames(site, [windows, *short], None):
             if waiting is not None:
                 _commit(site, waiting, report)
             waiting = frame
@@ -174,23 +181,24 @@ def _take_span(site: Site, reading: PrometheusTraces, span: Span, report: TraceR
     return anything
 
 
-def _cut_inside(trace: Trace, steps: int) -> tuple[Windows, Trace]:
-    """The windows of a chunk, and the chunk, without the steps that were read beside it."""
+def _cut_inside(trace: Trace, steps: int) -> tuple[Windows, list[Windows], Trace]:
+    """The windows of a chunk, those of its short jobs, and the chunk, without the steps that were read beside it."""
     filled, was_missing = bridge(trace.rates, BRIDGE_STEPS)
-    inside = slice(_BESIDE, trace.steps - _BESIDE)
+    inside = slice(steps + _BESIDE, trace.steps - _BESIDE)
     inner = replace(trace, time_s=trace.time_s[inside], rates=trace.rates[inside], job=trace.job[inside])
     windows = cut_windows(replace(inner, rates=filled[inside]), steps=steps, bridge_steps=0)
     pieces = (inner.steps // steps, steps, trace.threads)
     whole = ~np.isnan(filled[inside][..., 0]).reshape(pieces).any(axis=1)
     bridged = was_missing[inside].reshape(pieces).any(axis=1) & whole
-    return replace(windows, bridged=int(bridged.sum())), inner
+    short = short_job_windows(trace, steps=steps, origin=inside.start, until=inside.stop)
+    return without_short_jobs(replace(windows, bridged=int(bridged.sum())), short), short, inner
 
 
-def _frames(site: Site, windows: Windows, split: Split | None) -> Iterator[pl.DataFrame]:
+def _frames(site: Site, parts: Sequence[Windows], split: Split | None) -> Iterator[pl.DataFrame]:
     """Windows as frames of the size of a commit; at least one."""
-    for begin in range(0, max(1, len(windows)), COMMIT_WINDOWS):
-        part = windows.take(slice(begin, begin + COMMIT_WINDOWS))
-        yield frame_of(part, cluster=site.settings.site.cluster or "cluster", split=split)
+    whole = pl.concat([frame_of(part, cluster=site.settings.site.cluster or "cluster", split=split) for part in parts])
+    for begin in range(0, max(1, whole.height), COMMIT_WINDOWS):
+        yield whole.slice(begin, COMMIT_WINDOWS)
 
 
 def _commit(site: Site, frame: pl.DataFrame, report: TraceReport, *, cursor: Cursor | None = None) -> None:

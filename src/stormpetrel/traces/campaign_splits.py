@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from stormpetrel.errors import UsageError
+from stormpetrel.records.short_jobs import short_job_windows
 from stormpetrel.records.traces import Split, Trace
 from stormpetrel.records.windows import Windows, cut_windows, join_windows
+from stormpetrel.traces.fitting_windows import fitted
 
 WINDOW_S: Final = 100.0
 TRAINING_RUNS: Final = (5, 8)  # of the runs that do not say what they are for, the first five eighths teach
@@ -20,15 +22,24 @@ VALIDATION_SHARE: Final = 0.15  # the last part of each training run, where no c
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How traces are cut: windows of so many seconds, one every `stride_s` (by default side by side)."""
+    """How traces are cut: windows of so many seconds, one every `stride_s` (by default side by side).
+
+    With `short_jobs`, a job that contains no such window has one of its own, repeated where it is shorter.
+    """
 
     window_s: float = WINDOW_S
     stride_s: float | None = None
+    short_jobs: bool = False
 
     def windows(self, trace: Trace) -> Windows:
         """The windows of one trace."""
+        steps = steps_of(self.window_s, trace.step_s)
         stride = None if self.stride_s is None else max(1, round(self.stride_s / trace.step_s))
-        return cut_windows(trace, steps=steps_of(self.window_s, trace.step_s), stride=stride)
+        windows = cut_windows(trace, steps=steps, stride=stride)
+        if not self.short_jobs:
+            return windows
+        short = short_job_windows(trace, steps=steps)
+        return join_windows([windows, *(fitted(part, steps=steps, step_s=trace.step_s) for part in short)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

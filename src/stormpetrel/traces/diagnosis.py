@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.errors import ModelFormatError
-from stormpetrel.records.traces import BAD_IO, IDLE, MIXED, NP
+from stormpetrel.records.traces import ANOMALOUS_TYPES, BAD_IO, IDLE, MIXED, NP
 from stormpetrel.records.windows import Windows
 from stormpetrel.traces.architecture import Scorer
 from stormpetrel.traces.baselines import max_iowait
@@ -25,7 +25,7 @@ Embeddings = npt.NDArray[np.float32]
 
 NEAR_SHARE: Final = 0.25  # of the normal windows of jobs lie within the radius around Bad IO
 HIGH_SHARE: Final = 0.5  # of the iowait that is usual in Bad IO is high for anything else
-NO_SUSPECTS: Final = (BAD_IO, IDLE, MIXED)  # known already; runs no job; partly somebody else's
+NO_SUSPECTS: Final = (*sorted(ANOMALOUS_TYPES), IDLE, MIXED)  # known already; runs no job; partly somebody else's
 _AGAIN: Final = "Train again: stormpetrel traces train"
 
 

@@ -117,15 +117,19 @@ def test_each_step_that_is_not_done_names_the_next_command(tmp_path, monkeypatch
         wait_until(lambda: "stormpetrel ingest traces FILE" in laid_out(live))
         made.put_windows(site, WINDOWS)
         with_windows = LiveSite(site)
-        wait_until(lambda: "stormpetrel traces train" in laid_out(with_windows))
+        wait_until(lambda: "stormpetrel traces score" in laid_out(with_windows))
         monkeypatch.setattr(nodes_page, "find_spec", lambda name: None)
         without_extra = LiveSite(site)
-        wait_until(lambda: "pip install 'stormpetrel[traces]'" in laid_out(without_extra))
-        monkeypatch.undo()
-        site.models.add(made.MODEL, lambda folder: folder.mkdir(parents=True), {"trained_until": "2026-03-01T00:00:00+00:00"})
-        site.models.promote(made.MODEL, 1)
-        with_model = LiveSite(site)
-        wait_until(lambda: "stormpetrel traces score" in laid_out(with_model))
+        wait_until(lambda: "pip install 'stormpetrel[scoring]'" in laid_out(without_extra))
+
+
+def test_scores_of_the_shipped_encoder_are_said_to_be_so(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        shipped = made.scores_of(WINDOWS).with_columns(model=pl.lit("traces-shipped"), flagged=pl.lit(False))
+        live = made.make_live(site, WINDOWS, shipped)
+        wait_until(lambda: "was not trained on this site" in laid_out(live))
+        told = laid_out(live)
+    assert "no threshold yet: a ranking only" in told and "stormpetrel traces train" in told
 
 
 def test_who_has_no_windows_is_told_so_without_commands(traced):

@@ -280,12 +280,23 @@ def test_an_empty_site_lacks_windows(holding):
     assert nodes(holding(), LOCAL).lack is Lack.WINDOWS
 
 
-def test_windows_alone_lack_a_model_and_then_scores(holding):
+def test_windows_alone_lack_scores(holding):
     live = holding(windows=WINDOWS)
-    assert nodes(live, LOCAL).lack is Lack.MODEL
+    assert nodes(live, LOCAL).lack is Lack.SCORES
     live.site.models.add(made.MODEL, lambda folder: folder.mkdir(parents=True), {"trained_until": "2026-03-01T00:00:00+00:00"})
     live.site.models.promote(made.MODEL, 1)
     assert make_board(live, "", None).value.lack is Lack.SCORES
+
+
+def test_scores_of_the_shipped_encoder_are_said_to_be_so_until_the_site_has_its_own(holding):
+    shipped = SCORES.with_columns(model=pl.lit("traces-shipped"), flagged=pl.lit(False))
+    live = holding(windows=WINDOWS, scores=shipped)
+    answer = nodes(live, LOCAL)
+    assert answer.shipped and answer.threshold is None and "Nothing is flagged" in answer.promise and answer.near > 0
+    live.site.trace_scores.append(SCORES)
+    live.site.models.add(made.MODEL, lambda folder: folder.mkdir(parents=True), {"trained_until": "2026-03-01T00:00:00+00:00"})
+    live.site.models.promote(made.MODEL, 1)
+    assert make_board(live, "", None).value.model == made.MODEL
 
 
 def test_a_board_is_made_anew_only_where_something_has_changed(holding):

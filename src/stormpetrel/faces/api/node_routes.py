@@ -19,7 +19,19 @@ if TYPE_CHECKING:
 WindowKey = Annotated[
     str, Path(pattern=WINDOW_PATTERN, description="the `key` of a window, as in `worst` of the nodes", examples=[WINDOW_EXAMPLE])
 ]
-_COUNTED = ("as_of", "own_only", "lack", "model", "model_version", "threshold", "windows", "flagged", "threads")
+_COUNTED = (
+    "as_of",
+    "own_only",
+    "lack",
+    "model",
+    "model_version",
+    "shipped",
+    "threshold",
+    "promise",
+    "windows",
+    "flagged",
+    "threads",
+)
 
 
 def node_router(live: LiveSite) -> APIRouter:

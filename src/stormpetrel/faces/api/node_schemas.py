@@ -63,10 +63,12 @@ class Nodes(Told):
 
     as_of: datetime
     own_only: bool = Field(description="whether only windows of your own jobs are counted; administrators see everybody's")
-    lack: str | None = Field(description="the first step that has not been done: windows, model or scores; null: none")
+    lack: str | None = Field(description="the first step that has not been done: windows or scores; null: none")
     model: str = Field(examples=["traces-vanilla"])
     model_version: int
-    threshold: float | None
+    shipped: bool = Field(description="whether the scores come from the shipped encoder, which was not trained on this site")
+    threshold: float | None = Field(description="windows above it are flagged; null: nothing is, the scores are a ranking")
+    promise: str = Field(description="what share of calm windows may be flagged, or why nothing is; in words")
     windows: int
     flagged: int
     threads: int

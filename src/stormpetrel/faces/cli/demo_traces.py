@@ -1,4 +1,7 @@
-"""The traces of `stormpetrel demo`: those of its jobs, or simulated campaigns; a model of what is normal, and the scores."""
+"""The traces of `stormpetrel demo`: those of its jobs, or simulated campaigns; a model of what is normal, and the scores.
+
+Where torch is installed the demo trains a model of its own; elsewhere the shipped encoder scores.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,27 @@ _FEWEST_EPOCHS, _SEEN = 6, 50_000  # windows that a training looks at, epochs ti
 
 
 def add_traces(site: Site, *, quiet: bool) -> Scored | None:
-    """Give the site traces, a model and scores, unless it has them; None where the extra for it is not installed."""
+    """Give the site traces, a model and scores, unless it has them; None where nothing that could score is installed."""
     from stormpetrel.faces.cli.trace_input import progress_shown
     from stormpetrel.lifecycle.trace_models import FAMILY, load_trace_model, score_new_windows, train_trace_model
 
-    if not all(find_spec(name) for name in ("torch", "onnxruntime", "onnx", "safetensors")):
+    if not all(find_spec(name) for name in ("onnxruntime", "onnx", "safetensors")):
         return None
     with progress_shown(quiet=quiet) as progress:
         if site.models.current_training(FAMILY) is None:
-            if not _take_in_own(site):
+            if not _has_windows(site) and not _take_in_own(site):
                 progress(0.0, "simulating CPU traces")
                 _take_in_campaigns(site)
-            from stormpetrel.traces.architecture import AutoencoderSettings
+            if find_spec("torch") is not None:
+                from stormpetrel.traces.architecture import AutoencoderSettings
 
-            train_trace_model(site, settings=AutoencoderSettings(max_epochs=_epochs(site)), progress=progress)
+                train_trace_model(site, settings=AutoencoderSettings(max_epochs=_epochs(site)), progress=progress)
         return score_new_windows(site, load_trace_model(site), progress=progress)
+
+
+def _has_windows(site: Site) -> bool:
+    """Whether traces were taken in before: a demo without torch is opened again and again without a model of its own."""
+    return site.cpu_windows.read().select("node").head(1).collect().height > 0
 
 
 def _epochs(site: Site) -> int:

@@ -40,9 +40,11 @@ def print_risks(out: Console, at_risk: pl.DataFrame) -> None:
 def print_traces(out: Console, scored: Scored | None) -> None:
     """What the model of traces says, or what is missing for one."""
     if scored is None:
-        out.print("\n  Without the extra 'traces' the page Nodes and traces stays empty: pip install 'stormpetrel[traces]'")
+        out.print("\n  Without the extra 'scoring' the page Nodes and traces stays empty: pip install 'stormpetrel[scoring]'")
     elif scored.scored:
         out.print(f"\n  CPU traces: {scored.flagged:,} of {scored.scored:,} windows are not what threads normally do")
+        if scored.shipped:
+            out.print("  (by the shipped encoder, which was not trained on this site: training one needs the extra 'traces')")
 
 
 def print_summary(out: Console, summary: SiteSummary) -> None:

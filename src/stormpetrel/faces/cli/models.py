@@ -191,7 +191,8 @@ def _model_words(model: ModelVersion) -> str:
         )
         return f"{about['buckets']:,} buckets of {about['bucket_s'] // 60} min; {role}"
     if "windows" in about:
-        return f"{about['windows']['train']:,} windows; flags from a score of {about['threshold']:.3g} on"
+        flags = "flags nothing yet" if about["threshold"] is None else f"flags from a score of {about['threshold']:.3g} on"
+        return f"{about['windows']['train']:,} windows; {flags}"
     if "generator" in about:
         return f"{about['n_train']:,} jobs; makes new ones"
     if "n_train" in about:

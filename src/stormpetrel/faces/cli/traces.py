@@ -53,7 +53,8 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model on the windows of the site and make it current."""
-    from stormpetrel.lifecycle.trace_models import train_trace_model
+    from stormpetrel.lifecycle.trace_models import LATE_SHARE, train_trace_model
+    from stormpetrel.traces.promise import Promise
 
     chosen: Context = context.obj
     kind = architectures_of(architecture)[0] if architecture else None
@@ -70,7 +71,9 @@ def train(
         f"{about['windows']['train']:,} windows of {about['window_s']:g} s, stopped by {about['windows']['validation']:,}"
     )
     out.print(f"{plain(entry.name)} version {entry.version}: {windows_words}; error {about['validation_error']:.5f}")
-    out.print(f"It flags windows with a score above {about['threshold']:.5f}: {about['alarm_share']:.2%} of calm ones.")
+    out.print(Promise.of_about(about).words())
+    if about.get("from") == "time" and not Promise.of_about(about).is_kept:
+        out.print(f"The last {LATE_SHARE:.0%} of the time that the site has windows of is kept aside.")
     if about["bad_io"] is None:
         out.print("No Bad IO window is known, so that `traces diagnose` has nothing to measure from.")
     out.print("Next: stormpetrel traces score")
@@ -78,7 +81,10 @@ def train(
 
 @app.command("score")
 def score(context: typer.Context, top: Top = 10, as_json: Json = False) -> None:
-    """Score the windows that the current model has not seen, and name the most abnormal nodes, threads and jobs."""
+    """Score the windows that the current model has not seen, and name the most abnormal nodes, threads and jobs.
+
+    A site that has trained no model scores with the shipped encoder, which knows simulated jobs only.
+    """
     from stormpetrel.faces.report.trace_tables import abnormal, abnormal_table
     from stormpetrel.faces.report.traces_section import newest_scores
     from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows
@@ -91,17 +97,20 @@ def score(context: typer.Context, top: Top = 10, as_json: Json = False) -> None:
     worst = {by: abnormal(points, by, top=top) for by in ("node", "thread", "job")}
     if as_json:
         counted = {"scored": done.scored, "flagged": done.flagged, "other_length": done.other_length, "commits": done.commits}
-        told = {"model": model.name, "version": model.version, "threshold": model.threshold}
-        print_json({**told, **counted, **{f"{by}s": found.to_dicts() for by, found in worst.items()}})
+        told = _told(model)
+        promise = {"threshold": done.promise.threshold, "promise": done.promise.as_dict()}
+        print_json({**told, **promise, **counted, **{f"{by}s": found.to_dicts() for by, found in worst.items()}})
         return
     out = console()
-    out.print(f"{done.scored:,} windows scored by {plain(model.name)} version {model.version}, {done.flagged:,} of them flagged")
+    out.print(f"{done.scored:,} windows scored by {plain(model.title)}, {done.flagged:,} of them flagged")
+    out.print(done.promise.words())
     if done.other_length:
         out.print(f"{done.other_length:,} windows are of another length or step than the model sees, and were left out.")
     if not points.height:
         out.print("There is nothing to show yet. Take in traces: stormpetrel ingest traces --live")
         return
     _show(abnormal_table(found, by) for by, found in worst.items())
+    _say_whose(model)
     out.print("Next: stormpetrel traces diagnose, or the page Nodes and traces of stormpetrel serve")
 
 
@@ -120,11 +129,10 @@ def show_map(context: typer.Context, plot: Plot = None, as_json: Json = False) -
         _draw(plot, "Map of windows", (Drawing(trace_map(points, axes=axes_words(model.map)), height=620), table))
     if as_json:
         shown = points.select("node", "cpu", "window_start", "job_id", "job_type", "x", "y", "score", "flagged")
-        print_json(
-            {"model": model.name, "version": model.version, "job_types": job_types(points).to_dicts(), "points": _rows(shown)}
-        )
+        print_json({**_told(model), "job_types": job_types(points).to_dicts(), "points": _rows(shown)})
         return
     _show([table])
+    _say_whose(model)
     _close(plot)
 
 
@@ -146,9 +154,10 @@ def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_
         _draw(plot, "Windows near Bad IO", (diagnosis_drawing(points, model.bad_io), table))
     if as_json:
         told = {name: getattr(found, name) for name in ("windows", "near", "radius", "high_iowait", "rank_correlation")}
-        print_json({"model": model.name, "version": model.version, **told, "suspects": [asdict(one) for one in found.suspects]})
+        print_json({**_told(model), **told, "suspects": [asdict(one) for one in found.suspects]})
         return
     _show([table])
+    _say_whose(model)
     _close(plot)
 
 
@@ -173,8 +182,21 @@ def _scored(context: typer.Context) -> tuple[TraceModel, pl.DataFrame]:
         model = load_trace_model(site)
         points = newest_scores(site, model)
     if not points.height:
-        raise ModelError(f"{model.name} version {model.version} has scored no window yet.", hint="Run: stormpetrel traces score")
+        raise ModelError(f"No window has been scored yet by {model.title}.", hint="Run: stormpetrel traces score")
     return model, points
+
+
+def _told(model: TraceModel) -> dict[str, Any]:
+    """Which model it is, for JSON."""
+    return {"model": model.name, "version": model.version, "shipped": model.is_shipped}
+
+
+def _say_whose(model: TraceModel) -> None:
+    if model.is_shipped:
+        console().print(
+            "These are scores of the shipped encoder, which has learnt simulated jobs, not this site's."
+            " Train one on what is normal here: stormpetrel traces train"
+        )
 
 
 def _show(tables: Iterable[Table]) -> None:

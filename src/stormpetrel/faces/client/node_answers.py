@@ -26,7 +26,9 @@ class Nodes(TypedDict):
     lack: str | None
     model: str
     model_version: int
+    shipped: bool
     threshold: float | None
+    promise: str
     windows: int
     flagged: int
     threads: int

@@ -17,6 +17,9 @@ from stormpetrel.faces.desk.overview import again
 from stormpetrel.records.job_ref import ref_text
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA
+from stormpetrel.traces.promise import Promise
+from stormpetrel.traces.shipped import NAME as SHIPPED
+from stormpetrel.traces.shipped import shipped_about
 
 if TYPE_CHECKING:
     from stormpetrel.faces.desk.live_site import LiveSite
@@ -32,7 +35,6 @@ class Lack(StrEnum):
     """Why there is nothing to show: the first step that has not been done."""
 
     WINDOWS = "windows"
-    MODEL = "model"
     SCORES = "scores"
 
 
@@ -49,6 +51,7 @@ class NodeBoard:
     model: str
     model_version: int
     threshold: float | None
+    promise: str  # what the threshold promises, or why nothing is flagged; empty where nobody knows
     near: float | None  # distance from the centre of Bad IO
     left_out: int  # older windows that are not kept here
     tables: tuple[Any, ...]  # what it was read from
@@ -77,6 +80,7 @@ def make_board(live: LiveSite, key: str, before: Made[NodeBoard] | None) -> Made
         model=model,
         model_version=version,
         threshold=_threshold(about, scored),
+        promise=_promise(about),
         near=_near(about),
         left_out=left_out,
         tables=tables,
@@ -144,20 +148,27 @@ def _preference(live: LiveSite, model: str, version: int, windows: int, last: An
     return (model, version) == (name, current), model == name, version if model == name else 0, last, version
 
 
-def _in_use(live: LiveSite) -> tuple[str, int | None]:
-    """Name and version of the model in use; no version where there is none."""
+def _in_use(live: LiveSite) -> tuple[str, int]:
+    """Name and version of the model in use: the shipped encoder where the site has trained none."""
     training = live.site.models.current_training(FAMILY)
-    return ("", None) if training is None else (training.models[0].name, training.models[0].version)
+    if training is None:
+        return SHIPPED, int(shipped_about()["version"])
+    return training.models[0].name, training.models[0].version
 
 
 def _lack(live: LiveSite) -> Lack:
     if live.site.cpu_windows.read().select("node").head(1).collect().is_empty():
         return Lack.WINDOWS
-    return Lack.MODEL if _in_use(live)[1] is None else Lack.SCORES
+    return Lack.SCORES
 
 
 def _told(live: LiveSite, model: str, version: int) -> Mapping[str, Any]:
-    """What the registry knows of the model that scored; nothing where it was deleted since."""
+    """What is known of the model that scored: the registry says it, or this site's windows; nothing where it was deleted."""
+    if model == SHIPPED:
+        from stormpetrel.lifecycle.trace_models import shipped_promise
+
+        promise = shipped_promise(live.site)
+        return {"bad_io": shipped_about()["bad_io"], "threshold": promise.threshold, "promise": promise.as_dict()}
     return next((one.about for one in live.site.models.versions(model) if one.version == version), {})
 
 
@@ -168,6 +179,14 @@ def _threshold(about: Mapping[str, Any], scored: pl.DataFrame) -> float | None:
         return float(told)
     lowest = scored.filter(pl.col("flagged"))["score"].min()
     return float(lowest) if isinstance(lowest, int | float) else None
+
+
+def _promise(about: Mapping[str, Any]) -> str:
+    """What may be expected of the threshold, in words."""
+    try:
+        return Promise.of_about(about).words()
+    except (KeyError, TypeError, ValueError):
+        return ""
 
 
 def _near(about: Mapping[str, Any]) -> float | None:

@@ -19,6 +19,7 @@ from stormpetrel.faces.desk.background import scope_of
 from stormpetrel.faces.desk.node_board import BOARDS, Lack, NodeBoard
 from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.records.traces import MIXED
+from stormpetrel.traces.shipped import NAME as SHIPPED
 
 if TYPE_CHECKING:
     from stormpetrel.faces.desk.background import Made
@@ -85,12 +86,18 @@ class NodeAnswer:
     span: tuple[datetime, datetime] | None  # of the windows, as chosen
     latest: datetime | None  # end of the latest window that the viewer may see
     threshold: float | None
+    promise: str  # what the threshold promises, or why nothing is flagged
     near: float | None  # distance from the centre of Bad IO within which a window counts as near it
     model: str
     model_version: int
     left_out: int  # windows that are too old to be looked at here
     as_of: datetime
     own_only: bool
+
+    @property
+    def shipped(self) -> bool:
+        """Whether the scores come from the shipped encoder, which was not trained on this site."""
+        return self.model == SHIPPED
 
 
 def nodes(live: LiveSite, viewer: Viewer, asked: NodeQuestion | None = None) -> NodeAnswer:
@@ -152,6 +159,7 @@ def _answer(made: Made[NodeBoard], viewer: Viewer, asked: NodeQuestion) -> NodeA
         span=(first, last) if isinstance(first, datetime) and last is not None else None,
         latest=_end(seen) if isinstance(latest, datetime) else None,
         threshold=board.threshold,
+        promise=board.promise,
         near=board.near,
         model=board.model,
         model_version=board.model_version,

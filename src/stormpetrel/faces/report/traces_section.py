@@ -65,8 +65,10 @@ def study_sections(study: TraceStudy, traces: Sequence[Trace], *, progress: Prog
 def site_trace_sections(site: Site, *, progress: Progress = lambda _: None) -> list[Section]:
     """What the model in use says of the site's windows; empty where there is no model, or nothing was scored."""
     from stormpetrel.lifecycle.trace_models import FAMILY, load_trace_model
+    from stormpetrel.traces.shipped import NAME as SHIPPED
 
-    if site.models.current_training(FAMILY) is None:
+    own = site.models.current_training(FAMILY) is not None
+    if not own and site.trace_scores.read().filter(pl.col("model") == SHIPPED).head(1).collect().is_empty():
         return []
     progress("traces")
     try:
@@ -77,7 +79,7 @@ def site_trace_sections(site: Site, *, progress: Progress = lambda _: None) -> l
     if not points.height:
         return []
     first, last = (str(moment)[:16] for moment in (points["window_start"].min(), points["window_start"].max()))
-    intro = f"{points.height:,} windows from {first} to {last} UTC, as {model.name} version {model.version} sees them."
+    intro = f"{points.height:,} windows from {first} to {last} UTC, as {model.title} sees them. {model.promise.words()}"
     return [Section("Nodes and traces", intro, tuple(_site_blocks(model, points)))]
 
 
@@ -96,7 +98,7 @@ def _site_blocks(model: TraceModel, points: pl.DataFrame) -> Sequence[Block]:
             ("windows", f"{points.height:,}"),
             ("nodes", f"{points['node'].n_unique():,}"),
             ("jobs", f"{points['job_id'].drop_nulls().n_unique():,}"),
-            ("threshold", f"{model.threshold:.5f}"),
+            ("threshold", "none yet" if model.threshold is None else f"{model.threshold:.5f}"),
             ("flagged", f"{flagged:,} ({flagged / points.height:.2%})"),
         ),
     )

@@ -26,6 +26,7 @@ from stormpetrel.faces.desk.node_board import BOARDS, Lack, stamp_of
 from stormpetrel.faces.desk.nodes import NodeAnswer, NodeQuestion, node_answer
 from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.faces.web.viewers import current_viewer
+from stormpetrel.traces.shipped import NOT_TRAINED_HERE
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -44,10 +45,9 @@ _AT: Final = re.compile(r"(\d{1,11})\.\.(\d{1,11})")
 _LACKS: Final = {
     Lack.WINDOWS: (
         "No CPU traces have been taken in yet.",
-        "Take them in: stormpetrel ingest traces FILE, or with --live from Prometheus. Then: stormpetrel traces train",
+        "Take them in: stormpetrel ingest traces FILE, or with --live from Prometheus. Then: stormpetrel traces score",
     ),
-    Lack.MODEL: ("There are windows of CPU traces, but no model of them yet.", "Train one: stormpetrel traces train"),
-    Lack.SCORES: ("There is a model of CPU traces, but it has scored no window yet.", "Let it: stormpetrel traces score"),
+    Lack.SCORES: ("There are windows of CPU traces, but none has been scored yet.", "Score them: stormpetrel traces score"),
 }
 
 
@@ -134,6 +134,7 @@ def _body(live: LiveSite, answer: NodeAnswer) -> list[Component]:
     if not answer.windows:
         return [*cards.what_is_chosen(live, answer, link), notice("No scored window fits.", "Choose less, or a longer time.")]
     return [
+        *_whose_model(answer),
         _figures(live, answer),
         *cards.what_is_chosen(live, answer, link),
         html.Div([cards.heat(live, answer), cards.node_table(live, answer, link)], className="cards"),
@@ -172,15 +173,32 @@ def _figures(live: LiveSite, answer: NodeAnswer) -> Component:
     seen_nodes = answer.points["node"].n_unique() if answer.asked.node or answer.asked.since else answer.nodes.height
     return stats(
         stat("Windows", f"{answer.windows:,}", cards.stretch(live, first, last)),
-        stat("Flagged", f"{answer.flagged:,}", f"{share:.1f} % of them", tone="bad" if answer.flagged else ""),
+        stat("Flagged", *_flagged(answer, share), tone="bad" if answer.flagged else ""),
         stat("Highest score", f"{worst:.2g}", against, tone="bad" if answer.flagged else ""),
         stat("Threads", f"{answer.threads:,}", f"on {seen_nodes:,} {'node' if seen_nodes == 1 else 'nodes'}"),
     )
 
 
+def _flagged(answer: NodeAnswer, share: float) -> tuple[str, str]:
+    if answer.threshold is None and not answer.flagged:
+        return "–", "no threshold yet: a ranking only"
+    return f"{answer.flagged:,}", f"{share:.1f} % of them"
+
+
+def _whose_model(answer: NodeAnswer) -> list[Component]:
+    """That the scores are those of a model that does not know this site, where they are."""
+    if not answer.shipped:
+        return []
+    told = "These scores come from the shipped encoder, which has learnt simulated jobs and was not trained on this site."
+    own = "" if answer.own_only else "Train one on what is normal here: stormpetrel traces train"
+    return [notice(told, own, kind="warning")]
+
+
 def _small_print(answer: NodeAnswer) -> tuple[str, ...]:
+    model = NOT_TRAINED_HERE if answer.shipped else answer.model
     return (
-        f"Scored by {answer.model}, version {answer.model_version}.",
+        f"Scored by {model}, version {answer.model_version}.",
+        answer.promise,
         f"{answer.left_out:,} older windows are not looked at here." if answer.left_out else "",
         "These are windows of your own jobs; administrators see everybody's." if answer.own_only else "",
     )
@@ -192,9 +210,8 @@ def _nothing_at_all(answer: NodeAnswer) -> tuple[str, str]:
         return "None of your jobs has been seen on a watched node yet.", "Windows appear here while your jobs run."
     if answer.own_only:
         return "No CPU traces have been judged yet.", "They appear here as soon as an administrator has set this up."
-    needed = {Lack.MODEL: "torch", Lack.SCORES: "onnxruntime"}.get(answer.lack)
-    if needed is not None and find_spec(needed) is None:
-        missing = MissingExtraError(f"{_LACKS[answer.lack][0]} The next step", "traces")
+    if answer.lack is Lack.SCORES and find_spec("onnxruntime") is None:
+        missing = MissingExtraError(f"{_LACKS[answer.lack][0]} The next step", "scoring")
         return missing.what, f"{missing.hint}. {_LACKS[answer.lack][1]}"
     return _LACKS[answer.lack]
 
