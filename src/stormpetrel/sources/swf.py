@@ -20,9 +20,9 @@ from stormpetrel.errors import SourceFormatError
 from stormpetrel.private_files import writing_private
 from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects, rejects
 from stormpetrel.records.states import JobState, swf_state
+from stormpetrel.records.text_maps import as_map
 from stormpetrel.sources.contract import Chunk, FileSource, Translation, with_schema
 from stormpetrel.sources.lines import Refused, shown, sound_lines
-from stormpetrel.sources.sacct_fields import as_map
 
 FIELDS: Final = (
     "job", "submit", "wait", "run", "procs", "avg_cpu", "used_mem", "req_procs", "req_time",

@@ -16,6 +16,7 @@ import polars as pl
 
 from stormpetrel.records import units
 from stormpetrel.records.states import UNFINISHED, JobState, slurm_state
+from stormpetrel.records.unread import UNREAD
 from stormpetrel.sources.contract import Chunk
 
 # Why a job waits its turn: the scheduler says another of these words at each of its rounds, for thousands of jobs at once.
@@ -122,8 +123,21 @@ def _typed_form(records: pl.DataFrame, goes_on: pl.Series) -> pl.DataFrame:
         _kept(entries, state) if on else entries
         for entries, state, on in zip(records["extra"].to_list(), records["state"].to_list(), goes_on, strict=True)
     ]
-    records = records.with_columns(state=state, extra=pl.Series(extra, dtype=records.schema["extra"]))
+    records = records.with_columns(
+        state=state, extra=pl.Series(extra, dtype=records.schema["extra"]), unread=_lasting_unread(records[UNREAD], goes_on)
+    )
     return records.with_columns(state_raw=pl.when(goes_on).then("state").otherwise("state_raw"))
+
+
+def _lasting_unread(unread: pl.Series, goes_on: pl.Series) -> pl.Series:
+    """What could not be read, of a job that goes on without the columns that are left out of it."""
+    if unread.null_count() == len(unread):
+        return unread
+    lasting = [
+        {name: text for name, text in dict(texts).items() if not (on and name in _LEFT_OUT)} or None if texts else None
+        for texts, on in zip(unread.to_list(), goes_on, strict=True)
+    ]
+    return pl.Series(UNREAD, lasting, dtype=unread.dtype)
 
 
 def _kept(entries: object, state: str) -> dict[str, str] | None:
