@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from stormpetrel.config import Settings
 from stormpetrel.records.jobs import JOB_SCHEMA, job_frame
 from stormpetrel.records.quality import check, no_rejects
+from stormpetrel.records.unread import PREFIX, settle
 from stormpetrel.sources.contract import JobSource
 from stormpetrel.store.site import Site, create_site
 
@@ -277,10 +279,15 @@ def read_all(source: JobSource) -> tuple[pl.DataFrame, pl.DataFrame, int, int]:
         if chunk.records.height:
             translated, bad = chunk.translate(chunk.records, chunk.steps)
             good, odd, _ = check(translated, now=datetime(2030, 1, 1, tzinfo=UTC))
-            jobs.append(good)
+            jobs.append(settle(good)[0])
             rejects += [bad, odd]
     frame = pl.concat(jobs) if jobs else job_frame([]).with_columns(record=pl.lit(0), line=pl.lit(0))
     return frame, pl.concat(rejects), read, folded
+
+
+def unread_in(row: dict[str, Any]) -> dict[str, str]:
+    """What could not be read of a job, by column."""
+    return {name.removeprefix(PREFIX): text for name, text in dict(row["extra"] or {}).items() if name.startswith(PREFIX)}
 
 
 def make_site(folder: Path, **sections: dict[str, object]) -> Site:

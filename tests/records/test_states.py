@@ -30,19 +30,29 @@ from stormpetrel.records.states import (
         ("PENDING,REQUEUED", JobState.REQUEUED),
         ("RUNNING,COMPLETING", JobState.RUNNING),
         ("timeout", JobState.TIMEOUT),
+        ("FAILED by 1000", JobState.FAILED),
+        ("CANCELLED+", JobState.CANCELLED),
+        ("CANCELLED b+", JobState.CANCELLED),
+        ("CANCELLED by 10+", JobState.CANCELLED),
+        ("NODE_FAIL+", JobState.NODE_FAIL),
+        ("OUT_OF_MEM", JobState.OUT_OF_MEMORY),
+        ("COMPLETE", JobState.COMPLETED),
     ],
 )
 def test_slurm_words_have_one_meaning(raw, state):
     assert slurm_state(raw) is state
 
 
-@pytest.mark.parametrize("raw", ["", "NONSENSE", "C+", "99", "COMPLETED,NONSENSE", "²"])
+@pytest.mark.parametrize(
+    "raw", ["", "NONSENSE", "C+", "99", "COMPLETED,NONSENSE", "²", "COMPLET+", "COMPLET", "RE", "EXPLODED by 1000", "EXPLODED+"]
+)
 def test_a_word_that_slurm_does_not_have_is_none(raw):
     assert slurm_state(raw) is None
 
 
 def test_who_cancelled_is_told_apart_from_that_it_was_cancelled():
     assert (cancelled_by("CANCELLED by 4711"), cancelled_by("CANCELLED")) == ("4711", None)
+    assert (cancelled_by("FAILED by 4711"), cancelled_by("CANCELLED by 4+")) == (None, None)
 
 
 def test_swf_has_six_states_and_unknown():

@@ -1,7 +1,7 @@
 import polars as pl
 import pytest
 
-from stormpetrel.records.units import by_distinct, duration_s, size_bytes, size_parts, tres
+from stormpetrel.records.units import by_distinct, duration_s, size_bytes, size_parts, tres, whole_count
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,25 @@ from stormpetrel.records.units import by_distinct, duration_s, size_bytes, size_
 )
 def test_durations_are_seconds(text, seconds):
     assert duration_s(pl.Series([text])).to_list() == [seconds]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("8", 8),
+        ("0.00K", 0),  # one node, as sacct --units=K prints it
+        ("2.00K", 2048),  # 2047
+        ("4K", 4096),
+        ("1.50M", 1_572_864),
+        ("1.5G", 1_610_612_736),
+        ("9999999999999P", None),
+        ("K", None),
+        ("4k5", None),
+        ("", None),
+    ],
+)
+def test_counts_are_read_with_the_units_that_sacct_shortens_them_by(text, count):
+    assert whole_count(pl.Series([text, "1"])).to_list() == [count, 1]
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,39 @@ def test_the_report_shows_three_examples_of_each_rule(site, tmp_path):
     assert len(report.examples["wrong_column_count"]) == 3
 
 
+def odd_sacct(path, count, field="ReqMem", text="?"):
+    """Jobs of which one field cannot be read."""
+    header = SACCT_FIELDS.split("|")
+    lines = [sacct_line(job).split("|") for job in make_jobs(count)]
+    for words in lines:
+        words[header.index(field)] = text
+        words[header.index("AllocTRES")] = ""
+    path.write_text("\n".join([SACCT_FIELDS, *("|".join(words) for words in lines)]) + "\n")
+    return path
+
+
+def test_what_cannot_be_read_is_counted_by_column_with_three_examples(site, tmp_path):
+    report = take(site, odd_sacct(tmp_path / "a", 5))
+    told = report.as_dict()
+    assert adds_up(report) and (report.kept, dict(report.quarantined)) == (5, {})
+    assert (told["unread"], told["unread_of"]) == ({"req_mem_bytes": 5}, {"req_mem_bytes": 5})
+    assert told["unread_examples"] == {"req_mem_bytes": [f"line {n + 2}: job {1000 + n}, ?" for n in range(3)]}
+    assert table_of(site)["extra"].map.get("unread.req_mem_bytes").to_list() == ["?"] * 5
+
+
+def test_known_records_are_not_counted_as_unread_once_more(site, tmp_path):
+    for expected in (5, 0):
+        assert take(site, odd_sacct(tmp_path / "a", 5)).unread.counts.get("req_mem_bytes", 0) == expected
+    field = site.unread_fields.shares()[0]
+    assert (field.format, field.column, field.unread, field.told) == ("sacct", "req_mem_bytes", 5, 5)
+
+
+def test_a_column_that_can_be_read_again_is_believed_again(site, tmp_path):
+    take(site, odd_sacct(tmp_path / "a", 5))
+    take(site, write_sacct(tmp_path / "b", make_jobs(95, first_id=5000)))
+    assert site.unread_fields.shares()[0].share == 0.05
+
+
 def test_days_without_submissions_are_told(site, tmp_path):
     jobs = [*make_jobs(3), *make_jobs(3, first_id=50, start=datetime(2024, 3, 9, tzinfo=UTC))]
     report = take(site, write_sacct(tmp_path / "a", jobs))

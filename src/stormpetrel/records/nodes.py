@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
+
+import polars as pl
 
 MAX_NODES = 200_000  # a node list is hostile input: `n[1-999999999]` must not fill the memory
 
@@ -22,6 +25,21 @@ def expand_nodes(node_list: str | None) -> list[str]:
                 return []
             names.append(name)
     return names
+
+
+# Names with at most some lists of numbers in brackets: `cpn-f15-[06,08,11-12],gpu3`, `rack[0-3]n[1-16]`.
+_ITEM: Final = r"[0-9A-Za-z]+(?:-[0-9A-Za-z]+)?"
+_PART: Final = rf"[^\[\],\s]+(?:\[{_ITEM}(?:,{_ITEM})*\][^\[\],\s]*)*"
+_NODE_LIST: Final = rf"^{_PART}(?:,{_PART})*$"
+_SIMPLE: Final = r"^[^\[\],\s]+$"
+
+
+def is_node_list(column: pl.Series) -> pl.Series:
+    """Which texts are lists of nodes as Slurm writes them, null included; a list that was cut off (`node[1-`) is none."""
+    simple = column.str.contains(_SIMPLE).fill_null(True)
+    if simple.all():
+        return simple
+    return simple | column.str.contains(_NODE_LIST).fill_null(True)
 
 
 def _split_outside_brackets(text: str) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Quality: which job rows can be trusted, which go to quarantine, and what is odd about the rest.
 
-JobFrame -> check -> (good rows, rejects, warnings).
+JobFrame -> check -> (good rows, rejects, warnings). Only a row without identity, submit time or state is refused; a value that
+cannot be true is taken out of its row and noted as unread (`records.unread`).
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from typing import Final
 
 import polars as pl
 
+from stormpetrel.records.doubts import judge
+from stormpetrel.records.states import OVER_BEFORE_START
+from stormpetrel.records.unread import set_aside
+
 # A record that was refused: where it stood, the rule that refused it, why, and what it said.
 REJECT_SCHEMA: Final = pl.Schema({"line": pl.Int64, "rule": pl.String, "reason": pl.String, "raw": pl.String})
 # Of the records that are refused at once, so many are kept as they are; the others are counted.
 MOST_REJECTS: Final = 10_000
 
-MAX_MEMORY_BYTES: Final = 1 << 50  # 1 PiB: more than any job has had; Slurm prints 2147486648M where a limit is "none"
 _FUTURE_SLACK: Final = timedelta(days=1)
 
 
@@ -67,8 +71,9 @@ def bounded_rejects(rows: pl.DataFrame) -> pl.DataFrame:
 def check(jobs: pl.DataFrame, *, now: datetime) -> tuple[pl.DataFrame, pl.DataFrame, Warnings]:
     """Split job rows (with a `line` column beside the schema's) into good ones and rejects.
 
-    Refused: no job id, no submit time, no state, an end before its start, counts or times below zero. Kept with a warning:
-    times in the future of `now`, and memory beyond reason (which becomes null).
+    Refused: no job id, no submit time, no state. Taken out of their row, which is kept: counts, sizes and spans below zero or
+    beyond reason, and an end before its start. Kept with a warning: times in the future of `now`, and whatever meets a rule of
+    `doubts`, whose name is in the row's `quality`.
     """
     rule = _first_broken_rule()
     flagged = jobs.with_columns(rule.alias("_rule"))
@@ -83,16 +88,31 @@ def check(jobs: pl.DataFrame, *, now: datetime) -> tuple[pl.DataFrame, pl.DataFr
             _describe().alias("raw"),
         ).cast(REJECT_SCHEMA)
         flagged = flagged.filter(pl.col("_rule").is_null())
-    good = flagged.drop("_rule")
+    good = set_aside(flagged.drop("_rule"), _odd_values())
     return _warn(good, now, warnings), refused, warnings
 
 
-_COUNTS: Final = ("req_cpus", "cpus", "req_nodes", "nodes", "req_gpus", "gpus", "req_mem_bytes", "mem_bytes", "max_rss_bytes")
+_COUNTS: Final = ("req_cpus", "cpus", "req_nodes", "nodes", "req_gpus", "gpus")
+_SIZES: Final = ("req_mem_bytes", "mem_bytes", "max_rss_bytes", "disk_read_bytes", "disk_write_bytes")
 _SPANS: Final = ("elapsed_s", "time_limit_s", "cpu_limit_s", "cpu_time_s", "user_cpu_s", "system_cpu_s")
+_MOST_COUNT: Final = 10**9  # of CPUs, nodes or GPUs; Slurm prints 4294967294 for "not set"
+_LONGEST_S: Final = 3.2e9  # of one run: a hundred years
+_LONGEST_CPU_S: Final = 1e15  # of all CPUs of one run: ten million of them for three years
+
+
+def _odd_values() -> dict[str, pl.Expr]:
+    """Where the value of a column cannot be true, of each column that this can be told of."""
+    limits = dict.fromkeys(_COUNTS, float(_MOST_COUNT)) | dict.fromkeys(_SPANS, _LONGEST_CPU_S)
+    limits |= {"elapsed_s": _LONGEST_S, "time_limit_s": _LONGEST_S}
+    odd = {name: (pl.col(name) < 0) | (pl.col(name) > most) for name, most in limits.items()}
+    odd |= {name: pl.col(name) < 0 for name in _SIZES}
+    # Of a job that was over before it ran Slurm prints a start that was planned; otherwise it is the end that does not fit.
+    backwards = pl.col("end_time") < pl.col("start_time")
+    never_ran = pl.col("state").is_in([str(state) for state in OVER_BEFORE_START]) & (pl.col("elapsed_s").fill_null(0.0) <= 0.0)
+    return odd | {"start_time": backwards & never_ran, "end_time": backwards & ~never_ran}
 
 
 def _first_broken_rule() -> pl.Expr:
-    negative = pl.any_horizontal([pl.col(name) < 0 for name in (*_COUNTS, *_SPANS)])
     return (
         pl.when(pl.col("job_id").is_null() | (pl.col("job_id") < 0))
         .then(pl.lit("no_job_id"))
@@ -100,10 +120,6 @@ def _first_broken_rule() -> pl.Expr:
         .then(pl.lit("no_submit_time"))
         .when(pl.col("state").is_null())
         .then(pl.lit("no_state"))
-        .when(pl.col("end_time") < pl.col("start_time"))
-        .then(pl.lit("end_before_start"))
-        .when(negative.fill_null(False))
-        .then(pl.lit("negative_value"))
     )
 
 
@@ -113,8 +129,6 @@ def _reason() -> pl.Expr:
             "no_job_id": "the record has no job id",
             "no_submit_time": "the record has no submit time",
             "no_state": "the record has no state, or one that is not known",
-            "end_before_start": "the job ended before it started",
-            "negative_value": "a count, size or duration is below zero",
         },
         return_dtype=pl.String,
     )
@@ -129,18 +143,15 @@ def _warn(jobs: pl.DataFrame, now: datetime, warnings: Warnings) -> pl.DataFrame
     limit = now + _FUTURE_SLACK
     times = [pl.col(name) > limit for name in ("submit_time", "start_time", "end_time")]
     _count(jobs, pl.any_horizontal(times), "future_time", "submit_time", warnings)
-    huge = {name: pl.col(name) > MAX_MEMORY_BYTES for name in ("req_mem_bytes", "mem_bytes", "max_rss_bytes")}
-    if _count(jobs, pl.any_horizontal(list(huge.values())), "impossible_memory", "req_mem_bytes", warnings):
-        jobs = jobs.with_columns(
-            pl.when(~too_much).then(pl.col(name)).otherwise(None).alias(name) for name, too_much in huge.items()
-        )
-    return jobs
+    judged, met = judge(jobs)
+    for one in met:
+        warnings.add(one.rule.name, one.rows, one.examples)
+    return judged
 
 
-def _count(jobs: pl.DataFrame, odd: pl.Expr, name: str, shown: str, warnings: Warnings) -> int:
+def _count(jobs: pl.DataFrame, odd: pl.Expr, name: str, shown: str, warnings: Warnings) -> None:
     flags = jobs.select(odd.fill_null(False).alias("odd")).to_series()
     total = int(flags.sum())
     if total:
         some = jobs.filter(flags).head(3).select("line", "job_id", shown).rows()
         warnings.add(name, total, [f"line {line}: job {job}, {shown} {value}" for line, job, value in some])
-    return total

@@ -154,8 +154,9 @@ _PBS_NEGATIVE_EXIT = {
 _PBS_SIGNAL_BASE = 256  # Exit_status = 256 + signal where a signal ended the job
 _SIGKILL, _SIGTERM = 9, 15
 
-_CANCELLED_BY = re.compile(r"^CANCELLED by (\S+)$")
-_TRUNCATED = re.compile(r"^([A-Z_]+)\+$")
+_BY_WHOM = re.compile(r"^([A-Z_]+) by (\S+)$")  # sacct names who ended a job: CANCELLED by 1000, of some versions FAILED by 1000
+_TRUNCATED = re.compile(r"^([A-Za-z_]+)(?: by?)?(\+?)$")
+_SHORTEST_CUT = 5  # letters of a word that is cut off without a mark
 
 
 def slurm_state(raw: str) -> JobState | None:
@@ -178,24 +179,23 @@ def slurm_state(raw: str) -> JobState | None:
         if None in states:
             return None
         return JobState.REQUEUED if JobState.REQUEUED in states else states[0]
-    if _CANCELLED_BY.match(text):
-        return JobState.CANCELLED
-    upper = text.upper()
-    if upper in _SLURM_LONG:
-        return _SLURM_LONG[upper]
-    if upper in _SLURM_SHORT:
-        return _SLURM_SHORT[upper]
-    cut = _TRUNCATED.match(upper)
-    if cut:
-        matches = {state for word, state in _SLURM_LONG.items() if word.startswith(cut.group(1))}
-        return matches.pop() if len(matches) == 1 else None
-    return None
+    upper = text.partition(" by ")[0].upper()
+    return _SLURM_LONG.get(upper) or _SLURM_SHORT.get(upper) or _cut_off(text)
+
+
+def _cut_off(text: str) -> JobState | None:
+    """The state behind a word that a narrow column has cut (`OUT_OF_ME+`, `CANCELLED b+`), where only one begins so."""
+    found = _TRUNCATED.match(text)
+    if not found or not (found[2] or len(found[1]) >= _SHORTEST_CUT):
+        return None
+    matches = {state for word, state in _SLURM_LONG.items() if word.startswith(found[1].upper())}
+    return matches.pop() if len(matches) == 1 else None
 
 
 def cancelled_by(raw: str) -> str | None:
-    """Who cancelled the job, out of `CANCELLED by UID`."""
-    found = _CANCELLED_BY.match(raw.strip())
-    return found.group(1) if found else None
+    """Who cancelled the job, out of `CANCELLED by UID`; None where the name is cut off."""
+    found = _BY_WHOM.match(raw.strip())
+    return found[2] if found and found[1] == JobState.CANCELLED and not found[2].endswith("+") else None
 
 
 def swf_state(raw: str) -> JobState | None:

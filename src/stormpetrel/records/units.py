@@ -11,10 +11,11 @@ from typing import Final
 import polars as pl
 
 # Words that schedulers print where there is no value. A field that holds one of them is empty, not damaged.
-NO_VALUE: Final = ("", "Unknown", "None", "N/A", "n/a", "NONE", "(null)", "INVALID", "None assigned", "NULL")
+NO_VALUE: Final = ("", "Unknown", "None", "N/A", "n/a", "NONE", "(null)", "None assigned", "NULL")
 # Words for "no limit of its own". They are values, but not numbers.
 NO_LIMIT: Final = ("UNLIMITED", "Partition_Limit", "INFINITE")
 
+_COUNT: Final = r"^(\d+(?:\.\d+)?)([KMGTP])$"
 _SIZE: Final = r"^(\d+(?:\.\d+)?)([KMGTPEkmgtpe]?)(?:i?[Bb])?([nc]?)$"
 _DURATION: Final = r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)$"
 _POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
@@ -43,6 +44,30 @@ def duration_s(column: pl.Series) -> pl.Series:
         ).to_series()
 
     return by_distinct(column, parse)
+
+
+def whole_count(column: pl.Series) -> pl.Series:
+    """Counts of CPUs and nodes as sacct prints them: plain, or with a unit (`4K`, `2.00K`, `1.50M`); null where it is neither.
+
+    Slurm shortens counts by the same function as memory (`convert_num_unit`), so that K is 1024 for both: 2048 is printed as
+    `2K`, 2047 as `2.00K`, and with --units=K a single node as `0.00K`. With a decimal point the number is a rounded one.
+    """
+    plain = column.cast(pl.Int64, strict=False)
+    if plain.null_count() == column.null_count():
+        return plain
+
+    def parse(text: pl.Series) -> pl.Series:
+        parts = text.str.extract_groups(_COUNT).struct.unnest()
+        factor = pl.col("2").replace_strict(_POWERS, default=None, return_dtype=pl.Float64)
+        count = pl.col("1").cast(pl.Float64, strict=False) * pl.lit(1024.0).pow(factor)
+        return parts.select(pl.when(count < _MAX_BYTES).then(count.round().cast(pl.Int64, strict=False))).to_series()
+
+    return plain.zip_with(plain.is_not_null(), by_distinct(column, parse))
+
+
+def is_rounded(column: pl.Series) -> pl.Series:
+    """Which counts are told with a decimal point, and so not to the last digit."""
+    return column.str.contains(".", literal=True).fill_null(False)
 
 
 def size_parts(column: pl.Series, *, default_unit: str = "") -> pl.DataFrame:

@@ -20,9 +20,9 @@ from stormpetrel.records import units
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects
 from stormpetrel.records.states import JobState, slurm_state, swf_state
+from stormpetrel.records.text_maps import as_map
 from stormpetrel.records.times import from_unix, to_utc
 from stormpetrel.sources.contract import Translation, with_schema
-from stormpetrel.sources.sacct_fields import as_map
 
 UNNAMED: Final = "unnamed column "  # what stands for a column whose header is empty
 SHIPPED: Final = ("lumos", "alcf-djc", "supercloud")

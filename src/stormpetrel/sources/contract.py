@@ -15,12 +15,14 @@ from typing import Final, Protocol
 import polars as pl
 
 from stormpetrel.errors import SourceFormatError
-from stormpetrel.records.jobs import VALUES, conform, field_mask, job_frame
+from stormpetrel.records.jobs import JOB_SCHEMA, VALUES, conform, field_mask, job_frame
 from stormpetrel.records.quality import no_rejects
 from stormpetrel.records.quality import rejects as rejects_of
+from stormpetrel.records.text_maps import TEXT_MAP
+from stormpetrel.records.unread import DECISIVE, UNREAD, no_unread, safe_text
 from stormpetrel.sources.lines import BLOCK_BYTES, LineFile
 
-Translation = tuple[pl.DataFrame, pl.DataFrame]  # (job frame with `record` and `line`, rejects)
+Translation = tuple[pl.DataFrame, pl.DataFrame]  # (job frame with `record`, `line` and `unread`, rejects)
 Translate = Callable[[pl.DataFrame, "pl.DataFrame | None"], Translation]
 
 
@@ -124,29 +126,52 @@ def mask_of(source: JobSource) -> int:
 def chunk_of_jobs(
     rows: list[dict[str, object]], lines: list[int], *, read: int, rejects: pl.DataFrame, folded: int = 0, bytes_done: int = 0
 ) -> Chunk:
-    """A chunk for sources that build job rows one by one (JSON, PBS, HTCondor): nothing is left to translate but types."""
-    frame, lines, refused = _typed(rows, lines)
+    """A chunk for sources that build job rows one by one (JSON, PBS, HTCondor): nothing is left to translate but types.
+
+    A row may have `unread`: the texts of the columns that could not be read.
+    """
+    frame, lines, unread, refused = _typed(rows, lines, [row.pop(UNREAD, None) or None for row in rows])
     frame = frame.with_columns(
-        pl.Series("record", range(frame.height), dtype=pl.UInt32), pl.Series("line", lines, dtype=pl.Int64)
+        pl.Series("record", range(frame.height), dtype=pl.UInt32),
+        pl.Series("line", lines, dtype=pl.Int64),
+        pl.Series(UNREAD, unread, dtype=TEXT_MAP),
     )
     rejects = pl.concat([rejects, refused])
     return Chunk(records=frame, translate=_already_typed, read=read, rejects=rejects, folded=folded, bytes_done=bytes_done)
 
 
-def _typed(rows: list[dict[str, object]], lines: list[int]) -> tuple[pl.DataFrame, list[int], pl.DataFrame]:
-    """The rows as a frame; where a value does not fit its column, the rows one by one, so that only that one is refused."""
+def _typed(
+    rows: list[dict[str, object]], lines: list[int], unread: list[object]
+) -> tuple[pl.DataFrame, list[int], list[object], pl.DataFrame]:
+    """The rows as a frame; where a value does not fit its column, the rows one by one, so that only that value is lost."""
     try:
-        return job_frame(rows), lines, no_rejects()
+        return job_frame(rows), lines, unread, no_rejects()
     except _DOES_NOT_FIT:
-        good, places, bad = [], [], []
-    for row, line in zip(rows, lines, strict=True):
-        try:
-            good.append(job_frame([row]))
-            places.append(line)
-        except _DOES_NOT_FIT as error:
-            reason = f"a value does not fit its column: {str(error).splitlines()[0]}"[:200]
-            bad.append((line, "bad_value", reason, repr(row)[:4096]))
-    return pl.concat([job_frame([]), *good]), places, rejects_of(bad)
+        good, places, texts, bad = list[pl.DataFrame](), list[int](), list[object](), list[tuple[int, str, str, str]]()
+    for row, line, noted in zip(rows, lines, unread, strict=True):
+        fitting, odd = _fitting(row)
+        decisive = next((name for name in odd if name in DECISIVE), None)
+        if decisive:
+            bad.append((line, "bad_value", f"{decisive} cannot be read: {odd[decisive][:60]}", repr(row)[:4096]))
+            continue
+        good.append(job_frame([fitting]))
+        places.append(line)
+        texts.append({**(noted if isinstance(noted, dict) else {}), **odd} or None)
+    return pl.concat([job_frame([]), *good]), places, texts, rejects_of(bad)
+
+
+def _fitting(row: dict[str, object]) -> tuple[dict[str, object], dict[str, str]]:
+    """The values of a row that fit their columns, and the texts of the others."""
+    odd = {name: safe_text(row[name]) for name in JOB_SCHEMA if name in row and not _fits(row[name], name)}
+    return {name: value for name, value in row.items() if name not in odd}, odd
+
+
+def _fits(value: object, name: str) -> bool:
+    try:
+        pl.Series([value], dtype=JOB_SCHEMA[name])
+    except _DOES_NOT_FIT:
+        return False
+    return True
 
 
 _DOES_NOT_FIT = (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError)
@@ -157,8 +182,9 @@ def _already_typed(records: pl.DataFrame, _steps: pl.DataFrame | None) -> Transl
 
 
 def with_schema(frame: pl.DataFrame) -> pl.DataFrame:
-    """A translated frame with all the columns of the schema, `record` and `line` kept beside them."""
-    return pl.concat([conform(frame), frame.select("record", "line")], how="horizontal")
+    """A translated frame with all the columns of the schema; `record`, `line` and `unread` kept beside them."""
+    unread = frame[UNREAD] if UNREAD in frame.columns else no_unread(frame.height)
+    return pl.concat([conform(frame), frame.select("record", "line", unread)], how="horizontal")
 
 
 ALL_VALUE_COLUMNS = frozenset(VALUES)

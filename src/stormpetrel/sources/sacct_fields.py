@@ -1,6 +1,7 @@
 """The fields of sacct -> the columns of the job frame: typed, in UTC, steps folded into their job.
 
-Foreign names are translated here and nowhere else; a field that is not listed goes to `extra` under its own name.
+Foreign names are translated here and nowhere else; a field that is not listed goes to `extra` under its own name. A value that
+cannot be read is null and noted as unread; only that of the id, the submit time and the state refuses its record.
 """
 
 from __future__ import annotations
@@ -13,10 +14,16 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.records import units
+from stormpetrel.records.doubts import MEMORY_PER_CPU_FLAG, marked
+from stormpetrel.records.nodes import is_node_list
 from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects
+from stormpetrel.records.slurm_memory import unflagged_texts
 from stormpetrel.records.states import OVER_BEFORE_START, cancelled_by, slurm_state
+from stormpetrel.records.text_maps import as_map, joined
 from stormpetrel.records.times import to_utc
+from stormpetrel.records.unread import DECISIVE, UNREAD, no_unread
 from stormpetrel.sources.contract import Translation, with_schema
+from stormpetrel.sources.step_use import suspended_seconds, with_step_use
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +49,8 @@ _TEXT: Final = {
     "reqtres": "req_tres",
     "alloctres": "alloc_tres",
 }
-_INTEGERS: Final = {
-    "uid": "uid",
-    "gid": "gid",
+_NUMBERS: Final = {"uid": "uid", "gid": "gid"}
+_COUNTS: Final = {
     "reqcpus": "req_cpus",
     "alloccpus": "cpus",
     "ncpus": "cpus",
@@ -79,6 +85,7 @@ _DERIVED: Final = {
     "reqtres": ("req_gpus", "req_cpus", "req_nodes", "req_mem_bytes"),
     "alloctres": ("gpus", "cpus", "nodes", "mem_bytes"),
     "submitline": ("script_path",),
+    "tresusageintot": ("cpu_time_s",),
 }
 _NEVER_STARTED: Final = ("None assigned", "None", "Unknown", "(null)")
 _EXIT: Final = r"^(\d{1,9}):(\d{1,9})$"
@@ -93,7 +100,8 @@ def columns_from(names: Iterable[str]) -> frozenset[str]:
             column
             for column in (
                 _TEXT.get(name),
-                _INTEGERS.get(name),
+                _NUMBERS.get(name),
+                _COUNTS.get(name),
                 _TIMES.get(name),
                 _DURATIONS.get(name),
                 _SECONDS.get(name, (None,))[0],
@@ -109,11 +117,11 @@ def columns_from(names: Iterable[str]) -> frozenset[str]:
 
 
 def translate(records: pl.DataFrame, steps: pl.DataFrame | None, context: Context) -> Translation:
-    """Job records of sacct as job frame rows with `record` and `line`; rows with a field that cannot be read are refused."""
+    """Job records of sacct as rows of the job frame; those without a readable id, submit time or state are refused."""
     reader = _Reader(records, context)
     jobs = reader.read()
     if steps is not None and steps.height:
-        jobs = _fold_steps(jobs, steps)
+        jobs = with_step_use(_fold_steps(jobs, steps), steps)
     refused = reader.refused()
     if refused.height:
         jobs = jobs.join(refused.select("line"), on="line", how="anti", maintain_order="left")
@@ -127,7 +135,9 @@ class _Reader:
         self.raw = records
         self.context = context
         self.columns: dict[str, pl.Series] = {}
-        self.bad: list[tuple[str, pl.Series]] = []
+        self.unread: dict[str, pl.Series] = {}  # job column -> the texts that could not be read, null elsewhere
+        self.bad: list[tuple[str, pl.Series]] = []  # sacct field -> which rows it refuses
+        self.marks: dict[str, pl.Series] = {}  # rules of data quality that only the raw text tells
 
     def read(self) -> pl.DataFrame:
         self._texts()
@@ -139,24 +149,24 @@ class _Reader:
         self._submit_line()
         self._extra()
         frame = pl.DataFrame({name: column.rename(name) for name, column in self.columns.items()})
-        return frame.with_columns(self.raw["record"], self.raw["line"])
+        unread = [as_map(self.unread).alias(UNREAD)] if self.unread else []
+        return marked(frame.with_columns(self.raw["record"], self.raw["line"], *unread), self.marks)
 
     def refused(self) -> pl.DataFrame:
-        """One reject for each row with a field that could not be read, naming the first such field."""
+        """One reject for each row whose id, submit time or state could not be read, naming the first such field."""
         parts = []
         for name, flags in self.bad:
-            if flags.any():
-                rows = self.raw.filter(flags)
-                parts.append(
-                    rows.select(
-                        "line",
-                        rule=pl.lit("bad_value"),
-                        reason=pl.lit(f"{name} cannot be read: ") + pl.col(name).str.slice(0, 60),
-                        raw=pl.concat_str(
-                            [pl.col(c).fill_null("") for c in rows.columns if c not in ("record", "line")], separator="|"
-                        ).str.slice(0, 4096),
-                    )
+            rows = self.raw.filter(flags)
+            parts.append(
+                rows.select(
+                    "line",
+                    rule=pl.lit("bad_value"),
+                    reason=pl.lit(f"{name} cannot be read: ") + pl.col(name).str.slice(0, 60),
+                    raw=pl.concat_str(
+                        [pl.col(c).fill_null("") for c in rows.columns if c not in ("record", "line")], separator="|"
+                    ).str.slice(0, 4096),
                 )
+            )
         return pl.concat(parts).unique("line", keep="first", maintain_order=True).cast(REJECT_SCHEMA) if parts else no_rejects()
 
     def _texts(self) -> None:
@@ -164,7 +174,8 @@ class _Reader:
             if name in self.raw.columns:
                 self.columns.setdefault(column, self.raw[name])
         if "node_list" in self.columns:
-            self.columns["node_list"] = self.columns["node_list"].replace(list(_NEVER_STARTED), [None] * len(_NEVER_STARTED))
+            names = self.columns["node_list"].replace(list(_NEVER_STARTED), [None] * len(_NEVER_STARTED))
+            self.columns["node_list"] = self._kept("nodelist", "node_list", names, is_node_list(names))
         given = self.columns.get("cluster")
         default = pl.Series([self.context.cluster], dtype=pl.String)
         self.columns["cluster"] = (
@@ -172,8 +183,10 @@ class _Reader:
         )
 
     def _numbers(self) -> None:
-        for name, column in _INTEGERS.items():
+        for name, column in _NUMBERS.items():
             self._put(name, column, lambda text: text.cast(pl.Int64, strict=False))
+        for name, column in _COUNTS.items():
+            self._put(name, column, units.whole_count)
         for name, column in _TIMES.items():
             self._put(name, column, lambda text: to_utc(text, self.context.time_zone))
         for name, column in _DURATIONS.items():
@@ -184,26 +197,45 @@ class _Reader:
             self._put(name, column, lambda text, u=unit: units.size_bytes(text, default_unit=u))
 
     def _put(self, name: str, column: str, parse: object, *, allowed: tuple[str, ...] = ()) -> None:
-        """Parse a field into a column unless another field already fills it, and flag the values that are neither."""
-        if name not in self.raw.columns:
+        """Parse a field into a column, and note the values that are neither; where another field fills the column, that wins."""
+        given = self.columns.get(column)
+        if name not in self.raw.columns or (given is not None and column not in self.unread):
             return
-        text = self.raw[name]
-        parsed = parse(text)  # type: ignore[operator]
-        self._flag(name, parsed.is_null(), allowed)
-        if column not in self.columns:
-            self.columns[column] = parsed
+        parsed = parse(self.raw[name])  # type: ignore[operator]
+        self._note(name, column, parsed, allowed)
+        self.columns[column] = parsed if given is None else given.zip_with(given.is_not_null(), parsed)
 
-    def _flag(self, name: str, unread: pl.Series, allowed: tuple[str, ...] = ()) -> None:
-        suspect = unread & self.raw[name].is_not_null()
-        if suspect.any():
-            suspect &= ~self.raw[name].is_in([*units.NO_VALUE, *allowed])
-            self.bad.append((name, suspect))
+    def _note(self, name: str, column: str, parsed: pl.Series, allowed: tuple[str, ...] = ()) -> None:
+        """Remember the texts of a field that became null and are no word for that; a decisive column's refuse their row."""
+        text = self.raw[name]
+        if parsed.null_count() == text.null_count():
+            return
+        odd = parsed.is_null() & text.is_not_null() & ~text.is_in([*units.NO_VALUE, *allowed])
+        if not odd.any():
+            return
+        if column in DECISIVE:
+            self.bad.append((name, odd))
+            return
+        texts = text.zip_with(odd, self.unread.get(column, _nothing(len(text))))
+        self.unread[column] = texts
+
+    def _kept(self, name: str, column: str, parsed: pl.Series, sound: pl.Series) -> pl.Series:
+        """The values that are sound; the texts of the others are noted."""
+        if sound.all():
+            return parsed
+        kept = parsed.zip_with(sound, parsed.clear(len(parsed)))
+        self._note(name, column, kept, _NEVER_STARTED)
+        return kept
+
+    def _was_odd(self, column: str) -> pl.Series:
+        """Which rows said something in a column that could not be read."""
+        return self.unread.get(column, _nothing(self.raw.height)).is_not_null()
 
     def _identity(self) -> None:
         empty = pl.Series([None], dtype=pl.Int64).new_from_index(0, self.raw.height)
         raw_id = self.raw["jobidraw"].cast(pl.Int64, strict=False) if "jobidraw" in self.raw.columns else None
         if raw_id is not None:
-            self._flag("jobidraw", raw_id.is_null())
+            self._note("jobidraw", "job_id_raw" if "jobid" in self.raw.columns else "job_id", raw_id)
             self.columns["job_id_raw"] = raw_id
         if "jobid" not in self.raw.columns:
             self.columns["job_id"], self.columns["array_task"] = raw_id if raw_id is not None else empty, empty
@@ -221,7 +253,7 @@ class _Reader:
         words = self.raw["jobid"].str.extract_groups(_JOB_ID).struct.unnest()
         parts = words.cast({"1": pl.Int64, "2": pl.Int64, "4": pl.Int32}, strict=False)
         too_large = (parts["2"].is_null() & words["2"].is_not_null()) | (parts["4"].is_null() & words["4"].is_not_null())
-        self._flag("jobid", parts["1"].is_null() | too_large)
+        self._note("jobid", "job_id", parts["1"].zip_with(~too_large, parts["1"].clear(parts.height)))
         self.columns["array_task"] = parts["2"]
         self.columns["het_offset"] = parts["4"].cast(pl.Int32, strict=False)
         self.columns["het_job_id"] = parts.select(pl.when(pl.col("4").is_not_null()).then("1")).to_series()
@@ -240,13 +272,13 @@ class _Reader:
         self.columns["state"] = raw.replace_strict(words, state, default=None, return_dtype=pl.String)
         self.columns["cancelled_by"] = raw.replace_strict(words, by_whom, default=None, return_dtype=pl.String)
         self.columns["state_raw"] = raw
-        self._flag("state", self.columns["state"].is_null())
+        self._note("state", "state", self.columns["state"])
 
     def _exit_codes(self) -> None:
         if "exitcode" not in self.raw.columns:
             return
         code, signal = _exit_parts(self.raw["exitcode"])
-        self._flag("exitcode", code.is_null())
+        self._note("exitcode", "exit_code", code)
         self.columns["exit_code"], self.columns["exit_signal"] = code, signal
 
     def _resources(self) -> None:
@@ -254,19 +286,34 @@ class _Reader:
             if name in self.raw.columns:
                 counts = units.tres(self.raw[name])
                 for part in ("gpus", "cpus", "nodes", "mem_bytes"):
-                    column = f"{prefix}{part}"
-                    given = self.columns.get(column)
-                    self.columns[column] = counts[part] if given is None else given.zip_with(given.is_not_null(), counts[part])
+                    self._fill(f"{prefix}{part}", counts[part])
         if "reqmem" in self.raw.columns:
+            of_tres = self.columns.pop("req_mem_bytes", None)
             self.columns["req_mem_bytes"] = self._requested_memory()
+            if of_tres is not None and "req_mem_bytes" in self.unread:
+                self._fill("req_mem_bytes", of_tres)
         self._no_start_without_nodes()
         self._nothing_allocated_before_the_start()
+
+    def _fill(self, column: str, exact: pl.Series) -> None:
+        """Take a count out of the trackable resources where its own field does not tell it, or only a rounded one."""
+        given = self.columns.get(column)
+        if given is None:
+            self.columns[column] = exact
+            return
+        told = given.is_not_null()
+        own = next((name for name, filled in _COUNTS.items() if filled == column and name in self.raw.columns), None)
+        if own and (rounded := units.is_rounded(self.raw[own])).any():
+            told &= ~(rounded & exact.is_not_null())
+        self.columns[column] = given.zip_with(told, exact)
 
     def _no_start_without_nodes(self) -> None:
         """Of an array that was cancelled while it waited sacct prints the time of that as its start, but it never had a node."""
         if not {"start_time", "node_list", "state"} <= self.columns.keys():
             return
         over = self.columns["state"].is_in([str(state) for state in OVER_BEFORE_START]) & self.columns["node_list"].is_null()
+        if "node_list" in self.unread:
+            over &= ~self._was_odd("node_list")
         if "elapsed_s" in self.columns:
             over &= self.columns["elapsed_s"].fill_null(0.0) <= 0.0
         if over.any():
@@ -278,6 +325,8 @@ class _Reader:
         if "start_time" not in self.columns:
             return
         started = self.columns["start_time"].is_not_null()
+        if "start_time" in self.unread:
+            started |= self._was_odd("start_time")
         if started.all():
             return
         nothing = pl.Series([None], dtype=pl.Int64).new_from_index(0, self.raw.height)
@@ -287,8 +336,10 @@ class _Reader:
 
     def _requested_memory(self) -> pl.Series:
         """ReqMem of the whole job: `4000Mn` is per node, `2Gc` per CPU, no suffix (Slurm 21.08 on) already the total."""
-        parts = units.size_parts(self.raw["reqmem"], default_unit="M")
-        self._flag("reqmem", parts["bytes"].is_null())
+        text, flagged = unflagged_texts(self.raw["reqmem"])
+        self.marks[MEMORY_PER_CPU_FLAG] = flagged
+        parts = units.size_parts(text, default_unit="M")
+        self._note("reqmem", "req_mem_bytes", parts["bytes"], units.NO_LIMIT)
         cpus = self._first_of("cpus", "req_cpus")
         nodes = self._first_of("nodes", "req_nodes")
         factor = pl.when(pl.col("per") == "n").then(nodes).when(pl.col("per") == "c").then(cpus).otherwise(1).fill_null(1)
@@ -306,6 +357,8 @@ class _Reader:
 
     def _extra(self) -> None:
         others = {name: self.raw[name] for name in self.raw.columns if not _is_known(name) and name not in ("record", "line")}
+        if "suspended" in others:
+            others["suspended_s"] = suspended_seconds(others.pop("suspended"))
         pending = self.columns.pop("_pending_tasks", None)
         if pending is not None:
             others["pending_tasks"] = pending
@@ -318,25 +371,11 @@ class _Reader:
 
 
 def _is_known(name: str) -> bool:
-    return any(name in table for table in (_TEXT, _INTEGERS, _TIMES, _DURATIONS, _SECONDS, _SIZES, _SPECIAL))
+    return any(name in table for table in (_TEXT, _NUMBERS, _COUNTS, _TIMES, _DURATIONS, _SECONDS, _SIZES, _SPECIAL))
 
 
-def as_map(columns: dict[str, pl.Series]) -> pl.Series:
-    """Columns of strings as one column of maps; a null value has no entry, a row without entries is null."""
-    filled = {name: column for name, column in columns.items() if column.null_count() < len(column)}
-    height = len(next(iter(columns.values())))
-    empty = pl.Series([None], dtype=pl.Map(pl.String, pl.String)).new_from_index(0, height)
-    if not filled:
-        return empty
-    rows = pl.DataFrame(filled).with_row_index("_row")
-    entries = (
-        rows.unpivot(index="_row", variable_name="key", value_name="value")
-        .drop_nulls("value")
-        .group_by("_row", maintain_order=False)
-        .agg(pl.struct("key", "value").alias("entries"))
-        .with_columns(pl.col("entries").cast(pl.Map(pl.String, pl.String)))
-    )
-    return rows.select("_row").join(entries, on="_row", how="left", maintain_order="left")["entries"]
+def _nothing(height: int) -> pl.Series:
+    return pl.Series([None], dtype=pl.String).new_from_index(0, height)
 
 
 def _exit_parts(column: pl.Series) -> tuple[pl.Series, pl.Series]:
@@ -352,12 +391,16 @@ def _fold_steps(jobs: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """What only steps know, in their job: largest MaxRSS and disk I/O, summed CPU time, exit code of the one that failed."""
     typed = steps.select("record", "line", pl.col("jobid" if "jobid" in steps.columns else "jobidraw").alias("id"))
     typed = typed.with_columns(_step=pl.col("id").str.extract(r"\.(.+)$"))
+    odd: dict[str, pl.Series] = {}
     for name, (column, unit) in _SIZES.items():
         if name in steps.columns:
             typed = typed.with_columns(units.size_bytes(steps[name], default_unit=unit).alias(column))
+            _note_in_steps(odd, column, steps[name], typed[column])
     for name in ("totalcpu", "usercpu", "systemcpu"):
         if name in steps.columns:
-            typed = typed.with_columns(units.duration_s(steps[name]).alias(_DURATIONS[name]))
+            column = _DURATIONS[name]
+            typed = typed.with_columns(units.duration_s(steps[name]).alias(column))
+            _note_in_steps(odd, column, steps[name], typed[column])
     largest = [column for column, _ in _SIZES.values() if column in typed.columns]
     summed = [column for column in ("cpu_time_s", "user_cpu_s", "system_cpu_s") if column in typed.columns]
     totals = typed.group_by("record").agg(pl.col(largest).max(), pl.col(summed).sum())
@@ -369,7 +412,24 @@ def _fold_steps(jobs: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
             jobs = jobs.with_columns(pl.coalesce(own, f"{column}_steps", column).alias(column)).drop(f"{column}_steps")
     if "exitcode" in steps.columns:
         jobs = _first_failed_step(jobs, typed, steps["exitcode"])
-    return jobs
+    return _with_unread_steps(jobs, steps["record"], odd) if odd else jobs
+
+
+def _note_in_steps(odd: dict[str, pl.Series], column: str, text: pl.Series, parsed: pl.Series) -> None:
+    """Add the texts of a field of steps that cannot be read, null elsewhere, where there are any."""
+    if parsed.null_count() > text.null_count():
+        flags = parsed.is_null() & text.is_not_null() & ~text.is_in([*units.NO_VALUE, *units.NO_LIMIT])
+        if flags.any():
+            odd[column] = text.zip_with(flags, _nothing(len(text)))
+
+
+def _with_unread_steps(jobs: pl.DataFrame, record: pl.Series, odd: dict[str, pl.Series]) -> pl.DataFrame:
+    """The jobs with what could not be read in their steps, of each field that of the first such step."""
+    firsts = pl.DataFrame({"record": record, **odd}).group_by("record").agg(pl.all().drop_nulls().first())
+    of_jobs = jobs.select("record").join(firsts, on="record", how="left", maintain_order="left")
+    noted = as_map({column: of_jobs[column] for column in odd})
+    known = jobs[UNREAD] if UNREAD in jobs.columns else no_unread(jobs.height)
+    return jobs.with_columns(joined(noted, known).alias(UNREAD))
 
 
 def _first_failed_step(jobs: pl.DataFrame, typed: pl.DataFrame, exit_codes: pl.Series) -> pl.DataFrame:

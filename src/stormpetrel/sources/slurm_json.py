@@ -11,16 +11,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from stormpetrel.records.doubts import MEMORY_PER_CPU_FLAG, names_text
 from stormpetrel.records.quality import rejects
-from stormpetrel.records.states import JobState, slurm_state
+from stormpetrel.records.states import FINISHED, JobState, slurm_state
 from stormpetrel.sources.contract import Chunk, FileSource, chunk_of_jobs
 from stormpetrel.sources.job_rows import text
 from stormpetrel.sources.json_records import Record, records_in
 from stormpetrel.sources.lines import Refused
 from stormpetrel.sources.sacct_fields import script_of
+from stormpetrel.sources.slurm_json_use import SAMPLED_S, requested_mib, step_use
+from stormpetrel.sources.slurm_json_use import number as _number
 
 ROWS_PER_CHUNK: Final = 20_000
-_NO_VALUE: Final = frozenset({0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF})
 _MIB: Final = 1024 * 1024
 _YEAR_MIN: Final = 525_600  # v0.0.38 prints an unlimited time as 365 days
 
@@ -160,7 +162,11 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
     if limit == 0 or (isinstance(times.get("limit"), int) and limit == _YEAR_MIN):
         limit = None
     exit_code, exit_signal = _exit(job.get("exit_code"))
-    cpus = allocated.get("cpu")
+    cpus, nodes = allocated.get("cpu"), allocated.get("node")
+    req_cpus = _number((job.get("required") or {}).get("CPUs")) or requested.get("cpu")
+    memory, flagged = requested_mib(job.get("required") or {}, cpus or req_cpus, nodes or requested.get("node"))
+    marks = {MEMORY_PER_CPU_FLAG} if flagged else set()
+    used, doubts = step_use(steps, nodes=nodes, sampled=state in FINISHED and (elapsed or 0) >= SAMPLED_S)
     return {
         **_identity(job["job_id"], array.get("job_id"), array.get("task_id"), het.get("job_id"), het.get("job_offset")),
         "cluster": _text(job.get("cluster")) or default_cluster,
@@ -183,12 +189,12 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
         "time_limit_s": limit * 60.0 if limit is not None else None,
         "elapsed_s": _float(elapsed),
         "cpu_limit_s": float((elapsed or 0) * (cpus or 0)),
-        "req_cpus": _number((job.get("required") or {}).get("CPUs")) or requested.get("cpu"),
+        "req_cpus": req_cpus,
         "cpus": cpus,
-        "nodes": allocated.get("node"),
+        "nodes": nodes,
         "req_gpus": requested.get("gpu"),
         "gpus": allocated.get("gpu"),
-        "req_mem_bytes": _mib(requested.get("mem")),
+        "req_mem_bytes": _mib(requested.get("mem") or memory),
         "mem_bytes": _mib(allocated.get("mem")),
         "node_list": _text(job.get("nodes")),
         "work_dir": _text(job.get("working_directory")),
@@ -196,7 +202,9 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
         "script_path": script_of(_text(job.get("submit_line"))),
         "req_tres": requested.get("text"),
         "alloc_tres": allocated.get("text"),
-        **_steps(steps),
+        **_failed_step(steps),
+        **used,
+        "quality": names_text(marks | doubts),
         "extra": _extra(
             comment=(job.get("comment") or {}).get("job"),
             reason=job["state"].get("reason"),
@@ -206,6 +214,7 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
             priority=_number(job.get("priority")),
             pending_tasks=array.get("task"),
             restarts=_number(job.get("restart_cnt")),
+            suspended_s=_number(times.get("suspended")) or None,
             container=job.get("container"),
             flags=",".join(map(str, job.get("flags") or [])),
         ),
@@ -222,10 +231,9 @@ def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
     # Of a pending job it is the scheduler's guess; of one that was cancelled before it started, the moment of that.
     started = state not in (JobState.PENDING, JobState.HELD) and (not finished or bool(_text(job.get("nodes"))))
     cpus, nodes = _number(job.get("cpus")), _number(job.get("node_count"))
-    per_cpu, per_node = _number(job.get("memory_per_cpu")), _number(job.get("memory_per_node"))
+    memory, flagged = requested_mib(job, cpus, nodes)
     requested = _from_tres_text(_text(job.get("tres_req_str")))
     allocated = _from_tres_text(_text(job.get("tres_alloc_str")))
-    memory = per_cpu * (cpus or 1) if per_cpu else per_node * (nodes or 1) if per_node else None
     return {
         **_identity(
             job["job_id"], job.get("array_job_id"), job.get("array_task_id"), job.get("het_job_id"), job.get("het_job_offset")
@@ -262,6 +270,7 @@ def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
         "script_path": script_of(_text(job.get("submit_line"))),
         "req_tres": _text(job.get("tres_req_str")),
         "alloc_tres": _text(job.get("tres_alloc_str")),
+        "quality": MEMORY_PER_CPU_FLAG if flagged else None,
         "extra": _extra(
             comment=job.get("comment"),
             reason=job.get("state_reason"),
@@ -292,23 +301,13 @@ def _identity(job_id: object, array_id: object, task: object, het_id: object, of
     }
 
 
-def _steps(steps: list[Record]) -> dict[str, object]:
-    """What only steps know: largest memory, summed CPU time, the first that failed."""
-    memory = [count for step in steps if (count := _max_rss(step)) is not None]
-    spans = [step.get("time") or {} for step in steps]
+def _failed_step(steps: list[Record]) -> dict[str, object]:
+    """The first step that failed; the batch step repeats the exit code of what ran in it."""
     failed = [(name, *_exit(step.get("exit_code"))) for step in steps if (name := _step_name(step)) != "extern"]
     failed = [step for step in failed if step[1] or step[2]]
     failed.sort(key=lambda step: step[0] == "batch")
     first = failed[0] if failed else (None, None, None)
-    return {
-        "max_rss_bytes": max(memory, default=None),
-        "cpu_time_s": _sum_seconds(spans, "total"),
-        "user_cpu_s": _sum_seconds(spans, "user"),
-        "system_cpu_s": _sum_seconds(spans, "system"),
-        "failed_step": first[0],
-        "failed_step_exit_code": first[1],
-        "failed_step_exit_signal": first[2],
-    }
+    return {"failed_step": first[0], "failed_step_exit_code": first[1], "failed_step_exit_signal": first[2]}
 
 
 def _step_name(step: Record) -> str:
@@ -316,18 +315,6 @@ def _step_name(step: Record) -> str:
     if isinstance(identity, dict):
         identity = identity.get("step_id")
     return str(identity).rpartition(".")[2].lower()
-
-
-def _max_rss(step: Record) -> int | None:
-    largest = ((step.get("tres") or {}).get("requested") or {}).get("max") or []
-    return next((_number(entry.get("count")) for entry in largest if entry.get("type") == "mem"), None)
-
-
-def _sum_seconds(spans: list[Record], name: str) -> float | None:
-    parts = [span[name] for span in spans if isinstance(span.get(name), dict)]
-    if not parts:
-        return None
-    return float(sum((_number(part.get("seconds")) or 0) + (_number(part.get("microseconds")) or 0) / 1e6 for part in parts))
 
 
 def _tres(entries: object) -> dict[str, Any]:
@@ -373,25 +360,6 @@ def _exit(value: object) -> tuple[int | None, int | None]:
         return (0 if code is None and number else code), number or 0
     status = _number(value)
     return (None, None) if status is None else ((status >> 8) & 0xFF, status & 0x7F)
-
-
-def _number(value: object) -> int | None:
-    """An integer, plain or wrapped; None where it is not set, infinite, or one of Slurm's marks for "no value"."""
-    if isinstance(value, dict):
-        if not value.get("set") or value.get("infinite"):
-            return None
-        value = value.get("number")
-    if value is None or isinstance(value, bool):
-        return None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if not isinstance(value, int):
-        raise ValueError(f"{value!r} is not a number")
-    if value in _NO_VALUE:
-        return None
-    if not -(2**63) <= value < 2**63:
-        raise ValueError("a number is out of range")
-    return value
 
 
 def _float(value: int | None) -> float | None:

@@ -16,6 +16,7 @@ import polars as pl
 
 from stormpetrel.records import units
 from stormpetrel.records.states import UNFINISHED, JobState, slurm_state
+from stormpetrel.records.unread import UNREAD
 from stormpetrel.sources.contract import Chunk
 
 # Why a job waits its turn: the scheduler says another of these words at each of its rounds, for thousands of jobs at once.
@@ -31,7 +32,7 @@ _WORDS: Final = sorted(
 _LEFT_OUT: Final = frozenset(
     """elapsed elapsedraw cputimeraw totalcpu usercpu systemcpu maxrss maxdiskread maxdiskwrite priority flags exitcode
     derivedexitcode elapsed_s cpu_limit_s cpu_time_s user_cpu_s system_cpu_s max_rss_bytes disk_read_bytes disk_write_bytes
-    exit_code exit_signal end_time""".split()
+    exit_code exit_signal end_time suspended tresusageintot ntasks""".split()
 )
 _TRES: Final = ("reqtres", "alloctres", "req_tres", "alloc_tres")
 # Besides what is fixed at submission, what says why a job waits: it changes when that does.
@@ -122,8 +123,21 @@ def _typed_form(records: pl.DataFrame, goes_on: pl.Series) -> pl.DataFrame:
         _kept(entries, state) if on else entries
         for entries, state, on in zip(records["extra"].to_list(), records["state"].to_list(), goes_on, strict=True)
     ]
-    records = records.with_columns(state=state, extra=pl.Series(extra, dtype=records.schema["extra"]))
+    records = records.with_columns(
+        state=state, extra=pl.Series(extra, dtype=records.schema["extra"]), unread=_lasting_unread(records[UNREAD], goes_on)
+    )
     return records.with_columns(state_raw=pl.when(goes_on).then("state").otherwise("state_raw"))
+
+
+def _lasting_unread(unread: pl.Series, goes_on: pl.Series) -> pl.Series:
+    """What could not be read, of a job that goes on without the columns that are left out of it."""
+    if unread.null_count() == len(unread):
+        return unread
+    lasting = [
+        {name: text for name, text in dict(texts).items() if not (on and name in _LEFT_OUT)} or None if texts else None
+        for texts, on in zip(unread.to_list(), goes_on, strict=True)
+    ]
+    return pl.Series(UNREAD, lasting, dtype=unread.dtype)
 
 
 def _kept(entries: object, state: str) -> dict[str, str] | None:

@@ -20,6 +20,7 @@ import polars as pl
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.quality import Warnings, bounded_rejects, check
+from stormpetrel.records.unread import UnreadCounts, settle
 from stormpetrel.sources.contract import Chunk, Cursor, JobSource, Translate, hopeful_chunks, mask_of
 from stormpetrel.store.known import KnownRecords, fingerprints
 from stormpetrel.store.privacy import Privacy
@@ -47,6 +48,7 @@ class IngestReport:
     quarantined: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
     warnings: Warnings = field(default_factory=Warnings)
+    unread: UnreadCounts = field(default_factory=UnreadCounts)
     states: Counter[str] = field(default_factory=Counter)
     raw_states: Counter[str] = field(default_factory=Counter)
     first: datetime | None = None
@@ -72,6 +74,9 @@ class IngestReport:
             "examples": self.examples,
             "warnings": self.warnings.counts,
             "warning_examples": self.warnings.examples,
+            "unread": dict(sorted(self.unread.counts.items())),
+            "unread_of": {column: self.unread.told[column] for column in sorted(self.unread.counts)},
+            "unread_examples": self.unread.examples,
             "gaps": [{"from": start.isoformat(), "to": end.isoformat()} for start, end in self.gaps],
             "notes": self.notes,
         }
@@ -125,7 +130,7 @@ def ingest_jobs(site: Site, source: JobSource, *, progress: Progress | None = No
         return report
     remembered = report.as_dict()
     if site.settings.store.pseudonymise_users:
-        remembered["examples"] = {}  # they quote records, and records name users
+        remembered["examples"] = remembered["unread_examples"] = {}  # they quote records, and records name users
     site.state.record_ingest(source.name, remembered)
     return report
 
@@ -155,6 +160,7 @@ def combined(reports: list[IngestReport]) -> IngestReport:
         total.states.update(report.states)
         total.raw_states.update(report.raw_states)
         total.warnings.merge(report.warnings)
+        total.unread.merge(report.unread)
         for rule, examples in report.examples.items():
             total.examples[rule] = [*total.examples.get(rule, []), *examples][:_EXAMPLES]
         total.first = min(filter(None, (total.first, report.first)), default=None)
@@ -177,12 +183,18 @@ class _Intake:
         self.waiting: list[pl.DataFrame] = []  # translated rows, not committed yet
         self.refused: list[pl.DataFrame] = []
         self.seen_again: list[pl.DataFrame] = []
+        self.unread = UnreadCounts()  # of the rows on their way into a commit
 
     @cached_property
     def known(self) -> KnownRecords:
         """What the table holds; not asked for where the source has nothing to say."""
         self.has_read = True
         return self.site.jobs.known_records(self.source.as_of, looking=self.looking)
+
+    @cached_property
+    def watched(self) -> frozenset[str]:
+        """The columns that could not always be read before: how often they can be now is counted as well."""
+        return self.site.unread_fields.columns(self.source.format)
 
     @cached_property
     def privacy(self) -> Privacy:
@@ -223,6 +235,8 @@ class _Intake:
         self._refuse(bad)
         self._refuse(odd)
         self.report.warnings.merge(warnings)
+        good, unread = settle(good, self.watched)
+        self.unread.merge(self.privacy.without_names_in(unread))
         self._accept(good.join(fresh.select("record", "fingerprint"), on="record", maintain_order="left"))
 
     def flush(self, cursor: Cursor | None = None) -> None:
@@ -246,6 +260,12 @@ class _Intake:
                 self._commit(privacy, seen_again, cursor)
             elif seen_again is not None:
                 self.site.jobs.see_again(seen_again, self.source.as_of)
+            self._count_unread()
+
+    def _count_unread(self) -> None:
+        counts, self.unread = self.unread, UnreadCounts()
+        self.site.unread_fields.add(self.source.format, counts)
+        self.report.unread.merge(counts)
 
     def _commit(self, privacy: Privacy, seen_again: pl.DataFrame | None, cursor: Cursor | None) -> None:
         jobs = pl.concat(self.waiting) if self.waiting else pl.DataFrame(schema=_WAITING)

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from stormpetrel.records.unread import UnreadCounts
+
 _WORDS = re.compile(r"\w+")
 _NAMES = re.compile(r"[^\s|,;=]+")  # what a login name can be made of, as `DOM\\kim`, `kim.lee@lab` or `kim"lee`
+_HIDDEN = "(names a forgotten user)"
 _TEXT_COLUMNS = ("job_name", "work_dir", "script_path", "submit_line")
 
 
@@ -71,12 +74,22 @@ class Privacy:
         """Refused records without what they said, where that names a forgotten user."""
         if not self.forgotten or not rejects.height:
             return rejects
-        named = [
-            any(self.digest(word) in self.forgotten for word in _possible_names(f"{raw} {reason}"))
-            for raw, reason in rejects.select("raw", "reason").iter_rows()
-        ]
-        hidden = pl.when(pl.Series(named)).then(pl.lit("(names a forgotten user)"))
+        named = [self._names_forgotten(f"{raw} {reason}") for raw, reason in rejects.select("raw", "reason").iter_rows()]
+        hidden = pl.when(pl.Series(named)).then(pl.lit(_HIDDEN))
         return rejects.with_columns(hidden.otherwise(name).alias(name) for name in ("raw", "reason"))
+
+    def without_names_in(self, unread: UnreadCounts) -> UnreadCounts:
+        """The counts of what could not be read, their examples without texts that name a forgotten user."""
+        if not self.forgotten:
+            return unread
+        examples = {
+            column: [_HIDDEN if self._names_forgotten(text) else text for text in texts]
+            for column, texts in unread.examples.items()
+        }
+        return UnreadCounts(unread.counts, unread.told, examples)
+
+    def _names_forgotten(self, text: str) -> bool:
+        return any(self.digest(word) in self.forgotten for word in _possible_names(text))
 
     def _personal(self, jobs: pl.DataFrame, column: str) -> pl.Series:
         """Groups and accounts that carry the name of their user, as many sites have them, become the pseudonym as well."""

@@ -37,7 +37,7 @@ def _scrub_ingests(connection: sa.Connection, whole_word: re.Pattern[str]) -> No
     for row in connection.execute(sa.select(ingests)).all():
         report = json.loads(row.report)
         if whole_word.search(row.source) or whole_word.search(str(report)):
-            report["examples"], report["notes"] = {}, []
+            report["examples"], report["unread_examples"], report["notes"] = {}, {}, []
             source = whole_word.sub(_FORGOTTEN, row.source)
             connection.execute(sa.update(ingests).where(ingests.c.id == row.id).values(report=json.dumps(report), source=source))
 

@@ -40,10 +40,11 @@ from stormpetrel.store.state import STATE_FILE, StateStore, open_state, refuse_n
 from stormpetrel.store.tables import Table
 from stormpetrel.store.tokens import TokenStore
 from stormpetrel.store.trace_scores import TraceScoreStore
+from stormpetrel.store.unread_fields import UnreadFields
 from stormpetrel.store.views import ViewStore
 
 KEY_FILE = "site.key"
-_PARSERS = 2  # raise it when a source reads more out of the same text: known files are then read in full once more
+_PARSERS = 3  # raise it when a source reads more out of the same text: known files are then read in full once more
 
 
 class Site:
@@ -68,6 +69,7 @@ class Site:
         self.tokens = TokenStore(state)
         self.opinions = OpinionStore(state)
         self.views = ViewStore(state)
+        self.unread_fields = UnreadFields(state)
         self.audit = AuditTrail(state)
         self.cluster = ClusterCache(folder, settings.slurm)
         self.quarantine = Quarantine(folder / "tables", keep_raw=not settings.store.pseudonymise_users)

@@ -1,0 +1,75 @@
+"""How often the columns of each format could not be read, kept across ingests: for the doctor.
+
+UnreadCounts of an ingest -> UnreadFields.add -> a fact of the state store -> shares. No text of a record is kept here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from stormpetrel.records.unread import UnreadCounts
+from stormpetrel.store.state import StateStore
+
+_KEY: Final = "unread_fields"
+# Beyond so many values of a column both counts are halved: what was mended is believed after some thousand good records.
+_REMEMBERED: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadField:
+    """A column of a format, how many of its last values could not be read, and out of how many."""
+
+    format: str
+    column: str
+    unread: int
+    told: int
+
+    @property
+    def share(self) -> float:
+        """The share of the values that could not be read."""
+        return self.unread / self.told if self.told else 0.0
+
+
+class UnreadFields:
+    """Counts, by format and job column, what could be read and what not."""
+
+    def __init__(self, state: StateStore) -> None:
+        self._state = state
+
+    def columns(self, format_name: str) -> frozenset[str]:
+        """The columns of a format that could not always be read."""
+        return frozenset(self._all().get(format_name, {}))
+
+    def shares(self) -> list[UnreadField]:
+        """Every column that could not always be read, the worst first."""
+        found = [
+            UnreadField(name, column, unread, told)
+            for name, columns in self._all().items()
+            for column, (unread, told) in columns.items()
+        ]
+        return sorted(found, key=lambda field: (-field.share, field.format, field.column))
+
+    def add(self, format_name: str, counts: UnreadCounts) -> None:
+        """Add what one ingest found; nothing is written where it has nothing to say. The caller holds the writer lock."""
+        if not counts.told:
+            return
+        known = self._all()
+        columns = known.setdefault(format_name, {})
+        for column, told in counts.told.items():
+            before = columns.get(column, (0, 0))
+            columns[column] = _bounded(before[0] + counts.counts.get(column, 0), before[1] + told)
+        self._state.set_fact(_KEY, json.dumps(known))
+
+    def _all(self) -> dict[str, dict[str, tuple[int, int]]]:
+        text = self._state.fact(_KEY)
+        if not text:
+            return {}
+        return {name: {column: (pair[0], pair[1]) for column, pair in told.items()} for name, told in json.loads(text).items()}
+
+
+def _bounded(unread: int, told: int) -> tuple[int, int]:
+    while told > _REMEMBERED:
+        unread, told = -(-unread // 2), told // 2
+    return unread, told
