@@ -159,13 +159,19 @@ def evaluate(
     labelled = label_jobs(jobs, settings, moments, profiles_from=PROFILE_SHARE)
     seconds["features"] = time.monotonic() - began
     splits = _usable_splits(labelled, CUTS[protocol])
-    at = {}
+    at: dict[Moment, MomentResult] = {}
+    unjudged: list[NotEnoughJobsError] = []
     for moment in moments:
         began_moment = time.monotonic()
-        at[moment] = _evaluate_moment(labelled, moment, splits, settings, progress)
+        try:
+            at[moment] = _evaluate_moment(labelled, moment, splits, settings, progress)
+        except NotEnoughJobsError as error:  # a log of short jobs has too few that live for two minutes: the others are judged
+            unjudged.append(error)
         seconds[str(moment)] = time.monotonic() - began_moment
+    if not at:
+        raise unjudged[0]
     seconds["total"] = time.monotonic() - began
-    return Evaluation(labelled, protocol, splits, at, seconds, list(labelled.notes))
+    return Evaluation(labelled, protocol, splits, at, seconds, [*labelled.notes, *(error.what for error in unjudged)])
 
 
 def _usable_splits(labelled: LabelledJobs, quantiles: Collection[float]) -> list[Split]:
@@ -198,6 +204,10 @@ def _evaluate_moment(
     for number, split in enumerate(splits):
         progress(f"{moment}: cut {number + 1} of {len(splits)}")
         train, test = split.train & reached, split.test & reached
+        if not test.any():
+            raise NotEnoughJobsError(
+                f"No job of a test part reached '{moment}': nothing can be judged there.", hint="Use a longer log."
+            )
         model = fit_at(labelled, moment, train, settings)
         predicted = model.predict_proba(features.rows(test))
         n_train = int(train.sum())
