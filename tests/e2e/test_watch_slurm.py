@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from stormpetrel.lifecycle.job_models import train_job_models
+from stormpetrel.lifecycle.live import current_versions
 from stormpetrel.lifecycle.running_quality import settled
 from stormpetrel.simulate.writing import sacct_text
 from stormpetrel.sources.sacct_text import SacctText
@@ -144,3 +145,29 @@ def test_a_job_is_judged_two_minutes_after_its_start(slurm, site, watching):
     wait_until(lambda: moments_of(site, job) == ["submit", "start", "2min"], "it is judged two minutes in", limit_s=200)
     assert max(delays_of(said_of(site, job))) <= 10.0
     slurm.command("scancel", str(job))
+
+
+def test_a_new_site_says_what_it_waits_for_and_trains_by_itself_on_jobs_of_seconds(slurm, tmp_path):
+    """Nothing but a real cluster: no log, no training by hand, and no job that lives for two minutes."""
+    folder = tmp_path / "new"
+    since = datetime.now(UTC)
+    watch = {"poll_s": 1.0, "address": "", "retrain_min_jobs": 24}
+    with make_site(
+        folder, slurm={"since": since.isoformat(timespec="seconds"), "pause_s": 0.0, "timeout_s": 60.0}, watch=watch
+    ) as site:
+        process = start(folder, "watch", "--json", env=slurm.env)
+        try:
+            wait_until(lambda: (told := read_status(site.state)) and told.waits_for, "it says what it waits for", limit_s=90)
+            assert "of 24 ended jobs" in read_status(site.state).waits_for
+            for code in (0, 1):
+                slurm.submit("--job-name=first", "--time=5", "--array=1-13", f"--wrap=exit {code}")
+            wait_until(lambda: current_versions(site), "it trains by itself", limit_s=300)
+            assert set(current_versions(site)) == {"jobs-profiles", "jobs-submit", "jobs-start"}
+            judged = slurm.submit("--job-name=second", "--time=5", "--wrap=sleep 3")
+            wait_until(lambda: moments_of(site, judged) == ["submit", "start"], "it judges with what it learnt", limit_s=90)
+            assert "longer than two minutes" in read_status(site.state).waits_for
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+        assert "waiting" in {json.loads(line)["event"] for line in errors.splitlines() if line.startswith("{")}

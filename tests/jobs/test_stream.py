@@ -45,6 +45,25 @@ def stream(trained, log):
     return opened
 
 
+def test_a_restart_says_the_same_where_a_moment_has_no_model(trained, log):
+    """What nobody could say about two minutes in is not missing: the jobs' ends are not put off by a restart."""
+    models, profiles, cut = trained
+    some = {moment: models[moment] for moment in (Moment.SUBMIT, Moment.START)}
+
+    def opened(horizon, said=None):
+        made = JobStream(JobPredictor(some, profiles, log.clear(), now=cut), horizon=horizon, began=cut)
+        made.recall(known_by(log, horizon + TICK), said)
+        return made
+
+    half, until = cut + timedelta(days=2), cut + timedelta(days=4)
+    whole = opened(cut)
+    before = whole.advance(known_by(log, half + TICK), until=half)
+    after = whole.advance(known_by(log, until + TICK), until=until)
+    restarted = opened(half, before).advance(known_by(log, until + TICK), until=until)
+    assert set(after["moment"]) == {"submit", "start"}
+    assert comparable(restarted).equals(comparable(after))
+
+
 def comparable(predictions: pl.DataFrame) -> pl.DataFrame:
     return predictions.select(SAID).sort(ORDER)
 

@@ -156,7 +156,7 @@ def test_too_few_failed_jobs_to_tell_keep_the_old_model(tmp_path):
     jobs = steady_log(600).with_columns(
         state=pl.when(pl.col("submit_time") > day(20)).then(pl.lit("COMPLETED")).otherwise("state")
     )
-    with open_site(trained_site(tmp_path / "site", jobs, until=20, moments=(Moment.SUBMIT,))) as site:
+    with open_site(trained_site(tmp_path / "site", jobs, until=20)) as site:
         done = retrain(site, now=NOW)
         assert not done.promoted and done.training is None
         assert "too few jobs to tell" in done.why and "0 failed" in done.why

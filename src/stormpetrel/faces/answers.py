@@ -142,10 +142,11 @@ NOT_KNOWN = "I do not know this user or this application yet: the risk is the ha
 def explain_job(site: Site, job_id: str, *, now: datetime) -> WhyAnswer:
     """Look into one job of the site."""
     from stormpetrel.jobs.advice import advise, next_request
-    from stormpetrel.jobs.moments import MOMENTS, Moment
+    from stormpetrel.jobs.moments import MOMENT_WORDS, MOMENTS, Moment
     from stormpetrel.jobs.outcomes import never_started_words
     from stormpetrel.jobs.predictor import moment_of, time_of
     from stormpetrel.jobs.waiting import why_waiting
+    from stormpetrel.lifecycle.job_models import FAMILY, lacking_moments
     from stormpetrel.records.jobs import was_never_started
 
     past = site.jobs.read_jobs(until=now).collect()
@@ -154,12 +155,14 @@ def explain_job(site: Site, job_id: str, *, now: datetime) -> WhyAnswer:
     notes: list[str] = []
     verdicts: list[Verdict] = []
     reached = MOMENTS[: MOMENTS.index(moment_of(job, now)) + 1]
-    for moment in reached:
+    lacking = lacking_moments(current) if (current := site.models.current_training(FAMILY)) else ()
+    for moment in (moment for moment in reached if moment not in lacking):
         try:
             verdicts.append(_verdict_then(site, row, moment, time_of(job, Moment(moment)), past))
         except ModelError as error:
             notes.append(f"No risk can be given: {error}")
             break
+    notes += [f"There is no model {MOMENT_WORDS[moment]} yet." for moment in reached if moment in lacking]
     if verdicts and not verdicts[-1].known:
         notes.append(NOT_KNOWN)
     if job["array_task"] is not None and "_" not in job_id:

@@ -30,7 +30,7 @@ def predict_jobs(site: Site, *, moment: Moment | None, last: int | None, now: da
     from stormpetrel.records.states import UNFINISHED
 
     known = known_by(site.jobs.read_jobs(until=now).collect(), now).sort("submit_time", maintain_order=True)
-    predictor = load_predictor(site, now=now, past=known.head(0), moments=[moment] if moment else MOMENTS)
+    predictor = load_predictor(site, now=now, past=known.head(0), moments=[moment] if moment else None)
     wanted = np.zeros(known.height, dtype=bool)
     if last:
         wanted[-last:] = True

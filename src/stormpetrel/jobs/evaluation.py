@@ -160,19 +160,29 @@ def evaluate(
     labelled = label_jobs(jobs, settings, moments, profiles_from=PROFILE_SHARE)
     seconds["features"] = time.monotonic() - began
     splits = _usable_splits(labelled, CUTS[protocol])
-    at = {}
-    notes = list(labelled.notes)
+    at: dict[Moment, MomentResult] = {}
+    unjudged: list[NotEnoughJobsError] = []
     for moment in moments:
         if moment != Moment.SUBMIT and not labelled.reached(moment).any():
-            notes.append(f"No job of this log is known to have reached the moment '{moment}': nothing can be said there.")
+            unjudged.append(_never_reached(moment))
             continue
         began_moment = time.monotonic()
-        at[moment] = _evaluate_moment(labelled, moment, splits, settings, progress)
+        try:
+            at[moment] = _evaluate_moment(labelled, moment, splits, settings, progress)
+        except NotEnoughJobsError as error:  # a log of short jobs has too few that live for two minutes: the others are judged
+            unjudged.append(error)
         seconds[str(moment)] = time.monotonic() - began_moment
     if not at:
-        raise NotEnoughJobsError(" ".join(notes[-len(moments) :]), hint="Judge the forecasts at submission: --at submit.")
+        raise unjudged[0]
     seconds["total"] = time.monotonic() - began
-    return Evaluation(labelled, protocol, splits, at, seconds, notes)
+    return Evaluation(labelled, protocol, splits, at, seconds, [*labelled.notes, *(error.what for error in unjudged)])
+
+
+def _never_reached(moment: Moment) -> NotEnoughJobsError:
+    return NotEnoughJobsError(
+        f"No job of this log is known to have reached the moment '{moment}': nothing can be said there.",
+        hint="Judge the forecasts at submission: --at submit.",
+    )
 
 
 def _usable_splits(labelled: LabelledJobs, quantiles: Collection[float]) -> list[Split]:
@@ -205,6 +215,10 @@ def _evaluate_moment(
     for number, split in enumerate(splits):
         progress(f"{moment}: cut {number + 1} of {len(splits)}")
         train, test = split.train & reached, split.test & reached
+        if not test.any():
+            raise NotEnoughJobsError(
+                f"No job of a test part reached '{moment}': nothing can be judged there.", hint="Use a longer log."
+            )
         model = fit_at(labelled, moment, train, settings)
         predicted = model.predict_proba(features.rows(test))
         n_train = int(train.sum())

@@ -35,11 +35,25 @@ Times = NDArray[np.float64]
 class JobStream:
     """A predictor whose history is kept current, and which knows what it has said already."""
 
-    def __init__(self, predictor: JobPredictor, *, horizon: datetime, began: datetime | None = None) -> None:
+    def __init__(
+        self,
+        predictor: JobPredictor,
+        *,
+        horizon: datetime,
+        began: datetime | None = None,
+        began_at: Mapping[Moment, datetime] | None = None,
+    ) -> None:
         self.predictor = predictor
         self.horizon = horizon  # everything that happened up to here has been taken in
         self.began = began or horizon  # nothing is said about moments up to here
+        self._silent_until = self._first_words(began_at or {})
         self._done = pl.DataFrame(schema={**{name: PREDICTION_SCHEMA[name] for name in KEY}, "done": pl.UInt8})
+
+    def _first_words(self, began_at: Mapping[Moment, datetime]) -> Times:
+        """Of each event, up to when nothing is said about it: later where a model came later, for ever where there is none."""
+        told = [max(self.began, began_at.get(moment, self.began)) for moment in MOMENTS]
+        silent = [then.timestamp() if at in self.predictor.models else np.inf for at, then in zip(MOMENTS, told, strict=True)]
+        return np.array([*silent, np.inf])
 
     @property
     def open_jobs(self) -> int:
@@ -57,7 +71,7 @@ class JobStream:
         heard = happened <= self.horizon.timestamp()
         missing = np.zeros(heard.shape, dtype=bool)
         if said is not None:
-            judged = happened > max(self.began, self.horizon - LOOKBACK).timestamp()
+            judged = happened > np.maximum(self._silent_until, (self.horizon - LOOKBACK).timestamp())
             missing[:, :3] = (heard & judged)[:, :3] & ~_said(jobs, said)
         taken = heard & ~np.logical_or.accumulate(missing, axis=1)
         self._take_in(jobs, ~taken, since=-np.inf, until=self.horizon)
@@ -82,11 +96,11 @@ class JobStream:
         jobs, happened, done = jobs.filter(fresh), happened[fresh], done[fresh]
         since = self.horizon.timestamp()
         profiled, advanced = self._take_in(jobs, done, since=since, until=until, moments=MOMENTS if judge else ())
-        to_judge = advanced.due & (happened > self.began.timestamp()) & judge
+        to_judge = advanced.due & (happened > self._silent_until) & judge
         predictions = [_NOTHING_SAID]
         for column, moment in enumerate(MOMENTS):
             rows = np.flatnonzero(to_judge[:, column])
-            if rows.size and moment in self.predictor.models:
+            if rows.size:
                 times = happened[rows, column]
                 as_of = np.maximum(times, since)
                 predictions.append(self._judge(profiled, advanced, moment, rows, times, as_of))

@@ -14,10 +14,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError
+from stormpetrel.jobs.enough import counted_failed
 from stormpetrel.jobs.features import matrix_of
 from stormpetrel.jobs.history import event_times
 from stormpetrel.jobs.moments import MOMENTS
-from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.predictor import JobPredictor
 from stormpetrel.jobs.training import TrainingSettings
 from stormpetrel.learn.metrics import Floats, Truth, pr_auc
@@ -109,14 +109,6 @@ def forecasts_after(fitted: FittedModels, jobs: pl.DataFrame, *, cut: datetime, 
             risks[rows] = fitted.models[moment].risk(features)
             columns.append(pl.Series(str(moment), risks).fill_nan(None))
     return later.with_columns(columns).filter(asked)
-
-
-def counted_failed(settings: TrainingSettings) -> pl.Expr:
-    """`failed` of the jobs that a training counts; null for the others."""
-    counts = pl.col("end_time").is_not_null()
-    if settings.min_run_s is not None:
-        counts &= (pl.col("elapsed_s") >= settings.min_run_s).fill_null(False)
-    return pl.when(counts).then(failed(settings.failure_states, settings.dropped_states)).alias("failed")
 
 
 def _compared(moment: str, rows: pl.DataFrame) -> Comparison:

@@ -19,11 +19,13 @@ import polars as pl
 from stormpetrel import __version__
 from stormpetrel.config import Settings
 from stormpetrel.errors import ModelError, NotEnoughJobsError
+from stormpetrel.jobs.enough import ClassCounts
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import JobPredictor, known_by
 from stormpetrel.jobs.profiles import JobProfiles
 from stormpetrel.jobs.training import Progress, TrainingSettings, silent, train
+from stormpetrel.lifecycle.training_needs import training_needs
 from stormpetrel.store.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
 
@@ -39,6 +41,7 @@ class FittedModels:
     models: Mapping[Moment, JobOutcomeModel]
     profiles: JobProfiles
     about: Mapping[str, Any]
+    missing: tuple[ClassCounts, ...] = ()  # what there is of the moments that were asked for and could not be learnt
 
 
 def model_name(moment: Moment) -> str:
@@ -76,15 +79,33 @@ def train_job_models(
     """Train a model for each moment on the jobs of the site, save them and make them current together.
 
     With `until` on what was known then, so that later jobs can be judged as if they were to come. Where only some moments are
-    asked for, the current models of the others stay in use, over the same profiles.
+    asked for, or there are enough jobs for some only, the current models of the others stay in use, over the same profiles.
     """
+    until = until or site.now()
+    jobs = known_by(site.jobs.read_jobs(until=until).collect(), until)
+    able = training_needs(site, training_settings(site.settings), until=until, jobs=jobs).able(moments)
     current = site.models.current_training(FAMILY)
-    others = [model for model in current.models if model.name not in _names(moments)] if current else []
+    others = other_models(current, able)
     profiles = load_fitted(site, current).profiles if current and others else None
-    fitted = fit_job_models(site, moments, until=until or site.now(), profiles=profiles, progress=progress)
+    fitted = fit_job_models(site, moments, until=until, jobs=jobs, profiles=profiles, progress=progress)
     progress("saving")
     training = enter_job_models(site, fitted, why=why, carried=others, promoted_by=user or operator())
-    return [model for model in in_order(training) if model.name in _names(moments)]
+    return [model for model in in_order(training) if model.name in _names(able)]
+
+
+def other_models(current: Training | None, moments: Collection[Moment]) -> list[ModelVersion]:
+    """The models of the training in use that a new one of these moments does not replace."""
+    return [model for model in current.models if model.name not in _names(moments)] if current else []
+
+
+def lacking_moments(current: Training | None) -> tuple[Moment, ...]:
+    """The moments that the training in use has no model of."""
+    return tuple(moment for moment in MOMENTS if current is None or current.model(model_name(moment)) is None)
+
+
+def missing_words(model: ModelVersion) -> list[str]:
+    """What was missing, when a model was trained, for the moments that were not: a part of a sentence for each."""
+    return [ClassCounts(Moment(moment), **counts).words() for moment, counts in model.about.get("missing", {}).items()]
 
 
 def fit_job_models(
@@ -97,16 +118,23 @@ def fit_job_models(
     profiles: JobProfiles | None = None,
     progress: Progress = silent,
 ) -> FittedModels:
-    """A model for each moment out of what was known at `until`; nothing is saved. `jobs` saves reading the table again."""
+    """A model for each moment that there are enough jobs for, out of what was known at `until`; nothing is saved.
+
+    NotEnoughJobsError where there is none. `jobs` saves reading the table again.
+    """
     version = site.jobs.table.version()
     known = known_by(site.jobs.read_jobs(until=until).collect() if jobs is None else jobs, until)
     if not known.height:
         raise NotEnoughJobsError("The site has no jobs yet.", hint="Run: stormpetrel ingest jobs --live")
     about = {"table_version": version, "code_version": __version__, "trained_until": until.isoformat()}
     chosen = settings or training_settings(site.settings)
-    models, labelled = train(known, chosen, moments, metadata=about, profiles=profiles, progress=progress)
+    needs = training_needs(site, chosen, until=until, jobs=known)
+    able, missing = needs.able(moments), needs.missing(moments)
+    if not able:
+        raise needs.refusal(missing)
+    models, labelled = train(known, chosen, able, metadata=about, profiles=profiles, progress=progress)
     early = {} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}
-    return FittedModels(models, labelled.profiles, about | early)
+    return FittedModels(models, labelled.profiles, about | early, missing)
 
 
 def enter_job_models(
@@ -123,7 +151,12 @@ def enter_job_models(
 
     `about` adds to what is kept about single models, by name; `carried` are models of the current training that stay in use.
     """
-    told = {**fitted.about, "why": why}
+    kept_in_use = {entry.name for entry in carried}
+    missing = [counts for counts in fitted.missing if model_name(counts.moment) not in kept_in_use]
+    why = "; ".join([why, *(counts.words() for counts in missing)])
+    told: dict[str, Any] = {**fitted.about, "why": why}
+    if missing:
+        told["missing"] = {str(counts.moment): counts.as_dict() for counts in missing}
     new = {PROFILES: NewModel(fitted.profiles.save, {**told, "profiles": fitted.profiles.k_})}
     for moment, model in fitted.models.items():
         figures = {"threshold": model.threshold, "n_train": model.n_train_, "failed_share": model.failed_share_}
@@ -131,7 +164,9 @@ def enter_job_models(
         new[model_name(moment)] = NewModel(model.save, {**told, **figures, **more})
     for entry in carried:  # copied, so that a training is always whole
         source = site.models.verified_folder(entry.name, entry.version)
-        kept = {name: value for name, value in entry.about.items() if name not in ("previous", "promoted", "comparison")}
+        kept = {
+            name: value for name, value in entry.about.items() if name not in ("previous", "promoted", "comparison", "missing")
+        }
         new[entry.name] = NewModel(_copied(source), {**kept, "why": why, "copy_of": entry.version})
     return site.models.add_together(new, promoted_by=promoted_by, action=action)
 
@@ -170,12 +205,13 @@ def roll_back(site: Site, *, user: str | None = None) -> Training:
 
 
 def load_predictor(
-    site: Site, *, now: datetime, past: pl.DataFrame | None = None, moments: Collection[Moment] = MOMENTS
+    site: Site, *, now: datetime, past: pl.DataFrame | None = None, moments: Collection[Moment] | None = None
 ) -> JobPredictor:
-    """The site's current models over its history as it was known at `now`."""
+    """The site's current models over its history as it was known at `now`: of these moments, or of those that there are."""
     in_use = site.models.in_use()  # in one look: models and profiles of two trainings must not meet
     models, versions = {}, {}
-    for moment in moments:
+    there = [moment for moment in MOMENTS if model_name(moment) in in_use] or MOMENTS[:1]
+    for moment in there if moments is None else moments:
         current = in_use.get(model_name(moment)) or site.models.current(model_name(moment))
         versions[moment] = current.version
         models[moment] = JobOutcomeModel.load(site.models.verified_folder(current.name, current.version))

@@ -11,6 +11,7 @@ from stormpetrel.errors import ModelError
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.stream import LOOKBACK, JobStream
 from stormpetrel.lifecycle.job_models import PROFILES, load_predictor, model_name
+from stormpetrel.store.models import ModelVersion
 from stormpetrel.store.site import Site
 
 _MARGIN = timedelta(days=32)  # predictions are kept by the month of submission
@@ -29,7 +30,7 @@ def open_stream(site: Site, *, horizon: datetime, began: datetime | None = None,
         raise ModelError("The site has no job model yet.", hint="Train one: stormpetrel jobs train")
     jobs = site.jobs.read_jobs(until=horizon + timedelta(seconds=1)).collect()
     predictor = load_predictor(site, now=horizon, past=jobs.clear(), moments=models)
-    stream = JobStream(predictor, horizon=horizon, began=began)
+    stream = JobStream(predictor, horizon=horizon, began=began, began_at=_added_later(site))
     said = None
     if remember:
         columns = ["cluster", "job_id", "array_task", "submit_time", "restart", "moment"]
@@ -40,7 +41,23 @@ def open_stream(site: Site, *, horizon: datetime, began: datetime | None = None,
 
 def first_horizon(site: Site, now: datetime) -> datetime:
     """Where a first watch begins: where the training of the model in use ended, but not longer ago than is worth replaying."""
-    about = site.models.current(model_name(Moment.SUBMIT)).about
-    trained = about.get("trained_until")
+    trained = _in_use(site).about.get("trained_until")
     earliest = now - timedelta(days=site.settings.watch.replay_days)
     return now if not trained else min(now, max(earliest, datetime.fromisoformat(str(trained))))
+
+
+def _added_later(site: Site) -> dict[Moment, datetime]:
+    """Of moments that got their first model after others: up to when it had learnt. It says nothing about what was before."""
+    oldest: dict[Moment, datetime] = {}
+    for moment in MOMENTS:
+        told = [version.about.get("trained_until") for version in site.models.versions(model_name(moment))]
+        if told and all(told):  # earlier releases did not note it
+            oldest[moment] = min(datetime.fromisoformat(str(until)) for until in told)
+    return {moment: until for moment, until in oldest.items() if until > min(oldest.values())}
+
+
+def _in_use(site: Site) -> ModelVersion:
+    """The model in use of the earliest moment that has one; ModelError where there is none."""
+    in_use = site.models.in_use()
+    first = next((model_name(moment) for moment in MOMENTS if model_name(moment) in in_use), model_name(Moment.SUBMIT))
+    return in_use.get(first) or site.models.current(first)

@@ -2,11 +2,12 @@
 
 Site -> retrain -> Retrained. A candidate is trained on what was known at a cut; candidate and current model then judge the jobs
 submitted after it, which neither has seen. Only if the candidate is better is the same training repeated on everything up to now.
+A moment that has no model yet gets one as soon as there are enough jobs: that replaces nothing, and is not compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -15,23 +16,29 @@ import numpy as np
 import polars as pl
 
 from stormpetrel.errors import ModelError, ModelVersionError, NotEnoughJobsError
+from stormpetrel.jobs.enough import counted_failed
+from stormpetrel.jobs.moments import MOMENT_WORDS, MOMENTS, Moment
 from stormpetrel.jobs.predictor import known_by
+from stormpetrel.jobs.profiles import JobProfiles
 from stormpetrel.jobs.training import Progress, TrainingSettings, silent
 from stormpetrel.learn.metrics import Truth
-from stormpetrel.lifecycle.comparison import Comparison, compare, counted_failed
+from stormpetrel.lifecycle.comparison import Comparison, compare
 from stormpetrel.lifecycle.job_models import (
     FAMILY,
     FittedModels,
     enter_job_models,
     fit_job_models,
+    lacking_moments,
     load_fitted,
     operator,
+    other_models,
     training_settings,
 )
 from stormpetrel.lifecycle.readable import format_problem_of
+from stormpetrel.lifecycle.training_needs import training_needs
 from stormpetrel.records.jobs import never_started
 from stormpetrel.records.states import FINISHED
-from stormpetrel.store.models import Training
+from stormpetrel.store.models import ModelVersion, Training
 from stormpetrel.store.site import Site
 
 JUDGED_SHARE: Final = 0.2  # of the jobs since the training of the model in use, the latest: to judge both models on
@@ -107,12 +114,14 @@ class _Retraining:
         problem = format_problem_of(self.site, current)
         if isinstance(problem, ModelVersionError):  # a newer version is at work here: it is not for us to replace its model
             return Retrained(promoted=False, why=f"not trained: {problem.what}", previous=current.name)
-        idle = None if problem else self._too_early()
+        idle = None if problem or self._new_moments(current) else self._too_early()
         if idle:
             return Retrained(promoted=False, why=idle, previous=current.name)
         jobs = known_by(self.site.jobs.read_jobs(until=self.now).collect(), self.now)
         try:
             in_use = load_fitted(self.site, current)
+            if new := self._new_moments(current):
+                return self._put_in_use(_new_words(new), current, jobs, moments=new)
             cut = self._cut(jobs, current)
             if isinstance(cut, str):
                 return Retrained(promoted=False, why=cut, previous=current.name)
@@ -125,6 +134,11 @@ class _Retraining:
         except ModelError as error:  # damaged, or of another release that knew other columns: whatever is new is better
             return self._put_in_use(f"{current.name} can no longer be used: {error.what}", current, jobs)
         return self._decide(candidate, current, jobs, cut, compared)
+
+    def _new_moments(self, current: Training) -> tuple[Moment, ...]:
+        """Moments that have no model yet and enough jobs for one."""
+        lacking = lacking_moments(current)
+        return training_needs(self.site, self.settings, until=self.now).able(lacking) if lacking else ()
 
     def _too_early(self) -> str | None:
         last = last_attempt(self.site)
@@ -172,20 +186,39 @@ class _Retraining:
         jobs: pl.DataFrame | None = None,
         about: Mapping[str, Mapping[str, Any]] | None = None,
         compared: Sequence[Comparison] = (),
+        moments: Collection[Moment] = MOMENTS,
     ) -> Retrained:
-        """Train on everything that is known now, and make it current."""
+        """Train these moments on everything that is known now, and make it current; models of others stay in use."""
         self.progress("on everything up to now")
-        fitted = fit_job_models(self.site, until=self.now, jobs=jobs, settings=self.settings, progress=self.progress)
+        profiles, carried = self._kept(current, jobs, moments)
+        fitted = fit_job_models(
+            self.site, moments, until=self.now, jobs=jobs, settings=self.settings, profiles=profiles, progress=self.progress
+        )
         self.progress("saving")
         before = current.name if current else None
         with self.site.state.writer_lock():
             now_current = self.site.models.current_training(FAMILY)
             if now_current is not None and now_current.name != before:  # somebody decided while we trained
                 why = f"{why}; but {now_current.name} was put in use meanwhile"
-                entered = enter_job_models(self.site, fitted, why=why, about=about)
-                return Retrained(False, why, entered.name, now_current.name, tuple(compared))
-            entered = enter_job_models(self.site, fitted, why=why, about=about, promoted_by=self.user, action=RETRAIN)
-        return Retrained(True, why, entered.name, before, tuple(compared))
+                entered = enter_job_models(self.site, fitted, why=why, about=about, carried=carried)
+                return Retrained(False, entered.why, entered.name, now_current.name, tuple(compared))
+            entered = enter_job_models(
+                self.site, fitted, why=why, about=about, carried=carried, promoted_by=self.user, action=RETRAIN
+            )
+        return Retrained(True, entered.why, entered.name, before, tuple(compared))
+
+    def _kept(
+        self, current: Training | None, jobs: pl.DataFrame | None, moments: Collection[Moment]
+    ) -> tuple[JobProfiles | None, list[ModelVersion]]:
+        """Models in use of moments that are not trained now, or for which too few jobs are left; and the profiles they read."""
+        able = training_needs(self.site, self.settings, until=self.now, jobs=jobs).able(moments)
+        carried = other_models(current, able)
+        if current is None or not carried or not able:
+            return None, []
+        try:
+            return load_fitted(self.site, current).profiles, carried
+        except ModelError:  # they cannot be read any more: nothing of them is worth keeping
+            return None, []
 
 
 def _judged(truth: Truth) -> int:
@@ -195,6 +228,10 @@ def _judged(truth: Truth) -> int:
     if not enough.any():
         return truth.size + 1
     return max(int(np.argmax(enough)) + 1, int(np.ceil(JUDGED_SHARE * truth.size)))
+
+
+def _new_words(moments: Collection[Moment]) -> str:
+    return f"the first model {' and '.join(MOMENT_WORDS[moment] for moment in moments)}; the others stay as they are"
 
 
 def _looked_until(training: Training) -> datetime:

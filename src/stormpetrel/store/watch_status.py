@@ -42,6 +42,7 @@ class WatchStatus:
     stopped: bool = False
     models: dict[str, int] = field(default_factory=dict)
     training: str | None = None  # what the last training came to
+    waits_for: str | None = None  # what a first model, of the site or of a moment, waits for; `problem` as well where it is all
 
     def seconds_silent(self, now: datetime) -> float:
         """How long ago, in real time, the loop was last heard of."""
@@ -76,6 +77,10 @@ class WatchReport:
         if self.silent_s(now) > max(_SILENT_S, rare_s):
             return "silent"
         return "trouble" if self.problem(now) else "live"
+
+    def is_new(self, now: datetime) -> bool:
+        """Whether nothing is wrong but that there are too few jobs yet for a first model."""
+        return self.status is not None and bool(self.status.waits_for) and self.problem(now) == self.status.waits_for
 
     def problem(self, now: datetime) -> str:
         """Why the watch does not do its work, in a sentence; empty where it does."""

@@ -39,6 +39,7 @@ _QUALITY_EVERY_S: Final = 60.0
 _TIDY_EVERY_S: Final = 600.0
 _CLUSTER_EVERY_S: Final = 30.0
 _CLUSTER_PATIENCE_S: Final = 3.0  # for partitions and nodes: jobs are not to wait for them
+_WAITING_EVERY_S: Final = 600.0  # what a new site waits for changes with each job: the log tells it now and then
 _AT_MOST: Final = 50.0  # showing the quality may take one part in so many of the loop's time
 
 
@@ -101,11 +102,12 @@ class _Runner:
         self._failures = 0
         self._predictions, self._late = 0, 0
         self._last_training: str | None = None
-        self._every = {"quality": -1e9, "tidy": time.monotonic(), "cluster": -1e9}
+        self._every = {"quality": -1e9, "tidy": time.monotonic(), "cluster": -1e9, "waiting": -1e9}
         self._told_problem: str | None = None
         self._told_notes: frozenset[str] = frozenset()
         self._again_s: float | None = None  # what is seen once is looked at again before it is believed
         self._grid_problem: str | None = None
+        self._waits_for: str | None = None  # what a first model, of the site or of a moment, waits for
 
     def _job_watch(self) -> Watch:
         return Watch(self.site, LiveReader(self.site, self._book, poll_s=self.options.poll_s), alive=self._caught_up)
@@ -174,8 +176,9 @@ class _Runner:
         self._predictions += step.predictions.height
         self._late += int(step.predictions["late"].sum())
         self.metrics.note_step(step, self.site.pace())
+        step = self._with_waiting(step)
         self.health.beat(step.model_problem or "")
-        self._tell_problem(step.model_problem)
+        self._tell_problem(None if step.model_problem == self._waits_for else step.model_problem)
         self._tell_notes(step.read.notes)
         self._again_s = step.read.again_s
         if step.read.new or step.read.changed or step.predictions.height:
@@ -186,6 +189,15 @@ class _Runner:
                 late=late, open_jobs=step.open_jobs, horizon=step.horizon, seconds=round(step.seconds, 3),
             )  # fmt: skip
         write_status(self.site.state, self._status(step, self.site.now()))
+
+    def _with_waiting(self, step: Step) -> Step:
+        """The step, with what a site without a model waits for in place of the words that there is none; the log hears of it."""
+        missing = self._training.missing_model(self.site.now()) if step.model_problem else None
+        before, self._waits_for = self._waits_for, missing or self._training.missing_moments(self.site.now())
+        if self._waits_for and (not before or (self._waits_for != before and self._is_time("waiting", _WAITING_EVERY_S))):
+            self._every["waiting"] = time.monotonic()
+            self.log.info("waiting", what=self._waits_for)
+        return replace(step, model_problem=missing) if missing else step
 
     def _look_at_grid(self) -> None:
         """Say, once per bucket, whether the grid as a whole is in normal operation."""
@@ -214,6 +226,7 @@ class _Runner:
             stepped_real=datetime.now(UTC).isoformat(), horizon=step.horizon.isoformat() if step.horizon else None,
             problem=step.model_problem, open_jobs=step.open_jobs, predictions=self._predictions,
             late=self._late, poll_s=self.options.poll_s, stopped=stopped, models=step.models, training=self._last_training,
+            waits_for=self._waits_for,
         )  # fmt: skip
 
     def _tell_problem(self, problem: str | None) -> None:

@@ -1,6 +1,7 @@
 """Training beside the loop: in a process of its own, on a schedule, so that no prediction waits for it.
 
-What it does is `stormpetrel nightly`; a training that dies changes nothing, and the next one begins anew.
+What it does is `stormpetrel nightly`; a training that dies changes nothing, and the next one begins anew. A first model,
+of a site or of a moment, is trained as soon as there are enough jobs; until then the schedule says what it waits for.
 """
 
 from __future__ import annotations
@@ -8,17 +9,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from stormpetrel.lifecycle.event_models import FAMILY as EVENTS
 from stormpetrel.lifecycle.event_retraining import reason_to_train
+from stormpetrel.lifecycle.job_models import FAMILY as JOBS
+from stormpetrel.lifecycle.job_models import lacking_moments, training_settings
 from stormpetrel.lifecycle.readable import outdated_trainings
 from stormpetrel.lifecycle.retraining import ended_since, last_attempt
+from stormpetrel.lifecycle.training_needs import TrainingNeeds, training_needs
 from stormpetrel.store.site import Site
 
 _AFTER_FAILURE: Final = timedelta(hours=1)
 _AFTER_START: Final = timedelta(minutes=10)
+_COUNT_EVERY_S: Final = 10.0  # while a first model is waited for; counting a few hundred jobs takes milliseconds
+_AT_MOST: Final = 100.0  # counting may take one part in so many of the time
+_NO_MODEL: Final = "There is no job model yet"
 
 
 class TrainingSchedule:
@@ -28,15 +36,22 @@ class TrainingSchedule:
         self._site = site
         self._for_jobs = for_jobs
         self._process: subprocess.Popen[str] | None = None
+        self._needs: TrainingNeeds | None = None  # of the first models that are missing, as they were last counted
+        self._count_at_s = 0.0
         self._outdated = bool(outdated_trainings(site))  # saved by an earlier version, in a format that is not read any more
         # A watcher that has just been started has jobs to catch up with; where there is no model, it has nothing else to do.
         at_once = self._outdated or not last_attempt(site)
         self._not_before = None if at_once else site.now() + _AFTER_START * site.pace()
+        self._first_not_before = self._not_before  # a first model, of the site or of a moment, does not wait for a day to pass
 
     def due(self, now: datetime) -> bool:
         """Whether enough time has passed, and enough jobs have ended, since the last training."""
         settings = self._site.settings.watch
-        if not settings.retrain_hours or self._process or (self._not_before and now < self._not_before):
+        if not settings.retrain_hours or self._process:
+            return False
+        if not (self._first_not_before and now < self._first_not_before) and self._can_make_first(now):
+            return True
+        if self._not_before and now < self._not_before:
             return False
         if self._outdated:
             return True
@@ -51,10 +66,53 @@ class TrainingSchedule:
     def _has_reason(self, last: datetime | None, now: datetime) -> bool:
         """Enough jobs have ended; where no jobs are read, the model of events is missing or old."""
         if self._for_jobs:
+            if last is None:
+                return False  # a first model is made as soon as it can be
             return ended_since(self._site, last, until=now) >= self._site.settings.watch.retrain_min_jobs
         if not self._site.event_counts.sources():
             return False
         return reason_to_train(self._site.models.current_training(EVENTS), self._site.outages.list(), now) is not None
+
+    def _can_make_first(self, now: datetime) -> bool:
+        """Whether there are enough jobs for a first model, of the site or of a moment that has none."""
+        needs = self._count(now)
+        if needs is None:
+            return False
+        current = self._site.models.current_training(JOBS)
+        if current is None:
+            return needs.is_enough(self._site.settings.watch.retrain_min_jobs)
+        return bool(needs.able(lacking_moments(current)))
+
+    def _count(self, now: datetime) -> TrainingNeeds | None:
+        """What there is for the first models that are missing; counted anew every few seconds. None where none is missing."""
+        if not self._for_jobs or not lacking_moments(self._site.models.current_training(JOBS)):
+            return None
+        started = time.monotonic()
+        if self._needs is None or started >= self._count_at_s:
+            self._needs = training_needs(self._site, training_settings(self._site.settings), until=now)
+            self._count_at_s = started + max(_COUNT_EVERY_S, _AT_MOST * (time.monotonic() - started))
+        return self._needs
+
+    def missing_model(self, now: datetime) -> str | None:
+        """What a site without any job model waits for, in a sentence; None where it has one."""
+        needs = self._count(now)
+        if needs is None or self._site.models.current_training(JOBS) is not None:
+            return None
+        if self._process:
+            return f"{_NO_MODEL}: the first one is being trained."
+        wanted = self._site.settings.watch
+        if wanted.retrain_hours:
+            return f"{_NO_MODEL}: {needs.progress(wanted.retrain_min_jobs)}. It is trained by itself then."
+        return f"{_NO_MODEL}: {needs.progress()}. Train it then: stormpetrel jobs train"
+
+    def missing_moments(self, now: datetime) -> str | None:
+        """What the moments without a model wait for, in a sentence; None where there is none, or no model at all."""
+        current = self._site.models.current_training(JOBS)
+        needs = self._count(now)
+        if needs is None or current is None:
+            return None
+        told = "; ".join(counts.words() for counts in needs.missing(lacking_moments(current)))
+        return f"There is {told}." if told else None
 
     def start(self) -> None:
         """Begin a training; nice to everything else on the machine."""
@@ -69,7 +127,8 @@ class TrainingSchedule:
             return None
         out, errors = self._process.communicate()
         code, self._process = self._process.returncode, None
-        self._outdated = bool(outdated_trainings(self._site))
+        self._outdated, self._needs = bool(outdated_trainings(self._site)), None
+        self._first_not_before = now + _AFTER_FAILURE * self._site.pace()  # where it was refused: not at once again
         if code:
             self._not_before = now + _AFTER_FAILURE * self._site.pace()
             return {"problem": (errors.strip().splitlines() or [f"exit code {code}"])[-1][:300]}

@@ -76,6 +76,15 @@ def test_a_site_that_nobody_watches_says_what_to_do(live):
     assert "stormpetrel watch" in words(answer) and "stormpetrel jobs train" in words(answer)
 
 
+def test_a_new_site_is_not_ill_and_says_what_it_waits_for(live):
+    waits = "There is no job model yet: 37 of 200 ended jobs, 3 of 10 failed ones; at this pace in about 6 hours."
+    watched(live, source("sacct"), problem=waits, waits_for=waits)
+    for viewer in (LOCAL, ADA):
+        answer = health(live, viewer)
+        assert (level(answer, "Watch"), level(answer, "Model")) == ("warning", "warning")
+        assert waits in words(answer) and "stormpetrel jobs train" not in words(answer)
+
+
 @pytest.mark.parametrize(("behind_s", "expected"), [(5, "ok"), (300, "warning"), (7200, "problem")])
 def test_forecasts_that_lag_are_told(live, behind_s, expected):
     live.site.predictions.begin(datetime.now(UTC) - timedelta(seconds=behind_s))

@@ -201,10 +201,9 @@ def _train(site: Site, *, quiet: bool) -> None:
     from datetime import timedelta
 
     from stormpetrel.faces.cli.job_input import steps_shown
-    from stormpetrel.jobs.moments import Moment
-    from stormpetrel.lifecycle.job_models import model_name, train_job_models
+    from stormpetrel.lifecycle.job_models import FAMILY, train_job_models
 
-    if not any(entry.current for entry in site.models.versions(model_name(Moment.TWO_MINUTES))):
+    if site.models.current_training(FAMILY) is None:
         with steps_shown(quiet=quiet) as progress:
             train_job_models(site, until=site.now() - timedelta(days=_LEARNT_DAYS_AGO), progress=progress)
 

@@ -20,8 +20,8 @@ app = typer.Typer(help="Which jobs will fail, why, and what to ask for instead."
 
 @app.command("train")
 def train(context: typer.Context, at: At = ALL_MOMENTS, as_json: Json = False) -> None:
-    """Train the models on all jobs of the site and make them current."""
-    from stormpetrel.lifecycle.job_models import train_job_models
+    """Train a model of each moment that there are enough jobs for, on all jobs of the site, and make them current."""
+    from stormpetrel.lifecycle.job_models import missing_words, train_job_models
 
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site, steps_shown(quiet=as_json) as progress:
@@ -37,6 +37,8 @@ def train(context: typer.Context, at: At = ALL_MOMENTS, as_json: Json = False) -
     early = next((entry.about["optimistic"]["why"] for entry in entries if entry.about.get("optimistic")), None)
     if early:
         out.print(f"note: {plain(early)}")
+    for words in missing_words(entries[0]):
+        out.print(f"There is {plain(words)}.")
     out.print("How good they are: stormpetrel jobs evaluate. Ask them: stormpetrel check job.sh")
 
 

@@ -180,7 +180,7 @@ class Client:
         """The kinds of jobs that the site runs."""
         return cast("site_told.Profiles", self._server.ask("GET", "/profiles"))
 
-    def quality(self, *, moment: str = "2min", version: int | None = None, every: str = "1d") -> site_told.QualityTold:
+    def quality(self, *, moment: str | None = None, version: int | None = None, every: str = "1d") -> site_told.QualityTold:
         """How good the forecasts have been."""
         query = {"moment": moment, "version": version, "every": every}
         return cast("site_told.QualityTold", self._server.ask("GET", "/quality", query=query))

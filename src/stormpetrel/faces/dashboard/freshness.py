@@ -36,6 +36,8 @@ def freshness(live: LiveSite, viewer: Viewer) -> Freshness:
     if state in ("stopped", "silent"):
         return _stopped(watch.silent_s(now))
     age = span_words(_age_s(live, watch.status))
+    if state == "trouble" and watch.is_new(now):
+        return Freshness("trouble", age, watch.problem(now).rstrip("."), "Jobs are followed, and judged from then on.")
     if state == "trouble":
         what = f"The watch cannot go on: {watch.problem(now)}" if viewer.is_admin else "The watch cannot read a source"
         return Freshness("trouble", age, what.rstrip("."), "It tries again by itself.")

@@ -22,6 +22,7 @@ from stormpetrel.errors import ModelOutdatedError
 from stormpetrel.faces.desk.background import Background
 from stormpetrel.faces.desk.overview import again
 from stormpetrel.faces.desk.viewer import READ
+from stormpetrel.lifecycle.job_models import lacking_moments
 from stormpetrel.records.sizes import size_words
 from stormpetrel.store.doctor import Finding, examine
 from stormpetrel.store.source_health import SourceHealth, span_words
@@ -185,7 +186,7 @@ def _watch_lines(live: LiveSite, watch: WatchReport, *, in_full: bool) -> Iterat
         yield _forecast_line(live, watch.status)
         if watch.status is not None and watch.status.predictions:
             yield _on_time_line(watch.status)
-        yield _model_line(live)
+        yield _model_line(live, watch.status)
     else:
         yield _event_model_line(live)
     if live.problem:
@@ -205,6 +206,8 @@ def _sign_of_life(watch: WatchReport, *, in_full: bool) -> HealthLine:
         return HealthLine(part, name, "problem", f"The watch was stopped {silent} ago{where}.", _START)
     if state == "silent":
         return HealthLine(part, name, "problem", f"The watch was last heard of {silent} ago{where}.", _START)
+    if state == "trouble" and watch.is_new(now):
+        return HealthLine(part, name, "warning", f"The watch follows the jobs, and judges none yet. {watch.problem(now)}")
     if state == "trouble":
         words = watch.problem(now) if in_full else "The watch cannot read a source, or has no model that it can use."
         return HealthLine(part, name, "problem", words, "It tries again by itself; its log says more.")
@@ -232,11 +235,13 @@ def _on_time_line(status: WatchStatus) -> HealthLine:
     return HealthLine("Watching", "On time", "warning" if late else "ok", words, advice)
 
 
-def _model_line(live: LiveSite) -> HealthLine:
+def _model_line(live: LiveSite, status: WatchStatus | None) -> HealthLine:
     part, name = "Watching", "Model"
     training = live.site.models.current_training("jobs")
+    waits_for = status.waits_for if status else None
     if training is None:
-        return HealthLine(part, name, "warning", "There is no model yet, so no risks.", "Train one: stormpetrel jobs train")
+        words = f"There are no risks. {waits_for}" if waits_for else "There is no model yet, so no risks."
+        return HealthLine(part, name, "warning", words, "" if waits_for else "Train one: stormpetrel jobs train")
     if isinstance(live.model_problem, ModelOutdatedError):
         words = (
             f"{training.name} was saved by an earlier version: it is to be trained again, and until then there are no new risks."
@@ -249,7 +254,7 @@ def _model_line(live: LiveSite) -> HealthLine:
     words = f"{training.name} is in use, learnt from jobs up to {training.trained_until:%Y-%m-%d %H:%M} UTC."
     if age > _OLD_MODEL:
         return HealthLine(part, name, "warning", f"{words} That is {age.days} days ago.", "Train again: stormpetrel jobs train")
-    return HealthLine(part, name, "ok", words)
+    return HealthLine(part, name, "ok", f"{words} {waits_for}" if waits_for and lacking_moments(training) else words)
 
 
 def _event_model_line(live: LiveSite) -> HealthLine:

@@ -17,7 +17,7 @@ from stormpetrel.faces.desk.settled import SETTLED, Settled
 from stormpetrel.faces.desk.viewer import MANAGE, READ
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.optimism import Optimism
-from stormpetrel.lifecycle.job_models import FAMILY, PROFILES, promote_training, roll_back
+from stormpetrel.lifecycle.job_models import FAMILY, PROFILES, lacking_moments, promote_training, roll_back
 from stormpetrel.lifecycle.running_quality import quality
 
 if TYPE_CHECKING:
@@ -99,18 +99,25 @@ class TrainingLine:
         return {**asdict(self), "trained_until": self.trained_until.isoformat()}
 
 
+def usual_moment(live: LiveSite) -> str:
+    """The moment that is shown if none is asked for: the latest that has a model, two minutes in where there is none at all."""
+    lacking = lacking_moments(live.site.models.current_training(FAMILY))
+    return str(next((moment for moment in reversed(MOMENTS) if moment not in lacking), Moment.TWO_MINUTES))
+
+
 def model_quality(
-    live: LiveSite, viewer: Viewer, *, moment: str = Moment.TWO_MINUTES, version: int | None = None, every: str = "1d"
+    live: LiveSite, viewer: Viewer, *, moment: str | None = None, version: int | None = None, every: str = "1d"
 ) -> QualityAnswer:
-    """The quality of the site's forecasts; the figures are of everybody's jobs, and name none."""
+    """The quality of the site's forecasts at the usual moment or another; the figures are of everybody's jobs, and name none."""
     viewer.require(READ)
     return quality_answer(SETTLED.wait(live), live, moment=moment, version=version, every=every)
 
 
 def quality_answer(
-    made: Made[Settled], live: LiveSite, *, moment: str = Moment.TWO_MINUTES, version: int | None = None, every: str = "1d"
+    made: Made[Settled], live: LiveSite, *, moment: str | None = None, version: int | None = None, every: str = "1d"
 ) -> QualityAnswer:
     """The same out of settled predictions that are there already."""
+    moment = usual_moment(live) if moment is None else moment
     _check(moment, every)
     zone = live.settings.site.time_zone
     return made.answer(("quality", str(moment), version, every), lambda: _answer(made, str(moment), version, every, zone))

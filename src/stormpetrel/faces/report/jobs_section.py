@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from stormpetrel.errors import NotEnoughJobsError, StormpetrelError, UsageError
+from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.report import forecast_blocks, job_studies, job_tables, jobs_figures, seed_figures
 from stormpetrel.faces.report.blocks import Beside, Block, Column, Drawing, Paragraph, Section, Table
 from stormpetrel.figures import quality
 from stormpetrel.jobs.evaluation import Evaluation, evaluate
 from stormpetrel.jobs.feature_study import Correlations, correlations
-from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.optimism import optimism
 from stormpetrel.jobs.seed_models import RECIPES
 from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne, seed_columns, table_one
@@ -55,12 +55,8 @@ class _Jobs:
 
     @cached_property
     def evaluation(self) -> Evaluation:
-        """All moments, or submission alone where the log has too few jobs that live for two minutes."""
-        settings = self.data.training()
-        try:
-            return evaluate(self.latest, settings, protocol="time", progress=self.step)
-        except NotEnoughJobsError:
-            return evaluate(self.latest, settings, moments=MOMENTS[:1], protocol="time", progress=self.step)
+        """Every moment that there are enough jobs for; the notes say which are not judged."""
+        return evaluate(self.latest, self.data.training(), protocol="time", progress=self.step)
 
     def table_one(self, split: str) -> TableOne:
         def told(title: str, done: int, total: int) -> None:

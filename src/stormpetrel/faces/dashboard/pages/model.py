@@ -19,7 +19,7 @@ from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_f
 from stormpetrel.faces.dashboard.page import DashboardPage
 from stormpetrel.faces.dashboard.pages.model_trainings import dialog, register_trainings, training_card
 from stormpetrel.faces.dashboard.tables import TableColumn, numbers, text_table
-from stormpetrel.faces.desk.model_quality import MOMENT_WORDS, MOST_DRAWN, PERIODS, QualityAnswer, quality_answer
+from stormpetrel.faces.desk.model_quality import MOMENT_WORDS, MOST_DRAWN, PERIODS, QualityAnswer, quality_answer, usual_moment
 from stormpetrel.faces.desk.settled import SETTLED
 from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.faces.web.viewers import current_viewer
@@ -53,7 +53,7 @@ _DIGITS: Final = ("pr_auc", "last_pr_auc", "roc_auc", "brier", "ece")
 
 def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Component:
     """The page of a link."""
-    at, every, _ = _asked(query)
+    at, every, _ = _asked(live, query)
     link = PageLink.of(live, "/model", query)
     return html.Div(
         [
@@ -80,7 +80,7 @@ def register(app: Dash, live: LiveSite) -> None:
         """The curves, in a request of their own: all at once would take too long."""
         try:
             current_viewer().require(READ)
-            made, (at, every, version) = SETTLED.latest(live), _asked(asked or {})
+            made, (at, every, version) = SETTLED.latest(live), _asked(live, asked or {})
             answer = quality_answer(made, live, moment=at, version=version, every=every)
             return made.answer(("model curves", at, version), lambda: _curves(answer))
         except StormpetrelError as error:
@@ -90,10 +90,10 @@ def register(app: Dash, live: LiveSite) -> None:
 PAGE: Final = DashboardPage("/model", "Model", 4, layout, register)
 
 
-def _asked(query: Mapping[str, str]) -> tuple[str, str, int | None]:
+def _asked(live: LiveSite, query: Mapping[str, str]) -> tuple[str, str, int | None]:
     version = query.get("version", "")
     number = int(version) if version.isdecimal() and len(version) < 9 else None
-    return chosen(query, "at", MOMENTS, "2min"), chosen(query, "every", EVERY, "1d"), number
+    return chosen(query, "at", MOMENTS, usual_moment(live)), chosen(query, "every", EVERY, "1d"), number
 
 
 def _filling(live: LiveSite) -> Filling:
@@ -104,7 +104,7 @@ def _filling(live: LiveSite) -> Filling:
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
         del viewer  # the figures are of everybody's jobs, and name none
-        made, (at, every, version) = SETTLED.latest(live), _asked(query)
+        made, (at, every, version) = SETTLED.latest(live), _asked(live, query)
         answer = quality_answer(made, live, moment=at, version=version, every=every)
         link = PageLink.of(live, "/model", {"at": at, "every": every, **({"version": str(version)} if version else {})})
         return made.answer(("model page", at, every, version), lambda: _body(live, answer, link))
