@@ -1,7 +1,8 @@
 """Slurm's JSON -> job rows: `sacct --json`, `squeue --json`, and what slurmrestd answers.
 
 The shape changed with each data parser (v0.0.38 … v0.0.45): numbers became `{"set", "infinite", "number"}`, states became lists.
-Each field is read in whatever shape it comes in; docs/sources says which versions were recorded from a running Slurm.
+Each field is read in whatever shape it comes in; docs/sources says which versions were recorded from a running Slurm. A value
+that cannot be read is null and noted as unread: only id, submit time and state refuse a record.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from stormpetrel.records.nodes import is_list_of_nodes
 from stormpetrel.records.quality import rejects
 from stormpetrel.records.states import JobState, slurm_state
 from stormpetrel.sources.contract import Chunk, FileSource, chunk_of_jobs
-from stormpetrel.sources.job_rows import text
+from stormpetrel.sources.job_rows import FieldReader, is_told, text
 from stormpetrel.sources.json_records import Record, records_in
 from stormpetrel.sources.lines import Refused
 from stormpetrel.sources.sacct_fields import script_of
@@ -121,12 +123,14 @@ def fields_of(record: Record) -> frozenset[str]:
 
 def listed_facts(record: Record, reason_class: Callable[[str | None], str]) -> tuple[object, ...]:
     """What a controller's list is made of: raw id, id, tasks, state, submission, and a line that changes when the job does."""
-    identity = _identity(record["job_id"], record.get("array_job_id"), record.get("array_task_id"), None, None)
+    identity = _identity(record["job_id"], record.get("array_job_id"), record.get("array_task_id"), None, None, _Fields())
     task, waiting = identity["array_task"], _text(record.get("array_task_string"))
     tasks = (str(task) if task is not None else waiting) if _number(record.get("array_job_id")) else None
     state = _joined(record["job_state"])
-    start = None if slurm_state(state) in (JobState.PENDING, JobState.HELD) else _number(record.get("start_time"))
-    sizes = [_number(record.get(name)) for name in ("time_limit", "cpus", "node_count")]
+    fields = _Fields()
+    waits = slurm_state(state) in (JobState.PENDING, JobState.HELD)
+    start = None if waits else fields.number("start_time", record.get("start_time"))
+    sizes = [fields.number(name, record.get(name)) for name in ("time_limit", "cpus", "node_count")]
     line = (
         tasks,
         state,
@@ -136,7 +140,7 @@ def listed_facts(record: Record, reason_class: Callable[[str | None], str]) -> t
         record.get("partition"),
         _reason_of(record, reason_class),
     )
-    return identity["job_id_raw"], identity["job_id"], tasks, state, _time(record["submit_time"]), "|".join(map(str, line))
+    return identity["job_id_raw"], identity["job_id"], tasks, state, _submit_time(record["submit_time"]), "|".join(map(str, line))
 
 
 def _reason_of(record: Record, reason_class: Callable[[str | None], str]) -> str:
@@ -150,31 +154,35 @@ def job_row(record: Record, *, default_cluster: str) -> dict[str, object]:
 
 
 def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
-    times, array, het = job["time"], job.get("array") or {}, job.get("het") or {}
-    steps = job.get("steps") or []
-    requested, allocated = (_tres((job.get("tres") or {}).get(name)) for name in ("requested", "allocated"))
-    raw_state = _joined(job["state"]["current"])
+    fields = _Fields()
+    times, array, state_part = _needed(job, "time"), job.get("array") or {}, _needed(job, "state")
+    het = fields.part("het_job_id", job.get("het"))
+    tres = fields.part("alloc_tres", job.get("tres"))
+    requested, allocated = _tres(tres.get("requested"), "req_", fields), _tres(tres.get("allocated"), "", fields)
+    raw_state = _joined(state_part["current"])
     state = slurm_state(raw_state)
-    elapsed = _number(times.get("elapsed"))
-    limit = _number(times.get("limit"))
+    elapsed = fields.number("elapsed_s", times.get("elapsed"))
+    limit = fields.number("time_limit_s", times.get("limit"))
     if limit == 0 or (isinstance(times.get("limit"), int) and limit == _YEAR_MIN):
         limit = None
-    exit_code, exit_signal = _exit(job.get("exit_code"))
+    exit_code, exit_signal = fields.exit(job.get("exit_code"))
     cpus = allocated.get("cpu")
+    required = fields.part("req_cpus", job.get("required"))
+    has_started = bool(elapsed or allocated or {"elapsed_s", "alloc_tres", "cpus"} & fields.unread.keys())
     return {
-        **_identity(job["job_id"], array.get("job_id"), array.get("task_id"), het.get("job_id"), het.get("job_offset")),
+        **_identity(job["job_id"], array.get("job_id"), array.get("task_id"), het.get("job_id"), het.get("job_offset"), fields),
         "cluster": _text(job.get("cluster")) or default_cluster,
-        "submit_time": _time(times.get("submission")),
+        "submit_time": _submit_time(times.get("submission")),
         "restart": 0,
         "job_name": _text(job.get("name")),
-        "user": _text(job.get("user")) or _text((job.get("association") or {}).get("user")),
+        "user": _text(job.get("user")) or _text(_object(job.get("association")).get("user")),
         "group": _text(job.get("group")),
         "account": _text(job.get("account")),
         "partition": _text(job.get("partition")),
         "qos": _text(job.get("qos")),
-        "eligible_time": _time(times.get("eligible")),
-        "start_time": _time(times.get("start")) if (elapsed or allocated) else None,
-        "end_time": _time(times.get("end")) if state not in (JobState.RUNNING, JobState.PENDING) else None,
+        "eligible_time": fields.time("eligible_time", times.get("eligible")),
+        "start_time": fields.time("start_time", times.get("start")) if has_started else None,
+        "end_time": fields.time("end_time", times.get("end")) if state not in (JobState.RUNNING, JobState.PENDING) else None,
         "state": state,
         "state_raw": raw_state,
         "cancelled_by": _text(job.get("kill_request_user")) if state is JobState.CANCELLED else None,
@@ -182,72 +190,76 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
         "exit_signal": exit_signal,
         "time_limit_s": limit * 60.0 if limit is not None else None,
         "elapsed_s": _float(elapsed),
-        "cpu_limit_s": float((elapsed or 0) * (cpus or 0)),
-        "req_cpus": _number((job.get("required") or {}).get("CPUs")) or requested.get("cpu"),
+        "cpu_limit_s": None if {"elapsed_s", "cpus"} & fields.unread.keys() else float((elapsed or 0) * (cpus or 0)),
+        "req_cpus": fields.number("req_cpus", required.get("CPUs")) or requested.get("cpu"),
         "cpus": cpus,
         "nodes": allocated.get("node"),
         "req_gpus": requested.get("gpu"),
         "gpus": allocated.get("gpu"),
         "req_mem_bytes": _mib(requested.get("mem")),
         "mem_bytes": _mib(allocated.get("mem")),
-        "node_list": _text(job.get("nodes")),
+        "node_list": fields.nodes(job.get("nodes")),
         "work_dir": _text(job.get("working_directory")),
         "submit_line": _text(job.get("submit_line")),
         "script_path": script_of(_text(job.get("submit_line"))),
         "req_tres": requested.get("text"),
         "alloc_tres": allocated.get("text"),
-        **_steps(steps),
+        **_steps(fields.list_of("max_rss_bytes", job.get("steps")), fields),
         "extra": _extra(
-            comment=(job.get("comment") or {}).get("job"),
-            reason=job["state"].get("reason"),
+            comment=_object(job.get("comment")).get("job"),
+            reason=state_part.get("reason"),
             constraints=job.get("constraints"),
-            reservation=(job.get("reservation") or {}).get("name"),
-            wckey=(job.get("wckey") or {}).get("wckey"),
-            priority=_number(job.get("priority")),
+            reservation=_object(job.get("reservation")).get("name"),
+            wckey=_object(job.get("wckey")).get("wckey"),
+            priority=_plain_number(job.get("priority")),
             pending_tasks=array.get("task"),
-            restarts=_number(job.get("restart_cnt")),
+            restarts=_plain_number(job.get("restart_cnt")),
             container=job.get("container"),
-            flags=",".join(map(str, job.get("flags") or [])),
+            flags=_joined(job.get("flags") or []),
         ),
+        "unread": fields.unread,
     }
 
 
 def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
+    fields = _Fields()
     raw_state = _joined(job["job_state"])
     state = slurm_state(raw_state)
-    start = _time(job.get("start_time"))
-    limit = _number(job.get("time_limit"))
-    exit_code, exit_signal = _exit(job.get("exit_code"))
     finished = state not in (JobState.PENDING, JobState.RUNNING, JobState.SUSPENDED, JobState.HELD)
     # Of a pending job it is the scheduler's guess; of one that was cancelled before it started, the moment of that.
     started = state not in (JobState.PENDING, JobState.HELD) and (not finished or bool(_text(job.get("nodes"))))
-    cpus, nodes = _number(job.get("cpus")), _number(job.get("node_count"))
-    per_cpu, per_node = _number(job.get("memory_per_cpu")), _number(job.get("memory_per_node"))
+    limit = fields.number("time_limit_s", job.get("time_limit"))
+    exit_code, exit_signal = fields.exit(job.get("exit_code")) if finished else (None, None)
+    cpus, nodes = fields.number("req_cpus", job.get("cpus")), fields.number("nodes", job.get("node_count"))
     requested = _from_tres_text(_text(job.get("tres_req_str")))
     allocated = _from_tres_text(_text(job.get("tres_alloc_str")))
-    memory = per_cpu * (cpus or 1) if per_cpu else per_node * (nodes or 1) if per_node else None
     return {
         **_identity(
-            job["job_id"], job.get("array_job_id"), job.get("array_task_id"), job.get("het_job_id"), job.get("het_job_offset")
+            job["job_id"],
+            job.get("array_job_id"),
+            job.get("array_task_id"),
+            job.get("het_job_id"),
+            job.get("het_job_offset"),
+            fields,
         ),
         "cluster": _text(job.get("cluster")) or default_cluster,
-        "submit_time": _time(job.get("submit_time")),
+        "submit_time": _submit_time(job.get("submit_time")),
         "restart": 0,
         "job_name": _text(job.get("name")),
         "user": _text(job.get("user_name")),
-        "uid": _number(job.get("user_id")),
+        "uid": fields.number("uid", job.get("user_id")),
         "group": _text(job.get("group_name")),
-        "gid": _number(job.get("group_id")),
+        "gid": fields.number("gid", job.get("group_id")),
         "account": _text(job.get("account")),
         "partition": _text(job.get("partition")),
         "qos": _text(job.get("qos")),
-        "eligible_time": _time(job.get("eligible_time")),
-        "start_time": start if started else None,
-        "end_time": _time(job.get("end_time")) if finished else None,
+        "eligible_time": fields.time("eligible_time", job.get("eligible_time")),
+        "start_time": fields.time("start_time", job.get("start_time")) if started else None,
+        "end_time": fields.time("end_time", job.get("end_time")) if finished else None,
         "state": JobState.HELD if job.get("hold") is True and state is JobState.PENDING else state,
         "state_raw": raw_state,
-        "exit_code": exit_code if finished else None,
-        "exit_signal": exit_signal if finished else None,
+        "exit_code": exit_code,
+        "exit_signal": exit_signal,
         "time_limit_s": limit * 60.0 if limit is not None else None,
         "req_cpus": requested.get("cpu") or cpus,
         "cpus": allocated.get("cpu"),
@@ -255,8 +267,8 @@ def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
         "nodes": nodes if started else None,
         "req_gpus": requested.get("gpu"),
         "gpus": allocated.get("gpu"),
-        "req_mem_bytes": _mib(memory),
-        "node_list": _text(job.get("nodes")),
+        "req_mem_bytes": _mib(_queued_memory_mib(job, cpus, nodes, fields)),
+        "node_list": fields.nodes(job.get("nodes")),
         "work_dir": _text(job.get("current_working_directory")),
         "submit_line": _text(job.get("submit_line")),
         "script_path": script_of(_text(job.get("submit_line"))),
@@ -274,13 +286,102 @@ def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
             constraints=job.get("features"),
             command=job.get("command"),
             wckey=job.get("wckey"),
-            restarts=_number(job.get("restart_cnt")),
+            restarts=_plain_number(job.get("restart_cnt")),
         ),
+        "unread": fields.unread,
     }
 
 
-def _identity(job_id: object, array_id: object, task: object, het_id: object, offset: object) -> dict[str, object]:
-    raw, array, het = _number(job_id), _number(array_id), _number(het_id)
+class _Fields(FieldReader):
+    """Reads the fields of one of Slurm's JSON records."""
+
+    def number(self, column: str, value: object) -> int | None:
+        """An integer, plain or wrapped; None where it is not set."""
+        try:
+            return _number(value)
+        except ValueError:
+            self.note(column, value)
+            return None
+
+    def time(self, column: str, value: object) -> datetime | None:
+        """Unix seconds as a time; 0 is none."""
+        seconds = self.number(column, value)
+        moment = _moment(seconds)
+        if seconds and moment is None:
+            self.note(column, value)
+        return moment
+
+    def part(self, column: str, value: object) -> Record:
+        """An object inside the record; empty where it is missing or no object."""
+        if value and not isinstance(value, dict):
+            self.note(column, value)
+        return _object(value)
+
+    def nodes(self, value: object) -> str | None:
+        """The list of nodes, where it is one."""
+        names = _text(value)
+        if names and not is_list_of_nodes(names):
+            self.note("node_list", names)
+            return None
+        return names
+
+    def exit(self, value: object) -> tuple[int | None, int | None]:
+        """Exit code and signal."""
+        try:
+            return _exit(value)
+        except (ValueError, AttributeError):
+            self.note("exit_code", value)
+            return None, None
+
+    def exit_of_step(self, step: Record) -> tuple[int | None, int | None]:
+        """Exit code and signal of a step."""
+        try:
+            return _exit(step.get("exit_code"))
+        except (ValueError, AttributeError):
+            self.note("failed_step_exit_code", step.get("exit_code"))
+            return None, None
+
+    def list_of(self, column: str, values: object) -> list[Record]:
+        """The objects of a list inside the record; what is no list, or no object in it, is noted."""
+        found = [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
+        if values and not (isinstance(values, list) and len(found) == len(values)):
+            self.note(column, values)
+        return found
+
+
+def _object(value: object) -> Record:
+    return value if isinstance(value, dict) else {}
+
+
+def _needed(job: Record, name: str) -> Record:
+    if not isinstance(job[name], dict):
+        raise ValueError(f"{name} is no object")
+    return job[name]  # type: ignore[no-any-return]
+
+
+def _submit_time(value: object) -> datetime | None:
+    """The time of submission; ValueError where it cannot be read."""
+    return _moment(_number(value))
+
+
+def _plain_number(value: object) -> object:
+    """A number for `extra`; what is none as it is."""
+    try:
+        return _number(value)
+    except ValueError:
+        return value if is_told(value) else None
+
+
+def _queued_memory_mib(job: Record, cpus: int | None, nodes: int | None, fields: _Fields) -> int | None:
+    per_cpu = fields.number("req_mem_bytes", job.get("memory_per_cpu"))
+    per_node = fields.number("req_mem_bytes", job.get("memory_per_node"))
+    return per_cpu * (cpus or 1) if per_cpu else per_node * (nodes or 1) if per_node else None
+
+
+def _identity(
+    job_id: object, array_id: object, task: object, het_id: object, offset: object, fields: _Fields
+) -> dict[str, object]:
+    raw, array, het = _number(job_id), _number(array_id), fields.number("het_job_id", het_id)
     if raw is None:
         raise ValueError("job_id is not a number")
     return {
@@ -288,23 +389,23 @@ def _identity(job_id: object, array_id: object, task: object, het_id: object, of
         "job_id_raw": raw,
         "array_task": _number(task) if array else None,
         "het_job_id": het or None,
-        "het_offset": _number(offset) if het else None,
+        "het_offset": fields.number("het_offset", offset) if het else None,
     }
 
 
-def _steps(steps: list[Record]) -> dict[str, object]:
+def _steps(steps: list[Record], fields: _Fields) -> dict[str, object]:
     """What only steps know: largest memory, summed CPU time, the first that failed."""
-    memory = [count for step in steps if (count := _max_rss(step)) is not None]
-    spans = [step.get("time") or {} for step in steps]
-    failed = [(name, *_exit(step.get("exit_code"))) for step in steps if (name := _step_name(step)) != "extern"]
+    memory = [count for step in steps if (count := _max_rss(step, fields)) is not None]
+    spans = [_object(step.get("time")) for step in steps]
+    failed = [(name, *fields.exit_of_step(step)) for step in steps if (name := _step_name(step)) != "extern"]
     failed = [step for step in failed if step[1] or step[2]]
     failed.sort(key=lambda step: step[0] == "batch")
     first = failed[0] if failed else (None, None, None)
     return {
         "max_rss_bytes": max(memory, default=None),
-        "cpu_time_s": _sum_seconds(spans, "total"),
-        "user_cpu_s": _sum_seconds(spans, "user"),
-        "system_cpu_s": _sum_seconds(spans, "system"),
+        "cpu_time_s": _sum_seconds(spans, "total", "cpu_time_s", fields),
+        "user_cpu_s": _sum_seconds(spans, "user", "user_cpu_s", fields),
+        "system_cpu_s": _sum_seconds(spans, "system", "system_cpu_s", fields),
         "failed_step": first[0],
         "failed_step_exit_code": first[1],
         "failed_step_exit_signal": first[2],
@@ -312,30 +413,35 @@ def _steps(steps: list[Record]) -> dict[str, object]:
 
 
 def _step_name(step: Record) -> str:
-    identity = (step.get("step") or {}).get("id")
+    identity = _object(step.get("step")).get("id")
     if isinstance(identity, dict):
         identity = identity.get("step_id")
     return str(identity).rpartition(".")[2].lower()
 
 
-def _max_rss(step: Record) -> int | None:
-    largest = ((step.get("tres") or {}).get("requested") or {}).get("max") or []
-    return next((_number(entry.get("count")) for entry in largest if entry.get("type") == "mem"), None)
+def _max_rss(step: Record, fields: _Fields) -> int | None:
+    largest = fields.list_of("max_rss_bytes", _object(_object(step.get("tres")).get("requested")).get("max"))
+    return next((fields.number("max_rss_bytes", entry.get("count")) for entry in largest if entry.get("type") == "mem"), None)
 
 
-def _sum_seconds(spans: list[Record], name: str) -> float | None:
+def _sum_seconds(spans: list[Record], name: str, column: str, fields: _Fields) -> float | None:
     parts = [span[name] for span in spans if isinstance(span.get(name), dict)]
     if not parts:
         return None
-    return float(sum((_number(part.get("seconds")) or 0) + (_number(part.get("microseconds")) or 0) / 1e6 for part in parts))
+    read = [(fields.number(column, part.get("seconds")), fields.number(column, part.get("microseconds"))) for part in parts]
+    return None if column in fields.unread else float(sum((whole or 0) + (rest or 0) / 1e6 for whole, rest in read))
 
 
-def _tres(entries: object) -> dict[str, Any]:
+_TRES_COLUMNS: Final = {"cpu": "cpus", "node": "nodes", "mem": "mem_bytes", "gres": "gpus"}
+
+
+def _tres(entries: object, prefix: str, fields: _Fields) -> dict[str, Any]:
     """Counts by kind out of a list of `{type, name, id, count}`, and the text that sacct would print."""
     counts: dict[str, Any] = {}
     words = []
-    for entry in entries if isinstance(entries, list) else []:
-        kind, name, count = str(entry.get("type") or ""), entry.get("name"), _number(entry.get("count"))
+    for entry in fields.list_of(f"{prefix or 'alloc_'}tres", entries):
+        kind, name = str(entry.get("type") or ""), entry.get("name")
+        count = fields.number(f"{prefix}{_TRES_COLUMNS.get(kind, kind)}", entry.get("count"))
         if not kind or count is None:
             continue
         label = f"{kind}/{name}" if name else kind
@@ -402,8 +508,7 @@ def _mib(value: int | None) -> int | None:
     return None if value is None or value <= 0 else min(value * _MIB, 2**62)
 
 
-def _time(value: object) -> datetime | None:
-    seconds = _number(value)
+def _moment(seconds: int | None) -> datetime | None:
     return datetime.fromtimestamp(seconds, UTC) if seconds and 0 < seconds < 4_291_747_200 else None
 
 
