@@ -11,7 +11,7 @@ import pytest
 
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.sources.condor_history import CondorHistory, removed_state
-from tests.builders import condor_history_document, make_jobs, read_all
+from tests.builders import condor_history_document, make_jobs, read_all, unread_in
 
 QDATE = 1_700_000_000
 
@@ -179,7 +179,6 @@ def test_reasons_and_disk_are_kept_and_the_environment_is_not(tmp_path: Path) ->
         (json.dumps(ad(8, QDate=10**17)), "no_submit_time"),
         (json.dumps(ad(8, JobStatus=99)), "no_state"),
         (json.dumps(ad(8, JobStatus=[4])), "no_state"),
-        (json.dumps(ad(8, RequestCpus=-4)), "negative_value"),
     ],
 )
 def test_damaged_record_is_refused_and_its_neighbours_are_kept(tmp_path: Path, damaged: str, rule: str) -> None:
@@ -195,7 +194,7 @@ def test_record_cut_at_the_end_of_the_file_is_refused(tmp_path: Path) -> None:
     assert (jobs["job_id"].to_list(), rejects["rule"].to_list()) == ([1], ["truncated_record"])
 
 
-def test_wrong_types_beside_the_identity_become_null(tmp_path: Path) -> None:
+def test_wrong_types_beside_the_identity_become_null_and_are_noted(tmp_path: Path) -> None:
     odd = {
         "RequestMemory": "lots",
         "RemoteWallClockTime": [1],
@@ -203,8 +202,18 @@ def test_wrong_types_beside_the_identity_become_null(tmp_path: Path) -> None:
         "LastRemoteHost": {},
         "ExitCode": 2**40,
         "RequestCpus": 1e300,
+        "RequestGPUs": -4,
     }
     job = only(tmp_path, ad(**odd))
+    assert unread_in(job) == {
+        "req_mem_bytes": "lots",
+        "elapsed_s": "[1]",
+        "user": "5",
+        "node_list": "{}",
+        "exit_code": str(2**40),
+        "req_cpus": "1e+300",
+        "req_gpus": "-4",
+    }
     assert [job[name] for name in ("req_mem_bytes", "elapsed_s", "user", "node_list", "exit_code", "req_cpus")] == [None] * 6
 
 

@@ -13,7 +13,7 @@ import pytest
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.sources import pbs
 from stormpetrel.sources.pbs import PbsAccounting
-from tests.builders import make_jobs, pbs_document, read_all
+from tests.builders import make_jobs, pbs_document, read_all, unread_in
 
 CTIME = 1_700_000_000
 BODY = {
@@ -221,9 +221,6 @@ def test_other_fields_are_kept(tmp_path: Path) -> None:
         (b"11/14/2023 22:24:20;E;13.server;Exit_status=zero", "truncated_record"),
         (b"11/14/2023 22:24:20;E;\x1b[31m.server;Exit_status=0", "bad_value"),
         (b"11/14/2023 22:24:20;E;13.server;Exit_status=0", "no_submit_time"),
-        (line("E", "13.server", Resource_List__ncpus="9" * 30).encode(), "bad_value"),
-        (line("E", "13.server", Resource_List__ncpus=-3).encode(), "negative_value"),
-        (line("E", "13.server", resources_used__mem="lots").encode(), "bad_value"),
         (b"11/14/2023 22:24:20;D;13.server;requestor=a@b", "no_submit_time"),
         (b"99/99/9999 99:99:99;Q;13.server;queue=batch", "no_submit_time"),
     ],
@@ -245,15 +242,28 @@ def test_hostile_names_stay_as_they_are(tmp_path: Path) -> None:
     assert (job["job_name"], job["user"]) == ("<img/src=x>\x1b[31m", "../../etc")
 
 
-@pytest.mark.parametrize("absurd", ["9" * 30, "1e308", "-5", "NaN", "٣", ""])
-def test_absurd_numbers_are_refused_by_rule_or_empty(tmp_path: Path, absurd: str) -> None:
+@pytest.mark.parametrize("absurd", ["9" * 30, "1e308", "NaN", "٣", ""])
+def test_absurd_numbers_are_empty_and_noted(tmp_path: Path, absurd: str) -> None:
     fields: dict[str, Any] = dict.fromkeys(
-        ("start", "end", "Resource_List.mem", "Resource_List.ncpus", "total_execution_slots", "resources_used.mem", "run_count",
+        ("start", "Resource_List.mem", "Resource_List.nodect", "total_execution_slots", "resources_used.mem",
          "Resource_List.walltime", "resources_used.walltime"), absurd
     )  # fmt: skip
-    jobs, rejects, _, _ = read(tmp_path, line("E", **fields), line("E", "13.server"))
-    assert 13 in [job["job_id"] for job in jobs]
-    assert rejects["rule"].to_list() == ([] if not absurd else ["bad_value"])
+    jobs, rejects, _, _ = read(tmp_path, line("E", **fields))
+    assert rejects.height == 0
+    names = {"start_time", "req_mem_bytes", "req_nodes", "max_rss_bytes", "time_limit_s", "elapsed_s"}
+    assert {jobs[0][name] for name in names} == {None}
+    noted = {name: text for name, text in unread_in(jobs[0]).items() if name in names}
+    assert noted == (dict.fromkeys(names, absurd) if absurd else {})
+
+
+def test_a_count_below_zero_is_empty_and_noted(tmp_path: Path) -> None:
+    job = only(tmp_path, line("E", Resource_List__nodect=-3))
+    assert (job["req_nodes"], unread_in(job)) == (None, {"req_nodes": "-3"})
+
+
+def test_an_end_that_cannot_be_read_is_the_time_of_its_line(tmp_path: Path) -> None:
+    job = only(tmp_path, line("E", end="never"))
+    assert (job["end_time"], unread_in(job)) == (datetime(2023, 11, 14, 22, 24, 20, tzinfo=UTC), {})
 
 
 def test_long_line_of_words_is_read_in_linear_time(tmp_path: Path) -> None:

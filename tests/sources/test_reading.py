@@ -45,11 +45,19 @@ def test_an_id_that_is_used_again_later_is_another_job(tmp_path):
 
 def test_refused_records_are_counted_by_rule(tmp_path):
     document = sacct_document(make_jobs(4))
-    document.records[1] = document.records[1].replace(b"2024-03-04T08:12:00", b"2023-03-04T08:12:00")  # ends before it starts
+    document.records[1] = document.records[1].replace(b"COMPLETED", b"EXPLODED")
     document.records[2] = b"rubble"
     log = read_log([str(document.write(tmp_path / "log.txt"))], "sacct", OPTIONS)
     assert log.jobs.height == 2
-    assert sum(log.refused.values()) == 2 and log.refused["end_before_start"] == 1
+    assert log.refused == {"wrong_column_count": 1, "bad_value": 1}
+
+
+def test_a_value_that_cannot_be_read_is_told_in_a_note(tmp_path):
+    document = sacct_document(make_jobs(4))
+    document.records[1] = document.records[1].replace(b"2024-03-04T08:12:00", b"2023-03-04T08:12:00")  # ends before it starts
+    log = read_log([str(document.write(tmp_path / "log.txt"))], "sacct", OPTIONS)
+    assert log.jobs.height == 4
+    assert [note[:44] for note in log.notes] == ["end_time cannot be read in 1 of 4 records (l"]
 
 
 def test_a_log_without_a_single_job_is_an_error_that_says_why(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from stormpetrel.records.jobs import VALUES, never_started
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.sources.slurm_json import SlurmJson, fields_of
-from tests.builders import Job, make_jobs, read_all, sacct_json_document, sacct_json_record, wrapped
+from tests.builders import Job, make_jobs, read_all, sacct_json_document, sacct_json_record, unread_in, wrapped
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 ACCOUNTING = sorted(path for path in RECORDINGS.glob("*.json.gz") if path.name.startswith(("sacct-", "rest-")))
@@ -99,20 +99,65 @@ def test_no_column_is_filled_that_the_source_does_not_declare(path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"exit_code": {"return_code": wrapped(2**40), "signal": {"id": wrapped(0)}}},
-        {"tres": {"allocated": [{"type": "cpu", "count": 2**63 + 9}]}},
-        {"het": {"job_id": 7, "job_offset": wrapped(2**40)}},
         {"job_id": 2**63 + 1},
         {"array": {"job_id": 2**63 + 4, "task_id": None}},
     ],
 )
-def test_a_number_that_fits_no_column_refuses_its_record_alone(tmp_path, change):
+def test_an_id_that_fits_no_column_refuses_its_record_alone(tmp_path, change):
     records = [sacct_json_record(Job(job_id=n)) for n in (1, 2, 3)]
     records[1] |= change
     (tmp_path / "a.json").write_text(json.dumps({"jobs": records}))
     jobs, rejects, read_count, _ = read_all(SlurmJson(tmp_path / "a.json"))
     assert jobs["job_id"].to_list() == [1, 3]
     assert (rejects["rule"].to_list(), read_count) == (["bad_value"], 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "column"),
+    [
+        ({"exit_code": {"return_code": wrapped(2**40), "signal": {"id": wrapped(0)}}}, "exit_code"),
+        ({"exit_code": {"return_code": wrapped("one"), "signal": {"id": wrapped(0)}}}, "exit_code"),
+        ({"exit_code": {"return_code": wrapped(1), "signal": [9]}}, "exit_code"),
+        ({"tres": {"allocated": [{"type": "cpu", "count": 2**63 + 9}]}}, "cpus"),
+        ({"tres": {"allocated": [{"type": "mem", "count": "many"}]}}, "mem_bytes"),
+        ({"tres": {"requested": "cpu=4"}}, "req_tres"),
+        ({"tres": 7}, "alloc_tres"),
+        ({"het": {"job_id": 7, "job_offset": wrapped(2**40)}}, "het_offset"),
+        ({"steps": [7]}, "max_rss_bytes"),
+        ({"steps": [{"time": {"total": {"seconds": "9"}}}]}, "cpu_time_s"),
+        ({"nodes": "node[1-"}, "node_list"),
+        ({"time": {"submission": 1_709_539_200, "limit": wrapped("INVALID")}}, "time_limit_s"),
+        ({"time": {"submission": 1_709_539_200, "elapsed": 9, "start": 10**15}}, "start_time"),
+        ({"time": {"submission": 1_709_539_200, "end": "Unknown?"}}, "end_time"),
+    ],
+)
+def test_a_value_that_cannot_be_read_costs_itself_and_not_its_record(tmp_path, change, column):
+    records = [sacct_json_record(Job(job_id=n)) for n in (1, 2, 3)]
+    records[1] |= change
+    (tmp_path / "a.json").write_text(json.dumps({"jobs": records}))
+    jobs, rejects, *_ = read_all(SlurmJson(tmp_path / "a.json"))
+    assert (jobs["job_id"].to_list(), rejects.height) == ([1, 2, 3], 0)
+    assert [list(unread_in(row)) for row in jobs.iter_rows(named=True)] == [[], [column], []]
+    assert jobs[column][1] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "column"),
+    [
+        ("time_limit", "INVALID", "time_limit_s"),
+        ("user_id", "ada", "uid"),
+        ("memory_per_cpu", "?", "req_mem_bytes"),
+        ("start_time", -(10**14), "start_time"),
+        ("nodes", "node[1-", "node_list"),
+        ("eligible_time", [1], "eligible_time"),
+    ],
+)
+def test_a_value_of_the_queue_that_cannot_be_read_costs_itself_and_not_its_record(tmp_path, name, value, column):
+    record = {"job_id": 1, "job_state": "RUNNING", "submit_time": 1_709_539_200, "user_name": "ada"}
+    (tmp_path / "a.json").write_text(json.dumps({"jobs": [record | {name: value}]}))
+    jobs, rejects, *_ = read_all(SlurmJson(tmp_path / "a.json"))
+    assert (jobs["user"].to_list(), rejects.height) == (["ada"], 0)
+    assert list(unread_in(jobs.row(0, named=True))) == [column]
 
 
 def test_half_a_surrogate_pair_in_a_name_is_no_reason_to_lose_the_job(tmp_path):
@@ -145,11 +190,9 @@ def test_a_record_that_is_no_json_is_refused_and_the_next_is_found(tmp_path):
         {"time": None},
         {"time": {"submission": "now"}},
         {"state": "COMPLETED"},
-        {"tres": {"allocated": [{"type": "cpu", "count": "many"}]}},
-        {"steps": [7]},
     ],
 )
-def test_a_record_with_wrong_types_is_refused_and_its_neighbours_are_kept(tmp_path, change):
+def test_a_record_without_id_submit_time_or_state_is_refused_and_its_neighbours_are_kept(tmp_path, change):
     records = [sacct_json_record(Job(job_id=n)) for n in (1, 2, 3)]
     records[1] |= change
     (tmp_path / "a.json").write_text(json.dumps({"jobs": records}))

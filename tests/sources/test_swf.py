@@ -7,7 +7,7 @@ from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.sources.swf import SwfLog, write_swf
-from tests.builders import T0, make_jobs, read_all, swf_document, write_sacct
+from tests.builders import T0, make_jobs, read_all, swf_document, unread_in, write_sacct
 
 LINE = "1 100 10 60 4 -1 -1 4 120 -1 1 5 2 7 1 2 -1 -1"
 
@@ -85,12 +85,28 @@ def test_a_header_that_lies_is_told_and_the_jobs_are_kept(tmp_path, header, says
 
 
 @pytest.mark.parametrize(
-    "bad", ["1 2 3", LINE + " 9", LINE.replace("60", "sixty"), LINE.replace("60", "1e400"), LINE.replace(" 1 5 2", " 77 5 2")]
+    "bad",
+    [
+        "1 2 3",
+        LINE + " 9",
+        LINE.replace("1 100", "one 100", 1),
+        LINE.replace("100", "1e400", 1),
+        LINE.replace(" 1 5 2", " 77 5 2"),
+    ],
 )
-def test_a_line_that_is_not_eighteen_numbers_is_refused(tmp_path, bad):
+def test_a_line_of_other_than_eighteen_fields_or_without_job_time_or_status_is_refused(tmp_path, bad):
     (tmp_path / "a.swf").write_text(f"; UnixStartTime: 1700000000\n{LINE}\n{bad}\n")
     jobs, rejects, read_count, _, _ = read(tmp_path / "a.swf")
     assert (jobs.height, rejects.height, read_count) == (1, 1, 2)
+
+
+@pytest.mark.parametrize("text", ["sixty", "1e400", "nan", "?"])
+def test_a_field_that_is_no_number_costs_itself_and_not_its_line(tmp_path, text):
+    (tmp_path / "a.swf").write_text(f"; UnixStartTime: 1700000000\n{LINE.replace(' 60 4 ', f' {text} {text} ')}\n")
+    jobs, rejects, *_ = read(tmp_path / "a.swf")
+    job = jobs.row(0, named=True)
+    assert (rejects.height, job["elapsed_s"], job["cpus"], job["end_time"]) == (0, None, None, None)
+    assert unread_in(job) == {"elapsed_s": text, "cpus": text}
 
 
 @pytest.mark.parametrize("name", ["out.swf", "out.swf.gz"])

@@ -7,7 +7,7 @@ import pytest
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.sources.column_map import SHIPPED, load_map
 from stormpetrel.sources.table import MappedTable
-from tests.builders import T0, Job, lumos_document, make_jobs, read_all
+from tests.builders import T0, Job, lumos_document, make_jobs, read_all, unread_in
 
 OWN_MAP = """
 [columns]
@@ -113,7 +113,7 @@ def test_quoted_fields_may_hold_the_delimiter(tmp_path):
     ("damage", "rule"),
     [
         (lambda line: line + ",more", "wrong_column_count"),
-        (lambda line: line.replace("600.0", "soon"), "bad_value"),
+        (lambda line: line.replace("1002", "two"), "bad_value"),
         (lambda line: line.replace("Pass", "Perhaps"), "bad_value"),
         (lambda line: line[:20], "wrong_column_count"),
     ],
@@ -158,10 +158,19 @@ def test_a_map_that_reads_a_column_as_what_it_cannot_be_is_refused(tmp_path, tex
 
 
 @pytest.mark.parametrize("value", ["inf", "nan", "1e999"])
-def test_numbers_beyond_all_bounds_refuse_their_row(tmp_path, value):
+def test_numbers_beyond_all_bounds_are_empty_and_noted(tmp_path, value):
     (tmp_path / "a.csv").write_text(f"id,queued,limit_h,how\n1,2024-03-04T08:00:00,{value},ok\n2,2024-03-04T08:00:00,3,ok\n")
     jobs, rejects, *_ = read_all(MappedTable(tmp_path / "a.csv", column_map=own_map(tmp_path)))
-    assert (jobs["job_id"].to_list(), rejects["rule"].to_list()) == ([2], ["bad_value"])
+    assert (jobs["time_limit_s"].to_list(), rejects.height) == ([None, 10800.0], 0)
+    assert [unread_in(row) for row in jobs.iter_rows(named=True)] == [{"time_limit_s": value}, {}]
+
+
+def test_a_time_that_is_a_sum_is_noted_with_all_its_parts(tmp_path):
+    document = lumos_document([Job(wait_s=7)])
+    document.records[0] = document.records[0].replace(b",7,600.0,", b",soon,600.0,")
+    jobs, rejects, *_ = read_all(MappedTable(document.write(tmp_path / "a.csv"), column_map="lumos"))
+    assert rejects.height == 0
+    assert unread_in(jobs.row(0, named=True)) == {"start_time": "1709539200.0 + soon", "end_time": "1709539200.0 + soon + 600.0"}
 
 
 def test_parquet_of_odd_types_is_read_as_far_as_it_can_be(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -40,6 +41,11 @@ def is_node_list(column: pl.Series) -> pl.Series:
     if simple.all():
         return simple
     return simple | column.str.contains(_NODE_LIST).fill_null(True)
+
+
+def is_list_of_nodes(text: str) -> bool:
+    """The same of a single text."""
+    return re.fullmatch(_NODE_LIST, text) is not None
 
 
 def _split_outside_brackets(text: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ read and cannot be true.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,7 +29,7 @@ class UnreadCounts:
     """How many values of each job column could not be read, out of how many that the records told, and some of them."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    told: dict[str, int] = field(default_factory=dict)  # of these columns: values that were read, and those that were not
+    told: dict[str, int] = field(default_factory=dict)  # of every column: values that were read, and those that were not
     examples: dict[str, list[str]] = field(default_factory=dict)
 
     def merge(self, other: UnreadCounts) -> None:
@@ -66,11 +66,10 @@ def set_aside(jobs: pl.DataFrame, odd: Mapping[str, pl.Expr]) -> pl.DataFrame:
     )
 
 
-def settle(jobs: pl.DataFrame, watched: Iterable[str] = ()) -> tuple[pl.DataFrame, UnreadCounts]:
+def settle(jobs: pl.DataFrame) -> tuple[pl.DataFrame, UnreadCounts]:
     """The rows with the texts of `unread` in `extra`, and how many there are of each column.
 
-    A text is dropped where the column is known all the same, out of another field of the record. Of the `watched` columns it is
-    counted how many values there are, even where all could be read.
+    A text is dropped where the column is known all the same, out of another field of the record.
     """
     found = UnreadCounts()
     texts = _texts(jobs)
@@ -78,10 +77,9 @@ def settle(jobs: pl.DataFrame, watched: Iterable[str] = ()) -> tuple[pl.DataFram
         rows = pl.DataFrame({"line": jobs["line"], "job": jobs["job_id"], "text": text}).drop_nulls("text")
         found.counts[column] = rows.height
         found.examples[column] = [f"line {line}: job {job}, {text}" for line, job, text in rows.head(EXAMPLES).iter_rows()]
-    for column in {*texts, *watched} & set(jobs.columns):
-        told = jobs.height - jobs[column].null_count() + found.counts.get(column, 0)
-        if told:
-            found.told[column] = told
+    for column in jobs.get_columns():
+        if told := len(column) - column.null_count() + found.counts.get(column.name, 0):
+            found.told[column.name] = told
     if texts:
         noted = as_map({f"{PREFIX}{column}": text for column, text in texts.items()})
         jobs = jobs.with_columns(joined(jobs["extra"], noted).alias("extra"))

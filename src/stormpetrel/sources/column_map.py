@@ -22,6 +22,7 @@ from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects
 from stormpetrel.records.states import JobState, slurm_state, swf_state
 from stormpetrel.records.text_maps import as_map
 from stormpetrel.records.times import from_unix, to_utc
+from stormpetrel.records.unread import DECISIVE, UNREAD
 from stormpetrel.sources.contract import Translation, with_schema
 
 UNNAMED: Final = "unnamed column "  # what stands for a column whose header is empty
@@ -147,18 +148,23 @@ def _kinds_for(column: str) -> frozenset[str]:
 
 
 def translate(records: pl.DataFrame, table: ColumnMap, *, time_zone: str, cluster: str) -> Translation:
-    """Rows of text as job frame rows, by the map; rows with a field that cannot be read are refused."""
+    """Rows of text as job frame rows, by the map; refused where identity, submit time or state cannot be read."""
     columns: dict[str, pl.Series] = {}
     bad: list[tuple[str, pl.Series]] = []
+    unread: dict[str, pl.Series] = {}
     for name, rule in table.columns.items():
         if rule.source not in records.columns:
             continue
         text = records[rule.source].replace(rule.missing, [None] * len(rule.missing)) if rule.missing else records[rule.source]
         parsed = _parse_column(records, text, rule, time_zone).cast(JOB_SCHEMA[name], strict=False)
         columns[name] = parsed
-        if rule.kind not in ("text", "identifier", "list", "tres"):
-            unread = text.is_not_null() & ~text.is_in(list(units.NO_VALUE)) & parsed.is_null() & ~_is_zero_time(text, rule)
-            bad.append((rule.source, unread))
+        odd = _odd(text, parsed, rule)
+        if odd is None:
+            continue
+        if name in DECISIVE:
+            bad.append((rule.source, odd))
+        else:
+            unread[name] = _told_text(records, rule).zip_with(odd, pl.Series([None], dtype=pl.String).new_from_index(0, len(odd)))
     columns |= _from_tres(columns)
     if "exit_code" in columns and table.columns["exit_code"].kind == "wait_status":
         status = columns["exit_code"]
@@ -166,6 +172,8 @@ def translate(records: pl.DataFrame, table: ColumnMap, *, time_zone: str, cluste
     jobs = pl.DataFrame({name: column.rename(name) for name, column in columns.items()}).with_columns(
         records["record"], records["line"], extra=_extra(records, table)
     )
+    if unread:
+        jobs = jobs.with_columns(as_map(unread).alias(UNREAD))
     jobs = _with_defaults(jobs)
     given = pl.col("cluster").fill_null(cluster) if "cluster" in columns else pl.lit(cluster)
     jobs = jobs.with_columns(given.alias("cluster"))
@@ -176,12 +184,29 @@ def translate(records: pl.DataFrame, table: ColumnMap, *, time_zone: str, cluste
     return with_schema(good), refused
 
 
+def _odd(text: pl.Series, parsed: pl.Series, rule: ColumnRule) -> pl.Series | None:
+    """Which values are told and cannot be read; None where all can."""
+    if rule.kind in ("text", "identifier", "list", "tres") or parsed.null_count() == text.null_count():
+        return None
+    odd = text.is_not_null() & ~text.is_in(list(units.NO_VALUE)) & parsed.is_null() & ~_is_zero_time(text, rule)
+    return odd if odd.any() else None
+
+
+def _told_text(records: pl.DataFrame, rule: ColumnRule) -> pl.Series:
+    """What a table says of a column; of a time with spans to add, all of them."""
+    parts = [pl.col(name).fill_null("") for name in (rule.source, *rule.added())]
+    return records.select(pl.concat_str(parts, separator=" + ")).to_series()
+
+
 def _with_defaults(jobs: pl.DataFrame) -> pl.DataFrame:
     """What follows where the map does not say it: no restarts, and the run time from start and end."""
     if "restart" not in jobs.columns:
         jobs = jobs.with_columns(restart=pl.lit(0))
     if "elapsed_s" not in jobs.columns and {"start_time", "end_time"} <= set(jobs.columns):
-        jobs = jobs.with_columns(elapsed_s=(pl.col("end_time") - pl.col("start_time")).dt.total_microseconds() / 1e6)
+        ran = pl.col("end_time") >= pl.col("start_time")
+        jobs = jobs.with_columns(
+            elapsed_s=pl.when(ran).then((pl.col("end_time") - pl.col("start_time")).dt.total_microseconds() / 1e6)
+        )
     return jobs
 
 

@@ -18,7 +18,7 @@ from stormpetrel.sources import condor_log
 from stormpetrel.sources.condor_history import host_of, removed_by, removed_state
 from stormpetrel.sources.condor_log import CondorEvent
 from stormpetrel.sources.contract import Chunk, FileSource
-from stormpetrel.sources.job_rows import MIB, JobBatch, clock_s, real, small, span_s, text, times, whole
+from stormpetrel.sources.job_rows import MIB, FieldReader, JobBatch, clock_s, real, small, span_s, text, times, whole
 
 _COLUMNS: Final = frozenset(
     {
@@ -243,8 +243,8 @@ def _host_in(address: str | None) -> str | None:
 
 
 def _row(job: _Job, cluster: str) -> dict[str, object]:
-    attributes = job.attributes
-    cpus = whole(attributes.get("Cpus"))
+    attributes, fields = job.attributes, FieldReader()
+    cpus = fields.read("cpus", attributes.get("Cpus"), whole)
     elapsed = None if job.run_start else job.elapsed_s
     rss, memory = times(job.rss_kb, 1024), times(job.memory_mb, MIB)
     return {
@@ -264,21 +264,22 @@ def _row(job: _Job, cluster: str) -> dict[str, object]:
         "elapsed_s": elapsed,
         "cpu_limit_s": elapsed * cpus if elapsed is not None and cpus is not None else None,
         "cpus": cpus,
-        "req_cpus": whole(attributes.get("RequestCpus")),
-        "gpus": whole(attributes.get("GPUs")),
-        "req_gpus": whole(attributes.get("RequestGPUs")),
-        "mem_bytes": times(real(attributes.get("Memory")), MIB),
-        "req_mem_bytes": times(real(attributes.get("RequestMemory")), MIB),
+        "req_cpus": fields.read("req_cpus", attributes.get("RequestCpus"), whole),
+        "gpus": fields.read("gpus", attributes.get("GPUs"), whole),
+        "req_gpus": fields.read("req_gpus", attributes.get("RequestGPUs"), whole),
+        "mem_bytes": times(fields.read("mem_bytes", attributes.get("Memory"), real), MIB),
+        "req_mem_bytes": times(fields.read("req_mem_bytes", attributes.get("RequestMemory"), real), MIB),
         "max_rss_bytes": rss if job.rss_kb > 0 else memory if job.memory_mb > 0 else None,
-        **_cpu_times(attributes),
+        **_cpu_times(attributes, fields),
         "node_list": job.host,
         "extra": _extra(job),
+        "unread": fields.unread,
     }
 
 
-def _cpu_times(attributes: dict[str, object]) -> dict[str, object]:
+def _cpu_times(attributes: dict[str, object], fields: FieldReader) -> dict[str, object]:
     usage = text(attributes.get("TotalRemoteUsage")) or text(attributes.get("RunRemoteUsage"))
-    found = _USAGE.fullmatch(usage or "")
+    found = fields.read("cpu_time_s", usage, lambda written: _USAGE.fullmatch(written or ""))
     if not found:
         return {}
     user, system = (int(found[day]) * 86400.0 + (clock_s(found[day + 1]) or 0.0) for day in (1, 3))

@@ -6,15 +6,15 @@ a list of ClassAds -> one record at a time -> one row per job. ClusterId is the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.states import JobState, condor_state
 from stormpetrel.sources.contract import Chunk, FileSource
-from stormpetrel.sources.job_rows import MIB, JobBatch, real, small, text, times, unix_time, whole
+from stormpetrel.sources.job_rows import MIB, FieldReader, JobBatch, Value, real, small, text, times, unix_time, whole
 from stormpetrel.sources.json_records import Record, records_in
 
 _COLUMNS: Final = frozenset(
@@ -104,45 +104,56 @@ def _take(batch: JobBatch, number: int, record: Record, cluster: str) -> None:
 
 def job_row(record: Record, *, cluster: str) -> dict[str, object]:
     """The ClassAd of a job as a row of the job frame; ValueError where it does not say which job, or since when."""
-    ad = {name.lower(): value for name, value in record.items()}
-    start = unix_time(ad.get("jobstartdate")) or unix_time(ad.get("jobcurrentstartdate"))
-    elapsed, cpus = real(ad.get("remotewallclocktime")), whole(ad.get("cpusprovisioned"))
-    cpus = whole(ad.get("requestcpus")) if cpus is None and start else cpus
-    user_s, system_s = real(ad.get("remoteusercpu")), real(ad.get("remotesyscpu"))
-    host = text(ad.get("lastremotehost")) or text(ad.get("remotehost"))
+    ad, fields = {name.lower(): value for name, value in record.items()}, FieldReader()
+
+    def read(column: str, attribute: str, parse: Callable[[object], Value | None]) -> Value | None:
+        return fields.read(column, ad.get(attribute), parse)
+
+    start = read("start_time", "jobstartdate", _moment) or read("start_time", "jobcurrentstartdate", _moment)
+    elapsed, req_cpus = read("elapsed_s", "remotewallclocktime", real), read("req_cpus", "requestcpus", whole)
+    cpus = read("cpus", "cpusprovisioned", whole)
+    cpus = req_cpus if cpus is None and start else cpus
+    user_s, system_s = read("user_cpu_s", "remoteusercpu", real), read("system_cpu_s", "remotesyscpu", real)
+    host = read("node_list", "lastremotehost", text) or read("node_list", "remotehost", text)
     return {
         "cluster": cluster or _schedd(ad) or "cluster",
         "job_id": _needed(ad, "ClusterId"),
         "array_task": _needed(ad, "ProcId"),
         "submit_time": _submit_time(ad),
         "restart": 0,  # the history has one row per job, whatever it went through
-        "job_name": text(ad.get("jobbatchname")),
-        "user": text(ad.get("owner")),
+        "job_name": read("job_name", "jobbatchname", text),
+        "user": read("user", "owner", text),
         "account": _account(ad),
-        "start_time": start,
+        "start_time": start or None,
         "elapsed_s": elapsed,
         "cpu_limit_s": elapsed * cpus if elapsed is not None and cpus is not None else None,
         "time_limit_s": _time_limit_s(ad),
-        "req_cpus": whole(ad.get("requestcpus")),
+        "req_cpus": req_cpus,
         "cpus": cpus,
-        "nodes": whole(ad.get("maxhosts")) if start else None,
-        "req_gpus": whole(ad.get("requestgpus")),
-        "gpus": whole(ad.get("gpusprovisioned")),
-        "req_mem_bytes": times(real(ad.get("requestmemory")), MIB),
-        "mem_bytes": times(real(ad.get("memoryprovisioned")), MIB),
+        "nodes": read("nodes", "maxhosts", whole) if start else None,
+        "req_gpus": read("req_gpus", "requestgpus", whole),
+        "gpus": read("gpus", "gpusprovisioned", whole),
+        "req_mem_bytes": times(read("req_mem_bytes", "requestmemory", real), MIB),
+        "mem_bytes": times(read("mem_bytes", "memoryprovisioned", real), MIB),
         "max_rss_bytes": _max_rss_bytes(ad),
         "user_cpu_s": user_s,
         "system_cpu_s": system_s,
         "cpu_time_s": user_s + system_s if user_s is not None and system_s is not None else None,
-        "disk_read_bytes": times(whole(ad.get("blockreadkbytes")), 1024),
-        "disk_write_bytes": times(whole(ad.get("blockwritekbytes")), 1024),
+        "disk_read_bytes": times(read("disk_read_bytes", "blockreadkbytes", whole), 1024),
+        "disk_write_bytes": times(read("disk_write_bytes", "blockwritekbytes", whole), 1024),
         "node_list": host_of(host),
-        "work_dir": text(ad.get("iwd")),
-        "script_path": text(ad.get("cmd")),
+        "work_dir": read("work_dir", "iwd", text),
+        "script_path": read("script_path", "cmd", text),
         "submit_line": _submit_line(ad),
-        **_outcome(ad),
+        **_outcome(ad, fields),
         "extra": _extra(ad),
+        "unread": fields.unread,
     }
+
+
+def _moment(value: object) -> datetime | Literal[""] | None:
+    """A time out of Unix seconds; empty where it has not happened (0), None where it is no time."""
+    return "" if real(value) == 0 else unix_time(value)
 
 
 def removed_state(reason: str | None, *, hold_code: int | None = None, hold_subcode: int | None = None) -> JobState:
@@ -226,10 +237,11 @@ def _submit_line(ad: Record) -> str | None:
     return f"{command} {arguments}" if command and arguments else command
 
 
-def _outcome(ad: Record) -> dict[str, object]:
+def _outcome(ad: Record, fields: FieldReader) -> dict[str, object]:
     status = str(ad.get("jobstatus", "")).strip()
     by_signal = ad.get("exitbysignal") is True
-    exit_code, signal = small(ad.get("exitcode")), small(ad.get("exitsignal"))
+    exit_code = fields.read("exit_code", ad.get("exitcode"), small)
+    signal = fields.read("exit_signal", ad.get("exitsignal"), small)
     state = condor_state(status, exit_code=exit_code, exited_by_signal=by_signal)
     reason = text(ad.get("removereason"))
     if status == _REMOVED:
@@ -242,18 +254,19 @@ def _outcome(ad: Record) -> dict[str, object]:
     return {
         "state": state.value if state else None,
         "state_raw": status[:40],
-        "end_time": _end(ad, state),
+        "end_time": _end(ad, state, fields),
         "exit_code": 0 if by_signal and signal is not None else exit_code,
         "exit_signal": signal if by_signal else 0 if exit_code is not None else None,
         "cancelled_by": removed_by(reason),
     }
 
 
-def _end(ad: Record, state: JobState | None) -> datetime | None:
+def _end(ad: Record, state: JobState | None, fields: FieldReader) -> datetime | None:
     """CompletionDate is 0 or missing while a job has not completed; a removed one ended when it was removed."""
     if state in (None, JobState.PENDING, JobState.RUNNING, JobState.HELD, JobState.SUSPENDED):
         return None
-    return unix_time(ad.get("completiondate")) or unix_time(ad.get("enteredcurrentstatus"))
+    completed = fields.read("end_time", ad.get("completiondate"), _moment)
+    return completed or fields.read("end_time", ad.get("enteredcurrentstatus"), _moment) or None
 
 
 def _extra(ad: Record) -> dict[str, str]:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 from stormpetrel.records.quality import rejects
 from stormpetrel.records.times import EARLIEST, LATEST
+from stormpetrel.records.units import NO_LIMIT, NO_VALUE
+from stormpetrel.records.unread import safe_text
 from stormpetrel.sources.contract import Chunk, chunk_of_jobs
 from stormpetrel.sources.lines import Refused, shown
 
@@ -29,6 +31,34 @@ _SIZE: Final = re.compile(r"(\d{1,18}(?:\.\d{0,9})?)([kmgtpe]?)([bw]?)", re.ASCI
 _POWERS: Final = "kmgtpe"
 _WORD_BYTES: Final = 8
 _EARLIEST_S, _LATEST_S = EARLIEST.timestamp(), LATEST.timestamp()
+
+
+_NOTHING: Final = frozenset({*NO_VALUE, *NO_LIMIT, "undefined", "UNDEFINED"})  # the last two are a ClassAd's
+Given = TypeVar("Given")
+Value = TypeVar("Value")
+
+
+class FieldReader:
+    """Reads the fields of one record, and remembers by column what says something and cannot be read."""
+
+    def __init__(self) -> None:
+        self.unread: dict[str, str] = {}
+
+    def read(self, column: str, value: Given, parse: Callable[[Given], Value | None]) -> Value | None:
+        """The value of a column; None where there is none, or where it cannot be read."""
+        parsed = parse(value)
+        if parsed is None and is_told(value):
+            self.note(column, value)
+        return parsed
+
+    def note(self, column: str, value: object) -> None:
+        """Remember a value that cannot be read; of several for one column the first."""
+        self.unread.setdefault(column, safe_text(value))
+
+
+def is_told(value: object) -> bool:
+    """Whether a field says something: it is there, and holds none of the words for nothing."""
+    return value is not None and not (isinstance(value, str) and value in _NOTHING)
 
 
 class JobBatch:

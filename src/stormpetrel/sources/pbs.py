@@ -17,7 +17,7 @@ from stormpetrel.errors import SourceFormatError
 from stormpetrel.sources.contract import Chunk, FileSource
 from stormpetrel.sources.job_rows import JobBatch
 from stormpetrel.sources.lines import Block, sound_lines
-from stormpetrel.sources.pbs_fields import COLUMNS, Run, absorb, job_row, next_run, unreadable
+from stormpetrel.sources.pbs_fields import COLUMNS, Run, absorb, job_row, next_run
 
 _LINE: Final = re.compile(r"(\d\d/\d\d/\d{4} \d\d:\d\d:\d\d)(?:\.\d+)?;([A-Za-z]{1,2});([^;]*);(.*)", re.ASCII)
 # 12.server, 12[3].server and its whole 12[].server, Torque's older 12-3.server; a range (12[1-9].server) names no single job.
@@ -142,11 +142,7 @@ class _Folder:
 
     def _tell(self, run: Run) -> None:
         absorb(run)
-        if name := unreadable(run):
-            reason = f"{name} is not a number, a size or a time: {run.fields[name][:40]}"
-            self._batch.refuse(run.line, "bad_value", reason, f"{run.kind} {run.job[0]} {run.fields}")
-        else:
-            self._batch.add(job_row(run, self._cluster), run.line)
+        self._batch.add(job_row(run, self._cluster), run.line)
 
     def _remember(self, name: str) -> None:
         self._ended[name] = None

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from stormpetrel.records.states import JobState, pbs_state
-from stormpetrel.sources.job_rows import clock_s, pbs_size_bytes, real, small, span_s, times, unix_time, whole
+from stormpetrel.sources.job_rows import FieldReader, clock_s, pbs_size_bytes, real, small, span_s, times, unix_time, whole
 
 COLUMNS: Final = frozenset(
     {
@@ -36,11 +36,29 @@ _USED: Final = frozenset(
         "resources_used.cput", "resources_used.mem",
     }
 )  # fmt: skip
-_PARSERS: Final[dict[str, Callable[[str], object]]] = {
-    **dict.fromkeys(("ctime", "qtime", "etime", "start", "end"), real),
-    **dict.fromkeys(("Resource_List.ncpus", "Resource_List.nodect", "Resource_List.ngpus", "total_execution_slots"), whole),
-    **dict.fromkeys(("Resource_List.walltime", "resources_used.walltime", "resources_used.cput"), clock_s),
-    **dict.fromkeys(("Resource_List.mem", "Resource_List.pmem", "resources_used.mem"), pbs_size_bytes),
+
+
+def _moment(value: str) -> float | None:
+    """Unix seconds that can be a time; 0 stands for none."""
+    seconds = real(value)
+    return seconds if seconds == 0 or unix_time(value) is not None else None
+
+
+# Field -> what reads it, and the column that is null where it cannot.
+_READ: Final[dict[str, tuple[Callable[[str], object], str]]] = {
+    "etime": (_moment, "eligible_time"),
+    "start": (_moment, "start_time"),
+    "end": (_moment, "end_time"),
+    "Resource_List.ncpus": (whole, "req_cpus"),
+    "Resource_List.nodect": (whole, "req_nodes"),
+    "Resource_List.ngpus": (whole, "req_gpus"),
+    "total_execution_slots": (whole, "cpus"),
+    "Resource_List.walltime": (clock_s, "time_limit_s"),
+    "resources_used.walltime": (clock_s, "elapsed_s"),
+    "resources_used.cput": (clock_s, "cpu_time_s"),
+    "Resource_List.mem": (pbs_size_bytes, "req_mem_bytes"),
+    "Resource_List.pmem": (pbs_size_bytes, "req_mem_bytes"),
+    "resources_used.mem": (pbs_size_bytes, "max_rss_bytes"),
 }
 
 
@@ -67,13 +85,14 @@ def absorb(run: Run) -> None:
     run.bodies.clear()
 
 
-def unreadable(run: Run) -> str | None:
-    """The first field that should be a number, a size or a span of time and is none; None where all can be read."""
+def unreadable(run: Run) -> dict[str, str]:
+    """The texts of fields that should be a number, a size or a time and are none, by the column they would fill."""
+    found = FieldReader()
     for name, value in run.fields.items():
-        parse = _PARSERS.get(name)
-        if parse and value and parse(value) is None:
-            return name
-    return None
+        if name in _READ and value:
+            parse, column = _READ[name]
+            found.read(column, value, parse)
+    return found.unread
 
 
 def _pairs(body: str) -> dict[str, str]:
@@ -101,15 +120,16 @@ def _restart(run: Run) -> int:
 
 def job_row(run: Run, cluster: str) -> dict[str, object]:
     """A run as a row of the job frame, once its texts have been absorbed."""
-    fields = run.fields
+    fields, unread = run.fields, unreadable(run)
     number, task, dashed, _, server = run.job.groups()
     index = task or dashed
     start = unix_time(fields.get("start"))
+    has_started = start is not None or "start_time" in unread
     end = _end(run)
     elapsed = clock_s(fields.get("resources_used.walltime"))
     elapsed = span_s(start, end) if elapsed is None else elapsed
     request = _request(fields)
-    cpus = _cpus(fields, request) if start else None
+    cpus = _cpus(fields, request) if has_started else None
     return {
         "cluster": cluster or server or "cluster",
         "job_id": int(number),
@@ -127,13 +147,14 @@ def job_row(run: Run, cluster: str) -> dict[str, object]:
         "elapsed_s": elapsed,
         "cpus": cpus,
         "cpu_limit_s": elapsed * cpus if elapsed is not None and cpus is not None else None,
-        "gpus": request["req_gpus"] if start else None,
+        "gpus": request["req_gpus"] if has_started else None,
         **request,
         **_nodes(fields),
         "cpu_time_s": clock_s(fields.get("resources_used.cput")),
         "max_rss_bytes": pbs_size_bytes(fields.get("resources_used.mem")),
         **_outcome(run, elapsed, request["time_limit_s"]),
         "extra": _extra(fields, whole_array=task == ""),
+        "unread": unread,
     }
 
 

@@ -15,6 +15,7 @@ import polars as pl
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY
 from stormpetrel.records.quality import check
+from stormpetrel.records.unread import UnreadCounts, settle
 from stormpetrel.sources.contract import hopeful_chunks
 from stormpetrel.sources.formats import ReadOptions, open_source
 
@@ -39,6 +40,7 @@ def read_log(
     frames: list[pl.DataFrame] = []
     refused: Counter[str] = Counter()
     notes: list[str] = []
+    unread = UnreadCounts()
     count = 0
     now = datetime.now(UTC)
     for path in paths:
@@ -48,6 +50,8 @@ def read_log(
             if chunk.records.height:
                 translated, bad = chunk.translate(chunk.records, chunk.steps)
                 good, odd, _ = check(translated, now=now)
+                good, odd_values = settle(good)
+                unread.merge(odd_values)
                 refused.update(bad["rule"].to_list() + odd["rule"].to_list())
                 frames.append(good.select(list(JOB_SCHEMA)))
                 count += good.height
@@ -58,5 +62,9 @@ def read_log(
         raise SourceFormatError(
             f"No job could be read from {', '.join(paths)}{reasons}.", hint="Name the format with --format, or check the file."
         )
+    notes += [
+        f"{column} cannot be read in {rows:,} of {unread.told[column]:,} records ({unread.examples[column][0]})"
+        for column, rows in sorted(unread.counts.items())
+    ]
     jobs = pl.concat(frames).unique(subset=list(KEY), keep="last", maintain_order=True)
     return ReadLog(jobs.sort("submit_time", maintain_order=True), dict(refused), tuple(notes))

@@ -1,13 +1,14 @@
 """Slurm's JSON -> job rows: `sacct --json`, `squeue --json`, and what slurmrestd answers.
 
 The shape changed with each data parser (v0.0.38 … v0.0.45): numbers became `{"set", "infinite", "number"}`, states became lists.
-Each field is read in whatever shape it comes in; docs/sources says which versions were recorded from a running Slurm.
+Each field is read in whatever shape it comes in; docs/sources says which versions were recorded from a running Slurm. A value
+that cannot be read is null and noted as unread: only id, submit time and state refuse a record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,12 +16,12 @@ from stormpetrel.records.doubts import MEMORY_PER_CPU_FLAG, names_text
 from stormpetrel.records.quality import rejects
 from stormpetrel.records.states import FINISHED, JobState, slurm_state
 from stormpetrel.sources.contract import Chunk, FileSource, chunk_of_jobs
-from stormpetrel.sources.job_rows import text
+from stormpetrel.sources.job_rows import is_told, text
 from stormpetrel.sources.json_records import Record, records_in
 from stormpetrel.sources.lines import Refused
 from stormpetrel.sources.sacct_fields import script_of
+from stormpetrel.sources.slurm_json_fields import JsonFields, moment_of, number_of, object_of, text_of
 from stormpetrel.sources.slurm_json_use import SAMPLED_S, requested_mib, step_use
-from stormpetrel.sources.slurm_json_use import number as _number
 
 ROWS_PER_CHUNK: Final = 20_000
 _MIB: Final = 1024 * 1024
@@ -123,22 +124,24 @@ def fields_of(record: Record) -> frozenset[str]:
 
 def listed_facts(record: Record, reason_class: Callable[[str | None], str]) -> tuple[object, ...]:
     """What a controller's list is made of: raw id, id, tasks, state, submission, and a line that changes when the job does."""
-    identity = _identity(record["job_id"], record.get("array_job_id"), record.get("array_task_id"), None, None)
-    task, waiting = identity["array_task"], _text(record.get("array_task_string"))
-    tasks = (str(task) if task is not None else waiting) if _number(record.get("array_job_id")) else None
+    identity = _identity(record["job_id"], record.get("array_job_id"), record.get("array_task_id"), None, None, JsonFields())
+    task, waiting = identity["array_task"], text_of(record.get("array_task_string"))
+    tasks = (str(task) if task is not None else waiting) if number_of(record.get("array_job_id")) else None
     state = _joined(record["job_state"])
-    start = None if slurm_state(state) in (JobState.PENDING, JobState.HELD) else _number(record.get("start_time"))
-    sizes = [_number(record.get(name)) for name in ("time_limit", "cpus", "node_count")]
+    fields = JsonFields()
+    waits = slurm_state(state) in (JobState.PENDING, JobState.HELD)
+    start = None if waits else fields.number("start_time", record.get("start_time"))
+    sizes = [fields.number(name, record.get(name)) for name in ("time_limit", "cpus", "node_count")]
     line = (
         tasks,
         state,
-        _number(record["submit_time"]),
+        number_of(record["submit_time"]),
         start,
         *sizes,
         record.get("partition"),
         _reason_of(record, reason_class),
     )
-    return identity["job_id_raw"], identity["job_id"], tasks, state, _time(record["submit_time"]), "|".join(map(str, line))
+    return identity["job_id_raw"], identity["job_id"], tasks, state, _submit_time(record["submit_time"]), "|".join(map(str, line))
 
 
 def _reason_of(record: Record, reason_class: Callable[[str | None], str]) -> str:
@@ -152,43 +155,48 @@ def job_row(record: Record, *, default_cluster: str) -> dict[str, object]:
 
 
 def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
-    times, array, het = job["time"], job.get("array") or {}, job.get("het") or {}
-    steps = job.get("steps") or []
-    requested, allocated = (_tres((job.get("tres") or {}).get(name)) for name in ("requested", "allocated"))
-    raw_state = _joined(job["state"]["current"])
+    fields = JsonFields()
+    times, array, state_part = _needed(job, "time"), job.get("array") or {}, _needed(job, "state")
+    het = fields.part("het_job_id", job.get("het"))
+    tres = fields.part("alloc_tres", job.get("tres"))
+    requested, allocated = _tres(tres.get("requested"), "req_", fields), _tres(tres.get("allocated"), "", fields)
+    raw_state = _joined(state_part["current"])
     state = slurm_state(raw_state)
-    elapsed = _number(times.get("elapsed"))
-    limit = _number(times.get("limit"))
+    elapsed = fields.number("elapsed_s", times.get("elapsed"))
+    limit = fields.number("time_limit_s", times.get("limit"))
     if limit == 0 or (isinstance(times.get("limit"), int) and limit == _YEAR_MIN):
         limit = None
-    exit_code, exit_signal = _exit(job.get("exit_code"))
+    exit_code, exit_signal = fields.exit("exit_code", job.get("exit_code"))
     cpus, nodes = allocated.get("cpu"), allocated.get("node")
-    req_cpus = _number((job.get("required") or {}).get("CPUs")) or requested.get("cpu")
-    memory, flagged = requested_mib(job.get("required") or {}, cpus or req_cpus, nodes or requested.get("node"))
+    required = fields.part("req_cpus", job.get("required"))
+    has_started = bool(elapsed or allocated or {"elapsed_s", "alloc_tres", "cpus"} & fields.unread.keys())
+    req_cpus = fields.number("req_cpus", required.get("CPUs")) or requested.get("cpu")
+    memory, flagged = requested_mib(required, cpus or req_cpus, nodes or requested.get("node"), fields)
+    steps = fields.list_of("max_rss_bytes", job.get("steps"))
+    used, doubts = step_use(steps, fields, nodes=nodes, sampled=state in FINISHED and (elapsed or 0) >= SAMPLED_S)
     marks = {MEMORY_PER_CPU_FLAG} if flagged else set()
-    used, doubts = step_use(steps, nodes=nodes, sampled=state in FINISHED and (elapsed or 0) >= SAMPLED_S)
     return {
-        **_identity(job["job_id"], array.get("job_id"), array.get("task_id"), het.get("job_id"), het.get("job_offset")),
-        "cluster": _text(job.get("cluster")) or default_cluster,
-        "submit_time": _time(times.get("submission")),
+        **_identity(job["job_id"], array.get("job_id"), array.get("task_id"), het.get("job_id"), het.get("job_offset"), fields),
+        "cluster": text_of(job.get("cluster")) or default_cluster,
+        "submit_time": _submit_time(times.get("submission")),
         "restart": 0,
-        "job_name": _text(job.get("name")),
-        "user": _text(job.get("user")) or _text((job.get("association") or {}).get("user")),
-        "group": _text(job.get("group")),
-        "account": _text(job.get("account")),
-        "partition": _text(job.get("partition")),
-        "qos": _text(job.get("qos")),
-        "eligible_time": _time(times.get("eligible")),
-        "start_time": _time(times.get("start")) if (elapsed or allocated) else None,
-        "end_time": _time(times.get("end")) if state not in (JobState.RUNNING, JobState.PENDING) else None,
+        "job_name": text_of(job.get("name")),
+        "user": text_of(job.get("user")) or text_of(object_of(job.get("association")).get("user")),
+        "group": text_of(job.get("group")),
+        "account": text_of(job.get("account")),
+        "partition": text_of(job.get("partition")),
+        "qos": text_of(job.get("qos")),
+        "eligible_time": fields.time("eligible_time", times.get("eligible")),
+        "start_time": fields.time("start_time", times.get("start")) if has_started else None,
+        "end_time": fields.time("end_time", times.get("end")) if state not in (JobState.RUNNING, JobState.PENDING) else None,
         "state": state,
         "state_raw": raw_state,
-        "cancelled_by": _text(job.get("kill_request_user")) if state is JobState.CANCELLED else None,
+        "cancelled_by": text_of(job.get("kill_request_user")) if state is JobState.CANCELLED else None,
         "exit_code": exit_code,
         "exit_signal": exit_signal,
         "time_limit_s": limit * 60.0 if limit is not None else None,
         "elapsed_s": _float(elapsed),
-        "cpu_limit_s": float((elapsed or 0) * (cpus or 0)),
+        "cpu_limit_s": None if {"elapsed_s", "cpus"} & fields.unread.keys() else float((elapsed or 0) * (cpus or 0)),
         "req_cpus": req_cpus,
         "cpus": cpus,
         "nodes": nodes,
@@ -196,66 +204,72 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
         "gpus": allocated.get("gpu"),
         "req_mem_bytes": _mib(requested.get("mem") or memory),
         "mem_bytes": _mib(allocated.get("mem")),
-        "node_list": _text(job.get("nodes")),
-        "work_dir": _text(job.get("working_directory")),
-        "submit_line": _text(job.get("submit_line")),
-        "script_path": script_of(_text(job.get("submit_line"))),
+        "node_list": fields.nodes(job.get("nodes")),
+        "work_dir": text_of(job.get("working_directory")),
+        "submit_line": text_of(job.get("submit_line")),
+        "script_path": script_of(text_of(job.get("submit_line"))),
         "req_tres": requested.get("text"),
         "alloc_tres": allocated.get("text"),
-        **_failed_step(steps),
+        **_failed_step(steps, fields),
         **used,
         "quality": names_text(marks | doubts),
         "extra": _extra(
-            comment=(job.get("comment") or {}).get("job"),
-            reason=job["state"].get("reason"),
+            comment=object_of(job.get("comment")).get("job"),
+            reason=state_part.get("reason"),
             constraints=job.get("constraints"),
-            reservation=(job.get("reservation") or {}).get("name"),
-            wckey=(job.get("wckey") or {}).get("wckey"),
-            priority=_number(job.get("priority")),
+            reservation=object_of(job.get("reservation")).get("name"),
+            wckey=object_of(job.get("wckey")).get("wckey"),
+            priority=_plain_number(job.get("priority")),
             pending_tasks=array.get("task"),
-            restarts=_number(job.get("restart_cnt")),
-            suspended_s=_number(times.get("suspended")) or None,
+            restarts=_plain_number(job.get("restart_cnt")),
+            suspended_s=_plain_number(times.get("suspended")) or None,
             container=job.get("container"),
-            flags=",".join(map(str, job.get("flags") or [])),
+            flags=_joined(job.get("flags") or []),
         ),
+        "unread": fields.unread,
     }
 
 
 def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
+    fields = JsonFields()
     raw_state = _joined(job["job_state"])
     state = slurm_state(raw_state)
-    start = _time(job.get("start_time"))
-    limit = _number(job.get("time_limit"))
-    exit_code, exit_signal = _exit(job.get("exit_code"))
     finished = state not in (JobState.PENDING, JobState.RUNNING, JobState.SUSPENDED, JobState.HELD)
     # Of a pending job it is the scheduler's guess; of one that was cancelled before it started, the moment of that.
-    started = state not in (JobState.PENDING, JobState.HELD) and (not finished or bool(_text(job.get("nodes"))))
-    cpus, nodes = _number(job.get("cpus")), _number(job.get("node_count"))
-    memory, flagged = requested_mib(job, cpus, nodes)
-    requested = _from_tres_text(_text(job.get("tres_req_str")))
-    allocated = _from_tres_text(_text(job.get("tres_alloc_str")))
+    started = state not in (JobState.PENDING, JobState.HELD) and (not finished or bool(text_of(job.get("nodes"))))
+    limit = fields.number("time_limit_s", job.get("time_limit"))
+    exit_code, exit_signal = fields.exit("exit_code", job.get("exit_code")) if finished else (None, None)
+    cpus, nodes = fields.number("req_cpus", job.get("cpus")), fields.number("nodes", job.get("node_count"))
+    memory, flagged = requested_mib(job, cpus, nodes, fields)
+    requested = _from_tres_text(text_of(job.get("tres_req_str")))
+    allocated = _from_tres_text(text_of(job.get("tres_alloc_str")))
     return {
         **_identity(
-            job["job_id"], job.get("array_job_id"), job.get("array_task_id"), job.get("het_job_id"), job.get("het_job_offset")
+            job["job_id"],
+            job.get("array_job_id"),
+            job.get("array_task_id"),
+            job.get("het_job_id"),
+            job.get("het_job_offset"),
+            fields,
         ),
-        "cluster": _text(job.get("cluster")) or default_cluster,
-        "submit_time": _time(job.get("submit_time")),
+        "cluster": text_of(job.get("cluster")) or default_cluster,
+        "submit_time": _submit_time(job.get("submit_time")),
         "restart": 0,
-        "job_name": _text(job.get("name")),
-        "user": _text(job.get("user_name")),
-        "uid": _number(job.get("user_id")),
-        "group": _text(job.get("group_name")),
-        "gid": _number(job.get("group_id")),
-        "account": _text(job.get("account")),
-        "partition": _text(job.get("partition")),
-        "qos": _text(job.get("qos")),
-        "eligible_time": _time(job.get("eligible_time")),
-        "start_time": start if started else None,
-        "end_time": _time(job.get("end_time")) if finished else None,
+        "job_name": text_of(job.get("name")),
+        "user": text_of(job.get("user_name")),
+        "uid": fields.number("uid", job.get("user_id")),
+        "group": text_of(job.get("group_name")),
+        "gid": fields.number("gid", job.get("group_id")),
+        "account": text_of(job.get("account")),
+        "partition": text_of(job.get("partition")),
+        "qos": text_of(job.get("qos")),
+        "eligible_time": fields.time("eligible_time", job.get("eligible_time")),
+        "start_time": fields.time("start_time", job.get("start_time")) if started else None,
+        "end_time": fields.time("end_time", job.get("end_time")) if finished else None,
         "state": JobState.HELD if job.get("hold") is True and state is JobState.PENDING else state,
         "state_raw": raw_state,
-        "exit_code": exit_code if finished else None,
-        "exit_signal": exit_signal if finished else None,
+        "exit_code": exit_code,
+        "exit_signal": exit_signal,
         "time_limit_s": limit * 60.0 if limit is not None else None,
         "req_cpus": requested.get("cpu") or cpus,
         "cpus": allocated.get("cpu"),
@@ -264,12 +278,12 @@ def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
         "req_gpus": requested.get("gpu"),
         "gpus": allocated.get("gpu"),
         "req_mem_bytes": _mib(memory),
-        "node_list": _text(job.get("nodes")),
-        "work_dir": _text(job.get("current_working_directory")),
-        "submit_line": _text(job.get("submit_line")),
-        "script_path": script_of(_text(job.get("submit_line"))),
-        "req_tres": _text(job.get("tres_req_str")),
-        "alloc_tres": _text(job.get("tres_alloc_str")),
+        "node_list": fields.nodes(job.get("nodes")),
+        "work_dir": text_of(job.get("current_working_directory")),
+        "submit_line": text_of(job.get("submit_line")),
+        "script_path": script_of(text_of(job.get("submit_line"))),
+        "req_tres": text_of(job.get("tres_req_str")),
+        "alloc_tres": text_of(job.get("tres_alloc_str")),
         "quality": MEMORY_PER_CPU_FLAG if flagged else None,
         "extra": _extra(
             comment=job.get("comment"),
@@ -283,27 +297,50 @@ def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
             constraints=job.get("features"),
             command=job.get("command"),
             wckey=job.get("wckey"),
-            restarts=_number(job.get("restart_cnt")),
+            restarts=_plain_number(job.get("restart_cnt")),
         ),
+        "unread": fields.unread,
     }
 
 
-def _identity(job_id: object, array_id: object, task: object, het_id: object, offset: object) -> dict[str, object]:
-    raw, array, het = _number(job_id), _number(array_id), _number(het_id)
+def _needed(job: Record, name: str) -> Record:
+    if not isinstance(job[name], dict):
+        raise ValueError(f"{name} is no object")
+    return job[name]  # type: ignore[no-any-return]
+
+
+def _submit_time(value: object) -> datetime | None:
+    """The time of submission; ValueError where it cannot be read."""
+    return moment_of(number_of(value))
+
+
+def _plain_number(value: object) -> object:
+    """A number for `extra`; what is none as it is."""
+    try:
+        return number_of(value)
+    except ValueError:
+        return value if is_told(value) else None
+
+
+def _identity(
+    job_id: object, array_id: object, task: object, het_id: object, offset: object, fields: JsonFields
+) -> dict[str, object]:
+    raw, array, het = number_of(job_id), number_of(array_id), fields.number("het_job_id", het_id)
     if raw is None:
         raise ValueError("job_id is not a number")
     return {
         "job_id": array or raw,
         "job_id_raw": raw,
-        "array_task": _number(task) if array else None,
+        "array_task": number_of(task) if array else None,
         "het_job_id": het or None,
-        "het_offset": _number(offset) if het else None,
+        "het_offset": fields.number("het_offset", offset) if het else None,
     }
 
 
-def _failed_step(steps: list[Record]) -> dict[str, object]:
+def _failed_step(steps: list[Record], fields: JsonFields) -> dict[str, object]:
     """The first step that failed; the batch step repeats the exit code of what ran in it."""
-    failed = [(name, *_exit(step.get("exit_code"))) for step in steps if (name := _step_name(step)) != "extern"]
+    ended = [(step, name) for step in steps if (name := _step_name(step)) != "extern"]
+    failed = [(name, *fields.exit("failed_step_exit_code", step.get("exit_code"))) for step, name in ended]
     failed = [step for step in failed if step[1] or step[2]]
     failed.sort(key=lambda step: step[0] == "batch")
     first = failed[0] if failed else (None, None, None)
@@ -311,18 +348,22 @@ def _failed_step(steps: list[Record]) -> dict[str, object]:
 
 
 def _step_name(step: Record) -> str:
-    identity = (step.get("step") or {}).get("id")
+    identity = object_of(step.get("step")).get("id")
     if isinstance(identity, dict):
         identity = identity.get("step_id")
     return str(identity).rpartition(".")[2].lower()
 
 
-def _tres(entries: object) -> dict[str, Any]:
+_TRES_COLUMNS: Final = {"cpu": "cpus", "node": "nodes", "mem": "mem_bytes", "gres": "gpus"}
+
+
+def _tres(entries: object, prefix: str, fields: JsonFields) -> dict[str, Any]:
     """Counts by kind out of a list of `{type, name, id, count}`, and the text that sacct would print."""
     counts: dict[str, Any] = {}
     words = []
-    for entry in entries if isinstance(entries, list) else []:
-        kind, name, count = str(entry.get("type") or ""), entry.get("name"), _number(entry.get("count"))
+    for entry in fields.list_of(f"{prefix or 'alloc_'}tres", entries):
+        kind, name = str(entry.get("type") or ""), entry.get("name")
+        count = fields.number(f"{prefix}{_TRES_COLUMNS.get(kind, kind)}", entry.get("count"))
         if not kind or count is None:
             continue
         label = f"{kind}/{name}" if name else kind
@@ -346,22 +387,6 @@ def _from_tres_text(text: str | None) -> dict[str, int | None]:
     return counts
 
 
-def _exit(value: object) -> tuple[int | None, int | None]:
-    """Exit code and signal, out of the object of slurmdb or the wait status of squeue before v0.0.40.
-
-    A plain return_code (before v0.0.40) is 0 whatever the job exited with: nothing is better than that.
-    """
-    if isinstance(value, dict) and "return_code" in value:
-        signal = value.get("signal") or {}
-        number = _number(signal.get("id", signal.get("signal_id")))
-        if not isinstance(value["return_code"], dict):
-            return None, None
-        code = _number(value["return_code"])
-        return (0 if code is None and number else code), number or 0
-    status = _number(value)
-    return (None, None) if status is None else ((status >> 8) & 0xFF, status & 0x7F)
-
-
 def _float(value: int | None) -> float | None:
     return None if value is None else float(value)
 
@@ -370,17 +395,8 @@ def _mib(value: int | None) -> int | None:
     return None if value is None or value <= 0 else min(value * _MIB, 2**62)
 
 
-def _time(value: object) -> datetime | None:
-    seconds = _number(value)
-    return datetime.fromtimestamp(seconds, UTC) if seconds and 0 < seconds < 4_291_747_200 else None
-
-
 def _joined(value: object) -> str:
     return ",".join(str(word) for word in value) if isinstance(value, list) else str(value)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None or value == "None assigned" else text(str(value))
 
 
 def _extra(**values: object) -> dict[str, str] | None:

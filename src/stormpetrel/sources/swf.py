@@ -22,6 +22,7 @@ from stormpetrel.records.doubts import END_WITHOUT_WAIT, marked
 from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects, rejects
 from stormpetrel.records.states import JobState, swf_state
 from stormpetrel.records.text_maps import as_map
+from stormpetrel.records.unread import no_unread
 from stormpetrel.sources.contract import Chunk, FileSource, Translation, with_schema
 from stormpetrel.sources.lines import Refused, shown, sound_lines
 
@@ -38,6 +39,12 @@ _COLUMNS: Final = frozenset(
 _HEADER_FIELD: Final = re.compile(r"^;\s*([A-Za-z]+)\s*:\s*(.*?)\s*$")
 _NUMBERED: Final = re.compile(r"^(\d+)\s+(\S.*)$")
 _NUMBER: Final = r"^-?\d{1,18}(\.\d{1,9})?$"
+# Field -> the column that it fills; an SWF log has numbers for names, which are read as they are.
+_FILLS: Final = {
+    "wait": "start_time", "run": "elapsed_s", "procs": "cpus", "avg_cpu": "cpu_time_s", "used_mem": "max_rss_bytes",
+    "req_procs": "req_cpus", "req_time": "time_limit_s", "req_mem": "req_mem_bytes",
+}  # fmt: skip
+_NUMERIC: Final = ("submit", *_FILLS)
 _PARTIAL: Final = ("2", "3", "4")  # bursts of a job that was checkpointed or swapped; its whole is on a line of its own
 
 
@@ -143,7 +150,10 @@ class _Header:
 
 
 def _frame(lines: list[tuple[int, bytes]]) -> tuple[pl.DataFrame, list[Refused]]:
-    """The lines as eighteen columns of text with `line` and `record`; lines that are not eighteen numbers are refused."""
+    """The lines as eighteen columns of text with `line` and `record`.
+
+    Refused where there are not eighteen, or where job, submit time or status is no number.
+    """
     good: list[bytes] = []
     numbers: list[int] = []
     refused: list[Refused] = []
@@ -161,10 +171,11 @@ def _frame(lines: list[tuple[int, bytes]]) -> tuple[pl.DataFrame, list[Refused]]
         io.BytesIO(b"\n".join(good)), separator=" ", has_header=False, quote_char=None, schema=dict.fromkeys(FIELDS, pl.String)
     )
     numbered = text.with_columns(line=pl.Series(numbers, dtype=pl.Int64), record=pl.int_range(text.height, dtype=pl.UInt32))
-    wrong = numbered.select(pl.all_horizontal(pl.col(FIELDS).str.contains(_NUMBER).fill_null(False)).not_()).to_series()
+    decisive = pl.col("job", "submit", "status").str.contains(_NUMBER).fill_null(False)
+    wrong = numbered.select(pl.all_horizontal(decisive).not_()).to_series()
     if wrong.any():
         refused += [
-            (row["line"], "bad_value", "a field is not a number", " ".join(str(row[name]) for name in FIELDS))
+            (row["line"], "bad_value", "job, submit time or status is no number", " ".join(str(row[name]) for name in FIELDS))
             for row in numbered.filter(wrong).iter_rows(named=True)
         ]
         numbered = numbered.filter(~wrong)
@@ -189,8 +200,9 @@ def _without_bursts(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
 
 
 def _translate(records: pl.DataFrame, start_s: int | None, names: dict[str, dict[str, str]], cluster: str) -> Translation:
-    numbers = records.with_columns(pl.col(FIELDS).cast(pl.Float64, strict=False).name.prefix("_"))
-    known = {name: pl.when(pl.col(f"_{name}") >= 0).then(pl.col(f"_{name}")) for name in FIELDS}
+    is_number = pl.col(_NUMERIC).str.contains(_NUMBER)
+    numbers = records.with_columns(pl.when(is_number).then(pl.col(_NUMERIC)).cast(pl.Float64, strict=False).name.prefix("_"))
+    known = {name: pl.when(pl.col(f"_{name}") >= 0).then(pl.col(f"_{name}")) for name in _NUMERIC}
     # Without UnixStartTime (or with one that is no time) the log counts from the beginning of its own clock.
     start_us = (start_s or _EPOCH_S) * 1_000_000
     submit = (known["submit"] * 1e6).cast(pl.Int64, strict=False) + start_us
@@ -227,9 +239,17 @@ def _translate(records: pl.DataFrame, start_s: int | None, names: dict[str, dict
     )
     jobs = _marked_ends(_never_started(jobs), numbers.select(known["wait"].is_null()).to_series())
     others = {name: records.select(_identifier(name)).to_series() for name in ("executable", "preceding", "think")}
-    jobs = jobs.with_columns(extra=as_map(others))
+    jobs = jobs.with_columns(extra=as_map(others), unread=_unread(records, numbers))
     bad = records.filter(jobs["state"].is_null())
     return with_schema(jobs.filter(pl.col("state").is_not_null())), _bad_status(bad)
+
+
+def _unread(records: pl.DataFrame, numbers: pl.DataFrame) -> pl.Series:
+    """The texts of fields that are no number, by the column that is null for it."""
+    odd = {name: numbers[f"_{name}"].is_null() for name in _FILLS}
+    nothing = pl.Series([None], dtype=pl.String).new_from_index(0, records.height)
+    texts = {_FILLS[name]: records[name].zip_with(flags, nothing) for name, flags in odd.items() if flags.any()}
+    return as_map(texts) if texts else no_unread(records.height)
 
 
 _LATEST_S: Final = 4_291_747_200

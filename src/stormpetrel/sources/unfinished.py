@@ -123,9 +123,9 @@ def _typed_form(records: pl.DataFrame, goes_on: pl.Series) -> pl.DataFrame:
         _kept(entries, state) if on else entries
         for entries, state, on in zip(records["extra"].to_list(), records["state"].to_list(), goes_on, strict=True)
     ]
-    records = records.with_columns(
-        state=state, extra=pl.Series(extra, dtype=records.schema["extra"]), unread=_lasting_unread(records[UNREAD], goes_on)
-    )
+    records = records.with_columns(state=state, extra=pl.Series(extra, dtype=records.schema["extra"]))
+    if UNREAD in records.columns:
+        records = records.with_columns(_lasting_unread(records[UNREAD], goes_on))
     return records.with_columns(state_raw=pl.when(goes_on).then("state").otherwise("state_raw"))
 
 

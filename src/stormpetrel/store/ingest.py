@@ -192,11 +192,6 @@ class _Intake:
         return self.site.jobs.known_records(self.source.as_of, looking=self.looking)
 
     @cached_property
-    def watched(self) -> frozenset[str]:
-        """The columns that could not always be read before: how often they can be now is counted as well."""
-        return self.site.unread_fields.columns(self.source.format)
-
-    @cached_property
     def privacy(self) -> Privacy:
         return self.site.privacy
 
@@ -235,7 +230,7 @@ class _Intake:
         self._refuse(bad)
         self._refuse(odd)
         self.report.warnings.merge(warnings)
-        good, unread = settle(good, self.watched)
+        good, unread = settle(good)
         self.unread.merge(self.privacy.without_names_in(unread))
         self._accept(good.join(fresh.select("record", "fingerprint"), on="record", maintain_order="left"))
 

@@ -38,10 +38,6 @@ class UnreadFields:
     def __init__(self, state: StateStore) -> None:
         self._state = state
 
-    def columns(self, format_name: str) -> frozenset[str]:
-        """The columns of a format that could not always be read."""
-        return frozenset(self._all().get(format_name, {}))
-
     def shares(self) -> list[UnreadField]:
         """Every column that could not always be read, the worst first."""
         found = [
@@ -52,14 +48,20 @@ class UnreadFields:
         return sorted(found, key=lambda field: (-field.share, field.format, field.column))
 
     def add(self, format_name: str, counts: UnreadCounts) -> None:
-        """Add what one ingest found; nothing is written where it has nothing to say. The caller holds the writer lock."""
+        """Add what one ingest found; nothing is written where it has nothing to say. The caller holds the writer lock.
+
+        A column that could always be read is not entered; one that could not be is counted from then on.
+        """
         if not counts.told:
             return
         known = self._all()
         columns = known.setdefault(format_name, {})
-        for column, told in counts.told.items():
-            before = columns.get(column, (0, 0))
-            columns[column] = _bounded(before[0] + counts.counts.get(column, 0), before[1] + told)
+        concerned = (columns.keys() | counts.counts.keys()) & counts.told.keys()
+        if not concerned:
+            return
+        for column in concerned:
+            unread, told = columns.get(column, (0, 0))
+            columns[column] = _bounded(unread + counts.counts.get(column, 0), told + counts.told[column])
         self._state.set_fact(_KEY, json.dumps(known))
 
     def _all(self) -> dict[str, dict[str, tuple[int, int]]]:
