@@ -29,6 +29,7 @@ from stormpetrel.records.windows import Windows
 from stormpetrel.traces.architecture import WEIGHTS, Architecture
 from stormpetrel.traces.autoencoder import TraceAutoencoder
 from tests.jobs.logs import make_log, one_thread, sealed
+from tests.parts import need
 from tests.traces.small import one_torch_thread, small_windows, tiny
 
 
@@ -116,6 +117,7 @@ class AutoencoderCase:
     rtol: float = 1e-4  # the order of sums in a product of matrices depends on its size
 
     def fit(self, seed: int = 0) -> TraceAutoencoder:
+        need("torch")
         return TraceAutoencoder(tiny(self.architecture, seed=seed)).fit(windows(0), windows(1), device="cpu")
 
     def load(self, folder: Path) -> TraceAutoencoder:

@@ -201,6 +201,7 @@ def test_an_outdated_model_of_events_is_trained_again_as_the_same_sort(site):
     assert load_event_model(site).name == "events-unsupervised" and outdated_trainings(site) == []
 
 
+@pytest.mark.needs("torch")
 def test_an_outdated_model_of_traces_is_trained_again_with_the_same_architecture(site, monkeypatch):
     site.models.promote_training("traces-2", user="ada")  # node_gnn
     resave(site, "traces", version=0)

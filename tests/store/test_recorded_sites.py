@@ -122,6 +122,7 @@ def test_the_clock_of_a_recorded_site_stands_where_it_stood(recorded):
 
 
 @pytest.mark.slow
+@pytest.mark.needs("torch")
 def test_the_site_of_this_version_can_be_recorded(tmp_path):
     with make_recorded_site(tmp_path / "site") as site:
         packed = pack(site, tmp_path)

@@ -11,12 +11,20 @@ from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.synth.choose import GENERATORS, load_generator, new_generator
 from stormpetrel.synth.contract import Wanted, WorkloadGenerator, sample
 from stormpetrel.synth.workload import SUBMIT
+from tests.parts import need
 from tests.synth.made_workloads import site_workload
 
+# The networks, which need torch.
 _FAST = {"ctgan": {"epochs": 1}, "tvae": {"epochs": 1}, "copulagan": {"epochs": 1}, "copulagan-sessions": {"epochs": 1}}
 OURS = [name for name in GENERATORS if not name.startswith("sdv-")]
 SAVED = [name for name in OURS if name != "rows"]  # rows of the log are never saved
 OF_ROWS = [name for name in OURS if name not in ("sessions", "private")]
+
+
+@pytest.fixture(autouse=True)
+def _networks_need_torch(request):
+    if hasattr(request.node, "callspec") and request.node.callspec.params.get("name") in _FAST:
+        need("torch")
 
 
 @cache

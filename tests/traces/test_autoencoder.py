@@ -90,6 +90,7 @@ def test_rates_that_cannot_be_written_to_or_are_doubles_are_scored(model):
         assert np.array_equal(model.score(windows), model.score(TEST))
 
 
+@pytest.mark.needs("torch")
 def test_one_that_was_not_trained_says_so(tmp_path):
     for use in (lambda new: new.score(TEST), lambda new: new.embed(TEST), lambda new: new.save(tmp_path / "m")):
         with pytest.raises(ModelError, match="not been trained"):
@@ -118,6 +119,7 @@ def test_nothing_saved_is_code(model, tmp_path):
     assert {path.suffix for path in (tmp_path / "m").iterdir()} == {".json", ".safetensors", ".onnx"}
 
 
+@pytest.mark.needs("torch")
 def test_weights_of_another_network_are_refused(tmp_path):
     for name, settings in (("small", tiny()), ("large", tiny(hidden=32))):
         TraceAutoencoder(settings).fit(TRAIN, VALIDATION, device="cpu").save(tmp_path / name)
@@ -126,6 +128,7 @@ def test_weights_of_another_network_are_refused(tmp_path):
         TraceAutoencoder.load(tmp_path / "small")
 
 
+@pytest.mark.needs("torch")
 def test_a_folder_without_a_model_names_the_command_that_trains_one(tmp_path):
     with pytest.raises(ModelFormatError, match="stormpetrel traces train"):
         TraceAutoencoder.load(tmp_path / "none")

@@ -81,6 +81,7 @@ def test_models_of_other_windows_are_refused(kept):
         run_study(split_traces(others, Cut(STEPS)), kept_plan(kept[0]), kept[0])
 
 
+@pytest.mark.needs("torch")
 def test_a_kind_that_cannot_be_trained_is_left_out_with_a_reason(tmp_path):
     split = campaigns()
     unknown = [replace(part, job=part.job * 0 + UNKNOWN_JOB) for part in (split.train, split.validation, split.test)]

@@ -53,7 +53,7 @@ def train_vae(rows: Encoded, look: RowLook, training: Training) -> Decoder:
                 drawn = order[first : first + training.batch_size]
                 loss = _loss(encoder, decoder, look, Encoded(rows.places[drawn], rows.modes[drawn]), device)
                 optimiser.zero_grad(set_to_none=True)
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 optimiser.step()
             training.told(epoch + 1)
     return decoder.eval()
