@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,15 @@ def test_several_steps_are_one_job_with_the_cpus_of_all(empty: RealSlurm) -> Non
     wait_until(lambda: all((folder / step).is_dir() for step in ("step_0", "step_1")), "both steps run", limit_s=60)
     named = cpus_by_scontrol(empty.command("scontrol", "show", "job", "-d", job_id))
     assert {found: job.cpus.cpus for found, job in seen(empty).items()} == named
+
+
+def test_any_user_may_read_the_title_of_slurmstepd_and_it_names_the_job(empty: RealSlurm) -> None:
+    job_id = str(empty.submit("-n1", "--wrap=sleep 300"))
+    folder = Path(wait_for_jobs(empty, 1)[job_id].group.folders["freezer"])
+    (stepd,) = (folder / "cgroup.procs").read_text().split()  # its tasks are in the folders of the steps
+    words = ["setpriv", "--reuid=nobody", "--clear-groups", "cat", f"/proc/{stepd}/cmdline", f"/proc/{stepd}/status"]
+    read = subprocess.run(words, capture_output=True, text=True, timeout=20, check=True).stdout
+    assert read.startswith(f"slurmstepd: [{job_id}.batch]") and "\nUid:\t0\t0\t0\t0\n" in read
 
 
 def test_a_job_has_its_owner_its_time_and_its_memory(empty: RealSlurm) -> None:
