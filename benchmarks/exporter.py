@@ -36,7 +36,8 @@ LIMIT_BYTES = 40_000_000  # asked
 WARM_UP = 20
 FAST_S = 5.0
 JOB_FILES = ("cpu.stat", "memory.stat", "memory.current", "memory.max", "cpu.pressure", "memory.pressure", "io.pressure")
-_MEMORY_STAT = "anon {0}\nfile {1}\n" + "".join(f"counter_{number} {number * 4096}\n" for number in range(45))
+_COUNTERS = [f"counter_{number} {number * 4096}\n" for number in range(45)]
+_MEMORY_STAT = "anon {0}\nfile {1}\n" + "".join(_COUNTERS[:7]) + "shmem {1}\n" + "".join(_COUNTERS[7:])  # the kernel's order
 _PRESSURE = "some avg10=0.13 avg60=0.05 avg300=0.01 total={0}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total={1}\n"
 
 

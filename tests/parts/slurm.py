@@ -36,7 +36,7 @@ class RealSlurm:
 
     `folder` holds everything; `env` is for subprocesses that shall talk to this cluster. `settings` replaces lines of its
     slurm.conf, or adds them; `node_options` and `more_conf` are added to the lines of the nodes and to slurm.conf: features,
-    partitions, limits that are enforced.
+    partitions, limits that are enforced. `cgroup_conf` is its cgroup.conf, `name` what the names of its nodes begin with.
     """
 
     def __init__(
@@ -47,8 +47,11 @@ class RealSlurm:
         settings: Mapping[str, str] | None = None,
         node_options: str = "",
         more_conf: str = "",
+        cgroup_conf: str = "",
+        name: str = "n",
     ) -> None:
-        self.nodes = [f"n{number:03d}" for number in range(1, nodes + 1)]
+        self.nodes = [f"{name}{number:03d}" for number in range(1, nodes + 1)]
+        self._cgroup_conf = cgroup_conf
         self._cpus, self._settings = cpus, dict(settings or {})
         self.has_jwt = find_program(JWT_PLUGIN) is not None
         self._node_options, self._more_conf = node_options, more_conf
@@ -204,7 +207,7 @@ class RealSlurm:
             self._write("etc/jwt.key", secrets.token_bytes(32), mode=0o600)
         self._write("etc/slurmdbd.conf", self._accounting_conf(accounting, database).encode(), mode=0o600)
         self._write("etc/slurm.conf", self._slurm_conf(controller, accounting, nodes).encode())
-        self._write("etc/cgroup.conf", b"")
+        self._write("etc/cgroup.conf", self._cgroup_conf.encode())
         daemon = self._start_daemon("slurmdbd", ["slurmdbd", "-D"])
         wait_until(lambda: self._works("sacctmgr", "-n", "list", "cluster"), "slurmdbd answers", limit_s=30, alive=daemon)
         self.command("sacctmgr", "-i", "add", "cluster", CLUSTER)

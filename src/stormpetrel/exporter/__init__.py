@@ -1,4 +1,5 @@
 """Runs on a compute node: /proc/stat and cgroups -> Prometheus text. Standard library only, also as one file.
 
-proc_stat, job_groups -> sampler -> exposition -> server. The code runs with Python 3.9, which enterprise distributions ship.
+proc_stat, job_groups, slurm_jobs -> sampler -> exposition -> server. The code runs with Python 3.9, which enterprise
+distributions ship.
 """
