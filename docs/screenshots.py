@@ -93,6 +93,8 @@ def photograph(url: str, only: set[str]) -> None:
                 for name in [name for name in names if name in only]:
                     page.goto(url + PAGES[name])
                     settle(page)
+                    if name in ON_A_PHONE:
+                        page.locator("#jobs-grid .risk").first.wait_for(timeout=60_000)
                     if name == "job":
                         page.locator(
                             "#jobs-grid .ag-center-cols-container .ag-row .ag-cell[col-id=job]:not(:empty)"

@@ -95,7 +95,7 @@ def test_check_gives_risk_reasons_and_the_words_of_the_script(site, tmp_path):
     assert 0 < answer["risk"] < 1 and answer["known"] and len(answer["reasons"]) == 12
     assert set(answer["outcomes"]) <= {"FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "CANCELLED"}
     shown = run("--site", site, "check", tmp_path / "job.sh", "--user", job["user"])
-    assert re.search(r"The risk that this job fails: \d+%", shown) and "raises" in shown and f"{gib} GB" in shown
+    assert re.search(r"\d+ % risk of failing", shown) and "raises" in shown and f"{gib} GB" in shown
 
 
 def test_check_ends_with_three_above_the_risk_that_was_named(site, tmp_path):
@@ -140,16 +140,18 @@ def test_why_tells_what_happened_and_what_to_ask_for(site):
     assert answer["next"]["proposed"] > job["req_mem_bytes"]
 
 
-def test_the_reasons_of_a_job_add_up_to_its_risk(site, tmp_path):
+def test_the_reasons_of_a_job_add_up_to_its_risk_in_points_and_in_log_odds(site, tmp_path):
     from math import log
 
     job = jobs_of(site, "COMPLETED").row(-1, named=True)
-    shown = run(
-        "--site", site, "jobs", "explain", job["job_id"], "--at", "submit", "--top", "1000", "--plot", tmp_path / "w.html"
-    )
-    risk = as_json("--site", site, "jobs", "explain", job["job_id"], "--at", "submit")
-    parts = [float(word) for word in re.findall(r"^ +([+-]\d+\.\d\d) ", shown, re.MULTILINE)]
-    assert risk["base"] + sum(parts) == pytest.approx(log(risk["risk"] / (1 - risk["risk"])), abs=0.005 * len(parts))
+    asked = ("--site", site, "jobs", "explain", job["job_id"], "--at", "submit")
+    shown = run(*asked, "--top", "5", "--plot", tmp_path / "w.html")
+    risk = as_json(*asked)
+    points = [float(word.replace("−", "-")) for word in re.findall(r"^ +[±]?([+−]?\d+(?:\.\d)?) points?: ", shown, re.MULTILINE)]
+    assert len(points) == 6 and 100 * risk["base_risk"] + sum(points) == pytest.approx(100 * risk["risk"], abs=3)
+    shown = run(*asked, "--top", "1000", "--log-odds")
+    parts = [float(word) for word in re.findall(r"^ +([+-]\d+\.\d\d) log-odds: ", shown, re.MULTILINE)]
+    assert sum(parts) == pytest.approx(log(risk["risk"] / (1 - risk["risk"])), abs=0.005 * len(parts))
     assert "plotly" in (tmp_path / "w.html").read_text()
 
 
@@ -159,7 +161,7 @@ def test_predict_has_the_columns_of_the_published_table(site):
     assert {"job", "user", "start_time", "prediction", "confidence", "risk", "at", "known"} <= set(rows[0])
     assert [row["risk"] for row in rows] == sorted((row["risk"] for row in rows), reverse=True)
     assert all(row["prediction"] in ("Fail", "Complete") and 0 <= row["confidence"] <= 100 for row in rows)
-    assert "confidence" in run("--site", site, "jobs", "predict", "--last", "3", "--at", "submit")
+    assert "risk of failing" in run("--site", site, "jobs", "predict", "--last", "3", "--at", "submit")
 
 
 def test_the_threshold_is_a_setting(site):
@@ -254,7 +256,7 @@ def test_a_script_that_is_none_is_refused_in_one_sentence(site, tmp_path, conten
 
 def test_unknown_options_are_named_and_the_rest_is_answered(site, tmp_path):
     shown = run("--site", site, "check", script(tmp_path, "#!/bin/bash\n#SBATCH --frobnicate=3\n#SBATCH -n 4\n./a\n"))
-    assert "frobnicate" in shown and "The risk that this job fails" in shown
+    assert "frobnicate" in shown and "risk of failing" in shown
 
 
 def test_a_model_of_other_columns_is_refused_in_one_sentence(site, tmp_path, monkeypatch):

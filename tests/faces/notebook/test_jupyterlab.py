@@ -120,4 +120,4 @@ def press_the_buttons(page: Page) -> None:
     field.press("Enter")
     page.get_by_text(f"Search query submitted: {first}").wait_for()
     page.get_by_text("Risk of failing").wait_for()
-    page.locator(".js-plotly-plot").get_by_text("log-odds of failure").wait_for()
+    page.locator(".js-plotly-plot").get_by_text("risk of failing in %").wait_for()

@@ -9,6 +9,7 @@ from stormpetrel.errors import SourceFormatError, UsageError
 from stormpetrel.faces.answers import CheckAnswer
 from stormpetrel.faces.notebook import ScriptCheck, check_script
 from stormpetrel.jobs.advice import Advice
+from stormpetrel.jobs.prediction_words import percent
 from stormpetrel.sources.job_script import change_line, parse_job_script
 from stormpetrel.store.site import create_site
 from tests.faces.notebook.hostile import HOSTILE, assert_is_text
@@ -28,7 +29,7 @@ def test_a_script_is_judged_as_if_it_were_submitted_now(practice_site, jobs):
     check = check_script(practice_site, SCRIPT, user=user)
     assert 0 < check.risk < 1
     html = check._repr_html_()
-    assert f"Risk of failing if submitted now: {check.risk:.0%}" in html and "average job" in html
+    assert f"If submitted now: {percent(check.risk)} risk of failing" in html and "average job" in html
     assert repr(check) == check._repr_mimebundle_()["text/plain"]
 
 

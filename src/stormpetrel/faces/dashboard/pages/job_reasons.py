@@ -74,7 +74,7 @@ def _waterfall(said: StoredPrediction) -> go.Figure:
     figure.update_yaxes(showticklabels=False, showgrid=False, automargin=False, range=[len(words) - 0.6, -0.4], autorange=False)
     low, high = figure.layout.xaxis.range
     room = 0.06 * (high - low)
-    figure.update_xaxes(range=[low - room, high + room], showgrid=False, title_text="risk of failing in %, effects in points")
+    figure.update_xaxes(range=[low - room, high + room], showgrid=False, zeroline=False)
     return figure
 
 
