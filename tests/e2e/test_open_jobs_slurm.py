@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -67,6 +68,14 @@ def settle(slurm: RealSlurm, site: Site, reader: LiveReader) -> float:
         wait_until(is_true(slurm, site, reader), "open jobs are those of squeue -r", limit_s=LIMIT_S)
     except TimeoutError:
         pytest.fail(difference(slurm, site), pytrace=False)
+    return time.monotonic() - started
+
+
+def settle_beside_watch(slurm: RealSlurm, site: Site) -> float:
+    """Wait until the watch has made table and queue the same; how many seconds that took."""
+    started = time.monotonic()
+    same = lambda: quiet(slurm) and open_jobs_of(site) == queue_of(slurm)  # noqa: E731
+    wait_until(same, "open jobs are those of squeue -r", limit_s=LIMIT_S)
     return time.monotonic() - started
 
 
@@ -158,7 +167,7 @@ def test_a_job_that_was_requeued_is_two_rows_of_which_one_is_open(slurm, site):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_within_ten_seconds_of_the_last_of_three_hundred_acts_the_watch_shows_what_squeue_does(slurm, tmp_path, seed):
-    """The real watch, at its own pace, beside users of whom none knows of the other."""
+    """The real watch, at its own pace, beside users of whom none knows of the other. `pytest -s` shows the times."""
     users = [slurm.add_user(name) for name in ("games", "news")]
     settings = {"since": f"{datetime.now(UTC):%Y-%m-%d}", "pause_s": 0.0, "timeout_s": 60.0}
     acts = SlurmActs(slurm, seed=seed, users=("", *users))
@@ -168,10 +177,11 @@ def test_within_ten_seconds_of_the_last_of_three_hundred_acts_the_watch_shows_wh
             wait_until(lambda: open_jobs_of(site) == queue_of(slurm), "a first look", limit_s=LIMIT_S)
             acts.play(300)
             assert acts.late < 100 and len(acts.jobs) > 100
-            same = lambda: quiet(slurm) and open_jobs_of(site) == queue_of(slurm)  # noqa: E731
-            wait_until(same, "open jobs are those of squeue -r", limit_s=LIMIT_S)
+            acted_s = settle_beside_watch(slurm, site)
             acts.end()
-            wait_until(same, "and so after all were cancelled", limit_s=LIMIT_S)
+            ended_s = settle_beside_watch(slurm, site)
+            when = f"{acted_s:.1f} s after the last of 300 acts, {ended_s:.1f} s after all were cancelled"
+            print(f"\nseed {seed}: open jobs are those of squeue -r {when}; load {os.getloadavg()[0]:.0f}")  # noqa: T201
         finally:
             acts.end()
             process.send_signal(signal.SIGTERM)

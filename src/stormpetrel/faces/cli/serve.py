@@ -23,10 +23,8 @@ def serve(
         if unit:
             from stormpetrel.watch.units import systemd_unit
 
-            settings = site.settings
-            typer.echo(
-                systemd_unit("serve", site.folder, state_dir=settings.store.state_dir, sacct=settings.slurm.sacct), nl=False
-            )
+            store, slurm = site.settings.store, site.settings.slurm
+            typer.echo(systemd_unit("serve", site.folder, state_dir=store.state_dir, sacct=slurm.sacct), nl=False)
             return
         from stormpetrel.faces.web.serving import serve as do_serve
 

@@ -29,10 +29,8 @@ def watch(
         if unit:
             from stormpetrel.watch.units import systemd_unit
 
-            settings = site.settings
-            typer.echo(
-                systemd_unit("watch", site.folder, state_dir=settings.store.state_dir, sacct=settings.slurm.sacct), nl=False
-            )
+            store, slurm = site.settings.store, site.settings.slurm
+            typer.echo(systemd_unit("watch", site.folder, state_dir=store.state_dir, sacct=slurm.sacct), nl=False)
             return
         from stormpetrel.watch.logs import Log
         from stormpetrel.watch.running import WatchOptions, run_watch
