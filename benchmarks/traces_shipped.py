@@ -6,7 +6,8 @@ PYTHONPATH=src python3 -m benchmarks.traces_shipped [--out FOLDER] [--seed 0] [-
 It writes FOLDER (src/stormpetrel/traces/shipped_encoder by default, in place of what is there): the model as every saved
 autoencoder (weights.safetensors, encoder.onnx, decoder.onnx, model.json), about.json with its map, where Bad IO lies and the
 figures, and CARD.md. Same seed, device, versions and machine type: same files. It needs torch; training takes half a minute on a
-GPU, and a good deal longer on a CPU. `--trained MODEL` takes a model that was trained elsewhere on just these windows (it is checked) and does the rest.
+GPU, and a good deal longer on a CPU. `--trained MODEL` takes a model that was trained elsewhere on just these windows (it is
+checked) and does the rest.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ LIMITS: Final = (
     "It promises no share of false flags. It flags nothing until the site's own calm windows are enough to set a threshold by.",
     "Quiet or regular trouble (a job that fell silent, a thread that spins) reconstructs well and scores low.",
     "Where Bad IO lies is known from simulated Bad IO. The rule of one line, mean iowait, tells Bad IO as well.",
-    "Windows of another length or step are fitted to what it sees: coarser steps held, finer ones averaged, shorter ones repeated.",
+    "Windows of another length or step are fitted to what it sees: coarser steps held, finer ones averaged, shorter repeated.",
 )
 
 
@@ -191,8 +192,8 @@ def card(about: dict[str, Any]) -> str:
     }
     parts = [
         f"# The shipped encoder of CPU windows, version {about['version']}",
-        f"A small convolutional autoencoder of windows of {about['window_s']:g} s in steps of {about['step_s']:g} s, each thread\n"
-        "alone (`vanilla`), so that a site has embeddings and scores before it has trained a model of its own.",
+        f"A small convolutional autoencoder of windows of {about['window_s']:g} s in steps of {about['step_s']:g} s, each\n"
+        "thread alone (`vanilla`), so that a site has embeddings and scores before it has trained a model of its own.",
         "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {words} |" for name, words in facts.items())]),
         figure_table(about),
         "Limits:",

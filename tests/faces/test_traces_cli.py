@@ -216,7 +216,7 @@ def test_training_on_few_windows_says_how_many_and_how_many_hours_a_promise_take
     with make_site(tmp_path / "site", traces={"window_s": 16.0}) as site:
         put_windows(site, small_windows(0, steps=80, name="live"))
     shown = " ".join(ran("train", "--epochs", "1", "--device", "cpu", site=tmp_path / "site").split())
-    assert "Nothing is flagged, and the scores are a ranking: 6 independent calm windows over 0.0 hours were kept aside" in shown
+    assert "Nothing is flagged, and the scores are a ranking: 6 independent calm windows over 16 seconds were kept aside" in shown
     assert "To flag at most 0.10 % (traces.alarm_share) of calm windows it takes 2,995, about 2.2 hours like these." in shown
 
 

@@ -23,7 +23,8 @@ from stormpetrel.lifecycle.trace_models import (
     score_new_windows,
     train_trace_model,
 )
-from stormpetrel.records.traces import BAD_IO, Split
+from stormpetrel.records.short_jobs import short_job_windows, without_short_jobs
+from stormpetrel.records.traces import BAD_IO, Split, TraceJob
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, frame_of, windows_of
 from stormpetrel.records.windows import cut_windows
 from stormpetrel.store.models import Training
@@ -57,6 +58,23 @@ def test_campaigns_are_learnt_from_by_what_they_are_for(trained):
     found = learning_windows(trained[0])
     assert (found.train.traces, found.validation.traces) == (("train",), ("validation",))
     assert np.array_equal(shares(found.train), shares(campaign(0))) and found.about["from"] == "campaigns"
+
+
+def test_a_site_of_short_jobs_alone_is_learnt_from_and_scored(tmp_path):
+    trace = small_trace(0, steps=20 * STEPS, name="live")
+    trace.job[:] = np.where(trace.job >= 0, np.arange(trace.steps, dtype=np.int32)[:, None] // 6, -1)
+    trace = replace(trace, jobs=tuple(TraceJob(str(number), "NP") for number in range(trace.steps // 6 + 1)))
+    windows, short = cut_windows(trace, steps=STEPS), short_job_windows(trace, steps=STEPS)
+    with make_site(tmp_path / "site", traces={"window_s": STEPS_S}) as site:
+        for part in (without_short_jobs(windows, short), *short):
+            put_windows(site, part)
+        seen = learning_windows(site)
+        assert seen.train.steps == STEPS and (seen.train.of_normal().job_types() == "NP").mean() > 0.8
+        train(site)
+        done = score_new_windows(site, load_trace_model(site))
+        rows = site.trace_scores.read().collect()
+    assert done.other_length == 0 and done.scored == rows.height
+    assert set(rows.filter(job_type="NP")["window_s"]) == {2.0, 6.0} and rows["score"].is_finite().all()
 
 
 def test_what_a_server_told_is_cut_in_time(tmp_path):

@@ -187,6 +187,23 @@ def test_chunks_of_any_length_give_the_same_windows(site, tmp_path):
         assert stored(other).equals(stored(site)) and stored(site).height > 16
 
 
+def test_short_jobs_of_a_server_have_their_windows_in_chunks_of_any_length(site, tmp_path):
+    spans = [(13, 18), (18, 33), (33, 36), (57, 69), (69, 74), (88, 91)]  # seconds from the start, one job after the other
+    jobs = [
+        gauge("stormpetrel_thread_job_info", T0 + np.arange(first, end) + 0.25, cpu="0", jobid=str(number))
+        for number, (first, end) in enumerate(spans)
+    ]
+    series = [*node(LONG), *jobs]
+    Live(site, series).ingest(T0 + 130)
+    found = stored(site).filter(job_type="")  # nobody says what they are, but they are jobs
+    assert sorted(set(found["job_id"])) == [str(number) for number in range(6)] and set(found["cpu"]) == {0}
+    with make_site(tmp_path / "other", traces={"window_s": WINDOW_S}, site={"cluster": "alpha"}) as other:
+        live = Live(other, series, chunk_minutes=0.17)
+        for now_s in (T0 + 35, T0 + 47, T0 + 77, T0 + 130):
+            adds_up(live.ingest(now_s))
+        assert stored(other).equals(stored(site))
+
+
 def test_a_gap_stays_a_gap_and_late_samples_fill_it(site):
     whole = node(LONG)
     live = Live(site, without(whole, list(range(13, 18))))

@@ -43,7 +43,7 @@ def test_threads_that_do_the_same_count_once():
 
 def test_the_words_say_what_is_needed_and_how_long_that_takes():
     words = of(16, hours=0.5).words()
-    assert "Nothing is flagged, and the scores are a ranking: 16 independent calm windows over 0.5 hours" in words
+    assert "Nothing is flagged, and the scores are a ranking: 16 independent calm windows over 30 minutes" in words
     assert "59 for the first" in words and "it takes 2,995, about 93.6 hours like these" in words
     partly = of(300).words()
     assert "at most 1.00 % of calm ones, which is all that 300 independent calm windows over 2.0 hours can promise" in partly

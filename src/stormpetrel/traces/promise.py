@@ -131,7 +131,7 @@ def _share_and_rank(asked: float, independent: int) -> tuple[float | None, int]:
     return (smallest, 1) if smallest <= LARGEST_SHARE else (None, 0)
 
 
-def _hours(hours: float | None) -> str:
-    if hours is None:
-        return "an unknown time"
+def _hours(hours: float) -> str:
+    if hours < 1:
+        return f"{60 * hours:.0f} minutes" if hours > 1 / 30 else f"{3600 * hours:.0f} seconds"
     return f"{hours:.1f} hours" if hours < 100 else f"{hours / 24:.0f} days"
