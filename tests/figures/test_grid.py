@@ -203,6 +203,7 @@ def test_each_background_value_has_a_row_and_a_scale_of_its_own():
     first, second = figure.layout.yaxis, figure.layout.yaxis2
     assert first.domain[0] > second.domain[1] and first.range[1] < 1.5
     assert first.range[0] == 0 and second.range[0] < -4000 and second.range[1] > 9000
+    assert (first.tickformat, second.tickformat) == ("~g", "~s"), "half is .5, not 500m"
     assert figure.layout.height == background_height(2) and figure.layout.shapes
 
 

@@ -24,6 +24,7 @@ _ROW_PX: Final = 70
 _BETWEEN_PX: Final = 22
 _MARGIN_PX: Final = 75
 _ROOM: Final = 0.06  # above and below a line
+_THOUSANDS: Final = 1_000  # from here on an axis says 20k; below, half is .5 and not 500m
 
 
 def background_height(names: int) -> int:
@@ -77,7 +78,7 @@ def _scale(values: Numbers, row: int, rows: int) -> dict[str, Any]:
     top = 1 - (row * (_ROW_PX + _BETWEEN_PX) + _BETWEEN_PX) / whole
     return {
         "domain": [max(0.0, top - _ROW_PX / whole), top], "range": [low - room * (low < 0), high + room], "nticks": 3,
-        "tickformat": "~s", "zeroline": True, "anchor": "x",
+        "tickformat": "~s" if high - low >= _THOUSANDS else "~g", "zeroline": True, "anchor": "x",
     }  # fmt: skip
 
 
