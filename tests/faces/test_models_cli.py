@@ -58,6 +58,12 @@ def trained(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _one_moment(monkeypatch):
+    """The site has a model of one moment, to be quick: no others are wanted here."""
+    monkeypatch.setattr(retraining, "lacking_moments", lambda _current: ())
+
+
 @pytest.fixture
 def folder(trained, tmp_path):
     shutil.copytree(trained, tmp_path / "site")

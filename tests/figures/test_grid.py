@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from stormpetrel.figures.grid import counts_figure, outage_timeline, where_figure
+from stormpetrel.figures.grid_background import background_figure, background_height
 from stormpetrel.figures.grid_score import MOST_TIMES, score_figure
 from stormpetrel.figures.thinning import envelope, extremes
 from stormpetrel.figures.time_axis import MOST_POINTS
@@ -184,3 +185,30 @@ def test_places_stand_beside_what_is_usual_there():
     usual, now = figure.data
     assert list(now.x) == [40, 2] and list(usual.x) == [1, 2]
     assert figure.layout.yaxis.ticktext == ("1007", "&lt;img src=x onerror=alert(1)&gt;")
+
+
+# --- background -----------------------------------------------------------------------------------------------------------------
+
+
+def test_background_without_a_sample_is_a_hole():
+    values = np.array([[3.0, 0.5], [np.nan, 0.6], [5.0, np.nan]])
+    figure = background_figure(hours(3), ["queued", "load"], values)
+    assert list(lines(figure, "queued").y) == [3.0, None, 5.0] and not lines(figure, "queued").connectgaps
+    assert lines(figure, "queued").mode == "lines+markers", "a sample between two holes is drawn"
+
+
+def test_each_background_value_has_a_row_and_a_scale_of_its_own():
+    values = np.array([[0.1, -4000.0], [0.9, 9000.0]])
+    figure = background_figure(hours(2), ["utilisation", "drift"], values, spans=[span(0, 1, OUTAGE)])
+    first, second = figure.layout.yaxis, figure.layout.yaxis2
+    assert first.domain[0] > second.domain[1] and first.range[1] < 1.5
+    assert first.range[0] == 0 and second.range[0] < -4000 and second.range[1] > 9000
+    assert (first.tickformat, second.tickformat) == ("~g", "~s"), "half is .5, not 500m"
+    assert figure.layout.height == background_height(2) and figure.layout.shapes
+
+
+def test_a_year_of_background_is_drawn_with_few_points_and_its_peak():
+    values = np.ones((8760, 1))
+    values[4321] = 77.0
+    drawn = lines(background_figure(hours(8760), ["queued"], values), "queued")
+    assert len(drawn.x) <= MOST_POINTS and max(drawn.y) == 77.0

@@ -213,3 +213,10 @@ def test_profiles_are_made_before_the_first_cut(log, monkeypatch):
     monkeypatch.setitem(evaluation.label_jobs.__globals__, "fit_request_profiles", spy)
     found = evaluate(jobs, QUICK, moments=[Moment.SUBMIT])
     assert latest[0] < found.splits[0].cut
+
+
+def test_a_log_of_short_jobs_is_judged_at_the_moments_that_they_reach_and_says_which_not(log):
+    short = log.with_columns(end_time=pl.min_horizontal("end_time", pl.col("start_time") + pl.duration(seconds=60)))
+    found = evaluate(short, QUICK)
+    assert list(found.at) == [Moment.SUBMIT, Moment.START]
+    assert any("0 ended jobs, 0 of them failed: too few to learn from at '2min'" in note for note in found.notes)

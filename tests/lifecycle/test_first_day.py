@@ -7,9 +7,12 @@ from datetime import timedelta
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.faces.answers import explain_job
+from stormpetrel.faces.cli import jobs
+from stormpetrel.faces.cli.context import Context
 from stormpetrel.faces.predictions import predict_jobs
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.training import TrainingSettings
@@ -79,6 +82,14 @@ def test_a_training_by_hand_makes_the_models_that_it_can_and_says_what_is_missin
         entries = train_job_models(site, until=NOW)
     assert [entry.name for entry in entries] == ["jobs-profiles", "jobs-submit", "jobs-start"]
     assert missing_words(entries[0]) == [MISSING]
+
+
+def test_the_command_line_says_what_is_missing(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        put_jobs(site, short_log().with_columns(pl.col("^.*_time$") - timedelta(days=3650)))
+    context = Context(site_folder=tmp_path / "site", debug=False)
+    done = CliRunner().invoke(jobs.app, ["train"], obj=context, env={"COLUMNS": "300"}, catch_exceptions=False)
+    assert f"There is {MISSING}." in done.output
 
 
 def test_asking_for_the_third_alone_is_refused_with_what_it_needs(site):

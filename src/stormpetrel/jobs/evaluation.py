@@ -215,10 +215,6 @@ def _evaluate_moment(
     for number, split in enumerate(splits):
         progress(f"{moment}: cut {number + 1} of {len(splits)}")
         train, test = split.train & reached, split.test & reached
-        if not test.any():
-            raise NotEnoughJobsError(
-                f"No job of a test part reached '{moment}': nothing can be judged there.", hint="Use a longer log."
-            )
         model = fit_at(labelled, moment, train, settings)
         predicted = model.predict_proba(features.rows(test))
         n_train = int(train.sum())

@@ -25,8 +25,9 @@ PATHS = ("/grid", "/grid/counts?since=2025-01-06T00:00:00Z&limit=10000", "/grid/
 def served(tmp_path_factory):
     """A served site with counts, outages, a gap and scores."""
     serve = {"login": "token", "admins": [ADMIN], "requests_per_minute": 1_000_000, "hosts": ["testserver"]}
-    with make_site(tmp_path_factory.mktemp("grid") / "site", serve=serve) as site:
+    with make_site(tmp_path_factory.mktemp("grid") / "site", serve=serve, graphite=made.GRAPHITE) as site:
         site.now = lambda: END + timedelta(minutes=20)
+        made.put_background(site, GRID)
         live = made.make_live(site, GRID, made.scores_of(GRID))
         app = bare_app(live)
         app.include_router(router(live))
@@ -45,6 +46,13 @@ def test_counts_are_told_per_bucket_with_their_forecast(served):
     assert len(told["buckets"]) == 24 and told["next"] is None and told["kinds"] == list(GRID.series.kinds)
     last = told["buckets"][-1]
     assert last["counts"] == GRID.series.counts[-1].tolist() and last["expected"] == GRID.calm.counts[-1].tolist()
+
+
+def test_background_is_told_beside_the_counts_and_null_where_nobody_told_it(served):
+    told = served.get("/grid/counts?since=2025-01-10T03:00:00Z&until=2025-01-10T06:00:00Z")  # hours 99 to 101
+    assert told["background_names"] == ["queued", "running", "utilisation"]
+    assert told["buckets"][0]["background"] == pytest.approx(GRID.series.background[99].tolist())
+    assert told["buckets"][1]["background"] == [None, None, None]
 
 
 def test_a_gap_is_null_and_a_zero_is_zero(served):

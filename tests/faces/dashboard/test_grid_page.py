@@ -48,8 +48,9 @@ def hostile_scores():
 def board(tmp_path_factory):
     """A site with counts, outages, a gap and scores, served."""
     folder = tmp_path_factory.mktemp("grid") / "site"
-    with make_site(folder, serve={"requests_per_minute": 1_000_000}, site={"time_zone": ZONE}) as site:
+    with make_site(folder, serve={"requests_per_minute": 1_000_000}, site={"time_zone": ZONE}, graphite=made.GRAPHITE) as site:
         site.now = lambda: END + timedelta(minutes=20)
+        made.put_background(site, GRID)
         made.put_outages(site, GRID, HOSTILE)
         live = made.make_live(site, GRID, hostile_scores())
         with running(create_app(live)) as url:
@@ -80,6 +81,19 @@ def test_a_user_is_sent_the_counts_but_no_group_no_node_and_no_reason_of_a_gap(b
     assert {secret for secret in secrets if secret in everything} == secrets
     for shown in ("JobDisconnected", "host2", "grid-where-submit_host", "Outages and maintenance", HOSTILE.title.split()[0]):
         assert shown in own
+
+
+@pytest.mark.parametrize("viewer", [ADA, LOCAL])
+def test_queue_and_slots_are_drawn_beside_the_alarms(board, viewer):
+    told = sent(board.live, viewer, "span=all")
+    assert "grid-background" in told and "queued, running, utilisation: the mean of each hour" in told
+
+
+def test_a_time_without_background_has_no_empty_figure(board):
+    began = f"{GRID.series.moment(101).astimezone(ZoneInfo(ZONE)):%Y-%m-%dT%H:%M}"
+    ended = f"{GRID.series.moment(109).astimezone(ZoneInfo(ZONE)):%Y-%m-%dT%H:%M}"
+    told = sent(board.live, LOCAL, f"from={began}&to={ended}")
+    assert "grid-background" not in told and "Events of each kind" in told
 
 
 @pytest.mark.parametrize(

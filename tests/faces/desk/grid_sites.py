@@ -12,7 +12,7 @@ import polars as pl
 from stormpetrel.events.finding import Finding, FindingKind, findings_as_json
 from stormpetrel.faces.desk.live_site import LiveSite
 from stormpetrel.records.event_counting import as_counts, covered
-from stormpetrel.records.events import COUNT_SCHEMA, EVENT_SCORE_SCHEMA
+from stormpetrel.records.events import BACKGROUND_SCHEMA, COUNT_SCHEMA, EVENT_SCORE_SCHEMA
 from stormpetrel.records.outages import Outage
 from stormpetrel.simulate.grid import GridSpec, SimulatedGrid, simulate_grid
 from stormpetrel.store.site import Site
@@ -22,6 +22,7 @@ MODEL = "events-unsupervised"
 HOUR = timedelta(hours=1)
 START = datetime(2025, 1, 6, tzinfo=UTC)
 THRESHOLD = 4.0
+GRAPHITE = {"url": "http://127.0.0.1:9", "targets": ["queued=a.b", "running=a.c", "utilisation=a.d"]}  # nobody asks it
 SECRET_NODE, SECRET_GROUP = "node-of-ada", "adas-experiment"
 
 
@@ -122,6 +123,24 @@ def put_outages(site: Site, grid: SimulatedGrid, *more: Outage) -> None:
     """The outages and maintenances of the grid, and others."""
     for outage in (*grid.outages, *more):
         site.outages.add(outage)
+
+
+def put_background(site: Site, grid: SimulatedGrid, *, unseen: tuple[int, int] = (100, 110)) -> None:
+    """Queued, running and utilisation of the grid as Graphite tells them; of the hours from `unseen` there is no sample."""
+    series = grid.series
+    hour, name = (part.ravel() for part in np.indices(series.background.shape))
+    values = pl.DataFrame(
+        {
+            "source": ["graphite"] * hour.size,
+            "bucket_start": pl.from_epoch(pl.Series(series.start_s[hour]), "s").dt.replace_time_zone("UTC"),
+            "bucket_s": [series.bucket_s] * hour.size,
+            "name": pl.Series(np.array(series.background_names)[name]),
+            "value": series.background.ravel(),
+        }
+    ).filter(~pl.Series((hour >= unseen[0]) & (hour < unseen[1])))
+    rows = values.select([pl.col(column).cast(dtype) for column, dtype in BACKGROUND_SCHEMA.items()])
+    end = series.moment(len(series) - 1) + HOUR
+    site.event_background.replace(rows, source="graphite", start=START, end=end, bucket_s=series.bucket_s)
 
 
 def make_live(site: Site, grid: SimulatedGrid | None = None, scores: pl.DataFrame | None = None) -> LiveSite:

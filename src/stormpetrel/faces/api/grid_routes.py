@@ -47,6 +47,7 @@ def grid_router(live: LiveSite) -> APIRouter:
         told = {
             "bucket_s": board.series.bucket_s,
             "kinds": board.series.kinds,
+            "background_names": board.series.background_names,
             "buckets": [_bucket(answer, place) for place in range(answer.first, last)],
             "gaps": [{"start": gap.start, "end": gap.end, "why": gap.why} for gap in answer.gaps],
             "next": board.series.moment(last) if last < answer.last else None,
@@ -78,6 +79,7 @@ def _bucket(answer: GridAnswer, place: int) -> dict[str, Any]:
         "start": board.series.moment(place),
         "counts": None if board.series.is_gap[place] else board.series.counts[place].tolist(),
         **{name: _values(getattr(board, name)[place]) if forecast else None for name in ("expected", "low", "high")},
+        "background": _values(board.series.background[place]),
         "score": _value(board.score[place]),
         "threshold": _value(board.threshold[place]),
         "alarm": bool(board.alarm[place]),

@@ -49,13 +49,14 @@ class CountsAsked(SpanAsked):
 
 
 class GridBucket(Told):
-    """The events of one bucket of time; each list has one number per kind, in the order of `kinds`."""
+    """The events of one bucket of time; each list has one number per kind, in the order of `kinds`, and background its own."""
 
     start: datetime
     counts: list[float] | None = Field(description="null: this bucket was not seen whole")
     expected: list[float | None] | None = Field(description="null: nothing was forecast")
     low: list[float | None] | None = Field(description="band in which 99 % of calm counts lie")
     high: list[float | None] | None
+    background: list[float | None] = Field(description="mean of each of `background_names`; null: no sample was told")
     score: float | None = Field(description="higher is more abnormal")
     threshold: float | None
     alarm: bool
@@ -74,6 +75,9 @@ class GridCounts(Told):
 
     bucket_s: int
     kinds: list[str]
+    background_names: list[str] = Field(
+        description="queued jobs, slots and the like, as site.toml names them", examples=[["queued"]]
+    )
     buckets: list[GridBucket]
     gaps: list[GridGap]
     next: datetime | None = Field(description="`since` of the buckets that follow; null: there are no more")

@@ -22,13 +22,14 @@ class GridTold(TypedDict):
 
 
 class GridBucket(TypedDict):
-    """The events of one bucket of time; each list has one number per kind, in the order of `kinds`."""
+    """The events of one bucket of time; each list has one number per kind, in the order of `kinds`, and background its own."""
 
     start: str
     counts: list[float] | None
     expected: list[float | None] | None
     low: list[float | None] | None
     high: list[float | None] | None
+    background: list[float | None]
     score: float | None
     threshold: float | None
     alarm: bool
@@ -47,6 +48,7 @@ class GridCounts(TypedDict):
 
     bucket_s: int
     kinds: list[str]
+    background_names: list[str]
     buckets: list[GridBucket]
     gaps: list[GridGap]
     next: str | None

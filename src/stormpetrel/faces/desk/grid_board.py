@@ -102,7 +102,8 @@ def stamp_of(made: Made[GridBoard]) -> str:
 
 def read_from(site: Site) -> tuple[Any, ...]:
     """What a board of now would be read from."""
-    written = (site.event_counts.table, site.event_counts.reasons.table, site.event_scores.table)
+    counts = site.event_counts
+    written = (counts.table, counts.reasons.table, site.event_scores.table, site.event_background.table)
     return (*(table.version() for table in written), _model_in_use(site), tuple(site.outages.list()))
 
 

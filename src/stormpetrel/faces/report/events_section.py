@@ -17,6 +17,7 @@ from stormpetrel.faces.desk.grid_board import FAMILY, read_board
 from stormpetrel.faces.desk.grid_drawn import on_wall, time_spans, wall_times
 from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table
 from stormpetrel.figures.grid import counts_figure, counts_height, outage_timeline
+from stormpetrel.figures.grid_background import background_figure, background_height
 from stormpetrel.figures.grid_score import score_figure
 from stormpetrel.figures.time_spans import NAMES, kinds_of
 from stormpetrel.records.outages import OutageKind
@@ -126,7 +127,14 @@ def _drawings(answer: GridAnswer, zone: str) -> list[Block]:
     )
     figure.update_layout(title_text="Counts of each kind, the last four weeks")
     words = "The band holds 99 % of calm counts; it is forecast from the buckets before." if forecast else "There is no forecast."
-    return [*found, Drawing(figure, words, counts_height(len(board.series.kinds)))]
+    found.append(Drawing(figure, words, counts_height(len(board.series.kinds))))
+    names, background = board.series.background_names, board.series.background[rows]
+    if np.isfinite(background).any():
+        figure = background_figure(times, names, background, spans=spans)
+        figure.update_layout(title_text="Background, the last four weeks")
+        words = "The mean of each bucket, to understand alarms by; the alarm itself is made of the events."
+        found.append(Drawing(figure, words, background_height(len(names))))
+    return found
 
 
 def _alarm_table(answer: GridAnswer, zone: str) -> Table:

@@ -180,6 +180,7 @@ def _body(live: LiveSite, answer: GridAnswer) -> list[Component]:
         cards.head(answer),
         cards.figures(live, answer),
         *([cards.score(live, answer)] if judged or answer.outages else []),
+        *cards.background(live, answer),
         card(
             "Events of each kind",
             html.Div(id="grid-kinds", className="grid-later", style={"minHeight": f"{cards.kinds_px(answer)}px"}),

@@ -17,6 +17,7 @@ from stormpetrel.faces.dashboard.tables import TableColumn, marked, numbers, sor
 from stormpetrel.faces.desk.grid import Alarm, GridAnswer, GridState, SeenOutage
 from stormpetrel.faces.desk.grid_drawn import on_wall, time_spans, wall_times
 from stormpetrel.figures.grid import counts_figure, counts_height
+from stormpetrel.figures.grid_background import background_figure, background_height
 from stormpetrel.figures.grid_score import score_figure
 from stormpetrel.figures.time_spans import NAMES
 from stormpetrel.records.outages import OutageKind
@@ -111,6 +112,21 @@ def counts(live: LiveSite, answer: GridAnswer) -> list[Component]:
         html.P(f"{summary} {hint if forecast else 'A click shows that bucket below.'}", className="soft small"),
         plot("grid-counts", figure, summary, height=counts_height(len(board.series.kinds))),
     ]
+
+
+def background(live: LiveSite, answer: GridAnswer) -> list[Component]:
+    """Queued jobs, slots and the like beside the alarms; nothing where the site reads none, or has none of this time."""
+    series, rows, zone = answer.board.series, slice(answer.first, answer.last), live.settings.site.time_zone
+    values = series.background[rows]
+    told = [place for place in range(len(series.background_names)) if np.isfinite(values[:, place]).any()]
+    if not told:
+        return []
+    names = [series.background_names[place] for place in told]
+    figure = background_figure(wall_times(answer, zone), names, values[:, told], spans=time_spans(answer, zone))
+    summary = f"{', '.join(names)}: the mean of each {length(answer.board.bucket).removeprefix('1 ')}, beside alarms and outages."
+    words = f"{summary} They help to understand an alarm; the alarm itself is made of the events."
+    shown = plot("grid-background", figure, summary, height=background_height(len(names)))
+    return [card("Background", html.P(words, className="soft small"), shown)]
 
 
 def kinds_px(answer: GridAnswer) -> int:
