@@ -1,5 +1,6 @@
 """Public logs come out with exactly the counts that are known of them (raw labels), and go in once."""
 
+import polars as pl
 import pytest
 
 from stormpetrel.sources.formats import ReadOptions, open_source, sniff_format
@@ -43,14 +44,17 @@ def test_a_public_log_has_its_known_counts_and_is_known_the_second_time(public_l
         assert dict(again.raw_states) == expected
 
 
-def test_pozidriv_has_its_known_states_and_one_absurd_memory(public_logs, tmp_path):
+def test_pozidriv_has_its_known_states_and_memory_per_cpu_is_read_as_that(public_logs, tmp_path):
     with make_site(tmp_path / "site") as site:
         source = open_source(str(public_logs / "sacct/pozidriv.sacct.gz"), None, ReadOptions(fields=POZIDRIV_FIELDS))
         report = ingest_jobs(site, source)
         table = table_of(site)
     assert (report.read, report.kept, dict(report.quarantined)) == (11_704, 11_704, {})
     assert dict(report.states) == {"COMPLETED": 10_134, "FAILED": 1_007, "CANCELLED": 468, "PREEMPTED": 86, "TIMEOUT": 9}
-    assert report.warnings.counts["impossible_memory"] >= 1
+    assert report.warnings.counts == {"memory_per_cpu_flag": 10_626}
+    flagged = table.filter(pl.col("quality") == "memory_per_cpu_flag")
+    asked = flagged.filter(pl.col("req_tres").str.contains("mem=22400M", literal=True))["req_mem_bytes"]
+    assert (flagged.height, asked.unique().to_list()) == (10_626, [22_400 << 20])
     assert table["cluster"].unique().to_list() == ["pozidriv"]
     assert table.filter(job_id=982221)["cancelled_by"].to_list() == ["423120"]
 
@@ -64,6 +68,7 @@ def test_steps_are_folded_into_a_hundred_jobs(public_logs, tmp_path):
     folded = table.filter(job_id=7965768).row(0, named=True)
     assert folded["max_rss_bytes"] == 1_294_440 << 10
     assert folded["gpus"] == 1
+    assert report.warnings.counts == {"rss_of_one_task": 12, "elapsed_off_span": 1}
 
 
 def test_killed_jobs_of_mira_at_their_limit_are_time_outs(public_logs, tmp_path):

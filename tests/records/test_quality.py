@@ -65,6 +65,6 @@ def test_a_time_in_the_future_is_kept_and_told():
 
 
 def test_impossible_memory_becomes_null_and_is_told():
-    good, _, warnings = check(rows(req_mem_bytes=2147486648 << 20, mem_bytes=1 << 30), now=NOW)
-    assert good.select("req_mem_bytes", "mem_bytes").row(0) == (None, 1 << 30)
+    good, _, warnings = check(rows(req_mem_bytes=0xFFFFFFFE << 20, mem_bytes=1 << 30), now=NOW)
+    assert good.select("req_mem_bytes", "mem_bytes", "quality").row(0) == (None, 1 << 30, "impossible_memory")
     assert warnings.counts == {"impossible_memory": 1}

@@ -17,6 +17,7 @@ import polars as pl
 
 from stormpetrel.jobs.families import family
 from stormpetrel.jobs.outcomes import COMPLETED, NEVER_STARTED, outcome
+from stormpetrel.records.doubts import trusted
 from stormpetrel.records.jobs import KEY, never_started
 from stormpetrel.records.times import UTC_TIME
 
@@ -46,7 +47,7 @@ _FAMILY_COLUMNS: Final = ("job_name", "script_path", "work_dir", "extra")
 _COLUMNS: Final = (
     *KEY, *_FAMILY_COLUMNS, "user", "partition", "qos", "start_time", "end_time", "state", "exit_code", "exit_signal",
     "failed_step_exit_code", "failed_step_exit_signal", "time_limit_s", "elapsed_s", "req_cpus", "cpus", "req_nodes", "nodes",
-    "req_gpus", "req_mem_bytes", "mem_bytes", "max_rss_bytes", "cpu_time_s",
+    "req_gpus", "req_mem_bytes", "mem_bytes", "max_rss_bytes", "cpu_time_s", "quality",
 )  # fmt: skip
 _SIGKILL: Final = 9
 _KILLED_EXIT_CODE: Final = 128 + _SIGKILL
@@ -153,14 +154,17 @@ def ended_before(past: pl.DataFrame | pl.LazyFrame, now: datetime) -> pl.LazyFra
 
 def prepared_request(request: pl.DataFrame) -> Row:
     """A request as a plain row, with its family and its size."""
-    return request.select(*_COLUMNS).with_columns(family(), *_size()).row(0, named=True)
+    return trusted(request.select(*_COLUMNS)).with_columns(family(), *_size()).row(0, named=True)
 
 
 def prepared(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Jobs that ran to an end, the most recent first, with `family`, `outcome`, `size_cpus`, `size_nodes` and `asked_mem`."""
+    """Jobs that ran to an end, the most recent first, with `family`, `outcome`, `size_cpus`, `size_nodes` and `asked_mem`.
+
+    Values that a rule of data quality doubts are null: nothing is said from them.
+    """
     verdict = pl.when(looks_out_of_memory()).then(pl.lit("OUT_OF_MEMORY")).otherwise(outcome())
     return (
-        jobs.select(*_COLUMNS)
+        trusted(jobs.select(*_COLUMNS))
         .with_columns(family(), verdict.alias("outcome"), *_size())
         .filter((pl.col("outcome") != NEVER_STARTED).fill_null(False))
         .sort("end_time", "job_id", descending=True, nulls_last=True)

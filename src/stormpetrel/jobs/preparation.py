@@ -16,6 +16,7 @@ import polars as pl
 
 from stormpetrel.errors import ModelFormatError, UsageError
 from stormpetrel.jobs.outcomes import COMPLETED, NEVER_STARTED, failed, final_state, outcome
+from stormpetrel.records.doubts import doubted
 from stormpetrel.records.jobs import KEY, never_started
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED
 from stormpetrel.records.units import tres
@@ -238,10 +239,11 @@ def _derived(jobs: pl.DataFrame, settings: PreparationSettings) -> pl.DataFrame:
         outcome(),
         ended=ended,
     )
-    # A job that ended in the queue ran for no time, and waited until then.
-    never_ran = pl.when(pl.col("start_time").is_null() & pl.col("end_time").is_not_null()).then(0.0)
-    ran = pl.coalesce(_seconds("start_time", "end_time"), "elapsed_s", never_ran)
-    waited_until = pl.coalesce("start_time", "end_time")
+    # A job that ended in the queue ran for no time, and waited until then. A job that ran and has no start: nobody told its wait.
+    in_queue = pl.col("start_time").is_null() & pl.col("end_time").is_not_null() & (pl.col("elapsed_s").fill_null(0.0) <= 0.0)
+    ran = pl.coalesce(_seconds("start_time", "end_time"), "elapsed_s", pl.when(in_queue).then(0.0))
+    ran = pl.when(~doubted("elapsed_s")).then(ran)
+    waited_until = pl.coalesce("start_time", pl.when(in_queue).then("end_time"))
     return frame.select(
         *KEY,
         *WORDS,

@@ -14,6 +14,7 @@ import polars as pl
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.jobs.families import family
 from stormpetrel.jobs.outcomes import failed, outcome
+from stormpetrel.records.doubts import doubted
 from stormpetrel.records.jobs import never_started
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, UNFINISHED, JobState
 
@@ -25,6 +26,7 @@ NOT_ENDED: Final = "not ended"
 OVER_BEFORE_START: Final = "never started"
 NO_RUN_TIME: Final = "no run time"
 NO_CPUS: Final = "no CPUs"
+DOUBTED: Final = "doubted run time"
 ABSURD: Final = "absurd size"
 _STILL_THERE: Final = sorted(UNFINISHED - {JobState.UNKNOWN})
 _MOST: Final = (
@@ -57,12 +59,14 @@ def core_seconds() -> pl.Expr:
 
     In this order: elapsed × CPUs allocated; the scheduler's own product (`cpu_limit_s`); elapsed, else end − start, × CPUs
     allocated, else CPUs asked for, else nodes (one CPU each: a lower bound). Elapsed is rounded to seconds first, so that
-    sums are exact. A job that ran for no time held nothing, whatever its size.
+    sums are exact. A job that ran for no time held nothing, whatever its size; of a run time that a rule of data quality doubts
+    nobody knows what was held.
     """
     measured, elapsed = _whole(pl.col("elapsed_s")), elapsed_seconds()
     allocated, size = _positive("cpus"), pl.coalesce(_positive("cpus"), _positive("req_cpus"), _positive("nodes"))
     held = pl.coalesce(_product(measured, allocated), _whole(pl.col("cpu_limit_s")), _product(elapsed, size))
-    return pl.when(elapsed == 0).then(pl.lit(0, pl.Int64)).when(held <= _MOST).then(held).alias("core_seconds")
+    believed = (held <= _MOST) & ~doubted("elapsed_s")
+    return pl.when(elapsed == 0).then(pl.lit(0, pl.Int64)).when(believed).then(held).alias("core_seconds")
 
 
 def elapsed_seconds() -> pl.Expr:
@@ -81,6 +85,8 @@ def uncounted() -> pl.Expr:
         .then(pl.lit(NOT_ENDED))
         .when(never_started())
         .then(pl.lit(OVER_BEFORE_START))
+        .when(doubted("elapsed_s"))
+        .then(pl.lit(DOUBTED))
         .when(core_seconds().is_not_null())
         .then(None)
         .when(elapsed_seconds().is_null())

@@ -85,6 +85,11 @@ VALUE_COLUMNS: Final = (
     Column("source", pl.String, "format the row came in"),
 )
 
+# What is said about a row rather than by its source.
+QUALITY_COLUMN: Final = Column(
+    "quality", pl.String, "rules of data quality that the row meets, separated by commas; null for none"
+)
+
 BOOKKEEPING_COLUMNS: Final = (
     Column("fingerprint", pl.Int64, "hash of the source record this row was made from"),
     Column("fields", pl.Int64, "which columns that record provided, one bit each"),
@@ -100,8 +105,9 @@ BOOKKEEPING_COLUMNS: Final = (
 CLOSED_BY_ABSENCE: Final = "absence"
 KEY: Final = tuple(column.name for column in KEY_COLUMNS)
 VALUES: Final = tuple(column.name for column in VALUE_COLUMNS)
-JOB_SCHEMA: Final = pl.Schema({column.name: column.dtype for column in (*KEY_COLUMNS, *VALUE_COLUMNS)})
-STORED_SCHEMA: Final = pl.Schema({column.name: column.dtype for column in (*KEY_COLUMNS, *VALUE_COLUMNS, *BOOKKEEPING_COLUMNS)})
+JOB_COLUMNS: Final = (*KEY_COLUMNS, *VALUE_COLUMNS, QUALITY_COLUMN)
+JOB_SCHEMA: Final = pl.Schema({column.name: column.dtype for column in JOB_COLUMNS})
+STORED_SCHEMA: Final = pl.Schema({column.name: column.dtype for column in (*JOB_COLUMNS, *BOOKKEEPING_COLUMNS)})
 FIELD_BIT: Final = {name: 1 << position for position, name in enumerate(VALUES)}
 TOLD_BY_STEPS: Final = (
     "max_rss_bytes",

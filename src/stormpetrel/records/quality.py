@@ -12,6 +12,7 @@ from typing import Final
 
 import polars as pl
 
+from stormpetrel.records.doubts import judge
 from stormpetrel.records.states import OVER_BEFORE_START
 from stormpetrel.records.unread import set_aside
 
@@ -20,7 +21,6 @@ REJECT_SCHEMA: Final = pl.Schema({"line": pl.Int64, "rule": pl.String, "reason":
 # Of the records that are refused at once, so many are kept as they are; the others are counted.
 MOST_REJECTS: Final = 10_000
 
-MAX_MEMORY_BYTES: Final = 1 << 50  # 1 PiB: more than any job has had; Slurm prints 2147486648M where a limit is "none"
 _FUTURE_SLACK: Final = timedelta(days=1)
 
 
@@ -72,8 +72,8 @@ def check(jobs: pl.DataFrame, *, now: datetime) -> tuple[pl.DataFrame, pl.DataFr
     """Split job rows (with a `line` column beside the schema's) into good ones and rejects.
 
     Refused: no job id, no submit time, no state. Taken out of their row, which is kept: counts, sizes and spans below zero or
-    beyond reason, and an end before its start. Kept with a warning: times in the future of `now`, and memory beyond reason
-    (which becomes null).
+    beyond reason, and an end before its start. Kept with a warning: times in the future of `now`, and whatever meets a rule of
+    `doubts`, whose name is in the row's `quality`.
     """
     rule = _first_broken_rule()
     flagged = jobs.with_columns(rule.alias("_rule"))
@@ -143,18 +143,15 @@ def _warn(jobs: pl.DataFrame, now: datetime, warnings: Warnings) -> pl.DataFrame
     limit = now + _FUTURE_SLACK
     times = [pl.col(name) > limit for name in ("submit_time", "start_time", "end_time")]
     _count(jobs, pl.any_horizontal(times), "future_time", "submit_time", warnings)
-    huge = {name: pl.col(name) > MAX_MEMORY_BYTES for name in ("req_mem_bytes", "mem_bytes", "max_rss_bytes")}
-    if _count(jobs, pl.any_horizontal(list(huge.values())), "impossible_memory", "req_mem_bytes", warnings):
-        jobs = jobs.with_columns(
-            pl.when(~too_much).then(pl.col(name)).otherwise(None).alias(name) for name, too_much in huge.items()
-        )
-    return jobs
+    judged, met = judge(jobs)
+    for one in met:
+        warnings.add(one.rule.name, one.rows, one.examples)
+    return judged
 
 
-def _count(jobs: pl.DataFrame, odd: pl.Expr, name: str, shown: str, warnings: Warnings) -> int:
+def _count(jobs: pl.DataFrame, odd: pl.Expr, name: str, shown: str, warnings: Warnings) -> None:
     flags = jobs.select(odd.fill_null(False).alias("odd")).to_series()
     total = int(flags.sum())
     if total:
         some = jobs.filter(flags).head(3).select("line", "job_id", shown).rows()
         warnings.add(name, total, [f"line {line}: job {job}, {shown} {value}" for line, job, value in some])
-    return total

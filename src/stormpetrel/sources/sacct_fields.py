@@ -14,13 +14,16 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.records import units
+from stormpetrel.records.doubts import MEMORY_PER_CPU_FLAG, marked
 from stormpetrel.records.nodes import is_node_list
 from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects
+from stormpetrel.records.slurm_memory import unflagged_texts
 from stormpetrel.records.states import OVER_BEFORE_START, cancelled_by, slurm_state
 from stormpetrel.records.text_maps import as_map, joined
 from stormpetrel.records.times import to_utc
 from stormpetrel.records.unread import DECISIVE, UNREAD, no_unread
 from stormpetrel.sources.contract import Translation, with_schema
+from stormpetrel.sources.step_use import suspended_seconds, with_step_use
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ _DERIVED: Final = {
     "reqtres": ("req_gpus", "req_cpus", "req_nodes", "req_mem_bytes"),
     "alloctres": ("gpus", "cpus", "nodes", "mem_bytes"),
     "submitline": ("script_path",),
+    "tresusageintot": ("cpu_time_s",),
 }
 _NEVER_STARTED: Final = ("None assigned", "None", "Unknown", "(null)")
 _EXIT: Final = r"^(\d{1,9}):(\d{1,9})$"
@@ -117,7 +121,7 @@ def translate(records: pl.DataFrame, steps: pl.DataFrame | None, context: Contex
     reader = _Reader(records, context)
     jobs = reader.read()
     if steps is not None and steps.height:
-        jobs = _fold_steps(jobs, steps)
+        jobs = with_step_use(_fold_steps(jobs, steps), steps)
     refused = reader.refused()
     if refused.height:
         jobs = jobs.join(refused.select("line"), on="line", how="anti", maintain_order="left")
@@ -133,6 +137,7 @@ class _Reader:
         self.columns: dict[str, pl.Series] = {}
         self.unread: dict[str, pl.Series] = {}  # job column -> the texts that could not be read, null elsewhere
         self.bad: list[tuple[str, pl.Series]] = []  # sacct field -> which rows it refuses
+        self.marks: dict[str, pl.Series] = {}  # rules of data quality that only the raw text tells
 
     def read(self) -> pl.DataFrame:
         self._texts()
@@ -145,7 +150,7 @@ class _Reader:
         self._extra()
         frame = pl.DataFrame({name: column.rename(name) for name, column in self.columns.items()})
         unread = [as_map(self.unread).alias(UNREAD)] if self.unread else []
-        return frame.with_columns(self.raw["record"], self.raw["line"], *unread)
+        return marked(frame.with_columns(self.raw["record"], self.raw["line"], *unread), self.marks)
 
     def refused(self) -> pl.DataFrame:
         """One reject for each row whose id, submit time or state could not be read, naming the first such field."""
@@ -331,7 +336,9 @@ class _Reader:
 
     def _requested_memory(self) -> pl.Series:
         """ReqMem of the whole job: `4000Mn` is per node, `2Gc` per CPU, no suffix (Slurm 21.08 on) already the total."""
-        parts = units.size_parts(self.raw["reqmem"], default_unit="M")
+        text, flagged = unflagged_texts(self.raw["reqmem"])
+        self.marks[MEMORY_PER_CPU_FLAG] = flagged
+        parts = units.size_parts(text, default_unit="M")
         self._note("reqmem", "req_mem_bytes", parts["bytes"], units.NO_LIMIT)
         cpus = self._first_of("cpus", "req_cpus")
         nodes = self._first_of("nodes", "req_nodes")
@@ -350,6 +357,8 @@ class _Reader:
 
     def _extra(self) -> None:
         others = {name: self.raw[name] for name in self.raw.columns if not _is_known(name) and name not in ("record", "line")}
+        if "suspended" in others:
+            others["suspended_s"] = suspended_seconds(others.pop("suspended"))
         pending = self.columns.pop("_pending_tasks", None)
         if pending is not None:
             others["pending_tasks"] = pending

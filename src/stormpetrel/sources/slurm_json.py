@@ -12,14 +12,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from stormpetrel.records.doubts import MEMORY_PER_CPU_FLAG, names_text
 from stormpetrel.records.nodes import is_list_of_nodes
 from stormpetrel.records.quality import rejects
-from stormpetrel.records.states import JobState, slurm_state
+from stormpetrel.records.states import FINISHED, JobState, slurm_state
 from stormpetrel.sources.contract import Chunk, FileSource, chunk_of_jobs
 from stormpetrel.sources.job_rows import FieldReader, is_told, text
 from stormpetrel.sources.json_records import Record, records_in
 from stormpetrel.sources.lines import Refused
 from stormpetrel.sources.sacct_fields import script_of
+from stormpetrel.sources.slurm_json_use import SAMPLED_S, flagged_mib, with_doubts
 
 ROWS_PER_CHUNK: Final = 20_000
 _NO_VALUE: Final = frozenset({0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF})
@@ -166,8 +168,15 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
     if limit == 0 or (isinstance(times.get("limit"), int) and limit == _YEAR_MIN):
         limit = None
     exit_code, exit_signal = fields.exit(job.get("exit_code"))
-    cpus = allocated.get("cpu")
+    cpus, nodes = allocated.get("cpu"), allocated.get("node")
     required = fields.part("req_cpus", job.get("required"))
+    req_cpus = fields.number("req_cpus", required.get("CPUs")) or requested.get("cpu")
+    memory, flagged = None, False
+    if not requested.get("mem"):
+        memory, flagged = _requested_mib(required, cpus or req_cpus, nodes or requested.get("node"), fields)
+    steps = fields.list_of("max_rss_bytes", job.get("steps"))
+    sampled = state in FINISHED and (elapsed or 0) >= SAMPLED_S
+    used, doubts = with_doubts(_steps(steps, fields), steps, nodes=nodes, sampled=sampled)
     has_started = bool(elapsed or allocated or {"elapsed_s", "alloc_tres", "cpus"} & fields.unread.keys())
     return {
         **_identity(job["job_id"], array.get("job_id"), array.get("task_id"), het.get("job_id"), het.get("job_offset"), fields),
@@ -191,12 +200,12 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
         "time_limit_s": limit * 60.0 if limit is not None else None,
         "elapsed_s": _float(elapsed),
         "cpu_limit_s": None if {"elapsed_s", "cpus"} & fields.unread.keys() else float((elapsed or 0) * (cpus or 0)),
-        "req_cpus": fields.number("req_cpus", required.get("CPUs")) or requested.get("cpu"),
+        "req_cpus": req_cpus,
         "cpus": cpus,
-        "nodes": allocated.get("node"),
+        "nodes": nodes,
         "req_gpus": requested.get("gpu"),
         "gpus": allocated.get("gpu"),
-        "req_mem_bytes": _mib(requested.get("mem")),
+        "req_mem_bytes": _mib(requested.get("mem") or memory),
         "mem_bytes": _mib(allocated.get("mem")),
         "node_list": fields.nodes(job.get("nodes")),
         "work_dir": _text(job.get("working_directory")),
@@ -204,7 +213,8 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
         "script_path": script_of(_text(job.get("submit_line"))),
         "req_tres": requested.get("text"),
         "alloc_tres": allocated.get("text"),
-        **_steps(fields.list_of("max_rss_bytes", job.get("steps")), fields),
+        **used,
+        "quality": names_text(doubts | {MEMORY_PER_CPU_FLAG} if flagged else doubts),
         "extra": _extra(
             comment=_object(job.get("comment")).get("job"),
             reason=state_part.get("reason"),
@@ -214,6 +224,7 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
             priority=_plain_number(job.get("priority")),
             pending_tasks=array.get("task"),
             restarts=_plain_number(job.get("restart_cnt")),
+            suspended_s=_plain_number(times.get("suspended")) or None,
             container=job.get("container"),
             flags=_joined(job.get("flags") or []),
         ),
@@ -231,6 +242,7 @@ def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
     limit = fields.number("time_limit_s", job.get("time_limit"))
     exit_code, exit_signal = fields.exit(job.get("exit_code")) if finished else (None, None)
     cpus, nodes = fields.number("req_cpus", job.get("cpus")), fields.number("nodes", job.get("node_count"))
+    memory, flagged = _requested_mib(job, cpus, nodes, fields)
     requested = _from_tres_text(_text(job.get("tres_req_str")))
     allocated = _from_tres_text(_text(job.get("tres_alloc_str")))
     return {
@@ -267,13 +279,14 @@ def _from_squeue(job: Record, default_cluster: str) -> dict[str, object]:
         "nodes": nodes if started else None,
         "req_gpus": requested.get("gpu"),
         "gpus": allocated.get("gpu"),
-        "req_mem_bytes": _mib(_queued_memory_mib(job, cpus, nodes, fields)),
+        "req_mem_bytes": _mib(memory),
         "node_list": fields.nodes(job.get("nodes")),
         "work_dir": _text(job.get("current_working_directory")),
         "submit_line": _text(job.get("submit_line")),
         "script_path": script_of(_text(job.get("submit_line"))),
         "req_tres": _text(job.get("tres_req_str")),
         "alloc_tres": _text(job.get("tres_alloc_str")),
+        "quality": MEMORY_PER_CPU_FLAG if flagged else None,
         "extra": _extra(
             comment=job.get("comment"),
             reason=job.get("state_reason"),
@@ -372,10 +385,19 @@ def _plain_number(value: object) -> object:
         return value if is_told(value) else None
 
 
-def _queued_memory_mib(job: Record, cpus: int | None, nodes: int | None, fields: _Fields) -> int | None:
-    per_cpu = fields.number("req_mem_bytes", job.get("memory_per_cpu"))
-    per_node = fields.number("req_mem_bytes", job.get("memory_per_node"))
-    return per_cpu * (cpus or 1) if per_cpu else per_node * (nodes or 1) if per_node else None
+def _requested_mib(request: Record, cpus: int | None, nodes: int | None, fields: _Fields) -> tuple[int | None, bool]:
+    """Memory asked for in MiB, of the whole job, and whether it held Slurm's flag for memory per CPU.
+
+    `memory_per_cpu` and `memory_per_node` since v0.0.39, and of the controller; before that `memory` alone, as slurmdb has it.
+    """
+    for name, times in (("memory_per_cpu", cpus), ("memory_per_node", nodes), ("memory", nodes)):
+        per_cpu = flagged_mib(request.get(name))
+        if per_cpu is not None:
+            return per_cpu * (cpus or 1), True
+        mib = fields.number("req_mem_bytes", request.get(name))
+        if mib:
+            return mib * (times or 1), False
+    return None, False
 
 
 def _identity(

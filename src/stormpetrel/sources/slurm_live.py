@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 WANTED: Final = (
     "JobID,JobIDRaw,Cluster,JobName,WorkDir,Comment,SubmitLine,User,UID,Group,GID,Account,Partition,QOS,Submit,Eligible,Start,End,"
     "Elapsed,ExitCode,DerivedExitCode,Timelimit,ReqCPUS,AllocCPUS,ReqNodes,NNodes,ReqMem,MaxRSS,CPUTimeRAW,TotalCPU,UserCPU,"
-    "SystemCPU,MaxDiskRead,MaxDiskWrite,ReqTRES,AllocTRES,NodeList,Reason,Priority,Flags,Constraints,Restarts,Reservation,WCKey,State"
+    "SystemCPU,TRESUsageInTot,NTasks,Suspended,MaxDiskRead,MaxDiskWrite,ReqTRES,AllocTRES,NodeList,Reason,Priority,Flags,Constraints,"
+    "Restarts,Reservation,WCKey,State"
 ).split(",")
 _FIRST_RUN_DAYS: Final = 30
 _ENDED: Final = "CANCELLED,COMPLETED,FAILED,TIMEOUT,NODE_FAIL,OUT_OF_MEMORY,PREEMPTED,BOOT_FAIL,DEADLINE,REQUEUED,REVOKED"

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import polars as pl
 
+from stormpetrel.records.doubts import QUALITY, RULES, has_any, quality_of
 from stormpetrel.records.jobs import CLOSED_BY_ABSENCE, FIELD_BIT, KEY, STORED_SCHEMA, VALUES
 from stormpetrel.records.states import FINISHED, JobState
 from stormpetrel.store.known import last_sightings
 
-_VISIBLE = [name for name in VALUES if name != "source"]
+_VISIBLE = [name for name in (*VALUES, QUALITY) if name != "source"]
 
 
 def rank_of(state: pl.Expr, source: pl.Expr) -> pl.Expr:
@@ -86,9 +87,12 @@ def _layers(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _field_by_field(ordered: pl.DataFrame, best: pl.DataFrame) -> pl.DataFrame:
     provides = {name: (pl.col("fields") & FIELD_BIT[name]) != 0 for name in VALUES}
+    # A rule of data quality goes with the column that it speaks of, whichever record that comes from.
+    rules = [has_any([rule.name]).filter(provides[rule.about]).first().fill_null(False).alias(rule.name) for rule in RULES]
     values = ordered.group_by("_g", maintain_order=True).agg(
-        pl.col(name).filter(given).first() for name, given in provides.items()
+        *(pl.col(name).filter(given).first() for name, given in provides.items()), *rules
     )
+    values = values.with_columns(quality_of(values)).drop(rule.name for rule in RULES)
     first_provider = [
         pl.when(given & (given.cast(pl.Int32).cum_sum().over("_g") == 1)).then(FIELD_BIT[name]).otherwise(0)
         for name, given in provides.items()
@@ -102,7 +106,7 @@ def _field_by_field(ordered: pl.DataFrame, best: pl.DataFrame) -> pl.DataFrame:
         .agg(older=pl.struct("fingerprint", "rank", "fields"))
     )
     return (
-        best.drop(*VALUES, "older")
+        best.drop(*VALUES, QUALITY, "older")
         .join(values, on="_g", maintain_order="left")
         .join(older, on="_g", how="left", maintain_order="left")
     )

@@ -35,7 +35,7 @@ _REST_S: Final = 15.0  # between two looks at the table: sums over days do not n
 _NEEDED: Final = (
     "user", "account", "partition", "state", "start_time", "end_time", "elapsed_s", "time_limit_s", "cpu_limit_s",
     "cpus", "req_cpus", "nodes", "req_nodes", "gpus", "req_gpus", "req_mem_bytes",
-    "job_name", "script_path", "work_dir", "extra", "node_list",
+    "job_name", "script_path", "work_dir", "extra", "node_list", "quality",
 )  # fmt: skip
 Profiled = Callable[[pl.DataFrame], pl.DataFrame]
 

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import polars as pl
 
 from stormpetrel.faces.desk.json_values import json_value
+from stormpetrel.records.doubts import trusted
 
 if TYPE_CHECKING:
     from stormpetrel.faces.desk.live_site import LiveSite, SiteMemory
@@ -103,7 +104,7 @@ def _quartiles(jobs: pl.DataFrame) -> pl.DataFrame:
         for name in FIGURES
         for part, share in parts.items()
     ]
-    rows = jobs.select("profile", "failed", *_figures())
+    rows = trusted(jobs).select("profile", "failed", *_figures())
     counts = (pl.len().alias("jobs"), pl.when(pl.len() >= _FEWEST).then(pl.col("failed").mean()).alias("failed_share"))
     return rows.group_by("profile").agg(*counts, *quantiles)
 

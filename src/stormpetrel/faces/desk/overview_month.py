@@ -25,7 +25,7 @@ _SHOWN: Final = (
 # What advice compares jobs by, and what profiles are made of.
 _BEHIND: Final = (
     "job_id_raw", "script_path", "work_dir", "extra", "qos", "exit_code", "exit_signal", "failed_step_exit_code",
-    "failed_step_exit_signal", "req_cpus", "req_nodes", "req_gpus", "mem_bytes", "cpu_time_s",
+    "failed_step_exit_signal", "req_cpus", "req_nodes", "req_gpus", "mem_bytes", "cpu_time_s", "quality",
 )  # fmt: skip
 SAID: Final = (
     "moment", "moment_time", "predicted_at", "late", "model_version", "risk", "flagged", "known", "likeliest", "profile",

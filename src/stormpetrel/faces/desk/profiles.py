@@ -44,6 +44,7 @@ _USER: Final = scope_of(Viewer("", is_admin=False))
 _NEEDED: Final = (
     *KEY, "user", "uid", "group", "gid", "account", "state", "start_time", "end_time", "elapsed_s", "time_limit_s",
     "cpus", "req_cpus", "nodes", "req_nodes", "gpus", "req_gpus", "mem_bytes", "req_mem_bytes", "alloc_tres", "req_tres",
+    "quality",
 )  # fmt: skip
 _HEAT_JOBS: Final = 100_000
 _HEAT_COLUMNS: Final = 14

@@ -33,6 +33,7 @@ SAID: Final = (
 )  # fmt: skip
 JOB: Final = (
     *KEY, "user", "state", "start_time", "end_time", "elapsed_s", "cpu_limit_s", "cpus", "req_cpus", "nodes",
+    "quality",
 )  # fmt: skip
 
 
