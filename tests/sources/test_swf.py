@@ -132,3 +132,33 @@ def test_writing_no_jobs_is_one_sentence(tmp_path):
     jobs, *_ = read_all(SacctText(write_sacct(tmp_path / "a", make_jobs(1))))
     with pytest.raises(SourceFormatError, match="no jobs to write"):
         write_swf(jobs.head(0), tmp_path / "x.swf")
+
+
+def without_waits(tmp_path, lines):
+    (tmp_path / "a.swf").write_text("; UnixStartTime: 1700000000\n" + "\n".join(lines) + "\n")
+    return read(tmp_path / "a.swf")
+
+
+def test_a_run_time_without_a_wait_gives_the_earliest_end_and_says_so(tmp_path):
+    jobs, rejects, _, _, notes = without_waits(tmp_path, ["1 100 -1 60 4 -1 -1 4 120 -1 1 5 2 7 1 2 -1 -1", LINE])
+    assert rejects.height == 0
+    row = jobs.row(0, named=True)
+    assert (row["end_time"] - row["submit_time"]).total_seconds() == 60
+    assert (row["start_time"], row["quality"]) == (None, "end_without_wait")
+    assert jobs["quality"][1] is None
+    assert notes == [
+        "1 of 2 jobs have a run time and no wait time: their end is taken as submission + run time, the earliest it can have been"
+    ]
+
+
+def test_a_job_cancelled_in_the_queue_has_no_end_where_nobody_tells_its_wait(tmp_path):
+    jobs, *_ = without_waits(tmp_path, ["1 100 -1 0 0 -1 -1 4 120 -1 5 5 2 7 1 2 -1 -1"])
+    assert jobs.select("start_time", "end_time", "quality").row(0) == (None, None, None)
+
+
+def test_a_wait_that_is_not_known_is_written_as_such(tmp_path):
+    jobs, *_ = without_waits(tmp_path, ["1 100 -1 60 4 -1 -1 4 120 -1 1 5 2 7 1 2 -1 -1"])
+    write_swf(jobs.select(list(JOB_SCHEMA)), tmp_path / "b.swf")
+    again, *_ = read(tmp_path / "b.swf")
+    assert again["quality"].to_list() == ["end_without_wait"]
+    assert "1 0 -1 60 4" in (tmp_path / "b.swf").read_text()

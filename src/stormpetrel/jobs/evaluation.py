@@ -99,6 +99,7 @@ class Evaluation:
             "table1": [],
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
             "notes": self.notes,
+            "optimistic": None if self.labelled.optimism is None else self.labelled.optimism.as_json(),
         }
 
     def _split_json(self) -> dict[str, Any]:
@@ -160,12 +161,18 @@ def evaluate(
     seconds["features"] = time.monotonic() - began
     splits = _usable_splits(labelled, CUTS[protocol])
     at = {}
+    notes = list(labelled.notes)
     for moment in moments:
+        if moment != Moment.SUBMIT and not labelled.reached(moment).any():
+            notes.append(f"No job of this log is known to have reached the moment '{moment}': nothing can be said there.")
+            continue
         began_moment = time.monotonic()
         at[moment] = _evaluate_moment(labelled, moment, splits, settings, progress)
         seconds[str(moment)] = time.monotonic() - began_moment
+    if not at:
+        raise NotEnoughJobsError(" ".join(notes[-len(moments) :]), hint="Judge the forecasts at submission: --at submit.")
     seconds["total"] = time.monotonic() - began
-    return Evaluation(labelled, protocol, splits, at, seconds, list(labelled.notes))
+    return Evaluation(labelled, protocol, splits, at, seconds, notes)
 
 
 def _usable_splits(labelled: LabelledJobs, quantiles: Collection[float]) -> list[Split]:

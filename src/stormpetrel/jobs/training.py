@@ -18,6 +18,7 @@ from stormpetrel.jobs.features import FeatureMatrix, features_at
 from stormpetrel.jobs.history import History
 from stormpetrel.jobs.model import ROUNDS, JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.optimism import Optimism, optimism
 from stormpetrel.jobs.outcomes import failed, outcome
 from stormpetrel.jobs.profiles import JobProfiles
 from stormpetrel.jobs.request_profiles import fit_request_profiles, with_profile
@@ -59,6 +60,7 @@ class LabelledJobs:
     history: History
     profiles: JobProfiles
     notes: tuple[str, ...] = field(default=())
+    optimism: Optimism | None = None  # of figures that are made of this history
 
     def reached(self, moment: Moment) -> NDArray[np.bool_]:
         """Usable jobs that lived to see the moment."""
@@ -91,6 +93,7 @@ def label_jobs(
     jobs = with_profile(jobs, profiles)
     history = History(settings.failure_states, settings.dropped_states)
     features = features_at(jobs, history, moments, time_zone=settings.time_zone)
+    too_early = optimism(jobs)
     return LabelledJobs(
         jobs=jobs,
         features=features,
@@ -101,7 +104,8 @@ def label_jobs(
         end=_unix(jobs["end_time"]),
         history=history,
         profiles=profiles,
-        notes=_notes(history),
+        notes=_notes(history) if too_early is None else (too_early.sentence, *_notes(history)),
+        optimism=too_early,
     )
 
 
@@ -165,6 +169,7 @@ def train(
             "stand_in": dict(labelled.history.stand_in or {}),
             "first_submit": str(jobs["submit_time"].min()),
             "last_submit": str(jobs["submit_time"].max()),
+            **({} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}),
         }
         models[moment] = model
     return models, labelled

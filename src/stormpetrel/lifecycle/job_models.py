@@ -105,7 +105,8 @@ def fit_job_models(
     about = {"table_version": version, "code_version": __version__, "trained_until": until.isoformat()}
     chosen = settings or training_settings(site.settings)
     models, labelled = train(known, chosen, moments, metadata=about, profiles=profiles, progress=progress)
-    return FittedModels(models, labelled.profiles, about)
+    early = {} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}
+    return FittedModels(models, labelled.profiles, about | early)
 
 
 def enter_job_models(

@@ -18,6 +18,7 @@ import polars as pl
 
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.private_files import writing_private
+from stormpetrel.records.doubts import END_WITHOUT_WAIT, marked
 from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects, rejects
 from stormpetrel.records.states import JobState, swf_state
 from stormpetrel.records.text_maps import as_map
@@ -87,6 +88,7 @@ class SwfLog(FileSource):
     def _chunk(self, lines: list[tuple[int, bytes]], refused: list[Refused], bytes_done: int) -> Chunk:
         frame, bad = _frame(lines)
         self._header.jobs += frame.height
+        self._header.without_wait += _without_wait(frame)
         self.notes = self._header.notes()
         jobs, folded = _without_bursts(frame)
         start_s, names = self._header.start_s, {key: dict(value) for key, value in self._header.names.items()}
@@ -109,6 +111,7 @@ class _Header:
         self.names: dict[str, dict[str, str]] = {"Queue": {}, "Partition": {}}
         self.max_jobs: int | None = None
         self.jobs = 0
+        self.without_wait = 0
         self.bad_start = ""
 
     def notes(self) -> list[str]:
@@ -120,6 +123,11 @@ class _Header:
             found.append("the header does not say when the log begins (UnixStartTime): times count from 2000-01-01 UTC")
         if self.max_jobs is not None and self.jobs > self.max_jobs:
             found.append(f"the header speaks of at most {self.max_jobs} jobs, the log has more")
+        if self.without_wait:
+            found.append(
+                f"{self.without_wait:,} of {self.jobs:,} jobs have a run time and no wait time: their end is taken as submission "
+                "+ run time, the earliest it can have been"
+            )
         return found
 
     def read(self, line: str) -> None:
@@ -174,6 +182,11 @@ def _frame(lines: list[tuple[int, bytes]]) -> tuple[pl.DataFrame, list[Refused]]
     return numbered, refused
 
 
+def _without_wait(frame: pl.DataFrame) -> int:
+    """How many jobs ran, without a word on how long they had waited."""
+    return frame.filter(pl.col("wait").str.starts_with("-") & ~pl.col("run").str.starts_with("-")).height
+
+
 def _without_bursts(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """The jobs without the lines that tell of one burst of a job whose summary is there too; and how many those were."""
     is_burst = frame["status"].is_in(list(_PARTIAL))
@@ -194,7 +207,9 @@ def _translate(records: pl.DataFrame, start_s: int | None, names: dict[str, dict
     start_us = (start_s or _EPOCH_S) * 1_000_000
     submit = (known["submit"] * 1e6).cast(pl.Int64, strict=False) + start_us
     began = submit + (known["wait"] * 1e6).cast(pl.Int64, strict=False)
-    ended = began + (known["run"] * 1e6).cast(pl.Int64, strict=False)
+    ran = (known["run"] * 1e6).cast(pl.Int64, strict=False)
+    # A job that ran, and nobody knows how long it waited: it ended at submission + run time, or later.
+    ended = pl.coalesce(began + ran, submit + ran)
     words = records["status"].unique()
     states = pl.Series([swf_state(word) for word in words], dtype=pl.String)
     requested = known["req_mem"] * pl.coalesce(known["req_procs"], known["procs"], 1) * 1024
@@ -222,7 +237,7 @@ def _translate(records: pl.DataFrame, start_s: int | None, names: dict[str, dict
         partition=_identifier("partition").replace(names["Partition"]),
         qos=_identifier("queue").replace(names["Queue"]),
     )
-    jobs = _never_started(jobs)
+    jobs = _marked_ends(_never_started(jobs), numbers.select(known["wait"].is_null()).to_series())
     others = {name: records.select(_identifier(name)).to_series() for name in ("executable", "preceding", "think")}
     jobs = jobs.with_columns(extra=as_map(others), unread=_unread(records, numbers))
     bad = records.filter(jobs["state"].is_null())
@@ -259,6 +274,14 @@ def _never_started(jobs: pl.DataFrame) -> pl.DataFrame:
         end_time=pl.when(waited_only).then(pl.coalesce("end_time", "start_time")).otherwise("end_time"),
         start_time=pl.when(waited_only).then(None).otherwise("start_time"),
     )
+
+
+def _marked_ends(jobs: pl.DataFrame, waited_unknown: pl.Series) -> pl.DataFrame:
+    """Jobs whose end is only the earliest it can have been, marked as such; of one that never ran nothing is known."""
+    taken = waited_unknown & jobs["end_time"].is_not_null()
+    in_queue = waited_unknown & (jobs["state"] == JobState.CANCELLED.value) & (jobs["elapsed_s"].fill_null(0.0) <= 0.0)
+    jobs = jobs.with_columns(end_time=pl.when(~in_queue.fill_null(False)).then("end_time"))
+    return marked(jobs, {END_WITHOUT_WAIT: taken & ~in_queue.fill_null(False)})
 
 
 def _bad_status(records: pl.DataFrame) -> pl.DataFrame:
@@ -315,7 +338,9 @@ def _swf_table(jobs: pl.DataFrame, start: datetime, numbering: dict[str, dict[st
     def code(name: str) -> pl.Expr:
         return number(pl.col(name).replace_strict(numbering[name], default=-1, return_dtype=pl.Int64))
 
-    began = pl.coalesce("start_time", "end_time")
+    # A job that ran, and whose start is not known, waited nobody knows how long: −1.
+    in_queue = pl.col("elapsed_s").fill_null(0.0) <= 0.0
+    began = pl.coalesce("start_time", pl.when(in_queue).then("end_time"))
     statuses = {state.value: _STATUS.get(state, 0) for state in JobState}
     return jobs.select(
         number(pl.col("job_id")).alias("job"),

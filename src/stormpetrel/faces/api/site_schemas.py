@@ -216,6 +216,15 @@ QualityPoint: Final = row_model(
 )
 
 
+class OptimisticTold(Told):
+    """Why figures that are made of the site's history look better than they are."""
+
+    rule: str = Field(description="the rule of data quality that those jobs meet", examples=["end_without_wait"])
+    jobs: int = Field(description="jobs whose end is only the earliest it can have been")
+    ended: int = Field(description="jobs that have ended")
+    why: str = Field(description="the same in words")
+
+
 class QualityTold(Told):
     """How good the forecasts have been, out of live predictions whose jobs have ended. The figures are of everybody's jobs."""
 
@@ -227,6 +236,7 @@ class QualityTold(Told):
     quality: list[QualityLine] = Field(description="by moment and model version")  # type: ignore[valid-type]
     moment: str
     over_time: list[QualityPoint] = Field(description="of one moment")  # type: ignore[valid-type]
+    optimistic: OptimisticTold | None = Field(description="where ends of past jobs are too early; null where all are known")
 
 
 class Model(Told):

@@ -30,6 +30,9 @@ def train(context: typer.Context, at: At = ALL_MOMENTS, as_json: Json = False) -
         if "n_train" in entry.about:
             figures = f"{entry.about['n_train']:,} jobs, {entry.about['failed_share']:.1%} failed; flags from a risk of "
             out.print(f"{entry.name} version {entry.version}: {figures}{entry.about['threshold']:.0%} on")
+    early = next((entry.about["optimistic"]["why"] for entry in entries if entry.about.get("optimistic")), None)
+    if early:
+        out.print(f"note: {plain(early)}")
     out.print("How good they are: stormpetrel jobs evaluate. Ask them: stormpetrel check job.sh")
 
 

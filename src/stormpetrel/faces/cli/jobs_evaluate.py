@@ -103,6 +103,7 @@ def _in_split(split: str, progress: Callable[[str], None]) -> Callable[[str, int
 
 
 def _evaluate_seed(given: JobInput, seed: int, plot: Path | None, *, as_json: bool) -> None:
+    from stormpetrel.jobs.optimism import optimism
     from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, SHORT_S, table_one
 
     tables = []
@@ -122,6 +123,7 @@ def _evaluate_seed(given: JobInput, seed: int, plot: Path | None, *, as_json: bo
             tables.append(table)
             began |= {f"{split}.{name}": round(value, 3) for name, value in table.seconds.items()}
     rows = [row for table in tables for row in table.as_rows()]
+    early = optimism(given.jobs)
     if plot:
         from stormpetrel.figures.page import write_figures
         from stormpetrel.figures.quality import confidence_figure, roc_figure
@@ -138,8 +140,19 @@ def _evaluate_seed(given: JobInput, seed: int, plot: Path | None, *, as_json: bo
         write_figures(plot, "Table I and its figures", figures)
     if as_json:
         split_json = {"protocol": "seed", "splits": ["random", "time"], "shortest_s": SHORT_S, "jobs": given.jobs.height}
-        print_json({"split": split_json, "at": {}, "table1": rows, "seconds": began, "notes": list(given.notes)})
+        print_json(
+            {
+                "split": split_json,
+                "at": {},
+                "table1": rows,
+                "seconds": began,
+                "notes": list(given.notes),
+                "optimistic": early and early.as_json(),
+            }
+        )
         return
+    if early is not None:
+        console().print(plain(early.sentence))
     _show_tables(tables, "Table I, with columns that are known only when a job has ended (run time, CPU time): not a forecast")
     out = console()
     out.print("\nAs published, on another log (random split)")
@@ -176,6 +189,8 @@ def _show_evaluation(answer: dict[str, Any]) -> None:
         f"{split['usable']:,} ended jobs{apart}, {split['failed_share']:.1%} failed; {split['protocol']} split, "
         f"{len(split['cuts'])} cut{'s' if len(split['cuts']) > 1 else ''}, {sum(split['n_test']):,} jobs judged"
     )
+    if answer["optimistic"]:
+        out.print(plain(answer["optimistic"]["why"]))
     for moment, result in answer["at"].items():
         out.print(f"\nAt {moment}: {result['model']['n_test']:,} jobs")
         out.print(f"  {'':<22}{'ROC':>7}{'PR':>7}{'F1':>7}{'prec.':>7}{'recall':>7}{'Brier':>8}{'ECE':>7}")
@@ -191,6 +206,8 @@ def _show_evaluation(answer: dict[str, Any]) -> None:
         if skill is not None and slope is not None:
             out.print(f"  Brier skill against the user's rate {skill:.3f}; reliability slope {slope:.2f}")
     for note in answer["notes"]:
+        if answer["optimistic"] and note == answer["optimistic"]["why"]:
+            continue  # it stands above
         out.print(f"\nnote: {plain(note)}")
 
 

@@ -191,6 +191,15 @@ class QualityPoint(TypedDict):
     brier: float | None
 
 
+class OptimisticTold(TypedDict):
+    """Why figures that are made of the site's history look better than they are."""
+
+    rule: str
+    jobs: int
+    ended: int
+    why: str
+
+
 class QualityTold(TypedDict):
     """How good the forecasts have been, out of live predictions whose jobs have ended. The figures are of everybody's jobs."""
 
@@ -202,6 +211,7 @@ class QualityTold(TypedDict):
     quality: list[QualityLine]
     moment: str
     over_time: list[QualityPoint]
+    optimistic: OptimisticTold | None
 
 
 class Training(TypedDict):

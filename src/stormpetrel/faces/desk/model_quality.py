@@ -16,6 +16,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.faces.desk.settled import SETTLED, Settled
 from stormpetrel.faces.desk.viewer import MANAGE, READ
 from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.optimism import Optimism
 from stormpetrel.lifecycle.job_models import FAMILY, PROFILES, promote_training, roll_back
 from stormpetrel.lifecycle.running_quality import quality
 
@@ -40,6 +41,7 @@ class QualityAnswer:
 
     `table` has the columns of `running_quality.QUALITY_SCHEMA`. `chosen` (a row of it), `over_time`, `importance` and `threshold`
     are of one moment, and of one version where `version` names it; `forecasts` has truth and risk of each moment's latest.
+    `optimism` is there where the history that forecasts are made of has ends that are too early.
     """
 
     moment: str
@@ -56,6 +58,7 @@ class QualityAnswer:
     never_started: int
     since: datetime
     as_of: datetime
+    optimism: Optimism | None = None
 
     @property
     def settled(self) -> int:
@@ -73,6 +76,7 @@ class QualityAnswer:
             "quality": _plain(self.table),
             "moment": self.moment,
             "over_time": _plain(self.over_time),
+            "optimistic": None if self.optimism is None else self.optimism.as_json(),
         }
 
 
@@ -136,6 +140,7 @@ def _answer(made: Made[Settled], moment: str, version: int | None, every: str, t
         never_started=made.value.never_started,
         since=made.value.since,
         as_of=made.at,
+        optimism=made.value.optimism,
     )
 
 

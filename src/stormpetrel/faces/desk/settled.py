@@ -5,7 +5,7 @@ prediction table + job table -> SETTLED.look(live) -> Settled: figures of `lifec
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +13,7 @@ import polars as pl
 
 from stormpetrel.faces.desk.background import Background
 from stormpetrel.faces.desk.overview import again
+from stormpetrel.jobs.optimism import Optimism, optimism
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.waste import core_seconds, elapsed_seconds
 from stormpetrel.lifecycle.running_quality import quality, settle
@@ -44,7 +45,8 @@ class Settled:
     `frame` has those whose job has ended: user, moment, moment_time, late, model_version, risk, threshold, flagged, known,
     failed, end_time, elapsed_s and core_seconds. `quality` has their figures by moment and version (QUALITY_SCHEMA). `waiting`
     counts those whose job has not ended, `never_started` those whose job was over before it ran. `importance` has the mean size
-    of each feature's contribution (log-odds) per moment and version, out of the reasons that were stored.
+    of each feature's contribution (log-odds) per moment and version, out of the reasons that were stored. `optimism` says where
+    the ends of past jobs are too early.
     """
 
     frame: pl.DataFrame
@@ -53,6 +55,7 @@ class Settled:
     never_started: int
     importance: pl.DataFrame
     since: datetime
+    optimism: Optimism | None = None  # of the site's history, which forecasts are made of
 
 
 def settled_of(said: pl.DataFrame, jobs: pl.DataFrame, settings: Settings, *, since: datetime) -> Settled:
@@ -93,7 +96,8 @@ def _read(live: LiveSite, since: datetime) -> Settled:
     else:
         said = pl.DataFrame(schema={name: PREDICTION_SCHEMA[name] for name in SAID})
         jobs = pl.DataFrame(schema={name: JOB_SCHEMA[name] for name in JOB})
-    return settled_of(said, jobs, live.settings, since=since)
+    history = optimism(live.site.jobs.read_jobs().select("end_time", "quality"))
+    return replace(settled_of(said, jobs, live.settings, since=since), optimism=history)
 
 
 def _importance(said: pl.DataFrame) -> pl.DataFrame:

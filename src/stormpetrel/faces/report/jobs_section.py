@@ -19,6 +19,7 @@ from stormpetrel.figures import quality
 from stormpetrel.jobs.evaluation import Evaluation, evaluate
 from stormpetrel.jobs.feature_study import Correlations, correlations
 from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.optimism import optimism
 from stormpetrel.jobs.seed_models import RECIPES
 from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne, seed_columns, table_one
 from stormpetrel.jobs.trends import movers
@@ -148,7 +149,9 @@ def _glance(jobs: _Jobs) -> Sequence[Block]:
     columns = (Column(""), Column("this log", ""), Column("published", ""))
     counted = f"Counted as a failure: {', '.join(data.section.failure_states)}."
     dropped = f" Left out: {', '.join(data.section.dropped_states)}." if data.section.dropped_states else ""
-    return [Table("Figures", columns, tuple(rows), counted + dropped), *blocks, *map(Paragraph, data.notes)]
+    early = optimism(data.jobs)
+    notes = data.notes if early is None else (early.sentence, *data.notes)
+    return [Table("Figures", columns, tuple(rows), counted + dropped), *blocks, *map(Paragraph, notes)]
 
 
 def _glance_areas(jobs: _Jobs, blocks: list[Block]) -> list[tuple[str, str, str]]:

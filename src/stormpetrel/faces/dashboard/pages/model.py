@@ -113,9 +113,10 @@ def _filling(live: LiveSite) -> Filling:
 
 
 def _body(live: LiveSite, answer: QualityAnswer, link: PageLink) -> list[Component]:
+    early = [] if answer.optimism is None else [notice(answer.optimism.sentence, kind="warning")]
     if not answer.settled:
         waits = f"{answer.waiting:,} wait for the end of their jobs." if answer.waiting else "Start the watch: stormpetrel watch"
-        return [notice("No predictions have been settled yet; they are as soon as their jobs have ended.", waits)]
+        return [notice("No predictions have been settled yet; they are as soon as their jobs have ended.", waits), *early]
     never = f"{answer.never_started:,} are of jobs that never started. " if answer.never_started else ""
     told = (
         f"{answer.settled:,} predictions since {answer.since:%d %b %Y} are settled, {answer.waiting:,} wait for their jobs' end. "
@@ -123,9 +124,10 @@ def _body(live: LiveSite, answer: QualityAnswer, link: PageLink) -> list[Compone
     )
     if answer.chosen is None:
         empty = notice(f"No prediction {MOMENT_WORDS[answer.moment]} has been settled yet.", "Choose another moment or version.")
-        return [empty, _table(answer), as_of(live, answer.as_of, told)]
+        return [empty, *early, _table(answer), as_of(live, answer.as_of, told)]
     return [
         *_versions(answer, link),
+        *early,
         _headline(answer.chosen),
         html.Div([_over_time(answer), _reliability(answer)], className="cards"),
         html.Div(id="model-curves", className="model-curves"),
