@@ -255,7 +255,13 @@ def _features(jobs: _Jobs) -> Sequence[Block]:
     study = job_studies.feature_study(labelled, Moment.SUBMIT, with_ablation=not jobs.quick, seed=jobs.seed, progress=jobs.step)
     tables = (job_tables.ablation_table(study), job_tables.verdict_table(study))
     shown: list[Block] = [table for table in tables if table is not None]
-    return [*jobs_figures.feature_drawings(study), job_tables.correlation_table(study), *(shown or [Paragraph(_LEFT_OUT)])]
+    early = [] if labelled.optimism is None else [Paragraph(labelled.optimism.sentence)]
+    return [
+        *early,
+        *jobs_figures.feature_drawings(study),
+        job_tables.correlation_table(study),
+        *(shown or [Paragraph(_LEFT_OUT)]),
+    ]
 
 
 def _trends(jobs: _Jobs) -> Sequence[Block]:
