@@ -26,7 +26,7 @@ from pydantic_core import PydanticUndefined
 from stormpetrel import errors
 from stormpetrel.config import Settings, settings_as_toml
 from stormpetrel.faces.cli.main import app
-from stormpetrel.records import jobs, states
+from stormpetrel.records import doubts, jobs, states
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED, JobState
 from stormpetrel.sources import column_map, slurm_live
 from stormpetrel.sources.formats import FORMATS, ReadOptions, open_source
@@ -303,7 +303,13 @@ def warning_rules() -> set[str]:
     """Every oddity that is counted while the row is kept."""
     tree = ast.parse((SOURCE / "records" / "quality.py").read_text(encoding="utf-8"))
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name_of(node.func) == "_count")
-    return {word for call in calls for word in _words(call.args[2])}
+    return {word for call in calls for word in _words(call.args[2])} | {rule.name for rule in doubts.RULES}
+
+
+def quality_rules() -> str:
+    """The rules of data quality: what each means, and what nothing is built on where it holds."""
+    rows = ((code(rule.name), rule.meaning, ", ".join(map(code, rule.doubts)) or "nothing") for rule in doubts.RULES)
+    return table(("rule", "meaning", "what is doubted"), rows)
 
 
 def _rules_in(node: ast.AST, file_name: str) -> Iterator[str]:
@@ -379,7 +385,8 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "settings-file": settings_file,
     "commands": command_reference,
     "key-columns": lambda: _columns(jobs.KEY_COLUMNS),
-    "value-columns": lambda: _columns(jobs.VALUE_COLUMNS),
+    "value-columns": lambda: _columns((*jobs.VALUE_COLUMNS, jobs.QUALITY_COLUMN)),
+    "quality-rules": quality_rules,
     "bookkeeping-columns": lambda: _columns(jobs.BOOKKEEPING_COLUMNS),
     "quarantine-columns": quarantine_columns,
     "states": state_table,

@@ -80,6 +80,10 @@ _SPECIAL: Final = {
     "state": ("state", "state_raw", "cancelled_by"),
     "exitcode": ("exit_code", "exit_signal", "failed_step", "failed_step_exit_code", "failed_step_exit_signal"),
     "reqmem": ("req_mem_bytes",),
+    # Read by `step_use`: CPU time of steps, whether MaxRSS is of one task, and why a job ran for less than from start to end.
+    "tresusageintot": ("cpu_time_s",),
+    "ntasks": (),
+    "suspended": (),
 }
 _DERIVED: Final = {
     "reqtres": ("req_gpus", "req_cpus", "req_nodes", "req_mem_bytes"),
@@ -357,8 +361,8 @@ class _Reader:
 
     def _extra(self) -> None:
         others = {name: self.raw[name] for name in self.raw.columns if not _is_known(name) and name not in ("record", "line")}
-        if "suspended" in others:
-            others["suspended_s"] = suspended_seconds(others.pop("suspended"))
+        if "suspended" in self.raw.columns:
+            others["suspended_s"] = suspended_seconds(self.raw["suspended"])
         pending = self.columns.pop("_pending_tasks", None)
         if pending is not None:
             others["pending_tasks"] = pending

@@ -171,7 +171,9 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
     required = fields.part("req_cpus", job.get("required"))
     has_started = bool(elapsed or allocated or {"elapsed_s", "alloc_tres", "cpus"} & fields.unread.keys())
     req_cpus = fields.number("req_cpus", required.get("CPUs")) or requested.get("cpu")
-    memory, flagged = requested_mib(required, cpus or req_cpus, nodes or requested.get("node"), fields)
+    memory, flagged = requested.get("mem"), False
+    if not memory:
+        memory, flagged = requested_mib(required, cpus or req_cpus, nodes or requested.get("node"), fields)
     steps = fields.list_of("max_rss_bytes", job.get("steps"))
     used, doubts = step_use(steps, fields, nodes=nodes, sampled=state in FINISHED and (elapsed or 0) >= SAMPLED_S)
     marks = {MEMORY_PER_CPU_FLAG} if flagged else set()
@@ -202,7 +204,7 @@ def _from_sacct(job: Record, default_cluster: str) -> dict[str, object]:
         "nodes": nodes,
         "req_gpus": requested.get("gpu"),
         "gpus": allocated.get("gpu"),
-        "req_mem_bytes": _mib(requested.get("mem") or memory),
+        "req_mem_bytes": _mib(memory),
         "mem_bytes": _mib(allocated.get("mem")),
         "node_list": fields.nodes(job.get("nodes")),
         "work_dir": text_of(job.get("working_directory")),

@@ -18,6 +18,7 @@ from typing import Any
 import polars as pl
 
 from stormpetrel.errors import SourceFormatError
+from stormpetrel.records.doubts import RULES
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.quality import Warnings, bounded_rejects, check
 from stormpetrel.records.unread import UnreadCounts, settle
@@ -74,6 +75,11 @@ class IngestReport:
             "examples": self.examples,
             "warnings": self.warnings.counts,
             "warning_examples": self.warnings.examples,
+            "quality": {
+                rule.name: {"rows": self.warnings.counts[rule.name], "doubts": list(rule.doubts)}
+                for rule in RULES
+                if rule.name in self.warnings.counts
+            },
             "unread": dict(sorted(self.unread.counts.items())),
             "unread_of": {column: self.unread.told[column] for column in sorted(self.unread.counts)},
             "unread_examples": self.unread.examples,

@@ -40,7 +40,7 @@ _MADE: Final = {
     "never_runs": "whether it waits and cannot run as it stands",
 }
 _MEANING: Final = {
-    **{column.name: column.meaning for column in (*jobs.KEY_COLUMNS, *jobs.VALUE_COLUMNS, *predictions.VALUE_COLUMNS)},
+    **{column.name: column.meaning for column in (*jobs.JOB_COLUMNS, *predictions.VALUE_COLUMNS)},
     **_MADE,
 }
 COLUMNS: Final = {"ref": pl.String(), **OVERVIEW_SCHEMA}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -180,15 +180,27 @@ def print_report(out: Console, name: str, report: IngestReport) -> None:
     for state, count in sorted(report.states.items(), key=lambda item: -item[1]):
         out.print(f"    {state:<14}{count:>12,}")
     _print_problems(out, "quarantine", dict(report.quarantined), report.examples)
-    _print_problems(out, "odd, but kept", report.warnings.counts, report.warnings.examples)
+    _print_problems(out, "odd, but kept", report.warnings.counts, report.warnings.examples, words=_rule_words())
     for start, end in report.gaps:
         out.print(f"  no job was submitted from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC")
     for note in report.notes:
         out.print(f"  note: {plain(note)}")
 
 
-def _print_problems(out: Console, title: str, counts: dict[str, Any], examples: dict[str, list[str]]) -> None:
+def _rule_words() -> dict[str, str]:
+    """What each rule of data quality means, and what is not built on where it holds."""
+    from stormpetrel.records.doubts import RULES
+
+    unused = {rule.name: f"; advice does not use {rule.doubts[0]} of these rows" for rule in RULES if rule.doubts}
+    return {rule.name: rule.meaning.replace("`", "") + unused.get(rule.name, "") for rule in RULES}
+
+
+def _print_problems(
+    out: Console, title: str, counts: dict[str, Any], examples: dict[str, list[str]], words: Mapping[str, str] | None = None
+) -> None:
     for rule, count in counts.items():
         out.print(f"  {title}: {rule} ({count:,})")
+        if words and rule in words:
+            out.print(f"    {words[rule]}", soft_wrap=True)
         for example in examples.get(rule, []):
             out.print(f"    {plain(example)}", soft_wrap=True)
