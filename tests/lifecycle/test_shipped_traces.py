@@ -16,15 +16,16 @@ from stormpetrel.simulate.campaigns import CampaignSpec, simulate_campaign
 from stormpetrel.store.site import Site
 from tests.builders import make_site
 from tests.lifecycle.traced_site import put_windows
+from tests.parts.hidden_torch import HIDE_TORCH
 
-SCORE = """
-import sys
-
-sys.modules["torch"] = None  # as if it were not installed
+SCORE = (
+    HIDE_TORCH
+    + """
 sys.argv = ["stormpetrel", "--site", sys.argv[1], "traces", "score"]
 from stormpetrel.faces.cli.main import main
 main()
 """
+)
 
 
 def live_windows(*, minutes: float = 30.0, seed: int = 5) -> Windows:

@@ -16,16 +16,17 @@ from stormpetrel.learn.metrics import roc_auc
 from stormpetrel.records.windows import cut_windows
 from stormpetrel.simulate.campaigns import CampaignSpec, simulate_campaign
 from stormpetrel.traces.shipped import ABOUT, CARD, SHIPPED, load_shipped, shipped_about
+from tests.parts.hidden_torch import HIDE_TORCH
 
-WITHOUT_TORCH = """
-import sys
-
-sys.modules["torch"] = None  # as if it were not installed
+WITHOUT_TORCH = (
+    HIDE_TORCH
+    + """
 from stormpetrel.traces.shipped import load_shipped
 from tests.traces.small import small_windows
 
 print(load_shipped(threads=1).scorer.score(small_windows(0, steps=64)).shape[0])
 """
+)
 
 
 @pytest.fixture(scope="module")
