@@ -76,6 +76,15 @@ def test_ingest_prints_a_report_that_a_person_reads(site, tmp_path):
     assert "line 5: the line has 2 columns, not 17" in text
 
 
+def test_ingest_tells_what_it_could_not_read_and_kept_the_jobs_without(site, tmp_path):
+    path = write_sacct(tmp_path / "a", make_jobs(3))
+    path.write_text(path.read_text().replace("01:00:00", "\x1b[31mone hour"))
+    text = output("--site", site, "ingest", "jobs", path)
+    assert "3 new" in text and "0 in quarantine" in text
+    assert "not read, kept without it: time_limit_s (3 of 3)" in text
+    assert "line 2: job 1000, ?[31mone hour" in text
+
+
 def test_what_a_log_says_cannot_command_the_terminal(site, tmp_path):
     evil = "\x1b]0;owned\x07\x1b[2J[bold]x[/bold]"
     path = tmp_path / "a"

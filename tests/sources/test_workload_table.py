@@ -128,17 +128,24 @@ def test_of_two_columns_that_mean_the_same_one_is_taken_and_the_other_told(read)
     assert "Column 'state' is left out: 'new_status' tells the same." in table.notes
 
 
-def test_rows_that_cannot_be_true_are_left_out_with_the_reason(read):
-    rows = ["10,4,5", "-3,4,5", "10,4,1e308", "5,4,nan", "5,-2,5", "x,4,5", "5,four,5", "1e300,4,5", "5,4,5"]
-    table = read("interval,cores,runtime\n" + "\n".join(rows) + "\n")
-    assert table.jobs.height == 3
-    assert table.jobs["runtime_s"].to_list() == [5.0, None, 5.0], "NaN is not known"
-    # The clock of the rows that are left out has passed where their intervals were good.
-    assert seconds(table) == [0, 15, 30]
+def test_rows_whose_time_cannot_be_true_are_left_out_with_the_reason(read):
+    table = read("interval,cores\n10,4\n-3,4\nx,4\n1e300,4\n5,4\n")
+    assert seconds(table) == [0, 5]
     told = " ".join(table.notes)
-    assert "'interval' is below zero (line 3 first)" in told
-    assert "'runtime' is beyond reason" in told and "'cores' is below zero" in told
-    assert "1 rows are left out: 'cores' is no number (line 8 first)" in told
+    assert "'interval' is below zero (line 3 first)" in told and "'interval' is beyond reason" in told
+    assert "1 rows are left out: 'interval' is no number (line 4 first)" in told
+
+
+def test_other_values_that_cannot_be_true_are_empty_and_told_with_three_examples(read):
+    rows = ["0,4,5", "5,4,1e308", "5,4,nan", "5,-2,5", "5,four,5", "5,five,5", "5,six,5", "5,\x1b[31m,5"]
+    table = read("interval,cores,runtime\n" + "\n".join(rows) + "\n")
+    assert seconds(table) == [0, 5, 10, 15, 20, 25, 30, 35]
+    assert table.jobs["runtime_s"].to_list() == [5.0, None, None, 5.0, 5.0, 5.0, 5.0, 5.0], "NaN is not known"
+    assert table.jobs["cores"].to_list() == [4, 4, 4, *[None] * 5]
+    told = " ".join(table.notes)
+    assert "1 values are left empty: 'runtime' is beyond reason (above 3.2e+08) (line 3: '1e308')." in told
+    assert "1 values are left empty: 'cores' is below zero (line 5: '-2')." in told
+    assert "4 values are left empty: 'cores' is no number (line 6: 'four', line 7: 'five', line 8: 'six')." in told
 
 
 def test_unsorted_times_are_sorted_and_told(read):

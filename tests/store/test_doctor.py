@@ -70,6 +70,16 @@ def test_refused_records_are_told_with_their_rules(site, tmp_path):
     assert "wrong_column_count 2" in only(site, "quarantine").what
 
 
+def test_a_column_that_can_mostly_not_be_read_is_told_until_it_can(site, tmp_path):
+    path = write_sacct(tmp_path / "a", make_jobs(30))
+    path.write_text(path.read_text().replace("01:00:00", "one hour"))
+    ingest_jobs(site, SacctText(path))
+    assert "time_limit_s could not be read in 30 of the last 30 sacct records" in only(site, "unread values").what
+    assert "unread.time_limit_s" in only(site, "unread values").hint
+    ingest_jobs(site, SacctText(write_sacct(tmp_path / "b", make_jobs(31, first_id=5000))))
+    assert findings(site, "unread values") == []
+
+
 def test_a_sacct_that_shows_only_ones_own_jobs_is_a_problem(site, tmp_path, monkeypatch):
     script(tmp_path / "sacct", fake_sacct(users="petrel\\npetrel\\n"))
     monkeypatch.setattr(schedulers.getpass, "getuser", lambda: "petrel")

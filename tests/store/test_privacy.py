@@ -43,6 +43,38 @@ def test_a_refused_line_of_a_forgotten_user_is_counted_without_its_text(tmp_path
         assert "mallory" not in str(site.quarantine.read().collect().rows())
 
 
+def shifted(path, user):
+    """A log in which a column has moved: where the run time should be, a user is named."""
+    words = sacct_line(Job()).split("|")
+    words[SACCT_FIELDS.split("|").index("Elapsed")] = user
+    path.write_text("\n".join([SACCT_FIELDS, "|".join(words)]) + "\n")
+    return path
+
+
+def test_a_value_that_cannot_be_read_and_names_a_forgotten_user_is_counted_without_its_text(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        forget(site, "mallory")
+        report = take(site, shifted(tmp_path / "log", "mallory"))
+        assert report.unread.counts == {"elapsed_s": 1}
+        assert "mallory" not in json.dumps(report.as_dict()) + json.dumps(site.state.past_ingests())
+
+
+def test_forgetting_a_user_takes_the_examples_of_values_that_name_him(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        take(site, shifted(tmp_path / "log", "mallory"))
+        assert "mallory" in json.dumps(site.state.past_ingests())
+        forget(site, "mallory")
+        assert "mallory" not in json.dumps(site.state.past_ingests())
+        assert site.state.past_ingests()[0]["unread"] == {"elapsed_s": 1}
+
+
+def test_a_site_without_names_remembers_no_text_of_a_value_that_cannot_be_read(tmp_path):
+    with make_site(tmp_path / "site", store={"pseudonymise_users": True}) as site:
+        take(site, shifted(tmp_path / "log", "mallory"))
+        assert "mallory" not in json.dumps(site.state.past_ingests()) + json.dumps(site.state.dump()["meta"])
+        assert table_of(site)["extra"].to_list() == [None]
+
+
 def test_groups_and_accounts_named_after_their_user_become_pseudonyms_too(tmp_path):
     (tmp_path / "log").write_text(
         "JobID|Submit|State|User|Group|Account\n1|2024-03-04T08:00:00|COMPLETED|ada|ada|ada\n2|2024-03-04T08:00:00|COMPLETED|bo|staff|lab\n"

@@ -77,9 +77,9 @@ def settle(jobs: pl.DataFrame) -> tuple[pl.DataFrame, UnreadCounts]:
         rows = pl.DataFrame({"line": jobs["line"], "job": jobs["job_id"], "text": text}).drop_nulls("text")
         found.counts[column] = rows.height
         found.examples[column] = [f"line {line}: job {job}, {text}" for line, job, text in rows.head(EXAMPLES).iter_rows()]
-    for column in jobs.get_columns():
-        if told := len(column) - column.null_count() + found.counts.get(column.name, 0):
-            found.told[column.name] = told
+    for values in jobs.get_columns():
+        if told := len(values) - values.null_count() + found.counts.get(values.name, 0):
+            found.told[values.name] = told
     if texts:
         noted = as_map({f"{PREFIX}{column}": text for column, text in texts.items()})
         jobs = jobs.with_columns(joined(jobs["extra"], noted).alias("extra"))

@@ -265,8 +265,11 @@ def _end(ad: Record, state: JobState | None, fields: FieldReader) -> datetime | 
     """CompletionDate is 0 or missing while a job has not completed; a removed one ended when it was removed."""
     if state in (None, JobState.PENDING, JobState.RUNNING, JobState.HELD, JobState.SUSPENDED):
         return None
-    completed = fields.read("end_time", ad.get("completiondate"), _moment)
-    return completed or fields.read("end_time", ad.get("enteredcurrentstatus"), _moment) or None
+    for name in ("completiondate", "enteredcurrentstatus"):
+        moment: datetime | Literal[""] | None = fields.read("end_time", ad.get(name), _moment)
+        if moment:
+            return moment
+    return None
 
 
 def _extra(ad: Record) -> dict[str, str]:

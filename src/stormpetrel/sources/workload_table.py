@@ -1,7 +1,8 @@
 """A table of jobs -> the columns of a workload: CSV (any delimiter, plain or gzip) or Parquet with names that can be recognised.
 
 path -> read_workload_table -> WorkloadTable. A table may tell times of submission, or only the intervals between them. What it
-has beside is kept as numbers or categories; rows that cannot be true are counted, with the reason, and left out.
+has beside is kept as numbers or categories. A row whose time of submission cannot be true is left out; any other value that
+cannot be true is empty. Both are counted, with the reason and examples.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.states import JobState, slurm_state
 from stormpetrel.records.times import EARLIEST, LATEST, UTC_TIME, from_unix, local_to_utc, to_utc, within_reason
 from stormpetrel.records.units import NO_LIMIT, NO_VALUE, duration_s, size_bytes
+from stormpetrel.records.unread import EXAMPLES
 from stormpetrel.records.workload_columns import ARRAY, KNOWN, STATE, SUBMIT, WAIT, as_column
 from stormpetrel.sources.workload_names import (
     COUNTS,
@@ -81,7 +83,8 @@ class _Table:
     def __init__(self, path: Path, rows: pl.DataFrame, named: dict[str, Named], time_zone: str) -> None:
         self.notes: list[str] = []
         self._path, self._rows, self._named, self._zone = path, rows, named, time_zone
-        self._wrong: dict[str, pl.Series] = {}  # reason -> which rows
+        self._wrong: dict[str, pl.Series] = {}  # reason -> which rows are left out
+        self._odd: dict[str, tuple[str, pl.Series]] = {}  # reason -> column, and in which rows its value is empty
 
     def typed(self) -> tuple[pl.DataFrame, bool]:
         """The columns that are known, each of its type, and `line`; whether the times are those of a clock."""
@@ -118,6 +121,7 @@ class _Table:
 
     def sound(self, jobs: pl.DataFrame, *, has_clock: bool) -> pl.DataFrame:
         """The rows that can be true, in the order of submission; the others are told in the notes."""
+        self._tell_odd()
         good = pl.repeat(True, jobs.height, eager=True)
         for reason, wrong in self._wrong.items():
             if wrong.any():
@@ -131,6 +135,13 @@ class _Table:
         if not has_clock:
             self.notes.append(f"The table tells no dates: its times count from Monday, {FIRST_MONDAY:%Y-%m-%d}.")
         return jobs
+
+    def _tell_odd(self) -> None:
+        for reason, (column, odd) in self._odd.items():
+            if odd.any():
+                some = self._rows.filter(odd).head(EXAMPLES).select(LINE, pl.col(column).cast(pl.String)).rows()
+                shown = ", ".join(f"line {line:,}: {shown_name(text or '')!r}" for line, text in some)
+                self.notes.append(f"{int(odd.sum()):,} values are left empty: {reason} ({shown}).")
 
     def _submissions(self) -> tuple[pl.Series, bool]:
         """The times of submission, of a clock where the table tells one, else counted from a Monday."""
@@ -179,7 +190,7 @@ class _Table:
         return ((sane * 1e6).round().cast(pl.Int64) + int(FIRST_MONDAY.timestamp() * 1e6)).cast(UTC_TIME), False
 
     def _seconds(self, meaning: str, *, may_be_unknown: bool = True) -> pl.Series:
-        """A duration in seconds; −1 is "not known" but for intervals, what is no duration refuses its row."""
+        """A duration in seconds; −1 is "not known" but for intervals. An interval that is no duration refuses its row."""
         given = self._column(meaning)
         if isinstance(given.dtype, pl.Duration):
             seconds, told = given.dt.total_microseconds() / 1e6, given.is_not_null()
@@ -217,13 +228,19 @@ class _Table:
         return self._within(MEMORY, sizes.set(unknown, None), told & ~unknown, _MOST_BYTES).round().cast(pl.Int64)
 
     def _within(self, meaning: str, numbers: pl.Series, told: pl.Series, most: float) -> pl.Series:
-        """The numbers that can be true; rows with others are refused."""
+        """The numbers that can be true; others are empty. Of intervals, which tell the submission, they refuse their row."""
         name = self._shown_name(meaning)
-        self._refuse(f"'{name}' is no number", told & numbers.is_null())
-        below = (numbers < 0).fill_null(False)
-        self._refuse(f"'{name}' is below zero", below)
-        above = (numbers > most).fill_null(False)
-        self._refuse(f"'{name}' is beyond reason (above {most:.3g})", above)
+        below, above = (numbers < 0).fill_null(False), (numbers > most).fill_null(False)
+        odd = {
+            f"'{name}' is no number": told & numbers.is_null(),
+            f"'{name}' is below zero": below,
+            f"'{name}' is beyond reason (above {most:.3g})": above,
+        }
+        for reason, which in odd.items():
+            if meaning == INTERVAL:
+                self._refuse(reason, which)
+            else:
+                self._odd[reason] = (self._named[meaning].column, which)
         return numbers.set(below | above, None)
 
     def _text(self, meaning: str) -> pl.Series:

@@ -26,7 +26,7 @@ def live(tmp_path):
     with make_site(tmp_path / "site") as site:
         for span, refused in (("13:31 to 2026-11-15 14:00 UTC", {}), ("13:03 to 2026-11-15 13:31 UTC", {"no_end": 2})):
             site.state.record_ingest(f"sacct 2026-11-14 {span}", {"read": 9, "kept": 3, "quarantined": refused})
-        site.state.record_ingest("/data/old.txt", {"read": 5, "kept": 5, "quarantined": {}})
+        site.state.record_ingest("/data/old.txt", {"read": 5, "kept": 5, "quarantined": {}, "unread": {"cpus": 4}})
         yield LiveSite(site)
 
 
@@ -68,6 +68,10 @@ def words(answer):
 def test_a_watch_that_is_silent_or_stuck_is_a_problem(live, changes, expected):
     write_status(live.site.state, alive(**changes))
     assert level(health(live, LOCAL), "Watch") == level(health(live, ADA), "Watch") == expected
+
+
+def test_values_that_could_not_be_read_are_told_beside_what_was_refused(live):
+    assert "0 changed, 0 refused; 4 values could not be read." in words(health(live, LOCAL))
 
 
 def test_a_site_that_nobody_watches_says_what_to_do(live):

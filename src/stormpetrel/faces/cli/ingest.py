@@ -181,6 +181,10 @@ def print_report(out: Console, name: str, report: IngestReport) -> None:
         out.print(f"    {state:<14}{count:>12,}")
     _print_problems(out, "quarantine", dict(report.quarantined), report.examples)
     _print_problems(out, "odd, but kept", report.warnings.counts, report.warnings.examples, words=_rule_words())
+    for column, count in sorted(report.unread.counts.items()):
+        out.print(f"  not read, kept without it: {column} ({count:,} of {report.unread.told[column]:,})")
+        for example in report.unread.examples[column]:
+            out.print(f"    {plain(example)}", soft_wrap=True)
     for start, end in report.gaps:
         out.print(f"  no job was submitted from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC")
     for note in report.notes:

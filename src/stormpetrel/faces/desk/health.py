@@ -311,9 +311,11 @@ def _ingest_lines(live: LiveSite, watched: set[str]) -> Iterator[HealthLine]:
             continue
         finished = datetime.fromisoformat(str(report["finished"]))
         refused = sum(report.get("quarantined", {}).values())
+        unread = sum(report.get("unread", {}).values())
         words = (
             f"Last taken in {span_words((datetime.now(UTC) - finished).total_seconds())} ago: {report.get('read', 0):,} records, "
-            f"{report.get('kept', 0):,} new, {report.get('changed', 0):,} changed, {refused:,} refused."
+            f"{report.get('kept', 0):,} new, {report.get('changed', 0):,} changed, {refused:,} refused"
+            f"{f'; {unread:,} values could not be read' if unread else ''}."
         )
         advice = "See below what was refused, and why." if refused else ""
         yield HealthLine(part, source[:_LONGEST], "warning" if refused else "ok", words, advice)

@@ -21,6 +21,7 @@ from stormpetrel.store.doctor.store_checks import (
     check_folder,
     check_jobs,
     check_quarantine,
+    check_unread,
     check_writable,
 )
 from stormpetrel.store.site import Site
@@ -35,6 +36,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_jobs,
     check_events,
     check_quarantine,
+    check_unread,
     check_slurm,
     check_prometheus,
     check_live_reading,

@@ -12,6 +12,7 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.records.sizes import size_words
+from stormpetrel.records.unread import PREFIX
 from stormpetrel.store.doctor.findings import Finding
 from stormpetrel.store.filesystem import disk_words, filesystem_type, is_network
 from stormpetrel.store.site import Site
@@ -136,6 +137,24 @@ def check_quarantine(site: Site) -> Iterator[Finding]:
         )
     else:
         yield Finding("ok", "quarantine", "empty")
+
+
+_MOSTLY: Final = 0.5
+_ENOUGH: Final = 20  # values of a column, before its share says something
+
+
+def check_unread(site: Site) -> Iterator[Finding]:
+    """Whether a column of some format could mostly not be read: its jobs are kept, and lack it."""
+    for field in site.unread_fields.shares():
+        if field.share >= _MOSTLY and field.told >= _ENOUGH:
+            records = f"{field.unread:,} of the last {field.told:,} {field.format} records with it"
+            yield Finding(
+                "warning",
+                "unread values",
+                f"{field.column} could not be read in {records}.",
+                f"What stood there is in `extra` of the jobs under {PREFIX}{field.column}; check what writes it "
+                "(for sacct: --noconvert; for a table: its column map).",
+            )
 
 
 def check_extras(site: Site) -> Iterator[Finding]:
