@@ -33,9 +33,12 @@ def test_sacct_text_reads_back_as_the_same_jobs_in_every_column(frames, jobs, tm
     assert write_sacct(frames, tmp_path / "log.txt") == jobs.height
     read, refused, lines, folded = read_all(SacctText(tmp_path / "log.txt"))
     assert (read.height, refused.height, folded) == (jobs.height, 0, lines - jobs.height)
-    same = [name for name in JOB_SCHEMA if name not in ("extra", "source")]
+    same = [name for name in JOB_SCHEMA if name not in ("extra", "source", "quality")]
     different = [name for name in same if not read[name].equals(jobs[name])]
     assert different == []
+    # sacct tells the memory of one task: of a job on several nodes that is not all.
+    doubted = read.filter(pl.col("quality").is_not_null())
+    assert (set(doubted["quality"]), doubted["nodes"].min() > 1) == ({"rss_of_one_task"}, True)
 
 
 def test_the_log_has_every_state_that_it_should_test(jobs):

@@ -6,7 +6,6 @@ cannot be read is null and noted as unread; only that of the id, the submit time
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +23,8 @@ from stormpetrel.records.times import to_utc
 from stormpetrel.records.unread import DECISIVE, UNREAD, no_unread
 from stormpetrel.sources.contract import Translation, with_schema
 from stormpetrel.sources.step_use import suspended_seconds, with_step_use
+from stormpetrel.sources.submit_line import script_of as script_of
+from stormpetrel.sources.submit_line import script_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +358,7 @@ class _Reader:
 
     def _submit_line(self) -> None:
         if "submit_line" in self.columns:
-            self.columns["script_path"] = units.by_distinct(self.columns["submit_line"], _script_paths)
+            self.columns["script_path"] = units.by_distinct(self.columns["submit_line"], script_paths)
 
     def _extra(self) -> None:
         others = {name: self.raw[name] for name in self.raw.columns if not _is_known(name) and name not in ("record", "line")}
@@ -449,63 +450,3 @@ def _first_failed_step(jobs: pl.DataFrame, typed: pl.DataFrame, exit_codes: pl.S
         .drop("_is_batch", "line")
     )
     return jobs.join(failed, on="record", how="left", maintain_order="left")
-
-
-# Options of sbatch that are followed by a value in the next word (sbatch(1)); long ones may use `=` instead.
-_SHORT_WITH_VALUE: Final = frozenset("ABbCcDdEeFGgiJLMmNnopqStwx")
-_LONG_FLAGS: Final = frozenset(
-    [
-        "--contiguous",
-        "--exclusive",
-        "--get-user-env",
-        "--help",
-        "--hold",
-        "--ignore-pbs",
-        "--no-requeue",
-        "--overcommit",
-        "--oversubscribe",
-        "--parsable",
-        "--quiet",
-        "--reboot",
-        "--requeue",
-        "--spread-job",
-        "--test-only",
-        "--use-min-nodes",
-        "--verbose",
-        "--version",
-        "--wait",
-        "--no-kill",
-        "--nohup",
-    ]
-)
-
-
-def _script_paths(submit_lines: pl.Series) -> pl.Series:
-    return pl.Series([script_of(line) for line in submit_lines], dtype=pl.String)
-
-
-def script_of(submit_line: str | None) -> str | None:
-    """The script in an `sbatch` command line; None for srun, salloc, --wrap and lines that cannot be split.
-
-    >>> script_of("sbatch -N 2 --time=1:00 --mem 4G run/fit.sh --fast")
-    'run/fit.sh'
-    """
-    # Slurm joins the words with spaces and drops the quotes, so what a --wrap contains cannot be told from options.
-    if not submit_line or "sbatch" not in submit_line or "--wrap" in submit_line:
-        return None
-    try:
-        words = shlex.split(submit_line)
-    except ValueError:
-        return None
-    position = 1
-    while position < len(words):
-        word = words[position]
-        if word == "--":
-            return words[position + 1] if position + 1 < len(words) else None
-        if not word.startswith("-") or word == "-":
-            return word if word != ":" else None
-        if word.startswith("--"):
-            position += 1 if "=" in word or word in _LONG_FLAGS else 2
-        else:
-            position += 2 if len(word) == 2 and word[1] in _SHORT_WITH_VALUE else 1
-    return None
