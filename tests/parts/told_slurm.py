@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +97,9 @@ class ToldSlurm:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The section `slurm` of a site that looks at it."""
-        return {"sacct": str(self.folder / "sacct"), "since": "2026-11-16", "pause_s": 0.0, "timeout_s": 30.0}
+        """The section `slurm` of a site that looks at it: at today only, since it says the same of every day."""
+        today = f"{datetime.now(UTC):%Y-%m-%d}"
+        return {"sacct": str(self.folder / "sacct"), "since": today, "pause_s": 0.0, "timeout_s": 30.0}
 
     def script(self, name: str, text: str) -> None:
         """Put another program in the place of one."""
