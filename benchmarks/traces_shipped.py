@@ -206,7 +206,7 @@ def figure_table(about: dict[str, Any]) -> str:
     """The figures as a table of Markdown."""
     simulated, recorded = about["figures"]["simulated"], about["figures"]["recorded"]
     heads = ("figure", "simulated, kept aside", f"recorded on a machine with two CPUs (windows of {recorded['window_s']:g} s)")
-    rows = [("windows", f"{about['windows']['test']:,}", f"{recorded['windows']:,}")]
+    rows: list[tuple[str, ...]] = [("windows", f"{about['windows']['test']:,}", f"{recorded['windows']:,}")]
     for name, (words, digits) in FIGURES.items():
         rows.append((words, *("" if name not in found else f"{found[name]:.{digits}f}" for found in (simulated, recorded))))
     lines = [heads, ("---",) * 3, *rows]

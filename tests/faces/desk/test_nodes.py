@@ -293,6 +293,7 @@ def test_scores_of_the_shipped_encoder_are_said_to_be_so_until_the_site_has_its_
     live = holding(windows=WINDOWS, scores=shipped)
     answer = nodes(live, LOCAL)
     assert answer.shipped and answer.threshold is None and "Nothing is flagged" in answer.promise and answer.near > 0
+    assert not trace_view(live, LOCAL, answer.listed["key"].item(0)).is_judged, "it was held against no threshold"
     live.site.trace_scores.append(SCORES)
     live.site.models.add(made.MODEL, lambda folder: folder.mkdir(parents=True), {"trained_until": "2026-03-01T00:00:00+00:00"})
     live.site.models.promote(made.MODEL, 1)

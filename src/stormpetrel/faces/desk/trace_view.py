@@ -46,6 +46,12 @@ class TraceView:
     reconstruction: Rates | None  # (threads, steps, 4); None where it cannot be had
     problem: StormpetrelError | None  # why it cannot
     of_threads: int  # how many there are in all
+    threshold: float | None = None  # above which windows are flagged now; None: nothing is
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the window was held against a threshold: not before there was one, nor where its thread changed hands."""
+        return bool(self.window["flagged"]) or (self.threshold is not None and self.window["score"] <= self.threshold)
 
     @property
     def place(self) -> int:
@@ -105,6 +111,7 @@ def _view(live: LiveSite, made: Made[NodeBoard], window: dict[str, Any], beside:
         reconstruction=reconstruction,
         problem=problem,
         of_threads=found.height,
+        threshold=made.value.threshold,
     )
 
 

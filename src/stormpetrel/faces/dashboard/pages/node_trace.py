@@ -53,12 +53,18 @@ def trace_part(live: LiveSite, viewer: Viewer, key: str, mode: str) -> Component
     )
 
 
+def _judgement(view: TraceView) -> Component:
+    if not view.is_judged:
+        return marked("–", "not judged", "chip-wait")
+    return marked("▲", "flagged", "chip-fail") if view.window["flagged"] else marked("✓", "within the usual", "chip-complete")
+
+
 def _facts(live: LiveSite, view: TraceView) -> Component:
     window = view.window
     job = job_cell(live, window)
     named = html.A(f"job {job['job']}", href=job["job_link"]) if job["job_link"] else f"job {job['job']}"
     parts: list[Any] = [
-        marked("▲", "flagged", "chip-fail") if window["flagged"] else marked("✓", "within the usual", "chip-complete"),
+        _judgement(view),
         html.Span(["Score ", html.B(f"{window['score']:.3g}")]),
         html.Span(window["kind"] or UNKNOWN_WORDS),
         html.Span(named if job["job"] else "no job"),
