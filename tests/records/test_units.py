@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 from stormpetrel.records.units import by_distinct, duration_s, size_bytes, size_parts, tres, whole_count
+from tests.parts import find_program, require
 
 
 @pytest.mark.parametrize(
@@ -44,9 +45,10 @@ def test_counts_are_read_with_the_units_that_sacct_shortens_them_by(text, count)
     assert whole_count(pl.Series([text, "1"])).to_list() == [count, 1]
 
 
+SLURM_LIBRARY = "/usr/lib/*/slurm*/libslurmfull.so"
 AS_SLURM_PRINTS = """
-import ctypes, glob
-slurm = ctypes.CDLL(glob.glob("/usr/lib/*/slurm*/libslurmfull.so")[0])
+import ctypes, sys
+slurm = ctypes.CDLL(sys.argv[1])
 convert, text = slurm.slurm_convert_num_unit, ctypes.create_string_buffer(64)
 convert.argtypes = [ctypes.c_double, ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_uint32]
 for count in (1, 999, 1000, 1023, 1024, 2000, 2047, 2048, 40_000, 1_572_864):
@@ -57,7 +59,9 @@ for count in (1, 999, 1000, 1023, 1024, 2000, 2047, 2048, 40_000, 1_572_864):
 
 @pytest.mark.slurm
 def test_counts_as_the_real_slurm_shortens_them_are_read_to_half_a_percent():
-    told = subprocess.run([sys.executable, "-c", AS_SLURM_PRINTS], capture_output=True, text=True, check=True, timeout=60).stdout
+    require(SLURM_LIBRARY, install="slurm-wlm")
+    asked = [sys.executable, "-c", AS_SLURM_PRINTS, find_program(SLURM_LIBRARY)]
+    told = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout
     counts, texts = zip(*(line.split() for line in told.splitlines()), strict=True)
     assert {"1000", "2K", "2.00K", "1.50M"} <= set(texts)
     assert whole_count(pl.Series(texts)).to_list() == pytest.approx([int(count) for count in counts], rel=0.005)
