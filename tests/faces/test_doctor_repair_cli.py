@@ -101,7 +101,7 @@ def test_a_server_is_ready_and_its_health_says_so(folder, version, level, words)
         live = LiveSite(site)
         live.refresh()
         assert not _missing(live) and live.overview.frame.height
-        line = _model_line(live)
+        line = _model_line(live, None)
         assert line.level == level and words in line.words
         with pytest.raises(type(live.model_problem)):
             live.predictor()

@@ -254,6 +254,7 @@ def test_a_window_whose_trace_is_gone_says_so(holding):
         trace_view(live, LOCAL, nodes(live, LOCAL).listed["key"].item(0))
 
 
+@pytest.mark.needs("torch")
 def test_the_reconstruction_is_that_of_the_model_in_use(holding, monkeypatch):
     from stormpetrel.lifecycle.trace_models import score_new_windows, train_trace_model
     from stormpetrel.traces.architecture import AutoencoderSettings

@@ -65,7 +65,7 @@ def test_users_see_what_they_lost_themselves():
 def test_a_ledger_that_does_not_add_up_is_not_shown():
     whole = book().value
     cooked = {name: getattr(whole, name) for name in ("days", "nodes", "totals", "uncounted")}
-    cooked["days"] = whole.days.head(-1)
+    cooked["days"] = whole.days.filter(pl.col("jobs") > 0).head(-1)
     with pytest.raises(StormpetrelError, match="sums to"):
         waste_answer(Made(DayBook(**cooked, profiles=None, months={}), 1, T0), LOCAL)
 
