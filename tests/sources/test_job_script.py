@@ -214,9 +214,9 @@ def test_warnings_of_a_hostile_script_are_few_and_printable() -> None:
     ids=["unknown", "short", "gres", "select", "macros", "items", "continued", "blank"],
 )
 def test_a_mebibyte_of_malice_takes_seconds_at_most(text: str) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     request = parse_job_script(text, name="job.sh")
-    assert time.monotonic() - begun < 8
+    assert time.process_time() - begun < 8
     assert request.as_frame(user="a", submit_time=T0, cluster="c").height == 1
 
 
