@@ -105,9 +105,11 @@ def test_a_connection_is_kept_for_the_next_scrape(port):
 )
 def test_junk_does_no_harm(port, junk):
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-        connection.sendall(junk)
-        connection.shutdown(socket.SHUT_WR)
-        answer = connection.recv(65536)
+        answer = b""
+        with contextlib.suppress(OSError):  # it may hang up before the junk is all there
+            connection.sendall(junk)
+            connection.shutdown(socket.SHUT_WR)
+            answer = connection.recv(65536)
     assert b" 200 " not in answer
     assert ask(port, "/a")[0] == 200
 

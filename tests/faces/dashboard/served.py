@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from stormpetrel.faces.desk.live_site import LiveSite
 from stormpetrel.records.jobs import VALUES, field_mask
@@ -91,6 +94,24 @@ class Visit:
             for one in found
             if one["impact"] in ("serious", "critical")
         ]
+
+    def click_in(self, plot: str, target: str, across: float = 0.5, down: float = 0.5) -> None:
+        """Click on a place of a plot as a person does: when nothing moves any more and its label shows under the mouse."""
+        shape = self.page.locator(f"{plot} {target}").first
+        deadline = time.monotonic() + WAIT_MS / 1000
+        while time.monotonic() < deadline:
+            shape.scroll_into_view_if_needed()
+            box = shape.bounding_box()
+            assert box is not None, f"{target} is not in {plot}"
+            at = box["x"] + box["width"] * across, box["y"] + box["height"] * down
+            self.page.mouse.move(0, 0)
+            self.page.mouse.move(*at)
+            with suppress(PlaywrightTimeout):
+                self.page.wait_for_selector(f"{plot} .hoverlayer .hovertext", timeout=2_000)
+                if shape.bounding_box() == box:
+                    self.page.mouse.click(*at)
+                    return
+        raise AssertionError(f"No label showed over {target} of {plot}.")
 
     def overflow(self) -> int:
         """By how many pixels the page is wider than the window."""

@@ -198,12 +198,7 @@ def test_the_page_opens_without_complaint_and_is_usable_by_everybody(browser):
 def test_a_point_that_is_clicked_on_shows_its_bucket_and_stays_in_the_link(browser):
     visit = browser.open("/grid?span=day", wait_for=DRAWN)
     visit.page.wait_for_selector("#grid-bucket h2")
-    row = visit.page.locator("#grid-counts .nsewdrag[data-subplot='xy2']")
-    row.scroll_into_view_if_needed()
-    box = row.bounding_box()
-    visit.page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.5)
-    visit.page.wait_for_selector("#grid-counts .hoverlayer .hovertext")
-    visit.page.mouse.click(box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.5)
+    visit.click_in("#grid-counts", ".nsewdrag[data-subplot='xy2']", across=0.3)
     wait_until(lambda: parameter(visit, "at") != "")
     at, kind = moment_of(parameter(visit, "at"), ZONE), parameter(visit, "kind")
     assert END - timedelta(days=1) < at < END - timedelta(hours=12) and kind == GRID.series.kinds[1]

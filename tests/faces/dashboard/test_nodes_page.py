@@ -180,9 +180,8 @@ def test_the_page_opens_without_complaint_and_is_usable_by_everybody(browser):
 @browser_test
 def test_a_click_on_a_cell_shows_its_node_and_time_and_back_takes_it_back(browser, traced):
     visit = browser.open("/nodes", wait_for="#nodes-heat .hm image")
-    box = visit.page.locator("#nodes-heat .hm image").bounding_box()
     rows = len(nodes(traced.live, LOCAL).heat.nodes)  # node002 is the third of four: markup comes first
-    visit.page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 2.5 / rows)
+    visit.click_in("#nodes-heat", ".hm image", down=2.5 / rows)
     visit.page.wait_for_selector("#nodes-clear-node")
     query = parse_qs(urlsplit(visit.page.url).query)
     start, end = (int(text) for text in query["at"][0].split(".."))
@@ -200,12 +199,7 @@ def test_a_point_that_is_clicked_on_shows_its_trace_and_stays_in_the_link(browse
     visit = browser.open("/nodes", wait_for=DRAWN)
     before = visit.page.inner_text("#nodes-trace h2")
     visit.page.wait_for_selector("#nodes-map .point")
-    visit.page.locator("#nodes-map").scroll_into_view_if_needed()
-    box = visit.page.locator("#nodes-map .point").first.bounding_box()
-    at = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    visit.page.mouse.move(*at)
-    visit.page.wait_for_selector("#nodes-map .hoverlayer .hovertext")
-    visit.page.mouse.click(*at)
+    visit.click_in("#nodes-map", ".point")
     wait_until(lambda: picked(visit) != "")
     visit.page.wait_for_selector(f"#nodes-trace h2:has-text('{heading(picked(visit))}')")
     assert picked(visit) in set(nodes(traced.live, LOCAL).points["key"])
@@ -237,10 +231,7 @@ def test_another_mode_and_another_thread_are_chosen_beside_the_trace(browser):
     visit.page.wait_for_selector("#choose-mode-iowait[aria-current]")
     assert "mode=iowait" in visit.page.url
     wait_until(lambda: visit.page.evaluate("document.activeElement.id") == "choose-mode-iowait")
-    image = visit.page.locator("#nodes-threads .hm image")
-    image.scroll_into_view_if_needed()
-    box = image.bounding_box()
-    visit.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] - 4)  # the last thread
+    visit.click_in("#nodes-threads", ".hm image", down=0.98)  # the last thread
     wait_until(lambda: picked(visit) != "")
     visit.page.wait_for_selector(f"#nodes-trace h2:has-text('{heading(picked(visit))}')")
     assert "mode=iowait" in visit.page.url and "node=node001" in visit.page.url
