@@ -64,8 +64,8 @@ def pandas_bare(log: Path, target: Path) -> None:
 
 
 def stormpetrel_ingest(log: Path, target: Path) -> None:
+    from stormpetrel.ingest.jobs import ingest_jobs
     from stormpetrel.sources.sacct_text import SacctText
-    from stormpetrel.store.ingest import ingest_jobs
     from stormpetrel.store.site import create_site, open_site
 
     with open_site(target) if target.exists() else create_site(target) as site:
@@ -89,8 +89,7 @@ def run_case(name: str, log: Path, target: Path) -> None:
     if name in ("duckdb", "pandas"):
         __import__(name)
     if name == "stormpetrel":
-        import stormpetrel.sources.sacct_text
-        import stormpetrel.store.ingest  # noqa: F401
+        import stormpetrel.ingest.jobs  # noqa: F401
     began = time.perf_counter()
     CASES[name](log, target)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

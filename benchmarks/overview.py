@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from stormpetrel.faces.desk.overview import OVERVIEW_SCHEMA, Overview, TableFilter, TableQuery
-from stormpetrel.faces.desk.overview_month import SAID, month_frame
-from stormpetrel.faces.desk.viewer import LOCAL, Viewer
+from stormpetrel.answers.overview import OVERVIEW_SCHEMA, Overview, TableFilter, TableQuery
+from stormpetrel.answers.overview_month import SAID, month_frame
+from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.records.jobs import KEY, conform
 
 RESULTS = Path(__file__).parent / "results" / "overview.json"

@@ -72,7 +72,7 @@ class _Wire(asyncio.Protocol):
         self._wanted = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
 
     def ask(self, request: bytes) -> asyncio.Future[bool]:
         self._answer = asyncio.get_running_loop().create_future()

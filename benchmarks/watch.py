@@ -23,6 +23,7 @@ import polars as pl
 
 from benchmarks.jobs import repeated, simulated
 from stormpetrel.config import settings_from
+from stormpetrel.ingest.commit import commit_jobs
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.lifecycle.job_models import enter_job_models, fit_job_models
 from stormpetrel.lifecycle.live import open_stream
@@ -60,7 +61,7 @@ class Replay:
 def commit(site: Site, jobs: pl.DataFrame, now: datetime) -> None:
     rows = jobs.select(list(JOB_SCHEMA)).with_row_index("line").with_columns(pl.col("line").cast(pl.Int64))
     marks = rows.select(*KEY, "state").hash_rows(seed=1).reinterpret(signed=True)
-    site.jobs.commit(rows.with_columns(fingerprint=marks), fields=field_mask(frozenset(VALUES)), as_of=now)
+    commit_jobs(site.jobs, rows.with_columns(fingerprint=marks), fields=field_mask(frozenset(VALUES)), as_of=now)
 
 
 def made_site(folder: Path, jobs: pl.DataFrame, now: datetime) -> Site:

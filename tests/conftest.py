@@ -8,9 +8,20 @@ import pytest
 from stormpetrel.learn.threads import wait_politely
 from tests.parts import is_bare, need
 from tests.parts.unclosed import watch_connections
+from tests.schedule import WholeFiles, longest_first
 
 wait_politely()  # the tests run side by side
 watch_connections()
+
+
+def pytest_collection_modifyitems(items):
+    longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    config.option.loadscopereorder = False  # by the number of tests, it would be
+    return WholeFiles(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.formats import ReadOptions, open_source, sniff_format
-from stormpetrel.store.ingest import ingest_jobs
 from tests.builders import make_site, table_of
 
 pytestmark = pytest.mark.realdata

@@ -17,8 +17,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from stormpetrel.records.clock import running_clock
 from stormpetrel.records.job_ref import JobRef
-from stormpetrel.simulate.feed import Feed, running_clock, set_clock
+from stormpetrel.simulate.feed import Feed, set_clock
 from stormpetrel.simulate.spec import ClusterSpec
 from stormpetrel.store.site import Site, open_site
 from tests.parts import free_ports, wait_until

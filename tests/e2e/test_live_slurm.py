@@ -11,8 +11,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.jobs import FIELD_BIT, JOB_SCHEMA, KEY, VALUES
-from stormpetrel.sources.contract import Cursor
 from stormpetrel.store.site import open_site
 from tests.builders import make_site, table_of
 from tests.parts import find_program, wait_until

@@ -12,12 +12,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from stormpetrel.answers.doctor import examine
 from stormpetrel.errors import SourceUnavailableError
+from stormpetrel.ingest.traces import TraceReport, ingest_live
+from stormpetrel.records.checks import Finding
 from stormpetrel.records.window_frames import windows_of
 from stormpetrel.sources import prometheus_query
-from stormpetrel.store.doctor import Finding, examine
 from stormpetrel.store.site import Site
-from stormpetrel.store.trace_ingest import TraceReport, ingest_live
 from tests.builders import make_site
 from tests.parts import Daemon, free_ports, wait_until
 from tests.parts.prometheus import RealPrometheus, RealVictoria

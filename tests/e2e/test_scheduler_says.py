@@ -6,14 +6,16 @@ import getpass
 import json
 import stat
 from datetime import UTC, datetime
+from functools import partial
 
 import polars as pl
 import pytest
 
-from stormpetrel.faces.cluster_fit import fit_to_site
-from stormpetrel.faces.desk.live_site import LiveSite
-from stormpetrel.faces.desk.overview import TableQuery
-from stormpetrel.faces.desk.viewer import LOCAL
+from stormpetrel.answers.cluster_fit import fit_to_site
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.overview import TableQuery
+from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.ingest.cluster import associations, current_cluster
 from stormpetrel.jobs.waiting import why_waiting
 from stormpetrel.sources.job_script import parse_job_script
 from stormpetrel.sources.slurm_cluster import read_associations, read_cluster
@@ -108,7 +110,7 @@ def site(limited, waiting, tmp_path_factory):
     """A site that has read the cluster once, as the watch does."""
     slurm = {"since": f"{datetime.now(UTC):%Y-%m-%d}", "pause_s": 0.0, "timeout_s": 60.0}
     with make_site(tmp_path_factory.mktemp("limited") / "site", slurm=slurm) as opened:
-        opened.cluster.current(patience_s=60.0)
+        current_cluster(opened, patience_s=60.0)
         assert LiveReader(opened).read().problem is None
         yield opened
 
@@ -226,7 +228,7 @@ def test_what_a_user_may_do_is_asked_for(site):
 )
 def test_a_script_is_compared_with_the_cluster(site, lines, rules):
     request = parse_job_script(f"#!/bin/bash\n#SBATCH {lines}\ntrue\n", name="job.sh")
-    site.cluster.associations(getpass.getuser(), patience_s=60.0)
+    associations(site, getpass.getuser(), patience_s=60.0)
     assert [one.rule for one in fit_to_site(site, request, user=getpass.getuser()).misfits] == rules
 
 
@@ -277,15 +279,16 @@ def hung(tmp_path):
 def test_a_hung_scheduler_leaves_what_was_known_with_its_age(site, hung, tmp_path):
     old = json.loads((site.folder / FILE).read_text())
     (tmp_path / FILE).write_text(json.dumps({**old, "read_at": "2026-01-01T00:00:00+00:00"}))
-    cache = ClusterCache(tmp_path, site.settings.slurm.model_copy(update={"sacct": hung}))
-    known = cache.current(patience_s=0.2)
+    slurm = site.settings.slurm.model_copy(update={"sacct": hung})
+    known = ClusterCache(tmp_path, slurm).current(partial(read_cluster, slurm, patience_s=0.2))
     assert known.cluster == site.cluster.known().cluster
     assert "did not answer" in known.problem and known.age_s() > 86400
 
 
 def test_a_scheduler_that_never_answered_is_a_note_and_no_verdict(site, hung, tmp_path):
-    cache = ClusterCache(tmp_path, site.settings.slurm.model_copy(update={"sacct": hung}))
-    assert cache.current(patience_s=0.2) is None and "did not answer" in cache.problem
+    slurm = site.settings.slurm.model_copy(update={"sacct": hung})
+    cache = ClusterCache(tmp_path, slurm)
+    assert cache.current(partial(read_cluster, slurm, patience_s=0.2)) is None and "did not answer" in cache.problem
 
 
 def test_what_is_kept_of_the_cluster_is_for_its_owner_and_names_no_user(site):

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from stormpetrel.faces.desk.health import HealthLine, health
-from stormpetrel.faces.desk.live_site import LiveSite
-from stormpetrel.faces.desk.viewer import LOCAL
-from stormpetrel.store.doctor import examine
+from stormpetrel.answers.doctor import examine
+from stormpetrel.answers.health import HealthLine, health
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.store.site import Site
 from tests.builders import make_site
 from tests.parts import wait_until

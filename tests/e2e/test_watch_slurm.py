@@ -11,13 +11,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.lifecycle.job_models import train_job_models
 from stormpetrel.lifecycle.live import current_versions
 from stormpetrel.lifecycle.running_quality import settled
 from stormpetrel.records.predictions import LATE_AFTER_S
 from stormpetrel.simulate.writing import sacct_text
 from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.site import Site, open_site
 from stormpetrel.store.watch_status import read_status
 from tests.builders import make_site

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from stormpetrel.faces.answers import explain_job
+from stormpetrel.answers.check_and_why import explain_job
+from stormpetrel.answers.health import _model_line
+from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.faces.cli.main import app
-from stormpetrel.faces.desk.health import _model_line
-from stormpetrel.faces.desk.live_site import LiveSite
 from stormpetrel.faces.web.app import _missing
 from stormpetrel.lifecycle.readable import FAMILIES
 from stormpetrel.store.site import open_site

@@ -15,7 +15,7 @@ from stormpetrel.faces.cli.event_episodes import episodes_of
 from stormpetrel.records.events import EVENT_SCORE_SCHEMA
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.store.site import create_site
-from tests.faces.desk.grid_sites import made_grid, put_counts
+from tests.answers.grid_sites import made_grid, put_counts
 from tests.parts.command_line import run
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

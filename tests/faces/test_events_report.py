@@ -15,8 +15,8 @@ from stormpetrel.faces.report.blocks import Drawing, Paragraph, Table
 from stormpetrel.faces.report.events_section import TITLE, site_event_sections
 from stormpetrel.faces.report.page import render
 from stormpetrel.records.outages import Outage, OutageKind
+from tests.answers import grid_sites as made
 from tests.builders import make_site
-from tests.faces.desk import grid_sites as made
 
 GRID = made.made_grid()
 END = GRID.series.moment(len(GRID.series) - 1) + made.HOUR

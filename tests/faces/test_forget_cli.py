@@ -5,8 +5,8 @@ from typer.testing import CliRunner
 
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.main import app
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.store.ingest import ingest_jobs
 from tests.builders import make_jobs, make_site, write_sacct
 
 

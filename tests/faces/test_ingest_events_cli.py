@@ -8,8 +8,8 @@ from stormpetrel.errors import SourceUnavailableError, StormpetrelError, UsageEr
 from stormpetrel.faces.cli.context import Context
 from stormpetrel.faces.cli.ingest_events import ingest_events
 from stormpetrel.faces.cli.sql import sql
+from stormpetrel.ingest import events as event_ingest
 from stormpetrel.sources.event_contract import CountedSpan
-from stormpetrel.store import event_ingest
 from stormpetrel.store.event_series import series_of
 from tests.builders import make_site
 from tests.parts.made_events import H0, HOUR, MadeSource, seen_of

@@ -21,8 +21,8 @@ from stormpetrel.lifecycle.comparison import Comparison
 from stormpetrel.lifecycle.job_models import enter_job_models, load_fitted
 from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.site import open_site
+from tests.answers.workload_sites import put_generator, put_workload
 from tests.builders import make_site
-from tests.faces.desk.workload_sites import put_generator, put_workload
 from tests.jobs.logs import one_thread
 from tests.lifecycle.sites import DAYS, day, steady_log, train, trained_site
 

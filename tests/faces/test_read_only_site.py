@@ -6,9 +6,9 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
+from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.errors import ReadOnlySiteError
 from stormpetrel.faces.cli.main import app as command_line
-from stormpetrel.faces.desk.live_site import LiveSite
 from stormpetrel.faces.web.app import create_app
 from stormpetrel.store.site import open_site
 from tests.faces.api.made import ADMIN, make_api_site

@@ -12,10 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from stormpetrel.answers.job_input import JobInput
 from stormpetrel.config import JobsSection
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.faces.cli.context import Context
-from stormpetrel.faces.cli.job_input import JobInput
 from stormpetrel.faces.cli.report import report
 from stormpetrel.faces.report.blocks import Beside, Column, Drawing, Paragraph, Section, Table, table_of, written
 from stormpetrel.faces.report.jobs_section import jobs_sections

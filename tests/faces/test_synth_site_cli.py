@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from stormpetrel.answers.node_board import jobs_of
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli import demo, demo_traces, synth, synth_sample
 from stormpetrel.faces.cli.context import Context
-from stormpetrel.faces.desk.node_board import jobs_of
 from stormpetrel.simulate.workload_folder import ALONGSIDE, Alongside, record_whole_site
 from stormpetrel.simulate.workload_traces import HOURS
 from stormpetrel.store.site import Site, open_site

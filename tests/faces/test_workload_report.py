@@ -17,8 +17,8 @@ from stormpetrel.faces.report.page import render
 from stormpetrel.faces.report.workload_blocks import comparison_table, scorecard_table, usefulness_tables
 from stormpetrel.faces.report.workload_section import TITLE, site_workload_sections
 from stormpetrel.synth.score.fidelity import fidelity
+from tests.answers.workload_sites import CARD, GENERATOR, put_generator, put_workload
 from tests.builders import make_site
-from tests.faces.desk.workload_sites import CARD, GENERATOR, put_generator, put_workload
 from tests.synth.made_workloads import made_workload, shuffled
 
 

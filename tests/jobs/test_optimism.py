@@ -5,10 +5,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.model_quality import model_quality
+from stormpetrel.answers.viewer import Viewer
 from stormpetrel.faces.cli.main import app
-from stormpetrel.faces.desk.live_site import LiveSite
-from stormpetrel.faces.desk.model_quality import model_quality
-from stormpetrel.faces.desk.viewer import Viewer
 from stormpetrel.jobs.evaluation import evaluate
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.optimism import optimism

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from stormpetrel.ingest.commit import commit_jobs
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.training import TrainingSettings
 from stormpetrel.lifecycle.job_models import enter_job_models, fit_job_models
@@ -24,7 +25,7 @@ DAYS = 40
 def put_jobs(site: Site, jobs: pl.DataFrame) -> None:
     """Jobs straight into the table of a site."""
     rows = jobs.with_columns(fingerprint=pl.int_range(pl.len(), dtype=pl.Int64), line=pl.int_range(pl.len(), dtype=pl.Int64))
-    site.jobs.commit(rows, fields=field_mask(frozenset(VALUES)), as_of=day(DAYS))
+    commit_jobs(site.jobs, rows, fields=field_mask(frozenset(VALUES)), as_of=day(DAYS))
 
 
 def day(number: float) -> datetime:

@@ -16,7 +16,7 @@ from stormpetrel.lifecycle.event_retraining import retrain_events
 from stormpetrel.lifecycle.event_scoring import score_new_buckets
 from stormpetrel.records.outages import OutageKind
 from stormpetrel.store.site import Site, create_site
-from tests.faces.desk.grid_sites import HOUR, SOURCE, made_grid, put_counts
+from tests.answers.grid_sites import HOUR, SOURCE, made_grid, put_counts
 
 HOURS = 700
 

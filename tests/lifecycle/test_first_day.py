@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from stormpetrel.answers.check_and_why import explain_job
+from stormpetrel.answers.predictions import predict_jobs
 from stormpetrel.errors import ModelError, NotEnoughJobsError
-from stormpetrel.faces.answers import explain_job
 from stormpetrel.faces.cli import jobs
 from stormpetrel.faces.cli.context import Context
-from stormpetrel.faces.predictions import predict_jobs
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.training import TrainingSettings
 from stormpetrel.lifecycle import job_models, retraining

@@ -22,7 +22,8 @@ from stormpetrel.lifecycle.readable import FAMILIES, formats, model_findings, ou
 from stormpetrel.lifecycle.retraining import retrain
 from stormpetrel.lifecycle.trace_models import load_trace_model, score_frame
 from stormpetrel.lifecycle.workload_models import load_site_generator
-from stormpetrel.simulate.feed import fixed_clock, set_clock
+from stormpetrel.records.clock import fixed_clock
+from stormpetrel.simulate.feed import set_clock
 from stormpetrel.store.event_series import series_of
 from stormpetrel.store.model_seals import folder_digest
 from stormpetrel.store.repair import repair

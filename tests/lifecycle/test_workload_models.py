@@ -15,9 +15,9 @@ from stormpetrel.lifecycle.workload_models import (
     site_workload,
 )
 from stormpetrel.synth.contract import Wanted, sample
+from tests.answers.live_sites import put_jobs
+from tests.answers.workload_sites import GENERATOR, NOW, put_generator, put_workload
 from tests.builders import make_site
-from tests.faces.desk.live_sites import put_jobs
-from tests.faces.desk.workload_sites import GENERATOR, NOW, put_generator, put_workload
 from tests.parts.watched_site import simulated_jobs
 
 

@@ -20,22 +20,23 @@ import polars as pl
 
 from stormpetrel import __version__
 from stormpetrel.config import settings_from
+from stormpetrel.ingest.events import ingest_live_events
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.lifecycle.event_models import load_event_model, train_event_model
 from stormpetrel.lifecycle.event_scoring import score_new_buckets
 from stormpetrel.lifecycle.job_models import enter_job_models, fit_job_models
 from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows, train_trace_model
 from stormpetrel.lifecycle.workload_models import fit_site_generator
+from stormpetrel.records.clock import fixed_clock
 from stormpetrel.records.jobs import KEY
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.records.traces import Split
 from stormpetrel.records.window_frames import frame_of
 from stormpetrel.simulate.cluster import simulate
-from stormpetrel.simulate.feed import fixed_clock, record_feed, set_clock, write_fake_sacct
+from stormpetrel.simulate.feed import record_feed, set_clock, write_fake_sacct
 from stormpetrel.simulate.spec import ClusterSpec
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.sources.slurm_live import live_sources
-from stormpetrel.store.event_ingest import ingest_live_events
-from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.site import Site, create_site, open_site
 from stormpetrel.store.state import STATE_FORMAT
 from stormpetrel.store.upkeep import forget

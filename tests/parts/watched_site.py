@@ -11,13 +11,14 @@ from typing import Any
 import polars as pl
 
 from stormpetrel.config import settings_from
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.lifecycle.job_models import train_job_models
+from stormpetrel.records.clock import fixed_clock
 from stormpetrel.simulate.cluster import simulate
-from stormpetrel.simulate.feed import fixed_clock, record_feed, set_clock, write_fake_sacct
+from stormpetrel.simulate.feed import record_feed, set_clock, write_fake_sacct
 from stormpetrel.simulate.spec import ClusterSpec
 from stormpetrel.simulate.submitting import write_fake_sbatch, write_fake_scancel
 from stormpetrel.sources.slurm_live import live_sources
-from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.site import Site, create_site, open_site
 
 START = datetime(2026, 3, 2, tzinfo=UTC)

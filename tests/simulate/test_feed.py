@@ -16,10 +16,11 @@ import pytest
 
 from stormpetrel.config import SiteSection, SlurmSection
 from stormpetrel.errors import SourceFormatError
+from stormpetrel.ingest.jobs import ingest_jobs
+from stormpetrel.records.clock import FeedClock, fixed_clock, running_clock
 from stormpetrel.simulate.cluster import ClusterSpec, simulate
-from stormpetrel.simulate.feed import Feed, FeedClock, fixed_clock, record_feed, running_clock, set_clock, write_fake_sacct
+from stormpetrel.simulate.feed import Feed, record_feed, set_clock, write_fake_sacct
 from stormpetrel.sources.slurm_live import available_fields, live_sources
-from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.site import open_site
 from tests.builders import make_site, table_of
 

@@ -12,14 +12,15 @@ import pytest
 
 from stormpetrel.config import SiteSection, SlurmSection
 from stormpetrel.errors import NotEnoughJobsError, UsageError
+from stormpetrel.ingest.jobs import ingest_jobs
+from stormpetrel.records.clock import fixed_clock
 from stormpetrel.records.nodes import expand_nodes
-from stormpetrel.simulate.feed import Feed, fixed_clock, set_clock
+from stormpetrel.simulate.feed import Feed, set_clock
 from stormpetrel.simulate.replay import Machine, replay
 from stormpetrel.simulate.submitting import submit_job
 from stormpetrel.simulate.workload_site import FEED, cores_of_a_node, places, record_workload_site
 from stormpetrel.sources.job_script import read_job_script
 from stormpetrel.sources.slurm_live import live_sources
-from stormpetrel.store.ingest import ingest_jobs
 from tests.builders import make_site, table_of
 from tests.simulate.made_workload import START, made_workload, pieces
 

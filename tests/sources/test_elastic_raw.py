@@ -3,10 +3,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from stormpetrel.config import EventsSection
+from stormpetrel.ingest.events import ingest_events
 from stormpetrel.records.events import COUNT_KEY
 from stormpetrel.sources.elastic import ElasticEvents
 from stormpetrel.sources.elastic_raw import RawElasticEvents
-from stormpetrel.store.event_ingest import ingest_events
 from stormpetrel.store.event_series import series_of
 from tests.builders import make_site
 from tests.parts.elastic import ElasticServer, make_grid_documents, served

@@ -4,9 +4,9 @@ import pytest
 
 from stormpetrel.config import GrafanaSection
 from stormpetrel.errors import SettingsError, SourceError, SourceFormatError, SourceUnavailableError
+from stormpetrel.ingest.events import ingest_outages
 from stormpetrel.records.outages import OutageKind
 from stormpetrel.sources.grafana import GrafanaOutages, plain_text
-from stormpetrel.store.event_ingest import ingest_outages
 from tests.builders import make_site
 from tests.parts.grafana import grafana
 

@@ -8,9 +8,9 @@ import pytest
 
 from stormpetrel.config import EventsSection, GraphiteSection
 from stormpetrel.errors import SettingsError, SourceFormatError, SourceUnavailableError
+from stormpetrel.ingest.events import ingest_background
 from stormpetrel.records.events import BACKGROUND_SCHEMA
 from stormpetrel.sources.graphite import GraphiteBackground
-from stormpetrel.store.event_ingest import ingest_background
 from tests.builders import make_site
 from tests.parts.graphite import RealGraphite
 from tests.parts.loopback import served

@@ -39,7 +39,7 @@ def watch():
 threading.Thread(target=watch, daemon=True).start()
 resource.setrlimit(resource.RLIMIT_CPU, ({cpu}, {cpu}))
 from stormpetrel.errors import StormpetrelError
-from stormpetrel.store.ingest import ingest_jobs
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.formats import ReadOptions, open_source
 from stormpetrel.store.site import open_site
 try:
@@ -150,7 +150,7 @@ def test_the_rows_before_the_end_of_patience_are_kept(tmp_path):
     path = tmp_path / "mixed.txt"
     path.write_bytes(good + b"this is no record of sacct\n" * 700_000)
     with make_site(tmp_path / "site") as site:
-        from stormpetrel.store.ingest import ingest_jobs
+        from stormpetrel.ingest.jobs import ingest_jobs
 
         with pytest.raises(SourceFormatError, match=r"records were refused and \d+ could be read"):
             ingest_jobs(site, open_source(str(path), "sacct", ReadOptions()))

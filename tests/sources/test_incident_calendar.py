@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from stormpetrel.errors import MissingExtraError, SourceFormatError
+from stormpetrel.ingest.events import ingest_outages
 from stormpetrel.records.outages import OutageKind
 from stormpetrel.sources.incident_files import incident_file
-from stormpetrel.store.event_ingest import ingest_outages
 from tests.builders import make_site
 
 NOW = datetime(2026, 11, 2, 10, tzinfo=UTC)

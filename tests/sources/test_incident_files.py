@@ -3,11 +3,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from stormpetrel.errors import SourceError, SourceFormatError
+from stormpetrel.ingest.events import ingest_outages
 from stormpetrel.records.outages import OutageKind
 from stormpetrel.sources import incident_files
 from stormpetrel.sources.incident_files import incident_file
 from stormpetrel.sources.incident_kinds import kind_in
-from stormpetrel.store.event_ingest import ingest_outages
 from tests.builders import make_site
 
 NOW = datetime(2026, 11, 2, 10, tzinfo=UTC)

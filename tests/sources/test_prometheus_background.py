@@ -8,10 +8,10 @@ import pytest
 
 from stormpetrel.config import EventsSection, PrometheusSection
 from stormpetrel.errors import SettingsError, SourceUnavailableError
+from stormpetrel.ingest.events import ingest_background
 from stormpetrel.sources import prometheus_background
 from stormpetrel.sources.prometheus_background import PrometheusBackground
 from stormpetrel.sources.prometheus_query import Series
-from stormpetrel.store.event_ingest import ingest_background
 from tests.builders import make_site
 from tests.parts.prometheus import RealPrometheus, RealVictoria
 

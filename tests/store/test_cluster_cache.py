@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
 from stormpetrel.config import SlurmSection
 from stormpetrel.records.cluster import Cluster, NodeKind, Partition, Qos
+from stormpetrel.sources.slurm_cluster import read_cluster
 from stormpetrel.store.cluster_cache import FILE, ClusterCache
 
 PARTITIONS = "PartitionName=short MaxTime=01:00:00 Default=YES State=UP"
@@ -37,6 +39,10 @@ def slurm(tmp_path) -> SlurmSection:
     return SlurmSection(scontrol=str(programs / "scontrol"))
 
 
+def asking(slurm: SlurmSection, patience_s: float = 1.0):
+    return partial(read_cluster, slurm, patience_s=patience_s)
+
+
 def asked(slurm: SlurmSection) -> int:
     from pathlib import Path
 
@@ -57,34 +63,34 @@ def age(folder, **by: float) -> None:
 
 
 def test_what_is_read_is_kept_for_other_processes(tmp_path, slurm):
-    assert ClusterCache(tmp_path, slurm).current(patience_s=20.0).cluster == CLUSTER
+    assert ClusterCache(tmp_path, slurm).current(asking(slurm, 20.0)).cluster == CLUSTER
     assert ClusterCache(tmp_path, slurm).known().cluster == CLUSTER
     assert asked(slurm) == 3
 
 
 def test_what_is_young_enough_is_not_asked_for_again(tmp_path, slurm):
     cache = ClusterCache(tmp_path, slurm)
-    cache.current(patience_s=20.0)
-    cache.current(patience_s=20.0)
+    cache.current(asking(slurm, 20.0))
+    cache.current(asking(slurm, 20.0))
     assert asked(slurm) == 3
 
 
 def test_what_is_too_old_is_asked_for_again(tmp_path, slurm):
-    ClusterCache(tmp_path, slurm).current(patience_s=20.0)
+    ClusterCache(tmp_path, slurm).current(asking(slurm, 20.0))
     age(tmp_path, minutes=11)
-    assert ClusterCache(tmp_path, slurm).current(patience_s=20.0).age_s() < 60
+    assert ClusterCache(tmp_path, slurm).current(asking(slurm, 20.0)).age_s() < 60
     assert asked(slurm) == 6
 
 
 def test_a_hung_scheduler_costs_its_patience_once_and_leaves_what_was_known(tmp_path, slurm):
-    ClusterCache(tmp_path, slurm).current(patience_s=20.0)
+    ClusterCache(tmp_path, slurm).current(asking(slurm, 20.0))
     age(tmp_path, hours=5)
     hang(slurm)
     cache = ClusterCache(tmp_path, slurm)
-    known = cache.current(patience_s=0.3)
+    known = cache.current(asking(slurm, 0.3))
     assert known.cluster == CLUSTER and known.age_s() > 4 * 3600 and "did not answer" in known.problem
     started = time.monotonic()
-    assert cache.current(patience_s=60.0).problem == known.problem
+    assert cache.current(asking(slurm, 60.0)).problem == known.problem
     assert time.monotonic() - started < 30.0  # it was not asked again
 
 
@@ -92,7 +98,7 @@ def test_a_database_that_hangs_leaves_partitions_and_nodes(tmp_path, slurm):
     from pathlib import Path
 
     (Path(slurm.scontrol).parent / "sacctmgr").write_text("#!/bin/sh\nexec sleep 600\n")
-    known = ClusterCache(tmp_path, slurm).current(patience_s=3.0)
+    known = ClusterCache(tmp_path, slurm).current(asking(slurm, 3.0))
     assert known.cluster.partitions == CLUSTER.partitions and known.cluster.qos is None
 
 
@@ -106,30 +112,31 @@ def test_a_database_that_hangs_leaves_partitions_and_nodes(tmp_path, slurm):
 def test_a_damaged_file_is_made_anew(tmp_path, slurm, text):
     (tmp_path / FILE).write_text(text)
     assert ClusterCache(tmp_path, slurm).known() is None
-    assert ClusterCache(tmp_path, slurm).current(patience_s=20.0).cluster == CLUSTER
+    assert ClusterCache(tmp_path, slurm).current(asking(slurm, 20.0)).cluster == CLUSTER
 
 
 def test_a_site_without_slurm_knows_no_cluster_and_has_no_problem(tmp_path):
-    cache = ClusterCache(tmp_path, SlurmSection(sacct=str(tmp_path / "nothing")))
-    assert cache.current() is None and cache.problem is None
+    slurm = SlurmSection(sacct=str(tmp_path / "nothing"))
+    cache = ClusterCache(tmp_path, slurm)
+    assert cache.current(asking(slurm)) is None and cache.problem is None
 
 
 def test_nothing_is_read_where_that_is_switched_off(tmp_path, slurm):
-    assert ClusterCache(tmp_path, slurm.model_copy(update={"cluster_minutes": 0.0})).current() is None
+    assert ClusterCache(tmp_path, slurm.model_copy(update={"cluster_minutes": 0.0})).current(asking(slurm)) is None
     assert asked(slurm) == 0
 
 
 def test_a_folder_that_cannot_be_written_is_no_hindrance(tmp_path, slurm):
-    assert ClusterCache(tmp_path / "not there", slurm).current(patience_s=20.0).cluster == CLUSTER
+    assert ClusterCache(tmp_path / "not there", slurm).current(asking(slurm, 20.0)).cluster == CLUSTER
 
 
 def test_a_link_in_the_place_of_the_file_is_replaced_not_followed(tmp_path, slurm):
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / FILE).symlink_to(victim)
-    ClusterCache(tmp_path, slurm).current(patience_s=20.0)
+    ClusterCache(tmp_path, slurm).current(asking(slurm, 20.0))
     assert victim.read_text() == "mine" and not (tmp_path / FILE).is_symlink()
 
 
 def test_time_is_kept_in_utc(tmp_path, slurm):
-    assert ClusterCache(tmp_path, slurm).current(patience_s=20.0).read_at.tzinfo is UTC
+    assert ClusterCache(tmp_path, slurm).current(asking(slurm, 20.0)).read_at.tzinfo is UTC

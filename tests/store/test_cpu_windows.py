@@ -4,14 +4,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from stormpetrel.ingest.jobs import ingest_jobs
+from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.traces import NO_JOB, Split, Trace, TraceJob
 from stormpetrel.records.window_frames import CPU_WINDOW_SCHEMA, WINDOW_KEY, frame_of, windows_of
 from stormpetrel.records.windows import cut_windows
-from stormpetrel.sources.contract import Cursor
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store.backup import backup, restore
-from stormpetrel.store.ingest import ingest_jobs
-from stormpetrel.store.jobs import Committed
+from stormpetrel.store.tables import Committed
 from stormpetrel.store.upkeep import compact, forget, retain
 from tests.builders import Job, make_site, write_sacct
 

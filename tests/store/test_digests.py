@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
-from stormpetrel.sources.contract import Cursor
+from stormpetrel.ingest.jobs import ingest_jobs
+from stormpetrel.records.cursor import Cursor
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store.backup import backup, restore
 from stormpetrel.store.doctor.deep import check_model_files, check_table_files
-from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.upkeep import compact, forget, retain, tidy
 from tests.builders import Job, make_jobs, make_site, write_sacct
 

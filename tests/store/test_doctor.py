@@ -3,12 +3,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from stormpetrel.answers.doctor import examine
 from stormpetrel.errors import SourceUnavailableError
-from stormpetrel.sources.contract import Cursor
+from stormpetrel.ingest import source_checks as schedulers
+from stormpetrel.ingest.jobs import ingest_jobs
+from stormpetrel.records.checks import Finding, summary, worst
+from stormpetrel.records.cursor import Cursor
 from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.store.doctor import examination, examine, schedulers, store_checks, summary, worst
-from stormpetrel.store.doctor.findings import Finding
-from stormpetrel.store.ingest import ingest_jobs
+from stormpetrel.store.doctor import examination, store_checks
 from stormpetrel.store.source_health import JOBS, SourceHealth
 from stormpetrel.store.watch_status import WatchStatus, write_sources, write_status
 from tests.builders import Job, make_jobs, make_site, write_sacct

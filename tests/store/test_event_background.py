@@ -3,10 +3,10 @@ from contextlib import nullcontext
 import polars as pl
 import pytest
 
+from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.events import BACKGROUND_KEY, BACKGROUND_SCHEMA
-from stormpetrel.sources.contract import Cursor
 from stormpetrel.store.event_background import EventBackgroundStore
-from stormpetrel.store.jobs import Committed
+from stormpetrel.store.tables import Committed
 from tests.parts.made_events import H0, HOUR
 
 

@@ -5,11 +5,11 @@ import polars as pl
 import pytest
 
 from stormpetrel.errors import StoreBusyError, UsageError
+from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.events import COUNT_KEY, COUNT_SCHEMA, COVERED
-from stormpetrel.sources.contract import Cursor
 from stormpetrel.store import event_counts
 from stormpetrel.store.backup import backup, restore
-from stormpetrel.store.jobs import Committed
+from stormpetrel.store.tables import Committed
 from stormpetrel.store.upkeep import compact, forget, retain
 from tests.builders import make_site
 from tests.parts.made_events import H0, HOUR, counts_of, counts_only, seen_of

@@ -2,9 +2,9 @@
 
 import pytest
 
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store.forgetting import ToBeForgotten, forgettings, to_be_forgotten
-from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.upkeep import forget
 from tests.builders import make_jobs, make_site, write_sacct
 

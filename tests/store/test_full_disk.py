@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from stormpetrel.errors import DiskFullError, ReadOnlySiteError
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store.filesystem import disk_words, mount_of
-from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.panics import split_panic, without_panic_text
 from stormpetrel.store.site import open_site
 from stormpetrel.store.upkeep import compact

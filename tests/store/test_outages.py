@@ -5,10 +5,10 @@ import pytest
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.records.outages import BY_HAND, Outage, OutageKind
 from stormpetrel.store.backup import backup, restore
-from stormpetrel.store.jobs import Committed
 from stormpetrel.store.outages import OutageStore
 from stormpetrel.store.scrub import scrub
 from stormpetrel.store.state import open_state
+from stormpetrel.store.tables import Committed
 from tests.builders import make_site
 from tests.parts.made_events import H0, HOUR
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from stormpetrel.sources.contract import Cursor
+from stormpetrel.records.cursor import Cursor
 from stormpetrel.store.site import Site
 from tests.builders import make_site
 

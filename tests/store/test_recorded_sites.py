@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from stormpetrel.answers.doctor import examine
+from stormpetrel.ingest.jobs import ingest_jobs
+from stormpetrel.records.checks import worst
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store.backup import backup, restore
-from stormpetrel.store.doctor import examine, worst
 from stormpetrel.store.identity import read_identity
-from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.site import Site, open_site
 from stormpetrel.store.state import STATE_FORMAT
 from tests.builders import Job, write_sacct

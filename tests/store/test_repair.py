@@ -10,15 +10,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from stormpetrel.answers.doctor import examine
 from stormpetrel.errors import StateLostError, StoreBusyError
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store import repair as repairing
 from stormpetrel.store import upkeep
 from stormpetrel.store.agreement import disagreement, standing_of
 from stormpetrel.store.backup import backup, restore
-from stormpetrel.store.doctor import examine
 from stormpetrel.store.identity import IDENTITY_FILE, Identity, Standing, read_identity, standing, write_identity
-from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.models import NewModel
 from stormpetrel.store.repair import repair
 from stormpetrel.store.site import Site, open_site

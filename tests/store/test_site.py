@@ -18,9 +18,9 @@ from stormpetrel.errors import (
     StoreVersionError,
     StormpetrelError,
 )
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store.filesystem import filesystem_type, is_network
-from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.lock import file_lock
 from stormpetrel.store.site import create_site, open_site
 from stormpetrel.store.state import open_state

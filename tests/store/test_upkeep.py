@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from stormpetrel.errors import StoreError, StoreVersionError, UsageError
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store.backup import backup, restore
-from stormpetrel.store.ingest import ingest_jobs
 from stormpetrel.store.site import open_site
 from stormpetrel.store.upkeep import compact, forget, retain
 from tests.builders import SACCT_FIELDS, Job, make_jobs, make_site, sacct_line, table_of, write_sacct
@@ -100,8 +100,8 @@ def test_forgetting_only_the_past_lets_new_jobs_in(site, tmp_path):
 
 def test_pseudonyms_are_stable_and_nothing_else_names_the_user(tmp_path):
     fields = SACCT_FIELDS + "|UID|WorkDir|SubmitLine|Comment"
-    job = Job(user="mallory", state="CANCELLED by 4711")
-    line = sacct_line(job) + "|4711|/home/mallory/run|sbatch /home/mallory/run.sh|for mallory"
+    job = Job(user="mallory", state="CANCELLED by 1947114711")
+    line = sacct_line(job) + "|1947114711|/home/mallory/run|sbatch /home/mallory/run.sh|for mallory"
     (tmp_path / "log").write_text(f"{fields}\n{line}\nmallory|damaged\n")
     with make_site(tmp_path / "site", store={"pseudonymise_users": True}) as site:
         take(site, tmp_path / "log")
@@ -110,7 +110,7 @@ def test_pseudonyms_are_stable_and_nothing_else_names_the_user(tmp_path):
         assert row["work_dir"] == f"/home/{row['user']}/run"
         assert (row["uid"], row["cancelled_by"], row["extra"], row["state"]) == (None, None, None, "CANCELLED")
         assert names_on_disk(site, "mallory") == []
-        assert names_on_disk(site, "4711") == []
+        assert names_on_disk(site, "1947114711") == []
         assert row["user"] == site.privacy.pseudonym("mallory")
         assert forget(site, "mallory") == 1
         assert take(site, tmp_path / "log").quarantined["forgotten_user"] == 1

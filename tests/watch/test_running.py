@@ -17,8 +17,9 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
+from stormpetrel.records.clock import running_clock
 from stormpetrel.records.jobs import KEY
-from stormpetrel.simulate.feed import running_clock, set_clock
+from stormpetrel.simulate.feed import set_clock
 from stormpetrel.store.site import open_site
 from stormpetrel.store.watch_status import read_status
 from stormpetrel.watch.units import systemd_unit

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.jobs import never_started
-from stormpetrel.sources.contract import Cursor
 from stormpetrel.store.site import Site
 from stormpetrel.store.upkeep import forget
 from stormpetrel.watch import gone_jobs, slurm_look

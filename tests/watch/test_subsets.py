@@ -11,12 +11,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from stormpetrel.answers.health import health
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.desk.health import health
-from stormpetrel.faces.desk.live_site import LiveSite
-from stormpetrel.faces.desk.viewer import LOCAL
+from stormpetrel.ingest.events import ingest_events
 from stormpetrel.sources.event_contract import CountedSpan
-from stormpetrel.store.event_ingest import ingest_events
 from stormpetrel.store.watch_status import read_watch
 from stormpetrel.watch import grid
 from stormpetrel.watch.logs import Log

@@ -18,7 +18,7 @@ from stormpetrel.jobs.model import KIND as OUTCOME_KIND
 from stormpetrel.jobs.profiles import FORMAT_VERSION as PROFILES_FORMAT
 from stormpetrel.jobs.profiles import KIND as PROFILES_KIND
 from stormpetrel.learn.saving import format_problem
-from stormpetrel.store.doctor import Finding
+from stormpetrel.records.checks import Finding
 from stormpetrel.store.models import Training, family_of
 from stormpetrel.store.site import Site
 from stormpetrel.synth.choose import GENERATORS

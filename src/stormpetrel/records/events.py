@@ -6,12 +6,15 @@ raw events (EVENT_SCHEMA) -> counts per bucket (COUNT_SCHEMA). A bucket of which
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 import polars as pl
 
 from stormpetrel.records.times import UTC_TIME
+
+Missing = tuple[datetime, datetime, str]  # a stretch of time that was not seen: from, to, why
 
 
 class EventKind(StrEnum):

@@ -18,6 +18,8 @@ from stormpetrel.errors import SourceFormatError
 MODES: Final = ("user", "system", "iowait", "other")  # in this order in every array
 USER, SYSTEM, IOWAIT, OTHER = range(4)
 
+LIVE: Final = "live"  # the name of a trace that came from a server
+
 NO_JOB: Final = -1  # the thread runs no job: idle
 UNKNOWN_JOB: Final = -2  # nobody can tell whose thread it is
 MIXED_JOB: Final = -3  # of a window: the thread changed hands within it

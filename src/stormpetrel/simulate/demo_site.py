@@ -15,8 +15,9 @@ from typing import Final
 
 import polars as pl
 
+from stormpetrel.records.clock import fixed_clock
 from stormpetrel.simulate.cluster import simulate
-from stormpetrel.simulate.feed import fixed_clock, record_feed, write_fake_sacct
+from stormpetrel.simulate.feed import record_feed, write_fake_sacct
 from stormpetrel.simulate.spec import DAY_S, ClusterSpec, Fault
 from stormpetrel.simulate.submitting import write_fake_sbatch, write_fake_scancel
 

@@ -13,52 +13,27 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.private_files import write_private, writing_private
+from stormpetrel.records.clock import FEED_FILE, FEED_FORMAT, FeedClock
 from stormpetrel.simulate.spec import ClusterSpec, Fault
 
 if TYPE_CHECKING:  # polars takes half a second to import, which --helpformat need not pay
     import polars as pl
 
-_SETTINGS: Final = "feed.json"
 _RECORDED: Final = "jobs-[0-9]*.parquet"  # what was submitted to the feed since lies in jobs-submitted-*.parquet
-_FORMAT: Final = 1
 # Known only once a job has ended, or started.
 _ONLY_ENDED: Final = (
     "end_time", "cancelled_by", "exit_code", "exit_signal", "failed_step", "failed_step_exit_code", "failed_step_exit_signal",
     "max_rss_bytes", "cpu_time_s", "user_cpu_s", "system_cpu_s", "disk_read_bytes", "disk_write_bytes",
 )  # fmt: skip
 _ONLY_STARTED: Final = ("start_time", "cpus", "nodes", "mem_bytes", "node_list", "alloc_tres")
-
-
-@dataclass(frozen=True, slots=True)
-class FeedClock:
-    """The simulated time: `start_s` + `speed` × the real seconds since `began_s`; speed 0 stands still. Unix seconds."""
-
-    start_s: float
-    began_s: float = 0.0
-    speed: float = 0.0
-
-    def now_s(self, real_s: float) -> float:
-        """The simulated time at a real time."""
-        return self.start_s + self.speed * max(0.0, real_s - self.began_s)
-
-
-def fixed_clock(moment: datetime) -> FeedClock:
-    """A clock that stands still."""
-    return FeedClock(moment.timestamp())
-
-
-def running_clock(start: datetime, *, speed: float = 1.0) -> FeedClock:
-    """A clock that shows `start` now and runs at `speed`."""
-    return FeedClock(start.timestamp(), time.time(), speed)
 
 
 def record_feed(frames: Iterable[pl.DataFrame], folder: Path, clock: FeedClock, *, spec: ClusterSpec | None = None) -> int:
@@ -78,17 +53,17 @@ def record_feed(frames: Iterable[pl.DataFrame], folder: Path, clock: FeedClock, 
             frame.drop("extra").write_parquet(file)
         jobs += frame.height
         cluster = cluster or frame["cluster"][0]
-    settings: dict[str, Any] = {"format": _FORMAT, "cluster": cluster, "fields": SACCT_FIELDS, "clock": asdict(clock)}
+    settings: dict[str, Any] = {"format": FEED_FORMAT, "cluster": cluster, "fields": SACCT_FIELDS, "clock": asdict(clock)}
     if spec is not None:
         settings["spec"] = {**asdict(spec), "start": spec.start.isoformat()}
-    write_private(folder / _SETTINGS, json.dumps(settings, indent=1) + "\n")
+    write_private(folder / FEED_FILE, json.dumps(settings, indent=1) + "\n")
     return jobs
 
 
 def set_clock(folder: Path, clock: FeedClock) -> None:
     """Give a recorded feed another clock; readers see the old one or the new one, never half of it."""
     settings = {**_read_settings(folder), "clock": asdict(clock)}
-    write_private(folder / _SETTINGS, json.dumps(settings, indent=1) + "\n")
+    write_private(folder / FEED_FILE, json.dumps(settings, indent=1) + "\n")
 
 
 def write_fake_sacct(folder: Path) -> Path:
@@ -139,7 +114,7 @@ class Feed:
 
     def now(self) -> datetime:
         """The simulated time."""
-        return datetime.fromtimestamp(int(self._clock.now_s(time.time())), UTC)
+        return self._clock.now()
 
     def truth(self, *, since: datetime | None = None) -> pl.LazyFrame:
         """Every job (that ends at `since` or later) as it will have been, which nobody on a site may see: it holds the future.
@@ -197,10 +172,10 @@ def as_of(jobs: pl.DataFrame, now: datetime) -> pl.DataFrame:
 
 def _read_settings(folder: Path) -> dict[str, Any]:
     try:
-        settings: dict[str, Any] = json.loads((folder / _SETTINGS).read_text())
+        settings: dict[str, Any] = json.loads((folder / FEED_FILE).read_text())
     except (OSError, ValueError):
         raise SourceFormatError(f"{folder} is no recorded feed.", hint="Make one with record_feed.") from None
-    if settings.get("format") != _FORMAT:
+    if settings.get("format") != FEED_FORMAT:
         raise SourceFormatError(f"The feed in {folder} was recorded by another version.", hint="Record it again.")
     return settings
 

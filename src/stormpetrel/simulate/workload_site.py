@@ -21,9 +21,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError, StoreNotWritableError, UsageError
+from stormpetrel.records.clock import fixed_clock
 from stormpetrel.records.workload_columns import SUBMIT, WAIT
 from stormpetrel.simulate.demo_site import CLUSTER
-from stormpetrel.simulate.feed import fixed_clock, record_feed, write_fake_sacct
+from stormpetrel.simulate.feed import record_feed, write_fake_sacct
 from stormpetrel.simulate.frames import FrameMaker
 from stormpetrel.simulate.population import make_population
 from stormpetrel.simulate.replay import Machine, machine_of, replay

@@ -16,13 +16,13 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.config import Settings
+from stormpetrel.records.cursor import Cursor, CursorOf
 from stormpetrel.records.event_counting import FUTURE, bucket_ceil, bucket_floor, covered, no_counts
 from stormpetrel.records.events import WHOLE
 from stormpetrel.sources.condor_batches import EventBatch, tally
 from stormpetrel.sources.condor_log_files import OTHER, ChangedMeanwhileError, LogFile, cursor_of, log_file
 from stormpetrel.sources.condor_scan import TextScanner, year_of_first_date
-from stormpetrel.sources.contract import Cursor
-from stormpetrel.sources.event_contract import CountedSpan, CursorOf
+from stormpetrel.sources.event_contract import CountedSpan
 from stormpetrel.sources.event_tally import CountTally
 
 LOOK_BACK_BYTES: Final = 8 << 20  # before the cursor, read again for the jobs that run: a job that fails fast has started there

@@ -15,11 +15,11 @@ from typing import Final
 
 from stormpetrel.config import Settings
 from stormpetrel.errors import SettingsError, SourceUnavailableError
+from stormpetrel.records.cursor import Cursor, CursorOf
 from stormpetrel.records.event_counting import bucket_ceil, bucket_floor, no_counts
 from stormpetrel.sources.condor_counts import LOOK_BACK_BYTES, LogReader
 from stormpetrel.sources.condor_log_files import ChangedMeanwhileError, LogFile, cursor_of, log_files
-from stormpetrel.sources.contract import Cursor
-from stormpetrel.sources.event_contract import CountedSpan, CursorOf
+from stormpetrel.sources.event_contract import CountedSpan
 
 _GONE: Final = "the event log was rotated away or truncated before it was read"
 _JUMPED: Final = "{count} file(s) of the event log were rotated away before they were read"

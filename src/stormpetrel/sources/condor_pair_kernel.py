@@ -58,7 +58,7 @@ _SEVEN, _STIR = np.uint64(7), np.uint64(0x9E3779B97F4A7C15)
 def _compiled(function: _Function) -> _Function:
     """Compile a function of this file, kept on disk; arrays are borrowed, so no references to them are counted."""
     options: dict[str, Any] = {"_nrt": False}  # that took more than half of the time
-    return cast(_Function, njit(cache=True, nogil=True, error_model="numpy", **options)(function))
+    return cast("_Function", njit(cache=True, nogil=True, error_model="numpy", **options)(function))
 
 
 @_compiled

@@ -91,7 +91,7 @@ _MONTH_DAYS: Final = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 def _compiled(function: _Function) -> _Function:
     """Compile a function of this file, kept on disk; arrays are borrowed, so no references to them are counted."""
     options: dict[str, Any] = {"_nrt": False}  # that took more than half of the time
-    return cast(_Function, njit(cache=True, nogil=True, error_model="numpy", **options)(function))
+    return cast("_Function", njit(cache=True, nogil=True, error_model="numpy", **options)(function))
 
 
 @_compiled

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import polars as pl
 
 from stormpetrel.errors import SourceFormatError
+from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.jobs import JOB_SCHEMA, VALUES, conform, field_mask, job_frame
 from stormpetrel.records.quality import no_rejects
 from stormpetrel.records.quality import rejects as rejects_of
@@ -43,14 +44,6 @@ class Chunk:
     steps: pl.DataFrame | None = None
     folded: int = 0
     bytes_done: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """How far a live source has been read; committed together with the rows it stands for."""
-
-    name: str
-    position: int
 
 
 class JobSource(Protocol):

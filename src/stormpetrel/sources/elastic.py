@@ -17,14 +17,15 @@ import polars as pl
 
 from stormpetrel.config import ElasticSection, EventsSection
 from stormpetrel.errors import SettingsError, SourceFormatError
+from stormpetrel.records.cursor import Cursor, CursorOf
 from stormpetrel.records.event_counting import BAD_TIME, FUTURE, FUTURE_SLACK, bucket_floor, covered, no_counts
+from stormpetrel.records.events import Missing
 from stormpetrel.sources import elastic_query as asking
-from stormpetrel.sources.contract import Cursor
 from stormpetrel.sources.elastic_documents import read_documents, read_events
 from stormpetrel.sources.elastic_indices import Indices, find_indices
 from stormpetrel.sources.elastic_query import Counting
 from stormpetrel.sources.elastic_server import PartAnswerError, SearchServer, TooManyBucketsError, part_missing
-from stormpetrel.sources.event_contract import CountedSpan, CursorOf, Missing
+from stormpetrel.sources.event_contract import CountedSpan
 
 NO_INDEX: Final = "no index"
 _FIRST_RUN: Final = timedelta(days=180)

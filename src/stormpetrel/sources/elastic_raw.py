@@ -13,11 +13,12 @@ import polars as pl
 
 from stormpetrel.config import ElasticSection, EventsSection
 from stormpetrel.errors import SettingsError
+from stormpetrel.records.cursor import CursorOf
 from stormpetrel.records.event_counting import count_events, set_aside
 from stormpetrel.records.events import COVERED
 from stormpetrel.sources.elastic import ElasticEvents
 from stormpetrel.sources.elastic_query import zone_offset_s
-from stormpetrel.sources.event_contract import CountedSpan, CursorOf
+from stormpetrel.sources.event_contract import CountedSpan
 
 
 class RawElasticEvents:

@@ -29,18 +29,16 @@ settings.events), grafana.GrafanaOutages(settings.grafana).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 import polars as pl
 
+from stormpetrel.records.cursor import Cursor, CursorOf
+from stormpetrel.records.events import Missing
 from stormpetrel.records.outages import Outage
-from stormpetrel.sources.contract import Cursor
-
-CursorOf = Callable[[str], "int | None"]  # where a source of this name was left; None: it was never read
-Missing = tuple[datetime, datetime, str]  # from, to, why
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,6 +17,7 @@ import polars as pl
 
 from stormpetrel.config import Settings
 from stormpetrel.errors import SourceFormatError
+from stormpetrel.records.cursor import CursorOf
 from stormpetrel.records.event_counting import (
     BAD_TIME,
     FUTURE,
@@ -28,10 +29,10 @@ from stormpetrel.records.event_counting import (
     covered,
     no_counts,
 )  # fmt: skip
-from stormpetrel.records.events import COVERED, PLACES, WHOLE, EventKind
+from stormpetrel.records.events import COVERED, PLACES, WHOLE, EventKind, Missing
 from stormpetrel.sources import event_columns as columns
 from stormpetrel.sources.condor_batches import KIND_NAMES, host_name
-from stormpetrel.sources.event_contract import CountedSpan, CursorOf, Missing
+from stormpetrel.sources.event_contract import CountedSpan
 from stormpetrel.sources.event_frames import frames_of, read_ahead
 from stormpetrel.sources.event_tally import MOST_KINDS, CountTally, NamedIds
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from stormpetrel.config import EventsSection, GraphiteSection
 from stormpetrel.errors import SourceFormatError
+from stormpetrel.records.cursor import CursorOf
 from stormpetrel.records.traces import Seconds
 from stormpetrel.sources.background_buckets import (
     BackgroundReading,
@@ -23,7 +24,7 @@ from stormpetrel.sources.background_buckets import (
     named_expressions,
     several_words,
 )
-from stormpetrel.sources.event_contract import BackgroundSpan, CursorOf
+from stormpetrel.sources.event_contract import BackgroundSpan
 from stormpetrel.sources.json_server import Address, JsonServer
 
 _CHUNK: Final = timedelta(days=7)  # at a point every ten seconds 60,000 points, or 2 MB

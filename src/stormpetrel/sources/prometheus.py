@@ -17,8 +17,8 @@ import numpy as np
 
 from stormpetrel.config import PrometheusSection
 from stormpetrel.errors import SettingsError, SourceFormatError, SourceUnavailableError
-from stormpetrel.records.traces import Trace, TraceJob
-from stormpetrel.sources.contract import Cursor
+from stormpetrel.records.cursor import Cursor
+from stormpetrel.records.traces import LIVE, Trace, TraceJob
 from stormpetrel.sources.prometheus_query import PrometheusServer, Series, any_of
 from stormpetrel.sources.prometheus_traces import (
     CPU_COUNTERS,
@@ -35,7 +35,6 @@ from stormpetrel.sources.prometheus_traces import (
 )
 
 CURSOR: Final = "prometheus"
-LIVE: Final = "live"  # the name of a trace that came from a server
 _FIRST_RUN_S: Final = 3600.0
 _LOOK_BACK_S: Final = 240.0
 _MOST_SAMPLES: Final = 800_000  # per query: a node of 128 threads for ten minutes at 1 s

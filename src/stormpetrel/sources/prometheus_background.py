@@ -13,6 +13,7 @@ from typing import Final
 
 from stormpetrel.config import EventsSection, PrometheusSection
 from stormpetrel.errors import SettingsError, SourceUnavailableError
+from stormpetrel.records.cursor import CursorOf
 from stormpetrel.sources.background_buckets import (
     BackgroundReading,
     NamedExpression,
@@ -20,7 +21,7 @@ from stormpetrel.sources.background_buckets import (
     named_expressions,
     several_words,
 )
-from stormpetrel.sources.event_contract import BackgroundSpan, CursorOf
+from stormpetrel.sources.event_contract import BackgroundSpan
 from stormpetrel.sources.prometheus_query import PrometheusServer, Series
 
 _MOST_POINTS: Final = 10_080  # of a query: a week of minutes; a server that has a limit has 11,000

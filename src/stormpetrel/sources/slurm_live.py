@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from stormpetrel.config import SiteSection, SlurmSection
 from stormpetrel.errors import SettingsError, SourceUnavailableError
-from stormpetrel.sources.contract import Chunk, Cursor, JobSource, LiveSource
+from stormpetrel.records.cursor import Cursor
+from stormpetrel.sources.contract import Chunk, JobSource, LiveSource
 from stormpetrel.sources.delimited import Layout
 from stormpetrel.sources.pending_arrays import split_arrays
 from stormpetrel.sources.sacct_text import SacctText

@@ -1,6 +1,6 @@
 """What the cluster has and allows, as the site last read it: one small JSON file, so that nobody waits for a hung scheduler.
 
-Site -> ClusterCache.current -> KnownCluster; names of users are never in it.
+Site -> ClusterCache.current -> KnownCluster; names of users are never in it. Who reads it: ingest/cluster.py.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,7 +26,9 @@ FILE: Final = "cluster.json"
 FORMAT: Final = 1
 _MOST_BYTES: Final = 16 * 1024**2
 _MOST_USERS: Final = 1000
-PATIENCE_S: Final = 1.0  # how long somebody who waits for an answer waits for the scheduler
+
+ReadCluster = Callable[[], "Cluster | None"]
+ReadAssociations = Callable[[str, "str | None"], "tuple[Association, ...]"]  # user, name of the cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class ClusterCache:
         with self._lock:
             return self._read_file()
 
-    def current(self, *, patience_s: float = PATIENCE_S) -> KnownCluster | None:
+    def current(self, read: ReadCluster) -> KnownCluster | None:
         """What is known, read again if it is too old; None where there is no Slurm, or where it never answered."""
         if not self._slurm.cluster_minutes:
             return None
@@ -70,7 +73,7 @@ class ClusterCache:
             if known is not None and timedelta(0) <= now - known.read_at < keep:
                 return known
             if self._tried is None or now - self._tried[0] >= keep:
-                self._refresh(now, patience_s)
+                self._refresh(now, read)
             if self._tried is None or self._known is None:
                 return self._known
             return KnownCluster(self._known.cluster, self._known.read_at, self._tried[1])
@@ -80,10 +83,8 @@ class ClusterCache:
         """Why the scheduler could not be asked the last time; None where it could."""
         return self._tried[1] if self._tried else None
 
-    def associations(self, user: str | None, *, patience_s: float = PATIENCE_S) -> tuple[Association, ...]:
+    def associations(self, user: str | None, read: ReadAssociations) -> tuple[Association, ...]:
         """What a user may do, asked for now and kept in memory for a while; nothing where nobody can say."""
-        from stormpetrel.sources.slurm_cluster import read_associations
-
         known = self.known()
         if user is None or known is None or self.problem:
             return ()
@@ -92,18 +93,16 @@ class ClusterCache:
             kept = self._users.get(user)
             if kept is not None and now - kept[0] < timedelta(minutes=self._slurm.cluster_minutes):
                 return kept[1]
-        found = read_associations(self._slurm, user, cluster=known.cluster.name, patience_s=patience_s)
+        found = read(user, known.cluster.name)
         with self._lock:
             if len(self._users) >= _MOST_USERS:
                 self._users.clear()
             self._users[user] = (now, found)
         return found
 
-    def _refresh(self, now: datetime, patience_s: float) -> None:
-        from stormpetrel.sources.slurm_cluster import read_cluster
-
+    def _refresh(self, now: datetime, read: ReadCluster) -> None:
         try:
-            cluster = read_cluster(self._slurm, patience_s=patience_s)
+            cluster = read()
         except StormpetrelError as error:
             self._tried = (now, error.what if isinstance(error, SourceError) else str(error))
             return

@@ -14,11 +14,10 @@ from typing import Final
 
 import polars as pl
 
+from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.times import month_of
 from stormpetrel.records.window_frames import CPU_WINDOW_SCHEMA, WINDOW_KEY
-from stormpetrel.sources.contract import Cursor
-from stormpetrel.store.jobs import Committed
-from stormpetrel.store.tables import Table, TableSpec
+from stormpetrel.store.tables import Committed, Table, TableSpec
 
 CPU_WINDOWS: Final = TableSpec(
     "cpu_windows",

@@ -13,11 +13,10 @@ from typing import Final
 
 import polars as pl
 
+from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.events import BACKGROUND_KEY, BACKGROUND_SCHEMA
 from stormpetrel.records.times import month_of
-from stormpetrel.sources.contract import Cursor
-from stormpetrel.store.jobs import Committed
-from stormpetrel.store.tables import Table, TableSpec
+from stormpetrel.store.tables import Committed, Table, TableSpec
 
 EVENT_BACKGROUND: Final = TableSpec(
     "event_background",

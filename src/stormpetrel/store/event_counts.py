@@ -17,12 +17,11 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.errors import StoreBusyError, UsageError
+from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.events import COUNT_KEY, COUNT_SCHEMA, COVERED, WHOLE
 from stormpetrel.records.times import month_of
-from stormpetrel.sources.contract import Cursor
 from stormpetrel.store.event_gaps import Coverage, EventGap, GapReasons, coverage_of, gaps_of
-from stormpetrel.store.jobs import Committed
-from stormpetrel.store.tables import Table, TableSpec
+from stormpetrel.store.tables import Committed, Table, TableSpec
 
 EVENT_COUNTS: Final = TableSpec(
     "event_counts",

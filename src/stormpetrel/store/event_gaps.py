@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from stormpetrel.records.events import Missing
 from stormpetrel.records.times import UTC_TIME
-from stormpetrel.sources.event_contract import Missing
 from stormpetrel.store.tables import Table, TableSpec
 
 GAP_SCHEMA: Final = pl.Schema(

@@ -16,9 +16,9 @@ from typing import Final
 
 import polars as pl
 
+from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.predictions import PREDICTION_SCHEMA, readable_from
 from stormpetrel.records.times import month_of
-from stormpetrel.sources.contract import Cursor
 from stormpetrel.store.tables import Table, TableSpec
 
 PREDICTIONS: Final = TableSpec(

@@ -14,7 +14,6 @@ from pathlib import Path
 from stormpetrel.config import SITE_FILE, Settings, load_settings, settings_as_toml
 from stormpetrel.errors import DiskFullError, SettingsError, StoreError
 from stormpetrel.private_files import create_private, tighten
-from stormpetrel.simulate.feed import Feed
 from stormpetrel.store.agreement import agree
 from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.cluster_cache import ClusterCache
@@ -36,6 +35,7 @@ from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
 from stormpetrel.store.read_marks import ReadMarks
 from stormpetrel.store.read_only import ReadOnlyState, open_copied_state, read_only_reason
+from stormpetrel.store.site_clock import feed_clock
 from stormpetrel.store.state import STATE_FILE, StateStore, open_state, refuse_network
 from stormpetrel.store.tables import Table
 from stormpetrel.store.tokens import TokenStore
@@ -109,12 +109,12 @@ class Site:
     def now(self) -> datetime:
         """The current time; that of the feed where the site is a simulated one."""
         if self.settings.site.feed:
-            return Feed(self.folder / self.settings.site.feed).now()
+            return feed_clock(self.folder / self.settings.site.feed).now()
         return datetime.now(UTC)
 
     def pace(self) -> float:
         """How many seconds of the site pass in one second: 1, unless it is a simulated one."""
-        return max(1.0, Feed(self.folder / self.settings.site.feed).speed) if self.settings.site.feed else 1.0
+        return max(1.0, feed_clock(self.folder / self.settings.site.feed).speed) if self.settings.site.feed else 1.0
 
     def close(self) -> None:
         """Give back what the site holds open."""

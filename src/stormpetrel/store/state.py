@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,8 @@ class StateStore:
         self._engine = engine
         self._lock_file = lock_file
         self._files = files
-        self._held = False
+        self._holder = threading.RLock()  # the thread that holds the writer lock
+        self._depth = 0  # how often that thread has taken it
         self.is_sqlite = engine.dialect.name == "sqlite"
 
     @contextmanager
@@ -125,16 +127,21 @@ class StateStore:
 
     @contextmanager
     def writer_lock(self) -> Iterator[None]:
-        """Be the only one who commits to the site's tables, until the block ends or the process dies; may be nested."""
-        if self._held:
-            yield
-            return
-        with self._locked():
-            self._held = True
-            try:
-                yield
-            finally:
-                self._held = False
+        """Be the only thread of any process that commits to the site's tables, until the block ends; may be nested."""
+        if not self._holder.acquire(timeout=_LOCK_WAIT_S):
+            raise StoreBusyError(
+                f"Another part of this process has been writing to {self._lock_file.parent} for over {_LOCK_WAIT_S} s.",
+                hint="Wait for it to end, and try again.",
+            )
+        try:
+            with self._locked() if not self._depth else nullcontext():
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+        finally:
+            self._holder.release()
 
     @contextmanager
     def undisturbed(self) -> Iterator[None]:

@@ -21,8 +21,8 @@ from urllib.parse import unquote
 import polars as pl
 
 from stormpetrel.errors import DiskFullError, StoreBusyError, StoreError, StoreVersionError
+from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.times import month_of
-from stormpetrel.sources.contract import Cursor
 from stormpetrel.store.digests import FileDigests
 from stormpetrel.store.filesystem import writing
 from stormpetrel.store.panics import without_panic_text
@@ -51,6 +51,15 @@ class TableSpec:
     ranges: tuple[str, ...]
     distinct: tuple[str, ...] = ()  # columns whose values hardly repeat: no dictionary is tried on them
     group_rows: int | None = None  # rows of a Parquet row group, for tables with wide rows: a scan can skip groups, not rows
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What became of the rows of one commit."""
+
+    kept: int = 0
+    known: int = 0
+    changed: int = 0
 
 
 class Table:

@@ -12,13 +12,12 @@ import polars as pl
 from stormpetrel.errors import UsageError
 from stormpetrel.records.events import OTHER_VALUES
 from stormpetrel.records.jobs import KEY
-from stormpetrel.records.traces import UNKNOWN
-from stormpetrel.sources.prometheus import LIVE
+from stormpetrel.records.traces import LIVE, UNKNOWN
 from stormpetrel.store.agreement import follow_state, standing_of
 from stormpetrel.store.forgetting import count_forgetting, names_user
 from stormpetrel.store.identity import Standing
-from stormpetrel.store.known import last_sightings
 from stormpetrel.store.scrub import scrub
+from stormpetrel.store.sightings import last_sightings
 from stormpetrel.store.site import Site
 from stormpetrel.store.tables import Table
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import polars as pl
 
+from stormpetrel.ingest.jobs import IngestReport
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY
 from stormpetrel.records.states import UNFINISHED, JobState
 from stormpetrel.sources.chosen import OPEN_KEY, Chosen, is_among, key_of
@@ -22,7 +23,6 @@ from stormpetrel.sources.contract import JobSource
 from stormpetrel.sources.slurm_live import Accounting
 from stormpetrel.sources.slurm_queue import Queue, QueueList
 from stormpetrel.sources.unfinished import is_unfinished
-from stormpetrel.store.ingest import IngestReport
 from stormpetrel.store.site import Site
 
 _FORMATS: Final = (

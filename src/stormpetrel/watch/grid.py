@@ -15,10 +15,10 @@ import polars as pl
 
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.events.finding import findings_of_json
+from stormpetrel.ingest.events import has_event_sources, ingest_live_events
 from stormpetrel.lifecycle.event_models import FAMILY, EventModelInUse, load_event_model
 from stormpetrel.lifecycle.event_scoring import score_new_buckets
 from stormpetrel.records.events import EVENT_SCORE_SCHEMA
-from stormpetrel.store.event_ingest import has_event_sources, ingest_live_events
 from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import EVENTS, Seen, SourceBook
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from stormpetrel.config import Settings
 from stormpetrel.errors import SourceError, SourceFormatError, UsageError
+from stormpetrel.ingest.jobs import IngestReport, ingest_jobs
 from stormpetrel.sources.contract import JobSource
-from stormpetrel.store.ingest import IngestReport, ingest_jobs
 from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import JOBS, Seen, SourceBook
 from stormpetrel.watch.slurm_look import SlurmLook

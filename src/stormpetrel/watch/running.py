@@ -21,6 +21,7 @@ from typing import Any, Final
 import polars as pl
 
 from stormpetrel.errors import StoreError, StormpetrelError
+from stormpetrel.ingest.cluster import current_cluster
 from stormpetrel.lifecycle.running_quality import running_quality_of
 from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import SourceBook
@@ -269,7 +270,7 @@ class _Runner:
         if self._is_time("tidy", _TIDY_EVERY_S):
             tidy(self.site)
         if self._is_time("cluster", _CLUSTER_EVERY_S):  # read only if what is kept is older than slurm.cluster_minutes
-            self.site.cluster.current(patience_s=_CLUSTER_PATIENCE_S)
+            current_cluster(self.site, patience_s=_CLUSTER_PATIENCE_S)
 
     def _is_time(self, what: str, every_s: float) -> bool:
         if time.monotonic() - self._every[what] < every_s:

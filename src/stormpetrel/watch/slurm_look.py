@@ -16,12 +16,12 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.errors import SourceError
+from stormpetrel.ingest.jobs import IngestReport, ingest_jobs
 from stormpetrel.records.states import UNFINISHED
 from stormpetrel.sources.chosen import Chosen, is_among
 from stormpetrel.sources.contract import JobSource
 from stormpetrel.sources.slurm_live import LiveSlurm, find_queues, has_queues
 from stormpetrel.sources.slurm_queue import Queue, QueueList
-from stormpetrel.store.ingest import IngestReport, ingest_jobs
 from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import LookAt, Seen
 from stormpetrel.watch.gone_jobs import GoneJobs

@@ -12,9 +12,9 @@ import httpx
 import polars as pl
 from fastapi import FastAPI
 
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.viewer import SCOPES
 from stormpetrel.faces.api.routes import router
-from stormpetrel.faces.desk.live_site import LiveSite
-from stormpetrel.faces.desk.viewer import SCOPES
 from stormpetrel.faces.web.app import bare_app, protected
 from stormpetrel.lifecycle.live import open_stream
 from stormpetrel.store.site import Site, open_site

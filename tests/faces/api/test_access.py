@@ -8,8 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from stormpetrel.answers.viewer import MANAGE, SCOPES
 from stormpetrel.faces.api.asking import PREFIX, SCOPE
-from stormpetrel.faces.desk.viewer import MANAGE, SCOPES
 from stormpetrel.records.job_ref import ref_text
 from tests.faces.api.made import ADMIN
 

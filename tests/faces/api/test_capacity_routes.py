@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from stormpetrel.answers.capacity import capacity
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.api.routes import router
 from stormpetrel.faces.client import Client
-from stormpetrel.faces.desk.capacity import capacity
-from stormpetrel.faces.desk.live_site import LiveSite
-from stormpetrel.faces.desk.viewer import LOCAL
 from stormpetrel.faces.web.app import bare_app, protected
+from tests.answers.live_sites import put_jobs
 from tests.builders import make_site
 from tests.events.loads import end_of, steady_jobs
 from tests.faces.api.made import ADMIN, World
-from tests.faces.desk.live_sites import put_jobs
 from tests.faces.web.made import running
 
 

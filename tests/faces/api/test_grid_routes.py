@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from stormpetrel.answers.grid import GridQuestion, grid
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.api.routes import router
 from stormpetrel.faces.client import Client
-from stormpetrel.faces.desk.grid import GridQuestion, grid
-from stormpetrel.faces.desk.viewer import LOCAL
 from stormpetrel.faces.web.app import bare_app, protected
+from tests.answers import grid_sites as made
 from tests.builders import make_site
 from tests.faces.api.made import ADMIN, World
-from tests.faces.desk import grid_sites as made
 from tests.faces.web.made import running
 
 GRID = made.made_grid()

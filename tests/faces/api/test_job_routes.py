@@ -8,9 +8,9 @@ from urllib.parse import quote
 import polars as pl
 import pytest
 
-from stormpetrel.faces.answers import explain_job
-from stormpetrel.faces.desk.job_details import job_details
-from stormpetrel.faces.desk.viewer import LOCAL
+from stormpetrel.answers.check_and_why import explain_job
+from stormpetrel.answers.job_details import job_details
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.records.job_ref import JobRef, ref_text
 
 

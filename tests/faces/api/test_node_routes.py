@@ -6,13 +6,13 @@ from urllib.parse import quote
 
 import pytest
 
+from stormpetrel.answers.nodes import NodeQuestion, nodes
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.api.routes import router
-from stormpetrel.faces.desk.nodes import NodeQuestion, nodes
-from stormpetrel.faces.desk.viewer import LOCAL
 from stormpetrel.faces.web.app import bare_app, protected
+from tests.answers import traced_sites as made
 from tests.builders import make_site
 from tests.faces.api.made import ADMIN, World
-from tests.faces.desk import traced_sites as made
 
 WINDOWS = made.campaign()
 

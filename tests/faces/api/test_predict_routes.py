@@ -7,7 +7,7 @@ import asyncio
 import httpx
 import pytest
 
-from stormpetrel.faces.answers import check_request
+from stormpetrel.answers.check_and_why import check_request
 from stormpetrel.faces.api.predict_schemas import Prediction
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.lifecycle.job_models import load_predictor

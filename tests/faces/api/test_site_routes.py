@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 
 from stormpetrel import __version__
-from stormpetrel.faces.desk.model_quality import trainings
-from stormpetrel.faces.desk.trends import trends
-from stormpetrel.faces.desk.viewer import LOCAL
-from stormpetrel.faces.desk.waste import waste
+from stormpetrel.answers.model_quality import trainings
+from stormpetrel.answers.trends import trends
+from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.answers.waste import waste
 from stormpetrel.records.job_ref import ref_text
 from tests.faces.api.made import ADMIN
 

@@ -6,14 +6,14 @@ import tempfile
 
 import pytest
 
+from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.errors import AccessError, UsageError
 from stormpetrel.faces.api.routes import router
 from stormpetrel.faces.client import Client
-from stormpetrel.faces.desk.live_site import LiveSite
 from stormpetrel.faces.web.app import bare_app, protected
+from tests.answers.workload_sites import CARD, GENERATOR, put_generator, put_workload
 from tests.builders import make_site
 from tests.faces.api.made import ADMIN, World
-from tests.faces.desk.workload_sites import CARD, GENERATOR, put_generator, put_workload
 from tests.faces.web.made import running
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stormpetrel.faces.desk.live_site import LiveSite
+from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.faces.web.app import create_app
 from stormpetrel.store.site import open_site
 from tests.faces.dashboard.served import WAIT_MS, Board, Visitor, make_dashboard_site

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
-from stormpetrel.faces.desk.live_site import LiveSite
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.ingest.commit import commit_jobs
 from stormpetrel.records.jobs import VALUES, field_mask
 from stormpetrel.store.site import Site
 from stormpetrel.watch.loop import Watch
@@ -49,7 +50,7 @@ def _add_hostile(site: Site) -> None:
         fingerprint=pl.lit(HOSTILE_ID, dtype=pl.Int64),
         line=pl.lit(0, dtype=pl.Int64),
     )
-    site.jobs.commit(rows, fields=field_mask(frozenset(VALUES)), as_of=TRAINED)
+    commit_jobs(site.jobs, rows, fields=field_mask(frozenset(VALUES)), as_of=TRAINED)
 
 
 @dataclass

@@ -7,10 +7,10 @@ import threading
 import pytest
 from dash import Input, Output
 
+from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.dashboard.app import add_dashboard
 from stormpetrel.faces.dashboard.pages import PAGES
-from stormpetrel.faces.desk.live_site import LiveSite
 from stormpetrel.faces.web.app import bare_app, protected
 from stormpetrel.faces.web.viewers import current_viewer
 from tests.builders import make_site

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.faces.dashboard.freshness import freshness
-from stormpetrel.faces.desk.live_site import LiveSite
-from stormpetrel.faces.desk.viewer import LOCAL, Viewer
 from stormpetrel.store.watch_status import WatchStatus, write_status
 from tests.builders import make_site
 

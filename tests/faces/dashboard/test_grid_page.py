@@ -9,21 +9,21 @@ import polars as pl
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
+from stormpetrel.answers.grid import grid
+from stormpetrel.answers.grid_board import GRID_BOARDS
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.faces.dashboard.pages import grid as grid_page
 from stormpetrel.faces.dashboard.pages.grid import moment_of, question
 from stormpetrel.faces.dashboard.pages.grid_bucket import bucket_part
 from stormpetrel.faces.dashboard.pages.grid_cards import counts, length
 from stormpetrel.faces.dashboard.shell import page_of
-from stormpetrel.faces.desk.grid import grid
-from stormpetrel.faces.desk.grid_board import GRID_BOARDS
-from stormpetrel.faces.desk.live_site import LiveSite
-from stormpetrel.faces.desk.viewer import LOCAL, Viewer
 from stormpetrel.faces.web.app import create_app
 from stormpetrel.faces.web.viewers import seen_by
 from stormpetrel.records.outages import Outage, OutageKind
+from tests.answers import grid_sites as made
 from tests.builders import make_site
 from tests.faces.dashboard.served import PHONE, Board, Visitor
-from tests.faces.desk import grid_sites as made
 from tests.faces.web.made import running, wait_until
 
 browser_test = pytest.mark.browser

@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.overview import TableFilter
+from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.dashboard.pages.job_table import VIEWS, found_job, live_figures, table_query, table_rows
-from stormpetrel.faces.desk.live_site import LiveSite
-from stormpetrel.faces.desk.overview import TableFilter
-from stormpetrel.faces.desk.viewer import LOCAL, Viewer
 from tests.builders import make_site
 from tests.jobs.logs import make_log
 from tests.lifecycle.sites import put_jobs

@@ -7,22 +7,22 @@ import polars as pl
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.node_board import BOARDS
+from stormpetrel.answers.nodes import nodes
+from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import MissingExtraError
 from stormpetrel.faces.dashboard.pages import nodes as nodes_page
 from stormpetrel.faces.dashboard.pages.node_cards import diagnosis, embeddings
 from stormpetrel.faces.dashboard.pages.node_trace import trace_part
 from stormpetrel.faces.dashboard.pages.nodes import question
 from stormpetrel.faces.dashboard.shell import page_of
-from stormpetrel.faces.desk.live_site import LiveSite
-from stormpetrel.faces.desk.node_board import BOARDS
-from stormpetrel.faces.desk.nodes import nodes
-from stormpetrel.faces.desk.viewer import LOCAL, Viewer
 from stormpetrel.faces.web.app import create_app
 from stormpetrel.faces.web.viewers import seen_by
 from stormpetrel.records.job_ref import ref_text
+from tests.answers import traced_sites as made
 from tests.builders import make_site
 from tests.faces.dashboard.served import PHONE, Board, Visitor
-from tests.faces.desk import traced_sites as made
 from tests.faces.web.made import running, wait_until
 
 browser_test = pytest.mark.browser
@@ -100,8 +100,8 @@ def test_a_link_that_makes_no_sense_shows_the_page_all_the_same(traced, query):
 
 
 def test_a_part_of_the_windows_is_said_to_be_one(traced, monkeypatch):
-    monkeypatch.setattr("stormpetrel.faces.desk.nodes.MOST_POINTS", 100)
-    monkeypatch.setattr("stormpetrel.faces.desk.nodes.sampled.__defaults__", (100,))
+    monkeypatch.setattr("stormpetrel.answers.nodes.MOST_POINTS", 100)
+    monkeypatch.setattr("stormpetrel.answers.nodes.sampled.__defaults__", (100,))
     answer = nodes(traced.live, LOCAL, question({"span": "week"}))
     told = json.dumps(embeddings(traced.live, answer), cls=PlotlyJSONEncoder)
     assert f"100 of {EVERYTHING.height} windows shown: all {answer.flagged} flagged ones, the others at random." in told
@@ -141,7 +141,7 @@ def test_without_the_extra_the_measured_trace_stands_alone(traced, monkeypatch):
     def missing(*_):
         raise MissingExtraError("Drawing a trace by the model", "traces")
 
-    monkeypatch.setattr("stormpetrel.faces.desk.trace_view.model_of", missing)
+    monkeypatch.setattr("stormpetrel.answers.trace_view.model_of", missing)
     told = sent(traced.live, LOCAL)
     assert "stormpetrel[traces]" in told and "nodes-threads-made" not in told and '"reconstruction"' not in told
 

@@ -7,15 +7,15 @@ import polars as pl
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
+from stormpetrel.answers.day_book import BOOKS
+from stormpetrel.answers.health import INSPECTIONS
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.profiles import profile_view
+from stormpetrel.answers.settled import SETTLED
+from stormpetrel.answers.viewer import LOCAL, Viewer
+from stormpetrel.answers.waste import cancel_policy, policy_words, waste
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.dashboard.shell import page_of
-from stormpetrel.faces.desk.day_book import BOOKS
-from stormpetrel.faces.desk.health import INSPECTIONS
-from stormpetrel.faces.desk.live_site import LiveSite
-from stormpetrel.faces.desk.profiles import profile_view
-from stormpetrel.faces.desk.settled import SETTLED
-from stormpetrel.faces.desk.viewer import LOCAL, Viewer
-from stormpetrel.faces.desk.waste import cancel_policy, policy_words, waste
 from stormpetrel.faces.web.viewers import seen_by
 from tests.builders import make_site
 from tests.faces.dashboard.served import PHONE

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
+from stormpetrel.answers.check_and_why import CheckAnswer
 from stormpetrel.errors import SourceFormatError, UsageError
-from stormpetrel.faces.answers import CheckAnswer
 from stormpetrel.faces.notebook import ScriptCheck, check_script
 from stormpetrel.jobs.advice import Advice
 from stormpetrel.jobs.prediction_words import percent

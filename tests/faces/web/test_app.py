@@ -2,8 +2,8 @@
 
 import pytest
 
+from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.errors import SettingsError
-from stormpetrel.faces.desk.live_site import LiveSite
 from stormpetrel.faces.web.app import create_app, prefix_of
 from stormpetrel.faces.web.response_headers import inline_script_hashes
 from tests.builders import make_site

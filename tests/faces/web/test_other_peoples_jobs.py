@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from stormpetrel.faces.desk.live_site import LiveSite
+from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.faces.web.app import create_app
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.records.job_ref import JobRef
 from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.store.ingest import ingest_jobs
 from tests.builders import Job, make_site, table_of, write_sacct
 from tests.faces.web.made import BROWSER, client_of
 

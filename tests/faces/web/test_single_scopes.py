@@ -5,13 +5,13 @@ import re
 
 import pytest
 
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.viewer import MANAGE, PREDICT, READ, SCOPES, WRITE
 from stormpetrel.faces.dashboard.pages import PAGES
-from stormpetrel.faces.desk.live_site import LiveSite
-from stormpetrel.faces.desk.viewer import MANAGE, PREDICT, READ, SCOPES, WRITE
 from stormpetrel.faces.web import security
 from stormpetrel.faces.web.app import create_app
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.store.ingest import ingest_jobs
 from tests.builders import Job, make_site, write_sacct
 from tests.faces.web.made import BROWSER, client_of
 

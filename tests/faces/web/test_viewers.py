@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 import polars as pl
 import pytest
 
+from stormpetrel.answers.viewer import Viewer
 from stormpetrel.errors import AccessError, SettingsError
-from stormpetrel.faces.desk.viewer import Viewer
 from stormpetrel.faces.web.sessions import SESSION_S, Sessions
 from stormpetrel.faces.web.viewers import Doorkeeper, current_viewer, seen_by
 from stormpetrel.store.tokens import TokenStore

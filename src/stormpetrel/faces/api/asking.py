@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from stormpetrel.faces.desk.viewer import MANAGE, PREDICT, READ, WRITE, Viewer
+from stormpetrel.answers.viewer import MANAGE, PREDICT, READ, WRITE, Viewer
 from stormpetrel.faces.web.viewers import current_viewer
 
 PREFIX: Final = "/api/v1"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from stormpetrel.answers.capacity import CapacityAnswer, capacity
 from stormpetrel.faces.api.asking import Reader, answered, errors
 from stormpetrel.faces.api.capacity_schemas import Capacity, CapacityAsked
-from stormpetrel.faces.desk.capacity import CapacityAnswer, capacity
 
 if TYPE_CHECKING:
+    from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.events.capacity import CapacityPlan
-    from stormpetrel.faces.desk.live_site import LiveSite
 
 
 def capacity_router(live: LiveSite) -> APIRouter:

@@ -1,4 +1,4 @@
-"""One job in full, as JSON: `faces.desk.job_details` word for word."""
+"""One job in full, as JSON: `answers.job_details` word for word."""
 
 from __future__ import annotations
 

@@ -9,14 +9,14 @@ import numpy as np
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from stormpetrel.answers.grid import GridAnswer, GridQuestion, grid
 from stormpetrel.faces.api.asking import Reader, answered, errors
 from stormpetrel.faces.api.grid_schemas import CountsAsked, GridCounts, GridOutages, GridTold, SpanAsked
-from stormpetrel.faces.desk.grid import GridAnswer, GridQuestion, grid
 from stormpetrel.records.times import EARLIEST, LATEST
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 _DAY = timedelta(days=1)
 

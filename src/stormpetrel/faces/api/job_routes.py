@@ -8,14 +8,14 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
+from stormpetrel.answers.job_details import find_jobs, job_details
 from stormpetrel.faces.api.asking import Reader, answered, errors
 from stormpetrel.faces.api.detail_schemas import Explanation, JobAdvice, JobInFull
 from stormpetrel.faces.api.job_schemas import REF_EXAMPLE, REF_PATTERN, FindAsked, JobList, JobPage, JobsAsked, job_rows
-from stormpetrel.faces.desk.job_details import find_jobs, job_details
 from stormpetrel.records.job_ref import JobRef
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
 
 RefPath = Annotated[
     str, Path(pattern=REF_PATTERN, description="the `ref` of a job, as in the list of jobs", examples=[REF_EXAMPLE])

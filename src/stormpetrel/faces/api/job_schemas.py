@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final, Literal
 import polars as pl
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
 
+from stormpetrel.answers.overview import OVERVIEW_SCHEMA, TableFilter, TableQuery
 from stormpetrel.faces.api.asking import Asked, Told
 from stormpetrel.faces.api.frame_schemas import row_model
-from stormpetrel.faces.desk.overview import OVERVIEW_SCHEMA, TableFilter, TableQuery
 from stormpetrel.jobs.outcomes import OUTCOMES
 from stormpetrel.records import jobs, predictions
 from stormpetrel.records.pending_reasons import WaitKind

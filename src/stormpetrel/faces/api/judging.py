@@ -13,14 +13,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from stormpetrel.answers.viewer import Viewer
 from stormpetrel.errors import AccessError
 from stormpetrel.faces.api.predict_schemas import Prediction, PredictionRequest, Reason
-from stormpetrel.faces.desk.viewer import Viewer
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.records.jobs import JOB_SCHEMA
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.jobs.predictor import Verdict
 
 # A log that never says what was asked for learns from what was given (`jobs.keys.stand_ins`): a request then stands in for that.

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
+from stormpetrel.answers.model_quality import go_back, promote, trainings
 from stormpetrel.errors import NotThereError
 from stormpetrel.faces.api.asking import Manager, Reader, answered, errors, refuse_other_methods
 from stormpetrel.faces.api.site_schemas import Model, Training, TrainingInFull, Trainings
-from stormpetrel.faces.desk.model_quality import go_back, promote, trainings
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 TrainingName = Annotated[
     str, Path(pattern=r"^[a-z]{1,32}-[0-9]{1,9}$", description="the name of a training", examples=["jobs-7"])

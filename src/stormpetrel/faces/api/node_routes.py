@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
+from stormpetrel.answers.json_values import json_rows
+from stormpetrel.answers.nodes import NodeQuestion, nodes
+from stormpetrel.answers.trace_view import trace_view
 from stormpetrel.faces.api.asking import Reader, answered, errors
 from stormpetrel.faces.api.node_schemas import WINDOW_EXAMPLE, WINDOW_PATTERN, Nodes, NodesAsked, ScoredWindow, WindowTraces
-from stormpetrel.faces.desk.json_values import json_rows
-from stormpetrel.faces.desk.nodes import NodeQuestion, nodes
-from stormpetrel.faces.desk.trace_view import trace_view
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
 
 WindowKey = Annotated[
     str, Path(pattern=WINDOW_PATTERN, description="the `key` of a window, as in `worst` of the nodes", examples=[WINDOW_EXAMPLE])

@@ -12,7 +12,7 @@ from stormpetrel.faces.api.site_schemas import OpinionGiven, OpinionKept, View, 
 from stormpetrel.records.job_ref import JobRef
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
 
 _PRINTABLE = r"^[^\x00-\x1f\x7f]+$"
 ViewName = Annotated[

@@ -12,16 +12,16 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from stormpetrel.answers.check_and_why import CheckAnswer, check_with
+from stormpetrel.answers.cluster_fit import fit_to_site
 from stormpetrel.errors import SourceError, UsageError
-from stormpetrel.faces.answers import CheckAnswer, check_with
 from stormpetrel.faces.api.asking import Asked, Predicting, Told, answered, errors
 from stormpetrel.faces.api.batching import Batcher
 from stormpetrel.faces.api.judging import LiveJudge, for_viewer, predictions, user_for
 from stormpetrel.faces.api.predict_schemas import MOST_AT_ONCE, Prediction, PredictionRequest, ScriptAnswer, ScriptRequest
-from stormpetrel.faces.cluster_fit import fit_to_site
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
 
 _ERRORS = errors(409, 413)
 _EXPLAINED_TOGETHER = 4

@@ -25,7 +25,7 @@ from stormpetrel.faces.api.workload_routes import workload_router
 from stormpetrel.learn.threads import wait_politely
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
 
 _PARTS: Final = (
     predict_router, job_router, site_router, node_router, grid_router, capacity_router, workload_router, model_router, own_router,

@@ -10,6 +10,11 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from stormpetrel import __version__
+from stormpetrel.answers.health import health
+from stormpetrel.answers.model_quality import model_quality
+from stormpetrel.answers.profiles import ProfileView, profile_view
+from stormpetrel.answers.trends import trends
+from stormpetrel.answers.waste import cancel_policy, waste
 from stormpetrel.faces.api.asking import Reader, answered, errors
 from stormpetrel.faces.api.site_schemas import (
     CancelPolicy,
@@ -24,14 +29,9 @@ from stormpetrel.faces.api.site_schemas import (
     Waste,
     WasteAsked,
 )
-from stormpetrel.faces.desk.health import health
-from stormpetrel.faces.desk.model_quality import model_quality
-from stormpetrel.faces.desk.profiles import ProfileView, profile_view
-from stormpetrel.faces.desk.trends import trends
-from stormpetrel.faces.desk.waste import cancel_policy, waste
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
 
 _ERRORS = errors(409)
 

@@ -12,13 +12,13 @@ from fastapi import APIRouter
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response
 
+from stormpetrel.answers.workload import WorkloadState, workload_state
+from stormpetrel.answers.workload_sample import FORMATS, SampleWish, write_sample
 from stormpetrel.faces.api.asking import Manager, Reader, answered, errors
 from stormpetrel.faces.api.workload_schemas import WorkloadTold, WorkloadWish
-from stormpetrel.faces.desk.workload import WorkloadState, workload_state
-from stormpetrel.faces.desk.workload_sample import FORMATS, SampleWish, write_sample
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
 
 HOW_MANY: Final = "X-Stormpetrel-Jobs"
 _FILE: Final = {"schema": {"type": "string", "format": "binary"}}

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue
 
+from stormpetrel.answers.workload_sample import MOST_CORES, MOST_DAYS, MOST_JOBS, MOST_SEED, MOST_TIMES, MOST_YEARS
 from stormpetrel.faces.api.asking import Given, Told
-from stormpetrel.faces.desk.workload_sample import MOST_CORES, MOST_DAYS, MOST_JOBS, MOST_SEED, MOST_TIMES, MOST_YEARS
 
 Times = Annotated[float, Field(ge=0.01, le=MOST_TIMES, allow_inf_nan=False)]
 

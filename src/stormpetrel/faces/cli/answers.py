@@ -13,7 +13,7 @@ from stormpetrel.faces.cli.context import Context, Json, LogOdds, console, plain
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stormpetrel.faces.cluster_fit import ClusterFit
+    from stormpetrel.answers.cluster_fit import ClusterFit
     from stormpetrel.jobs.advice import Advice
     from stormpetrel.jobs.predictor import Verdict
     from stormpetrel.jobs.waiting import Waiting
@@ -41,7 +41,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Say before a job is submitted whether the cluster can run it, how likely it is to fail, why, and what to change."""
-    from stormpetrel.faces.answers import check_request
+    from stormpetrel.answers.check_and_why import check_request
     from stormpetrel.sources.job_script import read_job_script
 
     request = read_job_script(script, kind=kind)
@@ -65,7 +65,7 @@ def why(
     as_json: Json = False,
 ) -> None:
     """Say what happened to a job, what would have been said in time, and what to change."""
-    from stormpetrel.faces.answers import explain_job
+    from stormpetrel.answers.check_and_why import explain_job
 
     chosen: Context = context.obj
     with chosen.open_site() as site:

@@ -18,7 +18,7 @@ from stormpetrel.private_files import write_private
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from stormpetrel.store.ingest import IngestReport
+    from stormpetrel.ingest.jobs import IngestReport
     from stormpetrel.store.site import Site
 
 _EXAMPLE = "job.sh"
@@ -39,11 +39,11 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Simulate a small cluster, learn from it, and watch it live in the browser. Run again, it goes on where it was left."""
+    from stormpetrel.answers.predictions import predict_jobs
     from stormpetrel.faces.cli.demo_events import add_events
     from stormpetrel.faces.cli.demo_traces import add_traces
     from stormpetrel.faces.cli.demo_words import print_alarms, print_next, print_risks, print_summary, print_traces, summary_json
     from stormpetrel.faces.cli.ingest import print_report
-    from stormpetrel.faces.predictions import predict_jobs
     from stormpetrel.store.summary import summarise
 
     with _open_or_create(folder) as site:
@@ -110,8 +110,9 @@ def _stop_clock(site: Site, *, quiet: bool) -> None:
     """Record the feed unless it is there; let its clock stand where the site has read it up to."""
     from datetime import UTC, datetime
 
+    from stormpetrel.records.clock import fixed_clock
     from stormpetrel.simulate.demo_site import demo_now
-    from stormpetrel.simulate.feed import fixed_clock, set_clock
+    from stormpetrel.simulate.feed import set_clock
 
     folder = site.folder / _FEED
     if not (folder / "sacct").exists():
@@ -122,7 +123,8 @@ def _stop_clock(site: Site, *, quiet: bool) -> None:
 
 
 def _start_clock(site: Site, speed: float) -> None:
-    from stormpetrel.simulate.feed import running_clock, set_clock
+    from stormpetrel.records.clock import running_clock
+    from stormpetrel.simulate.feed import set_clock
 
     set_clock(site.folder / _FEED, running_clock(site.now(), speed=speed))
 

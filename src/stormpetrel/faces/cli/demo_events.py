@@ -26,9 +26,9 @@ def add_events(site: Site, *, quiet: bool) -> DemoAlarms | None:
     from stormpetrel.errors import ModelError
     from stormpetrel.faces.cli.event_episodes import episodes_of
     from stormpetrel.faces.cli.trace_input import progress_shown
+    from stormpetrel.ingest.events import ingest_live_events
     from stormpetrel.lifecycle.event_models import FAMILY, load_event_model, train_event_model
     from stormpetrel.lifecycle.event_scoring import score_new_buckets
-    from stormpetrel.store.event_ingest import ingest_live_events
 
     with progress_shown(quiet=quiet) as progress:
         progress(0.0, "counting events")

@@ -54,8 +54,8 @@ def _epochs(site: Site) -> int:
 
 def _take_in_own(site: Site) -> bool:
     """Take in the traces of the site's own jobs; whether there are any."""
+    from stormpetrel.ingest.traces import ingest_campaigns
     from stormpetrel.sources.trace_files import SUFFIX
-    from stormpetrel.store.trace_ingest import ingest_campaigns
 
     folder = site.folder / _OF_JOBS
     if not any(folder.glob(f"*{SUFFIX}")):
@@ -66,9 +66,9 @@ def _take_in_own(site: Site) -> bool:
 
 def _take_in_campaigns(site: Site) -> None:
     """Campaigns for training, validation and test; the last one ends now."""
+    from stormpetrel.ingest.traces import ingest_campaigns
     from stormpetrel.simulate.campaigns import campaign_set
     from stormpetrel.sources.trace_files import write_trace
-    from stormpetrel.store.trace_ingest import ingest_campaigns
 
     folder = site.folder / _FOLDER
     folder.mkdir(exist_ok=True)

@@ -11,7 +11,7 @@ from stormpetrel.errors import StateLostError
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
 
 if TYPE_CHECKING:
-    from stormpetrel.store.doctor import Finding
+    from stormpetrel.records.checks import Finding
 
 _MARKS = {"ok": "✓", "warning": "!", "problem": "✗"}
 
@@ -27,7 +27,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check the site and say what is wrong and what to do; exit code 1 if there is a problem."""
-    from stormpetrel.store.doctor import summary, worst
+    from stormpetrel.records.checks import summary, worst
 
     chosen: Context = context.obj
     if repair:
@@ -49,8 +49,9 @@ def doctor(
 
 def _findings(chosen: Context, *, deep: bool) -> list[Finding]:
     """What the doctor finds; a site without its state does not open, and that is a finding as well."""
+    from stormpetrel.answers.doctor import examine
     from stormpetrel.lifecycle.readable import model_findings
-    from stormpetrel.store.doctor import Finding, examine
+    from stormpetrel.records.checks import Finding
 
     try:
         with chosen.open_site() as site:

@@ -18,8 +18,8 @@ _FILE = "what the file told when it was read; read it again to correct it"
 
 def queries_of(site: Site, start: datetime, end: datetime) -> list[dict[str, Any]]:
     """For each source: its name, what is counted in words, and the request where there is one; nothing is sent."""
-    from stormpetrel.store.event_ingest import counts_jobs
-    from stormpetrel.store.job_event_counts import JobTableEvents
+    from stormpetrel.ingest.events import counts_jobs
+    from stormpetrel.ingest.job_event_counts import JobTableEvents
 
     settings = site.settings
     told: list[dict[str, Any]] = []

@@ -16,7 +16,7 @@ from stormpetrel.faces.cli.context import Context, Json, console, plain, print_j
 from stormpetrel.records.outages import BY_HAND, Outage, OutageKind
 
 if TYPE_CHECKING:
-    from stormpetrel.store.event_report import EventReport
+    from stormpetrel.ingest.event_report import EventReport
     from stormpetrel.store.site import Site
 
 _EXAMPLE = 'For example: stormpetrel events label "2026-01-31 14:00" 3h --title "storage away"'
@@ -100,8 +100,8 @@ def _by_hand(site: Site, start: str, end: str | None, kind: OutageKind, title: s
 
 
 def _from_file(site: Site, file: Path, kind: OutageKind | None, since: str | None) -> EventReport:
+    from stormpetrel.ingest.events import ingest_outages
     from stormpetrel.sources.incident_files import incident_file
-    from stormpetrel.store.event_ingest import ingest_outages
 
     source = incident_file(file, zone=_zone(site), now=site.now(), kind=kind)
     first, last = source.span
@@ -109,8 +109,8 @@ def _from_file(site: Site, file: Path, kind: OutageKind | None, since: str | Non
 
 
 def _from_grafana(site: Site, since: str | None) -> EventReport:
+    from stormpetrel.ingest.events import ingest_outages
     from stormpetrel.sources.grafana import GrafanaOutages
-    from stormpetrel.store.event_ingest import ingest_outages
 
     if not site.settings.grafana.url:
         raise SettingsError("Nothing says where Grafana is.", hint="Set grafana.url to https://host:3000 in site.toml.")

@@ -14,9 +14,9 @@ from stormpetrel.faces.cli.context import Context, Json, console, plain, print_j
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from stormpetrel.ingest.jobs import IngestReport
     from stormpetrel.sources.contract import JobSource
     from stormpetrel.sources.formats import ReadOptions
-    from stormpetrel.store.ingest import IngestReport
     from stormpetrel.store.site import Site
 
 app = typer.Typer(help="Read records into the site.", no_args_is_help=True, rich_markup_mode=None)
@@ -101,7 +101,7 @@ def ingest_all(
 
 def total_of(site: Site, reports: list[IngestReport]) -> IngestReport:
     """The sum of several reports, with the gaps of the whole span."""
-    from stormpetrel.store.ingest import combined, find_gaps
+    from stormpetrel.ingest.jobs import combined, find_gaps
 
     total = combined(reports)
     total.gaps = find_gaps(site, total.first, total.last)
@@ -154,7 +154,7 @@ def _parse_time(text: str) -> datetime:
 
 
 def _ingest_one(site: Site, source: JobSource, *, quiet: bool) -> IngestReport:
-    from stormpetrel.store.ingest import ingest_jobs as take_in
+    from stormpetrel.ingest.jobs import ingest_jobs as take_in
 
     with progress_bar(f"reading {source.name}", source.size_bytes, shown=not quiet) as progress:
         return take_in(site, source, progress=progress)

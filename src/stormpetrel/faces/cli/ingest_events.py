@@ -15,7 +15,7 @@ from stormpetrel.faces.cli.trace_input import progress_shown
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stormpetrel.store.event_report import EventReport
+    from stormpetrel.ingest.event_report import EventReport
     from stormpetrel.store.site import Site
 
 _SHOWN_GAPS = 5
@@ -62,7 +62,7 @@ def ingest_events(
 
 
 def _drop(chosen: Context, source: str, *, alone: bool, as_json: bool) -> None:
-    from stormpetrel.store.event_ingest import drop_table
+    from stormpetrel.ingest.events import drop_table
 
     if not alone:
         raise UsageError("--drop stands alone.", hint="Drop first, then read: two commands.")
@@ -75,7 +75,7 @@ def _drop(chosen: Context, source: str, *, alone: bool, as_json: bool) -> None:
 
 
 def _live(site: Site, progress: Callable[[float, str], None], *, raw: bool) -> list[EventReport]:
-    from stormpetrel.store.event_ingest import ingest_live_events
+    from stormpetrel.ingest.events import ingest_live_events
 
     reports = ingest_live_events(site, raw=raw, progress=progress)
     if not reports:
@@ -90,9 +90,9 @@ def _files(
     site: Site, files: list[Path], format_name: str | None, year: int | None, progress: Callable[[float, str], None]
 ) -> list[EventReport]:
     """Each file in turn; one that cannot be read does not keep the others out."""
+    from stormpetrel.ingest.event_report import EventReport
+    from stormpetrel.ingest.events import ingest_events as take_in
     from stormpetrel.sources.event_formats import event_file
-    from stormpetrel.store.event_ingest import ingest_events as take_in
-    from stormpetrel.store.event_report import EventReport
 
     reports = []
     for path in files:
@@ -108,7 +108,7 @@ def _files(
 
 def _tell(reports: list[EventReport], *, as_json: bool) -> None:
     """What came of it; the last problem is left to be raised, so that the exit code says it."""
-    from stormpetrel.store.event_report import combined
+    from stormpetrel.ingest.event_report import combined
 
     total = combined(reports)
     if len(reports) == 1 and total.problems and not total.read:  # one source, and nothing but its problem

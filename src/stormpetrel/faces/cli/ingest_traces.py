@@ -12,7 +12,7 @@ from stormpetrel.faces.cli.context import Context, Json, console, plain, print_j
 from stormpetrel.faces.cli.job_input import steps_shown
 
 if TYPE_CHECKING:
-    from stormpetrel.store.trace_ingest import TraceReport
+    from stormpetrel.ingest.traces import TraceReport
 
 
 def ingest_traces(
@@ -26,7 +26,7 @@ def ingest_traces(
     as_json: Json = False,
 ) -> None:
     """Cut CPU traces into windows and keep them: from campaign files, or from a running Prometheus (--live)."""
-    from stormpetrel.store.trace_ingest import ingest_campaigns, ingest_live
+    from stormpetrel.ingest.traces import ingest_campaigns, ingest_live
 
     if bool(files) == live:
         raise UsageError(

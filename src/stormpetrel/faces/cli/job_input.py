@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stormpetrel.answers.job_input import JobInput
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.faces.cli.context import Context, console, plain, progress_bar
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from stormpetrel.config import JobsSection
     from stormpetrel.jobs.moments import Moment
-    from stormpetrel.jobs.training import TrainingSettings
 
 Files = Annotated[
     list[str] | None, typer.Argument(help="Job logs to read; the jobs of the site if none is named.", show_default=False)
@@ -48,27 +47,6 @@ Since = Annotated[
 At = Annotated[str, typer.Option("--at", help="Moments, separated by commas: submit, start, 2min.")]
 Plot = Annotated[Path | None, typer.Option("--plot", help="Write the figures to this HTML file.", show_default=False)]
 ALL_MOMENTS = "submit,start,2min"
-
-
-@dataclass(frozen=True, slots=True)
-class JobInput:
-    """The jobs to work on, and what counts as what."""
-
-    jobs: pl.DataFrame
-    section: JobsSection
-    time_zone: str
-    notes: tuple[str, ...] = ()
-
-    def training(self) -> TrainingSettings:
-        """The same as the settings of a training."""
-        from stormpetrel.jobs.training import TrainingSettings
-
-        return TrainingSettings(
-            failure_states=tuple(self.section.failure_states),
-            dropped_states=tuple(self.section.dropped_states),
-            time_zone=self.time_zone,
-            min_run_s=self.section.min_run_s or None,
-        )
 
 
 def read_input(

@@ -57,7 +57,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Say of the jobs that wait or run now how likely they are to fail, most likely first."""
-    from stormpetrel.faces.predictions import predict_jobs
+    from stormpetrel.answers.predictions import predict_jobs
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
@@ -94,7 +94,7 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Rank what speaks for and against a failure of one job (exact TreeSHAP), as list and waterfall."""
-    from stormpetrel.faces.answers import explain_job, verdict_json
+    from stormpetrel.answers.check_and_why import explain_job, verdict_json
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
@@ -135,7 +135,7 @@ def advise(
     context: typer.Context, job_id: Annotated[str, typer.Argument(help="A job to be submitted again.")], as_json: Json = False
 ) -> None:
     """Say what to ask for when a job is submitted again, with the past jobs that speak for it."""
-    from stormpetrel.faces.answers import advice_json, explain_job
+    from stormpetrel.answers.check_and_why import advice_json, explain_job
 
     chosen: Context = context.obj
     with chosen.open_site() as site:

@@ -28,7 +28,7 @@ from stormpetrel.faces.cli.job_input import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from stormpetrel.faces.cli.job_input import JobInput
+    from stormpetrel.answers.job_input import JobInput
     from stormpetrel.jobs.evaluation import Evaluation, MomentResult
     from stormpetrel.jobs.features import FeatureMatrix
     from stormpetrel.jobs.seed_protocol import TableOne

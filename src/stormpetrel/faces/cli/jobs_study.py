@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
-    from stormpetrel.faces.cli.job_input import JobInput
+    from stormpetrel.answers.job_input import JobInput
+    from stormpetrel.answers.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, WasteStudy
     from stormpetrel.faces.report.blocks import Section
-    from stormpetrel.faces.report.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, WasteStudy
 
 Plot = Annotated[
     Path | None,
@@ -97,7 +97,7 @@ def profiles(
     data = _read(context, files, format_name, fields, failed, drop, since, as_json)
     with steps_shown(quiet=as_json) as step:
         step("looking for profiles")
-        from stormpetrel.faces.report.job_studies import profile_study
+        from stormpetrel.answers.job_studies import profile_study
 
         study = profile_study(data, columns=columns.value, method=method.value)
     if plot:
@@ -129,7 +129,7 @@ def features(
     data = _read(context, files, format_name, fields, failed, drop, since, as_json)
     with steps_shown(quiet=as_json) as step:
         step("history and features")
-        from stormpetrel.faces.report.job_studies import feature_study, refuse_empty
+        from stormpetrel.answers.job_studies import feature_study, refuse_empty
         from stormpetrel.jobs.evaluation import PROFILE_SHARE
         from stormpetrel.jobs.moments import Moment
         from stormpetrel.jobs.training import label_jobs
@@ -169,7 +169,7 @@ def trends(
     data = _read(context, files, format_name, fields, failed, drop, since, as_json)
     with steps_shown(quiet=as_json) as step:
         step("counting")
-        from stormpetrel.faces.report.job_studies import trend_of
+        from stormpetrel.answers.job_studies import trend_of
         from stormpetrel.jobs.trends import movers
         from stormpetrel.records.jobs import never_started
 
@@ -214,7 +214,7 @@ def waste(
     data = _read(context, files, format_name, fields, failed, drop, since, as_json)
     with steps_shown(quiet=as_json) as step:
         step("adding up")
-        from stormpetrel.faces.report.job_studies import waste_study
+        from stormpetrel.answers.job_studies import waste_study
 
         study = waste_study(data, _breakdown(by))
         replay = _replay(data, step) if policy else None
@@ -247,7 +247,7 @@ def _read(
 
 
 def _replay(data: JobInput, step: Any) -> PolicyReplay:
-    from stormpetrel.faces.report.job_studies import policy_replay
+    from stormpetrel.answers.job_studies import policy_replay
     from stormpetrel.jobs.evaluation import evaluate
     from stormpetrel.jobs.moments import Moment
 

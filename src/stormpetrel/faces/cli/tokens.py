@@ -94,7 +94,7 @@ def revoke(context: typer.Context, name: Annotated[str, typer.Argument(help="The
 
 
 def _known_scopes(scopes: list[str]) -> list[str]:
-    from stormpetrel.faces.desk.viewer import SCOPES
+    from stormpetrel.answers.viewer import SCOPES
 
     for scope in scopes:
         if scope not in SCOPES:

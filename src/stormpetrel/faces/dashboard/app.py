@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import Dash, set_props
 from dash.backends._fastapi import FastAPIDashServer, reset_current_request, set_current_request
 
+from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.dashboard.shell import register_shell, shell_layout
-from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.faces.web.viewers import current_viewer
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request, Response
 
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
 
 _HERE: Final = Path(__file__).parent
 _log = logging.getLogger("stormpetrel.serve")

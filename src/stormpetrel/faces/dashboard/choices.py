@@ -17,7 +17,7 @@ from stormpetrel.faces.dashboard.blocks import field
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
 
 _LONGEST = 200
 

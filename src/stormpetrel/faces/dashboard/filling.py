@@ -23,8 +23,8 @@ from stormpetrel.faces.web.viewers import current_viewer
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 SOON_MS: Final = 1_000
 LATER_MS: Final = 15_000

@@ -10,8 +10,8 @@ from stormpetrel.store.source_health import span_words
 from stormpetrel.store.watch_status import WatchStatus, read_watch
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 _SILENT_S: Final = 30.0  # forecasts older than this, of a watch that left no word, are of one that has stopped
 _START: Final = "Start it: stormpetrel watch"

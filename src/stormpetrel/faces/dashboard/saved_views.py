@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
+from stormpetrel.answers.viewer import WRITE, Viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import attributes
 from stormpetrel.faces.dashboard.page import path_in_browser, path_of_ours
-from stormpetrel.faces.desk.viewer import WRITE, Viewer
 from stormpetrel.faces.web.viewers import current_viewer
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
 
 
 def views_menu() -> Component:

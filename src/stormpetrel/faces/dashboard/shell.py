@@ -18,7 +18,7 @@ from stormpetrel.faces.web.viewers import current_viewer
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
 
 BEAT_MS: Final = 2500  # how often an open page asks whether anything has changed
 _LONGEST_QUERY: Final = 4000

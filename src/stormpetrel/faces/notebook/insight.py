@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from stormpetrel.answers.check_and_why import find_job
 from stormpetrel.errors import NotThereError
-from stormpetrel.faces.answers import find_job
 from stormpetrel.faces.notebook import markup
 from stormpetrel.faces.notebook.advice_markup import advice_html, advice_lines
 from stormpetrel.faces.notebook.loading import LoadedJobs, as_loaded

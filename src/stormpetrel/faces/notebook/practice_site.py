@@ -59,11 +59,12 @@ def _record(site: Site, spec: ClusterSpec, now: datetime) -> None:
     """Run the cluster to its end, and tell the site what accounting would have shown at `now`."""
     import polars as pl
 
+    from stormpetrel.ingest.jobs import ingest_jobs
+    from stormpetrel.records.clock import fixed_clock
     from stormpetrel.simulate.cluster import simulate
-    from stormpetrel.simulate.feed import as_of, fixed_clock, record_feed
+    from stormpetrel.simulate.feed import as_of, record_feed
     from stormpetrel.simulate.writing import write_sacct
     from stormpetrel.sources.formats import ReadOptions, open_source
-    from stormpetrel.store.ingest import ingest_jobs
 
     frames = list(simulate(spec))
     record_feed(frames, site.folder / _FEED, fixed_clock(now))

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stormpetrel.answers.check_and_why import CheckAnswer, check_request
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.answers import CheckAnswer, check_request
 from stormpetrel.faces.notebook import markup
 from stormpetrel.faces.notebook.advice_markup import advice_html, advice_lines
 from stormpetrel.faces.notebook.loading import SiteLike, opened

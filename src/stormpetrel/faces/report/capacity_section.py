@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from stormpetrel.answers.capacity import CapacityAnswer, answer_of, read_board
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.events.capacity_words import wait_words
-from stormpetrel.faces.desk.capacity import CapacityAnswer, answer_of, read_board
 from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table, table_of
 from stormpetrel.figures.capacity import load_figure, wait_figure
 

@@ -15,7 +15,7 @@ from stormpetrel.jobs.cancel_policy import policy_at
 from stormpetrel.jobs.profiles import activity_table, duration_table, resource_table, status_table, type_table
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.report.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, WasteStudy
+    from stormpetrel.answers.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, WasteStudy
 
 
 def profiles_json(study: ProfileStudy) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from stormpetrel.jobs.waste import UNKNOWN
 from stormpetrel.records.sizes import GB, memory_words
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.report.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, WasteStudy
+    from stormpetrel.answers.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, WasteStudy
     from stormpetrel.jobs.cancel_policy import CancelPoint
 
 HOUR_S: Final = 3600

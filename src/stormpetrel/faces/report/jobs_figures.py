@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from stormpetrel.answers.job_studies import weekly_ledger
 from stormpetrel.faces.report.blocks import Drawing
-from stormpetrel.faces.report.job_studies import weekly_ledger
 from stormpetrel.figures import profiles, quality, trends, waste
 from stormpetrel.figures.palette import BLACK
 from stormpetrel.jobs.profiles import activity_table, duration_table, resource_table, status_table, type_table
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.cli.job_input import JobInput
-    from stormpetrel.faces.report.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, WasteStudy
+    from stormpetrel.answers.job_input import JobInput
+    from stormpetrel.answers.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, WasteStudy
 
 _ROW: Final = 26  # pixels of a bar with its name
 _MOST_POINTS: Final = 500

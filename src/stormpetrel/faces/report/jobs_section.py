@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
+from stormpetrel.answers import job_studies
 from stormpetrel.errors import StormpetrelError, UsageError
-from stormpetrel.faces.report import forecast_blocks, job_studies, job_tables, jobs_figures, seed_figures
+from stormpetrel.faces.report import forecast_blocks, job_tables, jobs_figures, seed_figures
 from stormpetrel.faces.report.blocks import Beside, Block, Column, Drawing, Paragraph, Section, Table
 from stormpetrel.figures import quality
 from stormpetrel.jobs.evaluation import Evaluation, evaluate
@@ -25,7 +26,7 @@ from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne, seed_column
 from stormpetrel.jobs.trends import movers
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.cli.job_input import JobInput
+    from stormpetrel.answers.job_input import JobInput
 
 QUICK_JOBS: Final = 20_000  # the latest ones, in a quick report
 _TREND_GROUPS: Final = ("user", "application", "node")

@@ -28,7 +28,7 @@ from stormpetrel.watch.host_names import HostNames
 if TYPE_CHECKING:
     from dash import Dash
 
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.store.site import Site
 
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*")

@@ -13,8 +13,8 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
+from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.faces.web.incoming import TrustedProxies
 from stormpetrel.faces.web.sessions import SESSION_S, Sessions
 from stormpetrel.store.site import Site

@@ -15,8 +15,8 @@ from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import MutableHeaders
 
+from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import StormpetrelError
-from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.faces.web.incoming import Incoming, TrustedProxies
 from stormpetrel.faces.web.limits import LOGINS_PER_MINUTE, RateLimit
 from stormpetrel.faces.web.refusals import RefusedError, UnexpectedError, answer_to, wants_page

@@ -38,7 +38,7 @@ def serve(
     refuse_missing_extra()
     where = ListenAddress.parse(address or site.settings.serve.address)
     refuse_open_door(where, site.settings.serve)
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.faces.web.app import create_app, prefix_of
     from stormpetrel.faces.web.incoming import TrustedProxies
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from starlette.concurrency import run_in_threadpool
 
+from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError
-from stormpetrel.faces.desk.viewer import LOCAL, Viewer
 from stormpetrel.faces.web.incoming import Incoming
 from stormpetrel.faces.web.refusals import RefusedError
 from stormpetrel.faces.web.sessions import Sessions

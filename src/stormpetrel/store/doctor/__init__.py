@@ -1,9 +1,4 @@
-"""The doctor: what is wrong with a site, and what to do about it.
+"""Checks of the store for the doctor: folder, disk, state, registry, tables, and every byte against its digest.
 
-Site -> examine -> findings -> summary. Each check is one function; none changes anything but a probe file it removes again.
+Site -> check_… -> Finding. None changes anything but a probe file that it removes again.
 """
-
-from stormpetrel.store.doctor.examination import examine
-from stormpetrel.store.doctor.findings import Finding, Level, summary, worst
-
-__all__ = ["Finding", "Level", "examine", "summary", "worst"]

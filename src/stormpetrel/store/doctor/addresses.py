@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from stormpetrel.config import SITE_FILE
-from stormpetrel.store.doctor.findings import Finding
+from stormpetrel.records.checks import Finding
 from stormpetrel.store.site import Site
 
 _PROC: Final = Path("/proc")

@@ -15,9 +15,9 @@ from urllib.parse import unquote
 
 import polars as pl
 
+from stormpetrel.records.checks import Finding
 from stormpetrel.records.sizes import size_words
 from stormpetrel.store.digests import FileDigest, digest_of_file
-from stormpetrel.store.doctor.findings import Finding
 from stormpetrel.store.site import Site
 from stormpetrel.store.tables import Table
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from stormpetrel.records.checks import Finding
 from stormpetrel.store.agreement import REPAIR, disagreement
-from stormpetrel.store.doctor.findings import Finding
 from stormpetrel.store.site import Site
 
 _SHOWN: Final = 3

@@ -11,9 +11,9 @@ from typing import Final
 
 import polars as pl
 
+from stormpetrel.records.checks import Finding
 from stormpetrel.records.sizes import size_words
 from stormpetrel.records.unread import PREFIX
-from stormpetrel.store.doctor.findings import Finding
 from stormpetrel.store.filesystem import disk_words, filesystem_type, is_network
 from stormpetrel.store.site import Site
 

@@ -32,7 +32,7 @@ FEATURES: Final = _KNOWN + _NOW + _RESULT  # beside habits and requests
 
 
 def _compiled(function: Compiled) -> Compiled:
-    return cast(Compiled, njit(cache=True)(function))
+    return cast("Compiled", njit(cache=True)(function))
 
 
 @_compiled

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 from dash import Dash, Input, dcc, html
 
+from stormpetrel.answers.capacity import CAPACITY_BOARDS, CapacityAnswer, capacity_answer
+from stormpetrel.answers.viewer import READ
 from stormpetrel.events.capacity import MOST_CORES, CapacitySource, Outlook
 from stormpetrel.events.capacity_words import wait_words
 from stormpetrel.events.load_weeks import LoadUnit
@@ -18,15 +20,13 @@ from stormpetrel.faces.dashboard.blocks import card, controls, field, notice, pa
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, numbers, sortable_table, text_table
-from stormpetrel.faces.desk.capacity import CAPACITY_BOARDS, CapacityAnswer, capacity_answer
-from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.figures.capacity import load_figure, wait_figure
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 _LEAD: Final = "What is asked of the cluster week by week, how that grows, and when the queue will hurt."
 _NOTHING: Final = "Take jobs in: stormpetrel ingest jobs, or events: stormpetrel ingest events. Weeks count once they are over."

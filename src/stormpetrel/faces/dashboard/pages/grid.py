@@ -15,6 +15,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from dash import Dash, Input, Output, dcc, html, no_update
 
+from stormpetrel.answers.grid import GridAnswer, GridQuestion, GridState, grid_answer
+from stormpetrel.answers.grid_board import GRID_BOARDS, stamp_of
+from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, field, notice, page_head
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
@@ -22,17 +25,14 @@ from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_f
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.pages import grid_cards as cards
 from stormpetrel.faces.dashboard.pages.grid_bucket import bucket_part
-from stormpetrel.faces.desk.grid import GridAnswer, GridQuestion, GridState, grid_answer
-from stormpetrel.faces.desk.grid_board import GRID_BOARDS, stamp_of
-from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.faces.web.viewers import current_viewer
 from stormpetrel.records.times import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 SPANS: Final = {"day": "24 hours", "week": "Week", "month": "Month", "all": "All"}
 _CLICKED: Final = ("grid-score", "grid-counts")

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dash import html
 
+from stormpetrel.answers.grid_board import GRID_BOARDS
+from stormpetrel.answers.grid_hour import BucketView, KindLine, bucket_view
 from stormpetrel.faces.dashboard.blocks import attributes, plot
 from stormpetrel.faces.dashboard.choices import PageLink
 from stormpetrel.faces.dashboard.pages.grid_cards import at_of, findings, length, stretch
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, text_table
-from stormpetrel.faces.desk.grid_board import GRID_BOARDS
-from stormpetrel.faces.desk.grid_hour import BucketView, KindLine, bucket_view
 from stormpetrel.figures.grid import where_figure
 from stormpetrel.figures.time_spans import NAMES
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 PLACE_WORDS: Final = {"site": "Sites", "submit_host": "Submit hosts", "group": "Groups", "node": "Nodes"}
 _BAR_PX: Final = 34

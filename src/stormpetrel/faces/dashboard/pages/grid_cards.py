@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from dash import html
 
+from stormpetrel.answers.grid import Alarm, GridAnswer, GridState, SeenOutage
+from stormpetrel.answers.grid_drawn import on_wall, time_spans, wall_times
 from stormpetrel.faces.dashboard.blocks import card, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, numbers, sortable_table
-from stormpetrel.faces.desk.grid import Alarm, GridAnswer, GridState, SeenOutage
-from stormpetrel.faces.desk.grid_drawn import on_wall, time_spans, wall_times
 from stormpetrel.figures.grid import counts_figure, counts_height
 from stormpetrel.figures.grid_background import background_figure, background_height
 from stormpetrel.figures.grid_score import score_figure
@@ -26,7 +26,7 @@ from stormpetrel.store.source_health import span_words
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
 
 _TONES: Final = {
     GridState.CALM: ("●", "Calm", "chip-complete", ""), GridState.ALARM: ("▲", "Alarm", "chip-fail", "health-problem"),

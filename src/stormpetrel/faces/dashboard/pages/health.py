@@ -11,18 +11,18 @@ from zoneinfo import ZoneInfo
 
 from dash import Dash, html
 
+from stormpetrel.answers.health import INSPECTIONS, LEVELS, HealthAnswer, HealthLine, Level, health
 from stormpetrel.faces.dashboard.blocks import card, page_head
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, text_table
-from stormpetrel.faces.desk.health import INSPECTIONS, LEVELS, HealthAnswer, HealthLine, Level, health
 from stormpetrel.records.sizes import size_words
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 _LIGHTS: Final[Mapping[Level, tuple[str, str, str]]] = {
     "ok": ("✓", "OK", "chip-complete"),

@@ -11,18 +11,18 @@ from zoneinfo import ZoneInfo
 import polars as pl
 from dash import MATCH, Dash, Input, Output, State, ctx, dcc, no_update
 
+from stormpetrel.answers.job_details import JobDetails, job_details
+from stormpetrel.answers.viewer import WRITE, Viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.pages import job_sections as sections
 from stormpetrel.faces.dashboard.pages.job_reasons import general_importance, why
-from stormpetrel.faces.desk.job_details import JobDetails, job_details
-from stormpetrel.faces.desk.viewer import WRITE, Viewer
 from stormpetrel.faces.web.viewers import current_viewer
 from stormpetrel.records.job_ref import JobRef
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
 
 _ASK_AGAIN_MS: Final = 1500
 _ASK_AT_MOST: Final = 40

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from dash import html
 
+from stormpetrel.answers.settled import SETTLED
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import attributes, plot
 from stormpetrel.faces.dashboard.pages.job_sections import section
 from stormpetrel.faces.dashboard.pages.job_table import MOMENT_WORDS
 from stormpetrel.faces.dashboard.pages.job_words import percent
-from stormpetrel.faces.desk.settled import SETTLED
 from stormpetrel.figures.quality import importance_figure
 from stormpetrel.figures.waterfall import waterfall_figure
 from stormpetrel.jobs.prediction_words import reason_words
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.job_details import JobDetails, StoredPrediction
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.job_details import JobDetails, StoredPrediction
+    from stormpetrel.answers.live_site import LiveSite
 
 _LABEL_LETTERS: Final = 46
 _AXIS_LETTERS: Final = 32

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.job_details import JobDetails, StoredPrediction
-    from stormpetrel.faces.desk.resubmission import Change
+    from stormpetrel.answers.job_details import JobDetails, StoredPrediction
+    from stormpetrel.answers.resubmission import Change
     from stormpetrel.jobs.advice import Advice
 
 _STEP_WORDS: Final = {"submit": "Submission", "start": "Start", "2min": "2 min in"}

@@ -14,17 +14,17 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
+from stormpetrel.answers.job_details import find_jobs
+from stormpetrel.answers.overview import TableFilter, TableQuery
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.desk.job_details import find_jobs
-from stormpetrel.faces.desk.overview import TableFilter, TableQuery
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOME_WORDS
 from stormpetrel.jobs.prediction_words import percent
 from stormpetrel.records.job_ref import is_job_id
 from stormpetrel.records.states import UNFINISHED, JobState
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 MOST_ROWS: Final = 200  # that one request may ask for
 _LONGEST_TEXT: Final = 200

@@ -18,7 +18,7 @@ from stormpetrel.records.states import UNFINISHED
 from stormpetrel.sources.job_script import JobRequest, change_line
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.desk.job_details import JobDetails, StoredPrediction
+    from stormpetrel.answers.job_details import JobDetails, StoredPrediction
     from stormpetrel.jobs.advice import Advice
 
 _STAYS: Final = "\u00a0"  # a number and its unit stay on one line

@@ -22,8 +22,8 @@ from stormpetrel.faces.web.viewers import current_viewer
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 _BLOCK: Final = 100  # rows per request
 

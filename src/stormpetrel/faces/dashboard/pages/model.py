@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from dash import Dash, Input, Output, dcc, html
 
+from stormpetrel.answers.model_quality import MOMENT_WORDS, MOST_DRAWN, PERIODS, QualityAnswer, quality_answer, usual_moment
+from stormpetrel.answers.settled import SETTLED
+from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
@@ -19,9 +22,6 @@ from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_f
 from stormpetrel.faces.dashboard.page import DashboardPage
 from stormpetrel.faces.dashboard.pages.model_trainings import dialog, register_trainings, training_card
 from stormpetrel.faces.dashboard.tables import TableColumn, numbers, text_table
-from stormpetrel.faces.desk.model_quality import MOMENT_WORDS, MOST_DRAWN, PERIODS, QualityAnswer, quality_answer, usual_moment
-from stormpetrel.faces.desk.settled import SETTLED
-from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.faces.web.viewers import current_viewer
 from stormpetrel.figures import quality as figures
 from stormpetrel.jobs.reasons import in_words
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
     from plotly.graph_objects import Figure
 
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 MOMENTS: Final = {"submit": "Submission", "start": "Start", "2min": "Two minutes in"}
 EVERY: Final = {"1d": "Day", "1w": "Week"}

@@ -11,19 +11,19 @@ from zoneinfo import ZoneInfo
 
 from dash import ALL, Dash, Input, Output, State, dcc, html, no_update
 
+from stormpetrel.answers.model_quality import TrainingLine, go_back, promote, trainings
+from stormpetrel.answers.viewer import MANAGE
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, notice
 from stormpetrel.faces.dashboard.page import in_browser
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, text_table
-from stormpetrel.faces.desk.model_quality import TrainingLine, go_back, promote, trainings
-from stormpetrel.faces.desk.viewer import MANAGE
 from stormpetrel.faces.web.viewers import current_viewer
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 BACK: Final = "back"  # in place of a training's name: the one that was in use before
 

@@ -13,10 +13,10 @@ import numpy as np
 import polars as pl
 from dash import html
 
+from stormpetrel.answers.nodes import Heat, NodeAnswer
 from stormpetrel.faces.dashboard.blocks import attributes, card, plot
 from stormpetrel.faces.dashboard.choices import PageLink
 from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table
-from stormpetrel.faces.desk.nodes import Heat, NodeAnswer
 from stormpetrel.figures.node_pages import as_svg, marked_cells
 from stormpetrel.figures.trace_models import UNKNOWN_WORDS, iowait_diagnosis, node_heat_map, trace_map
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
     from plotly.graph_objects import Figure
 
-    from stormpetrel.faces.desk.live_site import LiveSite
+    from stormpetrel.answers.live_site import LiveSite
 
 PLAIN: Final = {"t": 10, "r": 10, "b": 10, "l": 10}
 _ROW_PX: Final = 26

@@ -11,11 +11,11 @@ from zoneinfo import ZoneInfo
 
 from dash import html
 
+from stormpetrel.answers.trace_view import TraceView, trace_view
 from stormpetrel.faces.dashboard.blocks import card, notice, plot
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
 from stormpetrel.faces.dashboard.pages.node_cards import PLAIN, job_cell, local, with_digits
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, sortable_table
-from stormpetrel.faces.desk.trace_view import TraceView, trace_view
 from stormpetrel.figures.node_pages import thread_modes
 from stormpetrel.figures.trace_models import UNKNOWN_WORDS, trace_reconstruction
 from stormpetrel.records.traces import MODES
@@ -23,8 +23,8 @@ from stormpetrel.records.traces import MODES
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
     from stormpetrel.records.traces import Rates
 
 MODE_WORDS: Final = {mode: mode.capitalize() if mode != "iowait" else mode for mode in MODES}

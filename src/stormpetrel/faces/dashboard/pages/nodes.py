@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dash import Dash, Input, Output, dcc, html, no_update
 
+from stormpetrel.answers.background import scope_of
+from stormpetrel.answers.node_board import BOARDS, Lack, stamp_of
+from stormpetrel.answers.nodes import NodeAnswer, NodeQuestion, node_answer
+from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import MissingExtraError, StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen, search_field
@@ -21,18 +25,14 @@ from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_f
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.pages import node_cards as cards
 from stormpetrel.faces.dashboard.pages.node_trace import MODE_WORDS, trace_part
-from stormpetrel.faces.desk.background import scope_of
-from stormpetrel.faces.desk.node_board import BOARDS, Lack, stamp_of
-from stormpetrel.faces.desk.nodes import NodeAnswer, NodeQuestion, node_answer
-from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.faces.web.viewers import current_viewer
 from stormpetrel.traces.shipped import NOT_TRAINED_HERE
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 SPANS: Final = {"hour": "Hour", "day": "Day", "week": "Week", "all": "All"}
 _LISTED: Final = 500  # names to choose from

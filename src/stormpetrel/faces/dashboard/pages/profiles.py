@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from dash import Dash, html
 
+from stormpetrel.answers.background import scope_of
+from stormpetrel.answers.profiles import PROFILES, ProfileView
+from stormpetrel.answers.viewer import READ
 from stormpetrel.faces.dashboard.blocks import card, controls, page_head, plot
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage
 from stormpetrel.faces.dashboard.pages.job_table import STATE_WORDS
 from stormpetrel.faces.dashboard.tables import TableColumn, numbers, sortable_table, text_table
-from stormpetrel.faces.desk.background import scope_of
-from stormpetrel.faces.desk.profiles import PROFILES, ProfileView
-from stormpetrel.faces.desk.viewer import READ
 from stormpetrel.figures import profiles as figures
 from stormpetrel.figures.palette import BLUE, VERMILION
 from stormpetrel.figures.quality import correlation_heatmap
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
     from plotly.graph_objects import Figure
 
-    from stormpetrel.faces.desk.background import Made
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.background import Made
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 _ALL: Final = "all"
 _PLAIN: Final = {"t": 10, "r": 10, "b": 10, "l": 10}

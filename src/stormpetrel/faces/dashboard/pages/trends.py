@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from dash import Dash, Input, html
 
+from stormpetrel.answers.background import scope_of
+from stormpetrel.answers.day_book import BOOKS
+from stormpetrel.answers.trends import MIN_JOBS, PERIODS, TrendAnswer, group_names, trend_answer
 from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen, search_field
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, numbers, sortable_table, text_table
-from stormpetrel.faces.desk.background import scope_of
-from stormpetrel.faces.desk.day_book import BOOKS
-from stormpetrel.faces.desk.trends import MIN_JOBS, PERIODS, TrendAnswer, group_names, trend_answer
 from stormpetrel.figures.trends import failure_trend_figure, trend_heatmap_figure
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
 
 GROUPS: Final = {
     "user": "User", "account": "Account", "application": "Application", "node": "Node", "profile": "Profile",

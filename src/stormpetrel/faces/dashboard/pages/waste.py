@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from dash import Dash, Input, Output, Patch, dcc, html, no_update
 
+from stormpetrel.answers.background import scope_of
+from stormpetrel.answers.day_book import BOOKS
+from stormpetrel.answers.settled import SETTLED
+from stormpetrel.answers.waste import HOUR_S, PolicyAnswer, WasteAnswer, policy_answer, policy_words, waste_answer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, field, notice, page_head, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, numbers, sortable_table, text_table
-from stormpetrel.faces.desk.background import scope_of
-from stormpetrel.faces.desk.day_book import BOOKS
-from stormpetrel.faces.desk.settled import SETTLED
-from stormpetrel.faces.desk.waste import HOUR_S, PolicyAnswer, WasteAnswer, policy_answer, policy_words, waste_answer
 from stormpetrel.faces.web.viewers import current_viewer
 from stormpetrel.figures.waste import cancel_policy_figure, waste_by_group_figure, waste_by_week_figure
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
     from stormpetrel.jobs.cancel_policy import CancelPoint
 
 GROUPS: Final = {

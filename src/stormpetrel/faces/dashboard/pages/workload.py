@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
+from stormpetrel.answers.viewer import READ
+from stormpetrel.answers.workload import WORKLOAD_BOARDS, WorkloadState, workload_board, workload_state
+from stormpetrel.answers.workload_fit import start_fit
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import notice, page_head
 from stormpetrel.faces.dashboard.choices import PageLink, chosen
@@ -17,18 +20,15 @@ from stormpetrel.faces.dashboard.filling import SOON_MS, Filling, as_of, fill, r
 from stormpetrel.faces.dashboard.page import DashboardPage
 from stormpetrel.faces.dashboard.pages import workload_cards as cards
 from stormpetrel.faces.dashboard.pages.workload_form import sample_form
-from stormpetrel.faces.desk.viewer import READ
-from stormpetrel.faces.desk.workload import WORKLOAD_BOARDS, WorkloadState, workload_board, workload_state
-from stormpetrel.faces.desk.workload_fit import start_fit
 from stormpetrel.faces.web.viewers import current_viewer
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.background import Made
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
-    from stormpetrel.faces.desk.workload import WorkloadBoard
+    from stormpetrel.answers.background import Made
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.answers.workload import WorkloadBoard
 
 _LEAD: Final = (
     "Jobs like those of this site, but nobody's: to try a scheduler, to size a machine, to share with others. "

@@ -13,11 +13,11 @@ from zoneinfo import ZoneInfo
 
 from dash import html
 
+from stormpetrel.answers.viewer import MANAGE
+from stormpetrel.answers.workload_scores import COLUMN_WORDS, NEAR, ScoreLine, score_lines
 from stormpetrel.faces.dashboard.blocks import attributes, card, notice, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import choice
 from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table
-from stormpetrel.faces.desk.viewer import MANAGE
-from stormpetrel.faces.desk.workload_scores import COLUMN_WORDS, NEAR, ScoreLine, score_lines
 from stormpetrel.figures import workload as drawing
 from stormpetrel.figures.workload_curves import columns_of
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
     from plotly.graph_objects import Figure
 
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.answers.workload import FittedGenerator, WorkloadBoard, WorkloadState
+    from stormpetrel.answers.workload_fit import FitState
     from stormpetrel.faces.dashboard.choices import PageLink
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
-    from stormpetrel.faces.desk.workload import FittedGenerator, WorkloadBoard, WorkloadState
-    from stormpetrel.faces.desk.workload_fit import FitState
     from stormpetrel.synth.workload import Workload
 
 _MARGIN: Final = {"t": 10, "r": 10, "b": 10, "l": 10}

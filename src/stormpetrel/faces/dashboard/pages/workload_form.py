@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dash import dcc, html
 
+from stormpetrel.answers.viewer import MANAGE
+from stormpetrel.answers.workload_sample import MOST_JOBS
 from stormpetrel.faces.dashboard.blocks import attributes, card, field, notice
-from stormpetrel.faces.desk.viewer import MANAGE
-from stormpetrel.faces.desk.workload_sample import MOST_JOBS
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.faces.desk.live_site import LiveSite
-    from stormpetrel.faces.desk.viewer import Viewer
-    from stormpetrel.faces.desk.workload import FittedGenerator
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.answers.workload import FittedGenerator
 
 _FORMATS: Final = {"swf": "SWF", "sacct": "sacct text", "csv": "CSV", "parquet": "Parquet"}
 _UNITS: Final = {"jobs": "jobs", "days": "days"}

@@ -1,0 +1,1 @@
+"""One function and one frozen model per question: (site, viewer, question) -> answer; and one per act."""

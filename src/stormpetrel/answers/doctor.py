@@ -1,0 +1,64 @@
+"""The examination: every check of the doctor, one after the other.
+
+Site -> examine -> findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from stormpetrel.errors import StormpetrelError
+from stormpetrel.ingest.source_checks import check_live_reading, check_prometheus, check_slurm, check_watch
+from stormpetrel.records.checks import Finding
+from stormpetrel.store.doctor.addresses import check_addresses
+from stormpetrel.store.doctor.deep import check_model_files, check_table_files
+from stormpetrel.store.doctor.state_checks import check_registry, check_state
+from stormpetrel.store.doctor.store_checks import (
+    check_disk,
+    check_events,
+    check_extras,
+    check_folder,
+    check_jobs,
+    check_quarantine,
+    check_unread,
+    check_writable,
+)
+from stormpetrel.store.site import Site
+
+Check = Callable[[Site], Iterator[Finding]]
+CHECKS: Final[tuple[Check, ...]] = (
+    check_folder,
+    check_writable,
+    check_disk,
+    check_state,
+    check_registry,
+    check_jobs,
+    check_events,
+    check_quarantine,
+    check_unread,
+    check_slurm,
+    check_prometheus,
+    check_live_reading,
+    check_watch,
+    check_addresses,
+    check_extras,
+)
+DEEP_CHECKS: Final[tuple[Check, ...]] = (check_table_files, check_model_files)
+
+
+def examine(site: Site, *, deep: bool = False) -> list[Finding]:
+    """Look at everything, with `deep` also at every byte; a check that fails itself is a problem, not a crash."""
+    findings: list[Finding] = []
+    for check in (*CHECKS, *DEEP_CHECKS) if deep else CHECKS:
+        try:
+            findings += check(site)
+        except StormpetrelError as error:
+            findings.append(Finding("problem", _name(check), error.what, error.hint))
+        except OSError as error:
+            findings.append(Finding("problem", _name(check), str(error), "Check the site's folder."))
+    return findings
+
+
+def _name(check: Check) -> str:
+    return check.__name__.removeprefix("check_").replace("_", " ")

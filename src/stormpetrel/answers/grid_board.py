@@ -1,0 +1,205 @@
+"""The event counts of a site and what was said about them, kept in memory; read anew only where something has changed.
+
+LiveSite -> GRID_BOARDS.look -> GridBoard: one row per bucket of time, oldest first, for all kinds of events. Each table is read
+by one small function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from stormpetrel.answers.background import Background, Made
+from stormpetrel.answers.overview import again
+from stormpetrel.records.event_series import EventSeries
+from stormpetrel.records.events import COVERED, EVENT_SCORE_SCHEMA
+from stormpetrel.records.outages import Outage
+from stormpetrel.store.event_series import chosen_kinds, series_of
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.store.event_gaps import EventGap
+    from stormpetrel.store.site import Site
+
+FAMILY: Final = "events"  # of the registry
+MOST_KINDS: Final = 30  # rows of a figure; a hostile log may have any number
+MOST_BUCKETS: Final = 120_000  # that are kept in memory, the latest: thirteen years of hours, twelve weeks of minutes
+_REST_S: Final = 15.0
+_BANDS: Final = ("expected", "low", "high", "surprise")
+
+Numbers = npt.NDArray[np.float64]
+
+
+class GridLack(StrEnum):
+    """Why there is nothing to judge: the first step that has not been done."""
+
+    EVENTS = "events"
+    MODEL = "model"
+    SCORES = "scores"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridBoard:
+    """Counts, scores, outages and gaps of a site; arrays have one row per bucket of `series`."""
+
+    series: EventSeries
+    score: Numbers  # (buckets,), NaN where there is none
+    threshold: Numbers  # (buckets,)
+    alarm: npt.NDArray[np.bool_]  # (buckets,)
+    expected: Numbers  # (buckets, kinds), NaN where nothing was forecast
+    low: Numbers
+    high: Numbers
+    surprise: Numbers
+    why: Mapping[int, str]  # bucket -> findings as JSON, where something was wrong
+    outages: tuple[Outage, ...]  # in the order of their beginning
+    gaps: tuple[EventGap, ...]  # their reasons may name hosts and paths: for administrators
+    lack: GridLack | None  # None: nothing is lacking
+    model: str
+    model_version: int
+    tables: tuple[Any, ...]  # what it was read from
+
+    @property
+    def bucket(self) -> timedelta:
+        """How long a bucket is."""
+        return timedelta(seconds=self.series.bucket_s)
+
+    @property
+    def latest(self) -> datetime | None:
+        """The end of the latest bucket that was seen whole."""
+        seen = np.flatnonzero(~self.series.is_gap)
+        return self.series.moment(int(seen[-1])) + self.bucket if seen.size else None
+
+    def place_of(self, moment: datetime) -> int | None:
+        """Which bucket a moment lies in; None where there is none."""
+        if not len(self.series):
+            return None
+        place = int((moment.timestamp() - int(self.series.start_s[0])) // self.series.bucket_s)
+        return place if 0 <= place < len(self.series) else None
+
+
+def make_grid_board(live: LiveSite, key: str, before: Made[GridBoard] | None) -> Made[GridBoard]:
+    """The board of a site; the one before, with all answers out of it, where nothing has changed."""
+    del key
+    if before is not None and before.value.tables == read_from(live.site):
+        return before
+    return Made(again(lambda: read_board(live.site)), live.version, live.now())
+
+
+GRID_BOARDS: Final = Background(make_grid_board, rest_s=_REST_S, most=1, always=True)
+
+
+def stamp_of(made: Made[GridBoard]) -> str:
+    """What changes with the board."""
+    return f"{hash(made.value.tables)} {made.at.isoformat()}"
+
+
+def read_from(site: Site) -> tuple[Any, ...]:
+    """What a board of now would be read from."""
+    counts = site.event_counts
+    written = (counts.table, counts.reasons.table, site.event_scores.table, site.event_background.table)
+    return (*(table.version() for table in written), _model_in_use(site), tuple(site.outages.list()))
+
+
+def read_board(site: Site) -> GridBoard:
+    """Counts, scores, outages and gaps of the latest time, put beside each other."""
+    tables = read_from(site)
+    series = _counts(site)
+    rows = _scores(site, series)
+    series = series.of_kinds(_kinds(series, rows))
+    model, version = (rows["model"].item(0), rows["model_version"].item(0)) if rows.height else ("", 0)
+    return GridBoard(
+        series=series,
+        **_aligned(series, rows),
+        outages=tables[-1],
+        gaps=_gaps(site, series),
+        lack=_lack(site, series, rows),
+        model=model,
+        model_version=version,
+        tables=tables,
+    )
+
+
+def _counts(site: Site) -> EventSeries:
+    """The counts of the latest time: the kinds that models see, as far as they happened, then the most frequent others."""
+    bucket_s = site.settings.events.bucket_minutes * 60
+    rows = site.event_counts.read(bucket_s=bucket_s)
+    sums = rows.group_by("kind").agg(pl.col("count").sum(), last=pl.col("bucket_start").max()).collect()
+    last = sums["last"].max()
+    since = last - timedelta(seconds=bucket_s * (MOST_BUCKETS - 1)) if isinstance(last, datetime) else None
+    happened = sums.filter(pl.col("kind") != COVERED).sort("count", "kind", descending=[True, False])["kind"].to_list()
+    seen = [kind for kind in chosen_kinds(site.settings, happened) if kind in set(happened)]
+    return series_of(site, since=since, kinds=list(dict.fromkeys([*seen, *happened]))[:MOST_KINDS])
+
+
+def _scores(site: Site, series: EventSeries) -> pl.DataFrame:
+    """What the model in use says, or where it has said nothing yet the one that spoke last; EVENT_SCORE_SCHEMA."""
+    if not len(series):
+        return pl.DataFrame(schema=EVENT_SCORE_SCHEMA)
+    rows = site.event_scores.read(since=series.moment(0)).filter(pl.col("bucket_s") == series.bucket_s)
+    versions = rows.group_by("model", "model_version").agg(said=pl.col("said_at").max()).collect()
+    if versions.is_empty():
+        return pl.DataFrame(schema=EVENT_SCORE_SCHEMA)
+    in_use = _model_in_use(site)
+    model, version, _ = max(versions.iter_rows(), key=lambda row: ((row[0], row[1]) == in_use, row[2], row[1]))
+    return rows.filter(pl.col("model") == model, pl.col("model_version") == version).collect()
+
+
+def _kinds(series: EventSeries, rows: pl.DataFrame) -> tuple[str, ...]:
+    """The kinds of the model, then the others that happened."""
+    judged = rows["kinds"].explode().drop_nulls().unique(maintain_order=True).to_list() if rows.height else []
+    return tuple(dict.fromkeys([*judged, *series.kinds]))
+
+
+def _aligned(series: EventSeries, rows: pl.DataFrame) -> dict[str, Any]:
+    """The scores as arrays beside the counts."""
+    size, kinds = len(series), len(series.kinds)
+    found: dict[str, Any] = {name: np.full(size, np.nan) for name in ("score", "threshold")}
+    found |= {"alarm": np.zeros(size, dtype=np.bool_), **{name: np.full((size, kinds), np.nan) for name in _BANDS}, "why": {}}
+    if not rows.height:
+        return found
+    start_s = int(series.start_s[0])
+    place = ((rows["bucket_start"].dt.epoch("s") - start_s) // series.bucket_s).alias("place")
+    rows = rows.with_columns(place).filter(pl.col("place").is_between(0, size - 1))
+    at = rows["place"].to_numpy()
+    for name in ("score", "threshold"):
+        found[name][at] = rows[name].fill_null(np.nan).to_numpy()
+    found["alarm"][at] = rows["alarm"].fill_null(False).to_numpy()
+    columns = pl.col("kinds").replace_strict(list(series.kinds), list(range(kinds)), return_dtype=pl.Int64)
+    for name in _BANDS:
+        told = rows.filter(pl.col(name).list.len() == pl.col("kinds").list.len())  # null where nothing was forecast
+        cells = told.select("place", "kinds", name).explode("kinds", name).with_columns(columns)
+        found[name][cells["place"].to_numpy(), cells["kinds"].to_numpy()] = cells[name].fill_null(np.nan).to_numpy()
+    wrong = rows.filter(pl.col("why").str.len_bytes() > 2)
+    found["why"] = dict(wrong.select("place", "why").iter_rows())
+    return found
+
+
+def _gaps(site: Site, series: EventSeries) -> tuple[EventGap, ...]:
+    """The stretches that were not seen whole, with the reasons that sources gave."""
+    if not len(series):
+        return ()
+    return tuple(site.event_counts.gaps(bucket_s=series.bucket_s, since=series.moment(0)))
+
+
+def _lack(site: Site, series: EventSeries, rows: pl.DataFrame) -> GridLack | None:
+    if not len(series) or series.is_gap.all():
+        return GridLack.EVENTS
+    if rows.height:
+        return None
+    return GridLack.MODEL if _model_in_use(site)[1] is None else GridLack.SCORES
+
+
+def _model_in_use(site: Site) -> tuple[str, int | None]:
+    """Name and version of the model that raises alarms; no version where there is none."""
+    training = site.models.current_training(FAMILY)
+    if training is None:
+        return "", None
+    entry = next((one for one in training.models if one.about.get("role") != "forecast"), training.models[0])
+    return entry.name, entry.version

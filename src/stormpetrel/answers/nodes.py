@@ -1,0 +1,275 @@
+"""Nodes of a site: what the models of CPU traces say about each of them, and about every window of every thread.
+
+LiveSite -> BOARDS.look -> NodeBoard; + Viewer + NodeQuestion -> node_answer -> NodeAnswer. Users see windows of their own jobs,
+administrators all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from stormpetrel.answers.background import scope_of
+from stormpetrel.answers.node_board import BOARDS, Lack, NodeBoard
+from stormpetrel.answers.viewer import READ
+from stormpetrel.errors import NotThereError
+from stormpetrel.records.traces import MIXED
+from stormpetrel.traces.shipped import NAME as SHIPPED
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.background import Made
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
+
+SPANS: Final = {
+    "hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7), "all": None,
+}  # fmt: skip
+MOST_POINTS: Final = 3_000  # on the map
+MOST_NODES: Final = 40  # on the heat map
+MOST_LISTED: Final = 200  # windows in the table
+MOST_KINDS: Final = 10  # colours that can still be told apart
+OTHER_JOBS: Final = "other jobs"
+_MOST_COLUMNS: Final = 96
+_GAP_WINDOWS: Final = 20  # windows in a row that are missing make a gap
+_BINS_S: Final = (60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 604_800, 2_592_000)
+_SEED: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class NodeQuestion:
+    """Which windows: of the hour, day or week before the latest one, or all; of a campaign, a kind of job, a node, a moment."""
+
+    span: str = "day"
+    trace: str | None = None
+    kind: str | None = None
+    node: str | None = None
+    since: datetime | None = None  # chosen on the heat map
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """Nodes over time: the highest score of any thread, NaN where none was scored."""
+
+    nodes: tuple[str, ...]
+    starts: tuple[datetime, ...]  # of the columns, UTC
+    bin_s: int
+    skips: bool  # columns in which no node was scored are left out: campaigns lie days apart
+    worst: npt.NDArray[np.float64]  # (nodes, columns)
+    of_nodes: int  # how many there are in all
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """What a viewer sees of the nodes.
+
+    `nodes` has node, threads, windows, flagged, worst, and kind, job_id and ref of its worst window, the worst node first.
+    `listed` has the windows with the highest scores, `points` those to be drawn: every flagged one, and others at random; both
+    have the columns of TRACE_SCORE_SCHEMA, kind, job_name, user, ref and key. `windows` counts what they are taken from.
+    """
+
+    asked: NodeQuestion
+    lack: Lack | None
+    windows: int
+    flagged: int
+    threads: int
+    nodes: pl.DataFrame
+    heat: Heat
+    listed: pl.DataFrame
+    points: pl.DataFrame
+    names: dict[str, list[str]]  # what can be chosen: node, trace, kind
+    span: tuple[datetime, datetime] | None  # of the windows, as chosen
+    latest: datetime | None  # end of the latest window that the viewer may see
+    threshold: float | None
+    promise: str  # what the threshold promises, or why nothing is flagged
+    near: float | None  # distance from the centre of Bad IO within which a window counts as near it
+    model: str
+    model_version: int
+    left_out: int  # windows that are too old to be looked at here
+    as_of: datetime
+    own_only: bool
+
+    @property
+    def shipped(self) -> bool:
+        """Whether the scores come from the shipped encoder, which was not trained on this site."""
+        return self.model == SHIPPED
+
+
+def nodes(live: LiveSite, viewer: Viewer, asked: NodeQuestion | None = None) -> NodeAnswer:
+    """The nodes as this viewer may see them; waits where the scores are still being read."""
+    viewer.require(READ)
+    return node_answer(BOARDS.wait(live).value, viewer, asked or NodeQuestion())
+
+
+def node_answer(made: Made[NodeBoard], viewer: Viewer, asked: NodeQuestion) -> NodeAnswer:
+    """The same out of a board that is there already."""
+    viewer.require(READ)
+    return made.answer(("nodes", scope_of(viewer), asked), lambda: _answer(made, viewer, asked))
+
+
+def windows_seen(made: Made[NodeBoard], viewer: Viewer) -> pl.DataFrame:
+    """The scored windows that a viewer may see: all, or those of the own jobs."""
+    viewer.require(READ)
+    return made.answer(("windows", scope_of(viewer)), lambda: made.value.windows.filter(viewer.sees()))
+
+
+def find_window(made: Made[NodeBoard], viewer: Viewer, key: str) -> dict[str, Any]:
+    """One window by its key; one that is not there and one of somebody else give the same error."""
+    viewer.require(READ)
+    cpu, _, rest = key.partition("-")
+    start, _, _ = rest.partition("-")
+    seen = windows_seen(made, viewer)
+    found = seen.clear()
+    if cpu.isdecimal() and start.isdecimal() and len(cpu) < 9 and len(start) < 18:  # the key as text is made for a few rows only
+        moment = pl.col("window_start").dt.epoch("us") == int(start)
+        found = seen.filter((pl.col("cpu") == int(cpu)) & moment).with_columns(window_key()).filter(pl.col("key") == key)
+    if found.is_empty():
+        raise NotThereError("There is no such window that you may see.", hint="Choose one from the table of windows.")
+    return found.row(0, named=True)
+
+
+def window_key() -> pl.Expr:
+    """What a window is called in a link: `12-1763200000000000-node3-live-cluster`."""
+    start = pl.col("window_start").dt.epoch("us")
+    return pl.concat_str(pl.col("cpu"), start, pl.col("node", "trace", "cluster"), separator="-").alias("key")
+
+
+def _answer(made: Made[NodeBoard], viewer: Viewer, asked: NodeQuestion) -> NodeAnswer:
+    board, seen = made.value, windows_seen(made, viewer)
+    latest = seen["window_start"].max()
+    around = _around(seen, asked)
+    chosen = _chosen(around, asked)
+    first, last = chosen["window_start"].min(), _end(chosen)
+    return NodeAnswer(
+        asked=asked,
+        lack=board.lack,
+        windows=chosen.height,
+        flagged=int(chosen["flagged"].sum()),
+        threads=chosen.select("node", "cpu").n_unique() if chosen.height else 0,
+        nodes=_nodes(around),
+        heat=_heat(around),
+        listed=chosen.filter(pl.col("job_type") != MIXED).top_k(MOST_LISTED, by="score").with_columns(window_key()),
+        points=_few_kinds(sampled(chosen)).with_columns(window_key()),
+        names=made.answer(("names", scope_of(viewer)), lambda: _names(seen)),
+        span=(first, last) if isinstance(first, datetime) and last is not None else None,
+        latest=_end(seen) if isinstance(latest, datetime) else None,
+        threshold=board.threshold,
+        promise=board.promise,
+        near=board.near,
+        model=board.model,
+        model_version=board.model_version,
+        left_out=board.left_out if viewer.is_admin else 0,
+        as_of=made.at,
+        own_only=not viewer.is_admin,
+    )
+
+
+def sampled(windows: pl.DataFrame, most: int = MOST_POINTS) -> pl.DataFrame:
+    """At most so many windows: every flagged one (the worst, where these are too many), and of the others some at random."""
+    if windows.height <= most:
+        return windows
+    flagged = windows.filter(pl.col("flagged")).top_k(most, by="score")
+    calm = windows.filter(~pl.col("flagged"))
+    return pl.concat([calm.sample(min(calm.height, most - flagged.height), seed=_SEED), flagged])
+
+
+def _around(seen: pl.DataFrame, asked: NodeQuestion) -> pl.DataFrame:
+    """The windows of a time, a campaign and a kind of job: what the nodes are compared by."""
+    wanted = []
+    if asked.trace is not None:
+        wanted.append(pl.col("trace") == asked.trace)
+    if asked.kind is not None:
+        wanted.append(pl.col("kind") == asked.kind)
+    rows = seen.filter(*wanted) if wanted else seen
+    length, latest = SPANS.get(asked.span), rows["window_start"].max()
+    if length is None or not isinstance(latest, datetime):
+        return rows
+    return rows.filter(pl.col("window_start") > latest - length)
+
+
+def _chosen(around: pl.DataFrame, asked: NodeQuestion) -> pl.DataFrame:
+    """Of these the ones of a node and a moment."""
+    wanted = []
+    if asked.node is not None:
+        wanted.append(pl.col("node") == asked.node)
+    if asked.since is not None:
+        wanted.append(pl.col("window_start") >= asked.since)
+    if asked.until is not None:
+        wanted.append(pl.col("window_start") < asked.until)
+    return around.filter(*wanted) if wanted else around
+
+
+# A window in which the thread changed hands counts for a node only where it has no other.
+_WORST: Final = pl.coalesce(pl.col("score").filter(pl.col("job_type") != MIXED).max(), pl.col("score").max())
+
+
+def _nodes(windows: pl.DataFrame) -> pl.DataFrame:
+    worst = pl.when(pl.col("job_type") != MIXED).then(pl.col("score")).otherwise(-1.0).arg_max()
+    sums = windows.group_by("node").agg(
+        pl.col("cpu").n_unique().alias("threads"),
+        pl.len().alias("windows"),
+        pl.col("flagged").sum(),
+        _WORST.alias("worst"),
+        *(pl.col(name).get(worst) for name in ("kind", "job_id", "ref")),
+    )
+    return sums.sort("flagged", "worst", "node", descending=[True, True, False])
+
+
+def _heat(windows: pl.DataFrame) -> Heat:
+    """The highest score per node and stretch of time; where there are many nodes, those with the most flagged windows."""
+    if windows.is_empty():
+        return Heat((), (), 0, False, np.zeros((0, 0)), 0)
+    bin_s, skips = _columns(windows)
+    number = (pl.col("window_start").dt.epoch("us") // (bin_s * 1_000_000)).alias("number")
+    cells = windows.group_by("node", number).agg(_WORST.alias("score"), pl.col("flagged").sum())
+    sums = cells.group_by("node").agg(pl.col("flagged").sum(), pl.col("score").max())
+    names = sums.sort("flagged", "score", "node", descending=[True, True, False])["node"].head(MOST_NODES).sort()
+    numbers = cells["number"].unique().sort()
+    columns = numbers if skips else pl.int_range(numbers[0], numbers[-1] + 1, eager=True).alias("number")
+    shown = cells.join(names.to_frame().with_row_index("row"), on="node")
+    shown = shown.join(columns.to_frame().with_row_index("column"), on="number")
+    worst = np.full((names.len(), columns.len()), np.nan)
+    worst[shown["row"].to_numpy(), shown["column"].to_numpy()] = shown["score"].to_numpy()
+    starts = tuple(datetime.fromtimestamp(number * bin_s, UTC) for number in columns)
+    return Heat(tuple(names), starts, bin_s, skips, worst, sums.height)
+
+
+def _columns(windows: pl.DataFrame) -> tuple[int, bool]:
+    """The width of a column in seconds, and whether those in which nothing was scored are to be left out."""
+    window_s = max(1, round(float(windows["window_s"].max() or 1)))  # type: ignore[arg-type]
+    starts = windows["window_start"].unique().sort().dt.epoch("s")
+    steps = starts.diff().drop_nulls()
+    length_s, empty_s = int(steps.sum()), int(steps.filter(steps > _GAP_WINDOWS * window_s).sum())
+    skips = empty_s > length_s / 2
+    return _bin_s(length_s - empty_s if skips else length_s, window_s), skips
+
+
+def _bin_s(length_s: float, window_s: int) -> int:
+    """The width of a column: a window, or so many seconds that all fit on a screen."""
+    fitting = (width for width in (window_s, *_BINS_S) if width >= window_s and length_s / width < _MOST_COLUMNS)
+    return next(fitting, int(length_s / _MOST_COLUMNS) + 1)
+
+
+def _few_kinds(points: pl.DataFrame) -> pl.DataFrame:
+    """The kinds that are there most often under their names, the rest as one: there are no more colours."""
+    if points["kind"].n_unique() <= MOST_KINDS:
+        return points
+    common = points["kind"].value_counts().sort("count", "kind", descending=[True, False])["kind"].head(MOST_KINDS - 1)
+    return points.with_columns(kind=pl.when(pl.col("kind").is_in(common.implode())).then("kind").otherwise(pl.lit(OTHER_JOBS)))
+
+
+def _names(seen: pl.DataFrame) -> dict[str, list[str]]:
+    return {name: seen[name].unique().sort().to_list() for name in ("node", "trace", "kind")}
+
+
+def _end(windows: pl.DataFrame) -> datetime | None:
+    if windows.is_empty():
+        return None
+    last = windows.row(int(windows["window_start"].arg_max() or 0), named=True)
+    end: datetime = last["window_start"] + timedelta(seconds=float(last["window_s"]))
+    return end

@@ -1,0 +1,141 @@
+"""Resubmissions: the same work tried again after it went wrong, with what was changed and the risk before and after.
+
+one row of the overview + its user's rows -> find_tries -> earlier and later tries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import polars as pl
+
+from stormpetrel.answers.json_values import json_value
+from stormpetrel.jobs.families import family
+from stormpetrel.records.job_ref import JobRef
+
+REQUEST: Final = ("time_limit_s", "req_mem_bytes", "req_cpus", "req_nodes", "partition")
+_CANCELLED: Final = "CANCELLED"
+_WITHIN: Final = timedelta(days=14)
+_LOOKED_AT: Final = 500  # jobs of the user before, and after
+_MOST: Final = 5  # tries that are shown each way
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A column of the request that is not the same in two tries."""
+
+    column: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Another run of the same work; changes and risks are told from the earlier of the two jobs to the later one.
+
+    Risks are those at submission, from 0 to 1, None where nothing was said.
+    """
+
+    ref: JobRef
+    state: str | None
+    failed: bool | None
+    submit_time: datetime
+    changes: tuple[Change, ...]
+    risk_before: float | None
+    risk_after: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        """For other programs."""
+        return {
+            "ref": str(self.ref),
+            "job": self.ref.job,
+            "state": self.state,
+            "failed": self.failed,
+            "submit_time": json_value(self.submit_time),
+            "changes": [
+                {"column": one.column, "before": json_value(one.before), "after": json_value(one.after)} for one in self.changes
+            ],
+            "risk_before": self.risk_before,
+            "risk_after": self.risk_after,
+        }
+
+
+def find_tries(job: pl.DataFrame, own: pl.DataFrame) -> tuple[tuple[Try, ...], tuple[Try, ...]]:
+    """Earlier tries, the last one first, and later tries, the first one first; `own` are the user's rows.
+
+    The same work is the same task of the same application in the same directory, under the same name where there is one. An
+    earlier try went wrong (it failed, or somebody cancelled it) before this job was submitted; a later one came after this job
+    had gone wrong. A run that went well ends the row of tries; one that the scheduler took back says nothing.
+    """
+    this = job.with_columns(family()).row(0, named=True)
+    return tuple(_earlier(this, own)), tuple(_later(this, own))
+
+
+def _earlier(this: dict[str, Any], own: pl.DataFrame) -> list[Try]:
+    submitted = this["submit_time"]
+    before = own.filter((pl.col("submit_time") >= submitted - _WITHIN) & (pl.col("end_time") <= submitted))
+    found: list[Try] = []
+    after = this
+    for row in _same_work(this, before.sort("submit_time", descending=True, maintain_order=True)):
+        if not _went_wrong(row) or len(found) == _MOST:
+            break
+        found.append(_try(row, before=row, after=after))
+        after = row
+    return found
+
+
+def _later(this: dict[str, Any], own: pl.DataFrame) -> list[Try]:
+    ended = this["end_time"]
+    if ended is None or not _went_wrong(this):
+        return []
+    since = own.filter(pl.col("submit_time").is_between(ended, ended + _WITHIN))
+    found: list[Try] = []
+    before = this
+    for row in _same_work(this, since.sort("submit_time", maintain_order=True)):
+        if len(found) == _MOST:
+            break
+        if row["submit_time"] < before["end_time"]:  # sent off while the last try still ran
+            continue
+        found.append(_try(row, before=before, after=row))
+        if row["end_time"] is None or not _went_wrong(row):
+            break
+        before = row
+    return found
+
+
+def _same_work(this: dict[str, Any], jobs: pl.DataFrame) -> list[dict[str, Any]]:
+    task = pl.col("array_task").eq_missing(pl.lit(this["array_task"], dtype=pl.Int64))
+    taken_back = pl.col("failed").is_null() & pl.col("end_time").is_not_null() & (pl.col("state") != _CANCELLED)
+    near = jobs.filter(task & ~taken_back).head(_LOOKED_AT).with_columns(family())
+    directory = pl.lit(this["work_dir"], dtype=pl.String)
+    same_directory = (pl.col("work_dir") == directory).fill_null(True)  # where both are known
+    application = pl.col("family") == pl.lit(this["family"], dtype=pl.String)
+    if this["family"] is None:
+        application, same_directory = pl.col("family").is_null(), (pl.col("work_dir") == directory).fill_null(False)
+    relatives = near.filter(application & same_directory)
+    namesakes = relatives.filter(pl.col("job_name") == pl.lit(this["job_name"], dtype=pl.String))
+    return (relatives if namesakes.is_empty() else namesakes).to_dicts()
+
+
+def _went_wrong(row: dict[str, Any]) -> bool:
+    return bool(row["failed"]) or row["state"] == _CANCELLED
+
+
+def _try(other: dict[str, Any], *, before: dict[str, Any], after: dict[str, Any]) -> Try:
+    changes = [Change(name, before[name], after[name]) for name in REQUEST if before[name] != after[name]]
+    return Try(
+        ref=JobRef.of(other),
+        state=other["state"],
+        failed=other["failed"],
+        submit_time=other["submit_time"],
+        changes=tuple(changes),
+        risk_before=_risk(before),
+        risk_after=_risk(after),
+    )
+
+
+def _risk(row: dict[str, Any]) -> float | None:
+    risk = row["first_risk"] if row["first_risk"] is not None else row["risk"]
+    return None if risk is None else float(risk)
