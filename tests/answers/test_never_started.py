@@ -5,12 +5,13 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from stormpetrel.answers.job_table import table_query
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.model_quality import model_quality
+from stormpetrel.answers.schemas.jobs import JobsQuestion
 from stormpetrel.answers.trends import trends
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.answers.waste import waste
-from stormpetrel.faces.api.job_schemas import JobsAsked
 from stormpetrel.faces.dashboard.pages.job_table import table_rows
 from stormpetrel.lifecycle.retraining import ended_since
 from stormpetrel.store.summary import summarise
@@ -40,7 +41,7 @@ def test_the_overview_has_them_as_rows_that_never_started(live):
 
 @pytest.mark.parametrize(("asked", "total"), [(True, TASKS), (False, 100), (None, TASKS + 100)])
 def test_the_api_can_ask_for_them_or_leave_them_out(live, asked, total):
-    assert live.overview.page(LOCAL, JobsAsked(never_started=asked).query()).total == total
+    assert live.overview.page(LOCAL, table_query(JobsQuestion(never_started=asked))).total == total
 
 
 def test_the_table_calls_them_never_started_and_finds_them_by_that(live):

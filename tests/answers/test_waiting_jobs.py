@@ -9,9 +9,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from stormpetrel.answers.job_details import find_jobs, job_details
+from stormpetrel.answers.job_table import job_rows
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.viewer import LOCAL
-from stormpetrel.faces.api.job_schemas import job_rows
 from stormpetrel.faces.dashboard.pages.job_sections import waiting as waiting_section
 from stormpetrel.faces.dashboard.pages.job_table import live_figures, table_rows
 from stormpetrel.records.cluster import Cluster, NodeKind, Partition

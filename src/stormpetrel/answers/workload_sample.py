@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from stormpetrel.answers.schemas.workload import MOST_JOBS
 from stormpetrel.answers.viewer import MANAGE
 from stormpetrel.errors import StoreBusyError, UsageError
 from stormpetrel.records.times import EARLIEST, LATEST
@@ -25,12 +26,6 @@ if TYPE_CHECKING:
     from stormpetrel.lifecycle.workload_models import GeneratorInUse
     from stormpetrel.synth.contract import Wanted
 
-MOST_JOBS: Final = 200_000  # in one file: more takes longer than anybody waits for a page
-MOST_DAYS: Final = 3660.0
-MOST_TIMES: Final = 100.0
-MOST_YEARS: Final = 20.0
-MOST_SEED: Final = 2**31 - 1
-MOST_CORES: Final = 100_000_000
 # format -> (ending of the file, what it is for browsers)
 FORMATS: Final = {
     "swf": (".swf", "text/plain; charset=utf-8"),

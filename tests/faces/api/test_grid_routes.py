@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from stormpetrel.answers.grid import GridQuestion, grid
+from stormpetrel.answers.schemas.grid import GridOutages
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.api.routes import router
 from stormpetrel.faces.client import Client
@@ -118,4 +119,4 @@ def test_the_client_asks_for_the_same(served):
     with running(served.app) as url, Client(url, served.token(ADMIN)) as client:
         assert client.grid()["state"] == served.get("/grid")["state"]
         assert len(client.grid_counts(since=END - timedelta(hours=5))["buckets"]) == 5
-        assert client.grid_outages(until="2025-01-06T00:00:00Z") == {"outages": [], "alarms": []}
+        assert client.grid_outages(until="2025-01-06T00:00:00Z") == GridOutages(outages=[], alarms=[])

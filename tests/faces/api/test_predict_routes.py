@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from stormpetrel.answers.check_and_why import check_request
-from stormpetrel.faces.api.predict_schemas import Prediction
+from stormpetrel.answers.schemas.predictions import Prediction
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.lifecycle.job_models import load_predictor
 from stormpetrel.sources.job_script import parse_job_script

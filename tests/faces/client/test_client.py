@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-import typing
 
 import httpx
 import pytest
 
+from stormpetrel.answers.schemas.own import View
 from stormpetrel.errors import (
     AccessError,
     ModelError,
@@ -19,8 +19,7 @@ from stormpetrel.errors import (
     StormpetrelError,
     UsageError,
 )
-from stormpetrel.faces.client import Client, client, job_answers, site_answers
-from tests.faces.client.typed import declared_types
+from stormpetrel.faces.client import Client, requests
 
 NOT_FOR_PEOPLE = {"ErrorAnswer", "Problem", "ScriptRequest", "ViewGiven", "OpinionGiven", "PredictionList"}
 REQUEST = {"cpus": 4, "time_limit_s": 1200.0, "job_name": "fit_3"}
@@ -111,10 +110,10 @@ def test_what_people_keep(client, world):
     ref = client.jobs_page(limit=1)["items"][0]["ref"]
     client.give_opinion(ref, "Ask for less.", useful=False)
     assert world.site.opinions.of("the-admin", ref) == {"Ask for less.": False}
-    before, view = client.views(), {"name": "a view?", "link": "/jobs?user=kim"}  # other tests keep views on this site too
-    client.save_view(view["name"], view["link"])
+    before, view = client.views(), View(name="a view?", link="/jobs?user=kim")  # other tests keep views on this site too
+    client.save_view(view.name, view.link)
     assert [one for one in client.views() if one not in before] == [view]
-    client.delete_view(view["name"])
+    client.delete_view(view.name)
     assert client.views() == before
 
 
@@ -198,20 +197,20 @@ def test_a_token_is_not_shown():
 # --- its types ----------------------------------------------------------------------------------------------------------------
 
 
-def test_the_types_are_those_of_the_document(world):
-    declared = declared_types(world.app.openapi())
-    written = {
-        name: {field: hint.__forward_arg__ for field, hint in kind.__annotations__.items()}
-        for module in (job_answers, site_answers)
-        for name, kind in vars(module).items()
-        if typing.is_typeddict(kind)
-    }
-    assert written == {name: fields for name, (_, fields) in declared.items() if name not in NOT_FOR_PEOPLE}
+def test_what_it_takes_is_what_the_document_asks_for(world):
+    declared = world.app.openapi()["components"]["schemas"]
+    for name, fields in (("PredictionRequest", requests.PredictionFields), ("WorkloadRequest", requests.WorkloadFields)):
+        assert set(fields.__annotations__) == set(declared[name]["properties"])
+
+
+def test_an_answer_of_another_version_is_a_sentence():
+    with pytest.raises(SourceFormatError, match=r"does not know: api"):
+        answering(httpx.Response(200, json={"version": "9"})).version()
 
 
 def test_filters_are_the_parameters_of_the_list(world):
     parameters = {one["name"] for one in world.app.openapi()["paths"]["/api/v1/jobs"]["get"]["parameters"]}
-    assert set(client.JobFilter.__annotations__) == parameters - {"page", "limit", "sort"}
+    assert set(requests.JobFilter.__annotations__) == parameters - {"page", "limit", "sort"}
 
 
 def test_every_endpoint_has_a_method(world):
@@ -221,6 +220,6 @@ def test_every_endpoint_has_a_method(world):
 
 
 def test_the_client_needs_httpx_and_little_else():
-    heavy = "{'polars', 'numpy', 'fastapi', 'pydantic', 'sqlalchemy', 'deltalake'}"
+    heavy = "{'polars', 'numpy', 'fastapi', 'sqlalchemy', 'deltalake'}"
     code = f"import sys, stormpetrel.faces.client; assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,45 +10,15 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, HTTPException
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 from starlette.responses import Response
 
+from stormpetrel.answers.schemas.base import ErrorAnswer
 from stormpetrel.answers.viewer import MANAGE, PREDICT, READ, WRITE, Viewer
 from stormpetrel.faces.web.viewers import current_viewer
 
 PREFIX: Final = "/api/v1"
 SCOPE: Final = "x-stormpetrel-scope"  # where the OpenAPI document says which scope an endpoint needs
-
-
-class Given(BaseModel):
-    """What a program sends: exactly the fields that are known, in their own types."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class Told(BaseModel):
-    """What a program gets: every field, always."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Asked(BaseModel):
-    """The parameters of a question: a misspelt one is an error, not ignored."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Problem(Told):
-    """What went wrong, and what to do about it."""
-
-    what: str = Field(description="what happened", examples=["There is no job 12345 that you may see."])
-    hint: str = Field(description="what to do next; may be empty", examples=["Look for it in the table of jobs."])
-
-
-class ErrorAnswer(Told):
-    """The answer of every request that was not done."""
-
-    error: Problem
 
 
 _MEANING: Final = {

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from stormpetrel.answers.capacity import CapacityAnswer, capacity
+from stormpetrel.answers.schemas.capacity import Capacity, CapacityQuestion
 from stormpetrel.faces.api.asking import Reader, answered, errors
-from stormpetrel.faces.api.capacity_schemas import Capacity, CapacityAsked
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -23,7 +23,7 @@ def capacity_router(live: LiveSite) -> APIRouter:
     @api.get(
         "/capacity", operation_id="capacity", summary="When the queue will hurt", response_model=Capacity, responses=errors()
     )
-    def get_capacity(viewer: Reader, asked: Annotated[CapacityAsked, Query()]) -> Response:
+    def get_capacity(viewer: Reader, asked: Annotated[CapacityQuestion, Query()]) -> Response:
         """What is asked of the cluster week by week, how that grows, and when the queue will hurt."""
         return answered(Capacity.model_validate(_told(capacity(live, viewer, cores=asked.cores))))
 

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from stormpetrel.answers.grid import GridAnswer, GridQuestion, grid
+from stormpetrel.answers.schemas.grid import CountsQuestion, GridCounts, GridNow, GridOutages, SpanQuestion
 from stormpetrel.faces.api.asking import Reader, answered, errors
-from stormpetrel.faces.api.grid_schemas import CountsAsked, GridCounts, GridOutages, GridTold, SpanAsked
 from stormpetrel.records.times import EARLIEST, LATEST
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def grid_router(live: LiveSite) -> APIRouter:
     """The endpoints about the grid."""
     api = APIRouter(prefix="/grid", tags=["grid"])
 
-    @api.get("", operation_id="grid", summary="How the grid is", response_model=GridTold, responses=errors())
+    @api.get("", operation_id="grid", summary="How the grid is", response_model=GridNow, responses=errors())
     def get_grid(viewer: Reader) -> Response:
         """Whether the grid is in normal operation now, since when not, and what is wrong."""
         answer = grid(live, viewer)
@@ -33,13 +33,13 @@ def grid_router(live: LiveSite) -> APIRouter:
         told = {"state": head.state, "headline": head.words, "hint": head.hint, "since": head.since, "lack": board.lack}
         of_board = {name: getattr(board, name) for name in ("latest", "model", "model_version")}
         return answered(
-            GridTold.model_validate(
+            GridNow.model_validate(
                 {**told, **of_board, "as_of": answer.as_of, "findings": answer.findings, "bucket_s": board.series.bucket_s}
             )
         )
 
     @api.get("/counts", operation_id="grid_counts", summary="Events over time", response_model=GridCounts, responses=errors())
-    def get_counts(viewer: Reader, asked: Annotated[CountsAsked, Query()]) -> Response:
+    def get_counts(viewer: Reader, asked: Annotated[CountsQuestion, Query()]) -> Response:
         """How many events of each kind there were in each bucket of time, what was expected, and what the model says."""
         answer = _asked(live, viewer, asked, "day")
         last = min(answer.last, answer.first + asked.limit)
@@ -57,7 +57,7 @@ def grid_router(live: LiveSite) -> APIRouter:
     @api.get(
         "/outages", operation_id="grid_outages", summary="Outages and alarms", response_model=GridOutages, responses=errors()
     )
-    def get_outages(viewer: Reader, asked: Annotated[SpanAsked, Query()]) -> Response:
+    def get_outages(viewer: Reader, asked: Annotated[SpanQuestion, Query()]) -> Response:
         """Outages and maintenance that people and calendars told of, whether an alarm was raised, and every alarm."""
         answer = _asked(live, viewer, asked, "all")
         return answered(GridOutages.model_validate({"outages": _outages(answer), "alarms": _alarms(answer)}))
@@ -65,7 +65,7 @@ def grid_router(live: LiveSite) -> APIRouter:
     return api
 
 
-def _asked(live: LiveSite, viewer: Viewer, asked: SpanAsked, span: str) -> GridAnswer:
+def _asked(live: LiveSite, viewer: Viewer, asked: SpanQuestion, span: str) -> GridAnswer:
     since, until = (None if edge is None else max(EARLIEST, min(edge, LATEST)) for edge in (asked.since, asked.until))
     if since is None and until is not None and span == "day":
         since = until - _DAY

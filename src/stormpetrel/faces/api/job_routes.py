@@ -9,9 +9,10 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from stormpetrel.answers.job_details import find_jobs, job_details
+from stormpetrel.answers.job_table import job_rows, table_query
+from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
+from stormpetrel.answers.schemas.jobs import REF_EXAMPLE, REF_PATTERN, FindQuestion, JobList, JobPage, JobsQuestion
 from stormpetrel.faces.api.asking import Reader, answered, errors
-from stormpetrel.faces.api.detail_schemas import Explanation, JobAdvice, JobInFull
-from stormpetrel.faces.api.job_schemas import REF_EXAMPLE, REF_PATTERN, FindAsked, JobList, JobPage, JobsAsked, job_rows
 from stormpetrel.records.job_ref import JobRef
 
 if TYPE_CHECKING:
@@ -27,12 +28,12 @@ def job_router(live: LiveSite) -> APIRouter:
     api = APIRouter(tags=["jobs"])
 
     @api.get("/jobs", operation_id="jobs", summary="A page of jobs", response_model=JobPage, responses=errors())
-    def list_jobs(viewer: Reader, request: Request, asked: Annotated[JobsAsked, Query()]) -> Response:
+    def list_jobs(viewer: Reader, request: Request, asked: Annotated[JobsQuestion, Query()]) -> Response:
         """The jobs that you may see, each with the latest that was said about it, sorted and filtered.
 
         To walk through all of them while new ones come, sort by `submit_time`: then nothing moves to another page.
         """
-        page = live.overview.page(viewer, asked.query())
+        page = live.overview.page(viewer, table_query(asked))
         is_last = asked.page * asked.limit >= page.total
         told = JobPage.model_construct(
             items=job_rows(page.rows), total=page.total, page=asked.page, next=None if is_last else _next(request, asked.page + 1)
@@ -65,7 +66,7 @@ def job_router(live: LiveSite) -> APIRouter:
         return answered(JobAdvice.model_validate({name: told[name] for name in JobAdvice.model_fields}))
 
     @api.get("/find", operation_id="find", summary="Jobs by their id", response_model=JobList, responses=errors())
-    def find(viewer: Reader, asked: Annotated[FindAsked, Query()]) -> Response:
+    def find(viewer: Reader, asked: Annotated[FindQuestion, Query()]) -> Response:
         """Jobs of exactly this id, the latest first: ids wrap and repeat. Another text: what the search of the list finds."""
         return answered(JobList.model_construct(items=job_rows(find_jobs(live, viewer, asked.id))))
 

@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from stormpetrel.answers.schemas.predictions import Prediction, PredictionRequest, Reason
 from stormpetrel.answers.viewer import Viewer
 from stormpetrel.errors import AccessError
-from stormpetrel.faces.api.predict_schemas import Prediction, PredictionRequest, Reason
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.records.jobs import JOB_SCHEMA
 

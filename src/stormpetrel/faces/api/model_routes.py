@@ -8,9 +8,9 @@ from fastapi import APIRouter, Path
 from starlette.responses import Response
 
 from stormpetrel.answers.model_quality import go_back, promote, trainings
+from stormpetrel.answers.schemas.trainings import Model, Training, TrainingInFull, Trainings
 from stormpetrel.errors import NotThereError
 from stormpetrel.faces.api.asking import Manager, Reader, answered, errors, refuse_other_methods
-from stormpetrel.faces.api.site_schemas import Model, Training, TrainingInFull, Trainings
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite

@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from stormpetrel.answers.json_values import json_rows
 from stormpetrel.answers.nodes import NodeQuestion, nodes
+from stormpetrel.answers.schemas.nodes import WINDOW_EXAMPLE, WINDOW_PATTERN, Nodes, NodesQuestion, ScoredWindow, WindowTraces
 from stormpetrel.answers.trace_view import trace_view
 from stormpetrel.faces.api.asking import Reader, answered, errors
-from stormpetrel.faces.api.node_schemas import WINDOW_EXAMPLE, WINDOW_PATTERN, Nodes, NodesAsked, ScoredWindow, WindowTraces
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -39,7 +39,7 @@ def node_router(live: LiveSite) -> APIRouter:
     api = APIRouter(prefix="/nodes", tags=["nodes"])
 
     @api.get("", operation_id="nodes", summary="Nodes by their scores", response_model=Nodes, responses=errors())
-    def list_nodes(viewer: Reader, asked: Annotated[NodesAsked, Query()]) -> Response:
+    def list_nodes(viewer: Reader, asked: Annotated[NodesQuestion, Query()]) -> Response:
         """Every node with the threads that behave unlike what the model has learnt, and the windows with the highest scores."""
         answer = nodes(live, viewer, NodeQuestion(asked.span, asked.campaign, asked.job_type, asked.node))
         told = {name: getattr(answer, name) for name in _COUNTED}

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
+from stormpetrel.answers.schemas.own import OpinionAct, OpinionReceipt, View, ViewAct, Views
 from stormpetrel.faces.api.asking import Reader, Writer, answered, errors, refuse_other_methods
-from stormpetrel.faces.api.site_schemas import OpinionGiven, OpinionKept, View, ViewGiven, Views
 from stormpetrel.records.job_ref import JobRef
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ def own_router(live: LiveSite) -> APIRouter:
         operation_id="give_opinion",
         summary="Was this advice useful?",
         status_code=201,
-        response_model=OpinionKept,
+        response_model=OpinionReceipt,
         responses=errors(404, 413),
     )
-    def give_opinion(viewer: Writer, given: OpinionGiven) -> Response:
+    def give_opinion(viewer: Writer, given: OpinionAct) -> Response:
         """Keep whether a piece of advice on one of your jobs was useful; a later opinion on the same advice replaces it."""
         ref = JobRef.parse(given.job)
         live.overview.require_own(viewer, ref)
         live.site.opinions.add(viewer.user, ref, given.advice, useful=given.useful)
-        return answered(OpinionKept(job=str(ref), advice=given.advice, useful=given.useful), status=201)
+        return answered(OpinionReceipt(job=str(ref), advice=given.advice, useful=given.useful), status=201)
 
     @api.get("/views", operation_id="views", summary="Your saved views", response_model=Views, responses=errors())
     def list_views(viewer: Reader) -> Response:
@@ -45,7 +45,7 @@ def own_router(live: LiveSite) -> APIRouter:
         return answered(Views(views=[View(name=view.name, link=view.link) for view in live.site.views.list(viewer.user)]))
 
     @api.put("/views/{name}", operation_id="save_view", summary="Give a link a name", response_model=View, responses=errors(413))
-    def save_view(viewer: Writer, name: ViewName, given: ViewGiven) -> Response:
+    def save_view(viewer: Writer, name: ViewName, given: ViewAct) -> Response:
         """Keep a link under a name; a view of the same name is replaced."""
         view = live.site.views.save(viewer.user, name, given.link)
         return answered(View(name=view.name, link=view.link))

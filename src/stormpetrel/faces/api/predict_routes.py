@@ -14,11 +14,12 @@ from starlette.responses import Response
 
 from stormpetrel.answers.check_and_why import CheckAnswer, check_with
 from stormpetrel.answers.cluster_fit import fit_to_site
+from stormpetrel.answers.schemas.base import Answer, Question
+from stormpetrel.answers.schemas.predictions import MOST_AT_ONCE, Prediction, PredictionRequest, ScriptAnswer, ScriptRequest
 from stormpetrel.errors import SourceError, UsageError
-from stormpetrel.faces.api.asking import Asked, Predicting, Told, answered, errors
+from stormpetrel.faces.api.asking import Predicting, answered, errors
 from stormpetrel.faces.api.batching import Batcher
 from stormpetrel.faces.api.judging import LiveJudge, for_viewer, predictions, user_for
-from stormpetrel.faces.api.predict_schemas import MOST_AT_ONCE, Prediction, PredictionRequest, ScriptAnswer, ScriptRequest
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -27,13 +28,13 @@ _ERRORS = errors(409, 413)
 _EXPLAINED_TOGETHER = 4
 
 
-class PredictAsked(Asked):
+class PredictQuestion(Question):
     """How much is to be told."""
 
     explain: bool = Field(False, description="also give the reasons: what speaks for and against a failure")
 
 
-class PredictionList(Told):
+class PredictionList(Answer):
     """Predictions in the order of the requests."""
 
     predictions: list[Prediction]
@@ -49,7 +50,7 @@ def predict_router(live: LiveSite) -> APIRouter:
     )
 
     @api.post("", operation_id="predict", summary="How likely a job is to fail", response_model=Prediction, responses=_ERRORS)
-    async def predict(viewer: Predicting, request: PredictionRequest, asked: Annotated[PredictAsked, Query()]) -> Response:
+    async def predict(viewer: Predicting, request: PredictionRequest, asked: Annotated[PredictQuestion, Query()]) -> Response:
         """Judge a request as if it were submitted now. Requests that come at the same time are judged together."""
         batcher = explained if asked.explain else plain
         return answered(await batcher.ask(for_viewer(request, viewer)))

@@ -13,22 +13,14 @@ from stormpetrel import __version__
 from stormpetrel.answers.health import health
 from stormpetrel.answers.model_quality import model_quality
 from stormpetrel.answers.profiles import ProfileView, profile_view
+from stormpetrel.answers.schemas.health import Health, Version
+from stormpetrel.answers.schemas.profiles import Profiles
+from stormpetrel.answers.schemas.quality import QualityAnswer, QualityQuestion
+from stormpetrel.answers.schemas.trends import Trends, TrendsQuestion
+from stormpetrel.answers.schemas.waste import CancelPolicy, PolicyQuestion, Waste, WasteQuestion
 from stormpetrel.answers.trends import trends
 from stormpetrel.answers.waste import cancel_policy, waste
 from stormpetrel.faces.api.asking import Reader, answered, errors
-from stormpetrel.faces.api.site_schemas import (
-    CancelPolicy,
-    Health,
-    PolicyAsked,
-    Profiles,
-    QualityAsked,
-    QualityTold,
-    Trends,
-    TrendsAsked,
-    Version,
-    Waste,
-    WasteAsked,
-)
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -41,13 +33,13 @@ def site_router(live: LiveSite) -> APIRouter:
     api = APIRouter(tags=["site"])
 
     @api.get("/trends", operation_id="trends", summary="Failure rates over time", response_model=Trends, responses=_ERRORS)
-    def get_trends(viewer: Reader, asked: Annotated[TrendsAsked, Query()]) -> Response:
+    def get_trends(viewer: Reader, asked: Annotated[TrendsQuestion, Query()]) -> Response:
         """How often the jobs of each user, account, application, node, profile or partition fail, and whose rate has changed."""
         answer = trends(live, viewer, by=asked.by, every=asked.every, group=asked.group, top=asked.top, last=asked.last)
         return answered(Trends.model_validate(answer.as_json()))
 
     @api.get("/waste", operation_id="waste", summary="What failed jobs held", response_model=Waste, responses=_ERRORS)
-    def get_waste(viewer: Reader, asked: Annotated[WasteAsked, Query()]) -> Response:
+    def get_waste(viewer: Reader, asked: Annotated[WasteQuestion, Query()]) -> Response:
         """The waste ledger in core-seconds: its groups add up to its total exactly."""
         answer = waste(live, viewer, by=asked.by, weeks=asked.weeks)
         told = answer.as_json() | {"groups": answer.groups.rename({asked.by: "group"}).to_dicts()}
@@ -60,7 +52,7 @@ def site_router(live: LiveSite) -> APIRouter:
         response_model=CancelPolicy,
         responses=_ERRORS,
     )
-    def get_cancel_policy(viewer: Reader, asked: Annotated[PolicyAsked, Query()]) -> Response:
+    def get_cancel_policy(viewer: Reader, asked: Annotated[PolicyQuestion, Query()]) -> Response:
         """Cancelling two minutes in if the risk is above a threshold, replayed on what was really forecast then."""
         answer = cancel_policy(live, viewer, wrong_kill_price=asked.price)
         at = None if asked.threshold is None else asdict(answer.at(asked.threshold))
@@ -75,12 +67,12 @@ def site_router(live: LiveSite) -> APIRouter:
         return answered(Profiles.model_validate({"as_of": made.at, **told, "profiles": _profiles(view)}))
 
     @api.get(
-        "/quality", operation_id="quality", summary="How good the forecasts are", response_model=QualityTold, responses=_ERRORS
+        "/quality", operation_id="quality", summary="How good the forecasts are", response_model=QualityAnswer, responses=_ERRORS
     )
-    def get_quality(viewer: Reader, asked: Annotated[QualityAsked, Query()]) -> Response:
+    def get_quality(viewer: Reader, asked: Annotated[QualityQuestion, Query()]) -> Response:
         """Running quality by moment and model version, out of live predictions whose jobs have ended."""
         answer = model_quality(live, viewer, moment=asked.moment, version=asked.version, every=asked.every)
-        return answered(QualityTold.model_validate(answer.as_json()))
+        return answered(QualityAnswer.model_validate(answer.as_json()))
 
     @api.get("/health", operation_id="health", summary="How the site is", response_model=Health, responses=errors())
     def get_health(viewer: Reader) -> Response:

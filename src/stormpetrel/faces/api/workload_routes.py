@@ -12,10 +12,10 @@ from fastapi import APIRouter
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response
 
+from stormpetrel.answers.schemas.workload import WorkloadAnswer, WorkloadRequest
 from stormpetrel.answers.workload import WorkloadState, workload_state
 from stormpetrel.answers.workload_sample import FORMATS, SampleWish, write_sample
 from stormpetrel.faces.api.asking import Manager, Reader, answered, errors
-from stormpetrel.faces.api.workload_schemas import WorkloadTold, WorkloadWish
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -35,11 +35,11 @@ def workload_router(live: LiveSite) -> APIRouter:
     api = APIRouter(prefix="/workload", tags=["workload"])
 
     @api.get(
-        "", operation_id="workload", summary="The generator of the workload", response_model=WorkloadTold, responses=errors()
+        "", operation_id="workload", summary="The generator of the workload", response_model=WorkloadAnswer, responses=errors()
     )
     def get_workload(viewer: Reader) -> Response:
         """Which generator is in use, what it has learnt from, and how good it is. Administrators only."""
-        return answered(WorkloadTold.model_validate(_told(workload_state(live, viewer))))
+        return answered(WorkloadAnswer.model_validate(_told(workload_state(live, viewer))))
 
     @api.post(
         "/sample",
@@ -48,7 +48,7 @@ def workload_router(live: LiveSite) -> APIRouter:
         response_class=FileResponse,
         responses=_SAMPLE | errors(409),
     )
-    def sample(viewer: Manager, wish: WorkloadWish) -> Response:
+    def sample(viewer: Manager, wish: WorkloadRequest) -> Response:
         """Jobs that are like those of the site and none of them, with new names for users and projects.
 
         Administrators only: the generator has learnt from everybody's jobs. It stands in the audit trail.

@@ -9,45 +9,37 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 from urllib.parse import quote
 
+from pydantic import ValidationError
+
+from stormpetrel import __version__
+from stormpetrel.answers.schemas.base import Answer
+from stormpetrel.answers.schemas.capacity import Capacity
+from stormpetrel.answers.schemas.grid import GridCounts, GridNow, GridOutages
+from stormpetrel.answers.schemas.health import Health, Version
+from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
+from stormpetrel.answers.schemas.jobs import JobPage, JobRow
+from stormpetrel.answers.schemas.nodes import Nodes, WindowTraces
+from stormpetrel.answers.schemas.own import View
+from stormpetrel.answers.schemas.predictions import Prediction, ScriptAnswer
+from stormpetrel.answers.schemas.profiles import Profiles
+from stormpetrel.answers.schemas.quality import QualityAnswer
+from stormpetrel.answers.schemas.trainings import Training, TrainingInFull
+from stormpetrel.answers.schemas.trends import Trends
+from stormpetrel.answers.schemas.waste import CancelPolicy, Waste
+from stormpetrel.answers.schemas.workload import WorkloadAnswer
+from stormpetrel.errors import SourceFormatError
 from stormpetrel.faces.client.connection import Connection
+from stormpetrel.faces.client.requests import JobFilter, PredictionFields, WorkloadFields
 
 if TYPE_CHECKING:
     import httpx
 
-    from stormpetrel.faces.client import job_answers as jobs_told
-    from stormpetrel.faces.client import site_answers as site_told
-
+A = TypeVar("A", bound=Answer)
 _AT_ONCE: Final = 2000  # requests per request: what the server reads at once is limited
 _LONGEST_SCRIPT: Final = 300_000
-
-
-class JobFilter(TypedDict, total=False):
-    """Which jobs; a time is a `datetime` with its zone, or ISO text."""
-
-    search: str
-    user: str
-    account: str
-    partition: str
-    job_name: str
-    cluster: str
-    state: str | Sequence[str]
-    prediction: Literal["Fail", "Complete"]
-    likeliest: str
-    flagged: bool
-    known: bool
-    failed: bool
-    never_started: bool
-    waiting: str
-    never_runs: bool
-    risk_min: float
-    risk_max: float
-    submitted_since: datetime | str
-    submitted_until: datetime | str
-    ended_since: datetime | str
-    ended_until: datetime | str
 
 
 class Client:
@@ -90,22 +82,37 @@ class Client:
         """Give the connection back."""
         self._server.close()
 
-    def predict(self, *, explain: bool = False, **request: Unpack[jobs_told.PredictionRequest]) -> jobs_told.Prediction:
+    def _read(self, model: type[A], told: Any) -> A:
+        """What the server said as an answer; what another version of it adds is left out."""
+        try:
+            return model.model_validate(told)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise SourceFormatError(
+                f"{self._server.url} answers in a way that this version ({__version__}) does not know: "
+                f"{'.'.join(map(str, first['loc']))}: {first['msg']}.",
+                hint="Install the version that the server has: Client.version() tells it.",
+            ) from None
+
+    def _read_list(self, model: type[A], told: Any) -> list[A]:
+        return [self._read(model, one) for one in told]
+
+    def predict(self, *, explain: bool = False, **request: Unpack[PredictionFields]) -> Prediction:
         """How likely a job is to fail, if it were submitted now; with `explain` also why."""
         found = self._server.ask("POST", "/predict", query={"explain": explain}, body=request)
-        return cast("jobs_told.Prediction", found)
+        return self._read(Prediction, found)
 
-    def predict_many(self, requests: Sequence[jobs_told.PredictionRequest]) -> list[jobs_told.Prediction]:
+    def predict_many(self, requests: Sequence[PredictionFields]) -> list[Prediction]:
         """How likely each of these jobs is to fail, in the same order; as many as you like."""
-        found: list[jobs_told.Prediction] = []
+        found: list[Prediction] = []
         for first in range(0, len(requests), _AT_ONCE):
             part = list(requests[first : first + _AT_ONCE])
-            found += self._server.ask("POST", "/predict/many", body=part)["predictions"]
+            found += self._read_list(Prediction, self._server.ask("POST", "/predict/many", body=part)["predictions"])
         return found
 
     def check_script(
         self, path: str | Path, *, user: str | None = None, kind: str | None = None, folder: str | Path | None = None
-    ) -> jobs_told.ScriptAnswer:
+    ) -> ScriptAnswer:
         """What is to be said about a job script, as if it were submitted now from `folder` (the current one)."""
         text = Path(path).read_bytes()[: 4 * _LONGEST_SCRIPT].decode("utf-8", "replace")
         return self.check_text(text, name=str(path), user=user, kind=kind, folder=folder)
@@ -118,80 +125,80 @@ class Client:
         user: str | None = None,
         kind: str | None = None,
         folder: str | Path | None = None,
-    ) -> jobs_told.ScriptAnswer:
+    ) -> ScriptAnswer:
         """The same about the text of a script."""
         body = {"text": text[:_LONGEST_SCRIPT], "name": name, "folder": str(folder or Path.cwd())}
         chosen = {key: value for key, value in (("user", user), ("kind", kind)) if value is not None}
-        return cast("jobs_told.ScriptAnswer", self._server.ask("POST", "/predict/script", body=body | chosen))
+        return self._read(ScriptAnswer, self._server.ask("POST", "/predict/script", body=body | chosen))
 
     def jobs(
         self, *, sort: str | Sequence[str] = "submit_time", page_size: int = 1000, **chosen: Unpack[JobFilter]
-    ) -> Iterator[jobs_told.JobRow]:
+    ) -> Iterator[JobRow]:
         """Every job that you may see and that fits, page by page as they are asked for; the oldest first."""
         page = 1
         while True:
             found = self.jobs_page(page=page, limit=page_size, sort=sort, **chosen)
-            yield from found["items"]
-            if found["next"] is None:
+            yield from found.items
+            if found.next is None:
                 return
             page += 1
 
     def jobs_page(
         self, *, page: int = 1, limit: int = 100, sort: str | Sequence[str] = "-submit_time", **chosen: Unpack[JobFilter]
-    ) -> jobs_told.JobPage:
+    ) -> JobPage:
         """One page of jobs, and how many there are in all."""
         query = {name: _in_link(value) for name, value in chosen.items()}
         found = self._server.ask("GET", "/jobs", query={"page": page, "limit": limit, "sort": _in_link(sort), **query})
-        return cast("jobs_told.JobPage", found)
+        return self._read(JobPage, found)
 
-    def find(self, text: str) -> list[jobs_told.JobRow]:
+    def find(self, text: str) -> list[JobRow]:
         """Jobs by their id, the latest first: `12345`, `12345_7`, or part of a name."""
-        return cast("list[jobs_told.JobRow]", self._server.ask("GET", "/find", query={"id": text})["items"])
+        return self._read_list(JobRow, self._server.ask("GET", "/find", query={"id": text})["items"])
 
-    def job(self, ref: str) -> jobs_told.JobInFull:
+    def job(self, ref: str) -> JobInFull:
         """One job in full, by its `ref`."""
-        return cast("jobs_told.JobInFull", self._server.ask("GET", f"/jobs/{_in_path(ref)}"))
+        return self._read(JobInFull, self._server.ask("GET", f"/jobs/{_in_path(ref)}"))
 
-    def explanation(self, ref: str) -> jobs_told.Explanation:
+    def explanation(self, ref: str) -> Explanation:
         """What was said about a job at each of its moments, and why."""
-        return cast("jobs_told.Explanation", self._server.ask("GET", f"/jobs/{_in_path(ref)}/explanation"))
+        return self._read(Explanation, self._server.ask("GET", f"/jobs/{_in_path(ref)}/explanation"))
 
-    def advice(self, ref: str) -> jobs_told.JobAdvice:
+    def advice(self, ref: str) -> JobAdvice:
         """What to ask for instead, or next time."""
-        return cast("jobs_told.JobAdvice", self._server.ask("GET", f"/jobs/{_in_path(ref)}/advice"))
+        return self._read(JobAdvice, self._server.ask("GET", f"/jobs/{_in_path(ref)}/advice"))
 
     def trends(
         self, *, by: str = "user", every: str = "1w", group: str | None = None, top: int = 10, last: int | None = None
-    ) -> site_told.Trends:
+    ) -> Trends:
         """Failure rates over time, by user, account, application, node, profile or partition."""
         query = {"by": by, "every": every, "group": group, "top": top, "last": last}
-        return cast("site_told.Trends", self._server.ask("GET", "/trends", query=query))
+        return self._read(Trends, self._server.ask("GET", "/trends", query=query))
 
-    def waste(self, *, by: str = "user", weeks: int | None = None) -> site_told.Waste:
+    def waste(self, *, by: str = "user", weeks: int | None = None) -> Waste:
         """What failed jobs held, in core-seconds."""
-        return cast("site_told.Waste", self._server.ask("GET", "/waste", query={"by": by, "weeks": weeks}))
+        return self._read(Waste, self._server.ask("GET", "/waste", query={"by": by, "weeks": weeks}))
 
-    def cancel_policy(self, *, price: float = 1.0, threshold: float | None = None) -> site_told.CancelPolicy:
+    def cancel_policy(self, *, price: float = 1.0, threshold: float | None = None) -> CancelPolicy:
         """What cancelling two minutes in would have saved, at each threshold."""
         found = self._server.ask("GET", "/cancel-policy", query={"price": price, "threshold": threshold})
-        return cast("site_told.CancelPolicy", found)
+        return self._read(CancelPolicy, found)
 
-    def profiles(self) -> site_told.Profiles:
+    def profiles(self) -> Profiles:
         """The kinds of jobs that the site runs."""
-        return cast("site_told.Profiles", self._server.ask("GET", "/profiles"))
+        return self._read(Profiles, self._server.ask("GET", "/profiles"))
 
-    def quality(self, *, moment: str | None = None, version: int | None = None, every: str = "1d") -> site_told.QualityTold:
+    def quality(self, *, moment: str | None = None, version: int | None = None, every: str = "1d") -> QualityAnswer:
         """How good the forecasts have been."""
         query = {"moment": moment, "version": version, "every": every}
-        return cast("site_told.QualityTold", self._server.ask("GET", "/quality", query=query))
+        return self._read(QualityAnswer, self._server.ask("GET", "/quality", query=query))
 
-    def health(self) -> site_told.Health:
+    def health(self) -> Health:
         """How the site is."""
-        return cast("site_told.Health", self._server.ask("GET", "/health"))
+        return self._read(Health, self._server.ask("GET", "/health"))
 
-    def version(self) -> site_told.Version:
+    def version(self) -> Version:
         """What answers there."""
-        return cast("site_told.Version", self._server.ask("GET", "/version"))
+        return self._read(Version, self._server.ask("GET", "/version"))
 
     def nodes(
         self,
@@ -201,40 +208,40 @@ class Client:
         job_type: str | None = None,
         node: str | None = None,
         limit: int = 100,
-    ) -> site_told.Nodes:
+    ) -> Nodes:
         """The nodes with threads that behave unlike what the model has learnt, and the windows with the highest scores."""
         query = {"span": span, "campaign": campaign, "job_type": job_type, "node": node, "limit": limit}
-        return cast("site_told.Nodes", self._server.ask("GET", "/nodes", query=query))
+        return self._read(Nodes, self._server.ask("GET", "/nodes", query=query))
 
-    def window(self, key: str) -> site_told.WindowTraces:
+    def window(self, key: str) -> WindowTraces:
         """One window by its `key`: its trace, its reconstruction, and the threads around it."""
-        return cast("site_told.WindowTraces", self._server.ask("GET", f"/nodes/windows/{_in_path(key)}"))
+        return self._read(WindowTraces, self._server.ask("GET", f"/nodes/windows/{_in_path(key)}"))
 
-    def grid(self) -> site_told.GridTold:
+    def grid(self) -> GridNow:
         """Whether the grid is in normal operation now, and what is wrong."""
-        return cast("site_told.GridTold", self._server.ask("GET", "/grid"))
+        return self._read(GridNow, self._server.ask("GET", "/grid"))
 
     def grid_counts(
         self, *, since: datetime | str | None = None, until: datetime | str | None = None, limit: int = 1000
-    ) -> site_told.GridCounts:
+    ) -> GridCounts:
         """Events of each kind per bucket of time, with what was expected; of the last day where no time is named."""
         query = {"since": _in_link(since), "until": _in_link(until), "limit": limit}
-        return cast("site_told.GridCounts", self._server.ask("GET", "/grid/counts", query=query))
+        return self._read(GridCounts, self._server.ask("GET", "/grid/counts", query=query))
 
-    def grid_outages(self, *, since: datetime | str | None = None, until: datetime | str | None = None) -> site_told.GridOutages:
+    def grid_outages(self, *, since: datetime | str | None = None, until: datetime | str | None = None) -> GridOutages:
         """Outages and maintenance, whether an alarm was raised, and every alarm; the newest first."""
         query = {"since": _in_link(since), "until": _in_link(until)}
-        return cast("site_told.GridOutages", self._server.ask("GET", "/grid/outages", query=query))
+        return self._read(GridOutages, self._server.ask("GET", "/grid/outages", query=query))
 
-    def capacity(self, *, cores: float | None = None) -> site_told.Capacity:
+    def capacity(self, *, cores: float | None = None) -> Capacity:
         """Load by week, growth, and when the queue will hurt; of a cluster with so many cores, or the most that ran at once."""
-        return cast("site_told.Capacity", self._server.ask("GET", "/capacity", query={"cores": cores}))
+        return self._read(Capacity, self._server.ask("GET", "/capacity", query={"cores": cores}))
 
-    def workload(self) -> site_told.WorkloadTold:
+    def workload(self) -> WorkloadAnswer:
         """Which generator of the workload is in use, and how good it is; administrators only."""
-        return cast("site_told.WorkloadTold", self._server.ask("GET", "/workload"))
+        return self._read(WorkloadAnswer, self._server.ask("GET", "/workload"))
 
-    def sample_workload(self, path: str | Path, **wish: Unpack[site_told.WorkloadWish]) -> int:
+    def sample_workload(self, path: str | Path, **wish: Unpack[WorkloadFields]) -> int:
         """Make new jobs and write them to a file; how many there are. Administrators only.
 
         `jobs` or `days` says how many, `format` in which form (swf, sacct, csv, parquet); `start` is ISO text with its zone.
@@ -242,33 +249,33 @@ class Client:
         told = self._server.download("POST", "/workload/sample", Path(path), body=wish)
         return int(told.get("x-stormpetrel-jobs", 0))
 
-    def models(self) -> list[site_told.Training]:
+    def models(self) -> list[Training]:
         """Every training that is kept, newest first."""
-        return cast("list[site_told.Training]", self._server.ask("GET", "/models")["trainings"])
+        return self._read_list(Training, self._server.ask("GET", "/models")["trainings"])
 
-    def model(self, training: str) -> site_told.TrainingInFull:
+    def model(self, training: str) -> TrainingInFull:
         """One training with its models."""
-        return cast("site_told.TrainingInFull", self._server.ask("GET", f"/models/{_in_path(training)}"))
+        return self._read(TrainingInFull, self._server.ask("GET", f"/models/{_in_path(training)}"))
 
-    def promote(self, training: str) -> site_told.Training:
+    def promote(self, training: str) -> Training:
         """Put a training in use; administrators only."""
-        return cast("site_told.Training", self._server.ask("POST", f"/models/{_in_path(training)}/promote"))
+        return self._read(Training, self._server.ask("POST", f"/models/{_in_path(training)}/promote"))
 
-    def roll_back(self) -> site_told.Training:
+    def roll_back(self) -> Training:
         """Put the training in use that was in use before; administrators only."""
-        return cast("site_told.Training", self._server.ask("POST", "/models/rollback"))
+        return self._read(Training, self._server.ask("POST", "/models/rollback"))
 
     def give_opinion(self, ref: str, advice: str, *, useful: bool) -> None:
         """Say whether a piece of advice on a job was useful."""
         self._server.ask("POST", "/opinions", body={"job": ref, "advice": advice, "useful": useful})
 
-    def views(self) -> list[site_told.View]:
+    def views(self) -> list[View]:
         """Your saved views."""
-        return cast("list[site_told.View]", self._server.ask("GET", "/views")["views"])
+        return self._read_list(View, self._server.ask("GET", "/views")["views"])
 
-    def save_view(self, name: str, link: str) -> site_told.View:
+    def save_view(self, name: str, link: str) -> View:
         """Give a link into the dashboard a name."""
-        return cast("site_told.View", self._server.ask("PUT", f"/views/{_in_path(name)}", body={"link": link}))
+        return self._read(View, self._server.ask("PUT", f"/views/{_in_path(name)}", body={"link": link}))
 
     def delete_view(self, name: str) -> None:
         """Drop a saved view."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dash import dcc, html
 
+from stormpetrel.answers.schemas.workload import MOST_JOBS
 from stormpetrel.answers.viewer import MANAGE
-from stormpetrel.answers.workload_sample import MOST_JOBS
 from stormpetrel.faces.dashboard.blocks import attributes, card, field, notice
 
 if TYPE_CHECKING:

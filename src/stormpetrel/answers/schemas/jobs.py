@@ -1,7 +1,4 @@
-"""Jobs as JSON: the columns of the overview, and how they are asked for.
-
-OVERVIEW_SCHEMA -> JobRow; query parameters -> JobsAsked -> TableQuery.
-"""
+"""The table of jobs: one row, a page of rows, and how they are asked for."""
 
 from __future__ import annotations
 
@@ -9,14 +6,9 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
-import polars as pl
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
 
-from stormpetrel.answers.overview import OVERVIEW_SCHEMA, TableFilter, TableQuery
-from stormpetrel.faces.api.asking import Asked, Told
-from stormpetrel.faces.api.frame_schemas import row_model
-from stormpetrel.jobs.outcomes import OUTCOMES
-from stormpetrel.records import jobs, predictions
+from stormpetrel.answers.schemas.base import Answer, Question
 from stormpetrel.records.pending_reasons import WaitKind
 from stormpetrel.records.states import JobState
 
@@ -27,39 +19,65 @@ REF_EXAMPLE: Final = "12345_7-1794746400000000-0-cluster"
 Ref = Annotated[str, StringConstraints(pattern=REF_PATTERN)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
-_MADE: Final = {
-    "ref": "what names the job in links: ids wrap and repeat",
-    "job": "its id as people write it",
-    "prediction": "`Fail` where the latest prediction is `flagged`, else `Complete`; null where nothing was said",
-    "confidence": "probability of that class, in per cent: of failing where flagged, else of not failing; tell people the `risk`",
-    "first_risk": "the risk at submission",
-    "failed": "whether it failed; null while that is not known, and where it never started",
-    "never_started": "whether it was over before it ran: neither a success nor a failure",
-    "waiting": f"what it waits for, as the scheduler says: {', '.join(WaitKind)}; null for jobs that do not wait",
-    "waiting_words": "the same as a sentence, with what to change",
-    "never_runs": "whether it waits and cannot run as it stands",
-}
-_MEANING: Final = {
-    **{column.name: column.meaning for column in (*jobs.JOB_COLUMNS, *predictions.VALUE_COLUMNS)},
-    **_MADE,
-}
-COLUMNS: Final = {"ref": pl.String(), **OVERVIEW_SCHEMA}
+
+class JobRow(Answer):
+    """A job with the latest that was said about it."""
+
+    ref: str = Field(
+        description="what names the job in links: ids wrap and repeat", examples=["12345_7-1794746400000000-0-cluster"]
+    )
+    cluster: str | None = Field(description="cluster the job was submitted to")
+    job_id: int | None = Field(
+        description="job id; of the whole array for an array task; leader's id + offset in a heterogeneous job"
+    )
+    array_task: int | None = Field(description="index within the array; null for other jobs")
+    submit_time: datetime | None = Field(description="when it was submitted")
+    restart: int | None = Field(description="0 for the first run, counted up at each requeue the source tells of")
+    user: str | None = Field(description="login name, or whatever stands for it in the log", examples=["ada"])
+    account: str | None = Field(description="account or project that pays")
+    partition: str | None = Field(description="partition or queue")
+    job_name: str | None = Field(description="name given by its user: hostile text", examples=["fit_12"])
+    state: str | None = Field(description="state in the common vocabulary")
+    start_time: datetime | None = Field(description="when it started; null if it never did")
+    end_time: datetime | None = Field(description="when it ended; null while it has not")
+    elapsed_s: float | None = Field(description="run time")
+    cpus: int | None = Field(description="CPUs allocated")
+    nodes: int | None = Field(description="nodes allocated")
+    time_limit_s: float | None = Field(description="requested run time; null if unlimited or unknown")
+    req_mem_bytes: int | None = Field(description="memory asked for, of the whole job")
+    max_rss_bytes: int | None = Field(description="largest resident memory of any task of any step")
+    moment: str | None = Field(description="when in the job's life: `submit`, `start` or `2min`")
+    moment_time: datetime | None = Field(description="when that was")
+    predicted_at: datetime | None = Field(description="when it could be read in the table: the time of its commit")
+    late: bool | None = Field(description="could be read only more than ten seconds after the moment")
+    model_version: int | None = Field(description="version of the model `jobs-<moment>` in the registry")
+    risk: float | None = Field(description="probability that the job fails", examples=[0.31])
+    flagged: bool | None = Field(description="whether it was")
+    known: bool | None = Field(description="false where user or application were new: the habit of jobs that look alike")
+    likeliest: str | None = Field(description="the outcome that a failure would most likely be")
+    profile: int | None = Field(description="profile of the request")
+    job: str = Field(description="its id as people write it", examples=["12345_7"])
+    prediction: str | None = Field(
+        description="`Fail` where the latest prediction is `flagged`, else `Complete`; null where nothing was said"
+    )
+    confidence: float | None = Field(
+        description="probability of that class, in per cent: of failing where flagged, else of not failing; show the `risk`",
+        examples=[69.0],
+    )
+    first_risk: float | None = Field(description="the risk at submission")
+    failed: bool | None = Field(description="whether it failed; null while that is not known, and where it never started")
+    never_started: bool | None = Field(description="whether it was over before it ran: neither a success nor a failure")
+    waiting: str | None = Field(
+        description=f"what it waits for, as the scheduler says: {', '.join(WaitKind)}; null for jobs that do not wait"
+    )
+    waiting_words: str | None = Field(description="the same as a sentence, with what to change")
+    never_runs: bool = Field(description="whether it waits and cannot run as it stands")
 
 
-JobRow: Final = row_model(
-    "JobRow",
-    COLUMNS,
-    doc="A job with the latest that was said about it.",
-    meaning=_MEANING,
-    always=("ref", "job", "never_runs"),
-    examples={"ref": REF_EXAMPLE, "job": "12345_7", "user": "ada", "job_name": "fit_12", "risk": 0.31, "confidence": 69.0},
-)
-
-
-class JobPage(Told):
+class JobPage(Answer):
     """Some jobs, and how many there are in all."""
 
-    items: list[JobRow]  # type: ignore[valid-type]
+    items: list[JobRow]
     total: int = Field(description="how many jobs there are in all, on all pages")
     page: int = Field(description="which page this is, from 1 on")
     next: str | None = Field(
@@ -67,13 +85,13 @@ class JobPage(Told):
     )
 
 
-class JobList(Told):
+class JobList(Answer):
     """Jobs that were found, the latest first; at most fifty."""
 
-    items: list[JobRow]  # type: ignore[valid-type]
+    items: list[JobRow]
 
 
-class FindAsked(Asked):
+class FindQuestion(Question):
     """What is looked for."""
 
     id: str = Field(
@@ -99,7 +117,7 @@ Moment = Annotated[
     BeforeValidator(_moment),
     WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-15T12:00:00Z"]}),
 ]
-_SORTS: Final = tuple(f"{sign}{name}" for name in COLUMNS for sign in ("", "-"))
+_SORTS: Final = tuple(f"{sign}{name}" for name in JobRow.model_fields for sign in ("", "-"))
 
 
 def _known_sort(text: str) -> str:
@@ -111,7 +129,7 @@ def _known_sort(text: str) -> str:
 SortKey = Annotated[str, AfterValidator(_known_sort), Field(json_schema_extra={"enum": list(_SORTS)})]
 
 
-class JobsAsked(Asked):
+class JobsQuestion(Question):
     """Which jobs, in which order."""
 
     page: int = Field(1, ge=1, le=_MOST_PAGES, description="which page, from 1 on")
@@ -127,7 +145,7 @@ class JobsAsked(Asked):
     cluster: Name | None = Field(None, description="of this cluster")
     state: list[JobState] = Field([], max_length=20, description="in one of these states")
     prediction: Literal["Fail", "Complete"] | None = Field(None, description="for which this was predicted last")
-    likeliest: Name | None = Field(None, description=f"that would most likely fail in this way: {', '.join(OUTCOMES)}")
+    likeliest: Name | None = Field(None, description="that would most likely fail in this way, such as TIMEOUT or OUT_OF_MEMORY")
     flagged: bool | None = Field(None, description="whose risk reached the threshold, or did not")
     known: bool | None = Field(None, description="whose user and application were known, or were not")
     failed: bool | None = Field(None, description="that have failed, or have not")
@@ -140,44 +158,3 @@ class JobsAsked(Asked):
     submitted_until: Moment | None = Field(None, description="submitted at this time or earlier")
     ended_since: Moment | None = Field(None, description="that ended at this time or later")
     ended_until: Moment | None = Field(None, description="that ended at this time or earlier")
-
-    def query(self) -> TableQuery:
-        """The same for the overview."""
-        return TableQuery(
-            sort=tuple((text.removeprefix("-"), text.startswith("-")) for text in self.sort),
-            filters=tuple(self._filters()),
-            search=self.search,
-            offset=(self.page - 1) * self.limit,
-            limit=self.limit,
-        )
-
-    def _filters(self) -> list[TableFilter]:
-        found = [TableFilter(column, "equals", getattr(self, column)) for column in _EQUAL if getattr(self, column) is not None]
-        found += [
-            TableFilter(column, kind, getattr(self, name))
-            for name, (column, kind) in _BOUNDS.items()
-            if getattr(self, name) is not None
-        ]
-        if self.state:
-            found.append(TableFilter("state", "is_in", [str(state) for state in self.state]))
-        return found
-
-
-_EQUAL: Final = (
-    "user", "account", "partition", "job_name", "cluster", "prediction", "likeliest", "flagged", "known", "failed",
-    "never_started", "waiting", "never_runs",
-)  # fmt: skip
-_BOUNDS: Final = {
-    "risk_min": ("risk", "greater_equal"),
-    "risk_max": ("risk", "less_equal"),
-    "submitted_since": ("submit_time", "greater_equal"),
-    "submitted_until": ("submit_time", "less_equal"),
-    "ended_since": ("end_time", "greater_equal"),
-    "ended_until": ("end_time", "less_equal"),
-}
-
-
-def job_rows(frame: pl.DataFrame) -> list[Any]:
-    """Rows of the overview as JSON has them: six digits of a risk are enough."""
-    numbers = [pl.col(name).cast(pl.Float64).round(6) for name, dtype in COLUMNS.items() if dtype == pl.Float32]
-    return [JobRow.model_construct(**row) for row in frame.select(list(COLUMNS)).with_columns(numbers).iter_rows(named=True)]

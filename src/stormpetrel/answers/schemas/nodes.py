@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from stormpetrel.faces.api.asking import Asked, Told
+from stormpetrel.answers.schemas.base import Answer, Question
 
 WINDOW_PATTERN: Final = r"^[0-9]{1,8}-[0-9]{1,17}-.{1,600}$"
 WINDOW_EXAMPLE: Final = "12-1763200000000000-node3-live-cluster"
@@ -15,7 +15,7 @@ _REF: Final = "of its job in the list of jobs; null where that is not known"
 _SCORE: Final = "reconstruction error: higher is more abnormal"
 
 
-class NodesAsked(Asked):
+class NodesQuestion(Question):
     """Which windows."""
 
     span: Literal["hour", "day", "week", "all"] = Field("day", description="the last one, counted from the latest window")
@@ -25,7 +25,7 @@ class NodesAsked(Asked):
     limit: int = Field(100, ge=1, le=200, description="so many windows, those with the highest scores")
 
 
-class NodeRow(Told):
+class NodeRow(Answer):
     """What the models say about one node."""
 
     node: str = Field(examples=["node3"])
@@ -38,7 +38,7 @@ class NodeRow(Told):
     ref: str | None = Field(description=_REF)
 
 
-class ScoredWindow(Told):
+class ScoredWindow(Answer):
     """One window of one thread, and its score."""
 
     key: str = Field(description="what the window is called in links", examples=[WINDOW_EXAMPLE])
@@ -58,7 +58,7 @@ class ScoredWindow(Told):
     bad_io_distance: float | None = Field(description="from the centre of Bad IO; null where none is known")
 
 
-class Nodes(Told):
+class Nodes(Answer):
     """The nodes, the worst first, and their windows with the highest scores."""
 
     as_of: datetime
@@ -76,7 +76,7 @@ class Nodes(Told):
     worst: list[ScoredWindow]
 
 
-class ThreadTrace(Told):
+class ThreadTrace(Answer):
     """One thread during a window: what it did, and what the model makes of it; a list of shares for each mode."""
 
     key: str
@@ -93,7 +93,7 @@ class ThreadTrace(Told):
     reconstruction: list[list[float]] | None
 
 
-class WindowTraces(Told):
+class WindowTraces(Answer):
     """A window, beside the threads of its job and its node at the same moment."""
 
     window_start: datetime

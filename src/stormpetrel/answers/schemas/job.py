@@ -6,15 +6,15 @@ from datetime import datetime
 
 from pydantic import Field, JsonValue
 
-from stormpetrel.faces.api.asking import Told
-from stormpetrel.faces.api.job_schemas import REF_EXAMPLE, JobRow
-from stormpetrel.faces.api.predict_schemas import Advice
+from stormpetrel.answers.schemas.base import Answer
+from stormpetrel.answers.schemas.jobs import REF_EXAMPLE, JobRow
+from stormpetrel.answers.schemas.predictions import Advice
 from stormpetrel.records.pending_reasons import WaitKind
 
 _WAITS = [f"`{kind}`" for kind in WaitKind if kind not in (WaitKind.NEVER, WaitKind.HELD)]
 
 
-class StoredReason(Told):
+class StoredReason(Answer):
     """One reason for a risk, as it was given then."""
 
     feature: str = Field(examples=["user.failed_rate_12h"])
@@ -26,7 +26,7 @@ class StoredReason(Told):
     )
 
 
-class StoredPrediction(Told):
+class StoredPrediction(Answer):
     """What was said about a job at one of its moments; it is never changed afterwards."""
 
     moment: str = Field(description="`submit`, `start` or `2min`")
@@ -46,7 +46,7 @@ class StoredPrediction(Told):
     reasons: list[StoredReason] = Field(description="the strongest, strongest first")
 
 
-class ProfileFigure(Told):
+class ProfileFigure(Answer):
     """A figure of the job beside the quartiles of jobs with the same profile; null where nobody knows it."""
 
     value: float | None
@@ -55,7 +55,7 @@ class ProfileFigure(Told):
     high: float | None
 
 
-class ProfileComparison(Told):
+class ProfileComparison(Answer):
     """What kind of job it is, and where its figures stand among jobs of that kind."""
 
     profile: int
@@ -65,7 +65,7 @@ class ProfileComparison(Told):
     figures: dict[str, ProfileFigure]
 
 
-class UserHistory(Told):
+class UserHistory(Answer):
     """What its user had submitted before."""
 
     user: str | None
@@ -76,7 +76,7 @@ class UserHistory(Told):
     recent: list[JobRow] = Field(description="the latest first")
 
 
-class Change(Told):
+class Change(Answer):
     """What was changed in the request from one try to the next."""
 
     column: str
@@ -84,7 +84,7 @@ class Change(Told):
     after: JsonValue
 
 
-class Try(Told):
+class Try(Answer):
     """Another run of the same work; changes and risks are told from the earlier of the two jobs to the later one."""
 
     ref: str
@@ -97,7 +97,7 @@ class Try(Told):
     risk_after: float | None
 
 
-class Waiting(Told):
+class Waiting(Answer):
     """What the scheduler says of a job that has not started."""
 
     kind: str = Field(
@@ -113,7 +113,7 @@ class Waiting(Told):
     waits_for: list[str] = Field(description="parent jobs, nodes, licences, a reservation, or the name of the limit")
 
 
-class JobInFull(Told):
+class JobInFull(Answer):
     """Everything there is to say about one job."""
 
     ref: str = Field(examples=[REF_EXAMPLE])
@@ -130,7 +130,7 @@ class JobInFull(Told):
     notes: list[str]
 
 
-class Explanation(Told):
+class Explanation(Answer):
     """What was said about a job at each of its moments, and why."""
 
     ref: str = Field(examples=[REF_EXAMPLE])
@@ -138,7 +138,7 @@ class Explanation(Told):
     notes: list[str]
 
 
-class JobAdvice(Told):
+class JobAdvice(Answer):
     """What to ask for instead, or next time, with the evidence."""
 
     ref: str = Field(examples=[REF_EXAMPLE])

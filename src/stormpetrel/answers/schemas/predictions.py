@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from stormpetrel.faces.api.asking import Given, Told
+from stormpetrel.answers.schemas.base import Answer, Request
 
 MOST_AT_ONCE: Final = 10_000
 _MOST_COUNT: Final = 10_000_000
@@ -32,7 +32,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Path = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
 
 
-class PredictionRequest(Given):
+class PredictionRequest(Request):
     """A job as it would be submitted; what is left out is not known."""
 
     user: Name | None = Field(
@@ -54,7 +54,7 @@ class PredictionRequest(Given):
     array_task: Index | None = Field(None, description="index within a job array")
 
 
-class Reason(Told):
+class Reason(Answer):
     """One reason for or against a failure."""
 
     feature: str = Field(description="the feature of the model", examples=["user.failed_rate_12h"])
@@ -67,7 +67,7 @@ class Reason(Told):
     )
 
 
-class Prediction(Told):
+class Prediction(Answer):
     """How likely a job is to fail, if it were submitted now."""
 
     risk: float = Field(description="probability that it fails", ge=0, le=1, examples=[0.31])
@@ -83,7 +83,7 @@ class Prediction(Told):
     reasons: list[Reason] | None = Field(None, description="strongest first; with `explain` only")
 
 
-class ScriptRequest(Given):
+class ScriptRequest(Request):
     """A job script before it is submitted. It is read, never run."""
 
     text: str = Field(
@@ -98,7 +98,7 @@ class ScriptRequest(Given):
     folder: Path | None = Field(None, description="folder it is submitted from", examples=["/home/ada/run7"])
 
 
-class Advice(Told):
+class Advice(Answer):
     """One change of a request that past jobs support."""
 
     column: str | None = Field(
@@ -116,7 +116,7 @@ class Advice(Told):
     line: str | None = Field(description="how to write the change in the script", examples=["#SBATCH --mem=4G"])
 
 
-class ClusterProblem(Told):
+class ClusterProblem(Answer):
     """One thing about a script that does not fit the cluster, and the smallest change that does."""
 
     rule: str = Field(examples=["time_above_partition"])
@@ -130,7 +130,7 @@ class ClusterProblem(Told):
     line: str | None = Field(description="how to write the change in the script", examples=["#SBATCH --time=1-00:00:00"])
 
 
-class ClusterFit(Told):
+class ClusterFit(Answer):
     """Whether the cluster can run a script at all."""
 
     can_run: bool | None = Field(description="false: it can never run as it stands; null: the cluster could not be asked")
@@ -140,7 +140,7 @@ class ClusterFit(Told):
     note: str | None = Field(description="why they could not be read since")
 
 
-class ScriptAnswer(Told):
+class ScriptAnswer(Answer):
     """What is to be said about a script; the same as `stormpetrel check --json`."""
 
     script: str

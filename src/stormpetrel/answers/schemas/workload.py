@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, Field, JsonValue
 
-from stormpetrel.answers.workload_sample import MOST_CORES, MOST_DAYS, MOST_JOBS, MOST_SEED, MOST_TIMES, MOST_YEARS
-from stormpetrel.faces.api.asking import Given, Told
+from stormpetrel.answers.schemas.base import Answer, Request
 
+MOST_JOBS: Final = 200_000  # in one file: more takes longer than anybody waits for a page
+MOST_DAYS: Final = 3660.0
+MOST_TIMES: Final = 100.0
+MOST_YEARS: Final = 20.0
+MOST_SEED: Final = 2**31 - 1
+MOST_CORES: Final = 100_000_000
 Times = Annotated[float, Field(ge=0.01, le=MOST_TIMES, allow_inf_nan=False)]
 
 
-class WorkloadGroup(Told):
+class WorkloadGroup(Answer):
     """Users that can be asked for by a name; the names are the generator's, not the site's."""
 
     name: str
     words: str = Field(description="who they are")
 
 
-class WorkloadGenerator(Told):
+class WorkloadGenerator(Answer):
     """The generator in use."""
 
     training: str = Field(examples=["synth-3"])
@@ -39,7 +44,7 @@ class WorkloadGenerator(Told):
     not_scored: str = Field(description="why there is no scorecard; empty: there is one")
 
 
-class WorkloadFitting(Told):
+class WorkloadFitting(Answer):
     """How far the fitting of another generator is, as it was last asked for on the page."""
 
     running: bool
@@ -48,7 +53,7 @@ class WorkloadFitting(Told):
     problem: str = Field(description="why the last one came to nothing; empty: it did not")
 
 
-class WorkloadTold(Told):
+class WorkloadAnswer(Answer):
     """The generator of the site's workload: which is in use, and how good it is."""
 
     as_of: datetime
@@ -56,7 +61,7 @@ class WorkloadTold(Told):
     fitting: WorkloadFitting
 
 
-class WorkloadWish(Given):
+class WorkloadRequest(Request):
     """Which jobs are to be made: `jobs` or `days`, and what should be different from the log that was learnt from."""
 
     jobs: int | None = Field(None, ge=1, le=MOST_JOBS, description="how many jobs; this or `days`", examples=[10_000])

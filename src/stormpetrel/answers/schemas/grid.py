@@ -7,14 +7,14 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from stormpetrel.faces.api.asking import Asked, Told
-from stormpetrel.faces.api.job_schemas import Moment
+from stormpetrel.answers.schemas.base import Answer, Question
+from stormpetrel.answers.schemas.jobs import Moment
 
 MOST_BUCKETS: Final = 10_000
 _EXAMPLE: Final = ["2026-03-02T00:00:00Z"]
 
 
-class GridTold(Told):
+class GridNow(Answer):
     """How the grid is."""
 
     as_of: datetime
@@ -35,20 +35,20 @@ class GridTold(Told):
     model_version: int
 
 
-class SpanAsked(Asked):
+class SpanQuestion(Question):
     """Which time."""
 
     since: Moment | None = Field(None, description="from this time on", examples=_EXAMPLE)
     until: Moment | None = Field(None, description="up to this time", examples=_EXAMPLE)
 
 
-class CountsAsked(SpanAsked):
+class CountsQuestion(SpanQuestion):
     """Which buckets; without `since` those of the last day."""
 
     limit: int = Field(1000, ge=1, le=MOST_BUCKETS, description="so many buckets, the earliest; `next` says where to go on")
 
 
-class GridBucket(Told):
+class GridBucket(Answer):
     """The events of one bucket of time; each list has one number per kind, in the order of `kinds`, and background its own."""
 
     start: datetime
@@ -62,7 +62,7 @@ class GridBucket(Told):
     alarm: bool
 
 
-class GridGap(Told):
+class GridGap(Answer):
     """A stretch of time of which there is no data."""
 
     start: datetime
@@ -70,7 +70,7 @@ class GridGap(Told):
     why: str = Field(description="for administrators; else empty")
 
 
-class GridCounts(Told):
+class GridCounts(Answer):
     """Counts of events per bucket and kind, with what was expected."""
 
     bucket_s: int
@@ -83,7 +83,7 @@ class GridCounts(Told):
     next: datetime | None = Field(description="`since` of the buckets that follow; null: there are no more")
 
 
-class GridOutage(Told):
+class GridOutage(Answer):
     """A span of time that somebody has given a name."""
 
     start: datetime
@@ -95,7 +95,7 @@ class GridOutage(Told):
     delay_s: float | None = Field(description="from its beginning to the end of the first bucket of alarm")
 
 
-class GridAlarm(Told):
+class GridAlarm(Answer):
     """Buckets of alarm in a row."""
 
     start: datetime
@@ -106,7 +106,7 @@ class GridAlarm(Told):
     outages: list[str] = Field(description="titles of outages and maintenance at the same time")
 
 
-class GridOutages(Told):
+class GridOutages(Answer):
     """Outages, maintenance and alarms of a time, the newest first."""
 
     outages: list[GridOutage]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from datetime import date, datetime
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
-from stormpetrel.events.capacity import MOST_CORES
-from stormpetrel.faces.api.asking import Asked, Told
+from stormpetrel.answers.schemas.base import Answer, Question
+
+MOST_CORES: Final = 1_000_000_000
 
 
-class CapacityAsked(Asked):
+class CapacityQuestion(Question):
     """What is known of the cluster."""
 
     cores: float | None = Field(
@@ -19,7 +20,7 @@ class CapacityAsked(Asked):
     )
 
 
-class CapacityWeek(Told):
+class CapacityWeek(Answer):
     """A week that is over."""
 
     week: date = Field(description="its Monday")
@@ -33,7 +34,7 @@ class CapacityWeek(Told):
     wait_p90_s: float | None
 
 
-class CapacityForecast(Told):
+class CapacityForecast(Answer):
     """A week to come."""
 
     week: date = Field(description="its Monday")
@@ -42,7 +43,7 @@ class CapacityForecast(Told):
     high: float
 
 
-class CapacityWait(Told):
+class CapacityWait(Answer):
     """Waits that began while so much was in use."""
 
     from_utilisation: float = Field(description="0 to 1; five hundredths wide")
@@ -51,7 +52,7 @@ class CapacityWait(Told):
     p90_s: float
 
 
-class CapacityGroup(Told):
+class CapacityGroup(Answer):
     """What one group asks for."""
 
     group: str
@@ -62,7 +63,7 @@ class CapacityGroup(Told):
     growth_high: float | None
 
 
-class Capacity(Told):
+class Capacity(Answer):
     """Load by week, growth, and when the queue will hurt."""
 
     as_of: datetime
