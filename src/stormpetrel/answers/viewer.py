@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,3 +50,22 @@ class Viewer:
 
 
 LOCAL: Final = Viewer("", is_admin=True)  # loopback without a login
+_viewer: ContextVar[Viewer | None] = ContextVar("stormpetrel_viewer", default=None)
+
+
+def current_viewer() -> Viewer:
+    """Who made the request that is being answered, in an endpoint or a callback; AccessError outside of one."""
+    viewer = _viewer.get()
+    if viewer is None:
+        raise AccessError("Nobody is known to be asking.", hint="Ask through the web server, which says who it is.")
+    return viewer
+
+
+@contextmanager
+def seen_by(viewer: Viewer) -> Iterator[None]:
+    """Answer what follows as to this viewer."""
+    before = _viewer.set(viewer)
+    try:
+        yield
+    finally:
+        _viewer.reset(before)

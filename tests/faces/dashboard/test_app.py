@@ -8,11 +8,11 @@ import pytest
 from dash import Input, Output
 
 from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.viewer import current_viewer
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.dashboard.app import add_dashboard
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.web.app import bare_app, protected
-from stormpetrel.faces.web.viewers import current_viewer
 from tests.builders import make_site
 from tests.faces.web.made import BROWSER, client_of
 

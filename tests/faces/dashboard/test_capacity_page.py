@@ -8,12 +8,11 @@ from plotly.utils import PlotlyJSONEncoder
 
 from stormpetrel.answers.capacity import CAPACITY_BOARDS
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.viewer import LOCAL, Viewer
+from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.faces.dashboard.pages import capacity as capacity_page
 from stormpetrel.faces.dashboard.pages.capacity import cores_of
 from stormpetrel.faces.dashboard.shell import page_of
 from stormpetrel.faces.web.app import create_app
-from stormpetrel.faces.web.viewers import seen_by
 from tests.answers.live_sites import put_jobs
 from tests.builders import make_site
 from tests.events.loads import end_of, steady_jobs

@@ -12,14 +12,13 @@ from plotly.utils import PlotlyJSONEncoder
 from stormpetrel.answers.grid import grid
 from stormpetrel.answers.grid_board import GRID_BOARDS
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.viewer import LOCAL, Viewer
+from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.faces.dashboard.pages import grid as grid_page
 from stormpetrel.faces.dashboard.pages.grid import moment_of, question
 from stormpetrel.faces.dashboard.pages.grid_bucket import bucket_part
 from stormpetrel.faces.dashboard.pages.grid_cards import counts, length
 from stormpetrel.faces.dashboard.shell import page_of
 from stormpetrel.faces.web.app import create_app
-from stormpetrel.faces.web.viewers import seen_by
 from stormpetrel.records.outages import Outage, OutageKind
 from tests.answers import grid_sites as made
 from tests.builders import make_site

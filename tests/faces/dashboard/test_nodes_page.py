@@ -10,7 +10,7 @@ from plotly.utils import PlotlyJSONEncoder
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.node_board import BOARDS
 from stormpetrel.answers.nodes import nodes
-from stormpetrel.answers.viewer import LOCAL, Viewer
+from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.errors import MissingExtraError
 from stormpetrel.faces.dashboard.pages import nodes as nodes_page
 from stormpetrel.faces.dashboard.pages.node_cards import diagnosis, embeddings
@@ -18,7 +18,6 @@ from stormpetrel.faces.dashboard.pages.node_trace import trace_part
 from stormpetrel.faces.dashboard.pages.nodes import question
 from stormpetrel.faces.dashboard.shell import page_of
 from stormpetrel.faces.web.app import create_app
-from stormpetrel.faces.web.viewers import seen_by
 from stormpetrel.records.job_ref import ref_text
 from tests.answers import traced_sites as made
 from tests.builders import make_site

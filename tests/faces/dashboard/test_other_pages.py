@@ -12,11 +12,10 @@ from stormpetrel.answers.health import INSPECTIONS
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.profiles import profile_view
 from stormpetrel.answers.settled import SETTLED
-from stormpetrel.answers.viewer import LOCAL, Viewer
+from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.answers.waste import cancel_policy, policy_words, waste
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.dashboard.shell import page_of
-from stormpetrel.faces.web.viewers import seen_by
 from tests.builders import make_site
 from tests.faces.dashboard.served import PHONE
 from tests.faces.web.made import wait_until

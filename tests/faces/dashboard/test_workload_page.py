@@ -8,14 +8,13 @@ from plotly.utils import PlotlyJSONEncoder
 
 from stormpetrel.answers import workload_fit
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.viewer import LOCAL, Viewer
+from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.answers.workload import WORKLOAD_BOARDS, workload_state
 from stormpetrel.answers.workload_fit import FitState
 from stormpetrel.faces.dashboard.pages import workload as workload_page
 from stormpetrel.faces.dashboard.pages import workload_cards
 from stormpetrel.faces.dashboard.shell import page_of
 from stormpetrel.faces.web.app import create_app
-from stormpetrel.faces.web.viewers import seen_by
 from tests.answers.workload_sites import GENERATOR, GROUP, put_generator, put_workload
 from tests.builders import make_site
 from tests.faces.dashboard.served import PHONE, Board, Visitor

@@ -17,12 +17,12 @@ import httpx
 import uvicorn
 from fastapi import FastAPI, Request, WebSocket
 
+from stormpetrel.answers.viewer import current_viewer
 from stormpetrel.config import Settings
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.web.app import bare_app, protected
 from stormpetrel.faces.web.connections import ConnectionLimits
 from stormpetrel.faces.web.serving import server_config
-from stormpetrel.faces.web.viewers import current_viewer
 from stormpetrel.store.site import Site
 from stormpetrel.store.state import open_state
 

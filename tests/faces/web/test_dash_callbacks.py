@@ -8,11 +8,10 @@ import pytest
 from dash import Dash, Input, Output, html
 from dash.exceptions import PreventUpdate
 
-from stormpetrel.answers.viewer import Viewer
+from stormpetrel.answers.viewer import Viewer, current_viewer, seen_by
 from stormpetrel.errors import NotThereError
 from stormpetrel.faces.web.app import bare_app, protected
 from stormpetrel.faces.web.response_headers import inline_script_hashes
-from stormpetrel.faces.web.viewers import current_viewer, seen_by
 from tests.faces.web.made import BROWSER, client_of, live_of
 
 

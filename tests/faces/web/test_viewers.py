@@ -4,10 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 import polars as pl
 import pytest
 
-from stormpetrel.answers.viewer import Viewer
+from stormpetrel.answers.viewer import Viewer, current_viewer, seen_by
 from stormpetrel.errors import AccessError, SettingsError
 from stormpetrel.faces.web.sessions import SESSION_S, Sessions
-from stormpetrel.faces.web.viewers import Doorkeeper, current_viewer, seen_by
+from stormpetrel.faces.web.viewers import Doorkeeper
 from stormpetrel.store.tokens import TokenStore
 from tests.faces.web.made import BROWSER, ELSEWHERE, client_of, small_app
 

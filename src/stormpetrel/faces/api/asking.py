@@ -14,8 +14,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from stormpetrel.answers.schemas.base import ErrorAnswer
-from stormpetrel.answers.viewer import MANAGE, PREDICT, READ, WRITE, Viewer
-from stormpetrel.faces.web.viewers import current_viewer
+from stormpetrel.answers.viewer import MANAGE, PREDICT, READ, WRITE, Viewer, current_viewer
 
 PREFIX: Final = "/api/v1"
 SCOPE: Final = "x-stormpetrel-scope"  # where the OpenAPI document says which scope an endpoint needs

@@ -110,8 +110,8 @@ def _check_zone(zone: str) -> None:
 
 
 def _show(answer: dict[str, Any], plot: Path | None) -> None:
+    from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report.event_quality_tables import failures, outages_table, quality_table
-    from stormpetrel.faces.report.terminal import show_table
 
     out = console()
     for name, found in answer["datasets"].items():

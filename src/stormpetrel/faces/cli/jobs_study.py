@@ -260,8 +260,8 @@ def _breakdown(by: TrendBy | WasteBy) -> str:
 
 
 def _show_profiles(out: Console, data: JobInput, study: ProfileStudy) -> None:
+    from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report import job_tables as tables
-    from stormpetrel.faces.report.terminal import show_table
 
     _begin(out, data)
     shares = tables.label_shares(study)
@@ -277,8 +277,8 @@ def _show_profiles(out: Console, data: JobInput, study: ProfileStudy) -> None:
 
 
 def _show_features(out: Console, data: JobInput, study: FeatureStudy) -> None:
+    from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report import job_tables as tables
-    from stormpetrel.faces.report.terminal import show_table
 
     _begin(out, data)
     out.print(f"{study.jobs:,} jobs that ended and reached '{study.moment}', in the order of submission\n")
@@ -294,8 +294,8 @@ def _show_features(out: Console, data: JobInput, study: FeatureStudy) -> None:
 
 
 def _show_trends(out: Console, data: JobInput, by: TrendBy, trend: pl.DataFrame, moved: pl.DataFrame) -> None:
+    from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report.job_tables import trend_table
-    from stormpetrel.faces.report.terminal import show_table
 
     _begin(out, data)
     if trend.is_empty():
@@ -310,8 +310,8 @@ def _show_trends(out: Console, data: JobInput, by: TrendBy, trend: pl.DataFrame,
 
 
 def _show_waste(out: Console, data: JobInput, study: WasteStudy, replay: PolicyReplay | None, tau: float | None) -> None:
+    from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report import job_tables as tables
-    from stormpetrel.faces.report.terminal import show_table
 
     _begin(out, data)
     show_table(out, tables.waste_table(study))

@@ -69,7 +69,7 @@ def compare(
         told = {label: {**card.as_dict(), "notes": list(card.notes)} for label, card in cards.items()}
         print_json({"jobs": found.height, "synthetic": told, "output": str(target) if target else None})
         return
-    from stormpetrel.faces.report.terminal import show_table
+    from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report.workload_blocks import comparison_table
 
     show_table(console(), comparison_table(cards))

@@ -246,7 +246,7 @@ def _after(progress: Progress, share: float) -> Progress:
 
 
 def _show(judged: _Judged) -> None:
-    from stormpetrel.faces.report.terminal import show_table
+    from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report.workload_blocks import scorecard_table, usefulness_tables
 
     out = console()

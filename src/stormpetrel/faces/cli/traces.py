@@ -200,7 +200,7 @@ def _say_whose(model: TraceModel) -> None:
 
 
 def _show(tables: Iterable[Table]) -> None:
-    from stormpetrel.faces.report.terminal import show_table
+    from stormpetrel.faces.cli.tables import show_table
 
     for table in tables:
         show_table(console(), table)

@@ -98,8 +98,8 @@ def _draw(path: Path, study: TraceStudy) -> None:
 
 
 def _show(study: TraceStudy, plan: StudyPlan, keep: Path | None, plot: Path | None) -> None:
+    from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report import trace_tables
-    from stormpetrel.faces.report.terminal import show_table
 
     out = console()
     found = study.evaluation

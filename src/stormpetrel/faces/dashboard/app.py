@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import Dash, set_props
 from dash.backends._fastapi import FastAPIDashServer, reset_current_request, set_current_request
 
-from stormpetrel.answers.viewer import READ
+from stormpetrel.answers.viewer import READ, current_viewer
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.dashboard.shell import register_shell, shell_layout
-from stormpetrel.faces.web.viewers import current_viewer
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request, Response

@@ -15,10 +15,10 @@ from zoneinfo import ZoneInfo
 
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
+from stormpetrel.answers.viewer import current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import notice
 from stormpetrel.faces.dashboard.page import in_browser
-from stormpetrel.faces.web.viewers import current_viewer
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from stormpetrel.answers.viewer import WRITE, Viewer
+from stormpetrel.answers.viewer import WRITE, Viewer, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import attributes
 from stormpetrel.faces.dashboard.page import path_in_browser, path_of_ours
-from stormpetrel.faces.web.viewers import current_viewer
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component

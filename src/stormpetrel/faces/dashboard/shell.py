@@ -7,13 +7,13 @@ from urllib.parse import parse_qsl
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
+from stormpetrel.answers.viewer import current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import attributes, notice
 from stormpetrel.faces.dashboard.freshness import freshness
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser, path_in_browser
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.dashboard.saved_views import register_saved_views, views_menu
-from stormpetrel.faces.web.viewers import current_viewer
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component

@@ -15,13 +15,13 @@ from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import MutableHeaders
 
-from stormpetrel.answers.viewer import READ
+from stormpetrel.answers.viewer import READ, seen_by
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.web.incoming import Incoming, TrustedProxies
 from stormpetrel.faces.web.limits import LOGINS_PER_MINUTE, RateLimit
 from stormpetrel.faces.web.refusals import RefusedError, UnexpectedError, answer_to, wants_page
 from stormpetrel.faces.web.response_headers import protect
-from stormpetrel.faces.web.viewers import Doorkeeper, Known, seen_by
+from stormpetrel.faces.web.viewers import Doorkeeper, Known
 from stormpetrel.watch.host_names import HostNames
 
 if TYPE_CHECKING:

@@ -8,9 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
@@ -19,7 +17,6 @@ from typing import TYPE_CHECKING, Final, Literal
 from starlette.concurrency import run_in_threadpool
 
 from stormpetrel.answers.viewer import LOCAL, Viewer
-from stormpetrel.errors import AccessError
 from stormpetrel.faces.web.incoming import Incoming
 from stormpetrel.faces.web.refusals import RefusedError
 from stormpetrel.faces.web.sessions import Sessions
@@ -28,28 +25,9 @@ from stormpetrel.store.tokens import MARK, Token, digest_of
 if TYPE_CHECKING:
     from stormpetrel.store.site import Site
 
-_viewer: ContextVar[Viewer | None] = ContextVar("stormpetrel_viewer", default=None)
 _NAME: Final = re.compile(r"[^\s,;:=|/\"'<>()\[\]{}]{1,128}")  # `(null)`, which Apache sends for nobody, is none
 _TOKEN_KEPT_S: Final = 1.0  # how long a token is believed before it is looked up again: that is how fast a revocation works
 _MOST_KEPT: Final = 10_000
-
-
-def current_viewer() -> Viewer:
-    """Who made the request that is being answered, in an endpoint or a callback; AccessError outside of one."""
-    viewer = _viewer.get()
-    if viewer is None:
-        raise AccessError("Nobody is known to be asking.", hint="Ask through the web server, which says who it is.")
-    return viewer
-
-
-@contextmanager
-def seen_by(viewer: Viewer) -> Iterator[None]:
-    """Answer what follows as to this viewer."""
-    before = _viewer.set(viewer)
-    try:
-        yield
-    finally:
-        _viewer.reset(before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from dash import Dash, Input, Output, dcc, html, no_update
 
 from stormpetrel.answers.grid import GridAnswer, GridQuestion, GridState, grid_answer
 from stormpetrel.answers.grid_board import GRID_BOARDS, stamp_of
-from stormpetrel.answers.viewer import READ
+from stormpetrel.answers.viewer import READ, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, field, notice, page_head
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
@@ -25,7 +25,6 @@ from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_f
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.pages import grid_cards as cards
 from stormpetrel.faces.dashboard.pages.grid_bucket import bucket_part
-from stormpetrel.faces.web.viewers import current_viewer
 from stormpetrel.records.times import EARLIEST, LATEST
 
 if TYPE_CHECKING:

@@ -12,11 +12,10 @@ import polars as pl
 from dash import MATCH, Dash, Input, Output, State, ctx, dcc, no_update
 
 from stormpetrel.answers.job_details import JobDetails, job_details
-from stormpetrel.answers.viewer import WRITE, Viewer
+from stormpetrel.answers.viewer import WRITE, Viewer, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.pages import job_sections as sections
 from stormpetrel.faces.dashboard.pages.job_reasons import general_importance, why
-from stormpetrel.faces.web.viewers import current_viewer
 from stormpetrel.records.job_ref import JobRef
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import Dash, Input, Output, dcc, html, no_update
 from dash_ag_grid import AgGrid
 
+from stormpetrel.answers.viewer import current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import attributes, notice, page_head, stat, stats
 from stormpetrel.faces.dashboard.freshness import freshness
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.pages.job_panel import register_panel
 from stormpetrel.faces.dashboard.pages.job_table import VIEWS, found_job, live_figures, table_rows
-from stormpetrel.faces.web.viewers import current_viewer
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component

@@ -14,7 +14,7 @@ from dash import Dash, Input, Output, dcc, html
 
 from stormpetrel.answers.model_quality import MOMENT_WORDS, MOST_DRAWN, PERIODS, QualityAnswer, quality_answer, usual_moment
 from stormpetrel.answers.settled import SETTLED
-from stormpetrel.answers.viewer import READ
+from stormpetrel.answers.viewer import READ, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
@@ -22,7 +22,6 @@ from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_f
 from stormpetrel.faces.dashboard.page import DashboardPage
 from stormpetrel.faces.dashboard.pages.model_trainings import dialog, register_trainings, training_card
 from stormpetrel.faces.dashboard.tables import TableColumn, numbers, text_table
-from stormpetrel.faces.web.viewers import current_viewer
 from stormpetrel.figures import quality as figures
 from stormpetrel.jobs.reasons import in_words
 

@@ -12,12 +12,11 @@ from zoneinfo import ZoneInfo
 from dash import ALL, Dash, Input, Output, State, dcc, html, no_update
 
 from stormpetrel.answers.model_quality import TrainingLine, go_back, promote, trainings
-from stormpetrel.answers.viewer import MANAGE
+from stormpetrel.answers.viewer import MANAGE, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, notice
 from stormpetrel.faces.dashboard.page import in_browser
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, text_table
-from stormpetrel.faces.web.viewers import current_viewer
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component

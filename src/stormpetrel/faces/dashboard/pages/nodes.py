@@ -17,7 +17,7 @@ from dash import Dash, Input, Output, dcc, html, no_update
 from stormpetrel.answers.background import scope_of
 from stormpetrel.answers.node_board import BOARDS, Lack, stamp_of
 from stormpetrel.answers.nodes import NodeAnswer, NodeQuestion, node_answer
-from stormpetrel.answers.viewer import READ
+from stormpetrel.answers.viewer import READ, current_viewer
 from stormpetrel.errors import MissingExtraError, StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen, search_field
@@ -25,7 +25,6 @@ from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_f
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.pages import node_cards as cards
 from stormpetrel.faces.dashboard.pages.node_trace import MODE_WORDS, trace_part
-from stormpetrel.faces.web.viewers import current_viewer
 from stormpetrel.traces.shipped import NOT_TRAINED_HERE
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from dash import Dash, Input, Output, Patch, dcc, html, no_update
 from stormpetrel.answers.background import scope_of
 from stormpetrel.answers.day_book import BOOKS
 from stormpetrel.answers.settled import SETTLED
+from stormpetrel.answers.viewer import current_viewer
 from stormpetrel.answers.waste import HOUR_S, PolicyAnswer, WasteAnswer, policy_answer, policy_words, waste_answer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, field, notice, page_head, plot, stat, stats
@@ -21,7 +22,6 @@ from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, numbers, sortable_table, text_table
-from stormpetrel.faces.web.viewers import current_viewer
 from stormpetrel.figures.waste import cancel_policy_figure, waste_by_group_figure, waste_by_week_figure
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from stormpetrel.answers.viewer import READ
+from stormpetrel.answers.viewer import READ, current_viewer
 from stormpetrel.answers.workload import WORKLOAD_BOARDS, WorkloadState, workload_board, workload_state
 from stormpetrel.answers.workload_fit import start_fit
 from stormpetrel.errors import StormpetrelError
@@ -20,7 +20,6 @@ from stormpetrel.faces.dashboard.filling import SOON_MS, Filling, as_of, fill, r
 from stormpetrel.faces.dashboard.page import DashboardPage
 from stormpetrel.faces.dashboard.pages import workload_cards as cards
 from stormpetrel.faces.dashboard.pages.workload_form import sample_form
-from stormpetrel.faces.web.viewers import current_viewer
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
