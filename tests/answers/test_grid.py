@@ -12,12 +12,12 @@ import pytest
 
 from stormpetrel.answers.grid import GridQuestion, GridState, grid
 from stormpetrel.answers.grid_board import GRID_BOARDS, GridLack, make_grid_board
-from stormpetrel.answers.grid_drawn import time_spans, wall_times
 from stormpetrel.answers.grid_hour import MOST_BARS, bucket_view
 from stormpetrel.answers.grid_words import finding_words
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError, NotThereError
+from stormpetrel.figures.grid_drawn import time_spans, wall_times
 from stormpetrel.records.event_counting import as_counts, covered
 from stormpetrel.records.outages import Outage, OutageKind
 from tests.answers import grid_sites as made

@@ -13,11 +13,11 @@ import numpy as np
 
 from stormpetrel.answers.grid import GridAnswer, GridQuestion, answer_of, headline
 from stormpetrel.answers.grid_board import FAMILY, read_board
-from stormpetrel.answers.grid_drawn import on_wall, time_spans, wall_times
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table
 from stormpetrel.figures.grid import counts_figure, counts_height, outage_timeline
 from stormpetrel.figures.grid_background import background_figure, background_height
+from stormpetrel.figures.grid_drawn import on_wall, time_spans, wall_times
 from stormpetrel.figures.grid_score import score_figure
 from stormpetrel.figures.time_spans import NAMES, kinds_of
 from stormpetrel.records.outages import OutageKind

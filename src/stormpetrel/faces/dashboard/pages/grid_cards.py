@@ -12,12 +12,12 @@ import numpy as np
 from dash import html
 
 from stormpetrel.answers.grid import Alarm, GridAnswer, GridState, SeenOutage
-from stormpetrel.answers.grid_drawn import on_wall, time_spans, wall_times
 from stormpetrel.faces.dashboard.blocks import card, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, numbers, sortable_table
 from stormpetrel.figures.grid import counts_figure, counts_height
 from stormpetrel.figures.grid_background import background_figure, background_height
+from stormpetrel.figures.grid_drawn import on_wall, time_spans, wall_times
 from stormpetrel.figures.grid_score import score_figure
 from stormpetrel.figures.time_spans import NAMES
 from stormpetrel.records.outages import OutageKind
