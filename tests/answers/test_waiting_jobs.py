@@ -104,7 +104,7 @@ def test_a_cluster_that_stays_the_same_changes_nothing(live):
 
 def test_one_job_in_full_says_it_with_the_command(live):
     tell_cluster(live, CLUSTER)
-    told = details(live, 2).as_json()["waiting"]
+    told = details(live, 2).model_dump(mode="json")["waiting"]
     assert told["never_runs"] and told["command"] == "scontrol update JobId=2 TimeLimit=01:00:00"
 
 

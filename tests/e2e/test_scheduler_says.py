@@ -229,7 +229,7 @@ def test_what_a_user_may_do_is_asked_for(site):
 def test_a_script_is_compared_with_the_cluster(site, lines, rules):
     request = parse_job_script(f"#!/bin/bash\n#SBATCH {lines}\ntrue\n", name="job.sh")
     associations(site, getpass.getuser(), patience_s=60.0)
-    assert [one.rule for one in fit_to_site(site, request, user=getpass.getuser()).misfits] == rules
+    assert [one.rule for one in fit_to_site(site, request, user=getpass.getuser()).problems] == rules
 
 
 @pytest.mark.parametrize(

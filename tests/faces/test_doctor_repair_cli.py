@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from stormpetrel.answers.check_and_why import explain_job
 from stormpetrel.answers.health import _model_line
 from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.why import explain_job
 from stormpetrel.faces.cli.main import app
 from stormpetrel.faces.web.app import _missing
 from stormpetrel.lifecycle.readable import FAMILIES
@@ -91,7 +91,7 @@ def test_why_says_so_in_one_sentence_and_answers_the_rest(folder, version, words
         resave(site, "jobs", version=version)
         job = site.jobs.read_jobs().select("job_id").tail(1).collect().item()
         answer = explain_job(site, str(job), now=site.now())
-    assert not answer.verdicts and sum(words in note for note in answer.notes) == 1
+    assert not answer.at and sum(words in note for note in answer.notes) == 1
 
 
 @pytest.mark.parametrize(("version", "level", "words"), [(0, "warning", "trained again"), (99, "problem", "newer version")])

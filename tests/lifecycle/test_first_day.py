@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from stormpetrel.answers.check_and_why import explain_job
 from stormpetrel.answers.predictions import predict_jobs
+from stormpetrel.answers.why import explain_job
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.faces.cli import jobs
 from stormpetrel.faces.cli.context import Context
@@ -136,7 +136,7 @@ def test_jobs_that_run_are_judged_at_the_latest_moment_that_has_a_model(site):
 def test_a_job_that_reached_a_moment_without_a_model_is_explained_at_the_others(site):
     put_jobs(site, long_log())
     answer = explain_job(site, "101000", now=NOW)
-    assert [str(verdict.moment) for verdict in answer.verdicts] == ["submit", "start"]
+    assert list(answer.at) == ["submit", "start"]
     assert "There is no model two minutes in yet." in answer.notes
 
 

@@ -1,142 +1,39 @@
 """One job in full: its record, what was said about it and why, what to change, its kind, its user's history, its other tries.
 
-LiveSite + Viewer + JobRef -> job_details -> JobDetails; text of a search -> find_jobs -> rows of the overview.
+LiveSite + Viewer + JobRef -> job_details -> JobInFull; text of a search -> find_jobs -> rows of the overview.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from stormpetrel.answers.check_and_why import NOT_KNOWN, advice_json
-from stormpetrel.answers.job_profile import ProfileComparison, profile_of
-from stormpetrel.answers.json_values import json_rows, json_value
+from stormpetrel.answers.job_profile import profile_of
+from stormpetrel.answers.job_table import job_rows
+from stormpetrel.answers.json_values import json_value
+from stormpetrel.answers.one_job import advice_answer, advice_for, notes_about, script_line, waiting_answer
 from stormpetrel.answers.overview import OVERVIEW_SCHEMA, not_there
-from stormpetrel.answers.resubmission import Try, find_tries
+from stormpetrel.answers.resubmission import find_tries
+from stormpetrel.answers.schemas.job import JobInFull, ProfileComparison, StoredPrediction, StoredReason, UserHistory, Waiting
 from stormpetrel.answers.table_query import TableQuery
 from stormpetrel.answers.viewer import READ, Viewer
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.jobs.moments import MOMENTS
-from stormpetrel.jobs.outcomes import never_started_words
 from stormpetrel.jobs.reasons import points_of_risk, risk_at
-from stormpetrel.jobs.waiting import Waiting, why_waiting
+from stormpetrel.jobs.waiting import why_waiting
 from stormpetrel.records.job_ref import JobRef, is_job_id, jobs_with_id, ref_text
-from stormpetrel.records.jobs import was_never_started
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
-    from stormpetrel.jobs.advice import Advice
 
 _RECENT: Final = 20
 _MOST_FOUND: Final = 50
-_NODE_FAILED: Final = ("NODE_FAIL", "BOOT_FAIL")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredReason:
-    """One reason for a risk: its feature, the same in words, and what it adds, to the log-odds and in points of risk."""
-
-    feature: str
-    words: str
-    contribution: float
-    points: float
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPrediction:
-    """What was said about a job at one of its moments, as it was stored then; the strongest reasons come first."""
-
-    moment: str
-    moment_time: datetime
-    as_of: datetime
-    predicted_at: datetime
-    late: bool
-    model_version: int
-    risk: float
-    threshold: float
-    flagged: bool
-    known: bool
-    likeliest: str | None
-    likeliest_probability: float | None
-    base: float
-    reasons: tuple[StoredReason, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """For other programs."""
-        plain = {name: json_value(getattr(self, name)) for name in self.__dataclass_fields__ if name != "reasons"}
-        reasons = [json_value(asdict(one)) for one in self.reasons]
-        return {**plain, "base_risk": json_value(self.base_risk), "reasons": reasons}
-
-    @property
-    def base_risk(self) -> float:
-        """The risk before anything is known about the job: that of the average job."""
-        return risk_at(self.base)
-
-
-@dataclass(frozen=True, slots=True)
-class UserHistory:
-    """The jobs that a user had submitted before: how many, how many of them have ended and failed, and the latest ones.
-
-    `ended` are those that count; `never_started` were over before they ran, and do not.
-    """
-
-    user: str | None
-    jobs: int
-    ended: int
-    failed: int
-    never_started: int
-    recent: pl.DataFrame  # rows of the overview, the latest submission first
-
-    def as_json(self) -> dict[str, Any]:
-        """For other programs."""
-        counts = {"user": self.user, "jobs": self.jobs, "ended": self.ended, "failed": self.failed}
-        return {**counts, "never_started": self.never_started, "recent": json_rows(self.recent)}
-
-
-@dataclass(frozen=True, slots=True)
-class JobDetails:
-    """Everything there is to say about one job.
-
-    `job` is its record, `row` its line in the overview; predictions in the order of its life; `next_request` what to ask for
-    after it ran out of memory or time; `earlier` and `later` are other tries of the same work, the nearest first.
-    """
-
-    ref: JobRef
-    job: dict[str, Any]
-    row: dict[str, Any]
-    predictions: tuple[StoredPrediction, ...]
-    next_request: Advice | None
-    advice: tuple[Advice, ...]
-    profile: ProfileComparison | None
-    history: UserHistory
-    earlier: tuple[Try, ...]
-    later: tuple[Try, ...]
-    notes: tuple[str, ...]
-    waiting: Waiting | None = None  # what the scheduler says of a job that has not started
-
-    def as_json(self) -> dict[str, Any]:
-        """For other programs."""
-        return {
-            "ref": str(self.ref),
-            "job": {name: json_value(value) for name, value in self.job.items() if value is not None},
-            "overview": json_value(self.row),
-            "waiting": None if self.waiting is None else self.waiting.as_json(),
-            "predictions": [one.as_json() for one in self.predictions],
-            "next": None if self.next_request is None else advice_json(self.next_request, None),
-            "advice": [advice_json(one, None) for one in self.advice],
-            "profile": None if self.profile is None else self.profile.as_json(),
-            "history": self.history.as_json(),
-            "earlier": [one.as_json() for one in self.earlier],
-            "later": [one.as_json() for one in self.later],
-            "notes": list(self.notes),
-        }
-
-
-def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobDetails:
+def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
     """Look into one job; NotThereError where it does not exist or is not the viewer's, without telling which."""
     viewer.require(READ)
     row = live.overview.find(viewer, ref)
@@ -146,22 +43,23 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobDetails:
     record = job.row(0, named=True)
     own = live.overview.rows_of(record["user"])
     predictions = _predictions(live.overview.predictions(live.site, row))
-    following, advice = _advice(live, job, own)
+    now = live.now()
+    following, advice = advice_for(job, live.overview.past(job, now=now, own=own), now=now)
     profile, trouble = _profile(live, job)
     earlier, later = find_tries(job.hstack(row.select("failed", "risk", "first_risk")), own)
-    return JobDetails(
-        ref=ref,
-        job=record,
-        row=row.row(0, named=True),
+    return JobInFull(
+        ref=str(ref),
+        job={name: json_value(value) for name, value in record.items() if value is not None},
+        overview=job_rows(row)[0],
+        waiting=_waiting(live, record),
         predictions=predictions,
-        next_request=following,
-        advice=advice,
+        next=None if following is None else advice_answer(following, script_line(record, following)),
+        advice=[advice_answer(piece, script_line(record, piece)) for piece in advice],
         profile=profile,
         history=_history(record, own),
-        earlier=earlier,
-        later=later,
-        notes=(*_notes(live, record, predictions), *trouble),
-        waiting=_waiting(live, record),
+        earlier=list(earlier),
+        later=list(later),
+        notes=[*_notes(live, record, predictions), *trouble],
     )
 
 
@@ -190,33 +88,25 @@ def _reference(text: str) -> JobRef | None:
         return None
 
 
-def _predictions(rows: pl.DataFrame) -> tuple[StoredPrediction, ...]:
+def _predictions(rows: pl.DataFrame) -> list[StoredPrediction]:
     """The stored predictions in the order of a job's life."""
     order = {str(moment): place for place, moment in enumerate(MOMENTS)}
     told = sorted(rows.iter_rows(named=True), key=lambda row: (order.get(row["moment"], len(order)), row["predicted_at"]))
-    return tuple(
-        StoredPrediction(
-            **{name: row[name] for name in StoredPrediction.__dataclass_fields__ if name != "reasons"},
-            reasons=_reasons(row),
-        )
-        for row in told
-    )
+    return [_prediction(row) for row in told]
 
 
-def _reasons(row: Mapping[str, Any]) -> tuple[StoredReason, ...]:
+def _prediction(row: Mapping[str, Any]) -> StoredPrediction:
     points = points_of_risk(row["reason_contributions"], row["base"], row["risk"]).tolist()
-    return tuple(map(StoredReason, row["reason_features"], row["reason_words"], row["reason_contributions"], points))
-
-
-def _advice(live: LiveSite, job: pl.DataFrame, own: pl.DataFrame) -> tuple[Advice | None, tuple[Advice, ...]]:
-    """What to ask for next, and what else past jobs advise: the same as `stormpetrel why` says."""
-    from stormpetrel.jobs.advice import advise, next_request
-
-    now, end = live.now(), job["end_time"].item()
-    past = live.overview.past(job, now=now, own=own)
-    following = next_request(job, past, now=now) if end is not None and end <= now else None
-    told = (following.column, following.proposed) if following else None
-    return following, tuple(piece for piece in advise(job, past, now=now) if (piece.column, piece.proposed) != told)
+    reasons = zip(row["reason_features"], row["reason_words"], row["reason_contributions"], points, strict=True)
+    stored = {name: json_value(row[name]) for name in StoredPrediction.model_fields if name in row}
+    return StoredPrediction(
+        **stored,
+        base_risk=json_value(risk_at(row["base"])),
+        reasons=[
+            StoredReason(feature=feature, words=words, contribution=contribution, points=effect)
+            for feature, words, contribution, effect in reasons
+        ],
+    )
 
 
 def _profile(live: LiveSite, job: pl.DataFrame) -> tuple[ProfileComparison | None, tuple[str, ...]]:
@@ -228,27 +118,26 @@ def _profile(live: LiveSite, job: pl.DataFrame) -> tuple[ProfileComparison | Non
 
 def _waiting(live: LiveSite, job: dict[str, Any]) -> Waiting | None:
     known = live.site.cluster.known()
-    return why_waiting(job, known.cluster if known else None)
+    return waiting_answer(why_waiting(job, known.cluster if known else None))
 
 
 def _history(job: dict[str, Any], own: pl.DataFrame) -> UserHistory:
     before = own.filter(pl.col("submit_time") < job["submit_time"])
     recent = before.head(_RECENT).select(*OVERVIEW_SCHEMA, ref_text())
     ended, failed = before["failed"].count(), before["failed"].sum()
-    return UserHistory(job["user"], before.height, int(ended), int(failed), int(before["never_started"].sum()), recent)
+    return UserHistory(
+        user=job["user"],
+        jobs=before.height,
+        ended=int(ended),
+        failed=int(failed),
+        never_started=int(before["never_started"].sum()),
+        recent=job_rows(recent),
+    )
 
 
-def _notes(live: LiveSite, job: dict[str, Any], predictions: tuple[StoredPrediction, ...]) -> list[str]:
-    notes = []
-    if not predictions:
-        notes.append(_why_nothing(live.site.predictions.began(), job["submit_time"]))
-    elif not predictions[-1].known:
-        notes.append(NOT_KNOWN)
-    if was_never_started(job):
-        notes.append(never_started_words(job))
-    if job["state"] in _NODE_FAILED:
-        notes.append("A node failed under the job: its request is not the problem. Submit it again as it is.")
-    return notes
+def _notes(live: LiveSite, job: dict[str, Any], predictions: list[StoredPrediction]) -> list[str]:
+    nothing = [] if predictions else [_why_nothing(live.site.predictions.began(), job["submit_time"])]
+    return [*nothing, *notes_about(job, known=predictions[-1].known if predictions else None)]
 
 
 def _why_nothing(began: datetime | None, submitted: datetime) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import polars as pl
 
-from stormpetrel.answers.json_values import json_value
+from stormpetrel.answers.schemas.job import ProfileComparison, ProfileFigure
 from stormpetrel.records.doubts import trusted
 
 if TYPE_CHECKING:
@@ -28,37 +27,6 @@ _KEEP_S: Final = 300.0
 _GIB: Final = 2**30
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileFigure:
-    """One figure of a job beside the quartiles of jobs with the same profile; None where nobody knows it."""
-
-    name: str
-    value: float | None
-    low: float | None
-    median: float | None
-    high: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileComparison:
-    """The profile of a job; `jobs` counts the jobs it is compared with, `failed_share` (0 to 1) is theirs."""
-
-    profile: int
-    words: str
-    jobs: int
-    failed_share: float | None
-    figures: tuple[ProfileFigure, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """For other programs."""
-        figures = {
-            one.name: {"value": json_value(one.value), "low": one.low, "median": one.median, "high": one.high}
-            for one in self.figures
-        }
-        words = {"profile": self.profile, "words": self.words, "jobs": self.jobs, "failed_share": self.failed_share}
-        return {**words, "figures": figures}
-
-
 def profile_of(live: LiveSite, job: pl.DataFrame) -> ProfileComparison | None:
     """The profile of one job (a frame of one row); None where its request says too little. Needs a model."""
     predictor = live.predictor()
@@ -69,12 +37,14 @@ def profile_of(live: LiveSite, job: pl.DataFrame) -> ProfileComparison | None:
     table = _QUARTILES.table(live, predictor.profiles, stand_in).filter(pl.col("profile") == number)
     like = table.row(0, named=True) if table.height else {}
     values = job.select(_figures()).row(0, named=True)
-    figures = [
-        ProfileFigure(name, _number(values[name]), *(_number(like.get(f"{name}_{part}")) for part in ("low", "median", "high")))
-        for name in FIGURES
-    ]
-    words = predictor.profiles.describe(int(number))
-    return ProfileComparison(int(number), words, like.get("jobs", 0), like.get("failed_share"), tuple(figures))
+    quartiles = {name: {part: _number(like.get(f"{name}_{part}")) for part in ("low", "median", "high")} for name in FIGURES}
+    return ProfileComparison(
+        profile=int(number),
+        words=predictor.profiles.describe(int(number)),
+        jobs=like.get("jobs", 0),
+        failed_share=like.get("failed_share"),
+        figures={name: ProfileFigure(value=_number(values[name]), **quartiles[name]) for name in FIGURES},
+    )
 
 
 class _Quartiles:

@@ -5,13 +5,13 @@ one row of the overview + its user's rows -> find_tries -> earlier and later tri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 import polars as pl
 
 from stormpetrel.answers.json_values import json_value
+from stormpetrel.answers.schemas.job import Change, Try
 from stormpetrel.jobs.families import family
 from stormpetrel.records.job_ref import JobRef
 
@@ -20,46 +20,6 @@ _CANCELLED: Final = "CANCELLED"
 _WITHIN: Final = timedelta(days=14)
 _LOOKED_AT: Final = 500  # jobs of the user before, and after
 _MOST: Final = 5  # tries that are shown each way
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A column of the request that is not the same in two tries."""
-
-    column: str
-    before: Any
-    after: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Try:
-    """Another run of the same work; changes and risks are told from the earlier of the two jobs to the later one.
-
-    Risks are those at submission, from 0 to 1, None where nothing was said.
-    """
-
-    ref: JobRef
-    state: str | None
-    failed: bool | None
-    submit_time: datetime
-    changes: tuple[Change, ...]
-    risk_before: float | None
-    risk_after: float | None
-
-    def as_json(self) -> dict[str, Any]:
-        """For other programs."""
-        return {
-            "ref": str(self.ref),
-            "job": self.ref.job,
-            "state": self.state,
-            "failed": self.failed,
-            "submit_time": json_value(self.submit_time),
-            "changes": [
-                {"column": one.column, "before": json_value(one.before), "after": json_value(one.after)} for one in self.changes
-            ],
-            "risk_before": self.risk_before,
-            "risk_after": self.risk_after,
-        }
 
 
 def find_tries(job: pl.DataFrame, own: pl.DataFrame) -> tuple[tuple[Try, ...], tuple[Try, ...]]:
@@ -124,13 +84,19 @@ def _went_wrong(row: dict[str, Any]) -> bool:
 
 
 def _try(other: dict[str, Any], *, before: dict[str, Any], after: dict[str, Any]) -> Try:
-    changes = [Change(name, before[name], after[name]) for name in REQUEST if before[name] != after[name]]
+    changes = [
+        Change(column=name, before=json_value(before[name]), after=json_value(after[name]))
+        for name in REQUEST
+        if before[name] != after[name]
+    ]
+    ref = JobRef.of(other)
     return Try(
-        ref=JobRef.of(other),
+        ref=str(ref),
+        job=ref.job,
         state=other["state"],
         failed=other["failed"],
         submit_time=other["submit_time"],
-        changes=tuple(changes),
+        changes=changes,
         risk_before=_risk(before),
         risk_after=_risk(after),
     )

@@ -5,13 +5,14 @@ numbers -> text, and the values that people like to ask for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from stormpetrel.jobs.kinds import ANY_APPLICATION, OTHER_USERS, SAME_APPLICATION, SAME_NAME, SAME_SIZE, Kind, Need
+from stormpetrel.jobs.reasons import span
 from stormpetrel.records.signals import signal_words
 from stormpetrel.records.sizes import GB, memory_words
 
@@ -134,3 +135,21 @@ TIME: Final = Resource(
     300.0,
     time_words,
 )
+
+
+def job_facts(job: Mapping[str, Any], *, never_started: bool) -> list[str]:
+    """Return how a job went, a phrase each: its exit, how long it ran, what it used, and where."""
+    facts = []
+    if job.get("exit_code") or job.get("exit_signal"):
+        facts.append(exit_words(job.get("exit_code") or 0, job.get("exit_signal") or 0))
+    if never_started:
+        facts.append("never started")
+    elif job.get("elapsed_s") is not None:
+        limit = f" of {span(job['time_limit_s'])}" if job.get("time_limit_s") else ""
+        facts.append(f"ran {span(job['elapsed_s'])}{limit}")
+    if job.get("max_rss_bytes"):
+        request = f" of {memory_words(job['req_mem_bytes'])}" if job.get("req_mem_bytes") else ""
+        facts.append(f"used {memory_words(job['max_rss_bytes'])}{request}")
+    if job.get("node_list"):
+        facts.append(f"on {job['node_list']}")
+    return facts

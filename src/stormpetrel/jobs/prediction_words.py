@@ -5,13 +5,10 @@ risk, threshold, outcomes, reasons -> text. What is told is always the risk of f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 from stormpetrel.jobs.outcomes import OUTCOME_WORDS
-
-if TYPE_CHECKING:
-    from stormpetrel.jobs.predictor import Verdict
 
 _SMALL_POINTS: Final = 0.95  # below it a decimal is told
 _LEAST_SHARE: Final = 0.005
@@ -31,6 +28,30 @@ class SaidReason(Protocol):
     @property
     def contribution(self) -> float:
         """The same in log-odds."""
+
+
+class SaidVerdict(Protocol):
+    """A verdict as it is told: just made, or out of an answer."""
+
+    @property
+    def risk(self) -> float:
+        """The probability of failing, 0 to 1."""
+
+    @property
+    def flagged(self) -> bool:
+        """Whether the risk reaches the threshold."""
+
+    @property
+    def threshold(self) -> float:
+        """The risk from which a job is flagged."""
+
+    @property
+    def outcomes(self) -> Mapping[str, float]:
+        """The probability of each way to end."""
+
+    @property
+    def failures(self) -> Sequence[str]:
+        """Which of the outcomes are failures."""
 
 
 def percent(share: float | None) -> str:
@@ -68,7 +89,7 @@ def prediction_words(risk: float, *, flagged: bool, threshold: float, likeliest:
     return f"{risk_words(risk)}, {flag_words(flagged=flagged, threshold=threshold)}" + (f"; {failure}" if failure else "")
 
 
-def verdict_words(verdict: Verdict) -> str:
+def verdict_words(verdict: SaidVerdict) -> str:
     """The same of a verdict, with the share of each kind of failure: `…; if it fails: crash 70 %, time-out 30 %`."""
     said = prediction_words(verdict.risk, flagged=verdict.flagged, threshold=verdict.threshold)
     shares = failure_shares(verdict.outcomes, verdict.failures)
@@ -76,7 +97,7 @@ def verdict_words(verdict: Verdict) -> str:
     return f"{said}; if it fails: {kinds}" if kinds else said
 
 
-def failure_shares(outcomes: Mapping[str, float], failures: tuple[str, ...]) -> dict[str, float]:
+def failure_shares(outcomes: Mapping[str, float], failures: Sequence[str]) -> dict[str, float]:
     """How often a failure of this job would be of each kind, most often first; outcomes that are no failure are left out."""
     failed = {name: probability for name, probability in outcomes.items() if name in failures}
     total = sum(failed.values())

@@ -105,9 +105,12 @@ class JobPredictor:
 
     def judge_many(self, jobs: pl.DataFrame, moment: Moment, now: datetime, *, explain: bool = True) -> list[Verdict]:
         """What is to be said about each of these jobs; reasons cost more than everything else, and may be left out."""
-        model = self._model(moment)
         profiled = self.profiled(jobs)
-        features = self._features(profiled, moment, now)
+        return self.verdicts(self._features(profiled, moment, now), profiled["profile"], moment, explain=explain)
+
+    def verdicts(self, features: FeatureMatrix, profiles: pl.Series, moment: Moment, *, explain: bool = True) -> list[Verdict]:
+        """Return what is to be said about jobs of which the features at a moment, and the profiles, are known."""
+        model = self._model(moment)
         predicted = model.predict_proba(features)
         explained = model.explain(features) if explain else None
         threshold = self.threshold_at(moment)
@@ -125,8 +128,13 @@ class JobPredictor:
                 profile=self._profile_words(profile),
                 failures=model.failure_outcomes_,
             )
-            for job, (said, profile) in enumerate(zip(predicted.iter_rows(named=True), profiled["profile"], strict=True))
+            for job, (said, profile) in enumerate(zip(predicted.iter_rows(named=True), profiles, strict=True))
         ]
+
+    def empty_history(self) -> History:
+        """Return a history that has seen nothing yet, and counts what the models were taught to count."""
+        taught = self.history
+        return History(taught.failure_states, taught.dropped_states, stand_in=dict(taught.stand_in or {}))
 
     def _profile_words(self, profile: int | None) -> str | None:
         if profile is not None and profile not in self._words:

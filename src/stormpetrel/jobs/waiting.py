@@ -88,18 +88,6 @@ class Waiting:
         """Whether it cannot run as it stands."""
         return self.kind is WaitKind.NEVER
 
-    def as_json(self) -> dict[str, Any]:
-        """For other programs."""
-        return {
-            "kind": str(self.kind),
-            "reason": self.reason,
-            "never_runs": self.never_runs,
-            "sentence": self.sentence,
-            "change": self.change or None,
-            "command": self.command or None,
-            "waits_for": list(self.waits_for),
-        }
-
 
 def why_waiting(job: Mapping[str, Any], cluster: Cluster | None = None) -> Waiting | None:
     """What the scheduler says about a job that has not started; None where it is none, or where its scheduler says nothing.

@@ -89,3 +89,8 @@ def ref_text() -> pl.Expr:
         pl.col("job_id"), task, pl.lit("-"), pl.col("submit_time").dt.epoch("us"), pl.lit("-"),
         pl.col("restart").fill_null(0), pl.lit("-"), pl.col("cluster"),
     ).alias("ref")  # fmt: skip
+
+
+def job_text() -> pl.Expr:
+    """Return the id of each row as people write it: `12345`, or `12345_7` for a task of an array."""
+    return pl.concat_str(pl.col("job_id"), pl.concat_str(pl.lit("_"), pl.col("array_task")).fill_null(""))

@@ -8,9 +8,9 @@ from urllib.parse import quote
 import polars as pl
 import pytest
 
-from stormpetrel.answers.check_and_why import explain_job
 from stormpetrel.answers.job_details import job_details
 from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.answers.why import explain_job
 from stormpetrel.records.job_ref import JobRef, ref_text
 
 
@@ -84,7 +84,7 @@ def test_a_question_that_makes_no_sense_is_refused(world, query):
 
 def test_a_job_is_told_in_full(world, failed_job):
     told = world.get(f"/jobs/{failed_job}")
-    expected = job_details(world.live, LOCAL, JobRef.parse(failed_job)).as_json()
+    expected = job_details(world.live, LOCAL, JobRef.parse(failed_job)).model_dump(mode="json")
     assert told["job"] == expected["job"]
     assert [one["risk"] for one in told["predictions"]] == [one["risk"] for one in expected["predictions"]]
     assert told["next"] == expected["next"] and told["advice"] == expected["advice"]
@@ -96,7 +96,7 @@ def test_a_job_is_told_in_full(world, failed_job):
 
 def test_advice_on_a_job_is_that_of_the_command_line(world, failed_job):
     told = world.get(f"/jobs/{failed_job}/advice")
-    said = explain_job(world.site, JobRef.parse(failed_job).job, now=world.live.now()).as_json()
+    said = explain_job(world.site, JobRef.parse(failed_job).job, now=world.live.now()).model_dump(mode="json")
     assert (told["next"], told["advice"]) == (said["next"], said["advice"])
     assert told["next"]["sentence"]
 

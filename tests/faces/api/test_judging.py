@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from stormpetrel.answers.judging import predictions, request_frame, user_for
 from stormpetrel.answers.schemas.predictions import PredictionRequest
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError
-from stormpetrel.faces.api.judging import predictions, request_frame, user_for
 from stormpetrel.jobs.keys import with_request
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.records.jobs import JOB_SCHEMA, conform

@@ -7,7 +7,7 @@ import asyncio
 import httpx
 import pytest
 
-from stormpetrel.answers.check_and_why import check_request
+from stormpetrel.answers.check import check_request
 from stormpetrel.answers.schemas.predictions import Prediction
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.lifecycle.job_models import load_predictor
@@ -78,7 +78,7 @@ def test_a_script_gets_the_answer_of_the_command_line(world, user):
     text = SCRIPT.format(name=name)
     said = world.ask("POST", "/predict/script", json={"text": text, "user": user, "folder": "/home/x", "name": "run.sh"}).json()
     request = parse_job_script(text, name="run.sh")
-    expected = check_request(world.site, request, user=user, folder="/home/x", now=world.live.now()).as_json()
+    expected = check_request(world.site, request, user=user, folder="/home/x", now=world.live.now()).model_dump(mode="json")
     assert said == expected
     assert said["advice"] and said["risk"] is not None
 

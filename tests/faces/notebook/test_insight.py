@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from stormpetrel.answers.one_job import advice_answer
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.faces.notebook import look_into, predict, prepare_jobs
 from stormpetrel.faces.notebook.waterfall import PLOTLY_MIME
@@ -125,7 +126,7 @@ def test_a_job_that_the_model_has_learnt_from_is_said_to_be_one(model, jobs, ins
 def test_hostile_names_are_shown_as_text(model, jobs, insight, published):
     hostile = look_into(model, replace(jobs, frame=made_hostile(jobs.frame)), insight.row["Job ID"][0])
     advice = Advice("partition", HOSTILE, HOSTILE, f"Use {HOSTILE}.", (HOSTILE,), 3, "kind", risk_before=0.5, risk_after=0.2)
-    hostile = replace(hostile, advice=(advice,), notes=(HOSTILE,))
+    hostile = replace(hostile, advice=(advice_answer(advice),), notes=(HOSTILE,))
     hostile._ipython_display_()
     pages = [hostile._repr_html_(), *(output["text/html"] for output in published)]
     assert "&lt;img" in pages[0]

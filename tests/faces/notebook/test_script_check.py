@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from stormpetrel.answers.check_and_why import CheckAnswer
+from stormpetrel.answers.one_job import advice_answer
+from stormpetrel.answers.schemas.predictions import ScriptAnswer
 from stormpetrel.errors import SourceFormatError, UsageError
 from stormpetrel.faces.notebook import ScriptCheck, check_script
 from stormpetrel.jobs.advice import Advice
@@ -21,7 +21,11 @@ def checked(script: str, column: str = "time_limit_s", proposed: float = 7200.0)
     """A script with one piece of advice, as `check_request` gives it."""
     request = parse_job_script(script, name="job.sh")
     advice = Advice(column, None, proposed, "Ask for more.", ("all did",), 3, "kind", risk_before=0.6, risk_after=0.2)
-    return ScriptCheck(script, CheckAnswer(request, None, (advice,), (change_line(request, column, proposed),), ()))
+    line = change_line(request, column, proposed)
+    answer = ScriptAnswer(
+        script=request.name, kind=request.kind, request={}, warnings=[], risk=None, advice=[advice_answer(advice, line)], notes=[]
+    )
+    return ScriptCheck(script, request, answer)
 
 
 def test_a_script_is_judged_as_if_it_were_submitted_now(practice_site, jobs):
@@ -75,13 +79,13 @@ def test_advice_that_is_not_there_or_is_no_line_is_refused():
         check.with_advice(2)
     (advice,) = check.answer.advice
     with pytest.raises(UsageError, match="not a line of a script: Ask for more"):
-        check.with_advice(replace(advice, proposed=None))
+        check.with_advice(advice.model_copy(update={"proposed": None}))
 
 
 def test_advice_about_a_job_is_written_into_its_next_script():
     check = checked(SCRIPT)
     (advice,) = check.answer.advice
-    more_memory = replace(advice, column="req_mem_bytes", proposed=8 * 2**30)
+    more_memory = advice.model_copy(update={"column": "req_mem_bytes", "proposed": 8 * 2**30})
     assert check.with_advice(more_memory) == SCRIPT.replace("--mem=2G", "--mem=8G")
 
 

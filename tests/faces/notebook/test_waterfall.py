@@ -5,6 +5,8 @@ from html import unescape
 
 import pytest
 
+from stormpetrel.answers.one_job import verdict_answer
+from stormpetrel.answers.schemas import predictions as schemas
 from stormpetrel.faces.notebook.waterfall import PLOTLY_MIME, figure_bundle, themed, waterfall_html, waterfall_of
 from stormpetrel.figures.quality import roc_figure
 from stormpetrel.jobs.moments import Moment
@@ -15,12 +17,12 @@ from tests.faces.notebook.hostile import HOSTILE, assert_is_text
 LONG = "failure rate of this user's jobs that ask for the same resources as this one, last 12 hours: 70%"
 
 
-def made_verdict(*parts: tuple[str, float], base: float = -1.5) -> Verdict:
+def made_verdict(*parts: tuple[str, float], base: float = -1.5) -> schemas.Verdict:
     odds = base + sum(part for _, part in parts)
     risk = 1 / (1 + 2.718281828459045**-odds)
     points = points_of_risk([part for _, part in parts], base, risk)
     reasons = tuple(Reason("x", words, part, 1.0, float(point)) for (words, part), point in zip(parts, points, strict=True))
-    return Verdict(Moment.SUBMIT, risk, risk > 0.5, 0.5, True, {}, reasons, base, None)
+    return verdict_answer(Verdict(Moment.SUBMIT, risk, risk > 0.5, 0.5, True, {}, reasons, base, None), most_reasons=None)
 
 
 def test_the_figure_goes_from_the_average_job_to_this_one():

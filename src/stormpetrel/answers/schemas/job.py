@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue
 
 from stormpetrel.answers.schemas.base import Answer
 from stormpetrel.answers.schemas.jobs import REF_EXAMPLE, JobRow
-from stormpetrel.answers.schemas.predictions import Advice
+from stormpetrel.answers.schemas.predictions import Advice, Verdict
 from stormpetrel.records.pending_reasons import WaitKind
 
 _WAITS = [f"`{kind}`" for kind in WaitKind if kind not in (WaitKind.NEVER, WaitKind.HELD)]
@@ -19,8 +19,8 @@ class StoredReason(Answer):
 
     feature: str = Field(examples=["user.failed_rate_12h"])
     words: str = Field(examples=["failure rate of this user's jobs, last 12 hours: 62 %"])
-    contribution: float | None = Field(description="in log-odds; above zero speaks for a failure", examples=[0.71])
-    points: float | None = Field(
+    contribution: float = Field(description="in log-odds; above zero speaks for a failure", examples=[0.71])
+    points: float = Field(
         description="what it adds to the risk, in points (hundredths): all reasons together lead from `base_risk` to `risk`",
         examples=[12.4],
     )
@@ -127,6 +127,18 @@ class JobInFull(Answer):
     history: UserHistory
     earlier: list[Try] = Field(description="earlier tries of the same work, the last one first")
     later: list[Try] = Field(description="later tries, the first one first")
+    notes: list[str]
+
+
+class JobWhy(Answer):
+    """What happened to a job, what would have been said at each of its moments, and what to ask for next."""
+
+    job: dict[str, JsonValue] = Field(description="its record; what is not known is left out")
+    never_started: bool = Field(description="whether it was over before it ran")
+    waiting: Waiting | None = Field(description="why it has not started; null for other jobs, and where nobody says")
+    at: dict[str, Verdict] = Field(description="what the models in use would have said at each moment that it has reached")
+    next: Advice | None = Field(description="what to ask for after it ran out of memory or time")
+    advice: list[Advice]
     notes: list[str]
 
 

@@ -140,6 +140,24 @@ class ClusterFit(Answer):
     note: str | None = Field(description="why they could not be read since")
 
 
+class Verdict(Answer):
+    """What is to be said about a job at one moment."""
+
+    moment: str = Field(description="`submit`, `start` or `2min`")
+    risk: float = Field(description="probability that it fails", examples=[0.31])
+    flagged: bool = Field(description="whether the risk reaches the threshold")
+    threshold: float = Field(description="risk from which a job is flagged")
+    known: bool = Field(description="false where user or application are new: the risk is the habit of jobs that look alike")
+    outcomes: dict[str, float] = Field(description="probability of each way to end")
+    failures: list[str] = Field(description="which of the outcomes are failures")
+    likeliest: str | None = Field(description="if it fails, the likeliest way", examples=["TIMEOUT"])
+    base: float | None = Field(description="log-odds before anything is known about the job")
+    base_risk: float | None = Field(description="the same as a risk: that of the average job")
+    profile: str | None = Field(description="which kind of job it is, in words")
+    reasons: list[Reason] = Field(description="strongest first")
+    more_reasons: int = Field(description="how many weaker reasons there are besides")
+
+
 class ScriptAnswer(Answer):
     """What is to be said about a script; the same as `stormpetrel check --json`."""
 
@@ -157,5 +175,6 @@ class ScriptAnswer(Answer):
     base_risk: float | None = Field(None, description="the risk before anything is known about the job: that of the average job")
     profile: str | None = None
     reasons: list[Reason] | None = Field(None, description="the strongest twelve, strongest first")
+    verdict: Verdict | None = Field(None, description="all of this about the risk as one object; null without a trained model")
     advice: list[Advice] = Field(description="at most three, best first")
     notes: list[str]

@@ -43,7 +43,7 @@ def job_router(live: LiveSite) -> APIRouter:
     @api.get("/jobs/{ref}", operation_id="job", summary="One job in full", response_model=JobInFull, responses=errors(404))
     def show_job(viewer: Reader, ref: RefPath) -> Response:
         """Its record, what was said about it and why, advice, its profile, its user's history, and other tries of the work."""
-        return answered(JobInFull.model_validate(job_details(live, viewer, JobRef.parse(ref)).as_json()))
+        return answered(job_details(live, viewer, JobRef.parse(ref)))
 
     @api.get(
         "/jobs/{ref}/explanation",
@@ -54,16 +54,16 @@ def job_router(live: LiveSite) -> APIRouter:
     )
     def explain_job(viewer: Reader, ref: RefPath) -> Response:
         """The predictions at submission, at the start and two minutes in, with their reasons, as they were stored then."""
-        told = job_details(live, viewer, JobRef.parse(ref)).as_json()
-        return answered(Explanation.model_validate({name: told[name] for name in Explanation.model_fields}))
+        details = job_details(live, viewer, JobRef.parse(ref))
+        return answered(Explanation(ref=details.ref, predictions=details.predictions, notes=details.notes))
 
     @api.get(
         "/jobs/{ref}/advice", operation_id="advice", summary="What to change", response_model=JobAdvice, responses=errors(404)
     )
     def advise_job(viewer: Reader, ref: RefPath) -> Response:
         """What to ask for instead, or next time, with the past jobs that speak for it."""
-        told = job_details(live, viewer, JobRef.parse(ref)).as_json()
-        return answered(JobAdvice.model_validate({name: told[name] for name in JobAdvice.model_fields}))
+        details = job_details(live, viewer, JobRef.parse(ref))
+        return answered(JobAdvice(ref=details.ref, next=details.next, advice=details.advice, notes=details.notes))
 
     @api.get("/find", operation_id="find", summary="Jobs by their id", response_model=JobList, responses=errors())
     def find(viewer: Reader, asked: Annotated[FindQuestion, Query()]) -> Response:

@@ -12,14 +12,12 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from stormpetrel.answers.check_and_why import CheckAnswer, check_with
-from stormpetrel.answers.cluster_fit import fit_to_site
+from stormpetrel.answers.check import check_script
+from stormpetrel.answers.judging import for_viewer, judge_requests, predictions
 from stormpetrel.answers.schemas.base import Answer, Question
 from stormpetrel.answers.schemas.predictions import MOST_AT_ONCE, Prediction, PredictionRequest, ScriptAnswer, ScriptRequest
-from stormpetrel.errors import SourceError, UsageError
 from stormpetrel.faces.api.asking import Predicting, answered, errors
 from stormpetrel.faces.api.batching import Batcher
-from stormpetrel.faces.api.judging import LiveJudge, for_viewer, predictions, user_for
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -64,8 +62,7 @@ def predict_router(live: LiveSite) -> APIRouter:
     )
     def predict_many(viewer: Predicting, requests: Annotated[list[PredictionRequest], Body(max_length=MOST_AT_ONCE)]) -> Response:
         """Judge requests as if they were submitted now; the answers come in the order of the requests."""
-        own = [for_viewer(request, viewer) for request in requests]
-        return answered(PredictionList.model_construct(predictions=predictions(live, own)))
+        return answered(PredictionList.model_construct(predictions=judge_requests(live, viewer, requests)))
 
     @api.post(
         "/script",
@@ -76,28 +73,6 @@ def predict_router(live: LiveSite) -> APIRouter:
     )
     async def predict_script(viewer: Predicting, script: ScriptRequest) -> Response:
         """Judge a job script before it is submitted, and say what to ask for instead. The script is read, never run."""
-        user = user_for(viewer, script.user)
-        answer = await run_in_threadpool(check_script, live, script, user)
-        return answered(ScriptAnswer.model_validate(answer.as_json()))
+        return answered(await run_in_threadpool(check_script, live, viewer, script))
 
     return api
-
-
-def check_script(live: LiveSite, script: ScriptRequest, user: str | None) -> CheckAnswer:
-    """What `stormpetrel check` says of a script, from the history in memory; UsageError where the text is no job script."""
-    from stormpetrel.sources.job_script import parse_job_script
-
-    try:
-        request = parse_job_script(script.text, name=script.name, kind=script.kind)
-    except SourceError as error:
-        raise UsageError(error.what, hint=error.hint) from error
-    return check_with(
-        lambda: LiveJudge(live),
-        live.past,
-        request,
-        user=user,
-        folder=script.folder,
-        now=live.now(),
-        cluster=live.settings.site.cluster or "cluster",
-        fit=fit_to_site(live.site, request, user=user),
-    )

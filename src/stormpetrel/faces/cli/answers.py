@@ -13,10 +13,8 @@ from stormpetrel.faces.cli.context import Context, Json, LogOdds, console, plain
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stormpetrel.answers.cluster_fit import ClusterFit
-    from stormpetrel.jobs.advice import Advice
-    from stormpetrel.jobs.predictor import Verdict
-    from stormpetrel.jobs.waiting import Waiting
+    from stormpetrel.answers.schemas.job import JobWhy, Waiting
+    from stormpetrel.answers.schemas.predictions import Advice, ClusterFit, ScriptAnswer, Verdict
 
 _SHOWN_REASONS = 5
 _BAR = 30
@@ -41,7 +39,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Say before a job is submitted whether the cluster can run it, how likely it is to fail, why, and what to change."""
-    from stormpetrel.answers.check_and_why import check_request
+    from stormpetrel.answers.check import check_request
     from stormpetrel.sources.job_script import read_job_script
 
     request = read_job_script(script, kind=kind)
@@ -49,12 +47,12 @@ def check(
     with chosen.open_site() as site:
         answer = check_request(site, request, user=user or getpass.getuser(), folder=str(Path.cwd()), now=site.now())
     if as_json:
-        print_json(answer.as_json())
+        print_json(answer.model_dump(mode="json"))
     else:
         _show_check(answer, log_odds=log_odds)
     if answer.cluster is not None and answer.cluster.can_run is False:
         raise typer.Exit(CANNOT_RUN)
-    if fail_above is not None and answer.verdict is not None and answer.verdict.risk > fail_above:
+    if fail_above is not None and answer.risk is not None and answer.risk > fail_above:
         raise typer.Exit(ABOVE)
 
 
@@ -65,21 +63,21 @@ def why(
     as_json: Json = False,
 ) -> None:
     """Say what happened to a job, what would have been said in time, and what to change."""
-    from stormpetrel.answers.check_and_why import explain_job
+    from stormpetrel.answers.why import explain_job
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
         answer = explain_job(site, job_id, now=site.now())
     if as_json:
-        print_json(answer.as_json())
+        print_json(answer.model_dump(mode="json"))
     else:
         _show_why(answer, log_odds=log_odds)
 
 
-def _show_check(answer: Any, *, log_odds: bool) -> None:
+def _show_check(answer: ScriptAnswer, *, log_odds: bool) -> None:
     out = console()
-    out.print(f"{plain(answer.request.name)} asks for {_asked(answer.request.columns)}")
-    for warning in answer.request.warnings:
+    out.print(f"{plain(answer.script)} asks for {_request_words(answer.request)}")
+    for warning in answer.warnings:
         out.print(f"  warning: {plain(warning)}")
     if answer.cluster is not None:
         _show_fit(out, answer.cluster)
@@ -88,46 +86,47 @@ def _show_check(answer: Any, *, log_odds: bool) -> None:
         show_verdict(out, answer.verdict, log_odds=log_odds)
     for note in answer.notes:
         out.print(f"  {plain(note)}")
-    _show_advice(out, answer.advice, answer.lines)
+    _show_advice(out, answer.advice)
     if not answer.advice:
         out.print("\nAdvice: none. Past jobs support no change of this request.")
 
 
-def _show_why(answer: Any, *, log_odds: bool) -> None:
+def _show_why(answer: JobWhy, *, log_odds: bool) -> None:
     from stormpetrel.jobs.prediction_words import percent
 
     out = console()
-    _show_job(out, answer.job)
+    _show_job(out, answer)
     if answer.waiting is not None:
         _show_waiting(out, answer.waiting)
-    if answer.verdicts:
+    if answer.at:
         out.print("\nThe risk of failing as today's model sees it, from what was known")
-        for verdict in answer.verdicts:
+        for verdict in answer.at.values():
             flagged = "  flagged" if verdict.flagged else ""
             out.print(f"  at {verdict.moment:<7}{_bar(verdict.risk)} {percent(verdict.risk)}{flagged}")
-        out.print(f"\nAt '{answer.verdicts[-1].moment}':")
-        show_verdict(out, answer.verdicts[-1], log_odds=log_odds)
+        latest = list(answer.at.values())[-1]
+        out.print(f"\nAt '{latest.moment}':")
+        show_verdict(out, latest, log_odds=log_odds)
     for note in answer.notes:
         out.print(f"  {plain(note)}")
-    if answer.next_request is not None:
-        out.print(f"\nNext time: {plain(answer.next_request.sentence)}")
-        for evidence in answer.next_request.evidence:
+    if answer.next is not None:
+        out.print(f"\nNext time: {plain(answer.next.sentence)}")
+        for evidence in answer.next.evidence:
             out.print(f"    {plain(evidence)}")
-    _show_advice(out, answer.advice, (None,) * len(answer.advice))
+    _show_advice(out, answer.advice)
 
 
 def _show_fit(out: Console, fit: ClusterFit) -> None:
     """What the cluster cannot run, and what it could run later; one line where all is well."""
     if fit.can_run is False:
         out.print("\nThe cluster cannot run it as it stands:")
-    elif fit.misfits:
+    elif fit.problems:
         out.print("\nIt would have to wait:")
     elif fit.can_run:
         out.print("  It fits the cluster's partitions, nodes and limits.")
-    for one, line in zip(fit.misfits, fit.lines, strict=True):
-        out.print(f"  {'✕' if one.never else '·'} {plain(one.words)} {plain(one.change)}")
-        if line:
-            out.print(f"    write: {plain(line)}")
+    for problem in fit.problems:
+        out.print(f"  {'✕' if problem.never_runs else '·'} {plain(problem.words)} {plain(problem.change)}")
+        if problem.line:
+            out.print(f"    write: {plain(problem.line)}")
     if fit.note:
         out.print(f"  {plain(fit.note)}")
 
@@ -140,29 +139,16 @@ def _show_waiting(out: Console, waiting: Waiting) -> None:
         out.print(f"    {plain(waiting.command)}")
 
 
-def _show_job(out: Console, job: dict[str, Any]) -> None:
-    from stormpetrel.jobs.advice_words import exit_words
-    from stormpetrel.jobs.reasons import span
-    from stormpetrel.records.jobs import was_never_started
-    from stormpetrel.records.sizes import memory_words
+def _show_job(out: Console, answer: JobWhy) -> None:
+    from stormpetrel.jobs.advice_words import job_facts
 
-    name = f"{job['job_id']}" + (f"_{job['array_task']}" if job["array_task"] is not None else "")
-    out.print(f"Job {name} ({plain(job['job_name'] or 'no name')}) of {plain(job['user'] or 'unknown user')}: {job['state']}")
-    facts = []
-    if job["exit_code"] or job["exit_signal"]:
-        facts.append(exit_words(job["exit_code"] or 0, job["exit_signal"] or 0))
-    if was_never_started(job):
-        facts.append("never started")
-    elif job["elapsed_s"] is not None:
-        limit = f" of {span(job['time_limit_s'])}" if job["time_limit_s"] else ""
-        facts.append(f"ran {span(job['elapsed_s'])}{limit}")
-    if job["max_rss_bytes"]:
-        asked = f" of {memory_words(job['req_mem_bytes'])}" if job["req_mem_bytes"] else ""
-        facts.append(f"used {memory_words(job['max_rss_bytes'])}{asked}")
-    if job["node_list"]:
-        facts.append(f"on {plain(job['node_list'])}")
+    job: dict[str, Any] = answer.job
+    name = f"{job['job_id']}" + (f"_{job['array_task']}" if job.get("array_task") is not None else "")
+    user = plain(job.get("user") or "unknown user")
+    out.print(f"Job {name} ({plain(job.get('job_name') or 'no name')}) of {user}: {job['state']}")
+    facts = job_facts(job, never_started=answer.never_started)
     if facts:
-        out.print(f"  {', '.join(facts)}")
+        out.print(f"  {plain(', '.join(facts))}")
 
 
 def show_verdict(out: Console, verdict: Verdict, *, log_odds: bool = False) -> None:
@@ -177,13 +163,13 @@ def show_verdict(out: Console, verdict: Verdict, *, log_odds: bool = False) -> N
         out.print(f"  {'▲' if reason.contribution > 0 else '▽'} {plain(reason_words(reason, log_odds=log_odds))}")
 
 
-def _show_advice(out: Console, advice: tuple[Advice, ...], lines: tuple[str | None, ...]) -> None:
+def _show_advice(out: Console, advice: list[Advice]) -> None:
     from stormpetrel.jobs.prediction_words import percent
 
-    for number, (piece, line) in enumerate(zip(advice, lines, strict=True), 1):
+    for number, piece in enumerate(advice, 1):
         out.print(f"\nAdvice {number}: {plain(piece.sentence)}")
-        if line:
-            out.print(f"    write: {plain(line)}")
+        if piece.line:
+            out.print(f"    write: {plain(piece.line)}")
         if piece.risk_before is not None and piece.risk_after is not None:
             change = f"{percent(piece.risk_before)} → {percent(piece.risk_after)}"
             falls = piece.risk_after < piece.risk_before - 0.005
@@ -200,7 +186,7 @@ def _bar(risk: float) -> str:
 _ASKED = {"req_nodes": "nodes", "req_cpus": "CPUs", "req_gpus": "GPUs", "array_tasks": "array tasks"}
 
 
-def _asked(columns: dict[str, Any]) -> str:
+def _request_words(columns: dict[str, Any]) -> str:
     """What a script asks for, in one line."""
     from stormpetrel.jobs.reasons import span
     from stormpetrel.records.sizes import memory_words

@@ -13,7 +13,7 @@ from stormpetrel.faces.cli.context import Context, Json, LogOdds, console, plain
 from stormpetrel.faces.cli.job_input import ALL_MOMENTS, At, Plot, moments_of, steps_shown
 
 if TYPE_CHECKING:
-    from stormpetrel.jobs.reasons import Reason
+    from stormpetrel.answers.schemas.predictions import Reason
 
 app = typer.Typer(help="Which jobs will fail, why, and what to ask for instead.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -94,12 +94,13 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Rank what speaks for and against a failure of one job (exact TreeSHAP), as list and waterfall."""
-    from stormpetrel.answers.check_and_why import explain_job, verdict_json
+    from stormpetrel.answers.one_job import ENOUGH_REASONS
+    from stormpetrel.answers.why import explain_job
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        answer = explain_job(site, job_id, now=site.now())
-    verdicts = [verdict for verdict in answer.verdicts if at is None or verdict.moment in moments_of(at)]
+        answer = explain_job(site, job_id, now=site.now(), most_reasons=None)
+    verdicts = [verdict for moment, verdict in answer.at.items() if at is None or moment in moments_of(at)]
     if not verdicts:
         raise UsageError(f"Job {job_id} cannot be explained at {at or 'any moment'}. {' '.join(answer.notes)}".strip())
     verdict = verdicts[-1]
@@ -108,26 +109,28 @@ def explain(
         from stormpetrel.figures.waterfall import waterfall_figure
 
         named = [(reason.words, reason.contribution) for reason in verdict.reasons]
-        figure = waterfall_figure(named, verdict.base, verdict.risk, top=top, log_odds=log_odds)
+        figure = waterfall_figure(named, verdict.base or 0.0, verdict.risk, top=top, log_odds=log_odds)
         write_figures(plot, f"Job {job_id}: why", [figure])
     if as_json:
-        print_json({"job": job_id, "at": str(verdict.moment), "base": verdict.base, **verdict_json(verdict)})
+        dump = verdict.model_dump(mode="json", exclude={"moment"})
+        print_json({"job": job_id, "at": verdict.moment, **dump, "reasons": dump["reasons"][:ENOUGH_REASONS]})
         return
     from stormpetrel.jobs.prediction_words import percent, reason_words, verdict_words
 
     out = console()
     out.print(f"Job {plain(job_id)}, at {verdict.moment}: {verdict_words(verdict)}")
-    start = f"{verdict.base:+.2f} log-odds" if log_odds else percent(verdict.base_risk)
+    start = f"{verdict.base or 0.0:+.2f} log-odds" if log_odds else percent(verdict.base_risk)
     out.print(f"  {start}: the average job")
     for reason in (*verdict.reasons[:top], _everything_else(verdict.reasons[top:])):
         out.print(f"  {plain(reason_words(reason, log_odds=log_odds))}")
 
 
 def _everything_else(rest: Sequence[Reason]) -> Reason:
-    from stormpetrel.jobs.reasons import Reason
+    from stormpetrel.answers.schemas.predictions import Reason
 
     contribution, points = sum(reason.contribution for reason in rest), sum(reason.points for reason in rest)
-    return Reason("", f"everything else ({len(rest)} more)", contribution, float("nan"), points)
+    words = f"everything else ({len(rest)} more)"
+    return Reason(feature="", words=words, contribution=contribution, value=None, points=points)
 
 
 @app.command("advise")
@@ -135,14 +138,14 @@ def advise(
     context: typer.Context, job_id: Annotated[str, typer.Argument(help="A job to be submitted again.")], as_json: Json = False
 ) -> None:
     """Say what to ask for when a job is submitted again, with the past jobs that speak for it."""
-    from stormpetrel.answers.check_and_why import advice_json, explain_job
+    from stormpetrel.answers.why import explain_job
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
         answer = explain_job(site, job_id, now=site.now())
-    pieces = ([answer.next_request] if answer.next_request else []) + list(answer.advice)
+    pieces = [*([answer.next] if answer.next else []), *answer.advice]
     if as_json:
-        print_json([advice_json(piece, None) for piece in pieces])
+        print_json([piece.model_dump(mode="json") for piece in pieces])
         return
     out = console()
     if not pieces:

@@ -4,41 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stormpetrel.answers.schemas.predictions import Advice
 from stormpetrel.faces.notebook import markup
-from stormpetrel.jobs.advice import Advice
 from stormpetrel.jobs.prediction_words import percent
 
 NO_ADVICE = "Advice: none. Past jobs support no change of this request."
 
 
-def advice_html(advice: Sequence[Advice], following: Advice | None, lines: Sequence[str | None] = ()) -> str:
+def advice_html(advice: Sequence[Advice], following: Advice | None) -> str:
     """Advice as HTML, the next request of an ended job first; a sentence where there is none."""
     if not advice and following is None:
         return markup.heading("Advice") + markup.sentence(NO_ADVICE)
     parts = [markup.heading("Advice")]
-    for title, piece, line in _numbered(advice, following, lines):
-        more = [f"Write: {line}"] if line else []
+    for title, piece in _numbered(advice, following):
+        more = [f"Write: {piece.line}"] if piece.line else []
         parts.append(markup.said(f"{title}: {piece.sentence}", *more, *_risk(piece)) + markup.bullets(piece.evidence))
     return "".join(parts)
 
 
-def advice_lines(advice: Sequence[Advice], following: Advice | None, lines: Sequence[str | None] = ()) -> list[str]:
+def advice_lines(advice: Sequence[Advice], following: Advice | None) -> list[str]:
     """The same as plain text."""
     if not advice and following is None:
         return [NO_ADVICE]
     told: list[str] = []
-    for title, piece, line in _numbered(advice, following, lines):
-        told += [f"{title}: {piece.sentence}", *([f"  write: {line}"] if line else [])]
+    for title, piece in _numbered(advice, following):
+        told += [f"{title}: {piece.sentence}", *([f"  write: {piece.line}"] if piece.line else [])]
         told += [f"  {text}" for text in (*_risk(piece), *piece.evidence)]
     return told
 
 
-def _numbered(
-    advice: Sequence[Advice], following: Advice | None, lines: Sequence[str | None]
-) -> list[tuple[str, Advice, str | None]]:
-    written = [*lines, *(None for _ in advice)]
-    named = [("Next time", following, None)] if following is not None else []
-    return [*named, *((f"Advice {n}", piece, line) for n, (piece, line) in enumerate(zip(advice, written, strict=False), 1))]
+def _numbered(advice: Sequence[Advice], following: Advice | None) -> list[tuple[str, Advice]]:
+    first = [("Next time", following)] if following is not None else []
+    return [*first, *((f"Advice {number}", piece) for number, piece in enumerate(advice, 1))]
 
 
 def _risk(piece: Advice) -> list[str]:

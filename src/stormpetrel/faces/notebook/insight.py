@@ -13,33 +13,33 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.answers.check_and_why import find_job
+from stormpetrel.answers.one_job import advice_answer, advice_for, notes_about, verdict_answer
+from stormpetrel.answers.past_jobs_judged import KnownJobs, verdicts
+from stormpetrel.answers.schemas.predictions import Advice, Verdict
+from stormpetrel.answers.why import find_job
 from stormpetrel.errors import NotThereError
 from stormpetrel.faces.notebook import markup
 from stormpetrel.faces.notebook.advice_markup import advice_html, advice_lines
 from stormpetrel.faces.notebook.loading import LoadedJobs, as_loaded
 from stormpetrel.faces.notebook.model import LatestModel
-from stormpetrel.faces.notebook.predicting import Jobs, KnownJobs, features_of, known_jobs, prediction_table
+from stormpetrel.faces.notebook.predicting import Jobs, known_jobs, prediction_table
 from stormpetrel.faces.notebook.preparing import PreparedJobs
 from stormpetrel.faces.notebook.waterfall import figure_bundle, waterfall_html, waterfall_of
-from stormpetrel.jobs.advice import Advice, RiskOf, advise, next_request
-from stormpetrel.jobs.advice_words import exit_words
-from stormpetrel.jobs.features import FeatureMatrix
-from stormpetrel.jobs.history import event_times
-from stormpetrel.jobs.moments import MOMENTS, Moment
-from stormpetrel.jobs.outcomes import OUTCOMES, never_started_words
+from stormpetrel.jobs.advice import RiskOf
+from stormpetrel.jobs.advice_words import job_facts
+from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.prediction_words import percent, reason_words, verdict_words
-from stormpetrel.jobs.predictor import JobPredictor, Verdict
-from stormpetrel.jobs.reasons import reasons, span
+from stormpetrel.jobs.predictor import JobPredictor
 from stormpetrel.records.job_ref import JobRef
 from stormpetrel.records.jobs import was_never_started
-from stormpetrel.records.sizes import memory_words
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _SHOWN_REASONS: Final = 6
-_MOMENT_WORDS: Final = {Moment.SUBMIT: "at submission", Moment.START: "at its start", Moment.TWO_MINUTES: "two minutes in"}
+_MOMENT_WORDS: Final[dict[str, str]] = {
+    Moment.SUBMIT: "at submission", Moment.START: "at its start", Moment.TWO_MINUTES: "two minutes in",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -83,7 +83,8 @@ class JobInsight:
         """The job in a sentence: whose it is, how it went, what it used."""
         job = self.job
         name, user = job["job_name"] or "no name", job["user"] or "an unknown user"
-        return f"Job {JobRef.of(job).job} ({name}) of {user}: {', '.join([str(job['state']), *_facts(job)])}."
+        facts = job_facts(job, never_started=was_never_started(job))
+        return f"Job {JobRef.of(job).job} ({name}) of {user}: {', '.join([str(job['state']), *facts])}."
 
     def html_above(self) -> str:
         """What stands before the waterfall."""
@@ -141,7 +142,7 @@ def look_into(model: LatestModel, jobs: Jobs, job_id: str | int) -> JobInsight:
     row = _find(loaded, str(job_id))
     job = row.row(0, named=True)
     known = known_jobs(model, loaded)
-    told = list(_verdicts(model, _up_to(known, JobRef.of(job))))
+    told = [verdict_answer(one, most_reasons=None) for one in verdicts(model.predictor, known.only(JobRef.of(job)))]
     if not told:
         raise NotThereError(f"Nothing can be said about job {job_id}: it has not been submitted yet.", hint="Look again later.")
     verdict = told[-1]
@@ -172,52 +173,15 @@ def _find(loaded: LoadedJobs, job_id: str) -> pl.DataFrame:
         ) from None
 
 
-def _up_to(known: KnownJobs, ref: JobRef) -> KnownJobs:
-    """What was there until the last moment of one job: whatever came later cannot have been known."""
-    this = known.jobs.select(ref.is_row()).to_series().fill_null(False)
-    happened = event_times(known.jobs.filter(this))[:, : len(MOMENTS)]
-    last = np.nanmax(happened, initial=-np.inf)
-    before = known.jobs["submit_time"].dt.epoch("us") <= last * 1e6
-    return KnownJobs(known.jobs.filter(before), this.filter(before).to_numpy(), known.as_of)
-
-
-def _verdicts(model: LatestModel, known: KnownJobs) -> Iterator[Verdict]:
-    for moment, rows, features in features_of(model, known, list(model.predictor.models)):
-        if rows.size:
-            profile = model.predictor.profiled(known.jobs[rows])["profile"].item()
-            yield _verdict(model.predictor, moment, features, profile)
-
-
-def _verdict(predictor: JobPredictor, moment: Moment, features: FeatureMatrix, profile: int | None) -> Verdict:
-    model = predictor.models[moment]
-    said = model.predict_proba(features).row(0, named=True)
-    explained = model.explain(features)
-    threshold = predictor.threshold_at(moment)
-    return Verdict(
-        moment=moment,
-        risk=said["risk"],
-        flagged=said["risk"] >= threshold,
-        threshold=threshold,
-        known=said["known"],
-        outcomes={name: said[f"p_{name}"] for name in OUTCOMES if f"p_{name}" in said},
-        reasons=tuple(reasons(explained, features)),
-        base=explained.base,
-        profile=None if profile is None else predictor.profiles.describe(int(profile)),
-        failures=model.failure_outcomes_,
-    )
-
-
 def _advice(model: LatestModel, known: KnownJobs, row: pl.DataFrame) -> tuple[Advice | None, tuple[Advice, ...]]:
     """What to ask for next if the job ran out of something, and what else past jobs speak for; with the risk if submitted now."""
-    now, risk_of = known.as_of, _risk_now(model, known)
-    following = next_request(row, known.jobs, now=now) if row["end_time"].item() is not None else None
+    risk_of = _risk_now(model, known)
+    following, others = advice_for(row, known.jobs, now=known.as_of, risk_of=risk_of)
     if following is not None and following.column and following.proposed is not None and risk_of is not None:
         changed = row.with_columns(pl.lit(following.proposed).cast(row.schema[following.column]).alias(following.column))
         before, after = (float(risk) for risk in risk_of(pl.concat([row, changed])))
         following = replace(following, risk_before=before, risk_after=after)
-    said = (following.column, following.proposed) if following else None
-    others = advise(row, known.jobs, now=now, risk_of=risk_of)
-    return following, tuple(piece for piece in others if (piece.column, piece.proposed) != said)
+    return None if following is None else advice_answer(following), tuple(map(advice_answer, others))
 
 
 def _risk_now(model: LatestModel, known: KnownJobs) -> RiskOf | None:
@@ -234,30 +198,9 @@ def _risk_now(model: LatestModel, known: KnownJobs) -> RiskOf | None:
 
 
 def _notes(model: LatestModel, job: dict[str, Any], verdict: Verdict, asked: str) -> Iterator[str]:
-    if not verdict.known:
-        yield "I do not know this user or this application yet: the risk is the habit of jobs that look alike."
-    if job["array_task"] is not None and "_" not in asked:
-        yield f"This is the latest task of the array; name another one as {job['job_id']}_TASK."
-    if was_never_started(job):
-        yield never_started_words(job)
-    if job["state"] in ("NODE_FAIL", "BOOT_FAIL"):
-        yield "A node failed under the job: its request is not the problem. Submit it again as it is."
+    yield from notes_about(job, known=verdict.known, named=asked)
     if model.trained_until and job["end_time"] is not None and job["end_time"] < model.trained_until:
         yield "The model has learnt from this very job, so its word about it proves nothing."
-
-
-def _facts(job: dict[str, Any]) -> Iterator[str]:
-    if job["exit_code"] or job["exit_signal"]:
-        yield exit_words(job["exit_code"] or 0, job["exit_signal"] or 0)
-    if was_never_started(job):
-        yield "never started"
-    elif job["elapsed_s"] is not None:
-        yield f"ran {span(job['elapsed_s'])}" + (f" of {span(job['time_limit_s'])}" if job["time_limit_s"] else "")
-    if job["max_rss_bytes"]:
-        asked = f" of {memory_words(job['req_mem_bytes'])}" if job["req_mem_bytes"] else ""
-        yield f"used {memory_words(job['max_rss_bytes'])}{asked}"
-    if job["node_list"]:
-        yield f"on {job['node_list']}"
 
 
 def _why(verdict: Verdict) -> str:

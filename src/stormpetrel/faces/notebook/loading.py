@@ -19,6 +19,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.faces.notebook import markup
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.preparation import PreparationSettings
+from stormpetrel.records.job_ref import job_text
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.times import UTC_TIME
 
@@ -165,11 +166,6 @@ def shown_jobs(jobs: pl.DataFrame, time_zone: str) -> pl.DataFrame:
         mem=(pl.col("mem_bytes") / _GIB).round_sig_figs(3),
         node="nodes",
     )
-
-
-def job_text() -> pl.Expr:
-    """The id as people write it: `12345`, or `12345_7` for a task of an array."""
-    return pl.concat_str(pl.col("job_id"), pl.concat_str(pl.lit("_"), pl.col("array_task")).fill_null(""))
 
 
 def _from_site(site: SiteLike, last_days: float | None, progress: Progress) -> LoadedJobs:

@@ -16,7 +16,6 @@ import polars as pl
 from stormpetrel.errors import ModelError
 from stormpetrel.faces.notebook import markup
 from stormpetrel.faces.notebook.loading import SiteLike, opened
-from stormpetrel.jobs.history import History
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import JobPredictor, known_by
 from stormpetrel.records.jobs import JOB_SCHEMA
@@ -59,11 +58,6 @@ class LatestModel:
         with opened(self.folder) as site:
             jobs = site.jobs.read_jobs(until=until).collect()
         return known_by(jobs, until)
-
-    def empty_history(self) -> History:
-        """A history that has seen nothing yet, and counts what the model was taught to count."""
-        taught = self.predictor.history
-        return History(taught.failure_states, taught.dropped_states, stand_in=dict(taught.stand_in or {}))
 
     def __repr__(self) -> str:
         return self.summary()

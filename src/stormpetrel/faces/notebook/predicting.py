@@ -5,24 +5,20 @@ LatestModel + jobs -> predict -> Job ID, User ID, Start Time, Risk (%), Flagged.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Collection
 from typing import Final, TypeAlias
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from stormpetrel.answers.past_jobs_judged import KnownJobs, judged_jobs
 from stormpetrel.errors import ModelError, UsageError
-from stormpetrel.faces.notebook.loading import LoadedJobs, Progress, as_loaded, job_text, silent
+from stormpetrel.faces.notebook.loading import LoadedJobs, Progress, as_loaded, silent
 from stormpetrel.faces.notebook.model import LatestModel
 from stormpetrel.faces.notebook.preparing import PreparedJobs
-from stormpetrel.jobs.features import FeatureMatrix, matrix_of
-from stormpetrel.jobs.history import Readings, event_times
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.predictor import known_by
+from stormpetrel.records.job_ref import job_text
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY, conform
 
 Jobs: TypeAlias = LoadedJobs | PreparedJobs | pl.DataFrame
@@ -32,15 +28,6 @@ FAIL: Final = "Fail"
 COMPLETE: Final = "Complete"
 # A log may name its cluster otherwise than the site does: the rest of the key says that it is the same job.
 _SAME_JOB: Final = [name for name in KEY if name != "cluster"]
-
-
-@dataclass(frozen=True, slots=True)
-class KnownJobs:
-    """All jobs that count, in the order of submission and as known at `as_of`; `wanted` are those to be judged."""
-
-    jobs: pl.DataFrame
-    wanted: NDArray[np.bool_]
-    as_of: datetime
 
 
 def predict(
@@ -88,44 +75,7 @@ def judge_jobs(model: LatestModel, jobs: Jobs, *, moments: Collection[Moment], p
     """The wanted jobs with `moment`, `risk`, `threshold` and `known` at the latest of these moments that each has reached."""
     known = known_jobs(model, jobs)
     progress(0.1)
-    said = pl.DataFrame(
-        schema={"row": pl.Int64, "moment": pl.String, "risk": pl.Float64, "threshold": pl.Float64, "known": pl.Boolean}
-    )
-    for number, (moment, rows, features) in enumerate(features_of(model, known, moments), 1):
-        told = model.predictor.models[moment].predict_proba(features).select("risk", "known")
-        threshold = model.predictor.threshold_at(moment)
-        fresh = told.with_columns(row=pl.Series(rows), moment=pl.lit(str(moment)), threshold=pl.lit(threshold))
-        said = pl.concat([said, fresh.select(pl.col(name).cast(dtype) for name, dtype in said.schema.items())])
-        progress(0.1 + 0.9 * number / len(moments))
-    latest = said.unique("row", keep="last", maintain_order=True)
-    numbered = known.jobs.with_columns(row=pl.int_range(pl.len(), dtype=pl.Int64))
-    return numbered.join(latest, on="row", how="inner", maintain_order="left")
-
-
-def features_of(
-    model: LatestModel, known: KnownJobs, moments: Collection[Moment]
-) -> Iterator[tuple[Moment, NDArray[np.int64], FeatureMatrix]]:
-    """Each moment, the wanted jobs that have reached it, and what was known of them then.
-
-    One sweep per moment, and features of the wanted jobs only: all moments of all jobs at once would take six times the memory.
-    """
-    profiled = model.predictor.profiled(known.jobs)
-    happened = event_times(known.jobs)
-    for column, moment in enumerate(MOMENTS):
-        if moment not in moments:
-            continue
-        history = model.empty_history()
-        readings = history.sweep(profiled, [moment])
-        seen = ~np.isnan(readings.at[moment][:, readings.names.index("site.failed_rate_1h")])
-        with np.errstate(invalid="ignore"):
-            rows = np.flatnonzero(known.wanted & seen & (happened[:, column] < known.as_of.timestamp()))
-        of_rows = Readings(
-            readings.names,
-            readings.similarity[rows],
-            {moment: readings.at[moment][rows]},
-            {at: nodes[rows] for at, nodes in readings.nodes.items()},
-        )
-        yield moment, rows, matrix_of(profiled[rows], of_rows, history, moment, time_zone=model.predictor.time_zone)
+    return judged_jobs(model.predictor, known, moments=moments, progress=lambda share: progress(0.1 + 0.9 * share))
 
 
 def known_jobs(model: LatestModel, jobs: Jobs) -> KnownJobs:

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stormpetrel.answers.check_and_why import CheckAnswer, check_request
+from stormpetrel.answers.check import check_request
+from stormpetrel.answers.schemas.predictions import Advice, ScriptAnswer
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.notebook import markup
 from stormpetrel.faces.notebook.advice_markup import advice_html, advice_lines
 from stormpetrel.faces.notebook.loading import SiteLike, opened
 from stormpetrel.faces.notebook.waterfall import waterfall_html
-from stormpetrel.jobs.advice import Advice
 from stormpetrel.jobs.prediction_words import verdict_words
-from stormpetrel.sources.job_script import change_line, parse_job_script, read_job_script
+from stormpetrel.sources.job_script import JobRequest, change_line, parse_job_script, read_job_script
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -26,21 +26,22 @@ class ScriptCheck:
     """A script and what is to be said about it; `risk` is None where the site has no model."""
 
     text: str
-    answer: CheckAnswer
+    request: JobRequest
+    answer: ScriptAnswer
 
     @property
     def risk(self) -> float | None:
         """The risk that the job fails, 0 to 1."""
-        return None if self.answer.verdict is None else self.answer.verdict.risk
+        return self.answer.risk
 
     def with_advice(self, advice: int | Advice = 1) -> str:
         """The script with one piece of advice written into it: its number here, or one that `look_into` gave about the job."""
         piece = self._numbered(advice) if isinstance(advice, int) else advice
         if piece.column is None or piece.proposed is None:
             raise UsageError(f"This advice is not a line of a script: {piece.sentence}", hint="Follow it by hand.")
-        line = change_line(self.answer.request, piece.column, piece.proposed)
+        line = change_line(self.request, piece.column, piece.proposed)
         lines = self.text.split("\n")
-        directive = self.answer.request.last(piece.column)
+        directive = self.request.last(piece.column)
         if directive is None:
             return "\n".join([*lines[:1], line, *lines[1:]])
         place = directive.line - 1
@@ -56,20 +57,20 @@ class ScriptCheck:
 
     def _misfits(self) -> list[str]:
         """What the cluster cannot run, in words."""
-        return [] if self.answer.cluster is None else [f"{one.words} {one.change}" for one in self.answer.cluster.misfits]
+        return [] if self.answer.cluster is None else [f"{one.words} {one.change}" for one in self.answer.cluster.problems]
 
     def _says_one_thing(self, line: str) -> bool:
         options = sum(word.startswith("-") for word in line.split())
-        return self.answer.request.kind == "condor" or (options == 1 and line.count("=") <= 1)
+        return self.request.kind == "condor" or (options == 1 and line.count("=") <= 1)
 
     def _repr_html_(self) -> str:
         answer = self.answer
-        parts = [markup.sentence(warning) for warning in (*answer.request.warnings, *self._misfits())]
+        parts = [markup.sentence(warning) for warning in (*answer.warnings, *self._misfits())]
         if answer.verdict is not None:
             title = f"If submitted now: {verdict_words(answer.verdict)}"
             parts += [markup.heading(title), waterfall_html(answer.verdict)]
         parts += [markup.sentence(note) for note in answer.notes]
-        return markup.page(*parts, advice_html(answer.advice, None, answer.lines))
+        return markup.page(*parts, advice_html(answer.advice, None))
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return {"text/html": self._repr_html_(), "text/plain": repr(self)}
@@ -77,7 +78,7 @@ class ScriptCheck:
     def __repr__(self) -> str:
         verdict = self.answer.verdict
         risk = "No risk can be given." if verdict is None else f"If submitted now: {verdict_words(verdict)}."
-        return "\n".join([*self._misfits(), risk, *advice_lines(self.answer.advice, None, self.answer.lines)])
+        return "\n".join([*self._misfits(), risk, *advice_lines(self.answer.advice, None)])
 
 
 def check_script(site: SiteLike, script: str | Path, *, user: str | None = None, name: str = "job.sh") -> ScriptCheck:
@@ -92,4 +93,4 @@ def check_script(site: SiteLike, script: str | Path, *, user: str | None = None,
         request, text = parse_job_script(script, name=name), script
     with opened(site) as open_one:
         answer = check_request(open_one, request, user=user or getpass.getuser(), folder=None, now=open_one.now())
-    return ScriptCheck(text, answer)
+    return ScriptCheck(text, request, answer)

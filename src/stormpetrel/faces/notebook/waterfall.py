@@ -14,7 +14,7 @@ from stormpetrel.jobs.prediction_words import percent, points_words
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from stormpetrel.jobs.predictor import Verdict
+    from stormpetrel.answers.schemas.predictions import Verdict
 
 TOP: Final = 10
 PLOTLY_MIME: Final = "application/vnd.plotly.v1+json"
@@ -28,7 +28,7 @@ def waterfall_of(verdict: Verdict, *, top: int = TOP, log_odds: bool = False) ->
     from stormpetrel.figures.waterfall import waterfall_figure
 
     told = [(reason.words, reason.contribution) for reason in verdict.reasons]
-    figure = waterfall_figure(told, verdict.base, verdict.risk, top=top, log_odds=log_odds)
+    figure = waterfall_figure(told, verdict.base or 0.0, verdict.risk, top=top, log_odds=log_odds)
     figure.update_yaxes(tickfont_size=11)
     return themed(figure.update_layout(height=120 + 34 * len(figure.layout.yaxis.ticktext), autosize=True))
 
@@ -43,8 +43,9 @@ def themed(figure: Figure) -> Figure:
 
 def waterfall_html(verdict: Verdict, *, top: int = TOP) -> str:
     """The same as a table of bars, in points of risk: what a reader without scripts, a screen reader or a mail shows."""
-    average, risk = 100 * verdict.base_risk, 100 * verdict.risk
-    shown, others = verdict.reasons[:top], len(verdict.reasons) - top
+    average, risk = 100 * (verdict.base_risk or 0.0), 100 * verdict.risk
+    shown = verdict.reasons[:top]
+    others = len(verdict.reasons) - len(shown) + verdict.more_reasons
     parts = [(reason.words, reason.points) for reason in shown]
     if others > 0:
         parts.append((f"{others} other reasons", risk - average - sum(part for _, part in parts)))

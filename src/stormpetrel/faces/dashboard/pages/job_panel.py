@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 import polars as pl
 from dash import MATCH, Dash, Input, Output, State, ctx, dcc, no_update
 
-from stormpetrel.answers.job_details import JobDetails, job_details
+from stormpetrel.answers.job_details import job_details
+from stormpetrel.answers.schemas.job import JobInFull
 from stormpetrel.answers.viewer import WRITE, Viewer, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.pages import job_sections as sections
@@ -102,9 +103,9 @@ def _asking_again() -> Component:
     return dcc.Interval(id="panel-again", interval=_ASK_AGAIN_MS, max_intervals=_ASK_AT_MOST)
 
 
-def _said(details: JobDetails, last: Any) -> dict[str, Any] | None:
+def _said(details: JobInFull, last: Any) -> dict[str, Any] | None:
     advice = [piece.sentence for piece in sections.all_advice(details)]
-    about = {"ref": str(details.ref), "advice": advice}
+    about = {"ref": details.ref, "advice": advice}
     return {**about, "moment": last.moment if last else None, "version": last.model_version if last else None}
 
 

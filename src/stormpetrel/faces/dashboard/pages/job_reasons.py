@@ -1,6 +1,6 @@
 """Why a job was judged as it was: the waterfall of the latest forecast, the same in words, and what moves forecasts in general.
 
-JobDetails -> why -> component; LiveSite -> general_importance -> component.
+JobInFull -> why -> component; LiveSite -> general_importance -> component.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     from dash.development.base_component import Component
 
-    from stormpetrel.answers.job_details import JobDetails, StoredPrediction
     from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.schemas.job import JobInFull, StoredPrediction
 
 _LABEL_LETTERS: Final = 46
 _AXIS_LETTERS: Final = 32
 _TOP: Final = 12
 
 
-def why(details: JobDetails) -> Component:
+def why(details: JobInFull) -> Component:
     """The reasons of the latest forecast as a waterfall and in words, and a place for what moves forecasts in general."""
     if not details.predictions:
         return section("Why", html.P("Nothing was predicted, so there is nothing to explain."), id="panel-why")
@@ -49,7 +49,7 @@ def why(details: JobDetails) -> Component:
     return section(
         "Why",
         html.P(text, className="soft small"),
-        plot("panel-waterfall", figure, text, height=figure.layout.height, name=f"job-{details.ref.job}-reasons"),
+        plot("panel-waterfall", figure, text, height=figure.layout.height, name=f"job-{details.overview.job}-reasons"),
         html.Details([html.Summary("The same in words"), html.Ol(words, className="reasons")], className="inner-fold"),
         html.Details(general, className="inner-fold", id="panel-general"),
         id="panel-why",
@@ -59,7 +59,7 @@ def why(details: JobDetails) -> Component:
 def _waterfall(said: StoredPrediction) -> go.Figure:
     """The waterfall for a narrow place: the words stand above their bars instead of beside them."""
     reasons = [(one.words, one.contribution) for one in said.reasons]
-    figure = waterfall_figure(reasons, said.base, said.risk, top=len(reasons))
+    figure = waterfall_figure(reasons, said.base or 0.0, said.risk, top=len(reasons))
     words = list(figure.layout.yaxis.ticktext or ())
     words[1 : 1 + len(reasons)] = [one.words for one in said.reasons]  # here they have lines of their own
     labels = [

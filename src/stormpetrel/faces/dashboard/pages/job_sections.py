@@ -1,4 +1,4 @@
-"""The sections of the open job: verdict, advice, other tries, profile, history, record. JobDetails -> components.
+"""The sections of the open job: verdict, advice, other tries, profile, history, record. JobInFull -> components.
 
 Names, records and logs are hostile text: they are only ever children of elements, never markup.
 """
@@ -14,7 +14,6 @@ from stormpetrel.faces.dashboard.pages.job_table import STATE_WORDS, state_words
 from stormpetrel.faces.dashboard.pages.job_words import (
     REQUEST_WORDS,
     headline,
-    line_to_write,
     percent,
     raw_words,
     value_words,
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
 
     from dash.development.base_component import Component
 
-    from stormpetrel.answers.job_details import JobDetails, StoredPrediction
-    from stormpetrel.answers.resubmission import Change
-    from stormpetrel.jobs.advice import Advice
+    from stormpetrel.answers.schemas.job import Change, JobInFull, StoredPrediction
+    from stormpetrel.answers.schemas.jobs import JobRow
+    from stormpetrel.answers.schemas.predictions import Advice
 
 _STEP_WORDS: Final = {"submit": "Submission", "start": "Start", "2min": "2 min in"}
 
@@ -40,9 +39,9 @@ def section(title: str, *children: Any, is_open: bool = True, id: str) -> Compon
     return html.Details([html.Summary(html.H3(title)), inside], open=is_open, className="fold", id=id)
 
 
-def head(details: JobDetails) -> Component:
+def head(details: JobInFull) -> Component:
     """Which job it is."""
-    job = details.job
+    job = details.overview
     close = html.Button(
         html.Span(className="tool-icon icon-close"),
         type="button",
@@ -53,14 +52,14 @@ def head(details: JobDetails) -> Component:
     whose = [f" · {job[name]}" for name in ("user", "account", "partition") if job[name]]
     return html.Div(
         [
-            html.Div([html.H2(f"Job {details.ref.job}", className="job-title"), close], className="job-top"),
-            html.P([html.Span(job["job_name"] or "without a name", className="job-name"), *whose]),
+            html.Div([html.H2(f"Job {details.overview.job}", className="job-title"), close], className="job-top"),
+            html.P([html.Span(job.job_name or "without a name", className="job-name"), *whose]),
         ],
         className="job-head",
     )
 
 
-def waiting(details: JobDetails) -> Component | None:
+def waiting(details: JobInFull) -> Component | None:
     """What the scheduler says of a job that has not started, and what to do; before any forecast."""
     why = details.waiting
     if why is None:
@@ -78,7 +77,7 @@ def waiting(details: JobDetails) -> Component | None:
     return html.Div(parts, className=f"verdict verdict-{tone}", id="panel-waiting")
 
 
-def verdict(details: JobDetails, zone: ZoneInfo) -> Component:
+def verdict(details: JobInFull, zone: ZoneInfo) -> Component:
     """The headline, and the risk at each moment of the job's life."""
     words = headline(details)
     parts: list[Any] = [html.P(words.words, className="verdict-words")]
@@ -109,27 +108,26 @@ def _step(moment: str, said: StoredPrediction | None, zone: ZoneInfo) -> Compone
     return html.Li([risk, html.Span([level, mark], className="step-bar"), name, when], className="step")
 
 
-def all_advice(details: JobDetails) -> list[Advice]:
+def all_advice(details: JobInFull) -> list[Advice]:
     """What to ask for next time first, then the rest."""
-    return [*([details.next_request] if details.next_request else []), *details.advice]
+    return [*([details.next] if details.next else []), *details.advice]
 
 
-def advice(details: JobDetails, opinions: Mapping[str, bool]) -> Component:
+def advice(details: JobInFull, opinions: Mapping[str, bool]) -> Component:
     """What to change, with its evidence, the line to write, and the question whether it helped."""
     pieces = all_advice(details)
     if not pieces:
         return section("Advice", html.P("No change is advised: past jobs speak for the request as it is."), id="panel-advice")
-    cards = [_piece(details, number, piece, opinions.get(piece.sentence)) for number, piece in enumerate(pieces)]
+    cards = [_piece(number, piece, opinions.get(piece.sentence)) for number, piece in enumerate(pieces)]
     return section("Advice", *cards, id="panel-advice")
 
 
-def _piece(details: JobDetails, number: int, piece: Advice, opinion: bool | None) -> Component:
-    line = line_to_write(details.job, piece)
+def _piece(number: int, piece: Advice, opinion: bool | None) -> Component:
     parts: list[Any] = [html.P(piece.sentence, className="advice-sentence")]
-    if line:
-        copied = attributes(data_copy=line, aria_label="Copy the line")
+    if piece.line:
+        copied = attributes(data_copy=piece.line, aria_label="Copy the line")
         copy = html.Button("Copy", type="button", className="plain-button", **copied)
-        parts.append(html.Div([html.Code(line, className="advice-line"), copy], className="advice-write"))
+        parts.append(html.Div([html.Code(piece.line, className="advice-line"), copy], className="advice-write"))
     if piece.risk_before is not None and piece.risk_after is not None:
         parts.append(html.P(f"Risk with it: {percent(piece.risk_before)} → {percent(piece.risk_after)}", className="small"))
     if piece.evidence:
@@ -153,23 +151,23 @@ def _question(number: int, opinion: bool | None) -> Component:
     )
 
 
-def retry(details: JobDetails) -> Component | None:
+def retry(details: JobInFull) -> Component | None:
     """The same work tried before and after, what was changed, and the risk at submission of each try; None for a single run."""
     if not details.earlier and not details.later:
         return None
     changes = [one.changes for one in details.earlier]  # each from that try to the next one
     own_risk = details.earlier[0].risk_after if details.earlier else details.later[0].risk_before
     rows = [
-        _try_row(one.ref.job, str(one.ref), one.state, one.risk_before, changes[place + 1] if place + 1 < len(changes) else None)
+        _try_row(one.job, one.ref, one.state, one.risk_before, changes[place + 1] if place + 1 < len(changes) else None)
         for place, one in reversed(list(enumerate(details.earlier)))
     ]
-    rows.append(_try_row(details.ref.job, None, details.job["state"], own_risk, changes[0] if changes else None))
-    rows += [_try_row(one.ref.job, str(one.ref), one.state, one.risk_after, one.changes) for one in details.later]
+    rows.append(_try_row(details.overview.job, None, details.overview.state, own_risk, changes[0] if changes else None))
+    rows += [_try_row(one.job, one.ref, one.state, one.risk_after, one.changes) for one in details.later]
     table = _table(("Try", "State", "Changed", "Risk"), rows, "Tries of the same work")
     return section("Other tries", _before_after(details), table, id="panel-retry")
 
 
-def _before_after(details: JobDetails) -> Component:
+def _before_after(details: JobInFull) -> Component:
     pair = details.earlier[0] if details.earlier else details.later[0]
     before, after = ("the earlier try", "this job") if details.earlier else ("this job", "the next try")
     if pair.risk_before is None or pair.risk_after is None:
@@ -194,7 +192,7 @@ def _change(change: Change) -> str:
     return f"{REQUEST_WORDS.get(change.column, change.column)}: {before} → {after}"
 
 
-def profile(details: JobDetails) -> Component:
+def profile(details: JobInFull) -> Component:
     """What kind of job it is, and where its figures stand among jobs like it."""
     kind = details.profile
     if kind is None:
@@ -203,13 +201,13 @@ def profile(details: JobDetails) -> Component:
     rows = [
         html.Tr(
             [
-                html.Th(REQUEST_WORDS.get(one.name, one.name), scope="row"),
-                html.Td(value_words(one.name, one.value)),
-                html.Td(value_words(one.name, one.median)),
-                html.Td(f"{value_words(one.name, one.low)} – {value_words(one.name, one.high)}", className="soft"),
+                html.Th(REQUEST_WORDS.get(name, name), scope="row"),
+                html.Td(value_words(name, one.value)),
+                html.Td(value_words(name, one.median)),
+                html.Td(f"{value_words(name, one.low)} – {value_words(name, one.high)}", className="soft"),
             ]
         )
-        for one in kind.figures
+        for name, one in kind.figures.items()
         if one.value is not None or one.median is not None
     ]
     return section(
@@ -221,7 +219,7 @@ def profile(details: JobDetails) -> Component:
     )
 
 
-def history(details: JobDetails, zone: ZoneInfo) -> Component:
+def history(details: JobInFull, zone: ZoneInfo) -> Component:
     """The jobs that the same user submitted before, the latest ones as a row of marks."""
     past = details.history
     user = past.user or "this user"
@@ -232,7 +230,7 @@ def history(details: JobDetails, zone: ZoneInfo) -> Component:
         words += f" {past.failed:,} of the {past.ended:,} that ended failed ({percent(past.failed / past.ended)})."
     if past.never_started:
         words += f" {past.never_started:,} never started."
-    marks = [_mark(row, zone) for row in reversed(past.recent.to_dicts())]
+    marks = [_mark(row, zone) for row in reversed(past.recent)]
     return section(
         "History",
         html.P(words),
@@ -242,19 +240,17 @@ def history(details: JobDetails, zone: ZoneInfo) -> Component:
     )
 
 
-def _mark(row: dict[str, Any], zone: ZoneInfo) -> Component:
-    tone, symbol = {True: ("bad", "✕"), False: ("good", "✓"), None: ("open", "·")}[row["failed"]]
-    words = f"Job {row['job']}, {row['submit_time'].astimezone(zone):%d %b %H:%M}: {state_words(row)}"
-    named = attributes(data_job=row["ref"], aria_label=words)
-    return html.Li(html.A(symbol, href=f"?job={row['ref']}", className=f"mark mark-{tone}", title=words, **named))
+def _mark(row: JobRow, zone: ZoneInfo) -> Component:
+    tone, symbol = {True: ("bad", "✕"), False: ("good", "✓"), None: ("open", "·")}[row.failed]
+    words = f"Job {row.job}, {row.submit_time.astimezone(zone):%d %b %H:%M}: {state_words(row)}" if row.submit_time else row.job
+    named = attributes(data_job=row.ref, aria_label=words)
+    return html.Li(html.A(symbol, href=f"?job={row.ref}", className=f"mark mark-{tone}", title=words, **named))
 
 
-def record(details: JobDetails) -> Component:
+def record(details: JobInFull) -> Component:
     """Every field of the record, as it is stored."""
     rows = [
-        html.Tr([html.Th(name, scope="row"), html.Td(raw_words(value), className="mono")])
-        for name, value in details.job.items()
-        if value is not None
+        html.Tr([html.Th(name, scope="row"), html.Td(raw_words(value), className="mono")]) for name, value in details.job.items()
     ]
     return section(
         "Record",

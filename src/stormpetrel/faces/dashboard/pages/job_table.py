@@ -24,6 +24,7 @@ from stormpetrel.records.states import UNFINISHED, JobState
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.schemas.jobs import JobRow
     from stormpetrel.answers.viewer import Viewer
 
 MOST_ROWS: Final = 200  # that one request may ask for
@@ -208,7 +209,7 @@ def shown(rows: pl.DataFrame, zone: str) -> list[dict[str, Any]]:
     return words.to_dicts()
 
 
-def state_words(row: Mapping[str, Any]) -> str:
+def state_words(row: Mapping[str, Any] | JobRow) -> str:
     """The state of a row of the overview, in words."""
     return STATE_WORDS[NEVER_STARTED] if row["never_started"] else STATE_WORDS.get(row["state"], row["state"])
 

@@ -1,6 +1,6 @@
 """What is said about a job in words: its verdict, how it ended, its request, and the line to write in a script.
 
-JobDetails -> sentences.
+JobInFull -> sentences.
 """
 
 from __future__ import annotations
@@ -9,17 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from stormpetrel.errors import UsageError
 from stormpetrel.faces.dashboard.pages.job_table import MOMENT_WORDS, STATE_WORDS
 from stormpetrel.jobs import prediction_words
 from stormpetrel.jobs.advice_words import time_words
 from stormpetrel.records.sizes import memory_words
 from stormpetrel.records.states import UNFINISHED
-from stormpetrel.sources.job_script import JobRequest, change_line
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.job_details import JobDetails, StoredPrediction
-    from stormpetrel.jobs.advice import Advice
+    from stormpetrel.answers.schemas.job import JobInFull, StoredPrediction
 
 _STAYS: Final = "\u00a0"  # a number and its unit stay on one line
 _ENDS: Final = {
@@ -66,14 +63,14 @@ class Headline:
     tone: str
 
 
-def headline(details: JobDetails) -> Headline:
+def headline(details: JobInFull) -> Headline:
     """What is to be expected of a job; what became of it once it is over."""
-    state = details.job["state"]
+    state = details.overview.state
     said = details.predictions[-1] if details.predictions else None
     if state not in {str(one) for one in UNFINISHED}:
         return _over(details, said)
     if said is None:
-        return Headline(f"This job is {STATE_WORDS.get(state, 'there').lower()}; nothing was predicted for it.", "", "open")
+        return Headline(f"This job is {STATE_WORDS.get(state or '', 'there').lower()}; nothing was predicted for it.", "", "open")
     if details.waiting is not None and details.waiting.never_runs:
         return _if_it_ran(said)
     return Headline(f"{_sentence(said)}.", _said_when(said), "fail" if said.flagged else "complete")
@@ -84,12 +81,12 @@ def _if_it_ran(said: StoredPrediction) -> Headline:
     return Headline(f"If it could run: {_sentence(said)}.", _said_when(said), "open")
 
 
-def _over(details: JobDetails, said: StoredPrediction | None) -> Headline:
-    job = details.job
-    after = f" after {time_words(job['elapsed_s'])}" if job["elapsed_s"] else ""
-    after = " before it started" if details.row.get("never_started") else after
-    words = f"This job {_ENDS.get(job['state'], 'is over')}{after}."
-    failed = details.row["failed"]
+def _over(details: JobInFull, said: StoredPrediction | None) -> Headline:
+    job = details.overview
+    after = f" after {time_words(job.elapsed_s)}" if job.elapsed_s else ""
+    after = " before it started" if details.overview.never_started else after
+    words = f"This job {_ENDS.get(job.state or '', 'is over')}{after}."
+    failed = details.overview.failed
     tone = "open" if failed is None else "fail" if failed else "complete"
     if said is None or failed is None:
         return Headline(words, "", tone)
@@ -127,16 +124,3 @@ def value_words(column: str, value: Any) -> str:
 def raw_words(value: Any) -> str:
     """A value of the record as it is stored."""
     return value.isoformat() if isinstance(value, datetime) else str(value)
-
-
-def line_to_write(job: dict[str, Any], advice: Advice) -> str | None:
-    """How the change is written in a script of the job's scheduler; None where that cannot be said."""
-    source = str(job["source"])
-    kind = "condor" if source.startswith("condor") else "pbs" if source.startswith("pbs") else "slurm"
-    if advice.column is None or advice.proposed is None:
-        return None
-    columns = {name: job[name] for name in ("req_cpus", "req_nodes", "req_gpus", "req_mem_bytes", "time_limit_s") if job[name]}
-    try:
-        return change_line(JobRequest(kind, "job", columns), advice.column, advice.proposed)
-    except UsageError:
-        return None

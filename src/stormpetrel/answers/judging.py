@@ -1,6 +1,6 @@
-"""Judging requests with the models of a live site: many at once, and by several threads.
+"""What is to be said about requests, as if they were submitted now: many at once, and by several threads.
 
-PredictionRequest -> request_frame -> LiveJudge.judge_many -> Verdict. The site's lock is held only while its history is read.
+PredictionRequest -> judge_requests -> Prediction. The live site's lock is held only while its history is read.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from stormpetrel.answers.schemas.predictions import Prediction, PredictionRequest, Reason
-from stormpetrel.answers.viewer import Viewer
+from stormpetrel.answers.viewer import PREDICT, Viewer
 from stormpetrel.errors import AccessError
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.records.jobs import JOB_SCHEMA
@@ -69,26 +68,17 @@ def request_frame(requests: Sequence[PredictionRequest], *, now: datetime, clust
     return pl.DataFrame({**columns, "extra": nothing, "node_list": nothing}, schema=_SCHEMA)
 
 
-class LiveJudge:
-    """The predictor of a live site; ModelError where it has none."""
-
-    def __init__(self, live: LiveSite) -> None:
-        self._lock = live.lock
-        self._predictor = live.predictor()  # outside the lock: it may wait for a refresh, which takes the lock
-
-    def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
-        """Everything that is to be said about one job (a frame of one row)."""
-        with self._lock:
-            return self._predictor.judge(job, moment, now)
-
-    def risk(self, jobs: pl.DataFrame, moment: Moment, now: datetime) -> NDArray[np.float64]:
-        """The probability that each of these jobs fails."""
-        with self._lock:
-            return self._predictor.risk(jobs, moment, now)
+def judge_requests(
+    live: LiveSite, viewer: Viewer, requests: Sequence[PredictionRequest], *, explain: bool = False
+) -> list[Prediction]:
+    """Return what is to be said about each request if it were submitted now, in the same order."""
+    viewer.require(PREDICT)
+    own = [for_viewer(request, viewer) for request in requests]
+    return predictions(live, own, explain=explain)
 
 
 def predictions(live: LiveSite, requests: Sequence[PredictionRequest], *, explain: bool = False) -> list[Prediction]:
-    """What is to be said about each request if it were submitted now, in the same order."""
+    """Return the same for requests whose users have been checked already."""
     cluster = live.settings.site.cluster or "cluster"
     told: list[Prediction] = []
     for first in range(0, len(requests), _AT_ONCE):

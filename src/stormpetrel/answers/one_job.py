@@ -1,0 +1,123 @@
+"""What every account of one job is made of: its advice, its notes, and both as models of an answer.
+
+`check`, `why`, the page of a job and the notebook put these together; none of them works anything out for itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from stormpetrel.answers.schemas import job as job_schemas
+from stormpetrel.answers.schemas import predictions as schemas
+from stormpetrel.errors import UsageError
+from stormpetrel.jobs.advice import Advice, advise, next_request
+from stormpetrel.jobs.outcomes import never_started_words
+from stormpetrel.jobs.predictor import Verdict
+from stormpetrel.jobs.waiting import Waiting
+from stormpetrel.records.jobs import was_never_started
+from stormpetrel.sources.job_script import JobRequest, change_line
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from stormpetrel.jobs.advice import RiskOf
+
+NOT_KNOWN: Final = "I do not know this user or this application yet: the risk is the habit of jobs that look alike."
+NODE_FAILED: Final = "A node failed under the job: its request is not the problem. Submit it again as it is."
+ENOUGH_REASONS: Final = 12
+_REQUESTED: Final = ("req_cpus", "req_nodes", "req_gpus", "req_mem_bytes", "time_limit_s")
+_NODE_STATES: Final = ("NODE_FAIL", "BOOT_FAIL")
+
+
+def advice_for(
+    job: pl.DataFrame, past: pl.DataFrame | pl.LazyFrame, *, now: datetime, risk_of: RiskOf | None = None
+) -> tuple[Advice | None, tuple[Advice, ...]]:
+    """Return what to ask for next if a job ran out of something, and what else past jobs speak for, best first."""
+    end = job["end_time"].item()
+    following = next_request(job, past, now=now) if end is not None and end <= now else None
+    first = (following.column, following.proposed) if following else None
+    others = advise(job, past, now=now, risk_of=risk_of)
+    return following, tuple(piece for piece in others if (piece.column, piece.proposed) != first)
+
+
+def notes_about(job: Mapping[str, Any], *, known: bool | None, named: str = "") -> list[str]:
+    """Return what else a reader should know: a newcomer, which task of an array, never started, a node that failed.
+
+    `known` is whether the model knew user and application (None: nothing was said), `named` the id that was asked for.
+    """
+    notes = [NOT_KNOWN] if known is False else []
+    if named and job["array_task"] is not None and "_" not in named:
+        notes.append(f"This is the latest task of the array; name another one as {job['job_id']}_TASK.")
+    if was_never_started(job):
+        notes.append(never_started_words(job))
+    if job["state"] in _NODE_STATES:
+        notes.append(NODE_FAILED)
+    return notes
+
+
+def verdict_answer(verdict: Verdict, *, most_reasons: int | None = ENOUGH_REASONS) -> schemas.Verdict:
+    """Return a verdict as a model, with so many of its reasons; all where `most_reasons` is None."""
+    shown = verdict.reasons[:most_reasons]
+    return schemas.Verdict(
+        moment=str(verdict.moment),
+        risk=verdict.risk,
+        flagged=verdict.flagged,
+        threshold=verdict.threshold,
+        known=verdict.known,
+        outcomes=dict(verdict.outcomes),
+        failures=list(verdict.failures),
+        likeliest=verdict.likeliest,
+        base=_number(verdict.base),
+        base_risk=_number(verdict.base_risk),
+        profile=verdict.profile,
+        reasons=[schemas.Reason(**(asdict(reason) | {"value": _number(reason.value)})) for reason in shown],
+        more_reasons=len(verdict.reasons) - len(shown),
+    )
+
+
+def advice_answer(advice: Advice, line: str | None = None) -> schemas.Advice:
+    """Return a piece of advice as a model; `line` is how it is written in a script."""
+    return schemas.Advice.model_validate({**asdict(advice), "evidence": list(advice.evidence), "line": line})
+
+
+def script_line(job: Mapping[str, Any], advice: Advice) -> str | None:
+    """Return how a piece of advice is written in a script of the job's scheduler; None where that cannot be said."""
+    if advice.column is None or advice.proposed is None:
+        return None
+    source = str(job.get("source", ""))
+    kind = "condor" if source.startswith("condor") else "pbs" if source.startswith("pbs") else "slurm"
+    columns = {name: job[name] for name in _REQUESTED if job.get(name)}
+    return line_in(JobRequest(kind, "job", columns), advice)
+
+
+def line_in(request: JobRequest, advice: Advice) -> str | None:
+    """Return how a piece of advice is written in the script of a request; None where it is no line of one."""
+    if advice.column is None or advice.proposed is None:
+        return None
+    try:
+        return change_line(request, advice.column, advice.proposed)
+    except UsageError:
+        return None
+
+
+def waiting_answer(waiting: Waiting | None) -> job_schemas.Waiting | None:
+    """Return what the scheduler says of a job that has not started as a model."""
+    if waiting is None:
+        return None
+    return job_schemas.Waiting(
+        kind=str(waiting.kind),
+        reason=waiting.reason,
+        never_runs=waiting.never_runs,
+        sentence=waiting.sentence,
+        change=waiting.change or None,
+        command=waiting.command or None,
+        waits_for=list(waiting.waits_for),
+    )
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,120 @@
+"""What would have been said about jobs of the past, each at its own moments, from what was known then.
+
+KnownJobs -> judged_jobs -> a risk per job at its latest moment; KnownJobs with one wanted job -> verdicts -> Verdict per moment.
+The command line, the notebook and `why` all ask here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from stormpetrel.jobs.features import FeatureMatrix, matrix_of
+from stormpetrel.jobs.history import Readings, event_times
+from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.predictor import JobPredictor, Verdict, known_by
+from stormpetrel.jobs.stream import likeliest_failure
+from stormpetrel.records.job_ref import JobRef
+from stormpetrel.records.states import UNFINISHED
+
+if TYPE_CHECKING:
+    from stormpetrel.store.site import Site
+
+Progress = Callable[[float], None]  # share of the work that is done
+
+_SAID: Final = pl.Schema(
+    {
+        "row": pl.Int64(),
+        "moment": pl.String(),
+        "risk": pl.Float64(),
+        "threshold": pl.Float64(),
+        "known": pl.Boolean(),
+        "likeliest": pl.String(),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJobs:
+    """All jobs that count, in the order of submission and as known at `as_of`; `wanted` are those to be judged."""
+
+    jobs: pl.DataFrame
+    wanted: NDArray[np.bool_]
+    as_of: datetime
+
+    def only(self, ref: JobRef) -> KnownJobs:
+        """Return one job and what was there until its last moment: whatever came later cannot have been known."""
+        this = self.jobs.select(ref.is_row()).to_series().fill_null(False)
+        happened = event_times(self.jobs.filter(this))[:, : len(MOMENTS)]
+        last = np.nanmax(happened, initial=-np.inf)
+        before = self.jobs["submit_time"].dt.epoch("us") <= last * 1e6
+        return KnownJobs(self.jobs.filter(before), this.filter(before).to_numpy(), self.as_of)
+
+
+def judged_jobs(
+    predictor: JobPredictor, known: KnownJobs, *, moments: Collection[Moment], progress: Progress = lambda _: None
+) -> pl.DataFrame:
+    """Return the wanted jobs, each with `moment`, `risk`, `threshold`, `known`, `likeliest` at the latest moment it has seen."""
+    said = _SAID.to_frame()
+    for number, (moment, rows, features) in enumerate(_features_of(predictor, known, moments), 1):
+        model = predictor.models[moment]
+        risks = model.predict_proba(features)
+        fresh = risks.select("risk", "known").with_columns(
+            row=pl.Series(rows, dtype=pl.Int64),
+            moment=pl.lit(str(moment)),
+            threshold=pl.lit(predictor.threshold_at(moment)),
+            likeliest=likeliest_failure(risks, model.failure_outcomes_)[0],
+        )
+        said = pl.concat([said, fresh.select(pl.col(name).cast(dtype) for name, dtype in _SAID.items())])
+        progress(number / len(moments))
+    latest = said.unique("row", keep="last", maintain_order=True)
+    numbered = known.jobs.with_columns(row=pl.int_range(pl.len(), dtype=pl.Int64))
+    return numbered.join(latest, on="row", how="inner", maintain_order="left").drop("row")
+
+
+def verdicts(predictor: JobPredictor, known: KnownJobs) -> Iterator[Verdict]:
+    """Yield what was to be said about the one wanted job at each moment that it has reached, with reasons."""
+    for moment, rows, features in _features_of(predictor, known, list(predictor.models)):
+        if rows.size:
+            yield from predictor.verdicts(features, predictor.profiled(known.jobs[rows])["profile"], moment)
+
+
+def site_jobs(site: Site, *, now: datetime, last: int | None) -> KnownJobs:
+    """Return the jobs of a site as known at `now`; wanted are those that wait or run, or the `last` N submitted ones."""
+    jobs = known_by(site.jobs.read_jobs(until=now).collect(), now).sort("submit_time", maintain_order=True)
+    wanted = jobs["state"].is_in([str(state) for state in UNFINISHED]).to_numpy()
+    if last:
+        wanted = np.arange(jobs.height) >= jobs.height - last
+    return KnownJobs(jobs, wanted, now)
+
+
+def _features_of(
+    predictor: JobPredictor, known: KnownJobs, moments: Collection[Moment]
+) -> Iterator[tuple[Moment, NDArray[np.int64], FeatureMatrix]]:
+    """Each moment, the wanted jobs that have reached it, and what was known of them then.
+
+    One sweep per moment, and features of the wanted jobs only: all moments of all jobs at once would take six times the memory.
+    """
+    profiled = predictor.profiled(known.jobs)
+    happened = event_times(known.jobs)
+    for column, moment in enumerate(MOMENTS):
+        if moment not in moments:
+            continue
+        history = predictor.empty_history()
+        readings = history.sweep(profiled, [moment])
+        seen = ~np.isnan(readings.at[moment][:, readings.names.index("site.failed_rate_1h")])
+        with np.errstate(invalid="ignore"):
+            rows = np.flatnonzero(known.wanted & seen & (happened[:, column] <= known.as_of.timestamp()))
+        of_rows = Readings(
+            readings.names,
+            readings.similarity[rows],
+            {moment: readings.at[moment][rows]},
+            {at: nodes[rows] for at, nodes in readings.nodes.items()},
+        )
+        yield moment, rows, matrix_of(profiled[rows], of_rows, history, moment, time_zone=predictor.time_zone)
