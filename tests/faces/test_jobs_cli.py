@@ -20,6 +20,13 @@ from stormpetrel.simulate.writing import write_sacct
 from stormpetrel.store.site import open_site
 from tests.builders import SACCT_FIELDS, Job, make_jobs, make_site, sacct_line
 from tests.builders import write_sacct as write_jobs
+from tests.jobs.logs import one_thread
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    with one_thread():
+        yield
 
 
 def run(*words, code=0):
