@@ -141,7 +141,7 @@ def test_a_command_here_reads_what_it_is_given_and_leaves_this_process_as_it_was
 
     def meddling(words):
         seen.append((sys.stdin.read(), os.environ["COLOUR"], Path.cwd(), words))
-        print("out")
+        sys.stdout.write("out\n")
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         logging.getLogger().addHandler(logging.NullHandler())
         os.environ["COLOUR"] = "red"
