@@ -71,7 +71,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_train_and_score_say_what_they_did_in_the_sites_own_time(counted: Path) -> None:
-    trained = run(counted, "events", "train")
+    trained = run_here(counted, "events", "train")
     assert trained.returncode == 0, trained.stderr
     assert "labelled spans are newer than what is learnt from" in trained.stdout
     scored = run_here(counted, "events", "score", "--last", "2")
@@ -97,7 +97,7 @@ def test_a_copy_of_a_table_is_noticed_and_can_be_dropped(tmp_path: Path) -> None
     assert "table:a.csv counts the same time" in run_here(site, "ingest", "events", str(tmp_path / "b.csv")).stdout
     dropped = run_here(site, "ingest", "events", "--drop", "table:b.csv")
     assert dropped.returncode == 0, dropped.stderr
-    shown = json.loads(run_here(site, "events", "show", "--json").stdout)
+    shown = json.loads(run(site, "events", "show", "--json").stdout)
     assert shown["totals"] == {"Submit": 11}
     again = run_here(site, "ingest", "events", "--drop", "table:b.csv")
     assert again.returncode == 2 and "table:a.csv" in again.stderr

@@ -21,15 +21,13 @@ from stormpetrel.store.site import open_site
 from tests.builders import SACCT_FIELDS, Job, make_jobs, make_site, sacct_line
 from tests.builders import write_sacct as write_jobs
 from tests.jobs.logs import one_thread
-from tests.lifecycle.sites import QUICK
+from tests.lifecycle.sites import few_trees
 from tests.parts.command_line import change_settings
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_trees_on_one_thread():
-    """How good the trees of the site are is claimed elsewhere."""
-    with one_thread(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stormpetrel.lifecycle.job_models.training_settings", lambda _section: QUICK)
+    with one_thread(), few_trees():
         yield
 
 

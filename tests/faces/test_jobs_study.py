@@ -18,14 +18,15 @@ from stormpetrel.faces.cli.context import Context
 from stormpetrel.jobs import feature_study
 from tests.builders import T0, Job, make_jobs, write_sacct
 from tests.jobs.logs import one_thread
+from tests.lifecycle.sites import few_trees
 
 app = typer.Typer(pretty_exceptions_enable=False)
 jobs_study.register(app)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    with one_thread():
+def _few_trees_on_one_thread():
+    with one_thread(), few_trees():
         yield
 
 
