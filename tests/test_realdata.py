@@ -29,7 +29,12 @@ LOGS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(LOGS))
+LARGEST = "jobs/CEA-Curie-2011-2.1-cln.swf.gz"  # as many jobs as all others together
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == LARGEST else []) for name in sorted(LOGS)]
+)
 def test_a_public_log_has_its_known_counts_and_is_known_the_second_time(public_logs, tmp_path, name):
     format_name, expected = LOGS[name]
     path = str(public_logs / name)

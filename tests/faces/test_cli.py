@@ -1,8 +1,9 @@
-"""The command line as a person or a program uses it: real processes, what they print, how they end."""
+"""The command line as a person or a program uses it: what it prints, how it ends; each group of commands once as a process."""
 
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,23 +12,35 @@ import time
 import pytest
 
 from tests.builders import SACCT_FIELDS, Job, make_jobs, sacct_line, write_sacct
+from tests.parts.command_line import call_main
 
 
 def run(*arguments, stdin=b"", cwd=None, **environment):
-    env = {key: value for key, value in os.environ.items() if not key.startswith("STORMPETREL")} | environment
+    """A command in this process."""
+    return call_main([str(word) for word in arguments], stdin=stdin, cwd=cwd, env=without_ours() | environment)
+
+
+def run_process(*arguments, stdin=b"", cwd=None, **environment):
+    """A command in a process of its own."""
     command = [sys.executable, "-c", "from stormpetrel.faces.cli.main import main; main()", *map(str, arguments)]
+    env = without_ours() | environment
     return subprocess.run(command, input=stdin, capture_output=True, env=env, cwd=cwd, timeout=120)
 
 
-def output(*arguments, **options):
-    done = run(*arguments, **options)
+def without_ours():
+    """The environment without what names a site."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("STORMPETREL")}
+
+
+def output(*arguments, by=run, **options):
+    done = by(*arguments, **options)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
 
 
-def complaint(*arguments, code=1, **options):
+def complaint(*arguments, by=run, code=1, **options):
     """The one line that a command ends with; there is never a traceback."""
-    done = run(*arguments, **options)
+    done = by(*arguments, **options)
     text = done.stderr.decode()
     assert done.returncode == code, text
     assert "Traceback" not in text
@@ -35,14 +48,20 @@ def complaint(*arguments, code=1, **options):
     return text
 
 
+@pytest.fixture(scope="module")
+def fresh_site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fresh") / "site"
+    output("init", folder, "--time-zone", "UTC")
+    return folder
+
+
 @pytest.fixture
-def site(tmp_path):
-    output("init", tmp_path / "site", "--time-zone", "UTC")
-    return tmp_path / "site"
+def site(fresh_site, tmp_path):
+    return shutil.copytree(fresh_site, tmp_path / "site")
 
 
 def test_init_writes_a_commented_site_and_names_the_next_command(tmp_path):
-    text = output("init", tmp_path / "mysite", "--time-zone", "Europe/Berlin")
+    text = output("init", tmp_path / "mysite", "--time-zone", "Europe/Berlin", by=run_process)
     assert f"stormpetrel --site {tmp_path / 'mysite'} ingest jobs" in text
     settings = (tmp_path / "mysite" / "site.toml").read_text()
     assert 'time_zone = "Europe/Berlin"' in settings
@@ -51,7 +70,7 @@ def test_init_writes_a_commented_site_and_names_the_next_command(tmp_path):
 
 def test_ingest_prints_the_counts_as_json(site, tmp_path):
     path = write_sacct(tmp_path / "a", make_jobs(20, failed=4))
-    report = json.loads(output("--site", site, "ingest", "jobs", path, "--json"))
+    report = json.loads(output("--site", site, "ingest", "jobs", path, "--json", by=run_process))
     assert {key: report[key] for key in ("read", "kept", "known", "changed", "folded", "quarantined")} == {
         "read": 20,
         "kept": 20,
@@ -98,7 +117,7 @@ def test_what_a_log_says_cannot_command_the_terminal(site, tmp_path):
 
 def test_standard_input_is_a_source(site, tmp_path):
     text = write_sacct(tmp_path / "a", make_jobs(7)).read_bytes()
-    report = json.loads(output("--site", site, "ingest", "jobs", "-", "--format", "sacct", "--json", stdin=text))
+    report = json.loads(output("--site", site, "ingest", "jobs", "-", "--format", "sacct", "--json", stdin=text, by=run_process))
     assert report["kept"] == 7
 
 
@@ -115,7 +134,7 @@ def test_several_files_of_several_formats_in_one_go(site, tmp_path):
 def test_sql_answers_in_a_table_and_in_json(site, tmp_path):
     output("--site", site, "ingest", "jobs", write_sacct(tmp_path / "a", make_jobs(20, failed=4)))
     query = "select state, count(*) n from jobs group by state order by n desc"
-    assert json.loads(output("--site", site, "sql", query, "--json")) == [
+    assert json.loads(output("--site", site, "sql", query, "--json", by=run_process)) == [
         {"state": "COMPLETED", "n": 16},
         {"state": "FAILED", "n": 4},
     ]
@@ -124,7 +143,7 @@ def test_sql_answers_in_a_table_and_in_json(site, tmp_path):
 
 def test_the_store_is_looked_after(site, tmp_path):
     output("--site", site, "ingest", "jobs", write_sacct(tmp_path / "a", make_jobs(20)))
-    assert "files became" in output("--site", site, "store", "compact")
+    assert "files became" in output("--site", site, "store", "compact", by=run_process)
     output("--site", site, "store", "backup", tmp_path / "b.tar")
     assert "20 jobs" in output("--site", tmp_path / "copy", "store", "restore", tmp_path / "b.tar")
     assert json.loads(output("--site", site, "store", "forget", "user1", "--yes", "--json"))["deleted"] == 4
@@ -182,7 +201,7 @@ def test_on_a_machine_with_nothing_but_a_sacct_file_what_init_prints_leads_to_an
 
 def test_wrong_usage_says_what_to_do_and_ends_with_two(site, tmp_path):
     assert "Did you mean 'sacct'" in complaint(
-        "--site", site, "ingest", "jobs", write_sacct(tmp_path / "a", make_jobs(1)), "--format", "sact", code=2
+        "--site", site, "ingest", "jobs", write_sacct(tmp_path / "a", make_jobs(1)), "--format", "sact", code=2, by=run_process
     )
     assert "Add --site DIR" in complaint("ingest", "jobs", "x", code=2)
     assert "and not both" in complaint("--site", site, "ingest", "jobs", code=2)
@@ -248,7 +267,7 @@ def test_a_pipe_is_a_file_that_is_read_once(site, tmp_path):
 
 
 def test_the_demo_never_pours_its_jobs_into_a_real_site(site):
-    assert "is a real site" in complaint("demo", site, code=2)
+    assert "is a real site" in complaint("demo", site, code=2, by=run_process)
 
 
 def test_sql_changes_nothing_and_says_when_it_stops(site, tmp_path):
@@ -261,7 +280,8 @@ def test_sql_changes_nothing_and_says_when_it_stops(site, tmp_path):
 
 def test_a_terminal_without_our_letters_is_no_reason_to_fail(site, tmp_path):
     path = write_sacct(tmp_path / "a", make_jobs(3))
-    assert "3 new" in output("--site", site, "ingest", "jobs", path, LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
+    letters = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    assert "3 new" in output("--site", site, "ingest", "jobs", path, by=run_process, **letters)
 
 
 def test_an_interrupt_says_that_nothing_is_lost(site, tmp_path):
@@ -297,9 +317,9 @@ def _wait_for(condition, limit_s=30):
 
 def test_what_nobody_foresaw_is_one_line_too(site):
     (site / "state.db").write_bytes(b"this is no database" * 100)
-    assert "stormpetrel:" in complaint("--site", site, "sql", "select 1")
+    assert "stormpetrel:" in complaint("--site", site, "sql", "select 1", by=run_process)
 
 
 def test_debug_shows_the_trace(tmp_path):
-    done = run("--debug", "--site", tmp_path / "nothing", "sql", "select 1")
+    done = run_process("--debug", "--site", tmp_path / "nothing", "sql", "select 1")
     assert b"Traceback" in done.stderr

@@ -16,7 +16,7 @@ from stormpetrel.records.events import EVENT_SCORE_SCHEMA
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.store.site import create_site
 from tests.answers.grid_sites import made_grid, put_counts
-from tests.parts.command_line import run
+from tests.parts.command_line import run, run_here
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 
@@ -71,20 +71,20 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_train_and_score_say_what_they_did_in_the_sites_own_time(counted: Path) -> None:
-    trained = run(counted, "events", "train")
+    trained = run_here(counted, "events", "train")
     assert trained.returncode == 0, trained.stderr
     assert "labelled spans are newer than what is learnt from" in trained.stdout
-    scored = run(counted, "events", "score", "--last", "2")
+    scored = run_here(counted, "events", "score", "--last", "2")
     assert scored.returncode == 0, scored.stderr
     assert "(Europe/Berlin):" in scored.stdout and "alarms in all, the newest 2:" in scored.stdout
-    as_json = json.loads(run(counted, "events", "score", "--json").stdout)
+    as_json = json.loads(run_here(counted, "events", "score", "--json").stdout)
     assert as_json["scored"] == 0 and as_json["buckets"] == 700
     assert {"from", "to", "score", "why", "labels"} == set(as_json["episodes"][-1])
     assert any(one["labels"] for one in as_json["episodes"])
 
 
 def test_an_unknown_model_is_one_sentence_with_those_that_there_are(counted: Path) -> None:
-    told = run(counted, "events", "train", "--model", "magic")
+    told = run_here(counted, "events", "train", "--model", "magic")
     assert told.returncode == 2 and "Known: supervised, unsupervised, combined, recurrent_forecast." in told.stderr
 
 
@@ -93,11 +93,11 @@ def test_a_copy_of_a_table_is_noticed_and_can_be_dropped(tmp_path: Path) -> None
     create_site(site).close()
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text("time,Submit\n2026-11-01 00:00:00,5\n2026-11-01 01:00:00,6\n")
-    assert "note" not in run(site, "ingest", "events", str(tmp_path / "a.csv")).stdout
-    assert "table:a.csv counts the same time" in run(site, "ingest", "events", str(tmp_path / "b.csv")).stdout
-    dropped = run(site, "ingest", "events", "--drop", "table:b.csv")
+    assert "note" not in run_here(site, "ingest", "events", str(tmp_path / "a.csv")).stdout
+    assert "table:a.csv counts the same time" in run_here(site, "ingest", "events", str(tmp_path / "b.csv")).stdout
+    dropped = run_here(site, "ingest", "events", "--drop", "table:b.csv")
     assert dropped.returncode == 0, dropped.stderr
     shown = json.loads(run(site, "events", "show", "--json").stdout)
     assert shown["totals"] == {"Submit": 11}
-    again = run(site, "ingest", "events", "--drop", "table:b.csv")
+    again = run_here(site, "ingest", "events", "--drop", "table:b.csv")
     assert again.returncode == 2 and "table:a.csv" in again.stderr

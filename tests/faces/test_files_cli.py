@@ -15,7 +15,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.sql import refuse_outside
 from stormpetrel.faces.report.page import write_page
 from tests.builders import make_jobs, make_site, write_sacct
-from tests.faces.test_cli import complaint, output, run
+from tests.faces.test_cli import complaint, output, run, run_process
 from tests.store.test_upkeep import take
 
 
@@ -46,7 +46,7 @@ def open_to(path, mode):
 
 def test_a_site_in_the_current_folder_that_others_can_write_is_not_obeyed(site):
     with open_to(site, 0o777):
-        line = complaint("sql", "select 1", cwd=site, code=2)
+        line = complaint("sql", "select 1", cwd=site, code=2, by=run_process)
         assert "everybody can write to" in line and f"--site {site}" in line
         assert "chmod o-w" in complaint("--site", site, "sql", "select 1")
     assert output("sql", "select count(*) n from jobs", "--json", cwd=site).strip() == '[{"n": 5}]'
@@ -134,7 +134,7 @@ def test_everything_that_a_command_writes_is_for_us_alone_whatever_the_umask(sit
     try:
         (tmp_path / "out").mkdir()
         output("init", tmp_path / "out" / "site", "--time-zone", "UTC")
-        output("--site", tmp_path / "out" / "site", "ingest", "jobs", site.parent / "log")
+        output("--site", tmp_path / "out" / "site", "ingest", "jobs", site.parent / "log", by=run_process)
         output("--site", tmp_path / "out" / "site", "store", "backup", tmp_path / "out" / "b.tar")
     finally:
         os.umask(old)

@@ -20,6 +20,15 @@ from stormpetrel.simulate.writing import write_sacct
 from stormpetrel.store.site import open_site
 from tests.builders import SACCT_FIELDS, Job, make_jobs, make_site, sacct_line
 from tests.builders import write_sacct as write_jobs
+from tests.jobs.logs import one_thread
+from tests.lifecycle.sites import few_trees
+from tests.parts.command_line import change_settings
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_trees_on_one_thread():
+    with one_thread(), few_trees():
+        yield
 
 
 def run(*words, code=0):
@@ -37,7 +46,7 @@ def as_json(*words):
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
     path = tmp_path_factory.mktemp("log") / "sacct.txt"
-    write_sacct(simulate(ClusterSpec(jobs=2500, days=None, nodes=8)), path)
+    write_sacct(simulate(ClusterSpec(jobs=1000, days=None, nodes=8)), path)
     return path
 
 
@@ -165,8 +174,6 @@ def test_predict_has_the_columns_of_the_published_table(site):
 
 
 def test_the_threshold_is_a_setting(site):
-    from tests.parts.command_line import change_settings
-
     change_settings(site, jobs={"threshold": 1.0})
     assert {row["prediction"] for row in as_json("--site", site, "jobs", "predict", "--last", "50")} == {"Complete"}
     change_settings(site, jobs={"threshold": 0.0})

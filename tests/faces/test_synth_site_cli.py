@@ -74,7 +74,7 @@ def owners(site: Site, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def test_the_demo_takes_in_the_traces_of_its_own_jobs(tmp_path):
-    record_whole_site(tmp_path / "mine", [made_workload(500)], Alongside(BOTH, hours=1.0))
+    record_whole_site(tmp_path / "mine", [made_workload(500)], Alongside(BOTH, hours=0.5))
     with demo._open_or_create(tmp_path / "mine") as site:
         demo._stop_clock(site, quiet=True)
         demo._ingest_live(site, quiet=True)

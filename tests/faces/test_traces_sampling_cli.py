@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.traces_sampling import sampling
 
-SMALL = ["--simulated", "--nodes", "1", "--threads", "16", "--minutes", "12"]
+SMALL = ["--simulated", "--nodes", "1", "--threads", "8", "--minutes", "8"]
 
 
 @pytest.fixture
@@ -41,6 +41,6 @@ def test_campaign_files_are_read(run, tmp_path):
     from stormpetrel.simulate.campaigns import CampaignSpec, simulate_campaign
     from stormpetrel.sources.trace_files import write_trace
 
-    write_trace(simulate_campaign(CampaignSpec(name="one", nodes=1, minutes=20)), tmp_path / "one.npz")
+    write_trace(simulate_campaign(CampaignSpec(name="one", nodes=1, threads_per_node=16, minutes=20)), tmp_path / "one.npz")
     told = json.loads(run(str(tmp_path), "--json").stdout)
     assert told["campaigns"] == ["one"] and told["windows"] > 100

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pytest
 
+from stormpetrel.answers.job_input import JobInput
 from stormpetrel.ingest.commit import commit_jobs
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.training import TrainingSettings
@@ -20,6 +25,16 @@ from tests.jobs.logs import make_log
 
 QUICK = TrainingSettings(rounds=12)
 DAYS = 40
+
+
+@contextmanager
+def few_trees() -> Iterator[None]:
+    """Commands train and evaluate with a dozen trees instead of 150: for tests that claim nothing about how good they are."""
+    whole = JobInput.training
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stormpetrel.lifecycle.job_models.training_settings", lambda _settings: QUICK)
+        patch.setattr(JobInput, "training", lambda given: replace(whole(given), rounds=QUICK.rounds))
+        yield
 
 
 def put_jobs(site: Site, jobs: pl.DataFrame) -> None:
