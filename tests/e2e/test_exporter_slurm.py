@@ -86,37 +86,39 @@ def test_several_steps_are_one_job_with_the_cpus_of_all(empty: RealSlurm) -> Non
     assert {found: job.cpus.cpus for found, job in seen(empty).items()} == named
 
 
-def test_any_user_may_read_the_title_of_slurmstepd_and_it_names_the_job(empty: RealSlurm) -> None:
-    job_id = str(empty.submit("-n1", "--wrap=sleep 300"))
-    folder = Path(wait_for_jobs(empty, 1)[job_id].group.folders["freezer"])
+@pytest.fixture(scope="module")
+def busy(slurm: RealSlurm) -> Iterator[str]:
+    """The id of the only job there is: it has a file in memory and uses its CPU."""
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="petrel-") as shared:
+        fill = f"head -c {_SHARED_MB}M /dev/zero > {shared.name}"
+        job_id = str(slurm.submit("-n1", f"--wrap={fill}; while true; do :; done"))
+        wait_for_jobs(slurm, 1)
+        yield job_id
+
+
+def test_any_user_may_read_the_title_of_slurmstepd_and_it_names_the_job(slurm: RealSlurm, busy: str) -> None:
+    folder = Path(seen(slurm)[busy].group.folders["freezer"])
     (stepd,) = (folder / "cgroup.procs").read_text().split()  # its tasks are in the folders of the steps
     words = ["setpriv", "--reuid=nobody", "--clear-groups", "cat", f"/proc/{stepd}/cmdline", f"/proc/{stepd}/status"]
     read = subprocess.run(words, capture_output=True, text=True, timeout=20, check=True).stdout
-    assert read.startswith(f"slurmstepd: [{job_id}.batch]") and "\nUid:\t0\t0\t0\t0\n" in read
+    assert read.startswith(f"slurmstepd: [{busy}.batch]") and "\nUid:\t0\t0\t0\t0\n" in read
 
 
-def test_a_job_has_its_owner_its_time_and_its_memory(empty: RealSlurm) -> None:
-    job_id = str(empty.submit("-n1", "--wrap=while true; do :; done"))
-    wait_for_jobs(empty, 1)
-    wait_until(lambda: seen(empty)[job_id].figures["cgroup_cpu_total_seconds"] > 0.2, "it has used its CPU", limit_s=60)
-    job = seen(empty)[job_id]
+def test_a_job_has_its_owner_its_time_and_its_memory(slurm: RealSlurm, busy: str) -> None:
+    wait_until(lambda: seen(slurm)[busy].figures["cgroup_cpu_total_seconds"] > 0.2, "it has used its CPU", limit_s=60)
+    job = seen(slurm)[busy]
     assert job.username == "root" and job.figures["cgroup_memory_total_bytes"] == 100 << 20
     assert 0 < job.figures["cgroup_memory_used_bytes"] <= 100 << 20
 
 
-def test_files_in_memory_are_shared_memory_of_the_job(empty: RealSlurm) -> None:
+def test_files_in_memory_are_shared_memory_of_the_job(slurm: RealSlurm, busy: str) -> None:
     enough = _SHARED_MB << 20
-    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="petrel-") as shared:
-        job_id = str(empty.submit("-n1", f"--wrap=head -c {_SHARED_MB}M /dev/zero > {shared.name}; sleep 300"))
-        wait_for_jobs(empty, 1)
-        wait_until(lambda: seen(empty)[job_id].figures["cgroup_memory_shmem_bytes"] >= enough, "it is counted", limit_s=60)
-        assert seen(empty)[job_id].figures["cgroup_memory_rss_bytes"] < enough
+    wait_until(lambda: seen(slurm)[busy].figures["cgroup_memory_shmem_bytes"] >= enough, "it is counted", limit_s=60)
+    assert seen(slurm)[busy].figures["cgroup_memory_rss_bytes"] < enough
 
 
-def test_the_check_names_the_layout_and_has_nothing_to_set(empty: RealSlurm) -> None:
-    empty.submit("-n1", "--wrap=sleep 300")
-    wait_for_jobs(empty, 1)
+def test_the_check_names_the_layout_and_has_nothing_to_set(slurm: RealSlurm, busy: str) -> None:
     sampler = Sampler(Node())
     said = as_json(check(sampler, sampler.sample()))
-    assert f"built for several slurmd, 1 here: {empty.nodes[0]}; 1 named by job id" in str(said["Slurm's cgroups"]["words"])
+    assert f"built for several slurmd, 1 here: {slurm.nodes[0]}; 1 named by job id" in str(said["Slurm's cgroups"]["words"])
     assert not [what for what in said if what.startswith("set in")]

@@ -10,7 +10,7 @@ from stormpetrel.sources.slurm_json import SlurmJson
 from tests.builders import read_all
 from tests.e2e.test_live_slurm import LIVE, live_site, rows_of
 from tests.parts import wait_until
-from tests.parts.command_line import report_of, run
+from tests.parts.command_line import report_of, run_here
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
 
@@ -18,15 +18,17 @@ TASKS = 5
 
 
 @pytest.fixture(scope="module")
-def cancelled(slurm):
+def cancelled(slurm, overdue):
     """Job ids: one that ran and three that waited (for a node, as an array, to begin later), all of them cancelled."""
-    ran = slurm.submit("--exclusive", "--nodes=2", "--time=10", "--wrap=sleep 300")
-    slurm.wait_for_state(ran, "RUNNING")
+    node = f"--nodelist={slurm.nodes[-1]}"
+    ran = slurm.submit("--exclusive", node, "--time=10", "--wrap=sleep 300")
+    wait_until(lambda: "RUNNING" in slurm.command("squeue", "-h", "-o", "%T", "-j", str(ran)), "the first runs", limit_s=60)
     waited = {
-        "one": slurm.submit("--time=10", "--wrap=true"),
-        "array": slurm.submit("--time=10", f"--array=0-{TASKS - 1}", "--wrap=true"),
-        "later": slurm.submit("--time=10", "--begin=now+1hour", "--wrap=true"),
+        "one": slurm.submit(node, "--time=10", "--wrap=true"),
+        "array": slurm.submit(node, "--time=10", f"--array=0-{TASKS - 1}", "--wrap=true"),
+        "later": slurm.submit(node, "--time=10", "--begin=now+1hour", "--wrap=true"),
     }
+    slurm.wait_for_state(ran, "RUNNING")
     for name in ("one", "array"):  # before that, lists of a span of time do not have it
         wait_until(lambda job=waited[name]: eligible(slurm, job), f"accounting knows since when '{name}' could start", limit_s=60)
     slurm.command("scancel", *map(str, waited.values()))
@@ -53,7 +55,7 @@ def verdicts(rows, cancelled):
 def test_the_table_of_a_live_site_tells_who_never_started(slurm, cancelled, tmp_path, through):
     address = {"rest_url": slurm.rest_socket()} if through == "slurmrestd" else {}
     site = live_site(tmp_path / "site", **address)
-    report_of(run(site, *LIVE, env=slurm.env))
+    report_of(run_here(site, *LIVE, env=slurm.env))
     rows = rows_of(site)
     told = verdicts(rows, cancelled)
     assert told["ran"] is False

@@ -50,7 +50,8 @@ def answers(address: str) -> bool:
 
 def site_for(folder: Path, server: RealPrometheus, *, step_s: float, window_s: float) -> Site:
     prometheus = {"url": server.url, "step_s": step_s, "settle_s": 3 * step_s, "overlap_s": 60.0}
-    return make_site(folder, prometheus=prometheus, traces={"window_s": window_s}, site={"cluster": "here"})
+    nothing_else = {"slurm": {"sacct": "there-is-none"}, "site": {"cluster": "here"}}  # for which the doctor would have to wait
+    return make_site(folder, prometheus=prometheus, traces={"window_s": window_s}, **nothing_else)
 
 
 def prometheus_finding(site: Site) -> Finding:
@@ -74,16 +75,20 @@ def ingest_until(site: Site, windows: int, *, limit_s: float = 60.0) -> TraceRep
 
 @pytest.fixture(scope="module")
 def servers(exporter: str) -> Iterator[dict[str, RealPrometheus]]:
-    """Both kinds of server, watching the exporter every second."""
-    with RealPrometheus([exporter]) as prometheus, RealVictoria([exporter]) as victoria:
-        yield {"prometheus": prometheus, "victoria": victoria}
+    """Both kinds of server, watching the exporter every 0.4 s, and one to restart; Prometheus waits 5 s before it begins."""
+    with (
+        RealPrometheus([exporter], interval_s=0.4) as prometheus,
+        RealVictoria([exporter], interval_s=0.4) as victoria,
+        RealPrometheus([exporter], interval_s=0.2) as restarted,
+    ):
+        yield {"prometheus": prometheus, "victoria": victoria, "restarted": restarted}
 
 
 @pytest.mark.parametrize("kind", ["prometheus", "victoria"])
 def test_counters_of_this_machine_become_windows_that_sum_to_one(
     kind: str, servers: dict[str, RealPrometheus], tmp_path: Path
 ) -> None:
-    with site_for(tmp_path / "site", servers[kind], step_s=1.0, window_s=5.0) as site:
+    with site_for(tmp_path / "site", servers[kind], step_s=0.4, window_s=2.0) as site:
         servers[kind].wait_for_samples("node_cpu_seconds_total", 6)
         report = ingest_until(site, CPUS)
         rows = site.cpu_windows.read().collect()
@@ -91,25 +96,24 @@ def test_counters_of_this_machine_become_windows_that_sum_to_one(
         assert windows.rates.shape[1:] == (5, 4) and np.allclose(windows.rates.sum(axis=2), 1, atol=1e-5)
         assert (windows.rates >= 0).all() and windows.rates[:, :, 3].max() < 1  # this very test makes work
         assert set(rows["node"]) == {"127.0.0.1"} and set(rows["cpu"]) == set(range(CPUS))
-        assert all(start.timestamp() % 5 == 0 for start in rows["window_start"])
+        assert all(start.timestamp() % 2 == 0 for start in rows["window_start"])
         assert report.nodes == {"127.0.0.1"} and not report.notes
         again = ingest_live(site)
         assert again.known >= rows.height and again.changed == 0
 
 
 def test_a_server_that_was_restarted_leaves_a_gap_and_nothing_is_lost(
-    exporter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    servers: dict[str, RealPrometheus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prometheus_query, "_PAUSE_S", 0.01)
-    with (
-        RealPrometheus([exporter], interval_s=0.2) as server,
-        site_for(tmp_path / "site", server, step_s=0.2, window_s=1.0) as site,
-    ):
+    server = servers["restarted"]
+    with site_for(tmp_path / "site", server, step_s=0.2, window_s=1.0) as site:
         server.wait_for_samples("node_cpu_seconds_total", 8)
         ingest_until(site, CPUS)
         cursor = site.cpu_windows.cursor("prometheus")
         fine = prometheus_finding(site)
         assert fine.level == "ok" and "1 nodes every 0.2 s" in fine.what
+        held = server.samples("node_cpu_seconds_total")
         server.stop()
         with pytest.raises(SourceUnavailableError, match=r"cannot be reached.*The cursor stays at"):
             ingest_live(site)
@@ -118,7 +122,7 @@ def test_a_server_that_was_restarted_leaves_a_gap_and_nothing_is_lost(
         assert problem.level == "problem" and "cannot be reached" in problem.what
         server.start()
         before = site.cpu_windows.read().collect()
-        server.wait_for_samples("node_cpu_seconds_total", 20)
+        server.wait_for_samples("node_cpu_seconds_total", held + 15)
         report = ingest_until(site, before.height + 2 * CPUS)
         assert report.gaps and report.left_out["gap"] >= CPUS
         rows = site.cpu_windows.read().collect()

@@ -23,7 +23,7 @@ from stormpetrel.store.cluster_cache import FILE, ClusterCache
 from stormpetrel.watch.reading import LiveReader
 from tests.builders import make_site, table_of
 from tests.parts import wait_until
-from tests.parts.command_line import report_of, run
+from tests.parts.command_line import report_of, run, run_here
 from tests.parts.slurm import RealSlurm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
@@ -87,8 +87,8 @@ def waiting(limited) -> dict[str, int]:
     long = "--wrap=sleep 600"
     running = limited.submit("--ntasks=6", "--nodes=2", "--licenses=matlab:1", "--time=30", long)
     grouped = limited.submit("--ntasks=2", "--qos=group", "--time=30", long)
-    for job_id in (running, grouped):
-        limited.wait_for_state(job_id, "RUNNING")
+    started = ("squeue", "-h", "-t", "RUNNING", "-o", "%i")
+    wait_until(lambda: {str(running), str(grouped)} <= set(limited.command(*started).split()), "the cluster is full", limit_s=60)
     jobs = {name: limited.submit(*words, long) for name, (words, *_) in _CASES.items()}
     jobs |= {"parent": limited.submit(f"--dependency=afterok:{running}", long), "running": running, "failed": failed}
     jobs["orphan"] = limited.submit(f"--dependency=afterok:{failed}", long)
@@ -165,9 +165,9 @@ def test_jobs_that_cannot_run_stand_first_in_the_overview(site, waiting):
 
 
 def test_why_says_it_before_any_risk(limited, site, waiting):
-    report = report_of(run(site.folder, "why", str(waiting["time"]), "--json", env=limited.env))
+    report = report_of(run_here(site.folder, "why", str(waiting["time"]), "--json", env=limited.env))
     assert report["waiting"]["never_runs"] and report["waiting"]["reason"] == "PartitionTimeLimit"
-    shown = run(site.folder, "why", str(waiting["held"]), env=limited.env).stdout
+    shown = run_here(site.folder, "why", str(waiting["held"]), env=limited.env).stdout
     assert "Held by its user." in shown and f"scontrol release {waiting['held']}" in shown
 
 
@@ -259,7 +259,7 @@ def test_check_ends_with_its_own_code_where_the_cluster_cannot_run_the_script(li
     assert done.returncode == 4
     told = json.loads(done.stdout)["cluster"]
     assert told["can_run"] is False and told["problems"][0]["line"] == "#SBATCH --time=01:00:00"
-    shown = run(site.folder, "check", str(script), env=limited.env).stdout
+    shown = run_here(site.folder, "check", str(script), env=limited.env).stdout
     assert shown.index("cannot run it as it stands") < shown.index("No risk can be given")
 
 

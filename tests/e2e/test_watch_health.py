@@ -74,7 +74,7 @@ def watched(slurm, tmp_path_factory) -> Iterator[Watched]:
     """A watch beside the cluster, after its first look; it has no model, and needs none for this."""
     settings = {
         "slurm": {"since": f"{datetime.now(UTC):%Y-%m-%d}"},
-        "watch": {"poll_s": 1.0, "patience_s": 5.0, "retrain_hours": 0.0},
+        "watch": {"poll_s": 0.5, "patience_s": 5.0, "retrain_hours": 0.0},
     }
     with make_site(tmp_path_factory.mktemp("health") / "site", **settings) as site:
         process = start(site.folder, "watch", "--json", "--address", "127.0.0.1:0", env=slurm.env)

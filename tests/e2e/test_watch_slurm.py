@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,11 +18,11 @@ from stormpetrel.lifecycle.running_quality import settled
 from stormpetrel.records.predictions import LATE_AFTER_S
 from stormpetrel.simulate.writing import sacct_text
 from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.store.site import Site, open_site
+from stormpetrel.store.site import Site
 from stormpetrel.store.watch_status import read_status
 from tests.builders import make_site
 from tests.parts import wait_until
-from tests.parts.command_line import change_settings, start
+from tests.parts.command_line import start
 from tests.parts.watched_site import simulated_jobs
 
 pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("slurm")]
@@ -34,34 +34,39 @@ FIELDS = (
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory) -> Path:
-    """A site that has learnt from the log of another cluster, and is told to watch the real one."""
+def gate(tmp_path_factory) -> Path:
+    """While this file is there, accounting is away; Slurm itself goes on."""
+    return tmp_path_factory.mktemp("gate") / "closed"
+
+
+@pytest.fixture(scope="module")
+def site(gate, tmp_path_factory) -> Iterator[Site]:
+    """A site that has learnt from the log of another cluster, and is told to watch the real one, through the gate."""
     folder = tmp_path_factory.mktemp("watched") / "site"
-    today = f"{datetime.now(UTC):%Y-%m-%d}"
-    slurm = {"since": today, "pause_s": 0.0, "timeout_s": 60.0}
-    with make_site(folder, slurm=slurm, watch={"poll_s": 1.0, "address": "", "retrain_hours": 0.0}) as site:
+    sacct = gate.parent / "sacct"
+    sacct.write_text(
+        f'#!/bin/sh\n[ -e {gate} ] && {{ echo "sacct: error: slurm_persist_conn_open" >&2; exit 1; }}\nexec sacct "$@"\n'
+    )
+    sacct.chmod(0o755)
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    slurm = {"since": since, "pause_s": 0.0, "timeout_s": 60.0, "sacct": str(sacct), "squeue": "squeue"}
+    with make_site(folder, slurm=slurm, watch={"poll_s": 0.5, "address": "", "retrain_hours": 0.0}) as made:
         log = folder.parent / "log.txt"
         jobs = simulated_jobs().with_columns(pl.col("^.*_time$") - timedelta(days=30))
         log.write_text("|".join(FIELDS) + "\n" + sacct_text(jobs, fields=FIELDS, delimiter="|"))
-        ingest_jobs(site, SacctText(log))
-        train_job_models(site)
-    return folder
+        ingest_jobs(made, SacctText(log))
+        train_job_models(made)
+        yield made
 
 
-@pytest.fixture
-def site(learnt, tmp_path):
-    with open_site(Path(shutil.copytree(learnt, tmp_path / "site"))) as opened:
-        yield opened
-
-
-@pytest.fixture
-def watching(slurm, site):
-    """A real watcher, which has looked at the cluster once."""
+@pytest.fixture(scope="module", autouse=True)
+def watching(slurm, overdue, site) -> Iterator[None]:
+    """A real watcher for all tests, which has looked at the cluster once."""
     process = start(site.folder, "watch", "--json", env=slurm.env)
     try:
         assert json.loads(process.stderr.readline())["event"] == "watching"
         wait_until(lambda: read_status(site.state) is not None, "a first look", limit_s=90)
-        yield process
+        yield
     finally:
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
@@ -80,7 +85,8 @@ def delays_of(said: pl.DataFrame) -> list[float]:
     return said.select((pl.col("predicted_at") - pl.col("moment_time")).dt.total_milliseconds() / 1000).to_series().to_list()
 
 
-def test_a_job_is_judged_when_it_is_submitted_and_when_it_starts_and_settled_when_it_ends(slurm, site, watching):
+def test_a_job_is_judged_when_it_is_submitted_and_when_it_starts_and_settled_when_it_ends(slurm, site):
+    began = site.now() - timedelta(seconds=1)
     job = slurm.submit("--job-name=judged", "--time=10", "--hold", "--wrap=sleep 3; exit 3")
     wait_until(lambda: moments_of(site, job) == ["submit"], "it is judged while it waits", limit_s=60)
     slurm.command("scontrol", "release", str(job))
@@ -91,14 +97,14 @@ def test_a_job_is_judged_when_it_is_submitted_and_when_it_starts_and_settled_whe
     assert said["risk"].is_between(0, 1).all() and (said["model_version"] == 1).all()
     slurm.wait_for_state(job, "FAILED")
     wait_until(
-        lambda: settled(site, since=site.now() - timedelta(hours=1)).filter(pl.col("failed")).height == 2,
+        lambda: settled(site, since=began).filter(pl.col("failed")).height == 2,
         "both predictions are settled",
         limit_s=60,
     )
     assert moments_of(site, job) == ["submit", "start"]
 
 
-def test_an_array_and_a_job_that_never_starts_are_judged_too(slurm, site, watching):
+def test_an_array_and_a_job_that_never_starts_are_judged_too(slurm, site):
     array = slurm.submit("--job-name=many", "--time=10", "--array=0-2", "--wrap=sleep 2")
     held = slurm.submit("--job-name=held", "--time=10", "--hold", "--wrap=true")
     wait_until(lambda: moments_of(site, held) == ["submit"], "the held job is judged", limit_s=60)
@@ -108,31 +114,20 @@ def test_an_array_and_a_job_that_never_starts_are_judged_too(slurm, site, watchi
     assert moments_of(site, held) == ["submit"]
 
 
-def test_accounting_that_is_away_is_caught_up_with_and_what_came_meanwhile_is_marked_late(slurm, site):
+def test_accounting_that_is_away_is_caught_up_with_and_what_came_meanwhile_is_marked_late(slurm, site, gate):
     """The real sacct behind a gate that the test closes: what Slurm goes through meanwhile is real."""
-    gate = site.folder / "closed"
-    sacct = site.folder / "sacct"
-    sacct.write_text(
-        f'#!/bin/sh\n[ -e {gate} ] && {{ echo "sacct: error: slurm_persist_conn_open" >&2; exit 1; }}\nexec sacct "$@"\n'
-    )
-    sacct.chmod(0o755)
-    change_settings(site.folder, slurm={"sacct": str(sacct)})
-    process = start(site.folder, "watch", "--json", env=slurm.env)
+    gate.touch()
     try:
-        wait_until(lambda: read_status(site.state) is not None, "a first look", limit_s=90)
-        gate.touch()
         job = slurm.submit("--job-name=unseen", "--time=10", "--wrap=exit 1")
         slurm.wait_for_state(job, "FAILED")
         wait_until(
-            lambda: datetime.now(UTC) - said_time(slurm, job) > timedelta(seconds=11), "ten seconds have passed", limit_s=30
+            lambda: datetime.now(UTC) - said_time(slurm, job) > timedelta(seconds=LATE_AFTER_S + 1), "it is late", limit_s=30
         )
         assert not moments_of(site, job)
-        gate.unlink()
-        wait_until(lambda: moments_of(site, job) == ["submit", "start"], "it is caught up with", limit_s=90)
-        assert said_of(site, job)["late"].all()
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        gate.unlink()
+    wait_until(lambda: moments_of(site, job) == ["submit", "start"], "it is caught up with", limit_s=90)
+    assert said_of(site, job)["late"].all()
 
 
 def said_time(slurm, job: int) -> datetime:
@@ -142,7 +137,7 @@ def said_time(slurm, job: int) -> datetime:
 
 
 @pytest.mark.slow
-def test_a_job_is_judged_two_minutes_after_its_start(slurm, site, watching):
+def test_a_job_is_judged_two_minutes_after_its_start(slurm, site):
     job = slurm.submit("--job-name=long", "--time=10", "--wrap=sleep 150")
     wait_until(lambda: moments_of(site, job) == ["submit", "start", "2min"], "it is judged two minutes in", limit_s=200)
     assert max(delays_of(said_of(site, job))) <= 10.0
@@ -153,7 +148,7 @@ def test_a_new_site_says_what_it_waits_for_and_trains_by_itself_on_jobs_of_secon
     """Nothing but a real cluster: no log, no training by hand, and no job that lives for two minutes."""
     folder = tmp_path / "new"
     since = datetime.now(UTC)
-    watch = {"poll_s": 1.0, "address": "", "retrain_min_jobs": 24}
+    watch = {"poll_s": 0.5, "address": "", "retrain_min_jobs": 24}
     with make_site(
         folder, slurm={"since": since.isoformat(timespec="seconds"), "pause_s": 0.0, "timeout_s": 60.0}, watch=watch
     ) as site:

@@ -61,12 +61,13 @@ class RealPrometheus:
 
     def wait_for_samples(self, metric: str, count: int, *, limit_s: float = 30.0) -> None:
         """Wait until every series of a metric has so many samples within the last minutes."""
+        what = f"{self.program} has {count} samples of {metric}"
+        wait_until(lambda: self.samples(metric) >= count, what, limit_s=limit_s, alive=self._daemon)
 
-        def enough() -> bool:
-            found = self.query(f"min(count_over_time({metric}[5m]))")
-            return bool(found) and float(found[0]["value"][1]) >= count
-
-        wait_until(enough, f"{self.program} has {count} samples of {metric}", limit_s=limit_s, alive=self._daemon)
+    def samples(self, metric: str) -> int:
+        """How many samples every series of a metric has at least within the last minutes."""
+        found = self.query(f"min(count_over_time({metric}[5m]))")
+        return int(found[0]["value"][1]) if found else 0
 
     _ready_path = "/-/ready"
 
