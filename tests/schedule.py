@@ -25,7 +25,8 @@ SECONDS: Final = {
 
 
 # Files that share something dear run one after the other in one worker: a real Slurm that is started once.
-TOGETHER: Final[dict[str, str]] = {}
+_SLURM: Final = ("live_slurm", "watch_slurm", "open_jobs_slurm", "never_started_slurm", "watch_health")
+TOGETHER: Final = {f"tests/e2e/test_{name}.py": "one Slurm" for name in _SLURM}
 
 
 def file_of(nodeid: str) -> str:
