@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
+import functools
 import importlib
+import io
 import pkgutil
 import re
 import shlex
@@ -15,14 +18,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import typer.main
-from typer.testing import CliRunner
 
 import stormpetrel.errors
 import stormpetrel.records
 import stormpetrel.sources
 from stormpetrel.config import Settings, parse_settings
-from stormpetrel.faces.cli.main import app
 from stormpetrel.records.jobs import BOOKKEEPING_COLUMNS, JOB_COLUMNS, VALUE_COLUMNS
 from stormpetrel.records.states import JobState
 from stormpetrel.sources import column_map, sacct_fields
@@ -44,15 +44,20 @@ def _load_generate() -> ModuleType:
 generate = _load_generate()
 
 
+@functools.cache
 def page(name: str) -> str:
     return str(generate.page(name))
+
+
+@functools.cache
+def _masked(text: str) -> str:
+    return _FENCE.sub(lambda block: re.sub(r"[^\n]", ".", block.group()), text)
 
 
 def section(text: str, heading: str) -> str:
     """The text from a heading to the next one of its level or above; `#` inside a fenced block is no heading."""
     level = heading.split(" ")[0]
-    masked = _FENCE.sub(lambda block: re.sub(r"[^\n]", ".", block.group()), text)
-    found = re.search(rf"^{re.escape(heading)}\n(.*?)(?=^#{{1,{len(level)}}} |\Z)", masked, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^{re.escape(heading)}\n(.*?)(?=^#{{1,{len(level)}}} |\Z)", _masked(text), re.MULTILINE | re.DOTALL)
     assert found, f"there is no heading '{heading}'"
     return text[found.start(1) : found.end(1)]
 
@@ -72,9 +77,8 @@ def test_a_page_gets_the_parts_that_it_asks_for():
         generate.expand("```{generated} no-such-part\n```")
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in generate.DOCS.glob("*.md")))
-def test_every_part_that_a_page_asks_for_can_be_made(name):
-    assert "```{generated}" not in page(name)
+def test_every_part_that_a_page_asks_for_can_be_made():
+    assert [path.name for path in generate.DOCS.glob("*.md") if "```{generated}" in page(path.name)] == []
 
 
 def test_the_figures_of_the_jobs_page_hold_what_it_says_of_them():
@@ -95,14 +99,12 @@ def test_every_generated_part_is_on_a_page():
     assert asked == set(generate.PARTS)
 
 
-@pytest.mark.parametrize(
-    "setting", [f"{name}.{key}" for name, info in Settings.model_fields.items() for key in info.annotation.model_fields]
-)
-def test_setting_is_documented(setting):
-    rows = section(page("site-toml.md"), f"## \\[{setting.split('.')[0]}\\]")
-    assert setting in first_cells(rows)
-    name, key = setting.split(".")
-    assert Settings.model_fields[name].annotation.model_fields[key].description in rows
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_settings_of_a_section_are_documented(name):
+    rows = section(page("site-toml.md"), f"## \\[{name}\\]")
+    fields = Settings.model_fields[name].annotation.model_fields
+    assert {f"{name}.{key}" for key in fields} - set(first_cells(rows)) == set()
+    assert [key for key, field in fields.items() if field.description not in rows] == []
 
 
 def test_the_whole_file_on_the_settings_page_is_a_valid_one():
@@ -113,36 +115,44 @@ def test_the_whole_file_on_the_settings_page_is_a_valid_one():
 COMMANDS = dict(generate.commands())
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_command_is_documented_with_every_option_that_its_help_shows(words):
-    described = section(page("commands.md"), f"## {words}")
-    shown = CliRunner().invoke(app, [*words.split()[1:], "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
-    options = set(re.findall(r"^\s+(?:-\w, )?(--[a-z-]+)", shown, re.MULTILINE)) - {"--help"}
-    documented = {name.split(" ")[0] for name in first_cells(described)}
-    assert options <= documented
-    assert COMMANDS[words].help.split(".")[0].split("\n")[0] in described
+def help_of(words: str) -> str:
+    """What a command prints with --help."""
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        COMMANDS["stormpetrel"].main([*words.split()[1:], "--help"], "stormpetrel", standalone_mode=False)
+    assert "--help" in shown.getvalue(), words
+    return shown.getvalue()
+
+
+def test_every_command_is_documented_with_every_option_that_its_help_shows():
+    undocumented = {}
+    for words, command in COMMANDS.items():
+        described = section(page("commands.md"), f"## {words}")
+        options = set(re.findall(r"^\s+(?:-\w, )?(--[a-z-]+)", help_of(words), re.MULTILINE)) - {"--help"}
+        missing = options - {name.split(" ")[0] for name in first_cells(described)}
+        if missing or command.help.split(".")[0].split("\n")[0] not in described:
+            undocumented[words] = missing or "what it does"
+    assert undocumented == {}
 
 
 def test_the_walk_over_commands_finds_nouns_and_verbs():
     assert {"stormpetrel", "stormpetrel init", "stormpetrel ingest jobs", "stormpetrel store forget"} <= set(COMMANDS)
 
 
-@pytest.mark.parametrize("column", [column.name for column in (*JOB_COLUMNS, *BOOKKEEPING_COLUMNS)])
-def test_job_column_is_documented(column):
-    assert column in first_cells(section(page("store.md"), "## The job table"))
+def test_every_job_column_is_documented():
+    columns = {column.name for column in (*JOB_COLUMNS, *BOOKKEEPING_COLUMNS)}
+    assert columns - set(first_cells(section(page("store.md"), "## The job table"))) == set()
 
 
-@pytest.mark.parametrize("column", [column.name for column in VALUE_COLUMNS if column.name != "source"])
-def test_some_format_fills_the_column(column):
+def test_some_format_fills_every_column():
     """`pbs` fills no uid, but something must: a column that nothing fills is a mistake here or there."""
-    assert any(column in generate.fields_filled(name) for name in FORMATS)
-    assert column in first_cells(section(page("sources.md"), "## Which format fills which column"))
+    columns = {column.name for column in VALUE_COLUMNS if column.name != "source"}
+    assert columns - {column for name in FORMATS for column in generate.fields_filled(name)} == set()
+    assert columns - set(first_cells(section(page("sources.md"), "## Which format fills which column"))) == set()
 
 
-@pytest.mark.parametrize("state", list(JobState))
-def test_job_state_is_documented(state):
-    assert state.value in first_cells(section(page("store.md"), "## States"))
-    assert generate.STATE_MEANING[state]
+def test_every_job_state_is_documented():
+    assert {state.value for state in JobState} - set(first_cells(section(page("store.md"), "## States"))) == set()
+    assert [state for state in JobState if not generate.STATE_MEANING[state]] == []
 
 
 def test_every_error_has_advice_and_nothing_else_has():
@@ -218,9 +228,8 @@ def test_every_shipped_map_is_documented():
     assert files <= set(first_cells(section(page("sources.md"), "## Column maps").split("\n### ")[0]))
 
 
-@pytest.mark.parametrize("kind", typing.get_args(column_map.Kind))
-def test_kind_of_a_mapped_column_is_documented(kind):
-    assert kind in first_cells(section(page("sources.md"), "### A map of your own"))
+def test_every_kind_of_a_mapped_column_is_documented():
+    assert set(typing.get_args(column_map.Kind)) - set(first_cells(section(page("sources.md"), "### A map of your own"))) == set()
 
 
 @pytest.mark.parametrize("model", [column_map.ColumnRule, column_map.StateRule])
@@ -307,7 +316,7 @@ def _commands_of_line(line: str) -> Iterator[list[str]]:
 
 def problem_with(words: list[str]) -> str | None:
     """What is wrong with the words after `stormpetrel`; None if the command line takes them."""
-    command = typer.main.get_command(app)
+    command = COMMANDS["stormpetrel"]
     waiting = iter(words)
     for word in waiting:
         options = {name: parameter for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
@@ -327,10 +336,12 @@ def problem_with(words: list[str]) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_commands_in_the_text_exist(path):
+def test_commands_in_the_text_exist():
     problems = [
-        f"{shlex.join(words)}: {problem}" for words in commands_in(path.read_text("utf-8")) if (problem := problem_with(words))
+        f"{path.name}: {shlex.join(words)}: {problem}"
+        for path in PAGES
+        for words in commands_in(path.read_text("utf-8"))
+        if (problem := problem_with(words))
     ]
     assert problems == []
 
@@ -371,14 +382,15 @@ def broken_links(text: str, folder: Path) -> list[str]:
     return broken
 
 
+@functools.cache
 def _anchors(text: str) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", generate.expand(text)), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("path", ALL_PAGES, ids=lambda path: path.name)
-def test_links_lead_somewhere(path):
-    assert broken_links(path.read_text("utf-8"), path.parent) == []
+def test_links_lead_somewhere():
+    broken = {path.name: broken_links(path.read_text("utf-8"), path.parent) for path in ALL_PAGES}
+    assert {name: links for name, links in broken.items() if links} == {}
 
 
 def test_the_check_of_links_finds_broken_ones():
@@ -395,12 +407,7 @@ _MODULES = [
 ]
 
 
-@pytest.mark.parametrize("name", _MODULES)
-def test_examples_in_docstrings_run(name):
-    module = importlib.import_module(name)
-    assert doctest.testmod(module, raise_on_error=False, report=False).failed == 0
-
-
-def test_there_are_examples_to_run():
-    found = sum(doctest.testmod(importlib.import_module(name)).attempted for name in _MODULES)
-    assert found >= 3
+def test_examples_in_docstrings_run():
+    results = {name: doctest.testmod(importlib.import_module(name), report=False) for name in _MODULES}
+    assert [name for name, result in results.items() if result.failed] == []
+    assert sum(result.attempted for result in results.values()) >= 3, "there are examples to run"

@@ -6,6 +6,7 @@ A new model comes in as one more entry of MODELS; a new promise as one more test
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -161,10 +162,17 @@ def model(case):
     return case.fit()
 
 
+@pytest.fixture(scope="module")
+def saved(model, tmp_path_factory):
+    """The model as it was saved once: nobody changes it there."""
+    folder = tmp_path_factory.mktemp("models") / "saved"
+    model.save(folder)
+    return folder
+
+
 @pytest.fixture
-def folder(model, tmp_path):
-    model.save(tmp_path / "saved")
-    return tmp_path / "saved"
+def folder(saved, tmp_path):
+    return Path(shutil.copytree(saved, tmp_path / "saved"))
 
 
 def test_the_same_seed_gives_the_same_result(case, model):
@@ -396,16 +404,23 @@ def absurd(table: dict[str, dict[str, tuple[Any, ...]]]) -> list[Any]:
 SMALLEST = {"outcome": "outcome at submit", "profiles": "profiles at the end", "autoencoder": "autoencoder vanilla"}
 
 
-@cache
-def model_of(kind: str) -> Any:
-    with one_thread(), one_torch_thread():
-        return MODELS[SMALLEST[kind]].fit()
+@pytest.fixture(scope="module")
+def saved_of(tmp_path_factory):
+    """The folder of the smallest model of each kind, made when it is first asked for."""
+
+    @cache
+    def saved_once(kind: str) -> Path:
+        folder = tmp_path_factory.mktemp(kind) / "saved"
+        MODELS[SMALLEST[kind]].fit().save(folder)
+        return folder
+
+    return saved_once
 
 
-def load_with(kind: str, field: str, value: Any, folder: Path) -> None:
-    """Save a model, write a value into its record, load it and use it."""
+def load_with(saved: Path, folder: Path, kind: str, field: str, value: Any) -> None:
+    """Copy a model, write a value into its record, load it and use it."""
     case = MODELS[SMALLEST[kind]]
-    model_of(kind).save(folder)
+    shutil.copytree(saved, folder)
     record = json.loads((folder / case.record).read_text())
     if value == "NaN" and isinstance(record[field], list):
         value = (np.array(record[field]) * np.nan).tolist()
@@ -414,12 +429,12 @@ def load_with(kind: str, field: str, value: Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "field", "value"), absurd(ABSURD))
-def test_an_absurd_value_in_the_record_is_refused(kind, field, value, tmp_path):
+def test_an_absurd_value_in_the_record_is_refused(saved_of, kind, field, value, tmp_path):
     with pytest.raises(ModelFormatError):
-        load_with(kind, field, value, tmp_path / "saved")
+        load_with(saved_of(kind), tmp_path / "saved", kind, field, value)
 
 
 @pytest.mark.parametrize(("kind", "field", "value"), absurd(ABSURD_FAULTS))
-def test_an_absurd_value_in_the_record_is_refused_too(kind, field, value, tmp_path):
+def test_an_absurd_value_in_the_record_is_refused_too(saved_of, kind, field, value, tmp_path):
     with pytest.raises(ModelFormatError):
-        load_with(kind, field, value, tmp_path / "saved")
+        load_with(saved_of(kind), tmp_path / "saved", kind, field, value)

@@ -28,8 +28,9 @@ def stumble(_query):
 ROUTES = {"/a": lambda query: ("text/plain", repr(sorted(query.items())).encode()), "/no": refuse, "/gone": fail, "/oh": stumble}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def port():
+    """One server for all who only ask: to stop one takes half a second."""
     with serving("127.0.0.1:0", ROUTES) as (_, port):
         yield port
 
@@ -114,13 +115,13 @@ def test_junk_does_no_harm(port, junk):
     assert ask(port, "/a")[0] == 200
 
 
-def test_connections_that_ask_nothing_keep_nobody_out(port):
-    held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(3 * server.MAX_CONNECTIONS)]
-    assert ask(port, "/a")[0] == 200
-    threads = [thread for thread in threading.enumerate() if "process_request_thread" in thread.name]
-    assert len(threads) <= 2 * server.MAX_CONNECTIONS
-    for connection in held:
-        connection.close()
+def test_connections_that_ask_nothing_keep_nobody_out():
+    with serving("127.0.0.1:0", ROUTES) as (_, port), contextlib.ExitStack() as held:
+        for _ in range(3 * server.MAX_CONNECTIONS):
+            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+        assert ask(port, "/a")[0] == 200
+        threads = [thread for thread in threading.enumerate() if "process_request_thread" in thread.name]
+        assert len(threads) <= 2 * server.MAX_CONNECTIONS
 
 
 def test_where_all_are_being_answered_the_next_one_is_hung_up_on(monkeypatch):

@@ -1,6 +1,6 @@
 """Elasticsearch through the store: whatever the server does, nothing counts twice, and what was not seen is a gap until it is."""
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -26,11 +26,25 @@ BUSY = {"error": {"type": "es_rejected_execution_exception", "reason": "rejected
 PAGE = b"<!doctype html><title>Sign in</title>"
 
 
-@pytest.fixture
-def server():
+@contextmanager
+def grid_server():
     with served(ElasticServer(MyType="keyword")) as one:
         one.put("grid-2025.01.06", make_grid_documents(START, 24))
         yield one
+
+
+@pytest.fixture
+def server():
+    with grid_server() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def calm_rows(tmp_path_factory):
+    """What a site has after sixteen hours in which nothing went wrong."""
+    with grid_server() as server, make_site(tmp_path_factory.mktemp("calm") / "site", events={"since": "2025-01-06"}) as calm:
+        take_in(calm, server, 16)
+        return rows_of(calm)
 
 
 @pytest.fixture
@@ -97,7 +111,7 @@ def mend(server):
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-def test_what_a_server_does_not_tell_is_a_gap_with_its_reason_and_is_filled_later(site, server, tmp_path, mishap, words):
+def test_what_a_server_does_not_tell_is_a_gap_with_its_reason_and_is_filled_later(site, server, calm_rows, mishap, words):
     take_in(site, server, 10)
     before = rows_of(site)
     mishap(server)
@@ -110,9 +124,7 @@ def test_what_a_server_does_not_tell_is_a_gap_with_its_reason_and_is_filled_late
     mend(server)
     take_in(site, server, 16)
     assert gaps_of(site) == []
-    with make_site(tmp_path / "calm", events={"since": "2025-01-06"}) as calm:
-        take_in(calm, server, 16)
-        assert rows_of(site).equals(rows_of(calm)) and rows_of(calm).height > 50
+    assert rows_of(site).equals(calm_rows) and calm_rows.height > 50
 
 
 def test_a_failure_at_the_first_run_leaves_nothing_and_the_next_run_takes_in_all(site, server):

@@ -57,10 +57,30 @@ def build(folder, files, key):
         return table_of(site), bookkeeping(site)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(files=log_files(), data=st.data())
+def any_order(examples):
+    """A test of so many sets of files; each one makes two sites and reads every file twice or more."""
+    checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+    def decorated(test):
+        return settings(max_examples=examples, deadline=None, suppress_health_check=checks)(
+            given(files=log_files(), data=st.data())(test)
+        )
+
+    return decorated
+
+
+@any_order(5)
 def test_files_in_any_order_and_any_number_of_times_give_the_same_table(tmp_path_factory, files, data):
-    folder = tmp_path_factory.mktemp("order")
+    same_table_in_any_order(tmp_path_factory.mktemp("order"), files, data)
+
+
+@pytest.mark.slow
+@any_order(60)
+def test_many_more_files_in_any_order_give_the_same_table(tmp_path_factory, files, data):
+    same_table_in_any_order(tmp_path_factory.mktemp("order"), files, data)
+
+
+def same_table_in_any_order(folder, files, data):
     paths = []
     for number, (text, second) in enumerate(files):
         path = folder / f"{number}.txt"

@@ -15,9 +15,8 @@ END_ONLY = ("elapsed_s", "state", "max_rss_bytes", "end_time", "exit_code", "cpu
 START_ONLY = ("node_list", "cpus", "start_time", "alloc_tres", "mem_bytes")
 
 
-@pytest.mark.parametrize("column", JOB_SCHEMA)
-def test_every_column_of_the_job_frame_has_a_moment(column):
-    assert known_from(column) in (*MOMENTS, "end")
+def test_every_column_of_the_job_frame_has_a_moment():
+    assert [column for column in JOB_SCHEMA if known_from(column) not in (*MOMENTS, "end")] == []
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -149,6 +149,7 @@ def test_unknown_names_are_refused_with_advice(jobs):
         table_one(jobs, split="odd")
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_curie_gives_the_known_figures_and_the_time_split_takes_them_away(public_logs):
     path = public_logs / "jobs/CEA-Curie-2011-2.1-cln.swf.gz"

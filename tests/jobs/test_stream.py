@@ -86,6 +86,21 @@ def end(log):
 def test_fed_in_pieces_of_any_size_it_says_the_same(stream, log, end):
     whole = stream().advance(log, until=end)
     assert whole.height > 500 and whole.schema == PREDICTION_SCHEMA
+    for step in (timedelta(days=2), timedelta(hours=7, minutes=37, seconds=11)):
+        assert comparable(in_steps(stream(), log, end, step)).equals(comparable(whole))
+
+
+def test_fed_in_small_pieces_it_says_the_same(stream, log, trained):
+    """Pieces of half an hour, so that a job is submitted, starts and ends in different ones; a day of them."""
+    until = trained[2] + timedelta(days=1)
+    whole = stream().advance(known_by(log, until + TICK), until=until)
+    assert whole.height > 25
+    assert comparable(in_steps(stream(), log, until, timedelta(minutes=37, seconds=11))).equals(comparable(whole))
+
+
+@pytest.mark.slow
+def test_fed_in_small_pieces_to_the_end_it_says_the_same(stream, log, end):
+    whole = stream().advance(log, until=end)
     for step in (timedelta(hours=3), timedelta(minutes=37, seconds=11)):
         assert comparable(in_steps(stream(), log, end, step)).equals(comparable(whole))
 

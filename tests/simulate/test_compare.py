@@ -71,6 +71,7 @@ def test_a_folder_without_the_logs_says_which_one_is_missing(tmp_path):
         read_logs(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_the_default_site_looks_like_a_real_one(public_logs):
     table = compare_with_logs(pl.concat(simulate(ClusterSpec())), read_logs(public_logs))

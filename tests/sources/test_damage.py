@@ -175,8 +175,6 @@ ODD = {
     },
     "condor-events": {"cpu_time_s": swapped(rb"Usr 0 00:00:01", b"Usr 0 soon")},
 }
-CASES = [(name, kind) for name, kinds in DAMAGE.items() for kind in kinds]
-ODD_CASES = [(name, column) for name, columns in ODD.items() for column in columns]
 
 
 def read_document(folder, name, document):
@@ -196,32 +194,49 @@ def test_every_format_is_tried():
     assert set(DAMAGE) == set(DOCUMENTS) == set(ODD)
 
 
-@pytest.mark.parametrize(("name", "kind"), CASES, ids=[f"{name}: {kind}" for name, kind in CASES])
-def test_a_damaged_record_is_refused_and_its_neighbours_come_back(tmp_path, name, kind):
+@pytest.mark.parametrize("name", sorted(DAMAGE))
+def test_a_damaged_record_is_refused_and_its_neighbours_come_back(tmp_path, name):
     jobs = [Job(job_id=1000), Job(job_id=1001), Job(job_id=1002)]
-    document = DOCUMENTS[name](jobs)
-    document.records[1] = DAMAGE[name][kind](document.records[1])
-    found, rejects, read, folded = read_document(tmp_path, name, document)
-    assert [row["job_id"] for row in found.iter_rows(named=True) if same(row, jobs[0], name)] == [1000, 1002]
-    assert found.height == 2 and rejects.height and read == found.height + folded + rejects.height
+    for kind, damage in DAMAGE[name].items():
+        document = DOCUMENTS[name](jobs)
+        document.records[1] = damage(document.records[1])
+        found, rejects, read, folded = read_document(tmp_path, name, document)
+        assert [row["job_id"] for row in found.iter_rows(named=True) if same(row, jobs[0], name)] == [1000, 1002], kind
+        assert found.height == 2 and rejects.height and read == found.height + folded + rejects.height, kind
 
 
-@pytest.mark.parametrize(("name", "column"), ODD_CASES, ids=[f"{name}: {column}" for name, column in ODD_CASES])
-def test_an_odd_value_costs_itself_and_its_record_comes_back(tmp_path, name, column):
+@pytest.mark.parametrize("name", sorted(ODD))
+def test_an_odd_value_costs_itself_and_its_record_comes_back(tmp_path, name):
     jobs = [Job(job_id=1000), Job(job_id=1001), Job(job_id=1002)]
-    document = DOCUMENTS[name](jobs)
-    document.records[1] = ODD[name][column](document.records[1])
-    assert document.records[1] != DOCUMENTS[name](jobs).records[1]
-    found, rejects, *_ = read_document(tmp_path, name, document)
-    assert (found["job_id"].to_list(), rejects.height) == ([1000, 1001, 1002], 0)
-    assert found[column].is_null().to_list()[1] and column in unread_in(found.row(1, named=True))
-    assert [unread_in(found.row(at, named=True)) for at in (0, 2)] == [{}, {}]
+    for column, change in ODD[name].items():
+        document = DOCUMENTS[name](jobs)
+        document.records[1] = change(document.records[1])
+        assert document.records[1] != DOCUMENTS[name](jobs).records[1], column
+        found, rejects, *_ = read_document(tmp_path, name, document)
+        assert (found["job_id"].to_list(), rejects.height) == ([1000, 1001, 1002], 0), column
+        assert found[column].is_null().to_list()[1] and column in unread_in(found.row(1, named=True)), column
+        assert [unread_in(found.row(at, named=True)) for at in (0, 2)] == [{}, {}], column
+
+
+_UNHURRIED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @pytest.mark.parametrize("name", sorted(DAMAGE))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=5, deadline=None, suppress_health_check=_UNHURRIED)
 @given(jobs=job_lists(), data=st.data())
 def test_of_any_mixture_exactly_the_records_that_are_not_damaged_come_back(tmp_path, name, jobs, data):
+    exactly_the_others_come_back(tmp_path, name, jobs, data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(DAMAGE))
+@settings(max_examples=40, deadline=None, suppress_health_check=_UNHURRIED)
+@given(jobs=job_lists(), data=st.data())
+def test_of_many_more_mixtures_exactly_those_records_come_back(tmp_path, name, jobs, data):
+    exactly_the_others_come_back(tmp_path, name, jobs, data)
+
+
+def exactly_the_others_come_back(tmp_path, name, jobs, data):
     jobs = [Job(job_id=10**9 + 1), *jobs]  # a file of nothing but damage is not of the format at all
     kinds = [*(kind for kind in DAMAGE[name] if kind != "a very long line"), *ODD[name], ""]
     chosen = {place: data.draw(st.sampled_from(kinds), label=f"record {place}") for place in range(1, len(jobs))}

@@ -304,7 +304,7 @@ def test_many_records_of_one_job_are_one_row(tmp_path: Path) -> None:
 
 def test_chunks_are_bounded(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.write_text("\n".join(line("E", f"{number}.server") for number in range(25_000)))
+    path.write_text("\n".join(line("E", f"{number}.server") for number in range(12_000)))
     assert max(chunk.records.height for chunk in PbsAccounting(path).chunks()) <= 10_000
 
 

@@ -3,6 +3,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from stormpetrel.answers import doctor
 from stormpetrel.answers.doctor import examine
 from stormpetrel.errors import SourceUnavailableError
 from stormpetrel.ingest import source_checks as schedulers
@@ -10,7 +11,7 @@ from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.records.checks import Finding, summary, worst
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.store.doctor import examination, store_checks
+from stormpetrel.store.doctor import store_checks
 from stormpetrel.store.source_health import JOBS, SourceHealth
 from stormpetrel.store.watch_status import WatchStatus, write_sources, write_status
 from tests.builders import Job, make_jobs, make_site, write_sacct
@@ -135,7 +136,7 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(site, monkeypatch)
         raise SourceUnavailableError("slurmrestd is gone.", hint="Start it.")
         yield
 
-    monkeypatch.setattr(examination, "CHECKS", (broken, store_checks.check_extras))
+    monkeypatch.setattr(doctor, "CHECKS", (broken, store_checks.check_extras))
     found = examine(site)
     assert found[0].level == "problem" and found[0].what == "slurmrestd is gone."
     assert found[1].check == "extras"

@@ -1,6 +1,7 @@
 """The generator on disk: it comes back as it was, tells nobody's name, and a damaged file is one sentence."""
 
 import io
+import itertools
 import json
 import zipfile
 
@@ -48,6 +49,18 @@ def refused(folder, record, columns, npz, why="generator"):
     with pytest.raises(ModelFormatError, match=why) as caught:
         loaded(folder, record, columns, npz)
     assert "synth fit" in caught.value.hint and "\n" not in caught.value.what and len(caught.value.what) < 400
+
+
+def not_refused(folder, record, cases):
+    """Which of the named (columns, arrays) are not refused as they should be, and what came of them."""
+    failures = []
+    for number, (name, columns, npz) in enumerate(cases):
+        (folder / str(number)).mkdir()
+        try:
+            refused(folder / str(number), record, columns, npz)
+        except (Exception, pytest.fail.Exception) as error:
+            failures.append(f"{name}: {type(error).__name__} {error}")
+    return failures
 
 
 @pytest.mark.parametrize("wanted", [Wanted(jobs=3000, seed=4), Wanted(users=1.5, gpu_jobs=1.2, seed=1)])
@@ -152,33 +165,49 @@ ARRAY_DAMAGE = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in ARRAY_DAMAGE.items() for value in values])
-def test_a_number_that_leads_astray_is_refused(tmp_path, saved, name, value):
+def test_a_number_that_leads_astray_is_refused(tmp_path, saved):
     _, record, columns, arrays = saved
-    broken = arrays[name].copy()
-    where = (LAST, 0) if broken.ndim == 2 else LAST
-    if name.endswith((".first", ".count")):
-        where = np.flatnonzero(arrays[name.split(".")[0] + ".left"] < 0)[-1]
-    broken[where] = value
-    refused(tmp_path, record, columns, arrays | {name: broken})
+
+    def broken(name, value):
+        array = arrays[name].copy()
+        where = (LAST, 0) if array.ndim == 2 else LAST
+        if name.endswith((".first", ".count")):
+            where = np.flatnonzero(arrays[name.split(".")[0] + ".left"] < 0)[-1]
+        array[where] = value
+        return arrays | {name: array}
+
+    cases = [(f"{name} {value}", columns, broken(name, value)) for name, values in ARRAY_DAMAGE.items() for value in values]
+    assert len(cases) > 60 and not_refused(tmp_path, record, cases) == []
 
 
-@pytest.mark.parametrize("damage", ["type", "shape", "short", "missing", "objects"])
-def test_no_array_may_be_of_another_kind(tmp_path, saved, damage):
-    _, record, columns, arrays = saved
-    changes = {
-        "type": lambda array: array.astype(np.complex64),
-        "shape": lambda array: array[None],
-        "short": lambda array: array[:-1],
-        "missing": lambda array: None,
-        "objects": lambda array: array.astype(object),
-    }
-    tried = [name for name in arrays if damage != "short" or not name.endswith(".roots")]  # a tree less is a forest
-    for number, name in enumerate(tried):
-        broken = {key: array for key, array in (arrays | {name: changes[damage](arrays[name])}).items() if array is not None}
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        refused(folder, record, columns, broken)
+CHANGES = {
+    "type": lambda array: array.astype(np.complex64),
+    "shape": lambda array: array[None],
+    "short": lambda array: array[:-1],
+    "missing": lambda array: None,
+    "objects": lambda array: array.astype(object),
+}
+
+
+def of_another_kind(saved, changed):
+    """Cases for `not_refused`: of these (name of an array, damage), the arrays with that one damaged."""
+    _, _, columns, arrays = saved
+    for name, damage in changed:
+        if damage != "short" or not name.endswith(".roots"):  # a tree less is a forest
+            broken = arrays | {name: CHANGES[damage](arrays[name])}
+            yield f"{name} {damage}", columns, {key: array for key, array in broken.items() if array is not None}
+
+
+def test_no_array_may_be_of_another_kind(tmp_path, saved):
+    """Every array, with one damage each, by turns."""
+    by_turns = zip(saved[3], itertools.cycle(CHANGES), strict=False)
+    assert not_refused(tmp_path, saved[1], of_another_kind(saved, by_turns)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", CHANGES)
+def test_no_array_may_be_of_any_other_kind(tmp_path, saved, damage):
+    assert not_refused(tmp_path, saved[1], of_another_kind(saved, ((name, damage) for name in saved[3]))) == []
 
 
 TEXT_DAMAGE = {
@@ -202,16 +231,18 @@ TEXT_DAMAGE = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in TEXT_DAMAGE.items() for value in values])
-def test_a_text_that_does_not_fit_is_refused(tmp_path, saved, name, value):
+def test_a_text_that_does_not_fit_is_refused(tmp_path, saved):
     _, record, columns, arrays = saved
-    refused(tmp_path, record, columns | {name: value}, arrays)
+    npz = packed(arrays)
+    cases = [(f"{name} {value}", columns | {name: value}, npz) for name, values in TEXT_DAMAGE.items() for value in values]
+    assert len(cases) > 50 and not_refused(tmp_path, record, cases) == []
 
 
-@pytest.mark.parametrize("name", ["requests", "states", "columns", "block_s", "users", "prefixes", "notes"])
-def test_a_missing_text_is_refused(tmp_path, saved, name):
+def test_a_missing_text_is_refused(tmp_path, saved):
     _, record, columns, arrays = saved
-    refused(tmp_path, record, {key: value for key, value in columns.items() if key != name}, arrays)
+    names = ["requests", "states", "columns", "block_s", "users", "prefixes", "notes"]
+    cases = [(name, {key: value for key, value in columns.items() if key != name}, arrays) for name in names]
+    assert not_refused(tmp_path, record, cases) == []
 
 
 @pytest.mark.parametrize("text", ["", "[]", "7", '"x"', "[" * 100_000, '{"requests": 1e999}'])
