@@ -72,9 +72,10 @@ def test_a_job_of_before_the_watch_says_why_nothing_was_predicted(live):
     assert any(f"before watching began, on {day(30):%Y-%m-%d}" in note for note in early.notes)
 
 
+@pytest.mark.parametrize("jobs", [slice(1), pytest.param(slice(1, 6), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("state", ["COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED"])
-def test_advice_is_what_the_command_line_says(live, state):
-    for ref in refs(live, state=state)[:3]:
+def test_advice_is_what_the_command_line_says(live, state, jobs):
+    for ref in refs(live, state=state)[jobs]:
         details = job_details(live, LOCAL, ref)
         told = explain_job(live.site, ref.job, now=NOW)
         assert details.next == told.next

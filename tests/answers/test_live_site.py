@@ -24,6 +24,7 @@ from tests.answers.live_sites import put_jobs, put_predictions, said_about
 from tests.builders import make_site
 from tests.jobs.logs import known_at, one_thread
 from tests.lifecycle.sites import day, steady_log, train
+from tests.parts.watched_site import train_same_again
 
 LIMIT_S = 20.0
 BEGIN, END = day(30), day(33)
@@ -105,8 +106,7 @@ def test_a_model_that_cannot_be_read_leaves_the_old_one_in_use(site, monkeypatch
     live = LiveSite(site)
     live.refresh()
     old = live.predictor()
-    with one_thread():
-        train(site, until=BEGIN - timedelta(days=5))
+    train_same_again(site)
     broken = site.models.folder_of("jobs-submit", 2)
     shutil.rmtree(broken)
     live._try(live.refresh)

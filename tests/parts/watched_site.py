@@ -1,4 +1,8 @@
-"""A small simulated site that can be watched: a recorded feed whose clock the test holds, and models of what came before."""
+"""A small simulated site that can be watched: a recorded feed whose clock the test holds, and models of what came before.
+
+`watched_site_once` makes it once per run of the tests (5 s of processor time, most of them training); `copy_site` copies it in
+20 ms, with settings of the test's own: copy_site(original, folder, watch={"retrain_hours": 1.0}).
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 
 from stormpetrel.config import settings_from
 from stormpetrel.ingest.jobs import ingest_jobs
-from stormpetrel.lifecycle.job_models import train_job_models
+from stormpetrel.lifecycle.job_models import FAMILY, enter_job_models, load_fitted, train_job_models
 from stormpetrel.records.clock import fixed_clock
 from stormpetrel.simulate.cluster import simulate
 from stormpetrel.simulate.feed import record_feed, set_clock, write_fake_sacct
 from stormpetrel.simulate.spec import ClusterSpec
 from stormpetrel.simulate.submitting import write_fake_sbatch, write_fake_scancel
 from stormpetrel.sources.slurm_live import live_sources
+from stormpetrel.store.models import Training
 from stormpetrel.store.site import Site, create_site, open_site
+from tests.jobs.logs import one_thread
+from tests.parts.command_line import change_settings
+from tests.parts.made_once import made_once
+from tests.parts.quick_sacct import write_quick_sacct
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
 DAYS = 14
@@ -55,12 +65,38 @@ def make_watched_site(
     return site
 
 
-def copy_site(original: Path, folder: Path) -> Site:
-    """The same site in another folder: training it anew would take longer."""
+def watched_site_once(factory: pytest.TempPathFactory, *, trained: bool = True) -> Path:
+    """The folder of the small site as it is at `TRAINED`, made by the first test that needs it; to be copied."""
+    if not trained:
+        return made_once(factory, "watched-site-untrained", lambda folder: make_watched_site(folder, trained=False).close())
+
+    def train(folder: Path) -> None:
+        with one_thread(), copy_site(watched_site_once(factory, trained=False), folder) as site:
+            train_job_models(site, until=TRAINED)
+
+    return made_once(factory, "watched-site", train)
+
+
+def copy_site(original: Path, folder: Path, *, sacct: str | None = None, **sections: dict[str, Any]) -> Site:
+    """The same site in another folder, with other settings where some are given: training it anew would take longer.
+
+    `sacct` is where a quick `sacct` gets its answers (quick_sacct.py); without it, the copy has that of the original.
+    """
     shutil.copytree(original, folder)
     for path in (folder / "site.toml", *(folder / "feed" / name for name in ("sacct", "sbatch", "scancel"))):
         path.write_text(path.read_text().replace(str(original.resolve()), str(folder.resolve())))
+    if sacct:
+        write_quick_sacct(folder / "feed", sacct)
+    if sections:
+        change_settings(folder, **sections)
     return open_site(folder)
+
+
+def train_same_again(site: Site) -> Training:
+    """A second training that came to the models of the current one, in use: what follows from a training, without its seconds."""
+    current = site.models.current_training(FAMILY)
+    assert current is not None
+    return enter_job_models(site, load_fitted(site, current), why="trained by hand", promoted_by="ada")
 
 
 def move_clock(site: Site, moment: datetime) -> None:

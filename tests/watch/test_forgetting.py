@@ -12,9 +12,13 @@ from tests.parts.watched_site import TRAINED, move_clock
 
 
 @pytest.fixture
+def site(begun, copied):
+    return copied(begun)
+
+
+@pytest.fixture
 def watch(site):
     watch = Watch(site)
-    watch.step()
     move_clock(site, TRAINED + timedelta(hours=3))
     watch.step()
     return watch

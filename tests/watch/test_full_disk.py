@@ -18,8 +18,8 @@ def disk(tmp_path):
 
 
 @pytest.mark.root
-def test_a_watch_whose_disk_is_full_says_so_and_goes_on_where_it_was_when_there_is_space(prepared, disk):
-    with copy_site(prepared, disk / "site") as site:
+def test_a_watch_whose_disk_is_full_says_so_and_goes_on_where_it_was_when_there_is_space(begun, sacct, disk):
+    with copy_site(begun, disk / "site", sacct=sacct) as site:
         watch = Watch(site)
         watch.step()
         move_clock(site, TRAINED + timedelta(hours=6))

@@ -8,12 +8,11 @@ import polars as pl
 import pytest
 
 from stormpetrel.errors import UsageError
-from stormpetrel.lifecycle.job_models import train_job_models
 from stormpetrel.lifecycle.live import open_stream
 from stormpetrel.records.jobs import KEY
 from stormpetrel.watch.loop import Watch, retry_pause_s
 from stormpetrel.watch.reading import LiveReader
-from tests.parts.watched_site import TRAINED, make_watched_site, move_clock, simulated_jobs
+from tests.parts.watched_site import TRAINED, copy_site, move_clock, simulated_jobs, train_same_again
 
 SAID = [*KEY, "moment", "moment_time", "as_of", "risk", "model_version", "reason_words"]
 SECOND = timedelta(seconds=1)
@@ -99,7 +98,7 @@ def test_a_model_that_is_promoted_is_taken_up_without_a_restart(site):
     watch = Watch(site)
     move_clock(site, TRAINED + timedelta(hours=3))
     assert set(watch.step().predictions["model_version"]) == {1}
-    train_job_models(site, until=site.now())
+    train_same_again(site)
     move_clock(site, TRAINED + timedelta(hours=6))
     step = watch.step()
     assert set(step.predictions["model_version"]) == {2}
@@ -110,7 +109,7 @@ def test_a_promoted_model_that_cannot_be_read_leaves_the_old_one_at_work(site):
     watch = Watch(site)
     move_clock(site, TRAINED + timedelta(hours=3))
     watch.step()
-    train_job_models(site, until=site.now())
+    train_same_again(site)
     for path in site.models.folder_of("jobs-start", 2).iterdir():
         path.write_text("{}")
     move_clock(site, TRAINED + timedelta(hours=6))
@@ -119,34 +118,40 @@ def test_a_promoted_model_that_cannot_be_read_leaves_the_old_one_at_work(site):
     assert step.model_problem and not step.ready
 
 
-def test_without_a_model_jobs_are_read_and_the_step_says_what_to_do(tmp_path):
-    with make_watched_site(tmp_path / "site", trained=False) as site:
-        move_clock(site, TRAINED + timedelta(hours=3))
-        step = Watch(site).step()
-        assert step.read.new > 0 and not step.predictions.height
-        assert "stormpetrel jobs train" in step.model_problem
-
-
-def test_a_first_watch_also_judges_what_came_after_the_training(site):
-    move_clock(site, TRAINED + timedelta(days=1))
+def test_without_a_model_jobs_are_read_and_the_step_says_what_to_do(untrained, copied):
+    site = copied(untrained)
+    move_clock(site, TRAINED + timedelta(hours=3))
     step = Watch(site).step()
+    assert step.read.new > 0 and not step.predictions.height
+    assert "stormpetrel jobs train" in step.model_problem
+
+
+@pytest.fixture(scope="module")
+def after_a_day(prepared, sacct, tmp_path_factory):
+    """A site that was watched for the first time a day after its training, and what that first turn came to."""
+    with copy_site(prepared, tmp_path_factory.mktemp("day") / "site", sacct=sacct) as site:
+        move_clock(site, TRAINED + timedelta(days=1))
+        yield site, Watch(site).step()
+
+
+def test_a_first_watch_also_judges_what_came_after_the_training(after_a_day):
+    _, step = after_a_day
     assert step.predictions["moment_time"].min() < TRAINED + timedelta(hours=4)
     assert step.predictions["late"].any()
 
 
-def test_a_watcher_that_has_days_to_catch_up_with_gives_a_sign_of_life_after_each(site):
-    Watch(site).step()  # it begins
+def test_predictions_stand_beside_what_became_of_the_job(after_a_day):
+    site, _ = after_a_day
+    joined = predictions_of(site).join(simulated_jobs().select(*KEY, "state"), on=list(KEY), nulls_equal=True)
+    assert joined.height == predictions_of(site).height > 0
+
+
+def test_a_watcher_that_has_days_to_catch_up_with_gives_a_sign_of_life_after_each(begun, copied):
+    site = copied(begun)
     move_clock(site, TRAINED + timedelta(days=2, hours=12))
     heard = []
     Watch(site, alive=heard.append).step()
     assert [round((horizon - TRAINED) / timedelta(days=1)) for horizon in heard] == [1, 2]
-
-
-def test_predictions_stand_beside_what_became_of_the_job(site):
-    move_clock(site, TRAINED + timedelta(days=1))
-    Watch(site).step()
-    joined = predictions_of(site).join(simulated_jobs().select(*KEY, "state"), on=list(KEY), nulls_equal=True)
-    assert joined.height == predictions_of(site).height
 
 
 def test_running_jobs_are_not_another_record_at_each_look(site):
@@ -160,11 +165,11 @@ def test_running_jobs_are_not_another_record_at_each_look(site):
     assert site.jobs.sightings.scan().collect()["fingerprint"].n_unique() <= before + step.read.new
 
 
-def test_a_site_with_nothing_to_watch_says_so(tmp_path):
-    with make_watched_site(tmp_path / "site", trained=False) as site:
-        (site.folder / "feed" / "sacct").unlink()
-        with pytest.raises(UsageError, match="nothing to watch"):
-            Watch(site)
+def test_a_site_with_nothing_to_watch_says_so(untrained, copied):
+    site = copied(untrained)
+    (site.folder / "feed" / "sacct").unlink()
+    with pytest.raises(UsageError, match="nothing to watch"):
+        Watch(site)
 
 
 def test_the_pause_grows_while_nothing_answers_and_has_an_end():

@@ -1,4 +1,7 @@
-"""`stormpetrel watch` as a real process: one per site, killed and started again, stopped politely, seen from outside."""
+"""`stormpetrel watch` as a real process: one per site, killed and started again, stopped politely, seen from outside.
+
+A process takes two seconds to start, so that one whole life is looked at from all sides: `life`, and `life_without_slurm`.
+"""
 
 from __future__ import annotations
 
@@ -12,96 +15,88 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from stormpetrel.errors import UsageError
+from stormpetrel.faces.cli.main import app
 from stormpetrel.records.clock import running_clock
 from stormpetrel.records.jobs import KEY
 from stormpetrel.simulate.feed import set_clock
-from stormpetrel.store.site import open_site
-from stormpetrel.store.watch_status import read_status
+from stormpetrel.store.watch_status import WatchStatus, read_status
 from stormpetrel.watch.units import systemd_unit
 from tests.parts import wait_until
 from tests.parts.command_line import run, start
-from tests.parts.watched_site import TRAINED, move_clock
+from tests.parts.watched_site import TRAINED, copy_site, move_clock
 from tests.watch.test_loop import SAID, SECOND, predictions_of, undisturbed
 
-QUICK = {"STORMPETREL_SITE": "", **os.environ}
+QUALITY = re.compile(r'^stormpetrel_quality\{figure="n",model_version="1",moment="submit"\} (.*)$', re.MULTILINE)
 
 
-@pytest.fixture
-def started():
+class Watching:
+    """A `watch` that runs, and what it has logged so far."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process, self.log = process, ""
+
+    def next(self, event: str) -> dict:
+        """The next line of that event."""
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.log += line
+            fact = json.loads(line)
+            if fact["event"] == event:
+                return fact
+        raise AssertionError(f"it ended without {event!r}: {self.process.wait()}\n{self.log}")
+
+    def end(self, number: signal.Signals) -> int:
+        """Send it a signal and wait for its end; the exit code."""
+        assert self.process.stderr
+        self.process.send_signal(number)
+        self.log += self.process.stderr.read()
+        return self.process.wait(timeout=120)
+
+
+@contextmanager
+def watching(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> Iterator[Watching]:
     """Start `watch`; whatever is left of it is killed at the end."""
-    processes: list[subprocess.Popen[str]] = []
-
-    def begin(folder, *arguments, env=None):
-        process = start(folder, "watch", "--json", *arguments, env=env)
-        processes.append(process)
-        return process
-
-    yield begin
-    for process in processes:
-        with process:
+    with start(folder, "watch", "--json", *arguments, env=env) as process:
+        try:
+            yield Watching(process)
+        finally:
             process.kill()
 
 
-def told(process: subprocess.Popen[str], event: str) -> dict:
-    """The next log line of that event."""
-    for line in process.stderr:
-        fact = json.loads(line)
-        if fact["event"] == event:
-            return fact
-    raise AssertionError(f"it ended without {event!r}: {process.wait()}")
+def in_process(folder: Path, *arguments: str):
+    """A command where it is not the process that is claimed something of."""
+    return CliRunner().invoke(app, ["--site", str(folder), *arguments])
 
 
-def test_killed_at_any_moment_and_started_again_it_says_the_same_and_nothing_twice(site, started):
+@pytest.mark.parametrize("kills", [3, pytest.param(12, marks=pytest.mark.slow)])
+def test_killed_at_any_moment_and_started_again_it_says_the_same_and_nothing_twice(site, kills):
     chance = random.Random(5)
-    set_clock(site.folder / "feed", running_clock(TRAINED, speed=2400.0))
-    killed = 0
-    while killed < 6:
-        process = started(site.folder)
-        told(process, "watching")
-        if chance.random() < 0.7:
-            told(process, "step")
-        time.sleep(chance.uniform(0.0, 0.6))
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
-        killed += 1
-    move_clock(site, site.now())
-    done = run(site.folder, "watch", "--json", "--steps", "2")
-    assert done.returncode == 0, done.stderr
+    set_clock(site.folder / "feed", running_clock(TRAINED, speed=4800.0))
+    for _ in range(kills):
+        with watching(site.folder) as watch:
+            watch.next("watching")
+            if chance.random() < 0.7:
+                watch.next("step")
+            time.sleep(chance.uniform(0.0, 0.6))
+            assert watch.end(signal.SIGKILL) == -signal.SIGKILL
+    move_clock(site, max(site.now(), TRAINED + timedelta(hours=9)))
+    done = in_process(site.folder, "watch", "--json", "--steps", "2")
+    assert done.exit_code == 0, done.output
     said = predictions_of(site)
-    assert said.height > 10
+    assert said.height > 20
     assert not said.select(*KEY, "moment").is_duplicated().any()
     assert said.select(SAID).equals(undisturbed(site, site.now() - SECOND).select(SAID))
-
-
-def test_a_second_watcher_says_so_and_stops(site, started):
-    first = started(site.folder)
-    told(first, "watching")
-    second = run(site.folder, "watch", "--json")
-    assert second.returncode == 1
-    assert re.search(rf"Another watch \(pid {first.pid}\) runs on the site", second.stderr)
-    assert first.poll() is None
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_stop_it_finishes_its_turn_and_leaves_word(site, started, number):
-    process = started(site.folder)
-    told(process, "watching")
-    wait_until(lambda: read_status(site.state) is not None, "a sign of life", limit_s=60)
-    process.send_signal(number)
-    assert process.wait(timeout=120) == 0
-    assert read_status(site.state).stopped
-    assert run(site.folder, "watch", "--json", "--steps", "1").returncode == 0  # the lock is free
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def fetch(port: int, path: str) -> tuple[int, str]:
@@ -112,81 +107,127 @@ def fetch(port: int, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_prometheus_and_a_supervisor_see_how_it_goes(site, started):
-    move_clock(site, TRAINED + timedelta(hours=8))
-    process = started(site.folder, "--address", "127.0.0.1:0")
-    port = told(process, "watching")["metrics_port"]
-    told(process, "step")
-    wait_until(lambda: fetch(port, "/readyz")[0] == 200, "readiness", limit_s=60)
-    assert fetch(port, "/healthz") == (200, "ok\n")
-    metrics = fetch(port, "/metrics")[1]
+@dataclass(frozen=True)
+class Life:
+    """What was seen of a `watch` from its start until a signal asked it to stop."""
+
+    pid: int
+    answers: dict[str, tuple[int, str]]  # of its address, by path
+    exit_code: int
+    log: str
+    status: WatchStatus | None  # that it left
+    names: set[str]  # of users and jobs
+    predictions: int
+    second: subprocess.CompletedProcess[str] | None = None  # another `watch` on the same site, meanwhile
+    outlived_the_second: bool = False
+    told_systemd: tuple[bytes, ...] = ()  # until it said that it stops
+
+
+def seen(watch: Watching, site, port: int, number: signal.Signals, **more) -> Life:
+    """What there is to see of a running `watch`, which is then asked to stop."""
+    answers = {path: fetch(port, path) for path in ("/healthz", "/readyz", "/metrics", "/etc/passwd")}
+    names = site.jobs.read_jobs().select(pl.concat([pl.col("user"), pl.col("job_name")]).drop_nulls().unique()).collect()
+    code = watch.end(number)
+    with site.state.sole("watch"):  # the lock is free
+        status = read_status(site.state)
+    predictions = predictions_of(site).height
+    return Life(watch.process.pid, answers, code, watch.log, status, set(names.to_series()), predictions, **more)
+
+
+@pytest.fixture(scope="module")
+def life(prepared, sacct, tmp_path_factory) -> Life:
+    """A `watch` of a site that has a day and a half to catch up with, until SIGTERM; systemd listens."""
+    folder = tmp_path_factory.mktemp("life")
+    with copy_site(prepared, folder / "site", sacct=sacct) as site, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        move_clock(site, TRAINED + timedelta(days=1, hours=12))
+        systemd.bind(str(folder / "notify"))
+        systemd.settimeout(60)
+        once = ("--address", "127.0.0.1:0", "--poll", "600")  # one turn
+        with watching(site.folder, *once, env={**os.environ, "NOTIFY_SOCKET": str(folder / "notify")}) as watch:
+            port = watch.next("watching")["metrics_port"]
+            watch.next("step")
+            wait_until(lambda: fetch(port, "/readyz")[0] == 200, "readiness", limit_s=60)
+            wait_until(lambda: bool(QUALITY.search(fetch(port, "/metrics")[1])), "the quality is shown", limit_s=60)
+            second = run(site.folder, "watch", "--json")
+            lives = watch.process.poll() is None
+            ended = seen(watch, site, port, signal.SIGTERM, second=second, outlived_the_second=lives)
+        return replace(ended, told_systemd=tuple(iter(lambda: systemd.recv(100), b"STOPPING=1")))
+
+
+@pytest.fixture(scope="module")
+def life_without_slurm(prepared, tmp_path_factory) -> Life:
+    """A `watch` whose scheduler is away, until SIGINT."""
+    with copy_site(prepared, tmp_path_factory.mktemp("away") / "site") as site:
+        (site.folder / "feed" / "sacct").write_text("#!/bin/sh\nexit 1\n")
+        with watching(site.folder, "--address", "127.0.0.1:0") as watch:
+            port = watch.next("watching")["metrics_port"]
+            watch.next("problem")
+            return seen(watch, site, port, signal.SIGINT)
+
+
+def test_a_second_watcher_says_so_and_stops(life):
+    assert life.second.returncode == 1
+    assert re.search(rf"Another watch \(pid {life.pid}\) runs on the site", life.second.stderr)
+    assert life.outlived_the_second
+
+
+@pytest.mark.parametrize("which", ["life", "life_without_slurm"])
+def test_asked_to_stop_it_finishes_its_turn_and_leaves_word(request, which):
+    """By SIGTERM, and by SIGINT."""
+    life = request.getfixturevalue(which)
+    assert life.exit_code == 0
+    assert life.status.stopped
+
+
+def test_prometheus_and_a_supervisor_see_how_it_goes(life):
+    assert life.answers["/readyz"][0] == 200
+    assert life.answers["/healthz"] == (200, "ok\n")
+    metrics = life.answers["/metrics"][1]
     made = sum(float(n) for n in re.findall(r"^stormpetrel_predictions_total\{[^}]*\} ([\d.]+)$", metrics, re.MULTILINE))
-    assert made == predictions_of(site).height > 0
+    assert made == life.predictions > 0
     assert re.search(r"^stormpetrel_watch_ready 1.0$", metrics, re.MULTILINE)
     assert re.search(r'^stormpetrel_model_version\{model="jobs-submit"\} 1.0$', metrics, re.MULTILINE)
-    assert fetch(port, "/etc/passwd")[0] == 404
+    assert life.answers["/etc/passwd"][0] == 404
 
 
-def test_while_the_scheduler_is_away_it_lives_but_is_not_ready(site, started):
-    sacct = site.folder / "feed" / "sacct"
-    sacct.write_text("#!/bin/sh\nexit 1\n")
-    process = started(site.folder, "--address", "127.0.0.1:0")
-    port = told(process, "watching")["metrics_port"]
-    told(process, "problem")
-    assert fetch(port, "/healthz")[0] == 200
-    status, words = fetch(port, "/readyz")
+def test_while_the_scheduler_is_away_it_lives_but_is_not_ready(life_without_slurm):
+    assert life_without_slurm.answers["/healthz"][0] == 200
+    status, words = life_without_slurm.answers["/readyz"]
     assert status == 503 and "failed" in words
 
 
-def test_running_quality_is_shown_for_what_has_ended(site, started):
-    move_clock(site, TRAINED + timedelta(days=1, hours=12))
-    process = started(site.folder, "--address", "127.0.0.1:0")
-    port = told(process, "watching")["metrics_port"]
-    told(process, "step")
-    line = re.compile(r'^stormpetrel_quality\{figure="n",model_version="1",moment="submit"\} (.*)$', re.MULTILINE)
-    wait_until(lambda: bool(line.search(fetch(port, "/metrics")[1])), "the quality is shown", limit_s=60)
-    assert float(line.search(fetch(port, "/metrics")[1])[1]) > 10
+def test_running_quality_is_shown_for_what_has_ended(life):
+    assert float(QUALITY.search(life.answers["/metrics"][1])[1]) > 10
 
 
 def test_an_address_that_is_taken_is_one_clear_sentence(site):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        done = run(site.folder, "watch", "--address", f"127.0.0.1:{taken.getsockname()[1]}")
-    assert done.returncode == 2 and "Nothing can listen on" in done.stderr and "Traceback" not in done.stderr
+        refused = in_process(site.folder, "watch", "--address", f"127.0.0.1:{taken.getsockname()[1]}").exception
+    assert isinstance(refused, UsageError) and refused.exit_code == 2 and "Nothing can listen on" in str(refused)
 
 
-def test_the_log_holds_counts_and_no_names(site):
-    move_clock(site, TRAINED + timedelta(hours=8))
-    done = run(site.folder, "watch", "--json", "--steps", "1")
-    assert done.returncode == 0, done.stderr
-    with open_site(site.folder) as opened:
-        names = opened.jobs.read_jobs().select(pl.concat([pl.col("user"), pl.col("job_name")]).drop_nulls().unique()).collect()
-    lines = [json.loads(line) for line in done.stderr.splitlines()]
-    assert {"watching", "step", "stopped"} <= {line["event"] for line in lines}
-    words = set(re.findall(r"[\w.-]+", done.stderr))
-    assert not words & set(names.to_series())
+def test_the_log_holds_counts_and_no_names(life):
+    assert {"watching", "step", "stopped"} <= {json.loads(line)["event"] for line in life.log.splitlines()}
+    assert life.names and not set(re.findall(r"[\w.-]+", life.log)) & life.names
 
 
-def test_it_tells_systemd_that_it_is_ready_and_alive(site, tmp_path):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(60)
-        done = run(site.folder, "watch", "--json", "--steps", "1", env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")})
-        assert done.returncode == 0, done.stderr
-        assert [systemd.recv(100) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"STOPPING=1"]
+def test_it_tells_systemd_that_it_is_ready_and_alive(life):
+    assert life.told_systemd[0] == b"READY=1"
+    assert life.told_systemd[1:] == (b"WATCHDOG=1",) * 2  # after the day that it caught up with, and after its turn
 
 
 def test_the_unit_starts_this_site_and_lets_it_write_nowhere_else(site):
-    done = run(site.folder, "watch", "--unit")
-    assert done.stdout == systemd_unit("watch", site.folder)
-    assert f"ReadWritePaths={site.folder}" in done.stdout and "ProtectSystem=strict" in done.stdout
-    assert re.search(rf"^ExecStart=\S+ -m stormpetrel --site {site.folder} watch$", done.stdout, re.MULTILINE)
+    unit = in_process(site.folder, "watch", "--unit").stdout
+    assert unit == systemd_unit("watch", site.folder)
+    assert f"ReadWritePaths={site.folder}" in unit and "ProtectSystem=strict" in unit
+    assert re.search(rf"^ExecStart=\S+ -m stormpetrel --site {site.folder} watch$", unit, re.MULTILINE)
 
 
 def test_serve_has_a_unit_as_well(site):
-    done = run(site.folder, "serve", "--unit")
-    assert done.returncode == 0 and done.stdout == systemd_unit("serve", site.folder)
+    done = in_process(site.folder, "serve", "--unit")
+    assert done.exit_code == 0 and done.stdout == systemd_unit("serve", site.folder)
     assert "Type=simple" in done.stdout and "After=network-online.target stormpetrel-watch.service" in done.stdout
 
 

@@ -48,8 +48,12 @@ class SlowSite:
 
 
 @pytest.fixture
+def site(begun, copied):
+    return copied(begun)
+
+
+@pytest.fixture
 def slow(site, monkeypatch) -> SlowSite:
-    Watch(site).step()
     move_clock(site, TRAINED + timedelta(hours=3))
     return SlowSite(site, monkeypatch)
 

@@ -12,29 +12,37 @@ from stormpetrel.config import load_settings
 from stormpetrel.lifecycle.job_models import training_settings
 from stormpetrel.lifecycle.live import current_versions
 from stormpetrel.lifecycle.training_needs import training_needs
-from stormpetrel.store.site import open_site
 from stormpetrel.watch import training as watch_training
 from stormpetrel.watch.loop import Watch
 from stormpetrel.watch.training import TrainingSchedule
-from tests.parts.command_line import change_settings
+from tests.parts.made_once import made_once
 from tests.parts.watched_site import START, TRAINED, make_watched_site, move_clock
 
 LATER = TRAINED + timedelta(days=1)
 
 
 @pytest.fixture
-def eager(site):
+def eager(prepared, copied):
     """The site, told to train every hour on whatever has ended, a day after its last training."""
-    change_settings(site.folder, watch={"retrain_hours": 1.0, "retrain_min_jobs": 5})
-    with open_site(site.folder) as opened:
-        yield opened
+    return copied(prepared, watch={"retrain_hours": 1.0, "retrain_min_jobs": 5})
+
+
+@pytest.fixture
+def new_site(tmp_path_factory, copied):
+    """A site that nobody has trained, an hour after its first job ended; with settings of the section `watch`."""
+    new = made_once(tmp_path_factory, "watched-site-new", _make_new)
+    return lambda **watch: copied(new, watch={"retrain_hours": 24.0, **watch})
+
+
+def _make_new(folder):
+    make_watched_site(folder, trained=False, now=START + timedelta(hours=6)).close()
 
 
 def result_of(schedule: TrainingSchedule, now) -> dict:
     give_up = time.monotonic() + 120
     while (report := schedule.finished(now)) is None:
         assert time.monotonic() < give_up, "the training does not end"
-        time.sleep(0.1)
+        time.sleep(0.02)
     return report
 
 
@@ -49,65 +57,60 @@ def test_it_is_due_when_time_has_passed_and_jobs_have_ended_and_not_right_after_
     assert schedule.due(LATER + timedelta(minutes=6))
 
 
-def test_a_site_without_a_model_is_trained_as_soon_as_there_are_jobs(tmp_path):
-    with make_watched_site(tmp_path / "site", trained=False, watch={"retrain_hours": 24.0}) as site:
-        schedule = TrainingSchedule(site)
-        assert schedule.due(TRAINED)
-        schedule.start()
-        assert not schedule.due(TRAINED), "one at a time"
-        assert "first model" in result_of(schedule, TRAINED)["why"]
-        assert set(current_versions(site).values()) == {1}
-        watch = Watch(site)
-        move_clock(site, TRAINED + timedelta(hours=6))
-        assert watch.step().predictions.height, "what it learnt is used at once"
+def test_a_site_without_a_model_is_trained_as_soon_as_there_are_jobs(untrained, copied):
+    site = copied(untrained, watch={"retrain_hours": 24.0})
+    schedule = TrainingSchedule(site)
+    assert schedule.due(TRAINED)
+    schedule.start()
+    assert not schedule.due(TRAINED), "one at a time"
+    assert "first model" in result_of(schedule, TRAINED)["why"]
+    assert set(current_versions(site).values()) == {1}
+    watch = Watch(site)
+    move_clock(site, TRAINED + timedelta(hours=6))
+    assert watch.step().predictions.height, "what it learnt is used at once"
 
 
-def new_site(folder, **watch):
-    """A site that nobody has trained, an hour after its first job ended."""
-    return make_watched_site(folder, trained=False, now=START + timedelta(hours=6), watch={"retrain_hours": 24.0, **watch})
+def test_a_new_site_says_what_it_waits_for_and_how_long_that_will_take(new_site):
+    site = new_site(retrain_min_jobs=5000)
+    schedule = TrainingSchedule(site)
+    now = site.now()
+    assert not schedule.due(now)
+    words = schedule.missing_model(now)
+    assert re.fullmatch(
+        r"There is no job model yet: \d+ of 5,000 ended jobs, \d+ of 10 failed ones; at this pace in about \d+ (hours|days)"
+        r"\. It is trained by itself then\.",
+        words,
+    )
 
 
-def test_a_new_site_says_what_it_waits_for_and_how_long_that_will_take(tmp_path):
-    with new_site(tmp_path / "site", retrain_min_jobs=5000) as site:
-        schedule = TrainingSchedule(site)
-        now = site.now()
-        assert not schedule.due(now)
-        words = schedule.missing_model(now)
-        assert re.fullmatch(
-            r"There is no job model yet: \d+ of 5,000 ended jobs, \d+ of 10 failed ones; at this pace in about \d+ (hours|days)"
-            r"\. It is trained by itself then\.",
-            words,
-        )
+def test_a_site_that_trains_by_hand_says_how_to(new_site):
+    site = new_site(retrain_hours=0.0)
+    assert TrainingSchedule(site).missing_model(site.now()).endswith("Train it then: stormpetrel jobs train")
 
 
-def test_a_site_that_trains_by_hand_says_how_to(tmp_path):
-    with new_site(tmp_path / "site", retrain_hours=0.0) as site:
-        assert TrainingSchedule(site).missing_model(site.now()).endswith("Train it then: stormpetrel jobs train")
-
-
-def test_a_first_training_does_not_wait_for_a_day_to_pass(tmp_path, monkeypatch):
+def test_a_first_training_does_not_wait_for_a_day_to_pass(new_site, monkeypatch):
     monkeypatch.setattr(watch_training, "_COUNT_EVERY_S", 0.0)
     monkeypatch.setattr(watch_training, "_AT_MOST", 0.0)
-    with new_site(tmp_path / "site", retrain_min_jobs=150) as site:
-        schedule = TrainingSchedule(site)
-        assert not schedule.due(site.now()), "too few jobs have ended"
-        for days in (1, 2, 3, 4, 5):
-            move_clock(site, START + timedelta(days=days))
-            Watch(site).step()
-            if schedule.due(site.now()):
-                break
-        enough = training_needs(site, training_settings(site.settings), until=site.now())
-        assert schedule.due(site.now()) and enough.is_enough(150), "it is due at the first look that shows enough"
-
-
-def test_a_training_that_was_refused_is_tried_again_within_the_hour(tmp_path):
-    with new_site(tmp_path / "site", retrain_min_jobs=1) as site:
-        schedule = TrainingSchedule(site)
-        schedule.start()
-        assert "too few jobs to learn from" in result_of(schedule, site.now())["why"]
-        move_clock(site, START + timedelta(days=5))
+    site = new_site(retrain_min_jobs=150)
+    schedule = TrainingSchedule(site)
+    assert not schedule.due(site.now()), "too few jobs have ended"
+    for days in (1, 2, 3, 4, 5):
+        move_clock(site, START + timedelta(days=days))
         Watch(site).step()
-        assert schedule.due(site.now())
+        if schedule.due(site.now()):
+            break
+    enough = training_needs(site, training_settings(site.settings), until=site.now())
+    assert schedule.due(site.now()) and enough.is_enough(150), "it is due at the first look that shows enough"
+
+
+def test_a_training_that_was_refused_is_tried_again_within_the_hour(new_site):
+    site = new_site(retrain_min_jobs=1)
+    schedule = TrainingSchedule(site)
+    schedule.start()
+    assert "too few jobs to learn from" in result_of(schedule, site.now())["why"]
+    move_clock(site, START + timedelta(days=5))
+    Watch(site).step()
+    assert schedule.due(site.now())
 
 
 def test_never_means_never(site):

@@ -26,13 +26,8 @@ _WIDTH: Final = 14
 
 def main(arguments: list[str] | None = None) -> int:
     """Answer one call; the exit status of sacct."""
-    asked = _parser().parse_args(arguments)
     try:
-        feed = Feed(Path(asked.feed))
-        if asked.helpformat:
-            _print_fields(feed.fields)
-            return 0
-        sys.stdout.write(_answer(feed, asked))
+        sys.stdout.write(answer(arguments, times=os.environ.get("SLURM_TIME_FORMAT", _ISO)))
         sys.stdout.flush()
     except StormpetrelError as error:
         sys.stderr.write(f"sacct: error: {error.what}\n")
@@ -42,7 +37,14 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _answer(feed: Feed, asked: argparse.Namespace) -> str:
+def answer(arguments: list[str] | None, *, times: str = _ISO) -> str:
+    """Return what sacct prints for these arguments; `times` is SLURM_TIME_FORMAT."""
+    asked = _parser().parse_args(arguments)
+    feed = Feed(Path(asked.feed))
+    return _field_list(feed.fields) if asked.helpformat else _job_list(feed, asked, times)
+
+
+def _job_list(feed: Feed, asked: argparse.Namespace, times: str) -> str:
     import polars as pl
 
     from stormpetrel.simulate.writing import sacct_text
@@ -58,7 +60,6 @@ def _answer(feed: Feed, asked: argparse.Namespace) -> str:
     if asked.user:
         jobs = jobs.filter(pl.col("user").is_in(asked.user.split(",")))
     delimiter = asked.delimiter if asked.parsable or asked.parsable2 else "\x1f"
-    times = os.environ.get("SLURM_TIME_FORMAT", _ISO)
     text = sacct_text(jobs, fields=names, delimiter=delimiter, times=times, steps=not asked.allocations)
     if not asked.noheader:
         text = delimiter.join(names) + "\n" + text
@@ -89,9 +90,9 @@ def _moment(text: str, now: datetime) -> datetime:
         raise StormpetrelError(f"Invalid time specification (pos=0): {text}") from None
 
 
-def _print_fields(fields: list[str]) -> None:
-    for position in range(0, len(fields), 4):
-        sys.stdout.write(" ".join(f"{name:<19}" for name in fields[position : position + 4]).rstrip() + "\n")
+def _field_list(fields: list[str]) -> str:
+    rows = (fields[position : position + 4] for position in range(0, len(fields), 4))
+    return "".join(" ".join(f"{name:<19}" for name in row).rstrip() + "\n" for row in rows)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.faces.api.made import World, make_api_site, open_world
-from tests.jobs.logs import one_thread
+from tests.faces.api.made import World, api_site_once, open_world
+from tests.parts.watched_site import copy_site
 
 
 @pytest.fixture(scope="session")
 def api_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.getbasetemp() / "api-site"
-    if not folder.exists():  # the tests of the client use the same one
-        with one_thread():
-            make_api_site(folder)
+    folder = tmp_path_factory.mktemp("api") / "site"
+    copy_site(api_site_once(tmp_path_factory), folder).close()
     return folder
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import polars as pl
+import pytest
 from fastapi import FastAPI
 
 from stormpetrel.answers.live_site import LiveSite
@@ -19,17 +20,30 @@ from stormpetrel.faces.web.app import bare_app, protected
 from stormpetrel.lifecycle.live import open_stream
 from stormpetrel.store.site import Site, open_site
 from tests.faces.web.made import client_of
-from tests.parts.watched_site import TRAINED, make_watched_site
+from tests.parts.made_once import made_once
+from tests.parts.watched_site import TRAINED, copy_site, make_watched_site, watched_site_once
 
 ADMIN = "the-admin"
 OFTEN = 1_000_000  # requests per minute: these tests are about other things
 WATCHED_FROM = TRAINED - timedelta(days=2)
 
 
+SERVE = {"login": "token", "admins": [ADMIN], "requests_per_minute": OFTEN, "hosts": ["testserver"]}
+
+
+def api_site_once(factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site of `make_api_site`, made once per run; to be copied."""
+    watched = watched_site_once(factory)
+    return made_once(factory, "api-site", lambda folder: _say(copy_site(watched, folder, serve=SERVE)))
+
+
 def make_api_site(folder: Path) -> None:
     """A site that asks for tokens, with predictions of its last two days."""
-    serve = {"login": "token", "admins": [ADMIN], "requests_per_minute": OFTEN, "hosts": ["testserver"]}
-    with make_watched_site(folder, serve=serve) as site:
+    _say(make_watched_site(folder, serve=SERVE))
+
+
+def _say(site: Site) -> None:
+    with site:
         stream = open_stream(site, horizon=WATCHED_FROM, remember=False)
         site.predictions.begin(WATCHED_FROM)
         said = stream.advance(site.jobs.read_jobs().collect(), until=TRAINED)

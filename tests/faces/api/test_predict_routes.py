@@ -12,8 +12,8 @@ from stormpetrel.answers.schemas.predictions import Prediction
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.lifecycle.job_models import load_predictor
 from stormpetrel.sources.job_script import parse_job_script
-from tests.faces.api.made import ADMIN, open_world
-from tests.parts.watched_site import make_watched_site
+from tests.faces.api.made import ADMIN, SERVE, open_world
+from tests.parts.watched_site import copy_site, watched_site_once
 
 SCRIPT = "#!/bin/bash\n#SBATCH --time=0:20:00 --mem=2G --cpus-per-task=4 --job-name={name}\nsrun fit\n"
 REQUEST = {"job_name": "fit_3", "cpus": 4, "nodes": 1, "memory_bytes": 2**31, "time_limit_s": 1200, "partition": "batch"}
@@ -125,8 +125,8 @@ def test_nonsense_is_refused_and_not_repeated(world, body):
     assert refused.status_code == 422 and set(refused.json()) == {"error"}
 
 
-def test_without_a_model_there_is_advice_but_no_risk(tmp_path):
-    make_watched_site(tmp_path / "site", trained=False, serve={"login": "token", "admins": [ADMIN]}).close()
+def test_without_a_model_there_is_advice_but_no_risk(tmp_path, tmp_path_factory):
+    copy_site(watched_site_once(tmp_path_factory, trained=False), tmp_path / "site", serve=SERVE).close()
     untrained = open_world(tmp_path / "site")
     refused = untrained.ask("POST", "/predict", json=REQUEST)
     assert refused.status_code == 409 and "jobs train" in refused.json()["error"]["hint"]
