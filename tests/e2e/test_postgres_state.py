@@ -3,8 +3,6 @@
 The command line is called in this process; processes of their own are those writers that meet, die or lose their server.
 """
 
-import contextlib
-import io
 import json
 import os
 import shutil
@@ -18,7 +16,6 @@ import sqlalchemy as sa
 
 from stormpetrel.config import load_settings
 from stormpetrel.errors import ReadOnlySiteError
-from stormpetrel.faces.cli.main import main
 from stormpetrel.records.jobs import KEY
 from stormpetrel.store import migrations, read_only
 from stormpetrel.store.identity import read_identity
@@ -27,7 +24,7 @@ from stormpetrel.store.site import open_site
 from stormpetrel.store.state import STATE_FORMAT
 from tests.builders import make_jobs, make_site, table_of, write_sacct
 from tests.parts import wait_until
-from tests.parts.command_line import change_settings, complaint_of, report_of, run, start
+from tests.parts.command_line import change_settings, complaint_of, report_of, run, run_here, start
 
 pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("postgres")]
 
@@ -45,20 +42,6 @@ def site(postgres, tmp_path):
 @pytest.fixture
 def log(tmp_path):
     return write_sacct(tmp_path / "jobs.txt", make_jobs(50, failed=5))
-
-
-def run_here(folder, *arguments):
-    """Run a command to its end in this process, which costs what the command does and no new interpreter."""
-    umask, out, err = os.umask(0o077), io.StringIO(), io.StringIO()
-    words = ["stormpetrel", "--site", str(folder), *arguments]
-    try:
-        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            patch.setattr(sys, "argv", words)
-            with pytest.raises(SystemExit) as ended:
-                main()
-    finally:
-        os.umask(umask)
-    return subprocess.CompletedProcess(words, ended.value.code or 0, out.getvalue(), err.getvalue())
 
 
 def database_of(folder):
