@@ -16,19 +16,19 @@ import pytest
 
 from stormpetrel.store.site import open_site
 from tests.parts import free_ports, wait_until
-from tests.parts.command_line import report_of, run_here
+from tests.parts.command_line import report_of, run
 
 
-def demo_again(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return run_here(folder, "demo", str(folder), "--no-serve", *options)
+def demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "stormpetrel", "demo", str(folder), "--no-serve", *options]
+    return subprocess.run(words, capture_output=True, text=True, timeout=240)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A demo that was run once, as a process, and what it said: three months are simulated, read and learnt from, 25 s."""
+    """A demo that was run once, and what it said."""
     folder = tmp_path_factory.mktemp("newcomer") / "demo"
-    words = [sys.executable, "-m", "stormpetrel", "demo", str(folder), "--no-serve", "--json"]
-    return folder, report_of(subprocess.run(words, capture_output=True, text=True, timeout=240))
+    return folder, report_of(demo(folder, "--json"))
 
 
 def jobs_on(url: str) -> dict[str, object]:
@@ -60,17 +60,17 @@ def test_the_demo_runs_again_and_takes_in_only_what_is_new(made):
     assert first["summary"]["worst_nodes"][0][0] == "n017", "the sick node is found"
     assert first["windows_scored"] > 1_000
     assert at_risk_now(folder) >= 1, "jobs at risk wait or run on the first screen"
-    done = demo_again(folder)
+    done = demo(folder)
     assert done.returncode == 0, done.stderr
     assert "Look at node n017" in done.stdout and " jobs per week" in done.stdout
-    again = report_of(run_here(folder, "sql", "select count(*) n from jobs", "--json"))[0]["n"]
+    again = report_of(run(folder, "sql", "select count(*) n from jobs", "--json"))[0]["n"]
     assert first["summary"]["jobs"] <= again < first["summary"]["jobs"] + 500, "nothing twice, and the cluster goes on"
     suggested = [shlex.split(line, comments=True)[1:] for line in done.stdout.splitlines() if " --site " in line]
     told = ["why", "check", "traces", "events", "report", "sql", "sql", "watch", "serve", "doctor"]
     assert [words[2] for words in suggested] == told
     for words in suggested:
         if not {"report", "watch", "serve"} & set(words):  # they take long, and have tests of their own
-            assert run_here(folder, *words[2:]).returncode == 0, words
+            assert run(folder, *words[2:]).returncode == 0, words
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
@@ -78,7 +78,7 @@ def test_the_demo_shows_a_living_site_and_leaves_no_process_behind(made, tmp_pat
     folder, _ = made
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
-    words = [sys.executable, "-m", "stormpetrel", "demo", str(folder), "--address", f"127.0.0.1:{port}", "--speed", "600"]
+    words = [sys.executable, "-m", "stormpetrel", "demo", str(folder), "--address", f"127.0.0.1:{port}"]
     with (tmp_path / "said.txt").open("w") as said:
         living = subprocess.Popen(words, stdout=said, stderr=said, cwd=tmp_path)
     try:
@@ -100,4 +100,4 @@ def test_the_demo_shows_a_living_site_and_leaves_no_process_behind(made, tmp_pat
 def test_a_demo_whose_feed_was_not_finished_makes_it_again(made):
     folder, _ = made
     (folder / "feed" / "sacct").unlink()  # as if it had been killed before its feed was complete
-    assert report_of(demo_again(folder, "--json"))["summary"]["jobs"] > 10_000
+    assert report_of(demo(folder, "--json"))["summary"]["jobs"] > 10_000

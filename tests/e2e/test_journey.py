@@ -24,6 +24,7 @@ from stormpetrel.simulate.feed import Feed, set_clock
 from stormpetrel.simulate.spec import ClusterSpec
 from stormpetrel.store.site import Site, open_site
 from stormpetrel.watch.loop import Watch
+from tests.jobs.logs import one_thread
 from tests.parts import free_ports, wait_until
 from tests.parts.browser import open_chromium
 from tests.parts.command_line import change_settings, words_for
@@ -46,7 +47,7 @@ def prepared(tmp_path_factory) -> Path:
     """A site that was watched up to now: to be copied."""
     folder = tmp_path_factory.mktemp("journey") / "site"
     serve = {"requests_per_minute": 100_000}
-    with make_watched_site(folder, spec=LONGER, now=NOW, watch={"poll_s": 1.0}, serve=serve) as site:
+    with one_thread(), make_watched_site(folder, spec=LONGER, now=NOW, watch={"poll_s": 1.0}, serve=serve) as site:
         Watch(site).step()
     return folder
 

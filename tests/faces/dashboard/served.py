@@ -28,7 +28,7 @@ HOSTILE_USER = "</td><script>window.hacked='user'</script>"
 HOSTILE_ID = 990_001
 LAPTOP = (1366, 850)
 PHONE = (390, 844)
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 
 
 def make_dashboard_site(folder: Path) -> None:
