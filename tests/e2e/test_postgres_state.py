@@ -1,4 +1,7 @@
-"""A site whose state lies in a real PostgreSQL: several writers, moves between databases, and a server that goes away."""
+"""A site whose state lies in a real PostgreSQL: several writers, moves between databases, and a server that goes away.
+
+The command line is called in this process; processes of their own are those writers that meet, die or lose their server.
+"""
 
 import json
 import os
@@ -21,7 +24,7 @@ from stormpetrel.store.site import open_site
 from stormpetrel.store.state import STATE_FORMAT
 from tests.builders import make_jobs, make_site, table_of, write_sacct
 from tests.parts import wait_until
-from tests.parts.command_line import change_settings, complaint_of, report_of, run, start
+from tests.parts.command_line import change_settings, complaint_of, report_of, run, run_here, start
 
 pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("postgres")]
 
@@ -46,7 +49,7 @@ def database_of(folder):
 
 
 def ingest(folder, *files):
-    return report_of(run(folder, "ingest", "jobs", *map(str, files), "--json"))
+    return report_of(run_here(folder, "ingest", "jobs", *map(str, files), "--json"))
 
 
 def rows_of(folder):
@@ -60,7 +63,7 @@ def past_of(folder):
 
 
 def test_ingest_works_and_is_remembered_by_the_server(postgres, site, log):
-    assert ingest(site, log)["kept"] == 50
+    assert report_of(run(site, "ingest", "jobs", str(log), "--json"))["kept"] == 50
     assert ingest(site, log)["known"] == 50
     assert rows_of(site).height == 50
     assert postgres.sql("SELECT count(*) FROM ingests", database=database_of(site)) == "2"
@@ -148,7 +151,7 @@ def test_lock_of_a_killed_writer_is_free(postgres, site, log):
 
 def test_forgotten_user_is_gone_and_does_not_come_back(postgres, site, log):
     ingest(site, log)
-    done = report_of(run(site, "store", "forget", "user1", "--yes", "--json"))
+    done = report_of(run_here(site, "store", "forget", "user1", "--yes", "--json"))
     assert done == {"deleted": 10, "future": "refused"}
     assert ingest(site, log)["quarantined"] == {"forgotten_user": 10}
     assert rows_of(site).filter(pl.col("user") == "user1").is_empty()
@@ -172,9 +175,9 @@ def test_backup_is_restored_into_either_database(postgres, tmp_path, log, way):
     old, new, archive = tmp_path / "old", tmp_path / "new", tmp_path / "site.tar"
     make_site(old, store={"state_url": before}).close()
     ingest(old, log)
-    report_of(run(old, "store", "forget", "user1", "--yes", "--json"))
-    report_of(run(old, "store", "backup", str(archive), "--json"))
-    assert report_of(run(new, "store", "restore", str(archive), "--state-url", after, "--json"))["jobs"] == 40
+    report_of(run_here(old, "store", "forget", "user1", "--yes", "--json"))
+    report_of(run_here(old, "store", "backup", str(archive), "--json"))
+    assert report_of(run_here(new, "store", "restore", str(archive), "--state-url", after, "--json"))["jobs"] == 40
     assert rows_of(new).equals(rows_of(old))
     assert past_of(new) == past_of(old)
     # Life goes on: the next ingest finds what is known, refuses who is forgotten, and is remembered beside the old ones.
@@ -186,11 +189,11 @@ def test_backup_is_restored_into_either_database(postgres, tmp_path, log, way):
 def test_restore_leaves_the_state_of_the_living_site_alone(site, log, tmp_path):
     archive = tmp_path / "site.tar"
     ingest(site, log)
-    report_of(run(site, "store", "backup", str(archive), "--json"))
+    report_of(run_here(site, "store", "backup", str(archive), "--json"))
     ingest(site, log)
-    done = run(tmp_path / "taken", "store", "restore", str(archive), "--state-url", load_settings(site).store.state_url)
+    done = run_here(tmp_path / "taken", "store", "restore", str(archive), "--state-url", load_settings(site).store.state_url)
     assert done.returncode == 2 and "in use" in done.stderr and not (tmp_path / "taken").exists()
-    report_of(run(tmp_path / "copy", "store", "restore", str(archive), "--json"))
+    report_of(run_here(tmp_path / "copy", "store", "restore", str(archive), "--json"))
     assert (tmp_path / "copy" / "state.db").exists() and len(past_of(tmp_path / "copy")) == 1
     assert len(past_of(site)) == 2
 
@@ -200,7 +203,7 @@ def test_database_of_another_site_is_refused(site, log, tmp_path):
     other = tmp_path / "other"
     make_site(other).close()
     change_settings(other, store={"state_url": url})
-    assert "belongs to another site" in complaint_of(run(other, "ingest", "jobs", str(log)))
+    assert "belongs to another site" in complaint_of(run_here(other, "ingest", "jobs", str(log)))
 
 
 def with_password(folder, **changes):
@@ -221,14 +224,14 @@ WRONG_ADDRESS = {
 @pytest.mark.parametrize("problem", WRONG_ADDRESS)
 def test_server_that_cannot_be_reached_is_one_clear_line_without_the_password(site, log, problem):
     with_password(site, **WRONG_ADDRESS[problem])
-    line = complaint_of(run(site, "ingest", "jobs", str(log)))
+    line = complaint_of(run_here(site, "ingest", "jobs", str(log)))
     assert "store.state_url" in line and PASSWORD not in line
 
 
 @pytest.mark.parametrize("address", [f"postgresql://petrel:{PASSWORD}@127.0.0.1:port/site", "postgresql://", "mysql://host/site"])
 def test_address_that_is_none_is_one_clear_line_without_the_password(site, log, address):
     change_settings(site, store={"state_url": address})
-    line = complaint_of(run(site, "ingest", "jobs", str(log)))
+    line = complaint_of(run_here(site, "ingest", "jobs", str(log)))
     assert "store.state_url" in line and PASSWORD not in line
 
 
@@ -240,7 +243,7 @@ def test_user_who_may_not_create_tables_is_told_about_the_database(postgres, tmp
     folder = tmp_path / "site"
     make_site(folder).close()
     change_settings(folder, store={"state_url": url.replace("petrel@", f"plain:{PASSWORD}@")})
-    line = complaint_of(run(folder, "doctor", "--repair"))
+    line = complaint_of(run_here(folder, "doctor", "--repair"))
     assert "permission denied" in line and "folder" not in line and PASSWORD not in line
 
 
@@ -265,7 +268,7 @@ def test_server_that_stops_during_an_ingest_is_one_clear_line_and_a_second_run_g
 def test_state_of_a_newer_version_is_refused_and_left_alone(postgres, site, log):
     database = database_of(site)
     postgres.sql(f"UPDATE meta SET value = '{STATE_FORMAT + 1}' WHERE key = 'format'", database=database)
-    line = complaint_of(run(site, "ingest", "jobs", str(log)))
+    line = complaint_of(run_here(site, "ingest", "jobs", str(log)))
     assert "newer version" in line and "upgrade" in line
     assert postgres.sql("SELECT value FROM meta WHERE key = 'format'", database=database) == str(STATE_FORMAT + 1)
     assert postgres.sql("SELECT count(*) FROM ingests", database=database) == "0"
@@ -288,7 +291,7 @@ def make_old(postgres, folder, version):
 @pytest.mark.parametrize("version", [1, 4])
 def test_state_of_an_earlier_format_is_brought_up_to_date(postgres, site, log, version):
     ingest(site, log)
-    report_of(run(site, "store", "forget", "user1", "--yes", "--json"))
+    report_of(run_here(site, "store", "forget", "user1", "--yes", "--json"))
     make_old(postgres, site, version)
     with open_site(site) as opened:
         assert opened.state.identity() == read_identity(opened.tables) is not None
@@ -316,8 +319,8 @@ def test_a_step_that_fails_leaves_the_database_as_it_was(postgres, site, monkeyp
 
 def test_a_new_database_beside_old_tables_is_refused_and_rebuilt_by_a_repair(postgres, site, log):
     ingest(site, log)
-    report_of(run(site, "store", "forget", "user1", "--yes", "--json"))
+    report_of(run_here(site, "store", "forget", "user1", "--yes", "--json"))
     change_settings(site, store={"state_url": postgres.new_database()})
-    assert "doctor --repair" in complaint_of(run(site, "ingest", "jobs", str(log)))
+    assert "doctor --repair" in complaint_of(run_here(site, "ingest", "jobs", str(log)))
     assert repair(site, problem_of=lambda _site, _training: None, user="ada").rebuilt
     assert ingest(site, log)["quarantined"] == {"forgotten_user": 10}

@@ -15,6 +15,8 @@ from tests.faces.dashboard.served import WAIT_MS, Board, Visitor, make_dashboard
 from tests.faces.web.made import running
 from tests.jobs.logs import one_thread
 from tests.parts.browser import open_chromium
+from tests.parts.made_once import made_once
+from tests.parts.watched_site import copy_site
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -22,10 +24,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="package")
 def dashboard_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site with jobs, models and predictions."""
+    """A site with jobs, models and predictions: made once per run, 6 s."""
+
+    def make(folder: Path) -> None:
+        with one_thread():
+            make_dashboard_site(folder)
+
     folder = tmp_path_factory.mktemp("dashboard") / "site"
-    with one_thread():
-        make_dashboard_site(folder)
+    copy_site(made_once(tmp_path_factory, "dashboard-site", make), folder).close()
     return folder
 
 
@@ -47,9 +53,16 @@ def chromium() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture
-def browser(chromium: Browser, board: Board) -> Iterator[Visitor]:
-    """Opens pages of the board: `browser.open("/jobs")`; collects console errors and requests that leave this machine."""
+@pytest.fixture(scope="module")
+def visitor(chromium: Browser, board: Board) -> Iterator[Visitor]:
+    """The tabs of the module; a file that serves a site of its own has a `board` of its own."""
     visitor = Visitor(chromium, board)
     yield visitor
     visitor.close()
+
+
+@pytest.fixture
+def browser(visitor: Visitor) -> Iterator[Visitor]:
+    """Opens pages of the board: `browser.open("/jobs")`; collects console errors and requests that leave this machine."""
+    yield visitor
+    visitor.leave()

@@ -16,7 +16,7 @@ from stormpetrel.faces.web.app import create_app
 from tests.answers.live_sites import put_jobs
 from tests.builders import make_site
 from tests.events.loads import end_of, steady_jobs
-from tests.faces.dashboard.served import PHONE, Board, Visitor
+from tests.faces.dashboard.served import PHONE, Board
 from tests.faces.web.made import running, wait_until
 
 browser_test = pytest.mark.browser
@@ -38,13 +38,6 @@ def board(tmp_path_factory):
         CAPACITY_BOARDS.wait(live)
         with running(create_app(live)) as url:
             yield Board(url, site, live)
-
-
-@pytest.fixture
-def browser(chromium, board):
-    visitor = Visitor(chromium, board)
-    yield visitor
-    visitor.close()
 
 
 def sent(live, viewer, query=""):
@@ -91,8 +84,7 @@ def test_the_page_opens_without_complaint_and_follows_the_number_of_cores(browse
     visit.page.keyboard.press("Enter")
     visit.page.wait_for_selector("#capacity-body:has-text('Capacity: 1,000 cores, as given.')")
     assert "cores=1000" in visit.page.evaluate("window.location.search")
-    visit.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
-    visit.page.emulate_media(color_scheme="dark")
+    visit.show(PHONE, "dark")
     visit.page.wait_for_selector("html[data-theme=dark]")
     assert visit.axe() == [] and visit.overflow() == 0
     assert visit.page.locator("#main img").count() == 0 and visit.page.evaluate("window.hacked") is None

@@ -22,7 +22,7 @@ from stormpetrel.faces.web.app import create_app
 from stormpetrel.records.outages import Outage, OutageKind
 from tests.answers import grid_sites as made
 from tests.builders import make_site
-from tests.faces.dashboard.served import PHONE, Board, Visitor
+from tests.faces.dashboard.served import PHONE, Board
 from tests.faces.web.made import running, wait_until
 
 browser_test = pytest.mark.browser
@@ -157,13 +157,6 @@ def test_each_step_that_is_not_done_names_the_next_command(tmp_path):
 # --- in a browser ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def browser(chromium, board):
-    visitor = Visitor(chromium, board)
-    yield visitor
-    visitor.close()
-
-
 def parameter(visit, name):
     search = visit.page.evaluate("window.location.search")  # `page.url` stands still while nothing is asked of the browser
     return parse_qs(search.lstrip("?")).get(name, [""])[0]
@@ -184,8 +177,7 @@ def test_the_page_opens_without_complaint_and_is_usable_by_everybody(browser):
         visit.page.locator(table).scroll_into_view_if_needed()
         visit.page.wait_for_selector(f"{table} .ag-row .ag-cell")
     assert visit.axe() == []
-    visit.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
-    visit.page.emulate_media(color_scheme="dark")
+    visit.show(PHONE, "dark")
     visit.page.wait_for_selector("html[data-theme=dark]")
     assert visit.axe() == []
     assert visit.overflow() == 0

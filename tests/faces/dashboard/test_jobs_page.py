@@ -125,14 +125,13 @@ def test_a_row_that_is_clicked_shows_everything_about_its_job(browser, board):
     visit.clean()
 
 
-@pytest.mark.parametrize("kind", ["CSV", "SVG", "PNG"])
-def test_a_figure_can_be_taken_along(browser, board, kind):
+def test_a_figure_can_be_taken_along(browser, board):
     visit = browser.open(f"/jobs?job={a_job(board)['ref']}", wait_for="#panel-waterfall .js-plotly-plot")
-    with visit.page.expect_download() as taken:
-        visit.page.get_by_role("button", name=f"Download as {kind}").first.click()
-    assert taken.value.suggested_filename.endswith(f"-reasons.{kind.lower()}")
-    content = taken.value.path().read_bytes()
-    assert content.startswith({"CSV": b"series,x,y", "SVG": b"<svg", "PNG": b"\x89PNG"}[kind])
+    for kind, begins in {"CSV": b"series,x,y", "SVG": b"<svg", "PNG": b"\x89PNG"}.items():
+        with visit.page.expect_download() as taken:
+            visit.page.get_by_role("button", name=f"Download as {kind}").first.click()
+        assert taken.value.suggested_filename.endswith(f"-reasons.{kind.lower()}"), kind
+        assert taken.value.path().read_bytes().startswith(begins), kind
     visit.clean()
 
 
@@ -217,14 +216,24 @@ def test_the_theme_is_switched_and_remembered(browser):
     visit.clean()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", [LAPTOP, PHONE], ids=["laptop", "phone"])
-def test_no_serious_fault_of_accessibility_and_nothing_wider_than_the_window(browser, board, theme, size):
+@pytest.mark.parametrize(
+    "themes",
+    [
+        {"laptop": "light", "phone": "dark"},
+        pytest.param({"laptop": "dark", "phone": "light"}, marks=pytest.mark.slow),
+    ],
+    ids=["laptop-light and phone-dark", "laptop-dark and phone-light"],
+)
+def test_no_serious_fault_of_accessibility_and_nothing_wider_than_the_window(browser, board, themes):
     job = a_job(board, pl.col("state").is_in(["TIMEOUT", "OUT_OF_MEMORY"]))
-    visit = browser.open(f"/jobs?view=all&job={job['ref']}", size=size, theme=theme, wait_for="#panel-waterfall .js-plotly-plot")
-    visit.page.wait_for_selector(LOADED)
-    assert visit.axe() == []
-    assert visit.overflow() <= 0
+    waterfall = "#panel-waterfall .js-plotly-plot"
+    visit = browser.open(f"/jobs?view=all&job={job['ref']}", theme=themes["laptop"], wait_for=waterfall)
+    for name, size in {"laptop": LAPTOP, "phone": PHONE}.items():
+        visit.show(size, themes[name])
+        visit.page.wait_for_selector(f"html[data-theme={themes[name]}]")
+        visit.page.wait_for_selector(LOADED)
+        assert visit.axe() == [], name
+        assert visit.overflow() <= 0, name
     visit.clean()
 
 

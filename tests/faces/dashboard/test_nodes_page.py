@@ -21,7 +21,7 @@ from stormpetrel.faces.web.app import create_app
 from stormpetrel.records.job_ref import ref_text
 from tests.answers import traced_sites as made
 from tests.builders import make_site
-from tests.faces.dashboard.served import PHONE, Board, Visitor
+from tests.faces.dashboard.served import PHONE, Board
 from tests.faces.web.made import running, wait_until
 
 browser_test = pytest.mark.browser
@@ -53,11 +53,10 @@ def traced(tmp_path_factory):
             yield Board(url, site, live)
 
 
-@pytest.fixture
-def browser(chromium, traced):
-    visitor = Visitor(chromium, traced)
-    yield visitor
-    visitor.close()
+@pytest.fixture(scope="module")
+def board(traced):
+    """What the browser looks at."""
+    return traced
 
 
 def sent(live, viewer, query=""):
@@ -167,8 +166,7 @@ def test_the_page_opens_without_complaint_and_is_usable_by_everybody(browser):
         visit.page.locator(table).scroll_into_view_if_needed()
         visit.page.wait_for_selector(f"{table} .ag-row .ag-cell")
     assert visit.axe() == []
-    visit.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
-    visit.page.emulate_media(color_scheme="dark")
+    visit.show(PHONE, "dark")
     visit.page.wait_for_selector("html[data-theme=dark]")
     assert visit.axe() == []
     assert visit.overflow() == 0

@@ -106,8 +106,7 @@ def test_each_page_opens_without_complaint_and_is_usable_by_everybody(browser, p
         visit.page.locator(GRIDS[path]).scroll_into_view_if_needed()
         visit.page.wait_for_selector(f"{GRIDS[path]} .ag-row .ag-cell")
     assert visit.axe() == []
-    visit.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
-    visit.page.emulate_media(color_scheme="dark")
+    visit.show(PHONE, "dark")
     visit.page.wait_for_selector("html[data-theme=dark]")
     assert visit.axe() == []
     assert visit.overflow() == 0
@@ -115,7 +114,7 @@ def test_each_page_opens_without_complaint_and_is_usable_by_everybody(browser, p
 
 
 @browser_test
-def test_every_choice_is_in_the_link_and_a_link_restores_the_view(browser):
+def test_every_choice_is_in_the_link_and_a_link_restores_the_view(browser, board):
     visit = browser.open("/trends", wait_for=THERE["/trends"])
     visit.page.click("#choose-by-account")
     visit.page.wait_for_selector("#choose-by-account[aria-current]")
@@ -123,7 +122,7 @@ def test_every_choice_is_in_the_link_and_a_link_restores_the_view(browser):
     visit.page.wait_for_selector("#choose-every-1d[aria-current]")
     assert parse_qs(urlsplit(visit.page.url).query) == {"by": ["account"], "every": ["1d"]}
     assert visit.page.evaluate("document.activeElement.id") == "choose-every-1d"  # the keyboard goes on from there
-    again = browser.open(visit.page.url[len(browser._board.url) :], wait_for=THERE["/trends"])
+    again = browser.open(visit.page.url[len(board.url) :], wait_for=THERE["/trends"])
     assert again.page.inner_text("[aria-current=true] >> nth=0") == "Account"
     assert again.page.inner_text("#choose-every-1d[aria-current]") == "Day"
     visit.clean()

@@ -17,7 +17,7 @@ from stormpetrel.faces.dashboard.shell import page_of
 from stormpetrel.faces.web.app import create_app
 from tests.answers.workload_sites import GENERATOR, GROUP, put_generator, put_workload
 from tests.builders import make_site
-from tests.faces.dashboard.served import PHONE, Board, Visitor
+from tests.faces.dashboard.served import PHONE, Board
 from tests.faces.web.made import running, wait_until
 
 browser_test = pytest.mark.browser
@@ -38,13 +38,6 @@ def board(tmp_path_factory):
         WORKLOAD_BOARDS.wait(live)
         with running(create_app(live)) as url:
             yield Board(url, site, live)
-
-
-@pytest.fixture
-def browser(chromium, board):
-    visitor = Visitor(chromium, board)
-    yield visitor
-    visitor.close()
 
 
 def sent(live, viewer, query=""):
@@ -103,8 +96,7 @@ def test_the_page_opens_without_complaint_and_draws_any_column(browser):
     visit.page.wait_for_selector("#choose-column-runtime_s[aria-current]")
     visit.page.wait_for_selector(DRAWN)
     assert "column=runtime_s" in visit.page.url
-    visit.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
-    visit.page.emulate_media(color_scheme="dark")
+    visit.show(PHONE, "dark")
     visit.page.wait_for_selector("html[data-theme=dark]")
     assert visit.axe() == [] and visit.overflow() == 0
     assert visit.page.locator("#main img").count() == 0 and visit.page.evaluate("window.hacked") is None
