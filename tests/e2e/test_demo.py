@@ -21,7 +21,7 @@ from tests.parts.command_line import report_of, run
 
 def demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "stormpetrel", "demo", str(folder), "--no-serve", *options]
-    return subprocess.run(words, capture_output=True, text=True, timeout=240)
+    return subprocess.run(words, capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture(scope="module")
