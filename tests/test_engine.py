@@ -41,13 +41,13 @@ def lacking(_item: int, _progress: Progress) -> int:
     raise MissingExtraError("Training", "traces")
 
 
-class _Unsendable(Exception):
+class _UnsendableError(Exception):
     def __init__(self, one: int, two: int) -> None:
         super().__init__("two numbers")
 
 
 def unsendable(_item: int, _progress: Progress) -> int:
-    raise _Unsendable(1, 2)
+    raise _UnsendableError(1, 2)
 
 
 def no_result(item: int, _progress: Progress) -> object:
@@ -124,7 +124,7 @@ def test_a_missing_extra_is_told_as_such(workers):
 
 
 def test_an_error_that_cannot_be_sent_is_told_in_words():
-    with pytest.raises(EngineError, match="_Unsendable: two numbers"):
+    with pytest.raises(EngineError, match="_UnsendableError: two numbers"):
         list(Engine(2).map(unsendable, range(2)))
 
 

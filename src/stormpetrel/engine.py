@@ -78,6 +78,9 @@ class Engine:
         return _Pool(function, at_once, name, _Told(progress, length_hint(items))).results(items)
 
 
+ONE_PROCESS: Final = Engine()
+
+
 class _Told:
     """The progress of all items as one share."""
 
