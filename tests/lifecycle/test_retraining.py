@@ -67,7 +67,7 @@ def test_a_better_model_takes_over_and_says_why(site):
     assert first.moment == "submit" and first.better and first.log_loss < first.log_loss_current and first.jobs >= 100
     current = site.models.current_training("jobs")
     assert current.name == "jobs-2" and current.why == done.why and current.previous == "jobs-1"
-    assert set(current.comparisons) == {"jobs-submit", "jobs-start", "jobs-2min"}
+    assert set(JOBS.describe(site, current.name).comparisons) == {"jobs-submit", "jobs-start", "jobs-2min"}
     assert current.trained_until == NOW  # the judged jobs are learnt from in the end
     assert audit_of(site)[0] == ("watch", "retrain", "jobs-2")
     assert current_versions(site) == dict.fromkeys(("jobs-profiles", "jobs-submit", "jobs-start", "jobs-2min"), 2)
