@@ -8,6 +8,7 @@ need("torch")
 
 import pytest
 
+from stormpetrel.engine import Engine
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.traces import training
 from stormpetrel.traces.architecture import Architecture
@@ -46,6 +47,12 @@ def test_each_seed_has_its_model(tmp_path):
     assert (
         fractions == sorted(fractions) and fractions[-1] == 1.0 and any("job_gnn 2 of 2: epoch 1" in words for _, words in told)
     )
+
+
+def test_models_trained_in_processes_are_those_of_one_process(tmp_path):
+    for workers in (1, 2):
+        train_ensemble(tiny(), TRAIN, VALIDATION, models=2, folder=tmp_path / str(workers), device="cpu", engine=Engine(workers))
+    assert digests(tmp_path / "1") == digests(tmp_path / "2") and len(digests(tmp_path / "1")) == 2
 
 
 def test_a_stopped_ensemble_goes_on_to_the_same_models(tmp_path, monkeypatch):
