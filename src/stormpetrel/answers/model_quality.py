@@ -155,7 +155,9 @@ def _answer(made: Made[Settled], moment: str, version: int | None, every: str, t
 def trainings(live: LiveSite, viewer: Viewer) -> tuple[TrainingLine, ...]:
     """Every training in the registry, newest first."""
     viewer.require(READ)
-    return tuple(_line(JOBS.described(live.site, training)) for training in reversed(live.site.models.trainings(FAMILY)))
+    return tuple(
+        _line(JOBS.described(live.site, training, in_full=False)) for training in reversed(live.site.models.trainings(FAMILY))
+    )
 
 
 def promote(live: LiveSite, viewer: Viewer, name: str) -> TrainingLine:

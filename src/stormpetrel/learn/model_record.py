@@ -58,7 +58,7 @@ class Promotion:
 
     time: str  # ISO
     action: str  # such as `models promote`
-    user: str | None  # None: nobody noted it, or the user was forgotten
+    user: str | None  # None: nobody noted it, the user was forgotten, or the audit trail was not looked at
 
     def as_dict(self) -> dict[str, str]:
         """As a plain dictionary, for JSON; names of people stay in the audit trail."""
@@ -79,7 +79,7 @@ class ModelRecord:
     code_version: str  # of Stormpetrel; empty: nobody noted it
     seed: int | None
     metrics: Mapping[str, Any]
-    saved: SavedFormat | None  # None where the folder is missing or damaged
+    saved: SavedFormat | None  # None where the folder is missing, damaged, or was not looked at
     summary: str  # what it learnt from and what it does, in a few words
     about: Mapping[str, Any]  # everything that the registry keeps of it, as it is kept
 
@@ -101,7 +101,7 @@ class TrainingRecord:
     why: str  # it was put in use, or was not: one sentence for people
     previous: str | None  # what was in use before it
     promotion: Promotion | None  # None where it never was in use, or nobody noted it
-    problem: str | None  # why this version of Stormpetrel cannot read it, in a few words
+    problem: str | None  # why this version of Stormpetrel cannot read it, in a few words; None also where nobody looked
 
     @property
     def current(self) -> bool:

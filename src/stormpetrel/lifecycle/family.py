@@ -103,20 +103,20 @@ class SiteFamily(Family[Site, ModelT]):
         """Everything that registry, folders and audit trail know about a training."""
         return self.described(site, self._own(site, training))
 
-    def described(self, site: Site, training: Training) -> TrainingRecord:
-        """The same of an entry that is there already."""
+    def described(self, site: Site, training: Training, *, in_full: bool = True) -> TrainingRecord:
+        """The same of an entry that is there already; without folders and audit trail (`in_full`) it takes no time."""
         put = training.promoted
-        promotion = None if put is None else Promotion(put["time"], put["action"], site.models.promoted_by(training.name))
+        user = site.models.promoted_by(training.name) if put and in_full else None
         return TrainingRecord(
             family=str(self.name),
             name=training.name,
-            models=tuple(self._model(site, training, model) for model in self.in_order(training)),
+            models=tuple(self._model(site, training, model, in_full) for model in self.in_order(training)),
             created=training.created,
             trained_until=training.trained_until,
             why=training.why,
             previous=training.previous,
-            promotion=promotion,
-            problem=_in_words(self.format_problem(site, training)),
+            promotion=None if put is None else Promotion(put["time"], put["action"], user),
+            problem=_in_words(self.format_problem(site, training)) if in_full else None,
         )
 
     def problem(self, site: Site, training: Training) -> str | None:
@@ -144,7 +144,7 @@ class SiteFamily(Family[Site, ModelT]):
             raise ModelError(f"{name} is no training of {self.name}.", hint="See which there are: stormpetrel models list")
         return training
 
-    def _model(self, site: Site, training: Training, model: ModelVersion) -> ModelRecord:
+    def _model(self, site: Site, training: Training, model: ModelVersion, in_full: bool) -> ModelRecord:
         about = model.about
         seed, code = about.get("seed"), about.get("code_version")
         return ModelRecord(
@@ -158,7 +158,7 @@ class SiteFamily(Family[Site, ModelT]):
             code_version="" if code is None else str(code),
             seed=seed if isinstance(seed, int) else None,
             metrics={name: about[name] for name in self.metrics if name in about},
-            saved=saved_format(site.models.folder_of(model.name, model.version)),
+            saved=saved_format(site.models.folder_of(model.name, model.version)) if in_full else None,
             summary=self.summary_of(model),
             about=about,
         )
