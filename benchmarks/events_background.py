@@ -1,8 +1,8 @@
 """Does background (queued jobs, slots, utilisation) make the alarm of the grid better? Writes results/events_background.json.
 
-`python -m benchmarks.events_background [--seeds 10] [--first-seed 200]`. The two statistical models as they are, and in four
-forms that see the background of the simulated grid, on the same data sets as `events evaluate`; differences are paired by seed,
-with the 90 % interval of their mean. The forms were built on seeds 100 to 107; the default seeds are others.
+`python -m benchmarks.events_background [--seeds 10] [--first-seed 200] [--workers 1]`. The two statistical models as they are,
+and in four forms that see the background of the simulated grid, on the same data sets as `events evaluate`; differences are
+paired by seed, with the 90 % interval of their mean. The forms were built on seeds 100 to 107; the default seeds are others.
 
 Each value is told as a logarithm, less its own mean of the last two weeks, in units of how it scatters in calm operation, cut off
 at 4; a missing one is as usual (0).
@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from stormpetrel.engine import Engine
 from stormpetrel.events import count_forecast as forecasts
 from stormpetrel.events.combined import Combined, _Lesson, features_of
 from stormpetrel.events.contract import Progress, Scores, no_progress
@@ -48,22 +49,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=200)
+    parser.add_argument("--workers", type=int, default=1, help="seeds at a time; more than one: in processes of one thread")
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     runs: dict[str, dict[str, list[float]]] = {}
-    for seed in seeds:
-        dataset = simulated_dataset(seed)
-        for name, make in contestants().items():
-            model = "combined" if name.startswith("combined") else "unsupervised"
-            told = judge_contestant(dataset, Contestant(model, make)).figures
-            assert told is not None
-            for figure in FIGURES:
-                runs.setdefault(name, {}).setdefault(figure, []).append(getattr(told, figure) or 0.0)
-            print(seed, name, *(f"{figure} {runs[name][figure][-1]:.3f}" for figure in FIGURES), sep="  ", flush=True)
+    for seed, found in zip(seeds, Engine(given.workers).map(judged, seeds, name=lambda seed: f"seed {seed}"), strict=True):
+        for name, figures in found.items():
+            for figure, value in figures.items():
+                runs.setdefault(name, {}).setdefault(figure, []).append(value)
+            print(seed, name, *(f"{figure} {value:.3f}" for figure, value in figures.items()), sep="  ", flush=True)
     rows = [_row(name, runs) for name in runs]
     for row in rows:
         print(row)
     RESULT.write_text(json.dumps({"first_seed": given.first_seed, "seeds": given.seeds, "rows": rows}, indent=1))
+
+
+def judged(seed: int, _progress: Progress) -> dict[str, dict[str, float]]:
+    """The figures of every model in every form, on the grid of one seed."""
+    dataset, found = simulated_dataset(seed), {}
+    for name, make in contestants().items():
+        model = "combined" if name.startswith("combined") else "unsupervised"
+        told = judge_contestant(dataset, Contestant(model, make)).figures
+        assert told is not None
+        found[name] = {figure: getattr(told, figure) or 0.0 for figure in FIGURES}
+    return found
 
 
 def contestants() -> dict[str, Callable[[int], Any]]:

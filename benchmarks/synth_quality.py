@@ -1,7 +1,7 @@
 """How good and how useful synthetic workloads are, on public logs; writes benchmarks/results/synth_quality.json.
 
 STORMPETREL_DATA=… python -m benchmarks.synth_quality [--kinds published,odd-even,training,schedule] [--generators sessions,rows]
-        [--logs …] [--seeds 0-4] [--epochs N] [--again] [--out FILE]
+        [--logs …] [--seeds 0-4] [--epochs N] [--workers N] [--again] [--out FILE]
 
 It can be run in pieces: a part (kind, log, generator) that the file has already is left out, unless `--again`. `--epochs` is for
 the generators that are networks. `--show` prints the tables of what is there.
@@ -70,7 +70,8 @@ def main() -> None:
     parts = [] if options.show else study_parts(options.kinds.split(","), names, logs)
     wanted = [part for part in parts if options.again or not _there(results, part)]
     if wanted:
-        plan = StudyPlan(Path(os.environ["STORMPETREL_DATA"]), _seeds(options.seeds), _settings(names, options.epochs))
+        folder, settings = Path(os.environ["STORMPETREL_DATA"]), _settings(names, options.epochs)
+        plan = StudyPlan(folder, _seeds(options.seeds), settings, options.workers)
         for part in wanted:
             began = time.monotonic()
             found = {**run_part(part, plan), "settings": dict(plan.settings.get(part.generator, {}))}
@@ -87,6 +88,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--logs", default="", help="separated by commas; all of each kind if left out")
     parser.add_argument("--seeds", default="0-4", help="one, several separated by commas, or from-to")
     parser.add_argument("--epochs", type=int, help="of generators that are networks")
+    parser.add_argument("--workers", type=int, default=1, help="seeds at a time; more than one: in processes of one thread")
     parser.add_argument("--again", action="store_true", help="run parts that the file has already")
     parser.add_argument("--show", action="store_true", help="only print the tables of what is there")
     parser.add_argument("--out", type=Path, default=RESULT, help="file of the results")

@@ -1,6 +1,6 @@
 """Do neighbours help to foretell a thread? The next ten seconds from the last 100 steps, on simulated campaigns at 1 and 10 Hz.
 
-PYTHONPATH=src python3 -m benchmarks.traces_forecast [--device cuda] [--seeds 3] [--out FILE.json]
+PYTHONPATH=src python3 -m benchmarks.traces_forecast [--device cuda] [--seeds 3] [--workers 1] [--out FILE.json]
 
 Compared: the network on each thread alone, the same with the other threads of its job, and two rules (the last second goes on;
 the mean of the last ten seconds goes on). Errors are mean squared differences of one-second means over the next ten seconds and
@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from stormpetrel.engine import Engine, Progress
 from stormpetrel.records.traces import Split, Trace
 from stormpetrel.records.windows import Windows, cut_windows, join_windows
 from stormpetrel.simulate.campaigns import campaign_set
@@ -48,18 +50,11 @@ def main() -> None:
 def compared(options: argparse.Namespace, step_s: float) -> dict[str, Any]:
     errors: dict[str, list[dict[str, float]]] = {}
     windows: dict[str, int] = {}
-    for seed in range(options.seeds):
-        campaigns = campaign_set(seed + 1, step_s=step_s, nodes=options.nodes, minutes=options.minutes)
-        parts = {split: _windows(campaigns, split, step_s) for split in Split}
-        windows = {str(split): len(part) for split, part in parts.items()}
-        past, future = past_and_future(parts[Split.TEST].of_normal(), ForecastSettings())
-        foretold = {"last_second_goes_on": goes_on(past), "last_ten_seconds_go_on": goes_on(past, last_s=10)}
-        for name, neighbours in _KINDS.items():
-            settings = ForecastSettings(neighbours=neighbours, seed=seed, max_epochs=options.epochs)
-            model = TraceForecaster(settings).fit(parts[Split.TRAIN], parts[Split.VALIDATION], device=options.device)
-            foretold[name] = model.forecast(past)
-        for name, rates in foretold.items():
-            errors.setdefault(name, []).append(by_type(rates, future, past.job_types()))
+    work, seeds = partial(_one_seed, options, step_s), range(options.seeds)
+    for seed, (counts, judged) in enumerate(Engine(options.workers).map(work, seeds, name=lambda seed: f"seed {seed}")):
+        windows = counts
+        for name, figures in judged.items():
+            errors.setdefault(name, []).append(figures)
         print(f"  seed {seed}: " + ", ".join(f"{name} {found[-1]['all']:.5f}" for name, found in errors.items()), flush=True)
     told = {name: _spread(found) for name, found in errors.items()}
     pairs = list(zip(errors["alone"], errors["with_neighbours"], strict=True))
@@ -67,6 +62,22 @@ def compared(options: argparse.Namespace, step_s: float) -> dict[str, Any]:
     print(f"{1 / step_s:.0f} Hz, {windows}")
     _show(told | {"gain by neighbours": gain})
     return {"windows": windows, "errors": told, "gain_by_neighbours": gain}
+
+
+def _one_seed(
+    options: argparse.Namespace, step_s: float, seed: int, _progress: Progress
+) -> tuple[dict[str, int], dict[str, dict[str, float]]]:
+    """How many windows there were, and the errors of every forecast by job type, with campaigns and networks of one seed."""
+    campaigns = campaign_set(seed + 1, step_s=step_s, nodes=options.nodes, minutes=options.minutes)
+    parts = {split: _windows(campaigns, split, step_s) for split in Split}
+    past, future = past_and_future(parts[Split.TEST].of_normal(), ForecastSettings())
+    foretold = {"last_second_goes_on": goes_on(past), "last_ten_seconds_go_on": goes_on(past, last_s=10)}
+    for name, neighbours in _KINDS.items():
+        settings = ForecastSettings(neighbours=neighbours, seed=seed, max_epochs=options.epochs)
+        model = TraceForecaster(settings).fit(parts[Split.TRAIN], parts[Split.VALIDATION], device=options.device)
+        foretold[name] = model.forecast(past)
+    judged = {name: by_type(rates, future, past.job_types()) for name, rates in foretold.items()}
+    return {str(split): len(part) for split, part in parts.items()}, judged
 
 
 def by_type(foretold: np.ndarray, future: np.ndarray, types: np.ndarray) -> dict[str, float]:
@@ -94,6 +105,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=1, help="seeds at a time; more than one: in processes of one thread")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--nodes", type=int, default=5)
     parser.add_argument("--minutes", type=float, default=30.0)

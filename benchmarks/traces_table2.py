@@ -18,12 +18,11 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from stormpetrel.learn.threads import threads
+from stormpetrel.engine import Engine, Progress
 from stormpetrel.simulate.campaigns import campaign_set
 from stormpetrel.sources.trace_files import read_campaigns
 from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, flops_per_window
@@ -129,15 +128,13 @@ def _ensemble(options: argparse.Namespace, split: SplitWindows, kind: Architectu
 
 def _by_workers(options: argparse.Namespace, kind: Architecture) -> list[Path]:
     """The same models, several at a time: one small network does not fill a GPU."""
-    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as workers:
-        waiting = [workers.submit(_one_model, options, kind, seed) for seed in range(options.models)]
-        return [path for one in waiting for path in one.result()]
+    found = Engine(options.workers).map(
+        partial(_one_model, options, kind), range(options.models), name=lambda seed: f"{kind}-{seed}"
+    )
+    return [path for paths in found for path in paths]
 
 
-def _one_model(options: argparse.Namespace, kind: Architecture, seed: int) -> list[Path]:
-    import torch
-
-    torch.set_num_threads(max(1, threads() // options.workers))
+def _one_model(options: argparse.Namespace, kind: Architecture, seed: int, _progress: Progress) -> list[Path]:
     return _ensemble(options, _split(options), kind, 1, seed)
 
 

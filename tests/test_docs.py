@@ -197,6 +197,7 @@ def test_the_public_errors_are_these():
         "StoreBusyError",
         "StoreNotWritableError",
         "DiskFullError",
+        "EngineError",
         "ReadOnlySiteError",
         "NetworkFilesystemError",
     }

@@ -17,6 +17,10 @@ import polars as pl
 import pytest
 
 from stormpetrel.errors import ModelError, ModelFormatError
+from stormpetrel.events.choose import MODELS as EVENT_MODELS
+from stormpetrel.events.choose import load as load_event_model
+from stormpetrel.events.choose import make as make_event_model
+from stormpetrel.events.contract import SavedModel
 from stormpetrel.jobs.features import FeatureMatrix, features_at
 from stormpetrel.jobs.history import History
 from stormpetrel.jobs.model import JobOutcomeModel
@@ -24,13 +28,18 @@ from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.preparation import prepare
 from stormpetrel.jobs.profiles import END, SUBMIT, JobProfiles
 from stormpetrel.jobs.training import TrainingSettings, fit_at, label_jobs
+from stormpetrel.records.event_series import EventSeries
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.records.traces import UNKNOWN_JOB
 from stormpetrel.records.windows import Windows
+from stormpetrel.synth.choose import GENERATORS, load_generator, new_generator
+from stormpetrel.synth.contract import Wanted, WorkloadGenerator, sample
 from stormpetrel.traces.architecture import WEIGHTS, Architecture
 from stormpetrel.traces.autoencoder import TraceAutoencoder
+from tests.events.rhythmic import broken, rhythmic_series
 from tests.jobs.logs import make_log, one_thread, sealed
 from tests.parts import need
+from tests.synth.made_workloads import site_workload
 from tests.traces.small import one_torch_thread, small_windows, tiny
 
 
@@ -144,11 +153,83 @@ class AutoencoderCase:
         return np.column_stack([model.score(data), model.embed(data)])
 
 
+@cache
+def counts() -> EventSeries:
+    return broken(rhythmic_series(6), (300, 310), (700, 706))
+
+
+@dataclass(frozen=True)
+class EventCase:
+    """A model of event counts: a row is a bucket, whose score sees that bucket and those before it."""
+
+    name: str
+    weights: str = "model.json"
+    record: str = "model.json"
+    rtol: float = 1e-6
+
+    def fit(self, seed: int = 0) -> SavedModel:
+        made: Any = make_event_model(self.name, seed=seed)
+        if self.weights == WEIGHTS:
+            need("torch")
+            made.settings = replace(made.settings, sequence=6, hidden=6, max_epochs=2)
+        return made.fit(counts())
+
+    def load(self, folder: Path) -> SavedModel:
+        return load_event_model(folder)
+
+    def some(self, rows: int | None = None) -> EventSeries:
+        """Fifty and more are taken eightfold: there is no score before there is a day of counts."""
+        return counts() if rows is None else counts().take(0, rows if rows < 50 else 8 * rows)
+
+    def strange(self) -> EventSeries:
+        """Another kind of event, in another zone, and a thousand times as many."""
+        return replace(
+            counts(), kinds=(*counts().kinds[:2], "stranger \u202e;rm -rf /"), zone="Asia/Tokyo", counts=1000 * counts().counts
+        )
+
+    def with_missing(self, *kept: str) -> EventSeries:
+        """Seven buckets that nobody saw."""
+        return replace(self.some(7), counts=np.full((7, 3), np.nan))
+
+    def scores(self, model: SavedModel, series: EventSeries) -> np.ndarray:
+        return model.score(series).reshape(-1, 1)
+
+
+@dataclass(frozen=True)
+class GeneratorCase:
+    """A generator of workloads: a row is a job that it makes; nothing is handed in but how many."""
+
+    name: str
+    weights: str = "model.json"
+    record: str = "model.json"
+
+    def fit(self, seed: int = 0) -> WorkloadGenerator:
+        if self.weights == WEIGHTS:
+            need("torch")
+        settings: dict[str, Any] = {"epochs": 1} if self.weights == WEIGHTS else {}
+        return new_generator(self.name, seed=seed, **settings).fit(site_workload(600))
+
+    def load(self, folder: Path) -> WorkloadGenerator:
+        return load_generator(folder)
+
+    def some(self, rows: int | None = None) -> Wanted:
+        return Wanted(jobs=100 if rows is None else rows, seed=7)
+
+    def scores(self, model: WorkloadGenerator, wanted: Wanted) -> np.ndarray:
+        made = sample(model, wanted).jobs.with_columns(pl.col("submit_time").dt.epoch("us"))
+        return made.select("submit_time", "cores", "runtime_s").cast(pl.Float64).to_numpy()
+
+
 MODELS: dict[str, Any] = {
     **{f"outcome at {moment}": OutcomeCase(moment) for moment in MOMENTS},
     "profiles at the end": ProfilesCase(END),
     "profiles at submission": ProfilesCase(SUBMIT),
     **{f"autoencoder {architecture}": AutoencoderCase(architecture) for architecture in Architecture},
+    **{f"events {name}": EventCase(name) for name in ("unsupervised", "combined")},
+    **{f"events {name}": EventCase(name, WEIGHTS) for name in ("supervised", "recurrent_forecast")},
+    "generator sessions": GeneratorCase("sessions", "arrays.npz"),
+    **{f"generator {name}": GeneratorCase(name) for name in ("gaussian-copula", "private")},
+    **{f"generator {name}": GeneratorCase(name, WEIGHTS) for name in ("ctgan", "tvae", "copulagan", "copulagan-sessions")},
 }
 
 
@@ -175,6 +256,22 @@ def folder(saved, tmp_path):
     return Path(shutil.copytree(saved, tmp_path / "saved"))
 
 
+def test_every_model_that_a_site_can_have_is_here():
+    events = {case.name for case in MODELS.values() if isinstance(case, EventCase)}
+    generators = {case.name for case in MODELS.values() if isinstance(case, GeneratorCase)}
+    assert events == set(EVENT_MODELS)
+    assert generators == {name for name in GENERATORS if name != "rows" and not name.startswith("sdv-")}  # never saved; not ours
+
+
+def only(chosen):
+    return pytest.mark.parametrize("case", [name for name, one in MODELS.items() if chosen(one)], indirect=True, scope="module")
+
+
+JUDGES = only(lambda case: not isinstance(case, GeneratorCase))  # a generator makes rows, and judges none
+SEEDED = only(lambda case: case != GeneratorCase("private"))  # whose noise must not be known to anybody
+
+
+@SEEDED
 def test_the_same_seed_gives_the_same_result(case, model):
     np.testing.assert_array_equal(case.scores(case.fit(), case.some()), case.scores(model, case.some()))
 
@@ -194,7 +291,12 @@ def test_a_loaded_model_is_saved_the_same_again(case, folder, tmp_path):
 
 
 def test_nothing_in_a_saved_model_is_code(folder):
-    assert {path.suffix for path in folder.iterdir()} <= {".json", ".safetensors", ".onnx"}
+    assert {path.suffix for path in folder.iterdir()} <= {
+        ".json",
+        ".safetensors",
+        ".onnx",
+        ".npz",
+    }  # the last is read without pickle
     for path in folder.glob("*.json"):
         json.loads(path.read_text(), parse_constant=pytest.fail)
 
@@ -208,15 +310,17 @@ def test_one_row_has_one_score(case, model):
     assert case.scores(model, case.some(1)).shape[0] == 1
 
 
+@JUDGES
 def test_rows_are_scored_each_on_its_own(case, model):
-    """Each job; each window, or with a GNN each node."""
+    """Each job; each window, or with a GNN each node; each bucket, whatever comes after it."""
     few = case.scores(model, case.some(50))
     np.testing.assert_allclose(case.scores(model, case.some(100))[: len(few)], few, rtol=case.rtol, atol=case.rtol)
 
 
+@JUDGES
 @pytest.mark.parametrize("kept", [("submit_time",), ("submit_time", "state", "user"), ()], ids=["time only", "three", "none"])
 def test_missing_values_everywhere_are_scored_or_refused(case, model, kept):
-    """A job of which little is known is scored; a window with a gap is not a window."""
+    """A job of which little is known is scored, a bucket that nobody saw has no score; a window with a gap is not a window."""
     if isinstance(case, AutoencoderCase):
         with pytest.raises(ModelError, match="not numbers"):
             case.scores(model, case.with_missing(*kept))
@@ -225,10 +329,12 @@ def test_missing_values_everywhere_are_scored_or_refused(case, model, kept):
         assert scores.shape[0] == 7 and not np.isinf(scores).any()
 
 
-def test_an_unseen_user_or_node_is_scored(case, model):
-    assert np.isfinite(case.scores(model, case.strange())).all()
+@JUDGES
+def test_an_unseen_user_node_or_kind_of_event_is_scored(case, model):
+    assert np.isfinite(case.scores(model, case.strange())[-1]).all()
 
 
+@JUDGES
 def test_other_columns_are_refused_or_scored_as_unknown(case, model):
     if isinstance(case, OutcomeCase):
         features = case.features(log())
@@ -239,6 +345,8 @@ def test_other_columns_are_refused_or_scored_as_unknown(case, model):
         shorter = replace(case.some(3), rates=case.some(3).rates[:, :-2])
         with pytest.raises(ModelError, match="14 steps"):
             model.score(shorter)
+    elif isinstance(case, EventCase):  # what is not told of counts as never having happened
+        assert np.isfinite(model.score(counts().of_kinds(("Submit",)))[-1])
     else:  # a profile goes by whatever is known of a job
         assert model.k_ > 1 and model.assign(pl.DataFrame({"other": [1.0, 2.0]})).to_list() == [None, None]
 

@@ -18,6 +18,7 @@
     │   │   ├── ModelOutdatedError   saved by an earlier version in a format that is not read any more
     │   │   └── ModelVersionError    saved by a newer Stormpetrel
     │   └── ModelBusyError       the history of the jobs is still being read; a retry can help
+    ├── EngineError              a process that computed for us died, or what it found could not be sent
     └── StoreError               the site's memory cannot be read or written
         ├── StoreVersionError    written by a newer Stormpetrel
         ├── StateLostError       the tables are there, the state that belongs to them is not
@@ -30,7 +31,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 # A plain `pip install` of torch fetches its CUDA build: whoever lacks an extra that needs it is told before, and how not to.
 _BEFORE_TORCH: Final = (
@@ -50,6 +51,16 @@ class StormpetrelError(Exception):
         self.what = what
         self.hint = hint
         super().__init__(f"{what} {hint}".strip())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For the way between two of our processes: subclasses take other arguments."""
+        return _as_it_was, (type(self), self.args, self.__dict__)
+
+
+def _as_it_was(kind: type[StormpetrelError], args: tuple[object, ...], attributes: dict[str, Any]) -> StormpetrelError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class SettingsError(StormpetrelError):
@@ -123,6 +134,10 @@ class ModelBusyError(ModelError):
     """The history of the jobs is still being read; a retry can help."""
 
     retry_helps = True
+
+
+class EngineError(StormpetrelError):
+    """A process that computed for us died, or what it found could not be sent."""
 
 
 class StoreError(StormpetrelError):

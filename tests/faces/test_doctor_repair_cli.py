@@ -14,7 +14,7 @@ from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.why import explain_job
 from stormpetrel.faces.cli.main import app
 from stormpetrel.faces.web.app import _missing
-from stormpetrel.lifecycle.readable import FAMILIES
+from stormpetrel.lifecycle.families import FAMILIES
 from stormpetrel.store.site import open_site
 from tests.lifecycle.test_recorded_models import resave
 from tests.parts.command_line import complaint_of, run

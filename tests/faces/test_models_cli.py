@@ -16,7 +16,7 @@ from stormpetrel.errors import ModelError, ModelFormatError, NotThereError
 from stormpetrel.faces.cli import models, nightly
 from stormpetrel.faces.cli.context import Context
 from stormpetrel.jobs.moments import Moment
-from stormpetrel.lifecycle import job_models, retraining
+from stormpetrel.lifecycle import family, retraining
 from stormpetrel.lifecycle.comparison import Comparison
 from stormpetrel.lifecycle.job_models import enter_job_models, load_fitted
 from stormpetrel.store.audit import AuditTrail
@@ -137,7 +137,7 @@ def test_models_of_traces_are_shown_promoted_and_taken_back_by_themselves(tmp_pa
 
 
 def test_promote_and_rollback_say_what_changed(folder, monkeypatch):
-    monkeypatch.setattr(job_models.getpass, "getuser", lambda: "ada")
+    monkeypatch.setattr(family.getpass, "getuser", lambda: "ada")
     shown = run("--site", folder, "models", "promote", "jobs-1")
     assert "jobs-1 is in use now in place of jobs-2: jobs-profiles version 1, jobs-submit version 1." in shown
     assert "A running watch takes it up by itself" in shown and in_use(folder) == "jobs-1"
@@ -238,7 +238,7 @@ def test_generators_are_listed_promoted_and_taken_back_by_themselves(tmp_path):
         put_workload(site)
         first, second = put_generator(site), put_generator(site)
     listed = run("--site", tmp_path / "site", "models", "list")
-    assert "synth-2" in listed and "gaussian-copula: " in listed and f"{first.as_dict()['jobs']:,} jobs" in listed
+    assert "synth-2" in listed and "gaussian-copula: " in listed and f"{first.models[0].about['n_train']:,} jobs" in listed
     assert "makes new ones" in run("--site", tmp_path / "site", "models", "show", second.name)
     assert as_json("--site", tmp_path / "site", "models", "rollback", "synth")["training"] == first.name
     assert as_json("--site", tmp_path / "site", "models", "promote", second.name)["current"]

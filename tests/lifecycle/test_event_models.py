@@ -11,7 +11,7 @@ import pytest
 
 from stormpetrel.errors import ModelError
 from stormpetrel.events.finding import FindingKind, findings_of_json
-from stormpetrel.lifecycle.event_models import load_event_model, promote_event_training, roll_back_events, train_event_model
+from stormpetrel.lifecycle.event_models import EVENTS, load_event_model, train_event_model
 from stormpetrel.lifecycle.event_retraining import retrain_events
 from stormpetrel.lifecycle.event_scoring import score_new_buckets
 from stormpetrel.records.outages import OutageKind
@@ -121,9 +121,9 @@ def test_training_promoting_and_going_back(trained: Site) -> None:
     assert before is not None
     after = train_event_model(trained, "unsupervised")
     assert load_event_model(trained).name == "events-unsupervised"
-    assert roll_back_events(trained).name == before.name
-    assert promote_event_training(trained, after.name).name == after.name
-    promote_event_training(trained, before.name)
+    assert EVENTS.roll_back(trained).name == before.name
+    assert EVENTS.promote(trained, after.name).name == after.name
+    EVENTS.promote(trained, before.name)
 
 
 def test_the_nightly_run_trains_when_labels_have_changed_and_not_otherwise(trained: Site) -> None:

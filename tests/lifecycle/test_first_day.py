@@ -17,7 +17,7 @@ from stormpetrel.faces.cli.context import Context
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.training import TrainingSettings
 from stormpetrel.lifecycle import job_models, retraining
-from stormpetrel.lifecycle.job_models import load_predictor, missing_words, roll_back, train_job_models
+from stormpetrel.lifecycle.job_models import JOBS, load_predictor, missing_words, train_job_models
 from stormpetrel.lifecycle.live import current_versions, first_horizon, open_stream
 from stormpetrel.lifecycle.retraining import retrain
 from stormpetrel.lifecycle.training_needs import training_needs
@@ -111,7 +111,7 @@ def test_a_third_model_joins_the_others_as_soon_as_there_are_jobs_for_it(site):
 def test_going_back_from_three_models_to_two_leaves_two_in_use(site):
     put_jobs(site, long_log())
     retrain(site, now=NOW)
-    assert roll_back(site).name == "jobs-1"
+    assert JOBS.roll_back(site).name == "jobs-1"
     assert set(current_versions(site)) == {"jobs-profiles", "jobs-submit", "jobs-start"}
 
 

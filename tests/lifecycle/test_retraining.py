@@ -19,7 +19,7 @@ from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.training import label_jobs
 from stormpetrel.lifecycle import comparison, job_models, retraining
 from stormpetrel.lifecycle.comparison import Comparison, compare, forecasts_after
-from stormpetrel.lifecycle.job_models import load_fitted, load_predictor, promote_training, roll_back, train_job_models
+from stormpetrel.lifecycle.job_models import JOBS, load_fitted, load_predictor, train_job_models
 from stormpetrel.lifecycle.live import current_versions
 from stormpetrel.lifecycle.retraining import ended_since, last_attempt, retrain
 from stormpetrel.store.site import open_site
@@ -67,7 +67,7 @@ def test_a_better_model_takes_over_and_says_why(site):
     assert first.moment == "submit" and first.better and first.log_loss < first.log_loss_current and first.jobs >= 100
     current = site.models.current_training("jobs")
     assert current.name == "jobs-2" and current.why == done.why and current.previous == "jobs-1"
-    assert set(current.comparisons) == {"jobs-submit", "jobs-start", "jobs-2min"}
+    assert set(JOBS.describe(site, current.name).comparisons) == {"jobs-submit", "jobs-start", "jobs-2min"}
     assert current.trained_until == NOW  # the judged jobs are learnt from in the end
     assert audit_of(site)[0] == ("watch", "retrain", "jobs-2")
     assert current_versions(site) == dict.fromkeys(("jobs-profiles", "jobs-submit", "jobs-start", "jobs-2min"), 2)
@@ -250,9 +250,9 @@ def test_a_training_of_one_moment_takes_the_others_along_over_the_same_profiles(
 def test_promote_and_rollback_move_all_models_of_a_training(site):
     train(site, until=day(14), moments=(Moment.SUBMIT,))
     assert set(site.models.in_use()) == {"jobs-profiles", "jobs-submit"}
-    assert roll_back(site, user="ada").name == "jobs-1"
+    assert JOBS.roll_back(site, user="ada").name == "jobs-1"
     assert current_versions(site) == dict.fromkeys(("jobs-profiles", "jobs-submit", "jobs-start", "jobs-2min"), 1)
-    assert promote_training(site, "jobs-2", user="ada").current
+    assert JOBS.promote(site, "jobs-2", user="ada").current
     assert audit_of(site)[:2] == [("ada", "models promote", "jobs-2"), ("ada", "models rollback", "jobs-1")]
 
 
@@ -266,11 +266,11 @@ def test_damaged_models_are_refused_before_anything_changes(site, damage):
         (folder / "risk.json").write_text("{}")
     before = site.models.in_use()
     with pytest.raises(ModelFormatError):
-        promote_training(site, "jobs-1")
+        JOBS.promote(site, "jobs-1")
     with pytest.raises(ModelFormatError):
-        roll_back(site)
+        JOBS.roll_back(site)
     with pytest.raises(NotThereError, match="no training 'jobs-9'"):
-        promote_training(site, "jobs-9")
+        JOBS.promote(site, "jobs-9")
     assert site.models.in_use() == before
 
 

@@ -12,13 +12,12 @@ import pytest
 from stormpetrel.errors import ModelError, ModelFormatError
 from stormpetrel.lifecycle import trace_models
 from stormpetrel.lifecycle.trace_models import (
+    TRACES,
     campaign_windows,
     learning_windows,
     load_trace_model,
     loaded_traces,
     model_name,
-    promote_trace_training,
-    roll_back_traces,
     score_frame,
     score_new_windows,
     train_trace_model,
@@ -236,10 +235,10 @@ def test_an_older_training_is_put_in_use_again_if_it_can_be_read(tmp_path):
     with traced_site(tmp_path / "site") as site:
         for seed in (1, 2):
             train(site, settings={"seed": seed})
-        assert roll_back_traces(site, user="ada").name == "traces-1" and load_trace_model(site).version == 1
-        assert promote_trace_training(site, "traces-2", user="ada").current
+        assert TRACES.roll_back(site, user="ada").name == "traces-1" and load_trace_model(site).version == 1
+        assert TRACES.promote(site, "traces-2", user="ada").current
         (site.models.folder_of("traces-vanilla", 1) / "model.json").write_text("{}")
-        for back in (lambda: roll_back_traces(site), lambda: promote_trace_training(site, "traces-1")):
+        for back in (lambda: TRACES.roll_back(site), lambda: TRACES.promote(site, "traces-1")):
             with pytest.raises(ModelFormatError):
                 back()
         assert load_trace_model(site).version == 2

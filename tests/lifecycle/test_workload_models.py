@@ -8,10 +8,9 @@ import pytest
 from stormpetrel.errors import ModelError, ModelFormatError, NotEnoughJobsError, StoreBusyError
 from stormpetrel.lifecycle import workload_models
 from stormpetrel.lifecycle.workload_models import (
+    SYNTH,
     fit_site_generator,
     load_site_generator,
-    promote_generator,
-    roll_back_generator,
     site_workload,
 )
 from stormpetrel.synth.contract import Wanted, sample
@@ -77,8 +76,8 @@ def test_too_few_weeks_for_a_scorecard_are_told_and_the_generator_is_fitted_all_
 def test_promotion_and_the_way_back(site):
     first, second = put_generator(site), put_generator(site)
     assert second.previous == first.name
-    assert roll_back_generator(site).name == first.name and load_site_generator(site).training == first.name
-    assert promote_generator(site, second.name).current
+    assert SYNTH.roll_back(site).name == first.name and load_site_generator(site).training == first.name
+    assert SYNTH.promote(site, second.name).current
 
 
 def test_a_damaged_generator_is_not_put_in_use(site):
@@ -86,9 +85,9 @@ def test_a_damaged_generator_is_not_put_in_use(site):
     entry = first.models[0]
     (site.models.folder_of(entry.name, entry.version) / "model.json").write_text("{")
     with pytest.raises(ModelFormatError):
-        promote_generator(site, first.name)
+        SYNTH.promote(site, first.name)
     with pytest.raises(ModelFormatError):
-        roll_back_generator(site)
+        SYNTH.roll_back(site)
     assert load_site_generator(site).training == second.name
 
 
@@ -99,7 +98,7 @@ def test_a_site_without_jobs_or_generator_says_what_to_do(tmp_path):
         with pytest.raises(ModelError, match="synth fit"):
             load_site_generator(site)
         with pytest.raises(ModelError, match="synth fit"):
-            roll_back_generator(site)
+            SYNTH.roll_back(site)
 
 
 def test_two_fittings_at_once_are_one_too_many(site, monkeypatch):

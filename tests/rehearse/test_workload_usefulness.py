@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from stormpetrel.engine import Engine
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs.training import TrainingSettings
 from stormpetrel.rehearse.workload_usefulness import (
@@ -20,7 +21,9 @@ from stormpetrel.rehearse.workload_usefulness import (
 )
 from stormpetrel.simulate.cluster import ClusterSpec, simulate
 from stormpetrel.simulate.replay import Machine
+from stormpetrel.synth.choose import GeneratorMaker
 from stormpetrel.synth.workload import Workload, workload_of
+from tests.jobs.logs import one_thread
 
 SETTINGS = TrainingSettings(rounds=40)
 
@@ -148,3 +151,10 @@ def test_figures_over_seeds_have_a_mean_and_a_spread_and_what_is_the_same_stays(
         "g": ["x"],
     }
     assert over_seeds([one]) == one
+
+
+def test_seeds_in_processes_give_what_one_process_gives():
+    make = GeneratorMaker("rows")
+    with one_thread():
+        alone, apart = (usefulness(simulated(), make, SETTINGS, seeds=(0, 1), engine=Engine(workers)) for workers in (1, 2))
+    assert apart == alone and alone["ratio"]["n"] == 2

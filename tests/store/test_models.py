@@ -185,11 +185,12 @@ def test_unknown_trainings_are_one_sentence(site):
         site.models.training("jobs-9")
 
 
-def test_what_is_told_about_a_training_is_plain_json(site):
-    enter(site, "jobs-profiles", "jobs-submit", why="first", until="2024-03-04T08:00:00+00:00", by="ada")
-    told = json.loads(json.dumps(site.models.training("jobs-1").as_dict()))
-    assert told["why"] == "first" and told["models"] == {"jobs-profiles": 1, "jobs-submit": 1} and told["current"]
-    assert told["trained_until"] == "2024-03-04T08:00:00+00:00" and told["comparisons"] == {}
+def test_who_put_a_training_in_use_last_stands_in_the_audit_trail(site):
+    enter(site, "jobs-profiles", "jobs-submit", by="ada")
+    enter(site, "jobs-profiles", "jobs-submit")
+    assert site.models.promoted_by("jobs-1") == "ada" and site.models.promoted_by("jobs-2") is None
+    site.models.promote_training("jobs-1", user="bob")
+    assert site.models.promoted_by("jobs-1") == "bob" and site.models.promoted_by("jobs-%") is None
 
 
 def test_versions_of_earlier_releases_are_grouped_by_when_they_were_made(site):

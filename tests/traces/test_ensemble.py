@@ -8,6 +8,7 @@ need("torch")
 
 import pytest
 
+from stormpetrel.engine import Engine
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.traces import training
 from stormpetrel.traces.architecture import Architecture
@@ -43,17 +44,23 @@ def test_each_seed_has_its_model(tmp_path):
     assert [TraceAutoencoder.load(path).settings.seed for path in paths] == [4, 5]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job_gnn-4", "job_gnn-5"]
     fractions = [fraction for fraction, _ in told]
-    assert fractions == sorted(fractions) and fractions[-1] == 1.0 and "job_gnn 2 of 2, epoch 1" in told[4][1]
+    assert (
+        fractions == sorted(fractions) and fractions[-1] == 1.0 and any("job_gnn 2 of 2: epoch 1" in words for _, words in told)
+    )
+
+
+def test_models_trained_in_processes_are_those_of_one_process(tmp_path):
+    for workers in (1, 2):
+        train_ensemble(tiny(), TRAIN, VALIDATION, models=2, folder=tmp_path / str(workers), device="cpu", engine=Engine(workers))
+    assert digests(tmp_path / "1") == digests(tmp_path / "2") and len(digests(tmp_path / "1")) == 2
 
 
 def test_a_stopped_ensemble_goes_on_to_the_same_models(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "CHECKPOINT_EVERY_S", 0.0)
     train_ensemble(tiny(), TRAIN, VALIDATION, models=2, folder=tmp_path / "whole", device="cpu")
-    epochs = []
 
     def stopped(fraction, words):
-        epochs.append(words)
-        if len(epochs) == 6:  # in the middle of the second
+        if "2 of 2: epoch 2" in words:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -63,7 +70,8 @@ def test_a_stopped_ensemble_goes_on_to_the_same_models(tmp_path, monkeypatch):
     train_ensemble(
         tiny(), TRAIN, VALIDATION, models=2, folder=tmp_path / "parts", device="cpu", progress=lambda *words: rest.append(words)
     )
-    assert len(rest) == 3  # two epochs that were left, and the end
+    assert not any(": epoch" in words and ("1 of 2:" in words or "epoch 1" in words) for _, words in rest)  # only what was left
+    assert any("2 of 2: epoch" in words for _, words in rest)
     assert digests(tmp_path / "parts") == digests(tmp_path / "whole")
     assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == ["vanilla-0", "vanilla-1"]
 

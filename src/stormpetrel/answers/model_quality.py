@@ -17,7 +17,8 @@ from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.optimism import Optimism
-from stormpetrel.lifecycle.job_models import FAMILY, PROFILES, lacking_moments, promote_training, roll_back
+from stormpetrel.learn.model_record import Role
+from stormpetrel.lifecycle.job_models import FAMILY, JOBS, lacking_moments
 from stormpetrel.lifecycle.running_quality import quality
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.learn.metrics import Floats, Truth
-    from stormpetrel.store.models import Training
+    from stormpetrel.learn.model_record import TrainingRecord
 
 MOMENT_WORDS: Final = {"submit": "at submission", "start": "at the start", "2min": "two minutes in"}
 PERIODS: Final = {"1d": "day", "1w": "week"}
@@ -154,19 +155,21 @@ def _answer(made: Made[Settled], moment: str, version: int | None, every: str, t
 def trainings(live: LiveSite, viewer: Viewer) -> tuple[TrainingLine, ...]:
     """Every training in the registry, newest first."""
     viewer.require(READ)
-    return tuple(_line(training) for training in reversed(live.site.models.trainings(FAMILY)))
+    return tuple(
+        _line(JOBS.described(live.site, training, in_full=False)) for training in reversed(live.site.models.trainings(FAMILY))
+    )
 
 
 def promote(live: LiveSite, viewer: Viewer, name: str) -> TrainingLine:
     """Put a training in use; the watch takes it up by itself. Administrators only; it stands in the audit trail."""
     viewer.require(MANAGE)
-    return _line(promote_training(live.site, name, user=_signed(viewer)))
+    return _line(JOBS.promote(live.site, name, user=_signed(viewer)))
 
 
 def go_back(live: LiveSite, viewer: Viewer) -> TrainingLine:
     """Put the training in use that was so before the current one. Administrators only; it stands in the audit trail."""
     viewer.require(MANAGE)
-    return _line(roll_back(live.site, user=_signed(viewer)))
+    return _line(JOBS.roll_back(live.site, user=_signed(viewer)))
 
 
 def _check(moment: str, every: str) -> None:
@@ -194,9 +197,8 @@ def _forecasts(frame: pl.DataFrame) -> dict[str, tuple[Truth, Floats]]:
     return found
 
 
-def _line(training: Training) -> TrainingLine:
-    first = training.model(f"{FAMILY}-{Moment.SUBMIT}") or training.models[0]
-    jobs = first.about.get("n_train")
+def _line(training: TrainingRecord) -> TrainingLine:
+    first = training.main
     return TrainingLine(
         name=training.name,
         current=training.current,
@@ -204,9 +206,9 @@ def _line(training: Training) -> TrainingLine:
         trained_until=training.trained_until,
         why=training.why,
         previous=training.previous,
-        versions={model.name.removeprefix(f"{FAMILY}-"): model.version for model in training.models if model.name != PROFILES},
-        jobs=int(jobs) if isinstance(jobs, int | float) else None,
-        code_version=str(first.about.get("code_version", "")),
+        versions={model.sort: model.version for model in training.models if model.role is Role.MODEL},
+        jobs=first.data.rows or None,
+        code_version=first.code_version,
     )
 
 

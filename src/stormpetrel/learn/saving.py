@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from stormpetrel.errors import ModelError, ModelFormatError, ModelOutdatedError, ModelVersionError
+from stormpetrel.learn.model_record import SavedFormat
 from stormpetrel.learn.model_upgrades import UPGRADES, Contents
 from stormpetrel.private_files import create_private
+from stormpetrel.records.model_families import ModelFamily, family_of, train_command
 
 METADATA: Final = "model.json"
 LARGEST_BYTES: Final = 512 * 1024 * 1024
-# What the kinds of a family's models begin with, and the verb that makes one; the others are models of jobs.
-_FAMILIES: Final = {"traces": "train", "events": "train", "synth": "fit"}
 
 
 def save_model(
@@ -76,6 +76,21 @@ def format_problem(folder: Path, formats: Mapping[str, int]) -> ModelError | Non
     record = _record(folder, "")
     kind = str(record.get("kind"))
     return _format_problem(folder, kind, record.get("format_version"), formats[kind]) if kind in formats else None
+
+
+def saved_format(folder: Path) -> SavedFormat | None:
+    """What the record of a saved model says of its files; None where there is none that can be read. No file is checked."""
+    try:
+        record = _record(folder, "")
+        settings = record.get("settings")
+        return SavedFormat(
+            kind=str(record["kind"]),
+            format_version=int(record["format_version"]),
+            digest=str(record["digest"]),
+            settings=settings if isinstance(settings, dict) else {},
+        )
+    except (ModelFormatError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _format_problem(folder: Path, kind: str, found: object, wanted: int) -> ModelError | None:
@@ -136,8 +151,9 @@ def _record(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def _command(kind: str) -> str:
-    family = next((family for family in _FAMILIES if kind.startswith(family)), "jobs")
-    return f"stormpetrel {family} {_FAMILIES.get(family, 'train')}"
+    """The command that makes a model of a kind: the kinds of a family begin with its name, those of jobs with `job-`."""
+    family = family_of(kind)
+    return train_command(family if family in set(ModelFamily) else ModelFamily.JOBS)
 
 
 def _again(kind: str) -> str:

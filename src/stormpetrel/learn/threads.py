@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 
+from stormpetrel.engine import cores
+
 
 def threads() -> int:
-    """How many cores this process may use."""
-    return max(1, len(os.sched_getaffinity(0)))
+    """How many cores this process may use; one inside a worker of the engine."""
+    return cores()
 
 
 def wait_politely() -> None:

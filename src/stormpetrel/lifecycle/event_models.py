@@ -6,6 +6,7 @@ gives scores only is trained together with a forecaster, which says what was exp
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,16 +18,22 @@ from stormpetrel.events.alarm_budget import threshold_for
 from stormpetrel.events.choose import DEFAULT, FORECAST, load, make
 from stormpetrel.events.contract import EventModel, Forecaster, Progress, SavedModel, no_progress
 from stormpetrel.events.count_forecast import calm_for_training
-from stormpetrel.lifecycle.job_models import BY_HAND, operator
+from stormpetrel.events.count_saving import COMBINED_KIND, FORECAST_KIND
+from stormpetrel.events.count_saving import FORMAT_VERSION as COUNT_FORMAT
+from stormpetrel.events.recurrent_saving import FORMAT_VERSION as RECURRENT_FORMAT
+from stormpetrel.learn.family import BY_HAND
+from stormpetrel.learn.model_record import Role, TrainingRecord, Unit
+from stormpetrel.lifecycle.family import SiteFamily, operator
 from stormpetrel.records.event_series import ANOMALY, EventSeries
+from stormpetrel.records.model_families import ModelFamily, how_to_train
 from stormpetrel.store.event_series import series_of
-from stormpetrel.store.models import NewModel, Training
+from stormpetrel.store.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
 
-FAMILY: Final = "events"
+FAMILY: Final = ModelFamily.EVENTS
 CALM_SHARE: Final = 0.25  # the newest part of the series: not learnt from, it says where the threshold lies
 LEAST_WEEKS: Final = 3.0  # of seen buckets: a week to forecast from, two to learn and to set the threshold on
-_TRAIN: Final = "Train one: stormpetrel events train"
+_TRAIN: Final = how_to_train(FAMILY)
 _FORECAST_NAME: Final = f"{FAMILY}-{FORECAST}"
 
 
@@ -134,10 +141,7 @@ def _alarm_about(model: EventModel, series: EventSeries, cut: int, per_week: flo
 
 def load_event_model(site: Site) -> EventModelInUse:
     """The event model in use; ModelError says how to make one where there is none."""
-    training = site.models.current_training(FAMILY)
-    if training is None:
-        raise ModelError("The site has no model of its events yet.", hint=_TRAIN)
-    return loaded_training(site, training)
+    return EVENTS.load(site)
 
 
 def loaded_training(site: Site, training: Training) -> EventModelInUse:
@@ -156,13 +160,53 @@ def loaded_training(site: Site, training: Training) -> EventModelInUse:
     return EventModelInUse(model, forecaster, kinds, bucket_s, threshold, entry.name, entry.version)
 
 
-def promote_event_training(site: Site, name: str, *, user: str | None = None) -> Training:
-    """Make a training of events current; one whose models cannot be read is refused before anything changes."""
-    loaded_training(site, site.models.training(name))
-    return site.models.promote_training(name, user=user or operator())
+class EventFamily(SiteFamily[EventModelInUse]):
+    """Models of event counts: the one that raises alarms and, where it cannot say what was expected, a forecaster beside it."""
+
+    name = ModelFamily.EVENTS
+    unit = Unit.BUCKETS
+    metrics = ("threshold", "alarms_per_week", "calm_buckets")
+    taken_up_by_watch = True
+
+    def train(
+        self,
+        site: Site,
+        sort: str | None = None,
+        *,
+        why: str = BY_HAND,
+        user: str | None = None,
+        progress: Progress = no_progress,
+    ) -> TrainingRecord:
+        """Train the model that `sort` names, or that of site.toml."""
+        return self.described(site, train_event_model(site, sort, why=why, user=user, progress=progress))
+
+    def formats(self) -> Mapping[str, int]:
+        """Those of counts and of recurrent networks."""
+        return {
+            FORECAST_KIND: COUNT_FORMAT,
+            COMBINED_KIND: COUNT_FORMAT,
+            "events-supervised": RECURRENT_FORMAT,
+            "events-recurrent-forecast": RECURRENT_FORMAT,
+        }
+
+    def read(self, site: Site, training: Training) -> EventModelInUse:
+        """The model and its forecaster."""
+        return loaded_training(site, training)
+
+    def rows_of(self, about: Mapping[str, Any]) -> int:
+        """Buckets that were seen."""
+        return int(about.get("buckets", 0))
+
+    def summary_of(self, model: ModelVersion) -> str:
+        """Buckets, and what the model does with them."""
+        about = model.about
+        if not {"buckets", "bucket_s", "threshold"} <= set(about):
+            return ""
+        if self.role_of(model) is Role.BESIDE:
+            does = "says what is expected"
+        else:
+            does = f"alarms from a score of {about['threshold']:.3g} on"
+        return f"{about['buckets']:,} buckets of {about['bucket_s'] // 60} min; {does}"
 
 
-def roll_back_events(site: Site, *, user: str | None = None) -> Training:
-    """Go back to the training of events that was in use before, unless its models cannot be read; which."""
-    loaded_training(site, site.models.before_current(FAMILY))
-    return site.models.rollback(FAMILY, user=user or operator())
+EVENTS: Final = EventFamily()

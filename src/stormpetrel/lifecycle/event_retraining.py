@@ -11,9 +11,8 @@ from typing import Final
 
 from stormpetrel.errors import ModelError, ModelOutdatedError
 from stormpetrel.events.contract import Progress, no_progress
-from stormpetrel.lifecycle.event_models import FAMILY, train_event_model
+from stormpetrel.lifecycle.event_models import EVENTS, FAMILY
 from stormpetrel.lifecycle.outdated import WHY
-from stormpetrel.lifecycle.readable import format_problem_of
 from stormpetrel.records.outages import Outage
 from stormpetrel.store.models import Training
 from stormpetrel.store.site import Site
@@ -26,7 +25,7 @@ def retrain_events(site: Site, *, now: datetime, progress: Progress = no_progres
     if not site.event_counts.sources():
         return None
     current = site.models.current_training(FAMILY)
-    problem = format_problem_of(site, current) if current else None
+    problem = EVENTS.format_problem(site, current) if current else None
     outdated = isinstance(problem, ModelOutdatedError)
     if problem is not None and not outdated:  # a newer version is at work here: it is not for us to replace its model
         return f"not trained: {problem.what}"
@@ -34,16 +33,11 @@ def retrain_events(site: Site, *, now: datetime, progress: Progress = no_progres
     if why is None:
         return f"{current.name} stays in use" if current else None
     try:
-        training = train_event_model(site, _sort_of(current) if outdated else None, why=why, progress=progress)
+        sort = EVENTS.sort_of(current) if outdated and current else None
+        training = EVENTS.train(site, sort, why=why, progress=progress)
     except ModelError as error:
         return f"not trained: {error.what}"
     return f"{training.name} is in use now: {why}"
-
-
-def _sort_of(current: Training | None) -> str | None:
-    """Which model of events it is, as `train_event_model` calls it."""
-    found = next((model for model in current.models if model.about.get("role") != "forecast"), None) if current else None
-    return found.name.removeprefix(f"{FAMILY}-") if found else None
 
 
 def reason_to_train(current: Training | None, outages: list[Outage], now: datetime) -> str | None:

@@ -5,10 +5,8 @@ Site -> train_job_models -> registry -> load_predictor -> JobPredictor.
 
 from __future__ import annotations
 
-import getpass
-import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,20 +16,29 @@ import polars as pl
 
 from stormpetrel import __version__
 from stormpetrel.config import Settings
+from stormpetrel.engine import Progress as ShareProgress
+from stormpetrel.engine import no_progress
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.jobs.enough import ClassCounts
+from stormpetrel.jobs.model import FORMAT_VERSION as OUTCOME_FORMAT
+from stormpetrel.jobs.model import KIND as OUTCOME_KIND
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import JobPredictor, known_by
+from stormpetrel.jobs.profiles import FORMAT_VERSION as PROFILES_FORMAT
+from stormpetrel.jobs.profiles import KIND as PROFILES_KIND
 from stormpetrel.jobs.profiles import JobProfiles
 from stormpetrel.jobs.training import Progress, TrainingSettings, silent, train
+from stormpetrel.learn.family import BY_HAND
+from stormpetrel.learn.model_record import Role, TrainingRecord, Unit
+from stormpetrel.lifecycle.family import SiteFamily, operator
 from stormpetrel.lifecycle.training_needs import training_needs
+from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.store.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
 
-FAMILY: Final = "jobs"
+FAMILY: Final = ModelFamily.JOBS
 PROFILES: Final = "jobs-profiles"
-BY_HAND: Final = "trained by hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +66,6 @@ def training_settings(settings: Settings) -> TrainingSettings:
     )
 
 
-def operator() -> str:
-    """Who runs this process, for the audit trail."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container whose user has no name
-        return f"uid {os.getuid()}"
-
-
 def train_job_models(
     site: Site,
     moments: Collection[Moment] = MOMENTS,
@@ -90,7 +89,7 @@ def train_job_models(
     fitted = fit_job_models(site, moments, until=until, jobs=jobs, profiles=profiles, progress=progress)
     progress("saving")
     training = enter_job_models(site, fitted, why=why, carried=others, promoted_by=user or operator())
-    return [model for model in in_order(training) if model.name in _names(able)]
+    return [model for model in JOBS.in_order(training) if model.name in _names(able)]
 
 
 def other_models(current: Training | None, moments: Collection[Moment]) -> list[ModelVersion]:
@@ -186,24 +185,6 @@ def load_fitted(site: Site, training: Training) -> FittedModels:
     return FittedModels(ordered, JobProfiles.load(site.models.verified_folder(PROFILES, profiles.version)), profiles.about)
 
 
-def in_order(training: Training) -> list[ModelVersion]:
-    """The models of a training: the profiles, then the moments in the order of a job's life."""
-    names = [PROFILES, *(model_name(moment) for moment in MOMENTS)]
-    return sorted(training.models, key=lambda model: names.index(model.name) if model.name in names else len(names))
-
-
-def promote_training(site: Site, name: str, *, user: str | None = None) -> Training:
-    """Make a training current; one whose models cannot be read is refused before anything changes."""
-    load_fitted(site, site.models.training(name))
-    return site.models.promote_training(name, user=user or operator())
-
-
-def roll_back(site: Site, *, user: str | None = None) -> Training:
-    """Go back to the training that was in use before, unless its models cannot be read; which."""
-    load_fitted(site, site.models.before_current(FAMILY))
-    return site.models.rollback(FAMILY, user=user or operator())
-
-
 def load_predictor(
     site: Site, *, now: datetime, past: pl.DataFrame | None = None, moments: Collection[Moment] | None = None
 ) -> JobPredictor:
@@ -225,6 +206,63 @@ def load_predictor(
         threshold=site.settings.jobs.threshold,
         versions=versions,
     )
+
+
+class JobFamily(SiteFamily[FittedModels]):
+    """Models of jobs: one for each moment of a job's life, and the profiles of requests that they read."""
+
+    name = ModelFamily.JOBS
+    unit = Unit.JOBS
+    metrics = ("threshold", "failed_share", "comparison", "optimistic")
+    taken_up_by_watch = True
+
+    def train(
+        self,
+        site: Site,
+        sort: str | None = None,
+        *,
+        why: str = BY_HAND,
+        user: str | None = None,
+        progress: ShareProgress = no_progress,
+    ) -> TrainingRecord:
+        """Train the model of each moment, or of the one that `sort` names; the others stay in use."""
+        moments = MOMENTS if sort is None else (Moment(sort),)
+        made = train_job_models(site, moments, why=why, user=user, progress=lambda words: progress(0.0, words))
+        return self.describe(site, str(made[0].about["training"]))
+
+    def formats(self) -> Mapping[str, int]:
+        """Those of outcome models and profiles."""
+        return {OUTCOME_KIND: OUTCOME_FORMAT, PROFILES_KIND: PROFILES_FORMAT}
+
+    def read(self, site: Site, training: Training) -> FittedModels:
+        """The models of all moments that there are, and the profiles."""
+        return load_fitted(site, training)
+
+    def role_of(self, model: ModelVersion) -> Role:
+        """Profiles are there for the others."""
+        return Role.BESIDE if model.name == PROFILES else Role.MODEL
+
+    def rows_of(self, about: Mapping[str, Any]) -> int:
+        """Jobs that had come to the moment."""
+        return int(about.get("n_train", 0))
+
+    def in_order(self, training: Training) -> Sequence[ModelVersion]:
+        """The profiles, then the moments in the order of a job's life."""
+        names = [PROFILES, *(model_name(moment) for moment in MOMENTS)]
+        return sorted(training.models, key=lambda model: names.index(model.name) if model.name in names else len(names))
+
+    def summary_of(self, model: ModelVersion) -> str:
+        """Jobs, failed ones among them, and the risk from which one is flagged."""
+        about = model.about
+        if model.name == PROFILES:
+            return f"{about['profiles']} profiles of requests" if "profiles" in about else ""
+        if not {"n_train", "failed_share", "threshold"} <= set(about):
+            return ""
+        flags = f"flags from a risk of {about['threshold']:.0%} on"
+        return f"{about['n_train']:,} jobs, {about['failed_share']:.1%} failed; {flags}"
+
+
+JOBS: Final = JobFamily()
 
 
 def _names(moments: Collection[Moment]) -> set[str]:

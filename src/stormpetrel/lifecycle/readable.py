@@ -1,63 +1,30 @@
-"""Which trainings this version can read: the format of each kind of model, and the loader of each family.
+"""Which trainings this version can read: for the doctor, for `models list`, and for whoever trains again.
 
 Training -> format_problem_of (from the records alone, cheap) or problem_of (everything is loaded) -> one sentence, or None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import Final
 
-from stormpetrel.errors import ModelError, ModelOutdatedError, StormpetrelError
-from stormpetrel.events.count_saving import COMBINED_KIND, FORECAST_KIND
-from stormpetrel.events.count_saving import FORMAT_VERSION as COUNT_FORMAT
-from stormpetrel.events.recurrent_saving import FORMAT_VERSION as RECURRENT_FORMAT
-from stormpetrel.jobs.model import FORMAT_VERSION as OUTCOME_FORMAT
-from stormpetrel.jobs.model import KIND as OUTCOME_KIND
-from stormpetrel.jobs.profiles import FORMAT_VERSION as PROFILES_FORMAT
-from stormpetrel.jobs.profiles import KIND as PROFILES_KIND
-from stormpetrel.learn.saving import format_problem
+from stormpetrel.errors import ModelError, ModelOutdatedError
+from stormpetrel.lifecycle.families import FAMILIES
 from stormpetrel.records.checks import Finding
-from stormpetrel.store.models import Training, family_of
+from stormpetrel.store.models import Training
 from stormpetrel.store.site import Site
-from stormpetrel.synth.choose import GENERATORS
-from stormpetrel.traces.architecture import FORMAT_VERSION as TRACES_FORMAT
-from stormpetrel.traces.architecture import KIND as TRACES_KIND
-
-FAMILIES: Final = ("jobs", "traces", "events", "synth")
 
 
 @cache
 def formats() -> Mapping[str, int]:
-    """The format that each kind of model is read in."""
-    from stormpetrel.synth.private.generator import FORMAT_VERSION as PRIVATE_FORMAT
-    from stormpetrel.synth.rows.row_generator import FORMAT_VERSION as ROWS_FORMAT
-    from stormpetrel.synth.sessions.saving import FORMAT_VERSION as SESSIONS_FORMAT
-
-    own = {"private": PRIVATE_FORMAT, "sessions": SESSIONS_FORMAT}
-    return {
-        OUTCOME_KIND: OUTCOME_FORMAT,
-        PROFILES_KIND: PROFILES_FORMAT,
-        TRACES_KIND: TRACES_FORMAT,
-        FORECAST_KIND: COUNT_FORMAT,
-        COMBINED_KIND: COUNT_FORMAT,
-        "events-supervised": RECURRENT_FORMAT,
-        "events-recurrent-forecast": RECURRENT_FORMAT,
-        **{f"synth-{name}": own.get(name, ROWS_FORMAT) for name in GENERATORS},
-    }
+    """The format that each kind of model is read in, of all families."""
+    return {kind: version for family in FAMILIES.values() for kind, version in family.formats().items()}
 
 
 def format_problem_of(site: Site, training: Training) -> ModelError | None:
-    """Why the format of one of a training's models cannot be read; None where all can, or where a folder cannot be looked at."""
-    for model in training.models:
-        try:
-            problem = format_problem(site.models.folder_of(model.name, model.version), formats())
-        except ModelError:  # missing or damaged: whoever loads it says so
-            continue
-        if problem is not None:
-            return problem
-    return None
+    """Why the format of one of a training's models cannot be read; None where all can, or its family is not known."""
+    family = FAMILIES.get(training.family)
+    return None if family is None else family.format_problem(site, training)
 
 
 def outdated_trainings(site: Site) -> list[Training]:
@@ -80,42 +47,5 @@ def model_findings(site: Site) -> list[Finding]:
 
 def problem_of(site: Site, training: Training) -> str | None:
     """Why a training cannot be used; None where all of its models can be read."""
-    try:
-        _LOADERS[family_of(training.name)](site, training)
-    except KeyError:
-        return "its family is not known"
-    except StormpetrelError as error:
-        return error.what
-    return None
-
-
-def _load_jobs(site: Site, training: Training) -> None:
-    from stormpetrel.lifecycle.job_models import load_fitted
-
-    load_fitted(site, training)
-
-
-def _load_traces(site: Site, training: Training) -> None:
-    from stormpetrel.lifecycle.trace_models import loaded_traces
-
-    loaded_traces(site, training, threads=1)
-
-
-def _load_events(site: Site, training: Training) -> None:
-    from stormpetrel.lifecycle.event_models import loaded_training
-
-    loaded_training(site, training)
-
-
-def _load_synth(site: Site, training: Training) -> None:
-    from stormpetrel.lifecycle.workload_models import loaded_generator
-
-    loaded_generator(site, training)
-
-
-_LOADERS: Final[Mapping[str, Callable[[Site, Training], None]]] = {
-    "jobs": _load_jobs,
-    "traces": _load_traces,
-    "events": _load_events,
-    "synth": _load_synth,
-}
+    family = FAMILIES.get(training.family)
+    return "its family is not known" if family is None else family.problem(site, training)

@@ -23,18 +23,18 @@ from stormpetrel.jobs.profiles import JobProfiles
 from stormpetrel.jobs.training import Progress, TrainingSettings, silent
 from stormpetrel.learn.metrics import Truth
 from stormpetrel.lifecycle.comparison import Comparison, compare
+from stormpetrel.lifecycle.family import operator
 from stormpetrel.lifecycle.job_models import (
     FAMILY,
+    JOBS,
     FittedModels,
     enter_job_models,
     fit_job_models,
     lacking_moments,
     load_fitted,
-    operator,
     other_models,
     training_settings,
 )
-from stormpetrel.lifecycle.readable import format_problem_of
 from stormpetrel.lifecycle.training_needs import training_needs
 from stormpetrel.records.jobs import never_started
 from stormpetrel.records.states import FINISHED
@@ -111,7 +111,7 @@ class _Retraining:
         current = self.site.models.current_training(FAMILY)
         if current is None:
             return self._put_in_use("the first model of this site")
-        problem = format_problem_of(self.site, current)
+        problem = JOBS.format_problem(self.site, current)
         if isinstance(problem, ModelVersionError):  # a newer version is at work here: it is not for us to replace its model
             return Retrained(promoted=False, why=f"not trained: {problem.what}", previous=current.name)
         idle = None if problem or self._new_moments(current) else self._too_early()
@@ -236,7 +236,8 @@ def _new_words(moments: Collection[Moment]) -> str:
 
 def _looked_until(training: Training) -> datetime:
     """A candidate that was not put in use had been trained up to a cut, but later jobs were looked at as well."""
-    judged = [datetime.fromisoformat(str(comparison["until"])) for comparison in training.comparisons.values()]
+    compared = [model.about["comparison"] for model in training.models if "comparison" in model.about]
+    judged = [datetime.fromisoformat(str(comparison["until"])) for comparison in compared]
     return max([training.trained_until, *judged])
 
 

@@ -7,7 +7,7 @@ model of its own scores with the shipped encoder, which flags nothing until the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -17,14 +17,18 @@ import numpy.typing as npt
 import polars as pl
 
 from stormpetrel import __version__
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, ModelFormatError
-from stormpetrel.lifecycle.job_models import BY_HAND, operator
+from stormpetrel.learn.family import BY_HAND
+from stormpetrel.learn.model_record import TrainingRecord, Unit
+from stormpetrel.lifecycle.family import SiteFamily, operator
+from stormpetrel.records.model_families import ModelFamily, how_to_train
 from stormpetrel.records.traces import ANOMALOUS_TYPES, MIXED, MIXED_JOB, Trace
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, WINDOW_KEY, windows_of
 from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.store.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, Scorer
+from stormpetrel.traces.architecture import FORMAT_VERSION, KIND, Architecture, AutoencoderSettings, Scorer
 from stormpetrel.traces.campaign_splits import Cut, teaching_windows
 from stormpetrel.traces.diagnosis import Trouble, known_bad_io, place
 from stormpetrel.traces.fitting_windows import FittingScorer, fitted
@@ -33,13 +37,11 @@ from stormpetrel.traces.separability import PcaMap
 from stormpetrel.traces.shipped import NAME as SHIPPED_NAME
 from stormpetrel.traces.shipped import NOT_TRAINED_HERE, load_shipped
 
-Progress = Callable[[float, str], None]  # share done, in words
-
-FAMILY: Final = "traces"
+FAMILY: Final = ModelFamily.TRACES
 LATE_SHARE: Final = 0.2  # of the time of windows without a campaign, the last part says when to stop
 MOST_WINDOWS: Final = 200_000  # to learn from: the newest; a third of a gigabyte of memory
 CHUNK_WINDOWS: Final = 20_000  # scored and committed at once
-_TRAIN: Final = "Train one: stormpetrel traces train"
+_TRAIN: Final = how_to_train(FAMILY)
 _MAP_WINDOWS: Final = 50_000  # a plane is not better known by more
 _CALIBRATION: Final = "traces_shipped_promise"  # a fact of the state store: what the shipped encoder can promise on this site
 _PARTS: Final = 4  # in which windows are scored while a threshold is being set, so that the later ones can be flagged
@@ -120,7 +122,7 @@ def train_trace_model(
     device: str = "auto",
     why: str = BY_HAND,
     user: str | None = None,
-    progress: Progress = lambda _share, _words: None,
+    progress: Progress = no_progress,
 ) -> ModelVersion:
     """Train a model on the windows of the site (or on others that are given), save it and make it current.
 
@@ -214,6 +216,57 @@ def load_trace_model(site: Site, *, threads: int | None = None) -> TraceModel:
     return shipped_model(site, threads=threads) if training is None else loaded_traces(site, training, threads)
 
 
+class TraceFamily(SiteFamily[TraceModel]):
+    """Models of CPU windows: one autoencoder with its map and its threshold; the shipped encoder where a site has none."""
+
+    name = ModelFamily.TRACES
+    unit = Unit.WINDOWS
+    metrics = ("threshold", "alarm_share", "validation_error", "promise")
+
+    def train(
+        self,
+        site: Site,
+        sort: str | None = None,
+        *,
+        why: str = BY_HAND,
+        user: str | None = None,
+        progress: Progress = no_progress,
+    ) -> TrainingRecord:
+        """Train the architecture that `sort` names, or that of site.toml."""
+        architecture = None if sort is None else Architecture(sort)
+        made = train_trace_model(site, architecture, why=why, user=user, progress=progress)
+        return self.describe(site, str(made.about["training"]))
+
+    def formats(self) -> Mapping[str, int]:
+        """One for all architectures."""
+        return {KIND: FORMAT_VERSION}
+
+    def read(self, site: Site, training: Training) -> TraceModel:
+        """On one thread, as it is for a look."""
+        return loaded_traces(site, training, threads=1)
+
+    def without_model(self, site: Site) -> TraceModel:
+        """The shipped encoder."""
+        return shipped_model(site)
+
+    def rows_of(self, about: Mapping[str, Any]) -> int:
+        """Normal windows to learn from."""
+        return int(about.get("windows", {}).get("train", 0))
+
+    def since_of(self, about: Mapping[str, Any]) -> object:
+        """The first window; campaigns that are not in the table have none."""
+        return about.get("data", {}).get("train", {}).get("first")
+
+    def summary_of(self, model: ModelVersion) -> str:
+        """Windows, and the score from which one is flagged."""
+        threshold = model.about.get("threshold")
+        flags = "flags nothing yet" if threshold is None else f"flags from a score of {threshold:.3g} on"
+        return f"{self.rows_of(model.about):,} windows; {flags}"
+
+
+TRACES: Final = TraceFamily()
+
+
 def shipped_model(site: Site, *, threads: int | None = None) -> TraceModel:
     """The shipped encoder, with what the site's own windows let it promise so far."""
     shipped = load_shipped(threads=threads)
@@ -253,18 +306,6 @@ def calibrated(site: Site, model: TraceModel) -> TraceModel:
     return replace(model, promise=promise)
 
 
-def promote_trace_training(site: Site, name: str, *, user: str | None = None) -> Training:
-    """Make a training of traces current; one whose model cannot be read is refused before anything changes."""
-    loaded_traces(site, site.models.training(name), threads=1)
-    return site.models.promote_training(name, user=user or operator())
-
-
-def roll_back_traces(site: Site, *, user: str | None = None) -> Training:
-    """Go back to the training of traces that was in use before, unless its model cannot be read; which."""
-    loaded_traces(site, site.models.before_current(FAMILY), threads=1)
-    return site.models.rollback(FAMILY, user=user or operator())
-
-
 def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceModel:
     """The model of a training, read and checked."""
     from stormpetrel.traces.runtime import TraceScorer
@@ -285,7 +326,7 @@ def score_new_windows(
     model: TraceModel,
     *,
     chunk_windows: int = CHUNK_WINDOWS,
-    progress: Progress = lambda _share, _words: None,
+    progress: Progress = no_progress,
 ) -> Scored:
     """Score the windows that this version of the model has not scored yet, in whole moments, one commit per chunk.
 

@@ -15,18 +15,21 @@ import polars as pl
 
 from stormpetrel import __version__
 from stormpetrel.errors import ModelError, ModelFormatError, NotEnoughJobsError
-from stormpetrel.lifecycle.job_models import BY_HAND, operator
+from stormpetrel.learn.family import BY_HAND
+from stormpetrel.learn.model_record import TrainingRecord, Unit
+from stormpetrel.lifecycle.family import SiteFamily, operator
+from stormpetrel.records.model_families import ModelFamily, how_to_train
 from stormpetrel.records.states import FINISHED
-from stormpetrel.store.models import NewModel, Training
+from stormpetrel.store.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
 from stormpetrel.synth.choose import DEFAULT, GENERATORS, load_generator, new_generator
 from stormpetrel.synth.contract import Progress, WorkloadGenerator, no_progress
 from stormpetrel.synth.workload import ARRAY, SUBMIT, WAIT, Workload, workload_of
 
-FAMILY: Final = "synth"
+FAMILY: Final = ModelFamily.SYNTH
 MOST_JOBS: Final = 1_000_000  # the newest: older ones say little about how people work now, and must fit in memory
 MOST_SCORED: Final = 60_000  # the newest of these: scoring takes longer than fitting
-_FIT: Final = "Fit one: stormpetrel synth fit"
+_FIT: Final = how_to_train(FAMILY)
 _FITTED, _SCORED = 0.3, 0.8  # how much is done by then; the figures take longest, and tell nothing meanwhile
 # What a workload is made of. `extra` stays out: what a source adds there may be anything, and would be passed on word by word.
 _NEEDED: Final = (
@@ -118,10 +121,7 @@ def _scored(workload: Workload, name: str, seed: int, settings: Mapping[str, Any
 
 def load_site_generator(site: Site) -> GeneratorInUse:
     """The generator in use; ModelError says how to make one where there is none."""
-    training = site.models.current_training(FAMILY)
-    if training is None:
-        raise ModelError("The site has no generator of its workload yet.", hint=_FIT)
-    return loaded_generator(site, training)
+    return SYNTH.load(site)
 
 
 def loaded_generator(site: Site, training: Training) -> GeneratorInUse:
@@ -134,13 +134,58 @@ def loaded_generator(site: Site, training: Training) -> GeneratorInUse:
     return GeneratorInUse(generator, training.name, name, entry.version, entry.about)
 
 
-def promote_generator(site: Site, name: str, *, user: str | None = None) -> Training:
-    """Make a fitted generator current; one that cannot be read is refused before anything changes."""
-    loaded_generator(site, site.models.training(name))
-    return site.models.promote_training(name, user=user or operator())
+class SynthFamily(SiteFamily[GeneratorInUse]):
+    """Generators of workloads: one of them, with its scorecard."""
+
+    name = ModelFamily.SYNTH
+    unit = Unit.JOBS
+    metrics = ("scorecard", "scored_jobs", "not_scored")
+
+    def train(
+        self,
+        site: Site,
+        sort: str | None = None,
+        *,
+        why: str = BY_HAND,
+        user: str | None = None,
+        progress: Progress = no_progress,
+    ) -> TrainingRecord:
+        """Fit the generator that `sort` names, or the default one, and measure it."""
+        return self.described(site, fit_site_generator(site, sort or DEFAULT, why=why, user=user, progress=progress))
+
+    def train_again(self, site: Site, training: Training, *, why: str, progress: Progress = no_progress) -> TrainingRecord:
+        """Fit the same generator again; a private one only by hand."""
+        if self.sort_of(training) == "private":
+            raise ModelError(
+                "A private generator is not fitted again by itself: each fit tells a little more about the same people.",
+                hint="Decide yourself: stormpetrel synth fit --model private",
+            )
+        return super().train_again(site, training, why=why, progress=progress)
+
+    def formats(self) -> Mapping[str, int]:
+        """Of each generator by name."""
+        from stormpetrel.synth.private.generator import FORMAT_VERSION as PRIVATE_FORMAT
+        from stormpetrel.synth.rows.row_generator import FORMAT_VERSION as ROWS_FORMAT
+        from stormpetrel.synth.sessions.saving import FORMAT_VERSION as SESSIONS_FORMAT
+
+        own = {"private": PRIVATE_FORMAT, "sessions": SESSIONS_FORMAT}
+        return {f"{FAMILY}-{name}": own.get(name, ROWS_FORMAT) for name in GENERATORS}
+
+    def read(self, site: Site, training: Training) -> GeneratorInUse:
+        """The generator."""
+        return loaded_generator(site, training)
+
+    def without_model(self, site: Site) -> GeneratorInUse:
+        """There is none to fall back on."""
+        raise ModelError("The site has no generator of its workload yet.", hint=_FIT)
+
+    def rows_of(self, about: Mapping[str, Any]) -> int:
+        """Jobs of the workload."""
+        return int(about.get("n_train", 0))
+
+    def summary_of(self, model: ModelVersion) -> str:
+        """How many jobs it learnt from."""
+        return f"{self.rows_of(model.about):,} jobs; makes new ones"
 
 
-def roll_back_generator(site: Site, *, user: str | None = None) -> Training:
-    """Go back to the generator that was in use before, unless it cannot be read; which."""
-    loaded_generator(site, site.models.before_current(FAMILY))
-    return site.models.rollback(FAMILY, user=user or operator())
+SYNTH: Final = SynthFamily()

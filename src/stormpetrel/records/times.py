@@ -18,6 +18,12 @@ LATEST: Final = datetime(2106, 1, 1, tzinfo=UTC)
 _ISO: Final = "%Y-%m-%dT%H:%M:%S"
 
 
+def moment_of(text: str) -> datetime:
+    """The moment that an ISO text tells; in UTC where it names no zone."""
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def to_utc(column: pl.Series, time_zone: str) -> pl.Series:
     """ISO times in the site's zone, ISO times with an offset, or Unix seconds, as UTC; null where the text is no time.
 

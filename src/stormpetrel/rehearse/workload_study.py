@@ -5,8 +5,9 @@ folder of public logs -> study_parts -> Part … -> run_part -> plain dictionari
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -15,10 +16,13 @@ from typing import Any, Final
 
 import polars as pl
 
+from stormpetrel.engine import Engine, Work
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.training import TrainingSettings
 from stormpetrel.rehearse.workload_usefulness import (
     Make,
+    RealLog,
+    Scheduling,
     cut_log,
     over_seeds,
     schedule,
@@ -28,10 +32,10 @@ from stormpetrel.rehearse.workload_usefulness import (
 )
 from stormpetrel.sources.formats import ReadOptions
 from stormpetrel.sources.reading import read_log
-from stormpetrel.synth.choose import DEFAULT, GENERATORS, new_generator
+from stormpetrel.synth.choose import DEFAULT, GENERATORS, GeneratorMaker
 from stormpetrel.synth.contract import Progress, Wanted, no_progress, sample
 from stormpetrel.synth.score.odd_even import evaluate_odd_even
-from stormpetrel.synth.score.scorecard import floor_scorecard, scorecard
+from stormpetrel.synth.score.scorecard import Scorecard, floor_scorecard, scorecard
 from stormpetrel.synth.score.weeks import odd_even_split
 from stormpetrel.synth.workload import SUBMIT, Workload, tidy, workload_of
 
@@ -108,15 +112,21 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """Where the logs are, the seeds, and settings of generators by name (`{"ctgan": {"epochs": 30}}`)."""
+    """Where the logs are, the seeds and how many at a time, and settings of generators by name (`{"ctgan": {"epochs": 30}}`)."""
 
     folder: Path
     seeds: tuple[int, ...] = SEEDS
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    workers: int = 1
 
     def make(self, name: str) -> Make:
         """Untrained generators of a name, by seed."""
-        return lambda seed: new_generator(name, seed=seed, **self.settings.get(name, {}))
+        return GeneratorMaker(name, self.settings.get(name, {}))
+
+    def over_seeds(self, work: Work[int, dict[str, Any]], part: Part, progress: Progress) -> list[dict[str, Any]]:
+        """What each seed found."""
+        named = Engine(self.workers).map(work, self.seeds, name=lambda seed: f"{part.generator}, seed {seed}", progress=progress)
+        return list(named)
 
 
 def study_parts(
@@ -138,10 +148,16 @@ def run_part(part: Part, plan: StudyPlan, *, progress: Progress = no_progress) -
     """What one part found, with the seconds it took."""
     if not plan.seeds:
         raise UsageError("No seed was named.", hint="Ask for one or more: --seeds 0-4")
-    began, cpu_began = time.perf_counter(), time.process_time()
+    began, cpu_began = time.perf_counter(), _cpu_s()
     found = _RUN[part.kind](part, plan, progress)
-    seconds = {"wall": round(time.perf_counter() - began, 1), "cpu": round(time.process_time() - cpu_began, 1)}
+    seconds = {"wall": round(time.perf_counter() - began, 1), "cpu": round(_cpu_s() - cpu_began, 1)}
     return {**found, "seeds": list(plan.seeds), "seconds": seconds}
+
+
+def _cpu_s() -> float:
+    """Of this process and of the workers that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def read_jobs(folder: Path, log: PublicLog) -> pl.DataFrame:
@@ -165,41 +181,56 @@ def _run_published(part: Part, plan: StudyPlan, progress: Progress) -> dict[str,
     log = LOGS[part.log]
     real = read_workload(plan.folder, log)
     cut, floor = cut_log(synthetic_jobs(real), log.settings), floor_scorecard(*odd_even_split(real))
-    is_file = part.generator in PUBLISHED
-    made = iter([read_workload(plan.folder, PUBLISHED[part.generator])]) if is_file else _samples(real, part, plan, progress)
-    found = []
-    for seed, one in zip(plan.seeds[:1] if is_file else plan.seeds, made, strict=True):
-        card = scorecard(real, one, floor=floor, seed=seed)
-        training = train_on_synthetic(cut, one, replace(log.settings, seed=seed))
-        found.append(replace(card, tstr=training, schedule=schedule(real, one)).as_dict())
-    return over_seeds(found)
+    if part.generator in PUBLISHED:
+        made = read_workload(plan.folder, PUBLISHED[part.generator])
+        return over_seeds([_published_figures(real, made, cut, floor, replace(log.settings, seed=plan.seeds[0]))])
+    work = _Published(real, cut, floor, plan.make(part.generator), log.settings)
+    return over_seeds(plan.over_seeds(work, part, progress))
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """The figures of as many jobs as the log has, made by the generator of one seed."""
+
+    real: Workload
+    cut: RealLog
+    floor: Scorecard
+    make: Make
+    settings: TrainingSettings
+
+    def __call__(self, seed: int, progress: Progress) -> dict[str, Any]:
+        generator = self.make(seed).fit(self.real, progress=progress)
+        made = sample(generator, Wanted(jobs=self.real.height, seed=seed))
+        return _published_figures(self.real, made, self.cut, self.floor, replace(self.settings, seed=seed))
+
+
+def _published_figures(
+    real: Workload, made: Workload, cut: RealLog, floor: Scorecard, settings: TrainingSettings
+) -> dict[str, Any]:
+    card = scorecard(real, made, floor=floor, seed=settings.seed)
+    training = train_on_synthetic(cut, made, settings)
+    return replace(card, tstr=training, schedule=schedule(real, made)).as_dict()
 
 
 def _run_odd_even(part: Part, plan: StudyPlan, progress: Progress) -> dict[str, Any]:
     real = read_workload(plan.folder, LOGS[part.log])
-    return evaluate_odd_even(real, plan.make(part.generator), plan.seeds, progress).as_dict()
+    engine = Engine(plan.workers)
+    return evaluate_odd_even(real, plan.make(part.generator), plan.seeds, progress, engine=engine).as_dict()
 
 
 def _run_training(part: Part, plan: StudyPlan, progress: Progress) -> dict[str, Any]:
     log = LOGS[part.log]
     jobs = read_jobs(plan.folder, log)
-    return usefulness(jobs, plan.make(part.generator), log.settings, seeds=plan.seeds, progress=progress)
+    make, engine = plan.make(part.generator), Engine(plan.workers)
+    return usefulness(jobs, make, log.settings, seeds=plan.seeds, progress=progress, engine=engine)
 
 
 def _run_schedule(part: Part, plan: StudyPlan, progress: Progress) -> dict[str, Any]:
     """The whole log against as many synthetic jobs; how far apart its own odd and even weeks are is the floor."""
     real = read_workload(plan.folder, LOGS[part.log])
-    found = over_seeds([schedule(real, made) for made in _samples(real, part, plan, progress)])
+    found = over_seeds(plan.over_seeds(Scheduling(real, real, plan.make(part.generator)), part, progress))
     odd, even = odd_even_split(real)
     return {**found, "floor": schedule(even, odd)}
-
-
-def _samples(real: Workload, part: Part, plan: StudyPlan, progress: Progress) -> Iterator[Workload]:
-    """As many jobs as the log has, once for each seed."""
-    make = plan.make(part.generator)
-    for number, seed in enumerate(plan.seeds):
-        progress(number / len(plan.seeds), f"{part.generator}, seed {seed}")
-        yield sample(make(seed).fit(real), Wanted(jobs=real.height, seed=seed))
 
 
 def _refuse_unknown(what: str, names: Sequence[str], known: Sequence[str]) -> None:

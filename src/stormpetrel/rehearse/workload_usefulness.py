@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs.baselines import last_outcome
 from stormpetrel.jobs.evaluation import FEWEST_TEST_JOBS, PROFILE_SHARE
@@ -64,6 +65,7 @@ def usefulness(
     seeds: Sequence[int] = (0,),
     machine: Machine | None = None,
     progress: Progress = no_progress,
+    engine: Engine = ONE_PROCESS,
 ) -> dict[str, Any]:
     """Train a failure model on synthetic jobs, test it on the last fifth of the real ones, beside one trained on the real ones.
 
@@ -77,15 +79,40 @@ def usefulness(
     log = cut_log(jobs, settings)
     seen = log.seen()
     machine = machine or machine_of(seen.jobs)
-    found = []
-    for number, seed in enumerate(seeds):
-        progress(number / len(seeds), f"seed {seed}: fitting on {seen.height:,} jobs")
-        generator = make(seed).fit(seen)
-        progress((number + 0.5) / len(seeds), f"seed {seed}: a failure model of synthetic jobs")
-        made = sample(generator, Wanted(jobs=seen.height, seed=seed))
-        found.append(train_on_synthetic(log, made, replace(settings, seed=seed), machine=machine))
-    progress(1.0, "done")
-    return over_seeds(found)
+    work = _Training(log, seen, make, settings, machine)
+    return over_seeds(list(engine.map(work, seeds, name=lambda seed: f"seed {seed}", progress=progress)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Training:
+    """A failure model of the jobs that the generator of one seed makes, beside the real one."""
+
+    log: RealLog
+    seen: Workload
+    make: Make
+    settings: TrainingSettings
+    machine: Machine
+
+    def __call__(self, seed: int, progress: Progress) -> dict[str, Any]:
+        progress(0.0, f"fitting on {self.seen.height:,} jobs")
+        generator = self.make(seed).fit(self.seen)
+        progress(0.5, "a failure model of synthetic jobs")
+        made = sample(generator, Wanted(jobs=self.seen.height, seed=seed))
+        return train_on_synthetic(self.log, made, replace(self.settings, seed=seed), machine=self.machine)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """What a scheduler makes of a real workload, and of as many jobs of the generator of one seed that has learnt `seen`."""
+
+    real: Workload
+    seen: Workload
+    make: Make
+
+    def __call__(self, seed: int, progress: Progress) -> dict[str, Any]:
+        """Waits and utilisation under both, for one seed."""
+        generator = self.make(seed).fit(self.seen, progress=progress)
+        return schedule(self.real, sample(generator, Wanted(jobs=self.real.height, seed=seed)))
 
 
 def train_on_synthetic(

@@ -18,6 +18,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from stormpetrel.errors import ModelError, ModelFormatError, NotThereError
+from stormpetrel.records.model_families import family_of, how_to_train
+from stormpetrel.records.times import moment_of
 from stormpetrel.store.filesystem import writing
 from stormpetrel.store.model_entries import Entry, write_entry
 from stormpetrel.store.model_seals import FILES, KEYED, SEAL, folder_digest, is_sealed, sealed
@@ -65,6 +67,11 @@ class Training:
     models: tuple[ModelVersion, ...]
 
     @property
+    def family(self) -> str:
+        """What the name begins with: `jobs` for `jobs-7`."""
+        return family_of(self.name)
+
+    @property
     def current(self) -> bool:
         """Whether these are the models in use."""
         return all(model.current for model in self.models)
@@ -90,7 +97,7 @@ class Training:
         """Up to when the jobs were known that any of its models has seen."""
         told = [model.about["trained_until"] for model in self.models if model.about.get("trained_until")]
         # Earlier releases did not note it: they learnt from everything that was there when they were made.
-        return max(_utc(str(text)) for text in told or [self.created])
+        return max(moment_of(str(text)) for text in told or [self.created])
 
     def model(self, name: str) -> ModelVersion | None:
         """One of its models; None where it was not trained."""
@@ -101,28 +108,6 @@ class Training:
         """When (`time`) and by what (`action`) it was last put in use; None where it never was, or nobody noted it."""
         found: Mapping[str, str] | None = self._told("promoted")
         return found
-
-    @property
-    def comparisons(self) -> dict[str, Mapping[str, Any]]:
-        """By model: its figures beside those of the model that was in use, on the same jobs; empty where it was not compared."""
-        return {model.name: model.about["comparison"] for model in self.models if "comparison" in model.about}
-
-    def as_dict(self) -> dict[str, Any]:
-        """As a plain dictionary, for JSON."""
-        return {
-            "training": self.name,
-            "created": self.created,
-            "trained_until": self.trained_until.isoformat(),
-            "jobs": max((int(model.about.get("n_train", 0)) for model in self.models), default=0),
-            "windows": max((int(model.about.get("windows", {}).get("train", 0)) for model in self.models), default=0),
-            "buckets": max((int(model.about.get("buckets", 0)) for model in self.models), default=0),
-            "current": self.current,
-            "previous": self.previous,
-            "why": self.why,
-            "promoted": self.promoted,
-            "models": {model.name: model.version for model in self.models},
-            "comparisons": self.comparisons,
-        }
 
     def _told(self, key: str) -> Any:
         return next((model.about[key] for model in self.models if model.about.get(key) is not None), None)
@@ -148,7 +133,7 @@ class ModelRegistry:
         (family,) = {family_of(name) for name in models}
         with self._state.writer_lock():
             known = self.versions()
-            number = 1 + max((_number(training.name) for training in _trainings(known) if _family(training) == family), default=0)
+            number = 1 + max((_number(training.name) for training in _trainings(known) if training.family == family), default=0)
             training = f"{family}-{number}"
             created = datetime.now(UTC).isoformat(timespec="seconds")
             entries = []
@@ -181,7 +166,7 @@ class ModelRegistry:
             connection.execute(sa.insert(table), rows)
             if promoted_by is not None:
                 (training,) = _trainings(entered)
-                before = _in_use(_trainings(known), _family(training))
+                before = _in_use(_trainings(known), training.family)
                 self._make_current(connection, training, before, user=promoted_by, action=action)
         self._note_beside(str(entries[0].about["training"]))
 
@@ -197,7 +182,7 @@ class ModelRegistry:
             if any((model.name, model.version) == (name, version) for model in training.models):
                 self.promote_training(training.name, user=user)
                 return
-        raise ModelError(f"There is no version {version} of the model '{name}'.", hint=_how_to_train(name))
+        raise ModelError(f"There is no version {version} of the model '{name}'.", hint=how_to_train(family_of(name)))
 
     def promote_training(self, name: str, *, user: str, action: str = PROMOTE) -> Training:
         """Make the models of a training current, and no others of their family, in one transaction.
@@ -206,7 +191,7 @@ class ModelRegistry:
         """
         with self._state.writer_lock():
             training = self.training(name)
-            before = self.current_training(_family(training))
+            before = self.current_training(training.family)
             with self._state.transaction() as connection:
                 self._make_current(connection, training, before, user=user, action=action)
             self._note_beside(name)
@@ -216,7 +201,7 @@ class ModelRegistry:
         """The training that was in use before the current one; ModelError where there is none to go back to."""
         current = self.current_training(family)
         if current is None:
-            raise ModelError(f"The site has no model of '{family}' in use.", hint=_how_to_train(family))
+            raise ModelError(f"The site has no model of '{family}' in use.", hint=how_to_train(family))
         if current.previous is None:
             raise ModelError(f"There is nothing to go back to: nothing was in use before {current.name}.", hint=_LIST)
         try:
@@ -239,8 +224,8 @@ class ModelRegistry:
         with self._state.writer_lock():
             known = self.trainings()
             kept = set()
-            for family in {_family(training) for training in known}:
-                names = [training.name for training in known if _family(training) == family]
+            for family in {training.family for training in known}:
+                names = [training.name for training in known if training.family == family]
                 current = self.current_training(family)
                 kept |= {*names[-max(1, keep) :], *((current.name, current.previous) if current else ())}
             gone = [training for training in known if training.name not in kept]
@@ -264,7 +249,7 @@ class ModelRegistry:
 
     def trainings(self, family: str | None = None) -> list[Training]:
         """Every training (of one family), oldest first."""
-        return [training for training in _trainings(self.versions()) if family in (None, _family(training))]
+        return [training for training in _trainings(self.versions()) if family in (None, training.family)]
 
     def training(self, name: str) -> Training:
         """A training by its name; NotThereError where there is none."""
@@ -276,6 +261,13 @@ class ModelRegistry:
     def current_training(self, family: str) -> Training | None:
         """The training in use; None where there is none."""
         return _in_use(self.trainings(), family)
+
+    def promoted_by(self, name: str) -> str | None:
+        """Who put a training in use last, by the audit trail; None where it does not say, or the user was forgotten."""
+        noted = audit.c.about.startswith(json.dumps({"training": name})[:-1] + ",", autoescape=True)
+        query = sa.select(audit.c.user).where(noted).order_by(audit.c.id.desc()).limit(1)
+        with self._state.transaction() as connection:
+            return connection.execute(query).scalar() or None
 
     def versions(self, name: str | None = None) -> list[ModelVersion]:
         """Every version of a model (of all models if none is named), oldest first."""
@@ -294,7 +286,7 @@ class ModelRegistry:
         for version in reversed(self.versions(name)):
             if version.current:
                 return version
-        raise ModelError(f"The site has no model '{name}' yet.", hint=_how_to_train(name))
+        raise ModelError(f"The site has no model '{name}' yet.", hint=how_to_train(family_of(name)))
 
     def folders(self) -> dict[tuple[str, int], Path]:
         """Every folder of a version that lies there, entered or not, by name and version."""
@@ -310,7 +302,7 @@ class ModelRegistry:
         folder = self.folder_of(name, version)
         entry = next((entry for entry in self.versions(name) if entry.version == version), None)
         if entry is None:
-            raise ModelError(f"There is no version {version} of the model '{name}'.", hint=_how_to_train(name))
+            raise ModelError(f"There is no version {version} of the model '{name}'.", hint=how_to_train(family_of(name)))
         changed = entry.seal and folder.exists() and folder_digest(folder) != entry.files_digest
         if changed or not self._is_trusted(entry):
             raise _not_entered_here(entry)
@@ -357,7 +349,7 @@ class ModelRegistry:
         action: str,
         note_previous: bool = True,
     ) -> None:
-        family = _family(training)
+        family = training.family
         names = [name for name in connection.execute(sa.select(table.c.name).distinct()).scalars() if family_of(name) == family]
         connection.execute(sa.update(table).where(table.c.name.in_(names)).values(current=False))
         came_from = before.name if before is not None and before.name != training.name else None
@@ -373,20 +365,6 @@ class ModelRegistry:
             connection.execute(sa.update(table).where(*_row_of(model)).values(current=True, about=about))
         about = json.dumps({"training": training.name, "previous": came_from, "why": training.why})
         connection.execute(sa.insert(audit).values(time=now, user=user, action=action, about=about))
-
-
-def family_of(name: str) -> str:
-    """The family of a model or training: `jobs` for `jobs-submit` and `jobs-7`."""
-    return name.partition("-")[0]
-
-
-def _how_to_train(name: str) -> str:
-    family = family_of(name)
-    return "Fit one: stormpetrel synth fit" if family == "synth" else f"Train one: stormpetrel {family} train"
-
-
-def _family(training: Training) -> str:
-    return family_of(training.name)
 
 
 def _number(training: str) -> int:
@@ -415,7 +393,7 @@ def _trainings(versions: Iterable[ModelVersion]) -> list[Training]:
 
 
 def _in_use(trainings: Sequence[Training], family: str) -> Training | None:
-    of_family = [training for training in reversed(trainings) if _family(training) == family]
+    of_family = [training for training in reversed(trainings) if training.family == family]
     whole = next((training for training in of_family if training.current), None)
     return whole or next((training for training in of_family if any(model.current for model in training.models)), None)
 
@@ -429,8 +407,3 @@ def _not_entered_here(entry: ModelVersion) -> ModelFormatError:
         f"Version {entry.version} of the model '{entry.name}' is not the one that this site entered: entry or files changed.",
         hint="Go back to another training (stormpetrel models list), train anew, or restore the site from a backup.",
     )
-
-
-def _utc(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -19,11 +19,12 @@ import sqlalchemy as sa
 
 from stormpetrel.config import load_settings
 from stormpetrel.errors import StateLostError
+from stormpetrel.records.model_families import train_command
 from stormpetrel.store.agreement import agree, follow_state, share_tombstones, standing_of
 from stormpetrel.store.forgotten import FORGOTTEN
 from stormpetrel.store.identity import Standing, new_identity, read_identity
 from stormpetrel.store.model_entries import Entry, entries_beside
-from stormpetrel.store.models import Training, family_of
+from stormpetrel.store.models import Training
 from stormpetrel.store.site import Site, open_site, state_folder
 from stormpetrel.store.state import models as registry
 from stormpetrel.store.tables import Table
@@ -151,7 +152,7 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 def _put_in_use(site: Site, report: Repaired, problem_of: ProblemOf, user: str) -> None:
     """Of each family without a model in use: what was put in use last, or the newest, of those that can be read."""
-    for family in sorted({family_of(training.name) for training in site.models.trainings()}):
+    for family in sorted({training.family for training in site.models.trainings()}):
         if site.models.current_training(family) is not None:
             continue
         reasons: list[str] = []
@@ -164,8 +165,7 @@ def _put_in_use(site: Site, report: Repaired, problem_of: ProblemOf, user: str) 
                 break
             reasons.append(f"{training.name} cannot be used: {problem.rstrip('.')}")
         else:
-            verb = "fit" if family == "synth" else "train"
-            report.gone.append(f"No model of {family} can be used: {'; '.join(reasons)}. Run: stormpetrel {family} {verb}.")
+            report.gone.append(f"No model of {family} can be used: {'; '.join(reasons)}. Run: {train_command(family)}.")
 
 
 def _last_used(training: Training) -> tuple[str, int]:

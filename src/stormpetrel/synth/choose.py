@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +39,18 @@ def new_generator(name: str = DEFAULT, **settings: Any) -> WorkloadGenerator:
     """An untrained generator; `settings` are those of its class (`seed`, `epochs`, …)."""
     made: WorkloadGenerator = _class(name)(**settings)
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorMaker:
+    """Makes untrained generators of one name and settings, by seed; can be sent to another process."""
+
+    name: str = DEFAULT
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, seed: int) -> WorkloadGenerator:
+        """The generator of a seed."""
+        return new_generator(self.name, seed=seed, **self.settings)
 
 
 def load_generator(folder: Path) -> WorkloadGenerator:

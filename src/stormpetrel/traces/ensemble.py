@@ -5,11 +5,11 @@ Windows (train, validation) -> train_ensemble -> one model folder per seed. Stop
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from stormpetrel.engine import ONE_PROCESS, Engine, Progress, no_progress
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.records.windows import Windows
 from stormpetrel.traces.architecture import AutoencoderSettings
@@ -27,7 +27,8 @@ def train_ensemble(
     folder: Path,
     models: int = MODELS,
     device: str = "auto",
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress = no_progress,
+    engine: Engine = ONE_PROCESS,
 ) -> list[Path]:
     """Train `models` autoencoders with the seeds from that of the settings on, each in `folder`/ARCHITECTURE-SEED.
 
@@ -35,21 +36,33 @@ def train_ensemble(
     """
     if models < 1:
         raise UsageError(f"An ensemble of {models} models cannot be trained.", hint="Ask for at least one.")
-    paths = []
-    for number in range(models):
-        seeded = replace(settings, seed=settings.seed + number)
-        path = folder / f"{settings.architecture}-{seeded.seed}"
+    work = _OneModel(settings, train, validation, folder, device)
+    first, kind = settings.seed, settings.architecture
+    seeds = range(first, first + models)
+    return list(engine.map(work, seeds, name=lambda seed: f"{kind} {seed - first + 1} of {models}", progress=progress))
+
+
+@dataclass(frozen=True, slots=True)
+class _OneModel:
+    """Trains the model of one seed, goes on with one that was stopped, or finds the one that is there; its folder."""
+
+    settings: AutoencoderSettings
+    train: Windows
+    validation: Windows
+    folder: Path
+    device: str
+
+    def __call__(self, seed: int, progress: Progress) -> Path:
+        settings = replace(self.settings, seed=seed)
+        path = self.folder / f"{settings.architecture}-{seed}"
+        checkpoint = path.with_name(path.name + _CHECKPOINT)
         if path.exists():
-            _check(path, seeded, train, validation)
+            _check(path, settings, self.train, self.validation)
         else:
-            shown = _part_of(progress, number, models, f"{settings.architecture} {number + 1} of {models}")
-            checkpoint = path.with_name(path.name + _CHECKPOINT)
-            TraceAutoencoder(seeded).fit(train, validation, device=device, progress=shown, checkpoint=checkpoint).save(path)
-        path.with_name(path.name + _CHECKPOINT).unlink(missing_ok=True)
-        paths.append(path)
-    if progress:
-        progress(1.0, f"{settings.architecture}: {models} models")
-    return paths
+            model = TraceAutoencoder(settings)
+            model.fit(self.train, self.validation, device=self.device, progress=progress, checkpoint=checkpoint).save(path)
+        checkpoint.unlink(missing_ok=True)
+        return path
 
 
 def _check(path: Path, settings: AutoencoderSettings, train: Windows, validation: Windows) -> None:
@@ -58,12 +71,3 @@ def _check(path: Path, settings: AutoencoderSettings, train: Windows, validation
         raise ModelError(
             f"{path} holds a model of other settings or other windows.", hint="Name another folder, or delete this model."
         )
-
-
-def _part_of(
-    progress: Callable[[float, str], None] | None, number: int, models: int, words: str
-) -> Callable[[float, str], None] | None:
-    """The progress of one model as a part of the whole."""
-    if progress is None:
-        return None
-    return lambda fraction, what: progress((number + fraction) / models, f"{words}, {what}")

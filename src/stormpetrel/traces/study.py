@@ -8,19 +8,18 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from stormpetrel.engine import Engine, Progress, no_progress
 from stormpetrel.errors import UsageError
 from stormpetrel.private_files import write_private
 from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, Scorer
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows
 from stormpetrel.traces.evaluation import TraceEvaluation, evaluate, why_not, windows_per_second
-
-Progress = Callable[[float, str], None]  # share done, in words
 
 MODELS: Final = 10  # of each architecture, as in the published table
 SPEED_S: Final = 1.0  # CPU seconds for which the speed of each kind is measured
@@ -30,12 +29,13 @@ _KEPT: Final = re.compile(rf"({'|'.join(Architecture)})-(\d{{1,9}})")
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """What to train, how often and on what device; `settings` are those of the first model, of whatever architecture."""
+    """What to train, how often, on what device and how many at a time; `settings` are those of the first model of each kind."""
 
     architectures: tuple[Architecture, ...] = tuple(Architecture)
     models: int = MODELS
     device: str = "auto"
     settings: AutoencoderSettings = field(default_factory=AutoencoderSettings)
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,9 +58,7 @@ class TraceStudy:
         }
 
 
-def run_study(
-    split: SplitWindows, plan: StudyPlan, folder: Path, *, progress: Progress = lambda _share, _words: None
-) -> TraceStudy:
+def run_study(split: SplitWindows, plan: StudyPlan, folder: Path, *, progress: Progress = no_progress) -> TraceStudy:
     """Train what the folder does not hold yet, judge everything on the test windows, and measure the speed of each kind."""
     from stormpetrel.traces.ensemble import train_ensemble
 
@@ -80,6 +78,7 @@ def run_study(
             folder=folder,
             device=plan.device,
             progress=progress,
+            engine=Engine(plan.workers),
         )
         training_s[str(kind)] = round(time.monotonic() - began, 3)
     began = time.monotonic()

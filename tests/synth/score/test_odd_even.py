@@ -6,7 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from stormpetrel.engine import Engine
 from stormpetrel.errors import NotEnoughJobsError, UsageError
+from stormpetrel.synth.choose import GeneratorMaker
 from stormpetrel.synth.contract import no_progress
 from stormpetrel.synth.score.odd_even import errors, evaluate_odd_even, odd_even_split
 from tests.synth.made_workloads import made_workload, shuffled, workload_at
@@ -98,3 +100,12 @@ def test_a_short_log_is_one_clear_sentence():
         evaluate_odd_even(workload_at(np.arange(50)), lambda seed: Repeater(seed, keep_order=True))
     with pytest.raises(UsageError, match="No seed"):
         evaluate_odd_even(made_workload(300), lambda seed: Repeater(seed, keep_order=True), ())
+
+
+def test_seeds_in_processes_give_what_one_process_gives():
+    jobs, make = made_workload(300, weeks=6), GeneratorMaker("gaussian-copula")
+    alone, apart = (evaluate_odd_even(jobs, make, (0, 1), engine=Engine(workers)) for workers in (1, 2))
+    assert [card.fidelity.columns["interval_s"].ks for card in apart.cards] == [
+        card.fidelity.columns["interval_s"].ks for card in alone.cards
+    ]
+    assert json.dumps(apart.floor.as_dict()) == json.dumps(alone.floor.as_dict())

@@ -61,7 +61,7 @@ def _findings(chosen: Context, *, deep: bool) -> list[Finding]:
 
 
 def _repair(chosen: Context, *, as_json: bool) -> None:
-    from stormpetrel.lifecycle.job_models import operator
+    from stormpetrel.lifecycle.family import operator
     from stormpetrel.lifecycle.readable import problem_of
     from stormpetrel.store.repair import repair
 

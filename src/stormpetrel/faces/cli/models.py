@@ -9,8 +9,8 @@ import typer
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
 
 if TYPE_CHECKING:
-    from stormpetrel.store.models import ModelVersion, Training
-    from stormpetrel.store.site import Site
+    from stormpetrel.learn.model_record import TrainingRecord
+    from stormpetrel.store.models import ModelVersion
 
 app = typer.Typer(help="Which models there are, and which are in use.", no_args_is_help=True, rich_markup_mode=None)
 _TAKEN_UP = "A running watch takes it up by itself."
@@ -19,12 +19,13 @@ _TAKEN_UP = "A running watch takes it up by itself."
 @app.command("list")
 def list_models(context: typer.Context, as_json: Json = False) -> None:
     """List the trainings: how they compare, which is in use, and why."""
+    from stormpetrel.lifecycle.families import describe_all
+
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        trainings = site.models.trainings()
-        problems = {training.name: _format_problem(site, training) for training in trainings}
+        trainings = describe_all(site)
     if as_json:
-        print_json([{**training.as_dict(), "problem": problems[training.name]} for training in trainings])
+        print_json([{**training.as_dict(), "problem": training.problem} for training in trainings])
         return
     out = console()
     if not trainings:
@@ -32,10 +33,10 @@ def list_models(context: typer.Context, as_json: Json = False) -> None:
         return
     out.print(f"  {'':<8}{'training':<11}{'created (UTC)':<18}{'trained until':<18}{'learnt from':>16}  {'PR area':<18}why")
     for training in trainings:
-        told, why = training.as_dict(), plain(_what(training) + (problems[training.name] or _why(training)))
+        why = plain(_what(training) + (training.problem or _why(training)))
         out.print(
             f"  {'in use' if training.current else '':<8}{plain(training.name):<11}{_minute(training.created):<18}"
-            f"{_minute(told['trained_until']):<18}{_learnt_from(told):>16}  {_areas(training):<18}{why}"
+            f"{_minute(training.trained_until.isoformat()):<18}{training.data.words():>16}  {_areas(training):<18}{why}"
         )
 
 
@@ -46,12 +47,15 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show everything that is known about a training, or about the versions of one model."""
+    from stormpetrel.lifecycle.families import describe_training, family_named
+
     chosen: Context = context.obj
     with chosen.open_site() as site:
         versions = site.models.versions(name)
-        training = None if versions else site.models.training(name)
+        training = None if versions else describe_training(site, name)
     if training is None:
-        _show_versions(versions, as_json=as_json)
+        family = family_named(versions[0].family)
+        _show_versions(versions, [family.summary_of(version) for version in versions], as_json=as_json)
     else:
         _show_training(training, as_json=as_json)
 
@@ -63,10 +67,12 @@ def promote(
     as_json: Json = False,
 ) -> None:
     """Put the models of a training in use, all together."""
+    from stormpetrel.lifecycle.families import describe_training, promote_training
+
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site:
-        before = site.models.training(training)
-        after = before if before.current else _promoted(site, training)
+        before = describe_training(site, training)
+        after = before if before.current else promote_training(site, training)
     if before.current and not as_json:
         console().print(f"{plain(after.name)} is in use already; nothing changed.")
         return
@@ -80,77 +86,29 @@ def rollback(
     as_json: Json = False,
 ) -> None:
     """Put the models in use again that were in use before."""
+    from stormpetrel.lifecycle.families import family_named
+
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site:
         before = site.models.current_training(family)
-        after = _rolled_back(site, family)
+        after = family_named(family).roll_back(site)
     _tell_change(after, before=before.name if before else None, as_json=as_json)
 
 
-def _format_problem(site: Site, training: Training) -> str | None:
-    """Why this version cannot read a training, in a few words; None where it can."""
-    from stormpetrel.errors import ModelOutdatedError
-    from stormpetrel.lifecycle.readable import format_problem_of
-
-    problem = format_problem_of(site, training)
-    if problem is None:
-        return None
-    outdated = isinstance(problem, ModelOutdatedError)
-    return "saved by an earlier version: to be trained again" if outdated else "saved by a newer version: cannot be used"
-
-
-def _promoted(site: Site, training: str) -> Training:
-    """Each family reads its models before it puts them in use."""
-    from stormpetrel.store.models import family_of
-
-    family = family_of(training)
-    if family == "traces":
-        from stormpetrel.lifecycle.trace_models import promote_trace_training
-
-        return promote_trace_training(site, training)
-    if family == "events":
-        from stormpetrel.lifecycle.event_models import promote_event_training
-
-        return promote_event_training(site, training)
-    if family == "synth":
-        from stormpetrel.lifecycle.workload_models import promote_generator
-
-        return promote_generator(site, training)
-    from stormpetrel.lifecycle.job_models import promote_training
-
-    return promote_training(site, training)
-
-
-def _rolled_back(site: Site, family: str) -> Training:
-    if family == "traces":
-        from stormpetrel.lifecycle.trace_models import roll_back_traces
-
-        return roll_back_traces(site)
-    if family == "events":
-        from stormpetrel.lifecycle.event_models import roll_back_events
-
-        return roll_back_events(site)
-    if family == "synth":
-        from stormpetrel.lifecycle.workload_models import roll_back_generator
-
-        return roll_back_generator(site)
-    from stormpetrel.lifecycle.job_models import roll_back
-
-    return roll_back(site)
-
-
-def _tell_change(after: Training, *, before: str | None, as_json: bool) -> None:
+def _tell_change(after: TrainingRecord, *, before: str | None, as_json: bool) -> None:
     if as_json:
         print_json({**after.as_dict(), "before": before})
         return
+    from stormpetrel.lifecycle.families import family_named
+
     out = console()
-    models = ", ".join(f"{plain(model.name)} version {model.version}" for model in _in_order(after))
+    models = ", ".join(f"{plain(model.name)} version {model.version}" for model in after.models)
     out.print(f"{plain(after.name)} is in use now{f' in place of {plain(before)}' if before else ''}: {models}.")
-    taken_up = "" if after.name.startswith(("traces", "synth")) else f"{_TAKEN_UP} "
+    taken_up = f"{_TAKEN_UP} " if family_named(after.family).taken_up_by_watch else ""
     out.print(f"{taken_up}To go back: stormpetrel models {f'promote {plain(before)}' if before else 'rollback'}")
 
 
-def _show_training(training: Training, *, as_json: bool) -> None:
+def _show_training(training: TrainingRecord, *, as_json: bool) -> None:
     if as_json:
         print_json({**training.as_dict(), "about": {model.name: dict(model.about) for model in training.models}})
         return
@@ -161,43 +119,24 @@ def _show_training(training: Training, *, as_json: bool) -> None:
     if training.previous:
         out.print(f"  put in use in place of {plain(training.previous)}")
     wide = max(14, *(len(model.name) for model in training.models))
-    for model in _in_order(training):
-        out.print(f"  {plain(model.name):<{wide}} version {model.version:<5}{plain(_model_words(model))}")
+    for model in training.models:
+        out.print(f"  {plain(model.name):<{wide}} version {model.version:<5}{plain(model.summary)}")
         comparison = training.comparisons.get(model.name)
         if comparison:
             out.print(f"  {'':<{wide}} {plain(_comparison_words(comparison))}")
 
 
-def _show_versions(versions: list[ModelVersion], *, as_json: bool) -> None:
+def _show_versions(versions: list[ModelVersion], summaries: list[str], *, as_json: bool) -> None:
     if as_json:
         print_json(
             [{"name": v.name, "version": v.version, "created": v.created, "current": v.current, **v.about} for v in versions]
         )
         return
     out = console()
-    for version in versions:
+    for version, summary in zip(versions, summaries, strict=True):
         training = plain(str(version.about.get("training", "")))
         state = "in use" if version.current else ""
-        out.print(
-            f"  {state:<8}version {version.version:<5}{training:<11}{_minute(version.created):<18}{plain(_model_words(version))}"
-        )
-
-
-def _model_words(model: ModelVersion) -> str:
-    about = model.about
-    if "buckets" in about:
-        role = (
-            "says what is expected" if about.get("role") == "forecast" else f"alarms from a score of {about['threshold']:.3g} on"
-        )
-        return f"{about['buckets']:,} buckets of {about['bucket_s'] // 60} min; {role}"
-    if "windows" in about:
-        flags = "flags nothing yet" if about["threshold"] is None else f"flags from a score of {about['threshold']:.3g} on"
-        return f"{about['windows']['train']:,} windows; {flags}"
-    if "generator" in about:
-        return f"{about['n_train']:,} jobs; makes new ones"
-    if "n_train" in about:
-        return f"{about['n_train']:,} jobs, {about['failed_share']:.1%} failed; flags from a risk of {about['threshold']:.0%} on"
-    return f"{about['profiles']} profiles of requests" if "profiles" in about else ""
+        out.print(f"  {state:<8}version {version.version:<5}{training:<11}{_minute(version.created):<18}{plain(summary)}")
 
 
 def _comparison_words(comparison: Any) -> str:
@@ -206,39 +145,25 @@ def _comparison_words(comparison: Any) -> str:
     return f"against {comparison['with']} on {comparison['jobs']:,} jobs ({comparison['failed']:,} failed): {areas}, {interval}"
 
 
-def _learnt_from(told: dict[str, Any]) -> str:
-    for what in ("windows", "buckets"):
-        if told[what]:
-            return f"{told[what]:,} {what}"
-    return f"{told['jobs']:,} jobs"
-
-
-def _what(training: Training) -> str:
+def _what(training: TrainingRecord) -> str:
     """Which sort of model a training made, where a family has several."""
-    sorts = [model.name.partition("-")[2] for model in training.models if model.about.get("role") != "forecast"]
-    return f"{sorts[0]}: " if training.models[0].family in ("traces", "events", "synth") and sorts else ""
+    return "" if training.family == "jobs" else f"{training.main.sort}: "
 
 
-def _areas(training: Training) -> str:
+def _areas(training: TrainingRecord) -> str:
     """The area at the first moment that was compared, and that of the model in use then."""
-    for comparison in (training.comparisons[model.name] for model in _in_order(training) if model.name in training.comparisons):
+    for comparison in (training.comparisons[model.name] for model in training.models if model.name in training.comparisons):
         return f"{_number(comparison['pr_auc'])} against {_number(comparison['pr_auc_current'])}"
     return ""
 
 
-def _in_order(training: Training) -> list[ModelVersion]:
-    from stormpetrel.lifecycle.job_models import in_order
-
-    return in_order(training)
-
-
-def _why(training: Training) -> str:
+def _why(training: TrainingRecord) -> str:
     """Why a training was put in use, or was not; where a person decided otherwise, that as well."""
     from stormpetrel.store.models import PROMOTE, ROLLBACK
 
-    promoted = training.promoted if training.current else None
-    if promoted and promoted["action"] in (PROMOTE, ROLLBACK):
-        return f"put in use by hand, {_minute(promoted['time'])}{f'; {training.why}' if training.why else ''}"
+    put = training.promotion if training.current else None
+    if put and put.action in (PROMOTE, ROLLBACK):
+        return f"put in use by hand, {_minute(put.time)}{f'; {training.why}' if training.why else ''}"
     return training.why or "no reason was noted"
 
 

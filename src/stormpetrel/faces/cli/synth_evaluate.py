@@ -29,6 +29,7 @@ from stormpetrel.faces.cli.workload_input import (
 )
 
 if TYPE_CHECKING:
+    from stormpetrel.engine import Engine
     from stormpetrel.jobs.training import TrainingSettings
     from stormpetrel.synth.contract import WorkloadGenerator
     from stormpetrel.synth.workload import Workload
@@ -47,6 +48,18 @@ class _Judged:
     title: str
     card: dict[str, Any]
     workloads: Callable[[], dict[str, Workload]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Makes the generator that the options name, for a seed; can be sent to another process."""
+
+    name: str
+    epochs: int | None
+    device: str | None
+
+    def __call__(self, seed: int) -> WorkloadGenerator:
+        return make_generator(self.name, seed=seed, epochs=self.epochs, device=self.device)
 
 
 def evaluate(
@@ -79,6 +92,9 @@ def evaluate(
     skip: Skip = 0,
     epochs: Epochs = None,
     device: Device = None,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, max=256, help="Seeds at a time; more than one: each in a process of one thread.")
+    ] = 1,
     as_json: Json = False,
 ) -> None:
     """Judge a synthetic log against a real one, or a generator on odd and even weeks of a log."""
@@ -92,11 +108,8 @@ def evaluate(
         if synthetic:
             judged = _judge_pair(given, synthetic, _held_out(chosen, held_out, as_json), training, progress)
         else:
-
-            def make(seed: int) -> WorkloadGenerator:
-                return make_generator(model, seed=seed, epochs=epochs, device=device)
-
-            judged = _judge_generator(given, model, make, seeds, training, progress)
+            make = _Maker(model, epochs, device)
+            judged = _judge_generator(given, model, make, seeds, training, progress, workers)
         if page:
             progress(1.0, "drawing")
             _draw(page, judged)
@@ -181,22 +194,25 @@ def _judge_generator(
     seeds: int,
     training: TrainingSettings | None,
     progress: Progress,
+    workers: int,
 ) -> _Judged:
     """The figures of a generator over seeds: it learns the odd weeks and is judged on the even ones."""
+    from stormpetrel.engine import Engine
     from stormpetrel.synth.score.odd_even import evaluate_odd_even
     from stormpetrel.synth.score.weeks import odd_even_split
 
+    engine = Engine(workers)
     make(0)  # wrong settings are told before anything else
     real = given.workload
     share_of_scoring = _SCORING if training is not None else 1.0
     measured = evaluate_odd_even(
-        real, make, tuple(range(seeds)), lambda share, words: progress(share_of_scoring * share, words)
-    )  # fmt: skip
+        real, make, range(seeds), lambda share, words: progress(share_of_scoring * share, words), engine=engine
+    )
     card = measured.as_dict()
     card["notes"] = [*real.notes, *card.get("notes", ())]
     if training is not None:
         later = _after(progress, _SCORING)
-        card |= _usefulness_of_generator(given, make, seeds, training, card["notes"], later)
+        card |= _usefulness_of_generator(given, make, seeds, training, card["notes"], later, engine)
 
     def workloads() -> dict[str, Workload]:
         from stormpetrel.synth.contract import Wanted, sample
@@ -214,20 +230,22 @@ def _usefulness_of_generator(
     training: TrainingSettings,
     notes: list[str],
     progress: Progress,
+    engine: Engine,
 ) -> dict[str, Any]:
-    from stormpetrel.rehearse.workload_usefulness import over_seeds, schedule, synthetic_jobs, usefulness
-    from stormpetrel.synth.contract import Wanted, sample
+    from stormpetrel.rehearse.workload_usefulness import Scheduling, over_seeds, synthetic_jobs, usefulness
     from stormpetrel.synth.score.weeks import odd_even_split
 
     jobs = given.jobs if given.jobs is not None else synthetic_jobs(given.workload)
     odd, even = odd_even_split(given.workload)
 
     def scheduled() -> dict[str, Any]:
-        made = (sample(make(seed).fit(odd), Wanted(jobs=even.height, seed=seed)) for seed in range(seeds))
-        return over_seeds([schedule(even, one) for one in made])
+        return over_seeds(list(engine.map(Scheduling(even, odd, make), range(seeds), name=lambda seed: f"seed {seed}")))
+
+    def learnt() -> dict[str, Any]:
+        return usefulness(jobs, make, training, seeds=range(seeds), progress=progress, engine=engine)
 
     return {
-        "tstr": _or_note(lambda: usefulness(jobs, make, training, seeds=range(seeds), progress=progress), "tstr", notes),
+        "tstr": _or_note(learnt, "tstr", notes),
         "schedule": _or_note(scheduled, "schedule", notes),
     }
 

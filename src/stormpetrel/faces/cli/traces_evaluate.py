@@ -53,6 +53,9 @@ def evaluate(
     device: Device = "auto",
     epochs: Epochs = None,
     seed: Seed = 0,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, max=256, help="Models at a time; more than one: each in a process of one thread.")
+    ] = 1,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -64,7 +67,7 @@ def evaluate(
         from stormpetrel.traces.campaign_splits import Cut, split_traces
         from stormpetrel.traces.study import StudyPlan, run_study
 
-        plan = StudyPlan(kinds, models, device, autoencoder_settings(epochs, seed))
+        plan = StudyPlan(kinds, models, device, autoencoder_settings(epochs, seed), workers)
         with _folder(keep) as folder:
             study = run_study(split_traces(traces, Cut(window_s, stride_s)), plan, Path(folder), progress=progress)
             if plot:

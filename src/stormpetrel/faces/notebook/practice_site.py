@@ -37,7 +37,8 @@ def make_practice_site(
     With 8 nodes and 30 days: about 5,000 jobs, under ten seconds, 500 MB while it trains.
     """
     from stormpetrel.config import settings_from
-    from stormpetrel.lifecycle.job_models import enter_job_models, fit_job_models, operator, training_settings
+    from stormpetrel.lifecycle.family import operator
+    from stormpetrel.lifecycle.job_models import enter_job_models, fit_job_models, training_settings
     from stormpetrel.store.site import create_site
 
     wait_politely()

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.synth.contract import Progress, Wanted, WorkloadGenerator, no_progress, sample
 from stormpetrel.synth.score.fidelity import INTERVAL
@@ -58,8 +59,12 @@ def evaluate_odd_even(
     make: Callable[[int], WorkloadGenerator],
     seeds: Sequence[int] = SEEDS,
     progress: Progress = no_progress,
+    *,
+    engine: Engine = ONE_PROCESS,
 ) -> OddEven:
     """Fit on the odd weeks and score on the even ones, once per seed; `make` gives an untrained generator for a seed.
+
+    With an engine of several processes `make` has to be one that can be sent there, such as a `GeneratorMaker`.
 
     The generator is asked for as many jobs as the even weeks have. Copies are looked for in the odd weeks; the even weeks are
     the unseen jobs beside them.
@@ -74,14 +79,23 @@ def evaluate_odd_even(
         )
     progress(0.0, "real odd against real even weeks")
     floor = floor_scorecard(odd, even)
-    cards = []
-    for done, seed in enumerate(seeds):
-        tell = _part_of(progress, done / len(seeds), 1 / len(seeds), f"seed {seed}")
-        generator = make(seed).fit(odd, progress=tell)
-        made = sample(generator, Wanted(jobs=even.height, seed=seed))
-        cards.append(scorecard(even, made, train=odd, held_out=even, floor=floor, seed=seed))
-    progress(1.0, "scored")
+    cards = engine.map(_OneSeed(odd, even, floor, make), seeds, name=lambda seed: f"seed {seed}", progress=progress)
     return OddEven(tuple(seeds), tuple(cards), floor)
+
+
+@dataclass(frozen=True, slots=True)
+class _OneSeed:
+    """The scorecard of the generator of one seed."""
+
+    odd: Workload
+    even: Workload
+    floor: Scorecard
+    make: Callable[[int], WorkloadGenerator]
+
+    def __call__(self, seed: int, progress: Progress) -> Scorecard:
+        generator = self.make(seed).fit(self.odd, progress=progress)
+        made = sample(generator, Wanted(jobs=self.even.height, seed=seed))
+        return scorecard(self.even, made, train=self.odd, held_out=self.even, floor=self.floor, seed=seed)
 
 
 def errors(card: Scorecard) -> dict[str, float | None]:
@@ -92,10 +106,6 @@ def errors(card: Scorecard) -> dict[str, float | None]:
         "acf_mae": card.fidelity.acf_mae,
         "dispersion": None if ratio is None else abs(ratio - 1),
     }
-
-
-def _part_of(progress: Progress, first: float, length: float, name: str) -> Progress:
-    return lambda share, words: progress(first + length * share, f"{name}: {words}")
 
 
 def _averaged(values: list[Any]) -> Any:
