@@ -11,16 +11,30 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 SECONDS: Final = {
-    "tests/e2e/test_postgres_state.py": 110,
-    "tests/e2e/test_journey.py": 100,
-    "tests/faces/test_cli.py": 100,
     "tests/e2e/test_live_slurm.py": 90,
-    "tests/faces/dashboard/test_jobs_page.py": 90,
-    "tests/e2e/test_watch_slurm.py": 90,
+    "tests/faces/dashboard/test_other_pages.py": 80,
+    "tests/e2e/test_journey.py": 80,
     "tests/e2e/test_demo.py": 80,
-    "tests/watch/test_running.py": 60,
-    "tests/e2e/test_open_jobs_slurm.py": 60,
-    "tests/faces/dashboard/test_other_pages.py": 50,
+    "tests/faces/dashboard/test_nodes_page.py": 60,
+    "tests/e2e/test_postgres_state.py": 60,
+    "tests/faces/dashboard/test_jobs_page.py": 60,
+    "tests/faces/test_cli.py": 40,
+    "tests/e2e/test_watch_slurm.py": 40,
+    "tests/faces/dashboard/test_grid_page.py": 40,
+    "tests/faces/notebook/test_example.py": 30,
+    "tests/e2e/test_open_jobs_slurm.py": 30,
+    "tests/faces/dashboard/test_workload_page.py": 30,
+    "tests/watch/test_running.py": 30,
+    "tests/rehearse/test_campaign.py": 30,
+    "tests/ingest/test_restart.py": 20,
+    "tests/faces/test_synth_cli.py": 20,
+    "tests/e2e/test_watch_health.py": 20,
+    "tests/faces/dashboard/test_console.py": 20,
+    "tests/faces/dashboard/test_capacity_page.py": 20,
+    "tests/faces/test_jobs_cli.py": 20,
+    "tests/e2e/test_prometheus.py": 20,
+    "tests/test_model_contract.py": 20,
+    "tests/faces/api/test_schema.py": 20,
 }
 
 

@@ -238,7 +238,7 @@ def test_a_script_is_compared_with_the_cluster(site, lines, rules):
 def test_the_line_that_is_told_makes_the_script_fit(limited, site, lines):
     text = f"#!/bin/bash\n#SBATCH {lines}\n#SBATCH --account=science\n"
     fit = fit_to_site(site, parse_job_script(text, name="job.sh"), user=getpass.getuser())
-    changed = f"{text}{fit.lines[0]}\ntrue\n"
+    changed = f"{text}{fit.problems[0].line}\ntrue\n"
     assert fit_to_site(site, parse_job_script(changed, name="job.sh"), user=getpass.getuser()).can_run
     path = limited.folder / "work" / "fits.sh"
     path.write_text(changed)

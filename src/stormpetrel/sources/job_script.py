@@ -15,7 +15,7 @@ from stormpetrel.errors import SourceError, SourceFormatError, UsageError
 from stormpetrel.sources.job_script_condor import condor_line, looks_like_submit_description, read_condor
 from stormpetrel.sources.job_script_pbs import PREFIX as PBS_PREFIX
 from stormpetrel.sources.job_script_pbs import pbs_line, read_pbs
-from stormpetrel.sources.job_script_request import Directive, JobRequest, Reading, shown_word
+from stormpetrel.sources.job_script_request import Directive, JobRequest, Reading, shown_path, shown_word
 from stormpetrel.sources.job_script_slurm import read_slurm, slurm_line
 from stormpetrel.sources.job_script_slurm_options import PREFIX as SLURM_PREFIX
 from stormpetrel.sources.lines import cannot_read
@@ -95,11 +95,11 @@ def _check_file(path: Path, name: str) -> None:
 def _check_text(text: str, name: str) -> None:
     hint = "Name the script that you give to sbatch, qsub or condor_submit."
     if not text.removeprefix(_BOM).strip():
-        raise SourceFormatError(f"{shown_word(name)} is empty: there is no job in it.", hint=hint)
+        raise SourceFormatError(f"{shown_path(name)} is empty: there is no job in it.", hint=hint)
     sample = text[:_SAMPLE_LETTERS]
     odd = sum(letter == "\ufffd" or (letter < " " and letter not in "\t\n\r\f\v\x1b") for letter in sample)
     if "\0" in text or odd * 3 > len(sample):
-        raise SourceFormatError(f"{shown_word(name)} holds binary data, and is no job script.", hint=hint)
+        raise SourceFormatError(f"{shown_path(name)} holds binary data, and is no job script.", hint=hint)
 
 
 def _sniff(lines: list[str], name: str) -> str:
@@ -115,7 +115,7 @@ def _sniff(lines: list[str], name: str) -> str:
     if lines[0].startswith("#!") or ending in _SHELL_ENDINGS:
         return "slurm"
     raise SourceFormatError(
-        f"{shown_word(name)} is no job script: no #SBATCH or #PBS lines, no commands of condor_submit, no #! at its start.",
+        f"{shown_path(name)} is no job script: no #SBATCH or #PBS lines, no commands of condor_submit, no #! at its start.",
         hint=f"Name the script that you submit, or say what it is: {', '.join(KINDS)}.",
     )
 

@@ -211,6 +211,12 @@ def shown_word(word: str) -> str:
     return safe if len(safe) <= _SHOWN_LETTERS else f"{safe[:_SHOWN_LETTERS]}…"
 
 
+def shown_path(path: str) -> str:
+    """A path as it can be printed: of a long one the end, which names the file."""
+    safe = shown(path.strip()[-2 * _SHOWN_LETTERS :].encode("utf-8", "replace"))
+    return safe if len(safe) <= _SHOWN_LETTERS else f"…{safe[-_SHOWN_LETTERS:]}"
+
+
 def count_of(word: str) -> int | None:
     """A count of one or more."""
     number = whole(word.strip())

@@ -4,8 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stormpetrel.faces.dashboard.pages.job_words import headline, line_to_write, value_words
-from stormpetrel.jobs.advice import Advice
+from stormpetrel.faces.dashboard.pages.job_words import headline, value_words
 
 
 def said(**changed):
@@ -14,8 +13,8 @@ def said(**changed):
 
 
 def details(state, *predictions, failed=None, elapsed_s=None, waiting=None):
-    row = {"failed": failed}
-    return SimpleNamespace(job={"state": state, "elapsed_s": elapsed_s}, row=row, predictions=predictions, waiting=waiting)
+    overview = SimpleNamespace(state=state, elapsed_s=elapsed_s, failed=failed, never_started=None)
+    return SimpleNamespace(overview=overview, predictions=predictions, waiting=waiting)
 
 
 def test_a_job_at_risk_is_told_with_its_risk_and_the_likeliest_outcome():
@@ -46,7 +45,7 @@ def test_a_job_that_is_over_is_held_against_its_forecast(failed, flagged, words)
 
 def test_a_job_cancelled_in_the_queue_was_cancelled_before_it_started():
     job = details("CANCELLED", said(), elapsed_s=0.0)
-    job.row["never_started"] = True
+    job.overview.never_started = True
     assert headline(job).words == "This job was cancelled before it started."
     assert (headline(job).behind, headline(job).tone) == ("", "open")
 
@@ -67,10 +66,3 @@ def test_a_job_of_which_nothing_was_said_says_so():
 )
 def test_values_carry_their_units(column, value, words):
     assert value_words(column, value).replace("\u00a0", " ") == words
-
-
-@pytest.mark.parametrize(("source", "line"), [("sacct", "#SBATCH --mem"), ("pbs", "#PBS"), ("condor-history", "request_memory")])
-def test_the_line_to_write_is_in_the_language_of_the_scheduler(source, line):
-    job = {"source": source, "req_cpus": 4, "req_nodes": 1, "req_gpus": None, "req_mem_bytes": 2**30, "time_limit_s": 60.0}
-    advice = Advice("req_mem_bytes", 2**30, 2**34, "Ask for 16 GB.", (), 4, "mine")
-    assert line_to_write(job, advice).startswith(line)
