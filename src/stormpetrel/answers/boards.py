@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from stormpetrel.answers.background import Background
 
 if TYPE_CHECKING:
+    from stormpetrel.answers.background import Made
     from stormpetrel.answers.capacity import CapacityBoard
+    from stormpetrel.answers.grid_board import GridBoard
 
 
 class Boards:
@@ -28,6 +30,13 @@ class Boards:
         from stormpetrel.answers.capacity import capacity_background
 
         return self._once("capacity", capacity_background)
+
+    @property
+    def grid(self) -> Background[Made[GridBoard]]:
+        """Counts of events, and what was said about them."""
+        from stormpetrel.answers.grid_board import grid_background
+
+        return self._once("grid", grid_background)
 
     def _once(self, topic: str, make: Callable[[], Background[Any]]) -> Background[Any]:
         with self._lock:

@@ -16,7 +16,7 @@ class CapacityQuestion(Question):
     """What is known of the cluster."""
 
     cores: float | None = Field(
-        None, ge=1, le=MOST_CORES, description="cores or slots that there are; without it the most that ran at once"
+        default=None, ge=1, le=MOST_CORES, description="cores or slots that there are; without it the most that ran at once"
     )
 
 

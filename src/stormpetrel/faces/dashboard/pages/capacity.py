@@ -128,7 +128,7 @@ def _figures(answer: Capacity) -> Component:
     sure = f"nine times out of ten: {_signed(answer.growth_low)} to {_signed(answer.growth_high)}"
     shown = [stat("Growth a week", _signed(answer.growth), sure)]
     if answer.utilisation is not None and answer.capacity is not None:
-        bad = "bad" if answer.outlook == Outlook.ALREADY else ""
+        bad = "bad" if answer.outlook == Outlook.ALREADY.value else ""
         shown.append(stat("Asked for now", f"{100 * answer.utilisation:.0f} %", "of the capacity, on the trend", tone=bad))
         shown.append(stat("Waits grow from", f"{100 * answer.knee:.0f} %", _knee_hint(answer)))
         if answer.unit != LoadUnit.FULL_HOURS:
