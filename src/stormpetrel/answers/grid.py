@@ -296,8 +296,10 @@ def _is_on(outage: Outage, now: datetime) -> bool:
 
 def _numbers(values: Any) -> list[Any]:
     """An array as lists; what is no finite number is None."""
-    found: list[Any] = np.where(np.isfinite(values), values, None).tolist()
-    return found
+    cells = np.asarray(values).astype(np.object_)
+    cells[~np.isfinite(values)] = None
+    numbers: list[Any] = cells.tolist()
+    return numbers
 
 
 def _rows(values: Any, known: Any) -> list[Any]:
