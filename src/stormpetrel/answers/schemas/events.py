@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer
@@ -115,3 +116,65 @@ class NewLabel(Question):
     end: str | None = Field(default=None, description="a time, now, or how long it lasted: 3h, 90m, 2d; null: it lasts")
     kind: Literal["outage", "maintenance", "normal"] = "outage"
     title: str = ""
+
+
+class EventStudyQuestion(Question):
+    """On what the models are judged: job logs, tables of counts, or a simulated grid where no path is named."""
+
+    paths: list[Path] = Field(default=[], description="files and folders")
+    format: str | None = Field(default=None, description="of the files; null: found from each")
+    zone: str = Field(default="UTC", description="by whose clock people worked there")
+    outages: Path | None = Field(default=None, description="outages of a table of counts, in place of injected ones")
+    plug_ins: list[str] = Field(default=[], description="outages of others, MODULE:FUNCTION")
+    models: list[str] = Field(default=[], description="models and baselines; empty: all")
+    seeds: int = Field(default=10, ge=1)
+    hours: int = Field(default=4368, ge=1, description="length of a simulated grid")
+    workers: int = Field(default=2, ge=1, description="seeds at a time, each in a process of one thread")
+
+
+class OverSeeds(Answer):
+    """A figure over seeds."""
+
+    mean: float | None
+    std: float | None
+    n: int = Field(description="seeds of which it is known")
+
+
+class EventModelQuality(Answer):
+    """How good one model or baseline is."""
+
+    pr_auc: OverSeeds
+    roc_auc: OverSeeds
+    recall_at_one_per_week: OverSeeds = Field(description="share of outages raised at one false alarm a week")
+    false_alarms_per_week: OverSeeds
+    precision: OverSeeds
+    delay_hours: OverSeeds
+    alarm_share: OverSeeds
+    outage_share: OverSeeds
+    fit_s: OverSeeds
+    score_s: OverSeeds
+    errors: dict[str, str] = Field(default={}, description="by seed: why it could not be judged")
+
+
+class OutageRecall(Answer):
+    """Outages of one type and severity, over all seeds together."""
+
+    recall: float | None
+    delay_hours: float | None
+    n: int
+
+
+class EventDataset(Answer):
+    """Models and baselines on one data set."""
+
+    models: dict[str, EventModelQuality]
+    baselines: dict[str, EventModelQuality]
+    by_outage: dict[str, dict[str, dict[str, OutageRecall]]] = Field(description="type, severity, model")
+    seeds: list[int]
+
+
+class EventStudy(Answer):
+    """How good the alarm of the grid would have been."""
+
+    datasets: dict[str, EventDataset]
+    notes: list[str] = Field(description="what was odd in the files")
