@@ -28,7 +28,6 @@ from stormpetrel.answers.schemas.grid import (
     SpanQuestion,
 )
 from stormpetrel.answers.viewer import READ
-from stormpetrel.events.alarm_budget import episodes
 from stormpetrel.events.why_words import since_words
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.records.times import EARLIEST, LATEST
@@ -75,7 +74,8 @@ def grid_period(
 ) -> GridPeriod:
     """What a time comes to, out of a board that is there already, or else of one that is waited for.
 
-    Outages are those of the time that was asked for, also where there are no counts: a maintenance that is yet to come is told.
+    Outages are those of the whole time in question, also where there are no counts: a maintenance that is yet to come is among
+    them.
     """
     viewer.require(READ)
     latest, in_full, wanted = board or live.boards.grid.wait(live).value, viewer.is_admin, question or GridQuestion()
@@ -106,15 +106,15 @@ def grid_counts(live: LiveSite, viewer: Viewer, question: CountsQuestion) -> Gri
 def now_of(site: Site, board: GridBoard, *, in_full: bool) -> GridNow:
     """How the grid of a board is at this moment; commands, groups and nodes are told `in_full` only."""
     zone, now = site.settings.site.time_zone, site.now()
-    current = _current_alarm(board)
-    state, headline, hint, since = _headline(site, board, current)
+    state, headline, hint, since = _headline(site, board)
+    on = board.alarm_now if state is GridState.ALARM else None
     return GridNow(
         as_of=now,
         state=state.value,
         headline=headline,
         hint=hint if in_full or state is GridState.MAINTENANCE else "",
         since=since,
-        findings=bucket_findings(board, current[1], zone, in_full=in_full) if current and state is GridState.ALARM else [],
+        findings=[] if on is None else bucket_findings(board, on[1], zone, in_full=in_full),
         lack=board.lack,
         bucket_s=board.series.bucket_s,
         latest=board.latest,
@@ -199,7 +199,7 @@ def outage_of(board: GridBoard, outage: Outage, now: datetime) -> GridOutage:
     )
 
 
-def _headline(site: Site, board: GridBoard, current: tuple[int, int] | None) -> tuple[GridState, str, str, datetime | None]:
+def _headline(site: Site, board: GridBoard) -> tuple[GridState, str, str, datetime | None]:
     """State, sentence, what to do about it, and since when it is so."""
     zone, latest, now = site.settings.site.time_zone, board.latest, site.now()
     if latest is None:
@@ -210,8 +210,8 @@ def _headline(site: Site, board: GridBoard, current: tuple[int, int] | None) -> 
         return GridState.SILENT, words, "Is it still collected? stormpetrel ingest events --live", latest
     if board.lack is not None:
         return GridState.UNJUDGED, *_LACKS[board.lack], None
-    if current is not None:
-        start = board.series.moment(current[0])
+    if board.alarm_now is not None:
+        start = board.series.moment(board.alarm_now[0])
         return GridState.ALARM, f"Alarm {since_words(start, now, zone)}.", "", start
     upkeep = next((one for one in board.outages if one.kind is OutageKind.MAINTENANCE and _is_on(one, now)), None)
     if upkeep is not None:
@@ -219,14 +219,6 @@ def _headline(site: Site, board: GridBoard, current: tuple[int, int] | None) -> 
         return GridState.MAINTENANCE, words, "No alarm is raised meanwhile.", upkeep.start
     clock = since_words(latest, now, zone).removeprefix("since ")
     return GridState.CALM, f"Calm: nothing out of the ordinary up to {clock}.", "", None
-
-
-def _current_alarm(board: GridBoard) -> tuple[int, int] | None:
-    """First and last bucket of the alarm that is on: it reaches to the latest bucket that was judged."""
-    alarm = board.arrays.alarm
-    judged = np.flatnonzero(~np.isnan(board.arrays.score) | alarm)
-    runs = episodes(alarm, board.series.bucket_s)
-    return runs[-1] if runs and judged.size and runs[-1][1] == judged[-1] else None
 
 
 def _within_reason(question: SpanQuestion) -> tuple[datetime | None, datetime | None]:

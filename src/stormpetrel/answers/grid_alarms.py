@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
@@ -20,15 +21,20 @@ from stormpetrel.records.outages import Outage, OutageKind
 if TYPE_CHECKING:
     from stormpetrel.events.finding import Finding
 
+_APART: Final = timedelta(hours=APART_HOURS)
+_NEEDED: Final = ("bucket_start", "bucket_s", "score", "threshold", "why")
+
 
 def alarms_of(rows: pl.DataFrame, outages: Sequence[Outage], *, zone: str, in_full: bool) -> list[GridAlarm]:
     """The alarms among rows of EVENT_SCORE_SCHEMA; those less than six hours apart are one. Names are told `in_full` only."""
-    finite = pl.when(pl.col("score", "threshold").is_finite()).then(pl.col("score", "threshold"))
-    alarms = rows.filter(pl.col("alarm")).sort("bucket_start").with_columns(finite)
-    apart = timedelta(hours=APART_HOURS) + pl.duration(seconds=pl.col("bucket_s"))
-    number = (pl.col("bucket_start").diff() >= apart).fill_null(False).cum_sum()
-    parts = alarms.with_columns(number.alias("number")).partition_by("number", maintain_order=True)
-    return [_alarm(part, outages, zone, in_full=in_full) for part in parts]
+    alarms: list[list[_Bucket]] = []
+    for row in rows.filter(pl.col("alarm")).sort("bucket_start").select(_NEEDED).iter_rows():
+        bucket = _Bucket(*row)
+        if alarms and bucket.start - alarms[-1][-1].end < _APART:
+            alarms[-1].append(bucket)
+        else:
+            alarms.append([bucket])
+    return [_alarm(buckets, outages, zone, in_full=in_full) for buckets in alarms]
 
 
 def overlapping(outages: Sequence[Outage], start: datetime, end: datetime) -> list[Outage]:
@@ -36,20 +42,36 @@ def overlapping(outages: Sequence[Outage], start: datetime, end: datetime) -> li
     return [one for one in outages if one.start < end and (one.end is None or one.end > start)]
 
 
-def _alarm(part: pl.DataFrame, outages: Sequence[Outage], zone: str, *, in_full: bool) -> GridAlarm:
-    start = part["bucket_start"][0]
-    end = part["bucket_start"][-1] + timedelta(seconds=int(part["bucket_s"][-1]))
-    worst = part.row(int(part["score"].fill_null(float("-inf")).arg_max() or 0), named=True)
-    worst_end = worst["bucket_start"] + timedelta(seconds=int(worst["bucket_s"]))
-    findings = _findings([kept_findings(why) for why in part["why"]], kept_findings(worst["why"]))
+class _Bucket(NamedTuple):
+    """A bucket of alarm, in the order of _NEEDED."""
+
+    start: datetime
+    bucket_s: int
+    score: float | None
+    threshold: float | None
+    why: str  # findings as JSON
+
+    @property
+    def end(self) -> datetime:
+        return self.start + timedelta(seconds=self.bucket_s)
+
+    @property
+    def rank(self) -> float:
+        """The score; the lowest where there is none."""
+        return self.score if self.score is not None and isfinite(self.score) else -inf
+
+
+def _alarm(buckets: Sequence[_Bucket], outages: Sequence[Outage], zone: str, *, in_full: bool) -> GridAlarm:
+    start, end, worst = buckets[0].start, buckets[-1].end, max(buckets, key=lambda bucket: bucket.rank)
+    findings = _findings([kept_findings(bucket.why) for bucket in buckets], kept_findings(worst.why))
     labels = overlapping(outages, start, end)
     return GridAlarm(
         start=start,
         end=end,
-        worst=worst["bucket_start"],
-        score=worst["score"],
-        threshold=worst["threshold"],
-        findings=finding_words(findings, now=worst_end - timedelta(seconds=1), zone=zone, in_full=in_full),
+        worst=worst.start,
+        score=worst.score if isfinite(worst.rank) else None,
+        threshold=worst.threshold if worst.threshold is not None and isfinite(worst.threshold) else None,
+        findings=finding_words(findings, now=worst.end - timedelta(seconds=1), zone=zone, in_full=in_full),
         outages=[one.title for one in labels if one.kind is not OutageKind.NORMAL],
         labels=[f"{one.kind.value}: {one.title}" for one in labels],
     )

@@ -18,6 +18,7 @@ import polars as pl
 
 from stormpetrel.answers.background import Background, Made
 from stormpetrel.answers.overview import again
+from stormpetrel.events.alarm_budget import episodes
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.records.events import COVERED, EVENT_SCORE_SCHEMA
 from stormpetrel.records.outages import Outage
@@ -80,7 +81,9 @@ class GridBoard:
     """Counts, scores, outages and gaps of a site."""
 
     arrays: GridArrays
+    latest: datetime | None  # end of the latest bucket that was seen whole
     alarms: pl.DataFrame  # EVENT_SCORE_SCHEMA: the buckets of alarm
+    alarm_now: tuple[int, int] | None  # first and last bucket of the alarm that is on; None: there is none
     why: Mapping[int, str]  # bucket -> findings as JSON, where something was wrong
     outages: tuple[Outage, ...]  # in the order of their beginning
     gaps: tuple[EventGap, ...]  # their reasons may name hosts and paths: for administrators
@@ -98,12 +101,6 @@ class GridBoard:
     def bucket(self) -> timedelta:
         """How long a bucket is."""
         return timedelta(seconds=self.series.bucket_s)
-
-    @property
-    def latest(self) -> datetime | None:
-        """The end of the latest bucket that was seen whole."""
-        seen = np.flatnonzero(~self.series.is_gap)
-        return self.series.moment(int(seen[-1])) + self.bucket if seen.size else None
 
     def place_of(self, moment: datetime) -> int | None:
         """Which bucket a moment lies in; None where there is none."""
@@ -146,8 +143,11 @@ def read_board(site: Site) -> GridBoard:
     series = series.of_kinds(_kinds(series, rows))
     model, version = (rows["model"].item(0), rows["model_version"].item(0)) if rows.height else ("", 0)
     rows = _within(series, rows)
+    arrays = _aligned(series, rows)
     return GridBoard(
-        arrays=_aligned(series, rows),
+        arrays=arrays,
+        latest=_latest(series),
+        alarm_now=_alarm_now(arrays),
         alarms=rows.filter(pl.col("alarm")).sort("bucket_start").drop("place"),
         why=dict(rows.filter(pl.col("why").str.len_bytes() > 2).select("place", "why").iter_rows()),
         outages=tables[-1],
@@ -214,6 +214,18 @@ def _aligned(series: EventSeries, rows: pl.DataFrame) -> GridArrays:
         cells = forecast.select("place", "kinds", name).explode("kinds", name).with_columns(columns)
         arrays[name][cells["place"].to_numpy(), cells["kinds"].to_numpy()] = cells[name].fill_null(np.nan).to_numpy()
     return GridArrays(series, **arrays)
+
+
+def _latest(series: EventSeries) -> datetime | None:
+    seen = np.flatnonzero(~series.is_gap)
+    return series.moment(int(seen[-1])) + timedelta(seconds=series.bucket_s) if seen.size else None
+
+
+def _alarm_now(arrays: GridArrays) -> tuple[int, int] | None:
+    """The last alarm, if it reaches to the latest bucket that was judged."""
+    judged = np.flatnonzero(~np.isnan(arrays.score) | arrays.alarm)
+    runs = episodes(arrays.alarm, arrays.series.bucket_s)
+    return runs[-1] if runs and runs[-1][1] == judged[-1] else None
 
 
 def _gaps(site: Site, series: EventSeries) -> tuple[EventGap, ...]:

@@ -121,16 +121,15 @@ def moment_of(text: str, zone: str, *, end_of_day: bool = False) -> datetime | N
 
     A date alone is its beginning, or its end. An hour that the clock shows twice in autumn is its first pass.
     """
-    found = None
-    with suppress(ValueError):
-        found = datetime.fromisoformat(text.strip()[:40])
-    if found is None:
+    try:
+        local = datetime.fromisoformat(text.strip()[:40])
+    except ValueError:
         return None
-    if end_of_day and found.time() == time() and len(text.strip()) <= len("2026-03-02"):
+    if end_of_day and local.time() == time() and len(text.strip()) <= len("2026-03-02"):
         with suppress(OverflowError):
-            found += timedelta(days=1)
+            local += timedelta(days=1)
     with suppress(OverflowError, ValueError, OSError):
-        utc = (found if found.tzinfo else found.replace(tzinfo=ZoneInfo(zone))).astimezone(UTC)
+        utc = (local if local.tzinfo else local.replace(tzinfo=ZoneInfo(zone))).astimezone(UTC)
         return utc if EARLIEST <= utc <= LATEST else None
     return None
 
