@@ -71,7 +71,7 @@ def _alarm(buckets: Sequence[_Bucket], outages: Sequence[Outage], zone: str, *, 
         worst=worst.start,
         score=worst.score if isfinite(worst.rank) else None,
         threshold=worst.threshold if worst.threshold is not None and isfinite(worst.threshold) else None,
-        findings=finding_words(findings, now=worst.end - timedelta(seconds=1), zone=zone, in_full=in_full),
+        findings=finding_words(findings, now=end - timedelta(seconds=1), zone=zone, in_full=in_full),
         outages=[one.title for one in labels if one.kind is not OutageKind.NORMAL],
         labels=[f"{one.kind.value}: {one.title}" for one in labels],
     )

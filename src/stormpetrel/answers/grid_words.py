@@ -32,8 +32,8 @@ def kept_findings(kept: str) -> list[Finding]:
 
 
 def finding_words(findings: Iterable[Finding], *, now: datetime, zone: str, in_full: bool) -> list[str]:
-    """A sentence for each finding, as of a moment by the clock of a zone."""
-    return [one.words if in_full else _without_names(one, now, zone) for one in findings]
+    """A sentence for each finding, as of a moment by the clock of a zone; two nodes without their names are one sentence."""
+    return list(dict.fromkeys(one.words if in_full else _without_names(one, now, zone) for one in findings))
 
 
 def _without_names(finding: Finding, now: datetime, zone: str) -> str:
