@@ -7,8 +7,9 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from stormpetrel.answers.capacity import CAPACITY_BOARDS, capacity, make_capacity_board, read_board
+from stormpetrel.answers.capacity import capacity, make_capacity_board, read_board
 from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.schemas.capacity import CapacityQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError
 from stormpetrel.events.capacity import Outlook
@@ -36,14 +37,14 @@ def live(tmp_path_factory):
 
 
 def test_the_plan_is_that_of_the_job_table(live):
-    answer = capacity(live, LOCAL, cores=200)
-    assert answer.plan.record.unit is LoadUnit.CORE_HOURS and answer.plan.record.known_weeks == 11
-    assert answer.plan.utilisation == pytest.approx(0.6, rel=0.15) and answer.headline.startswith("Load grows")
+    answer = capacity(live, LOCAL, CapacityQuestion(cores=200))
+    assert answer.unit == LoadUnit.CORE_HOURS and sum(week.load is not None for week in answer.weeks) == 11
+    assert answer.utilisation == pytest.approx(0.6, rel=0.15) and answer.headline.startswith("Load grows")
 
 
 def test_groups_are_told_to_administrators_only(live):
     full, own = capacity(live, LOCAL), capacity(live, ADA)
-    assert full.groups["group"].to_list() == ["physics", "chemistry"] and own.groups.is_empty()
+    assert [group.group for group in full.groups] == ["physics", "chemistry"] and own.groups == []
     assert own.headline == full.headline and not own.in_full
 
 
@@ -53,7 +54,7 @@ def test_a_viewer_without_the_scope_sees_nothing(live):
 
 
 def test_the_board_is_read_again_only_after_a_change(live):
-    made = CAPACITY_BOARDS.wait(live).value
+    made = live.boards.capacity.wait(live).value
     assert make_capacity_board(live, "", made) is made
     more = JOBS.head(1).with_columns(job_id=pl.lit(10**6, dtype=pl.Int64))
     put_jobs(live.site, more)
@@ -63,7 +64,7 @@ def test_the_board_is_read_again_only_after_a_change(live):
 def test_an_empty_site_says_that_there_is_no_week_yet(tmp_path):
     with make_site(tmp_path / "site") as site:
         answer = capacity(LiveSite(site), LOCAL)
-        assert answer.plan.outlook is Outlook.TOO_SHORT and "no whole week" in answer.headline
+        assert answer.outlook == Outlook.TOO_SHORT and "no whole week" in answer.headline
         assert site_capacity_sections(site) == []
 
 
@@ -76,7 +77,7 @@ def test_a_site_with_counts_only_gets_growth_and_groups_of_submissions(tmp_path)
         assert record.unit is LoadUnit.JOBS and weeks.height == 9 and record.groups["group"].n_unique() > 1
         submitted = GRID.series.counts[:168, GRID.series.kinds.index("Submit")].sum()
         assert weeks["jobs"].item(0) == submitted and weeks["seen"].item(2) == pytest.approx(1 - 30 / 168)
-        assert capacity(LiveSite(site), LOCAL).plan.outlook is Outlook.UNKNOWN_SIZE
+        assert capacity(LiveSite(site), LOCAL).outlook == Outlook.UNKNOWN_SIZE
 
 
 def test_the_report_has_a_section_with_figures_weeks_and_groups(live):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from stormpetrel.answers.grid_alarms import alarms_of
+from stormpetrel.answers.schemas.grid import GridAlarm
 from stormpetrel.config import settings_from
 from stormpetrel.events.finding import Finding, FindingKind, findings_as_json
-from stormpetrel.faces.cli.event_episodes import episodes_of
+from stormpetrel.faces.cli.event_alarms import label_command
 from stormpetrel.records.events import EVENT_SCORE_SCHEMA
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.store.site import create_site
@@ -34,6 +37,10 @@ def _rows(*rows: tuple[int, float | None, list[Finding]]) -> pl.DataFrame:
     return pl.DataFrame(told, schema=EVENT_SCORE_SCHEMA)
 
 
+def _alarms(rows: pl.DataFrame, outages: Sequence[Outage] = ()) -> list[GridAlarm]:
+    return alarms_of(rows, outages, zone="UTC", in_full=True)
+
+
 def _more(words: str) -> Finding:
     return Finding(FindingKind.MORE, words)
 
@@ -43,21 +50,23 @@ def _hole(count: float) -> Finding:
 
 
 def test_alarms_less_than_six_hours_apart_are_one_episode() -> None:
-    told = episodes_of(_rows((0, 3.0, []), (6, 2.5, []), (13, 4.0, []), (14, None, [])))
-    assert [(one.start.hour, one.end.hour, one.score) for one in told] == [(0, 7, 3.0), (13, 15, 4.0)]
+    alarms = _alarms(_rows((0, 3.0, []), (6, 2.5, []), (13, 4.0, []), (14, None, [])))
+    assert [(alarm.start.hour, alarm.end.hour, alarm.score) for alarm in alarms] == [(0, 7, 3.0), (13, 15, 4.0)]
 
 
 def test_a_black_hole_is_told_first_even_where_another_hour_scores_higher() -> None:
-    (told,) = episodes_of(_rows((0, -6.0, [_hole(394), _more("a")]), (1, 5.0, [_more("b")]), (2, 1.0, [_hole(20)])))
-    assert told.why == ["black hole of 394", "b"]
+    (alarm,) = _alarms(_rows((0, -6.0, [_hole(394), _more("a")]), (1, 5.0, [_more("b")]), (2, 1.0, [_hole(20)])))
+    assert alarm.findings == ["black hole of 394", "b"]
 
 
 def test_an_episode_knows_what_people_say_of_it_and_how_to_say_that_it_was_none() -> None:
     outage = Outage(START + timedelta(minutes=30), START + timedelta(hours=3), OutageKind.OUTAGE, "schedd-2 down")
     later = Outage(START + timedelta(hours=9), None, OutageKind.MAINTENANCE, "later")
-    (told,) = episodes_of(_rows((0, 3.0, [])), [outage, later])
-    assert told.labels == ["outage: schedd-2 down"]
-    assert told.label_command("Europe/Berlin") == ("stormpetrel events label '2026-01-05 01:00' '2026-01-05 02:00' --kind normal")
+    (alarm,) = _alarms(_rows((0, 3.0, [])), [outage, later])
+    assert alarm.labels == ["outage: schedd-2 down"]
+    assert label_command(alarm, "Europe/Berlin") == (
+        "stormpetrel events label '2026-01-05 01:00' '2026-01-05 02:00' --kind normal"
+    )
 
 
 @pytest.fixture(scope="module")

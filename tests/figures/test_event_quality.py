@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stormpetrel.answers.schemas.events import EventDataset
 from stormpetrel.events.evaluation import MODEL_NAMES
 from stormpetrel.events.evaluation_summary import Run, summary
 from stormpetrel.events.event_metrics import Caught
@@ -22,7 +23,7 @@ def found():
         Run(EVIL, 0, "pca", {"pr_auc": 0.3}, (severe, mild)),
         Run(EVIL, 0, "supervised", {}, error="no outage"),
     ]
-    return summary(runs, order=MODEL_NAMES)["datasets"][EVIL]
+    return EventDataset.model_validate(summary(runs, order=MODEL_NAMES)["datasets"][EVIL])
 
 
 def test_models_and_baselines_have_bars_with_their_spread(found):

@@ -1,7 +1,7 @@
 """The event counts of a site and what was said about them, kept in memory; read anew only where something has changed.
 
-LiveSite -> GRID_BOARDS.look -> GridBoard: one row per bucket of time, oldest first, for all kinds of events. Each table is read
-by one small function.
+LiveSite.boards.grid.look -> GridBoard: one row per bucket of time, oldest first, for all kinds of events. Each table is read by
+one small function.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import polars as pl
 
 from stormpetrel.answers.background import Background, Made
 from stormpetrel.answers.overview import again
+from stormpetrel.events.alarm_budget import episodes
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.records.events import COVERED, EVENT_SCORE_SCHEMA
 from stormpetrel.records.outages import Outage
@@ -46,8 +47,12 @@ class GridLack(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GridBoard:
-    """Counts, scores, outages and gaps of a site; arrays have one row per bucket of `series`."""
+class GridArrays:
+    """Counts and scores with one row per bucket of `series`, for figures.
+
+    They stay arrays beside the answers: a figure thins ten thousands of buckets and thirty kinds to a few thousand points, which
+    takes milliseconds as arrays and seconds as models.
+    """
 
     series: EventSeries
     score: Numbers  # (buckets,), NaN where there is none
@@ -57,6 +62,28 @@ class GridBoard:
     low: Numbers
     high: Numbers
     surprise: Numbers
+
+    def between(self, start: datetime | None, end: datetime | None) -> GridArrays:
+        """The buckets from a moment to before another, both beginnings of buckets; none where one of them is None."""
+        if start is None or end is None:
+            return self.take(0, 0)
+        first, last = (round((edge.timestamp() - int(self.series.start_s[0])) / self.series.bucket_s) for edge in (start, end))
+        return self.take(first, last)
+
+    def take(self, first: int, last: int) -> GridArrays:
+        """The buckets from `first` to before `last`."""
+        names = ("score", "threshold", "alarm", *_BANDS)
+        return GridArrays(self.series.take(first, last), **{name: getattr(self, name)[first:last] for name in names})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridBoard:
+    """Counts, scores, outages and gaps of a site."""
+
+    arrays: GridArrays
+    latest: datetime | None  # end of the latest bucket that was seen whole
+    alarms: pl.DataFrame  # EVENT_SCORE_SCHEMA: the buckets of alarm
+    alarm_now: tuple[int, int] | None  # first and last bucket of the alarm that is on; None: there is none
     why: Mapping[int, str]  # bucket -> findings as JSON, where something was wrong
     outages: tuple[Outage, ...]  # in the order of their beginning
     gaps: tuple[EventGap, ...]  # their reasons may name hosts and paths: for administrators
@@ -66,15 +93,14 @@ class GridBoard:
     tables: tuple[Any, ...]  # what it was read from
 
     @property
+    def series(self) -> EventSeries:
+        """The counts."""
+        return self.arrays.series
+
+    @property
     def bucket(self) -> timedelta:
         """How long a bucket is."""
         return timedelta(seconds=self.series.bucket_s)
-
-    @property
-    def latest(self) -> datetime | None:
-        """The end of the latest bucket that was seen whole."""
-        seen = np.flatnonzero(~self.series.is_gap)
-        return self.series.moment(int(seen[-1])) + self.bucket if seen.size else None
 
     def place_of(self, moment: datetime) -> int | None:
         """Which bucket a moment lies in; None where there is none."""
@@ -92,12 +118,14 @@ def make_grid_board(live: LiveSite, key: str, before: Made[GridBoard] | None) ->
     return Made(again(lambda: read_board(live.site)), live.version, live.now())
 
 
-GRID_BOARDS: Final = Background(make_grid_board, rest_s=_REST_S, most=1, always=True)
+def grid_background() -> Background[Made[GridBoard]]:
+    """The work on the events of one site."""
+    return Background(make_grid_board, rest_s=_REST_S, most=1, always=True)
 
 
-def stamp_of(made: Made[GridBoard]) -> str:
+def stamp_of(board: Made[GridBoard]) -> str:
     """What changes with the board."""
-    return f"{hash(made.value.tables)} {made.at.isoformat()}"
+    return f"{hash(board.value.tables)} {board.at.isoformat()}"
 
 
 def read_from(site: Site) -> tuple[Any, ...]:
@@ -114,12 +142,17 @@ def read_board(site: Site) -> GridBoard:
     rows = _scores(site, series)
     series = series.of_kinds(_kinds(series, rows))
     model, version = (rows["model"].item(0), rows["model_version"].item(0)) if rows.height else ("", 0)
+    rows = _within(series, rows)
+    arrays = _aligned(series, rows)
     return GridBoard(
-        series=series,
-        **_aligned(series, rows),
+        arrays=arrays,
+        latest=_latest(series),
+        alarm_now=_alarm_now(arrays),
+        alarms=rows.filter(pl.col("alarm")).sort("bucket_start").drop("place"),
+        why=dict(rows.filter(pl.col("why").str.len_bytes() > 2).select("place", "why").iter_rows()),
         outages=tables[-1],
         gaps=_gaps(site, series),
-        lack=_lack(site, series, rows),
+        lack=_lack(site, series, judged=bool(model)),
         model=model,
         model_version=version,
         tables=tables,
@@ -157,28 +190,42 @@ def _kinds(series: EventSeries, rows: pl.DataFrame) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*judged, *series.kinds]))
 
 
-def _aligned(series: EventSeries, rows: pl.DataFrame) -> dict[str, Any]:
+def _within(series: EventSeries, rows: pl.DataFrame) -> pl.DataFrame:
+    """The scores of buckets that the series has, with their `place` in it."""
+    start_s = int(series.start_s[0]) if len(series) else 0
+    place = ((pl.col("bucket_start").dt.epoch("s") - start_s) // series.bucket_s).alias("place")
+    return rows.with_columns(place).filter(pl.col("place").is_between(0, len(series) - 1))
+
+
+def _aligned(series: EventSeries, rows: pl.DataFrame) -> GridArrays:
     """The scores as arrays beside the counts."""
     size, kinds = len(series), len(series.kinds)
-    found: dict[str, Any] = {name: np.full(size, np.nan) for name in ("score", "threshold")}
-    found |= {"alarm": np.zeros(size, dtype=np.bool_), **{name: np.full((size, kinds), np.nan) for name in _BANDS}, "why": {}}
+    arrays: dict[str, Any] = {name: np.full(size, np.nan) for name in ("score", "threshold")}
+    arrays |= {"alarm": np.zeros(size, dtype=np.bool_), **{name: np.full((size, kinds), np.nan) for name in _BANDS}}
     if not rows.height:
-        return found
-    start_s = int(series.start_s[0])
-    place = ((rows["bucket_start"].dt.epoch("s") - start_s) // series.bucket_s).alias("place")
-    rows = rows.with_columns(place).filter(pl.col("place").is_between(0, size - 1))
+        return GridArrays(series, **arrays)
     at = rows["place"].to_numpy()
     for name in ("score", "threshold"):
-        found[name][at] = rows[name].fill_null(np.nan).to_numpy()
-    found["alarm"][at] = rows["alarm"].fill_null(False).to_numpy()
+        arrays[name][at] = rows[name].fill_null(np.nan).to_numpy()
+    arrays["alarm"][at] = rows["alarm"].fill_null(False).to_numpy()
     columns = pl.col("kinds").replace_strict(list(series.kinds), list(range(kinds)), return_dtype=pl.Int64)
     for name in _BANDS:
-        told = rows.filter(pl.col(name).list.len() == pl.col("kinds").list.len())  # null where nothing was forecast
-        cells = told.select("place", "kinds", name).explode("kinds", name).with_columns(columns)
-        found[name][cells["place"].to_numpy(), cells["kinds"].to_numpy()] = cells[name].fill_null(np.nan).to_numpy()
-    wrong = rows.filter(pl.col("why").str.len_bytes() > 2)
-    found["why"] = dict(wrong.select("place", "why").iter_rows())
-    return found
+        forecast = rows.filter(pl.col(name).list.len() == pl.col("kinds").list.len())  # null where nothing was forecast
+        cells = forecast.select("place", "kinds", name).explode("kinds", name).with_columns(columns)
+        arrays[name][cells["place"].to_numpy(), cells["kinds"].to_numpy()] = cells[name].fill_null(np.nan).to_numpy()
+    return GridArrays(series, **arrays)
+
+
+def _latest(series: EventSeries) -> datetime | None:
+    seen = np.flatnonzero(~series.is_gap)
+    return series.moment(int(seen[-1])) + timedelta(seconds=series.bucket_s) if seen.size else None
+
+
+def _alarm_now(arrays: GridArrays) -> tuple[int, int] | None:
+    """The last alarm, if it reaches to the latest bucket that was judged."""
+    judged = np.flatnonzero(~np.isnan(arrays.score) | arrays.alarm)
+    runs = episodes(arrays.alarm, arrays.series.bucket_s)
+    return runs[-1] if runs and runs[-1][1] == judged[-1] else None
 
 
 def _gaps(site: Site, series: EventSeries) -> tuple[EventGap, ...]:
@@ -188,10 +235,10 @@ def _gaps(site: Site, series: EventSeries) -> tuple[EventGap, ...]:
     return tuple(site.event_counts.gaps(bucket_s=series.bucket_s, since=series.moment(0)))
 
 
-def _lack(site: Site, series: EventSeries, rows: pl.DataFrame) -> GridLack | None:
+def _lack(site: Site, series: EventSeries, *, judged: bool) -> GridLack | None:
     if not len(series) or series.is_gap.all():
         return GridLack.EVENTS
-    if rows.height:
+    if judged:
         return None
     return GridLack.MODEL if _model_in_use(site)[1] is None else GridLack.SCORES
 

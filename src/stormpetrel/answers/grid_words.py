@@ -1,10 +1,11 @@
 """Findings in words for whoever reads them: groups and nodes are named to administrators only.
 
-findings as the store keeps them -> finding_words -> sentences.
+findings as the store keeps them -> kept_findings -> Finding; finding_words -> sentences.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -22,13 +23,17 @@ def places_seen(*, in_full: bool) -> tuple[str, ...]:
     return tuple(PLACES) if in_full else EVERYBODYS
 
 
-def finding_words(kept: str, *, now: datetime, zone: str, in_full: bool) -> tuple[str, ...]:
-    """What the store has kept about a bucket, a sentence each; nothing where it cannot be read."""
+def kept_findings(kept: str) -> list[Finding]:
+    """What the store has kept about a bucket; nothing where it cannot be read."""
     try:
-        findings = findings_of_json(kept)
+        return findings_of_json(kept)
     except (ValueError, TypeError, KeyError):  # written by another version: the figures still tell
-        return ()
-    return tuple(one.words if in_full else _without_names(one, now, zone) for one in findings)
+        return []
+
+
+def finding_words(findings: Iterable[Finding], *, now: datetime, zone: str, in_full: bool) -> list[str]:
+    """A sentence for each finding, as of a moment by the clock of a zone; two nodes without their names are one sentence."""
+    return list(dict.fromkeys(one.words if in_full else _without_names(one, now, zone) for one in findings))
 
 
 def _without_names(finding: Finding, now: datetime, zone: str) -> str:

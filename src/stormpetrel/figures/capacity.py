@@ -1,6 +1,6 @@
 """Figures of capacity: the load of each week with its trend, its forecast and what there is; waits against utilisation.
 
-CapacityPlan -> load_figure, wait_figure.
+Capacity -> load_figure, wait_figure.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from stormpetrel.events.capacity import CapacityPlan, Outlook
+from stormpetrel.answers.schemas.capacity import Capacity
 from stormpetrel.events.capacity_words import wait_words
-from stormpetrel.events.load_weeks import WEEK
+from stormpetrel.events.load_weeks import WEEK, WEEK_HOURS
 from stormpetrel.figures.palette import BLACK, BLUE, GREY, ORANGE, SKY, VERMILION, layout
 
 if TYPE_CHECKING:
@@ -26,102 +26,97 @@ _TICKS: Final = {
 _LEGEND: Final = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.0, "yanchor": "bottom", "font": {"size": 11}}
 
 
-def load_figure(plan: CapacityPlan) -> go.Figure:
+def load_figure(answer: Capacity) -> go.Figure:
     """Bars of the load of each week, the line through them and half a year on, the capacity, and where the queue hurts."""
     import plotly.graph_objects as go
 
-    unit = plan.record.unit.value
+    unit = answer.unit
     figure = go.Figure(layout=layout("Load by week", "week (its Monday)", f"{unit} handed in"))
-    weeks = plan.record.weeks
-    days, loads = weeks["week"].to_list(), weeks["load"].to_list()
-    seen = weeks["seen"].to_list()
     for name, colour, whole in (("load", BLUE, True), ("load, scaled: part of the week was not seen", SKY, False)):
-        places = [place for place, load in enumerate(loads) if load is not None and (seen[place] >= _WHOLE) is whole]
-        if places:
+        weeks = [week for week in answer.weeks if week.load is not None and (week.seen >= _WHOLE) is whole]
+        if weeks:
             figure.add_bar(
-                x=[days[place] for place in places], y=[loads[place] for place in places], name=name,
-                marker={"color": colour}, customdata=[100 * seen[place] for place in places],
+                x=[week.week for week in weeks], y=[week.load for week in weeks], name=name,
+                marker={"color": colour}, customdata=[100 * week.seen for week in weeks],
                 hovertemplate=f"week of %{{x|%d %b %Y}}: %{{y:,.0f}} {unit}, %{{customdata:.0f}} % seen<extra></extra>",
             )  # fmt: skip
-    _draw_forecast(figure, plan)
-    _draw_limits(figure, plan)
+    _draw_forecast(figure, answer)
+    _draw_limits(figure, answer)
     figure.update_layout(legend=_LEGEND, hovermode="closest", bargap=0.25, margin={"t": 30, "b": 45, "l": 60, "r": 12})
     return figure.update_yaxes(rangemode="tozero", tickformat="~s")
 
 
-def wait_figure(plan: CapacityPlan) -> go.Figure:
+def wait_figure(answer: Capacity) -> go.Figure:
     """How long people waited, by how much was in use when they came; marked from where on it hurts.
 
     Waits reach from nothing to days: the axis is logarithmic, and less than a minute stands at a minute.
     """
     import plotly.graph_objects as go
 
-    waits = plan.waits
+    waits = answer.waits
     figure = go.Figure(layout=layout("Wait against utilisation", "in use when the wait began (%)", "wait"))
-    middle = (100 * (waits.low + waits.width / 2)).round(1).tolist()
-    spans = [f"{100 * low:.0f} to {100 * (low + waits.width):.0f} % in use" for low in waits.low.tolist()]
-    lines: list[tuple[str, Any, dict[str, Any]]] = [
-        ("median", waits.median_s, {"color": BLUE, "size": 9}),
-        ("one in ten waits longer", waits.p90_s, {"color": ORANGE, "symbol": "diamond", "size": 8}),
+    middle = [round(50 * (wait.from_utilisation + wait.to_utilisation), 1) for wait in waits]
+    lines: list[tuple[str, list[float], dict[str, Any]]] = [
+        ("median", [wait.median_s for wait in waits], {"color": BLUE, "size": 9}),
+        ("one in ten waits longer", [wait.p90_s for wait in waits], {"color": ORANGE, "symbol": "diamond", "size": 8}),
     ]
     for name, seconds, marker in lines:
-        told = [f"{span}, {hours:,.0f} hours: {wait_words(wait)}" for span, hours, wait in _rows(spans, waits.hours, seconds)]
+        labels = [
+            f"{100 * wait.from_utilisation:.0f} to {100 * wait.to_utilisation:.0f} % in use, {wait.hours:,.0f} hours: "
+            f"{wait_words(wait_s)}"
+            for wait, wait_s in zip(waits, seconds, strict=True)
+        ]
         figure.add_scatter(
-            x=middle, y=np.maximum(seconds, _LEAST_S).tolist(), name=name, mode="lines+markers", customdata=told,
+            x=middle, y=np.maximum(seconds, _LEAST_S).tolist(), name=name, mode="lines+markers", customdata=labels,
             marker={**marker, "line": {"color": BLACK, "width": 1}}, line={"color": marker["color"], "width": 1.5},
             hovertemplate=f"%{{customdata}} ({name})<extra></extra>",
         )  # fmt: skip
     figure.add_vline(
-        x=100 * plan.knee.utilisation, line={"color": VERMILION, "width": 2, "dash": "dash"}, annotation_position="top left",
-        annotation_text="waits grow" if plan.knee.learnt else "rule of thumb",
+        x=100 * answer.knee, line={"color": VERMILION, "width": 2, "dash": "dash"}, annotation_position="top left",
+        annotation_text="waits grow" if answer.knee_learnt else "rule of thumb",
     )  # fmt: skip
     figure.update_layout(legend=_LEGEND, hovermode="closest", margin={"t": 30, "b": 45, "l": 60, "r": 12})
-    top = np.log10(1.5 * max([_TICKS["1 h"], *waits.p90_s.tolist()]))
+    top = np.log10(1.5 * max([_TICKS["1 h"], *(wait.p90_s for wait in waits)]))
     axis = {"type": "log", "tickvals": list(_TICKS.values()), "ticktext": list(_TICKS), "range": [np.log10(0.8 * _LEAST_S), top]}
     return figure.update_xaxes(range=[0, 101]).update_yaxes(axis)
 
 
-def _draw_forecast(figure: go.Figure, plan: CapacityPlan) -> None:
-    trend, forecast, end = plan.trend, plan.forecast, plan.record.end
-    if trend is None or forecast is None or end is None:
+def _draw_forecast(figure: go.Figure, answer: Capacity) -> None:
+    if not answer.forecast:
         return
-    ahead = [end + number * WEEK for number in range(forecast.expected.size)]
-    low, high = forecast.low.tolist(), forecast.high.tolist()
+    ahead = [week.week for week in answer.forecast]
+    low, high = [week.low for week in answer.forecast], [week.high for week in answer.forecast]
     figure.add_scatter(
         x=ahead + ahead[::-1], y=high + low[::-1], fill="toself", fillcolor=_BAND, mode="lines", line={"width": 0},
         name="80 % of the weeks to come", hoverinfo="skip",
     )  # fmt: skip
-    places = np.arange(trend.first, forecast.expected.size + 1, dtype=np.float64)
+    line = [(week.week, week.trend) for week in answer.weeks if week.trend is not None]
+    line += [(week.week, week.expected) for week in answer.forecast]
     figure.add_scatter(
-        x=[end + (int(place) - 1) * WEEK for place in places], y=trend.at(places).tolist(), mode="lines", name="trend",
+        x=[day for day, _ in line], y=[height for _, height in line], mode="lines", name="trend",
         line={"color": BLACK, "width": 2},
-        hovertemplate=f"trend, week of %{{x|%d %b %Y}}: %{{y:,.0f}} {plan.record.unit.value}<extra></extra>",
+        hovertemplate=f"trend, week of %{{x|%d %b %Y}}: %{{y:,.0f}} {answer.unit}<extra></extra>",
     )  # fmt: skip
 
 
-def _draw_limits(figure: go.Figure, plan: CapacityPlan) -> None:
+def _draw_limits(figure: go.Figure, answer: Capacity) -> None:
     """Level lines as traces, so that the legend names them, over all weeks that are drawn."""
-    most, end = plan.weekly_capacity, plan.record.end
-    if most is None or end is None:
+    if answer.capacity is None or not answer.weeks:
         return
-    days = [plan.record.weeks["week"].item(0), end + (plan.forecast.expected.size if plan.forecast else 0) * WEEK]
-    hurts = f"the queue hurts ({100 * plan.knee.utilisation:.0f} % of it)"
+    most = answer.capacity * WEEK_HOURS
+    days = [answer.weeks[0].week, (answer.forecast or answer.weeks)[-1].week + WEEK]
+    hurts = f"the queue hurts ({100 * answer.knee:.0f} % of it)"
     lines: list[tuple[str, float, dict[str, Any]]] = [
         ("capacity", most, {"color": GREY, "width": 2}),
-        (hurts, plan.knee.utilisation * most, {"color": VERMILION, "width": 2, "dash": "dash"}),
+        (hurts, answer.knee * most, {"color": VERMILION, "width": 2, "dash": "dash"}),
     ]
     for name, height, line in lines:
         figure.add_scatter(
             x=days, y=[height, height], mode="lines", name=name, line=line, hovertemplate=f"{name}: %{{y:,.0f}}<extra></extra>"
         )
-    median = plan.hurts_from[0]
-    if plan.outlook is Outlook.DATED and median is not None:
+    if answer.hurts_from is not None:
         figure.add_scatter(
-            x=[median], y=[plan.knee.utilisation * most], mode="markers", showlegend=False, name="the queue hurts",
+            x=[answer.hurts_from], y=[answer.knee * most], mode="markers", showlegend=False, name="the queue hurts",
             marker={"color": VERMILION, "size": 11, "symbol": "x"},
             hovertemplate="from the week of %{x|%d %b %Y} on<extra></extra>",
         )  # fmt: skip
-
-
-def _rows(spans: list[str], hours: Any, seconds: Any) -> list[tuple[str, float, float]]:
-    return list(zip(spans, hours.tolist(), seconds.tolist(), strict=True))

@@ -1,12 +1,11 @@
 """Figures of how good the alarm of the grid is: model beside model, and which outages each of them raises.
 
-A data set's part of `events evaluate --json` -> Plotly figures.
+EventDataset -> Plotly figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from stormpetrel.figures.palette import BLUE, GREY, layout
 from stormpetrel.figures.waste import label
@@ -14,37 +13,39 @@ from stormpetrel.figures.waste import label
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from stormpetrel.answers.schemas.events import EventDataset
+
 SEVERITY_ORDER: Final = ("mild", "moderate", "severe")
 _SHADES: Final = ((0.0, "#FFFFFF"), (1.0, BLUE))
 
 
-def outage_cells(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+def outage_cells(dataset: EventDataset) -> list[tuple[str, str]]:
     """(type, severity) of all outages of a data set, from mild to severe."""
-    cells = [(kind, severity) for kind, severities in found["by_outage"].items() for severity in severities]
+    cells = [(kind, severity) for kind, severities in dataset.by_outage.items() for severity in severities]
     return sorted(cells, key=lambda cell: (cell[0], _rank(cell[1]), cell[1]))
 
 
-def model_comparison(name: str, found: Mapping[str, Any]) -> Figure:
+def model_comparison(name: str, dataset: EventDataset) -> Figure:
     """The area under the precision-recall curve of each model (blue) and baseline (grey), with its spread over seeds."""
     import plotly.graph_objects as go
 
     figure = go.Figure(layout=layout(f"Models and baselines, {label(name)}", "", "area under the precision-recall curve"))
-    for part, colour in (("models", BLUE), ("baselines", GREY)):
-        those = {model: figures["pr_auc"] for model, figures in found[part].items() if figures["pr_auc"]["n"]}
+    for part, qualities, colour in (("models", dataset.models, BLUE), ("baselines", dataset.baselines, GREY)):
+        areas = {model: quality.pr_auc for model, quality in qualities.items() if quality.pr_auc.n}
         figure.add_bar(
-            x=[label(model) for model in those], y=[area["mean"] for area in those.values()], name=part, marker_color=colour,
-            error_y={"type": "data", "array": [area["std"] for area in those.values()]},
+            x=[label(model) for model in areas], y=[area.mean for area in areas.values()], name=part, marker_color=colour,
+            error_y={"type": "data", "array": [area.std for area in areas.values()]},
         )  # fmt: skip
     return figure.update_yaxes(range=[0, 1])
 
 
-def recall_by_outage(name: str, found: Mapping[str, Any]) -> Figure:
+def recall_by_outage(name: str, dataset: EventDataset) -> Figure:
     """The share of outages that each model raised, by type and severity, as a map; figures are written into it."""
     import plotly.graph_objects as go
 
-    models = [*found["models"], *found["baselines"]]
-    cells = outage_cells(found)
-    shares = [[_recall(found, cell, model) for model in models] for cell in cells]  # (cells, models)
+    models = [*dataset.models, *dataset.baselines]
+    cells = outage_cells(dataset)
+    shares = [[_recall(dataset, cell, model) for model in models] for cell in cells]  # (cells, models)
     figure = go.Figure(layout=layout(f"Outages raised, {label(name)}", "", ""))
     figure.add_heatmap(
         x=[label(model) for model in models], y=[label(f"{kind}, {severity}".replace("_", " ")) for kind, severity in cells],
@@ -55,9 +56,9 @@ def recall_by_outage(name: str, found: Mapping[str, Any]) -> Figure:
     return figure.update_yaxes(autorange="reversed")
 
 
-def _recall(found: Mapping[str, Any], cell: tuple[str, str], model: str) -> float | None:
-    figures = found["by_outage"][cell[0]][cell[1]].get(model)
-    return figures["recall"] if figures else None
+def _recall(dataset: EventDataset, cell: tuple[str, str], model: str) -> float | None:
+    recall = dataset.by_outage[cell[0]][cell[1]].get(model)
+    return recall.recall if recall else None
 
 
 def _rank(severity: str) -> int:

@@ -156,9 +156,9 @@ def _line(stamps: Stamps, count: Numbers, kind: str, axis: str, most: int, edges
     }  # fmt: skip
     if edges[0] is None or edges[1] is None or places.size < count.size:  # on a long axis the words would be half of the page
         return line | {"hovertemplate": f"%{{x}}<br>{label(kind)}: %{{y:,.0f}}<extra></extra>"}
-    told = np.array([_band_words(*pair) for pair in zip(edges[0].tolist(), edges[1].tolist(), strict=True)])
+    bands = np.array([_band_words(*pair) for pair in zip(edges[0].tolist(), edges[1].tolist(), strict=True)])
     return line | {
-        "customdata": told,
+        "customdata": bands,
         "hovertemplate": f"%{{x}}<br>{label(kind)}: %{{y:,.0f}}<br>%{{customdata}}<extra></extra>",
     }
 

@@ -1,6 +1,6 @@
-"""What figures of the grid draw: times and spans by the clock on the wall, since an axis of Plotly knows no zones.
+"""The figures of the grid over a time: what page and report draw of its arrays, by the clock on the wall.
 
-GridAnswer -> wall_times, time_spans; the page and the report draw the same.
+GridArrays + GridPeriod + zone -> score_over_time, counts_over_time, background_over_time. An axis of Plotly knows no zones.
 """
 
 from __future__ import annotations
@@ -13,15 +13,57 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from stormpetrel.figures.grid import counts_figure
+from stormpetrel.figures.grid_background import background_figure
+from stormpetrel.figures.grid_score import score_figure
 from stormpetrel.figures.time_spans import ALARM, GAP, TimeSpan
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.grid import GridAnswer
+    from plotly.graph_objects import Figure
+
+    from stormpetrel.answers.grid_board import GridArrays
+    from stormpetrel.answers.schemas.grid import GridPeriod
 
 
-def wall_times(answer: GridAnswer, zone: str) -> npt.NDArray[np.datetime64]:
-    """(buckets,) when each bucket that is shown begins, by the clock on the wall."""
-    start_s = pl.Series(answer.board.series.start_s[answer.first : answer.last])
+def score_over_time(arrays: GridArrays, period: GridPeriod, zone: str) -> Figure:
+    """The score of each bucket against the threshold, with alarms, outages, maintenance and gaps."""
+    spans = time_spans(period, zone)
+    return score_figure(wall_times(arrays, zone), arrays.score, arrays.threshold, arrays.alarm, spans=spans)
+
+
+def counts_over_time(arrays: GridArrays, period: GridPeriod, zone: str) -> Figure:
+    """The count of each kind in each bucket, in the band in which 99 % of calm counts lie where there is a forecast."""
+    forecast = has_forecast(arrays)
+    return counts_figure(
+        wall_times(arrays, zone),
+        arrays.series.kinds,
+        arrays.series.counts,
+        low=arrays.low if forecast else None,
+        high=arrays.high if forecast else None,
+        alarm=arrays.alarm,
+        spans=time_spans(period, zone),
+    )
+
+
+def background_over_time(arrays: GridArrays, period: GridPeriod, zone: str) -> tuple[Figure, list[str]] | None:
+    """Queued jobs, slots and the like beside the alarms, and their names; None where there are none of this time."""
+    series = arrays.series
+    known = [place for place in range(len(series.background_names)) if np.isfinite(series.background[:, place]).any()]
+    if not known:
+        return None
+    names = [series.background_names[place] for place in known]
+    times, spans = wall_times(arrays, zone), time_spans(period, zone)
+    return background_figure(times, names, series.background[:, known], spans=spans), names
+
+
+def has_forecast(arrays: GridArrays) -> bool:
+    """Whether there is a forecast for any bucket."""
+    return not bool(np.isnan(arrays.low).all())
+
+
+def wall_times(arrays: GridArrays, zone: str) -> npt.NDArray[np.datetime64]:
+    """(buckets,) when each bucket begins, by the clock on the wall."""
+    start_s = pl.Series(arrays.series.start_s)
     local = pl.from_epoch(start_s, "s").dt.replace_time_zone("UTC").dt.convert_time_zone(zone).dt.replace_time_zone(None)
     return local.to_numpy().astype("datetime64[s]")
 
@@ -31,17 +73,15 @@ def on_wall(moment: datetime, zone: str) -> datetime:
     return moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
 
 
-def time_spans(answer: GridAnswer, zone: str) -> list[TimeSpan]:
-    """Alarms, outages, maintenance and gaps of the time that is shown, cut to it."""
-    if answer.first == answer.last:
+def time_spans(period: GridPeriod, zone: str) -> list[TimeSpan]:
+    """Alarms, outages, maintenance and gaps of a time, cut to its buckets."""
+    if period.start is None or period.end is None:
         return []
-    found = [(one.start, one.end, ALARM, one.findings[0] if one.findings else "") for one in answer.alarms]
-    found += [
-        (seen.outage.start, seen.outage.end or answer.end, seen.outage.kind.value, seen.outage.title) for seen in answer.outages
-    ]
-    found += [(gap.start, gap.end, GAP, gap.why) for gap in answer.gaps]
+    spans = [(one.start, one.end, ALARM, one.findings[0] if one.findings else "") for one in period.alarms]
+    spans += [(one.start, one.end or period.end, one.kind, one.title) for one in period.outages]
+    spans += [(gap.start, gap.end, GAP, gap.why) for gap in period.gaps]
     return [
-        TimeSpan(on_wall(max(start, answer.start), zone), on_wall(min(end, answer.end), zone), kind, words)
-        for start, end, kind, words in found
-        if start < answer.end and end > answer.start
+        TimeSpan(on_wall(max(start, period.start), zone), on_wall(min(end, period.end), zone), kind, words)
+        for start, end, kind, words in spans
+        if start < period.end and end > period.start
     ]

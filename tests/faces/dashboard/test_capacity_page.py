@@ -6,7 +6,6 @@ import polars as pl
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from stormpetrel.answers.capacity import CAPACITY_BOARDS
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.faces.dashboard.pages import capacity as capacity_page
@@ -35,7 +34,7 @@ def board(tmp_path_factory):
         put_jobs(site, jobs.with_columns(named))
         live = LiveSite(site)
         live.refresh()
-        CAPACITY_BOARDS.wait(live)
+        live.boards.capacity.wait(live)
         with running(create_app(live)) as url:
             yield Board(url, site, live)
 

@@ -16,7 +16,7 @@ class CapacityQuestion(Question):
     """What is known of the cluster."""
 
     cores: float | None = Field(
-        None, ge=1, le=MOST_CORES, description="cores or slots that there are; without it the most that ran at once"
+        default=None, ge=1, le=MOST_CORES, description="cores or slots that there are; without it the most that ran at once"
     )
 
 
@@ -32,6 +32,7 @@ class CapacityWeek(Answer):
     ended: float | None
     wait_median_s: float | None
     wait_p90_s: float | None
+    trend: float | None = Field(description="load on the line through the weeks; null: before its first week, or there is none")
 
 
 class CapacityForecast(Answer):
@@ -47,6 +48,7 @@ class CapacityWait(Answer):
     """Waits that began while so much was in use."""
 
     from_utilisation: float = Field(description="0 to 1; five hundredths wide")
+    to_utilisation: float
     hours: float
     median_s: float
     p90_s: float
@@ -88,4 +90,7 @@ class Capacity(Answer):
     weeks: list[CapacityWeek]
     forecast: list[CapacityForecast]
     waits: list[CapacityWait]
-    groups: list[CapacityGroup] = Field(description="for administrators; else empty")
+    waits_are_estimates: bool = Field(description="out of the length of the queue, where no source has the start of each job")
+    groups: list[CapacityGroup] = Field(description="the largest first; for administrators, else empty")
+    grouped_by: str = Field(description="what a group is: account, group, …; empty where no source names any")
+    in_full: bool = Field(description="whether groups are named to whoever asks")

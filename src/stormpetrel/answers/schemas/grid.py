@@ -38,14 +38,29 @@ class GridNow(Answer):
 class SpanQuestion(Question):
     """Which time."""
 
-    since: Moment | None = Field(None, description="from this time on", examples=_EXAMPLE)
-    until: Moment | None = Field(None, description="up to this time", examples=_EXAMPLE)
+    since: Moment | None = Field(default=None, description="from this time on", examples=_EXAMPLE)
+    until: Moment | None = Field(default=None, description="up to this time", examples=_EXAMPLE)
+
+
+class GridQuestion(SpanQuestion):
+    """Which time; without `since` and `until` the last day, week or month before the latest bucket, or all."""
+
+    span: Literal["day", "week", "month", "all"] = "week"
+
+
+class BucketQuestion(Question):
+    """Which bucket of time, and of which kind of event the places are named."""
+
+    at: Moment = Field(description="a moment within the bucket", examples=_EXAMPLE)
+    kind: str = Field(default="", description="empty, or one that there is not: the most surprising kind")
 
 
 class CountsQuestion(SpanQuestion):
     """Which buckets; without `since` those of the last day."""
 
-    limit: int = Field(1000, ge=1, le=MOST_BUCKETS, description="so many buckets, the earliest; `next` says where to go on")
+    limit: int = Field(
+        default=1000, ge=1, le=MOST_BUCKETS, description="so many buckets, the earliest; `next` says where to go on"
+    )
 
 
 class GridBucket(Answer):
@@ -100,10 +115,12 @@ class GridAlarm(Answer):
 
     start: datetime
     end: datetime
+    worst: datetime = Field(description="beginning of the bucket with the highest score")
     score: float | None = Field(description="the highest")
     threshold: float | None
-    findings: list[str]
+    findings: list[str] = Field(description="nodes and hosts that failed in any of its buckets, then what the worst one shows")
     outages: list[str] = Field(description="titles of outages and maintenance at the same time")
+    labels: list[str] = Field(description="kind and title of all labels at the same time", examples=[["outage: storage away"]])
 
 
 class GridOutages(Answer):
@@ -111,3 +128,57 @@ class GridOutages(Answer):
 
     outages: list[GridOutage]
     alarms: list[GridAlarm]
+
+
+class GridPeriod(GridOutages):
+    """What a time comes to: its alarms, outages and gaps, and how many buckets and events it has."""
+
+    start: datetime | None = Field(description="of the first bucket; null: there are no counts of this time")
+    end: datetime | None = Field(description="of the last bucket")
+    bucket_s: int
+    kinds: list[str]
+    buckets: int
+    gap_buckets: int = Field(description="of these not seen whole")
+    judged_buckets: int = Field(description="of these with a score")
+    alarm_buckets: int = Field(description="of these with an alarm")
+    events: float
+    gaps: list[GridGap] = Field(description="the oldest first")
+    in_full: bool = Field(description="whether groups, nodes and the reasons of gaps are named to whoever asks")
+
+
+class GridKind(Answer):
+    """One kind of event in a bucket, against its forecast; null where there is none."""
+
+    kind: str
+    count: float | None
+    expected: float | None
+    low: float | None
+    high: float | None
+    surprise: float | None
+    outside: Literal["above", "below"] | None = Field(description="where the count lies outside of the band")
+
+
+class GridPlaces(Answer):
+    """A kind's count at each site, host, group or node, beside what is usual there; the largest change first."""
+
+    names: list[str]
+    counts: list[float]
+    usual: list[float] = Field(description="by the share that each had in the week before")
+
+
+class GridBucketDetail(Answer):
+    """Everything about one bucket of time."""
+
+    start: datetime
+    end: datetime
+    earlier: datetime | None = Field(description="beginning of the bucket before; null: there is none")
+    later: datetime | None = Field(description="beginning of the bucket after")
+    gap: str | None = Field(description="null: it was seen whole; else why it was not, for administrators, or empty")
+    score: float | None
+    threshold: float | None
+    alarm: bool
+    findings: list[str]
+    kinds: list[GridKind] = Field(description="the most surprising first")
+    kind: str = Field(description="the one whose places are named")
+    where: dict[str, GridPlaces] = Field(description="by sort of place: site, submit_host, group, node")
+    outages: list[GridOutage]

@@ -43,6 +43,7 @@ def demo(
     from stormpetrel.faces.cli.demo_events import add_events
     from stormpetrel.faces.cli.demo_traces import add_traces
     from stormpetrel.faces.cli.demo_words import print_alarms, print_next, print_risks, print_summary, print_traces, summary_json
+    from stormpetrel.faces.cli.event_alarms import alarm_json
     from stormpetrel.faces.cli.ingest import print_report
     from stormpetrel.store.summary import summarise
 
@@ -65,7 +66,7 @@ def demo(
                     "summary": summary_json(summary),
                     "judged": at_risk.height,
                     "windows_scored": scored.scored if scored else None,
-                    "alarms": [one.as_dict() for one in alarms.episodes] if alarms else None,
+                    "alarms": [alarm_json(alarm) for alarm in alarms.episodes] if alarms else None,
                 }
             )
         else:

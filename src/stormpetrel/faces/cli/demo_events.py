@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from stormpetrel.faces.cli.event_episodes import Episode
+    from stormpetrel.answers.schemas.grid import GridAlarm
     from stormpetrel.store.site import Site
 
 _SHOWN: Final = timedelta(days=7)  # alarms of the last week are told
@@ -18,17 +18,17 @@ class DemoAlarms:
     """How many hours were looked at, and the alarms of the last week, oldest first."""
 
     hours: int
-    episodes: list[Episode]
+    episodes: list[GridAlarm]
 
 
 def add_events(site: Site, *, quiet: bool) -> DemoAlarms | None:
     """Count the events of the site's jobs, train a model unless there is one, and score; None where there is nothing to learn."""
+    from stormpetrel.answers.event_scoring import score_events
+    from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.errors import ModelError
-    from stormpetrel.faces.cli.event_episodes import episodes_of
     from stormpetrel.faces.cli.trace_input import progress_shown
     from stormpetrel.ingest.events import ingest_live_events
-    from stormpetrel.lifecycle.event_models import FAMILY, load_event_model, train_event_model
-    from stormpetrel.lifecycle.event_scoring import score_new_buckets
+    from stormpetrel.lifecycle.event_models import FAMILY, train_event_model
 
     with progress_shown(quiet=quiet) as progress:
         progress(0.0, "counting events")
@@ -36,9 +36,7 @@ def add_events(site: Site, *, quiet: bool) -> DemoAlarms | None:
         try:
             if site.models.current_training(FAMILY) is None:
                 train_event_model(site, progress=progress)
-            used = load_event_model(site)
+            scoring = score_events(site, LOCAL, progress=progress)
         except ModelError:  # a site that has just begun
             return None
-        score_new_buckets(site, used, progress=progress)
-    rows = site.event_scores.read(model=used.name, version=used.version).collect()
-    return DemoAlarms(rows.height, episodes_of(rows.filter(rows["bucket_start"] >= site.now() - _SHOWN)))
+    return DemoAlarms(scoring.buckets, [alarm for alarm in scoring.episodes if alarm.end > site.now() - _SHOWN])

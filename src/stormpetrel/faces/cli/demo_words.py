@@ -77,11 +77,11 @@ def print_alarms(out: Console, alarms: DemoAlarms | None) -> None:
         return
     shown = alarms.episodes[-_ALARMS:]
     which = f"; the newest {len(shown)}" if len(alarms.episodes) > len(shown) else ""
-    told = f"{alarms.hours:,} hours scored, {len(alarms.episodes):,} alarms in the last week{which}"
-    out.print(f"\n  The cluster as a whole: {told}.")
-    for one in shown:
-        words = one.why[0] if one.why else "the kinds of events together are unusual"
-        out.print(f"    {one.start:%Y-%m-%d %H:%M}  {plain(words)}")
+    counts = f"{alarms.hours:,} hours scored, {len(alarms.episodes):,} alarms in the last week{which}"
+    out.print(f"\n  The cluster as a whole: {counts}.")
+    for alarm in shown:
+        finding = alarm.findings[0] if alarm.findings else "the kinds of events together are unusual"
+        out.print(f"    {alarm.start:%Y-%m-%d %H:%M}  {plain(finding)}")
 
 
 def _span(seconds: float) -> str:

@@ -9,13 +9,11 @@ import typer
 
 from stormpetrel.faces.cli import events_evaluate, events_label, events_show
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
-from stormpetrel.faces.cli.event_episodes import Episode, episodes_of
+from stormpetrel.faces.cli.event_alarms import alarm_json, alarm_span, label_command
 from stormpetrel.faces.cli.trace_input import progress_shown
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from stormpetrel.lifecycle.event_models import EventModelInUse
+    from stormpetrel.answers.schemas.events import EventScoring
 
 _BARELY: Final = 1.1  # times the threshold
 
@@ -74,53 +72,43 @@ def score(
     as_json: Json = False,
 ) -> None:
     """Score the buckets that the current model has not seen, and say what is wrong, since when, and where."""
-    from stormpetrel.lifecycle.event_models import load_event_model
-    from stormpetrel.lifecycle.event_scoring import score_new_buckets
+    from stormpetrel.answers.event_scoring import score_events
+    from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site, progress_shown(quiet=as_json) as progress:
-        used = load_event_model(site)
-        done = score_new_buckets(site, used, progress=progress)
-        rows = site.event_scores.read(model=used.name, version=used.version).sort("bucket_start").collect()
-        told, zone = episodes_of(rows, site.outages.list()), site.settings.site.time_zone
+        scoring, zone = score_events(site, LOCAL, progress=progress), site.settings.site.time_zone
     if as_json:
-        about = {"model": used.name, "version": used.version, "threshold": used.threshold}
-        print_json(
-            {
-                **about,
-                "scored": done.scored,
-                "alarms": done.alarms,
-                "buckets": rows.height,
-                "episodes": [one.as_dict() for one in told[-last:]],
-            }
-        )
+        episodes = [alarm_json(alarm) for alarm in scoring.episodes[-last:]]
+        print_json({**scoring.model_dump(mode="json", exclude={"episodes"}), "episodes": episodes})
         return
-    out = console()
-    out.print(f"{done.scored:,} buckets scored by {plain(used.name)} version {used.version}, {done.alarms:,} of them alarms")
-    _show(told, last, rows, used, zone)
+    _show(scoring, last, zone)
 
 
-def _show(told: list[Episode], last: int, rows: pl.DataFrame, used: EventModelInUse, zone: str) -> None:
+def _show(scoring: EventScoring, last: int, zone: str) -> None:
     out = console()
-    if not rows.height:
+    by = f"{plain(scoring.model)} version {scoring.version}"
+    out.print(f"{scoring.scored:,} buckets scored by {by}, {scoring.alarms:,} of them alarms")
+    if scoring.newest is None:
         out.print("There is nothing to score yet. Take in events: stormpetrel ingest events --live")
         return
-    newest = rows.row(-1, named=True)
-    state = "ALARM" if newest["alarm"] else "calm"
-    worth = "none" if newest["score"] is None else f"{newest['score']:.3g}"
-    moment = newest["bucket_start"].astimezone(ZoneInfo(zone))
-    out.print(f"{moment:%Y-%m-%d %H:%M} ({plain(zone)}): {state}, score {worth} (alarm above {used.threshold:.3g})")
-    if not told:
+    state = "ALARM" if scoring.newest_alarm else "calm"
+    score = "none" if scoring.newest_score is None else f"{scoring.newest_score:.3g}"
+    moment = scoring.newest.astimezone(ZoneInfo(zone))
+    out.print(f"{moment:%Y-%m-%d %H:%M} ({plain(zone)}): {state}, score {score} (alarm above {scoring.threshold:.3g})")
+    alarms = scoring.episodes
+    if not alarms:
         out.print("No alarm so far.")
         return
-    out.print(f"{len(told):,} alarms in all" + (f", the newest {last}:" if len(told) > last else ":"))
-    for one in told[-last:]:
-        barely = ", barely above the threshold" if one.times_threshold and 1 <= one.times_threshold < _BARELY else ""
-        labels = f" [{plain('; '.join(one.labels))}]" if one.labels else ""
-        out.print(f"  {one.span(zone)}{barely}{labels}")
-        for words in one.why or ["nothing stands out by itself; the kinds together are unusual"]:
-            out.print(f"    {plain(words)}")
-    out.print(f"Was the last one none? {told[-1].label_command(zone)}")
+    out.print(f"{len(alarms):,} alarms in all" + (f", the newest {last}:" if len(alarms) > last else ":"))
+    for alarm in alarms[-last:]:
+        times = alarm.score / alarm.threshold if alarm.score is not None and alarm.threshold else 0.0
+        barely = ", barely above the threshold" if 1 <= times < _BARELY else ""
+        labels = f" [{plain('; '.join(alarm.labels))}]" if alarm.labels else ""
+        out.print(f"  {alarm_span(alarm, zone)}{barely}{labels}")
+        for finding in alarm.findings or ["nothing stands out by itself; the kinds together are unusual"]:
+            out.print(f"    {plain(finding)}")
+    out.print(f"Was the last one none? {label_command(alarms[-1], zone)}")
 
 
 app.command("show")(events_show.show)

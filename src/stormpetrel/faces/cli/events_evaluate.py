@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.context import Json, console, plain, print_json
 from stormpetrel.faces.cli.trace_input import Plot, progress_shown
 
 if TYPE_CHECKING:
-    from stormpetrel.rehearse.event_recordings import Recording
-    from stormpetrel.rehearse.event_study import Recipe
+    from stormpetrel.answers.schemas.events import EventStudy
 
 Paths = Annotated[
     list[Path] | None,
@@ -61,71 +58,47 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Judge the models of the grid and the baselines on a simulated grid, or on recorded counts with outages injected."""
-    from stormpetrel.events.evaluation import ALL_NAMES
-    from stormpetrel.events.evaluation_summary import merged, summary
-    from stormpetrel.rehearse.event_study import StudyPlan, run_study
+    from stormpetrel.answers.event_study import study_events
+    from stormpetrel.answers.schemas.events import EventStudyQuestion
 
-    _check_zone(zone)
-    named = tuple(word.strip() for word in models.split(",") if word.strip())
+    question = EventStudyQuestion(
+        paths=paths or [],
+        format=format_name,
+        zone=zone,
+        outages=outages,
+        plug_ins=plug_ins or [],
+        models=[word.strip() for word in models.split(",") if word.strip()],
+        seeds=seeds,
+        hours=hours,
+        workers=workers,
+    )
     with progress_shown(quiet=as_json) as progress:
-        progress(0.0, "reading counts" if paths else "simulating")
-        recordings = _recordings(paths, format_name, zone, outages)
-        recipes = _recipes(recordings, tuple(plug_ins or ()), hours)
-        plan = StudyPlan(recipes, tuple(range(seeds)), named, workers=min(workers, seeds * len(recipes)))
-        runs = [run for some in run_study(plan, progress=progress) for run in some]
-    notes = [f"{one.name}: {note}" for one in recordings for note in one.notes]
-    answer = {**summary(merged([], runs), order=ALL_NAMES), "notes": notes}
+        study = study_events(question, progress=progress)
     if plot:
-        _draw(plot, answer)
+        _draw(plot, study)
     if as_json:
-        print_json(answer)
+        print_json(study.model_dump(mode="json"))
         return
-    _show(answer, plot)
+    _show(study, plot)
 
 
-def _recordings(paths: Sequence[Path] | None, format_name: str | None, zone: str, outages: Path | None) -> list[Recording]:
-    if not paths:
-        if outages:
-            raise UsageError("--outages names the outages of a recording.", hint="Name the table of counts that they belong to.")
-        return []
-    from stormpetrel.rehearse.event_recordings import read_recording, recordings_in
-
-    return [read_recording(path, format_name, zone=zone, outages=outages) for path in recordings_in(paths)]
-
-
-def _recipes(recordings: Sequence[Recording], plug_ins: tuple[str, ...], hours: int) -> tuple[Recipe, ...]:
-    """How to make each data set; of a simulated grid where nothing was recorded."""
-    from stormpetrel.rehearse.event_study import Recipe
-
-    if not recordings:
-        return (Recipe(hours=hours, plug_ins=plug_ins),)
-    return tuple(Recipe(one.name, one.series, has_labels=one.has_labels, plug_ins=plug_ins) for one in recordings)
-
-
-def _check_zone(zone: str) -> None:
-    from zoneinfo import available_timezones
-
-    if zone not in available_timezones():
-        raise UsageError(f"{zone!r} is not a time zone.", hint="Write it as Europe/Berlin.")
-
-
-def _show(answer: dict[str, Any], plot: Path | None) -> None:
+def _show(study: EventStudy, plot: Path | None) -> None:
     from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report.event_quality_tables import failures, outages_table, quality_table
 
     out = console()
-    for name, found in answer["datasets"].items():
-        show_table(out, quality_table(name, found))
-        show_table(out, outages_table(name, found))
-        for line in failures(name, found):
+    for name, dataset in study.datasets.items():
+        show_table(out, quality_table(name, dataset))
+        show_table(out, outages_table(name, dataset))
+        for line in failures(name, dataset):
             out.print(f"note: {plain(line)}")
-    for line in answer["notes"]:
+    for line in study.notes:
         out.print(f"note: {plain(line)}")
     if plot:
         out.print(f"{plain(str(plot))}: the figures, to be opened in a browser")
 
 
-def _draw(path: Path, answer: dict[str, Any]) -> None:
+def _draw(path: Path, study: EventStudy) -> None:
     from stormpetrel.faces.report.blocks import Drawing, Section
     from stormpetrel.faces.report.event_quality_tables import outages_table, quality_table
     from stormpetrel.faces.report.page import write_page
@@ -136,12 +109,12 @@ def _draw(path: Path, answer: dict[str, Any]) -> None:
             name,
             "Models and baselines on the same outages.",
             (
-                Drawing(model_comparison(name, found)),
-                quality_table(name, found),
-                Drawing(recall_by_outage(name, found), height=560),
-                outages_table(name, found),
+                Drawing(model_comparison(name, dataset)),
+                quality_table(name, dataset),
+                Drawing(recall_by_outage(name, dataset), height=560),
+                outages_table(name, dataset),
             ),
         )
-        for name, found in answer["datasets"].items()
+        for name, dataset in study.datasets.items()
     ]
     write_page(path, "The alarm of the grid", sections)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-import polars as pl
-
-from stormpetrel.answers.capacity import CapacityAnswer, answer_of, read_board
+from stormpetrel.answers.capacity import site_capacity
+from stormpetrel.answers.schemas.capacity import Capacity
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.events.capacity_words import wait_words
-from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table, table_of
+from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table
 from stormpetrel.figures.capacity import load_figure, wait_figure
 
 if TYPE_CHECKING:
@@ -30,48 +30,47 @@ def site_capacity_sections(site: Site, *, progress: Progress = lambda _: None) -
     """What there is to say about load, growth and the queue of a site."""
     progress("capacity")
     try:
-        record = read_board(site).record
+        answer = site_capacity(site, LOCAL)
     except StormpetrelError as error:
         return [Section(TITLE, "", (Paragraph(f"The load cannot be read: {error.what}"),))]
-    if not record.known_weeks:
+    if all(week.load is None for week in answer.weeks):
         return []
-    answer = answer_of(site, record, in_full=True)
     return [Section(TITLE, answer.headline, tuple(_blocks(answer)))]
 
 
-def _blocks(answer: CapacityAnswer) -> list[Block]:
-    plan = answer.plan
+def _blocks(answer: Capacity) -> list[Block]:
     blocks: list[Block] = [Paragraph(" ".join(answer.reasons))] if answer.reasons else []
-    blocks.append(Drawing(load_figure(plan), "The week that is not over is left out."))
-    if plan.waits.low.size:
-        blocks.append(Drawing(wait_figure(plan), "Only where there was a day of such hours or more.", 360))
+    blocks.append(Drawing(load_figure(answer), "The week that is not over is left out."))
+    if answer.waits:
+        blocks.append(Drawing(wait_figure(answer), "Only where there was a day of such hours or more.", 360))
     blocks.append(_weeks(answer))
-    return [*blocks, _groups(answer)] if answer.groups.height else blocks
+    return [*blocks, _groups(answer)] if answer.groups else blocks
 
 
-def _weeks(answer: CapacityAnswer) -> Table:
-    weeks = answer.plan.record.weeks.tail(_MOST_WEEKS)
+def _weeks(answer: Capacity) -> Table:
     columns = (
-        Column("week"), Column(answer.plan.record.unit.value, ",.0f"), Column("seen", ".0%"), Column("submitted", ",.0f"),
+        Column("week"), Column(answer.unit, ",.0f"), Column("seen", ".0%"), Column("submitted", ",.0f"),
         Column("started", ",.0f"), Column("ended", ",.0f"), Column("wait, median"), Column("wait, 90 %"),
     )  # fmt: skip
     rows = tuple(
         (
-            f"{row['week']:%Y-%m-%d}", row["load"], row["seen"], row["jobs"], row["started"], row["ended"],
-            wait_words(row["wait_median_s"]), wait_words(row["wait_p90_s"]),
+            f"{week.week:%Y-%m-%d}", week.load, week.seen, week.jobs, week.started, week.ended,
+            wait_words(week.wait_median_s), wait_words(week.wait_p90_s),
         )
-        for row in weeks.iter_rows(named=True)
+        for week in answer.weeks[-_MOST_WEEKS:]
     )  # fmt: skip
     return Table("Load by week", columns, rows, "A week that was not seen whole is scaled by the share that was.")
 
 
-def _groups(answer: CapacityAnswer) -> Table:
-    unit, by = answer.plan.record.unit.value, answer.plan.record.grouped_by or "group"
+def _groups(answer: Capacity) -> Table:
+    by = answer.grouped_by or "group"
     columns = (
-        ("group", Column(by)), ("load", Column(f"{unit} a week", ",.0f")), ("share", Column("share", ".1%")),
-        ("growth", Column("growth a week", "+.1%")), ("growth_low", Column("at least", "+.1%")),
-        ("growth_high", Column("at most", "+.1%")),
+        Column(by), Column(f"{answer.unit} a week", ",.0f"), Column("share", ".1%"), Column("growth a week", "+.1%"),
+        Column("at least", "+.1%"), Column("at most", "+.1%"),
     )  # fmt: skip
-    shown = answer.groups.sort(pl.col("load"), descending=True).head(_MOST_GROUPS)
-    note = f"The largest {_MOST_GROUPS} of {answer.groups.height}." if answer.groups.height > _MOST_GROUPS else ""
-    return table_of(f"Load by {by}", shown, columns, note=note)
+    rows = tuple(
+        (group.group, group.load, group.share, group.growth, group.growth_low, group.growth_high)
+        for group in answer.groups[:_MOST_GROUPS]
+    )
+    note = f"The largest {_MOST_GROUPS} of {len(answer.groups)}." if len(answer.groups) > _MOST_GROUPS else ""
+    return Table(f"Load by {by}", columns, rows, note)

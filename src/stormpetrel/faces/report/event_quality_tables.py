@@ -1,12 +1,14 @@
-"""Tables of how good the alarm of the grid is: a data set's part of `events evaluate --json` -> Table."""
+"""Tables of how good the alarm of the grid is: EventDataset -> Table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from stormpetrel.faces.report.blocks import NOTHING, Column, Table
 from stormpetrel.figures.event_quality import outage_cells
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.schemas.events import EventDataset, EventModelQuality, OverSeeds
 
 MODEL_WORDS: Final = {
     "supervised": "supervised LSTM",
@@ -33,51 +35,51 @@ _NOTE: Final = (
 )
 
 
-def quality_table(name: str, found: Mapping[str, Any]) -> Table:
+def quality_table(name: str, dataset: EventDataset) -> Table:
     """Every model and baseline with its figures."""
-    rows = [(MODEL_WORDS.get(model, model), *_cells(figures)) for model, figures in found["models"].items()]
-    rows += [("  " + MODEL_WORDS.get(model, model), *_cells(figures)) for model, figures in found["baselines"].items()]
-    seeds = len(found["seeds"])
+    rows = [(MODEL_WORDS.get(model, model), *_cells(quality)) for model, quality in dataset.models.items()]
+    rows += [("  " + MODEL_WORDS.get(model, model), *_cells(quality)) for model, quality in dataset.baselines.items()]
+    seeds = len(dataset.seeds)
     title = f"{name}: {seeds} seed{'s' if seeds != 1 else ''}"
     columns = (Column("model"), *(Column(words, "") for _, words, _, _ in _FIGURES))
-    return Table(title, columns, tuple(rows), f"{_NOTE} {_chance(found)}".strip())
+    return Table(title, columns, tuple(rows), f"{_NOTE} {_chance(dataset)}".strip())
 
 
-def outages_table(name: str, found: Mapping[str, Any]) -> Table:
+def outages_table(name: str, dataset: EventDataset) -> Table:
     """The share of outages that each model raised, by type and severity."""
-    models = [*found["models"], *found["baselines"]]
+    models = [*dataset.models, *dataset.baselines]
     rows = []
-    for kind, severity in outage_cells(found):
-        figures = found["by_outage"][kind][severity]
-        number = max(one["n"] for one in figures.values())
-        shares = (figures[model]["recall"] if model in figures else None for model in models)
+    for kind, severity in outage_cells(dataset):
+        recalls = dataset.by_outage[kind][severity]
+        number = max(recall.n for recall in recalls.values())
+        shares = (recalls[model].recall if model in recalls else None for model in models)
         rows.append((kind.replace("_", " "), severity, number, *shares))
     columns = [Column("outage"), Column("severity"), Column("n", "d")]
     columns += [Column(MODEL_WORDS.get(model, model), ".2f") for model in models]
     return Table(f"{name}: outages raised, by type and severity", tuple(columns), tuple(rows), "Over all seeds together.")
 
 
-def failures(name: str, found: Mapping[str, Any]) -> list[str]:
+def failures(name: str, dataset: EventDataset) -> list[str]:
     """A line for each model that could not be judged, with the reason."""
     lines = []
-    for model, figures in (found["models"] | found["baselines"]).items():
-        if errors := figures.get("errors"):
-            words, first = MODEL_WORDS.get(model, model), next(iter(errors.values()))
-            lines.append(f"{name}: {words} failed with {len(errors)} of {len(found['seeds'])} seeds: {first}")
+    for model, quality in (dataset.models | dataset.baselines).items():
+        if quality.errors:
+            words, first = MODEL_WORDS.get(model, model), next(iter(quality.errors.values()))
+            lines.append(f"{name}: {words} failed with {len(quality.errors)} of {len(dataset.seeds)} seeds: {first}")
     return lines
 
 
-def _chance(found: Mapping[str, Any]) -> str:
-    shares = [figures["outage_share"] for part in ("models", "baselines") for figures in found[part].values()]
-    known = [share["mean"] for share in shares if share["n"]]
+def _chance(dataset: EventDataset) -> str:
+    shares = [quality.outage_share for quality in (dataset.models | dataset.baselines).values()]
+    known = [share.mean for share in shares if share.n]
     return f"By chance, the PR area would be {known[0]:.3f}." if known else ""
 
 
-def _cells(figures: Mapping[str, Any]) -> list[str]:
-    return [_written(figures[name], form, spread=spread) for name, _, form, spread in _FIGURES]
+def _cells(quality: EventModelQuality) -> list[str]:
+    return [_written(getattr(quality, name), form, spread=spread) for name, _, form, spread in _FIGURES]
 
 
-def _written(figure: Mapping[str, Any], form: str, *, spread: bool) -> str:
-    if not figure["n"]:
+def _written(figure: OverSeeds, form: str, *, spread: bool) -> str:
+    if not figure.n:
         return NOTHING
-    return f"{figure['mean']:{form}} ± {figure['std']:{form}}" if spread and figure["n"] > 1 else f"{figure['mean']:{form}}"
+    return f"{figure.mean:{form}} ± {figure.std:{form}}" if spread and figure.n > 1 else f"{figure.mean:{form}}"

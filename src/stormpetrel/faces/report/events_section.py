@@ -7,18 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from stormpetrel.answers.grid import GridAnswer, GridQuestion, answer_of, headline
-from stormpetrel.answers.grid_board import FAMILY, read_board
+from stormpetrel.answers.grid import all_alarms, counts_of, now_of, period_of
+from stormpetrel.answers.grid_board import FAMILY, GridArrays, read_board
+from stormpetrel.answers.schemas.grid import GridCounts, GridNow, GridPeriod, GridQuestion
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table
-from stormpetrel.figures.grid import counts_figure, counts_height, outage_timeline
-from stormpetrel.figures.grid_background import background_figure, background_height
-from stormpetrel.figures.grid_drawn import on_wall, time_spans, wall_times
-from stormpetrel.figures.grid_score import score_figure
+from stormpetrel.figures.grid import counts_height, outage_timeline
+from stormpetrel.figures.grid_background import background_height
+from stormpetrel.figures.grid_drawn import (
+    background_over_time,
+    counts_over_time,
+    has_forecast,
+    on_wall,
+    score_over_time,
+    time_spans,
+)
 from stormpetrel.figures.time_spans import NAMES, kinds_of
 from stormpetrel.records.outages import OutageKind
 
@@ -29,7 +35,7 @@ Progress = Callable[[str], None]
 
 TITLE: Final = "The grid's events"
 _DRAWN: Final = timedelta(days=28)  # of counts and scores: what can still be read on paper
-_NEWEST_DAY: Final = timedelta(days=1)
+_MOST_BUCKETS: Final = 48  # of the newest day
 _MOST_ROWS: Final = 40
 _GAP: Final = "gap"
 
@@ -41,132 +47,120 @@ def site_event_sections(site: Site, *, progress: Progress = lambda _: None) -> l
         board = read_board(site)
     except StormpetrelError as error:
         return [Section(TITLE, "", (Paragraph(f"The event counts cannot be read: {error.what}"),))]
-    if board.latest is None:
+    now = now_of(site, board, in_full=True)
+    if now.latest is None:
         return []
-    head = headline(site, board)
-    whole = answer_of(site, board, GridQuestion("all"), head=head, in_full=True)
-    lately = answer_of(site, board, GridQuestion(since=board.latest - _DRAWN, until=board.latest), head=head, in_full=True)
+    alarms, day = all_alarms(site, board, in_full=True), max(1, min(_MOST_BUCKETS, round(86_400 / now.bucket_s)))
+    whole = period_of(site, board, alarms, GridQuestion(span="all"), in_full=True)
+    assert whole.start is not None and whole.end is not None
+    lately = period_of(site, board, alarms, GridQuestion(since=now.latest - _DRAWN, until=now.latest), in_full=True)
+    newest = GridQuestion(since=whole.end - day * timedelta(seconds=now.bucket_s), until=whole.end)
     zone = site.settings.site.time_zone
-    first, last = (on_wall(moment, zone) for moment in (whole.start, whole.end))
     intro = (
-        f"Events of {len(board.series.kinds)} kinds in buckets of {board.series.bucket_s // 60} minutes, "
-        f"from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} ({zone}). {head.words}"
+        f"Events of {len(whole.kinds)} kinds in buckets of {now.bucket_s // 60} minutes, "
+        f"from {_clock(whole.start, zone)} to {_clock(whole.end, zone)} ({zone}). {now.headline}"
     )
-    return [Section(TITLE, intro, tuple(_blocks(site, whole, lately, zone)))]
+    blocks: list[Block] = [
+        _figures(now, whole),
+        *_timeline(whole, zone),
+        _newest_day(counts_of(board, newest, limit=day, in_full=True), zone),
+        *_drawings(lately, board.arrays.between(lately.start, lately.end), zone),
+        *([_alarm_table(whole, zone)] if whole.alarms else []),
+        *([_outage_table(whole, zone)] if whole.outages else []),
+        *_model(site),
+    ]
+    return [Section(TITLE, intro, tuple(blocks))]
 
 
-def _blocks(site: Site, whole: GridAnswer, lately: GridAnswer, zone: str) -> list[Block]:
-    blocks: list[Block] = [_figures(whole)]
-    spans = time_spans(whole, zone)
-    if spans:
-        words = "As Fig. 6 of the published study, with the alarms above the outages that they belong to."
-        blocks.append(Drawing(outage_timeline(spans), words, 130 + 34 * len(kinds_of(spans))))
-    blocks.append(_newest_day(whole, zone))
-    blocks += _drawings(lately, zone)
-    blocks += [_alarm_table(whole, zone)] if whole.alarms else []
-    blocks += [_outage_table(whole, zone)] if whole.outages else []
-    return [*blocks, *_model(site)]
+def _timeline(period: GridPeriod, zone: str) -> list[Block]:
+    spans = time_spans(period, zone)
+    words = "As Fig. 6 of the published study, with the alarms above the outages that they belong to."
+    return [Drawing(outage_timeline(spans), words, 130 + 34 * len(kinds_of(spans)))] if spans else []
 
 
-def _figures(answer: GridAnswer) -> Table:
-    board = answer.board
-    outages = [seen for seen in answer.outages if seen.outage.kind is OutageKind.OUTAGE]
-    judged = [seen for seen in outages if seen.raised is not None]
-    delays = [seen.delay.total_seconds() / 3600 for seen in judged if seen.delay is not None]
-    weeks = float((~np.isnan(board.score)).sum()) * board.series.bucket_s / 604_800
-    alone = [alarm for alarm in answer.alarms if not alarm.outages]
+def _figures(now: GridNow, period: GridPeriod) -> Table:
+    outages = [one for one in period.outages if one.kind == OutageKind.OUTAGE]
+    judged = [one for one in outages if one.raised is not None]
+    delays = [one.delay_s / 3600 for one in judged if one.delay_s is not None]
+    weeks = period.judged_buckets * period.bucket_s / 604_800
+    alone = [alarm for alarm in period.alarms if not alarm.outages]
     rows: list[tuple[str, str]] = [
-        ("events", f"{np.nansum(board.series.counts):,.0f}"),
-        ("buckets", f"{len(board.series):,}"),
-        ("of these without data", f"{int(board.series.is_gap.sum()):,}"),
+        ("events", f"{period.events:,.0f}"),
+        ("buckets", f"{period.buckets:,}"),
+        ("of these without data", f"{period.gap_buckets:,}"),
         ("outages", f"{len(outages):,}"),
     ]
-    if board.model:
+    if now.model:
         rows += [
-            ("outages that raised an alarm", f"{sum(bool(seen.raised) for seen in judged):,} of {len(judged):,} judged"),
-            ("hours until they did, median", f"{np.median(delays):.1f}" if delays else "–"),
-            ("alarms", f"{len(answer.alarms):,}"),
+            ("outages that raised an alarm", f"{sum(bool(one.raised) for one in judged):,} of {len(judged):,} judged"),
+            ("hours until they did, median", f"{median(delays):.1f}" if delays else "–"),
+            ("alarms", f"{len(period.alarms):,}"),
             ("of these outside of any outage", f"{len(alone):,} ({len(alone) / weeks:.2f} a week)" if weeks else "–"),
         ]
     return Table("Figures", (Column(""), Column("", "")), tuple(rows))
 
 
-def _newest_day(answer: GridAnswer, zone: str) -> Table:
+def _newest_day(counts: GridCounts, zone: str) -> Table:
     """The newest day as a table, as Fig. 5 of the published study has it: a row per bucket, a column per kind."""
-    board = answer.board
-    buckets = max(1, min(48, round(_NEWEST_DAY / board.bucket)))
-    rows = []
-    for place in range(max(0, len(board.series) - buckets), len(board.series)):
-        counts = board.series.counts[place]
-        told = [_GAP if count != count else count for count in counts.tolist()]
-        rows.append((f"{on_wall(board.series.moment(place), zone):%Y-%m-%d %H:%M}", *told))
-    columns = (Column(f"from ({zone})"), *(Column(kind, ",.0f") for kind in board.series.kinds))
-    return Table("Counts of the newest buckets (Fig. 5)", columns, tuple(rows), "A gap is time of which there is no data.")
+    gap = [_GAP] * len(counts.kinds)
+    rows = tuple((_clock(bucket.start, zone), *(gap if bucket.counts is None else bucket.counts)) for bucket in counts.buckets)
+    columns = (Column(f"from ({zone})"), *(Column(kind, ",.0f") for kind in counts.kinds))
+    return Table("Counts of the newest buckets (Fig. 5)", columns, rows, "A gap is time of which there is no data.")
 
 
-def _drawings(answer: GridAnswer, zone: str) -> list[Block]:
+def _drawings(period: GridPeriod, arrays: GridArrays, zone: str) -> list[Block]:
     """Scores and counts of the last weeks, against threshold and forecast."""
-    if answer.first == answer.last:
+    if not period.buckets:
         return []
-    board, rows = answer.board, slice(answer.first, answer.last)
-    times, spans = wall_times(answer, zone), time_spans(answer, zone)
-    forecast = not np.isnan(board.low[rows]).all()
-    found: list[Block] = []
-    if not np.isnan(board.score[rows]).all():
-        figure = score_figure(times, board.score[rows], board.threshold[rows], board.alarm[rows], spans=spans)
+    drawings: list[Block] = []
+    if period.judged_buckets:
+        figure = score_over_time(arrays, period, zone)
         figure.update_layout(title_text="Score and threshold, the last four weeks")
-        found.append(Drawing(figure, "Scores above five times the threshold stand at the edge as triangles.", 340))
-    figure = counts_figure(
-        times,
-        board.series.kinds,
-        board.series.counts[rows],
-        low=board.low[rows] if forecast else None,
-        high=board.high[rows] if forecast else None,
-        alarm=board.alarm[rows],
-        spans=spans,
-    )
+        drawings.append(Drawing(figure, "Scores above five times the threshold stand at the edge as triangles.", 340))
+    figure = counts_over_time(arrays, period, zone)
     figure.update_layout(title_text="Counts of each kind, the last four weeks")
-    words = "The band holds 99 % of calm counts; it is forecast from the buckets before." if forecast else "There is no forecast."
-    found.append(Drawing(figure, words, counts_height(len(board.series.kinds))))
-    names, background = board.series.background_names, board.series.background[rows]
-    if np.isfinite(background).any():
-        figure = background_figure(times, names, background, spans=spans)
+    band = "The band holds 99 % of calm counts; it is forecast from the buckets before."
+    drawings.append(Drawing(figure, band if has_forecast(arrays) else "There is no forecast.", counts_height(len(period.kinds))))
+    background = background_over_time(arrays, period, zone)
+    if background is not None:
+        figure, names = background
         figure.update_layout(title_text="Background, the last four weeks")
         words = "The mean of each bucket, to understand alarms by; the alarm itself is made of the events."
-        found.append(Drawing(figure, words, background_height(len(names))))
-    return found
+        drawings.append(Drawing(figure, words, background_height(len(names))))
+    return drawings
 
 
-def _alarm_table(answer: GridAnswer, zone: str) -> Table:
+def _alarm_table(period: GridPeriod, zone: str) -> Table:
     rows = tuple(
         (
             _clock(alarm.start, zone), (alarm.end - alarm.start) / timedelta(hours=1),
-            alarm.score / alarm.threshold if alarm.threshold > 0 else None, "; ".join(alarm.findings), "; ".join(alarm.outages),
+            None if alarm.score is None or not alarm.threshold else alarm.score / alarm.threshold,
+            "; ".join(alarm.findings), "; ".join(alarm.outages),
         )
-        for alarm in answer.alarms[:_MOST_ROWS]
+        for alarm in period.alarms[:_MOST_ROWS]
     )  # fmt: skip
     columns = (
         Column(f"began ({zone})"), Column("hours", ",.1f"), Column("score ÷ threshold", ",.1f"), Column("what was wrong"),
         Column("outage"),
     )  # fmt: skip
-    return Table("Alarms", columns, rows, _newest(len(answer.alarms)))
+    return Table("Alarms", columns, rows, _newest(len(period.alarms)))
 
 
-def _outage_table(answer: GridAnswer, zone: str) -> Table:
-    told = {None: "not judged", True: "yes", False: "no"}
+def _outage_table(period: GridPeriod, zone: str) -> Table:
+    raised = {None: "not judged", True: "yes", False: "no"}
     rows = tuple(
         (
-            _clock(seen.outage.start, zone), _clock(seen.outage.end, zone), NAMES[seen.outage.kind.value].lower(),
-            seen.outage.title, "" if seen.outage.kind is OutageKind.MAINTENANCE else told[seen.raised],
-            None if seen.delay is None else seen.delay.total_seconds() / 3600,
+            _clock(outage.start, zone), _clock(outage.end, zone), NAMES[outage.kind].lower(), outage.title,
+            "" if outage.kind == OutageKind.MAINTENANCE else raised[outage.raised],
+            None if outage.delay_s is None else outage.delay_s / 3600,
         )
-        for seen in answer.outages[:_MOST_ROWS]
+        for outage in period.outages[:_MOST_ROWS]
     )  # fmt: skip
     columns = (
         Column(f"began ({zone})"), Column("ended"), Column("kind"), Column("title"), Column("alarm raised"),
         Column("after (h)", ",.1f"),
     )  # fmt: skip
-    return Table("Outages and maintenance", columns, rows, _newest(len(answer.outages)))
+    return Table("Outages and maintenance", columns, rows, _newest(len(period.outages)))
 
 
 def _model(site: Site) -> list[Block]:
@@ -176,8 +170,8 @@ def _model(site: Site) -> list[Block]:
         return [Paragraph("There is no model of events yet. Train one: stormpetrel events train")]
     rows: list[tuple[Any, ...]] = []
     for model in training.models:
-        told = {name: _plain(value) for name, value in model.about.items() if name in _ABOUT}
-        rows += [(f"{model.name}, version {model.version}", _ABOUT[name], value) for name, value in told.items() if value]
+        known = {name: _plain(value) for name, value in model.about.items() if name in _ABOUT}
+        rows += [(f"{model.name}, version {model.version}", _ABOUT[name], value) for name, value in known.items() if value]
     return [Table("The model in use", (Column("model"), Column(""), Column("")), tuple(rows))]
 
 

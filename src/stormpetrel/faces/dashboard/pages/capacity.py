@@ -1,17 +1,17 @@
 """The page of capacity: load by week, how it grows, and when the queue will hurt.
 
-link: cores -> capacity_answer -> headline, load with forecast, waits against utilisation, groups.
+link: cores -> Capacity -> headline, load with forecast, waits against utilisation, groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import polars as pl
 from dash import Dash, Input, dcc, html
 
-from stormpetrel.answers.capacity import CAPACITY_BOARDS, CapacityAnswer, capacity_answer
+from stormpetrel.answers.capacity import capacity_answer
+from stormpetrel.answers.schemas.capacity import Capacity, CapacityQuestion
 from stormpetrel.answers.viewer import READ
 from stormpetrel.events.capacity import MOST_CORES, CapacitySource, Outlook
 from stormpetrel.events.capacity_words import wait_words
@@ -87,85 +87,79 @@ def cores_of(text: str | None) -> tuple[float | None, str]:
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         viewer.require(READ)
-        looked = CAPACITY_BOARDS.look(live)
-        return None if looked is None else str(hash(looked.value.tables))
+        board = live.boards.capacity.look(live)
+        return None if board is None else str(hash(board.value.tables))
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
-        made = CAPACITY_BOARDS.latest(live)
+        board = live.boards.capacity.latest(live)
         cores, problem = cores_of(query.get("cores"))
-        answer = capacity_answer(live, made, viewer, cores=cores)
-        parts = made.answer(("capacity page", viewer.is_admin, cores), lambda: _body(live, answer))
+        answer = capacity_answer(live, board, viewer, CapacityQuestion(cores=cores))
+        parts = board.answer(("capacity page", viewer.is_admin, cores), lambda: _body(live, answer))
         return [*([notice(problem, kind="warning")] if problem else []), *parts]
 
     return Filling("capacity", stamp, body, "The weeks are")
 
 
-def _body(live: LiveSite, answer: CapacityAnswer) -> list[Component]:
-    record = answer.plan.record
-    if not record.known_weeks:
+def _body(live: LiveSite, answer: Capacity) -> list[Component]:
+    if all(week.load is None for week in answer.weeks):
         return [notice(answer.headline, _NOTHING if answer.in_full else "")]
     return [
         _head(answer),
-        *([_figures(answer)] if answer.plan.trend is not None else []),
+        *([_figures(answer)] if answer.growth is not None else []),
         _load(answer),
-        *([_waits(answer)] if answer.plan.waits.low.size else []),
-        *([_groups(answer)] if answer.groups.height else []),
+        *([_waits(answer)] if answer.waits else []),
+        *([_groups(answer)] if answer.groups else []),
         *([_reasons(answer)] if answer.reasons else []),
         as_of(live, answer.as_of, "" if answer.in_full else "What groups ask for is shown to administrators."),
     ]
 
 
-def _head(answer: CapacityAnswer) -> Component:
-    symbol, word, tone, frame = _TONES[answer.plan.outlook]
+def _head(answer: Capacity) -> Component:
+    symbol, word, tone, frame = _TONES[Outlook(answer.outlook)]
     words = html.P([marked(symbol, word, tone), html.Span(f" {answer.headline}")])
     return html.Div(words, className=f"health-head {frame}".strip(), id="capacity-head", role="status")
 
 
-def _reasons(answer: CapacityAnswer) -> Component:
+def _reasons(answer: Capacity) -> Component:
     return card("What this rests on", html.Ul([html.Li(words) for words in answer.reasons], className="grid-findings"))
 
 
-def _figures(answer: CapacityAnswer) -> Component:
-    plan = answer.plan
-    assert plan.trend is not None
-    low, high = plan.trend.growth_range
-    sure = f"nine times out of ten: {_signed(low)} to {_signed(high)}"
-    shown = [stat("Growth a week", _signed(plan.trend.growth), sure)]
-    if plan.utilisation is not None and plan.capacity is not None:
-        bad = "bad" if plan.outlook is Outlook.ALREADY else ""
-        shown.append(stat("Asked for now", f"{100 * plan.utilisation:.0f} %", "of the capacity, on the trend", tone=bad))
-        shown.append(stat("Waits grow from", f"{100 * plan.knee.utilisation:.0f} %", _knee_hint(answer)))
-        if plan.record.unit is not LoadUnit.FULL_HOURS:
-            things = "Slots" if plan.record.unit is LoadUnit.SLOT_HOURS else "Cores"
-            shown.append(stat(things, f"{plan.capacity:,.0f}", _SOURCES[plan.capacity_source]))
-    last = plan.record.weeks.drop_nulls("wait_median_s").tail(1)
-    if last.height:
-        tenth = f"one in ten longer than {wait_words(last['wait_p90_s'].item())}"
-        shown.append(stat("Wait last week", wait_words(last["wait_median_s"].item()), f"median; {tenth}"))
+def _figures(answer: Capacity) -> Component:
+    sure = f"nine times out of ten: {_signed(answer.growth_low)} to {_signed(answer.growth_high)}"
+    shown = [stat("Growth a week", _signed(answer.growth), sure)]
+    if answer.utilisation is not None and answer.capacity is not None:
+        bad = "bad" if answer.outlook == Outlook.ALREADY.value else ""
+        shown.append(stat("Asked for now", f"{100 * answer.utilisation:.0f} %", "of the capacity, on the trend", tone=bad))
+        shown.append(stat("Waits grow from", f"{100 * answer.knee:.0f} %", _knee_hint(answer)))
+        if answer.unit != LoadUnit.FULL_HOURS:
+            things = "Slots" if answer.unit == LoadUnit.SLOT_HOURS else "Cores"
+            shown.append(stat(things, f"{answer.capacity:,.0f}", _SOURCES.get(answer.capacity_source, "")))
+    waited = [week for week in answer.weeks if week.wait_median_s is not None]
+    if waited:
+        tenth = f"one in ten longer than {wait_words(waited[-1].wait_p90_s)}"
+        shown.append(stat("Wait last week", wait_words(waited[-1].wait_median_s), f"median; {tenth}"))
     return stats(*shown)
 
 
-_SOURCES: Final = {
+_SOURCES: Final[dict[str | None, str]] = {
     CapacitySource.GIVEN: "as given", CapacitySource.TOLD: "by the background", CapacitySource.SEEN: "the most that ran at once",
-    None: "",
 }  # fmt: skip
 
 
-def _signed(share: float) -> str:
-    return f"{100 * share:+.1f} %".replace("-", "−")
+def _signed(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:+.1f} %".replace("-", "−")
 
 
-def _knee_hint(answer: CapacityAnswer) -> str:
-    return "learnt from this site's past" if answer.plan.knee.learnt else "a rule of thumb: the past does not tell"
+def _knee_hint(answer: Capacity) -> str:
+    return "learnt from this site's past" if answer.knee_learnt else "a rule of thumb: the past does not tell"
 
 
-def _load(answer: CapacityAnswer) -> Component:
-    plan = answer.plan
-    figure = load_figure(plan)
+def _load(answer: Capacity) -> Component:
+    figure = load_figure(answer)
     figure.update_layout(title=None)
     figure.update_xaxes(title_text=None)
-    summary = f"{plan.record.unit.value.capitalize()} handed in each week" + (
-        ", the line through them, and half a year to come." if plan.trend is not None else "."
+    summary = f"{answer.unit.capitalize()} handed in each week" + (
+        ", the line through them, and half a year to come." if answer.growth is not None else "."
     )
     return card(
         "Load by week",
@@ -175,26 +169,25 @@ def _load(answer: CapacityAnswer) -> Component:
     )
 
 
-def _week_table(answer: CapacityAnswer) -> Component:
-    weeks, unit = answer.plan.record.weeks, answer.plan.record.unit
+def _week_table(answer: Capacity) -> Component:
     columns = [
-        TableColumn("week", "Week"), TableColumn("load", unit.value.capitalize(), "number"),
+        TableColumn("week", "Week"), TableColumn("load", answer.unit.capitalize(), "number"),
         TableColumn("seen", "Seen", "percent"),
     ]  # fmt: skip
-    if weeks["asked"].is_not_null().any():
+    if any(week.asked is not None for week in answer.weeks):
         columns.append(TableColumn("asked", "By their limits", "number", hint="Core-hours if each job used its whole limit"))
     columns += [TableColumn(name, title, "number") for name, title in _COUNTS.items()]
-    if weeks["wait_median_s"].is_not_null().any():
+    if any(week.wait_median_s is not None for week in answer.weeks):
         columns += [TableColumn("wait", "Wait, median"), TableColumn("longest", "Wait, 90 %")]
     rows = [
         {
-            **row,
-            "week": f"{row['week']:%Y-%m-%d}",
-            "seen": 100 * row["seen"],
-            "wait": wait_words(row["wait_median_s"]),
-            "longest": wait_words(row["wait_p90_s"]),
+            **dict(week),
+            "week": f"{week.week:%Y-%m-%d}",
+            "seen": 100 * week.seen,
+            "wait": wait_words(week.wait_median_s),
+            "longest": wait_words(week.wait_p90_s),
         }
-        for row in weeks.sort("week", descending=True).iter_rows(named=True)
+        for week in reversed(answer.weeks)
     ]
     return text_table(columns, rows, caption="Load, jobs and waits by week")
 
@@ -202,12 +195,11 @@ def _week_table(answer: CapacityAnswer) -> Component:
 _COUNTS: Final = {"jobs": "Submitted", "started": "Started", "ended": "Ended"}
 
 
-def _waits(answer: CapacityAnswer) -> Component:
-    plan = answer.plan
-    figure = wait_figure(plan)
+def _waits(answer: Capacity) -> Component:
+    figure = wait_figure(answer)
     figure.update_layout(title=None)
     summary = "How long people waited who came while so much was in use."
-    how = " Estimated: the queue, divided by the pace at which jobs started that day." if plan.record.waits_are_estimates else ""
+    how = " Estimated: the queue, divided by the pace at which jobs started that day." if answer.waits_are_estimates else ""
     return card(
         "Wait against utilisation",
         html.P(f"{summary}{how} Only where there was a day of such hours or more.", className="soft small"),
@@ -216,38 +208,41 @@ def _waits(answer: CapacityAnswer) -> Component:
     )
 
 
-def _wait_table(answer: CapacityAnswer) -> Component:
-    waits = answer.plan.waits
+def _wait_table(answer: Capacity) -> Component:
     columns = (
         TableColumn("used", "In use"), TableColumn("hours", "Hours", "number"), TableColumn("median", "Wait, median"),
         TableColumn("p90", "Wait, 90 %"),
     )  # fmt: skip
     rows = [
         {
-            "used": f"{100 * low:.0f} to {100 * (low + waits.width):.0f} %",
-            "hours": hours,
-            "median": wait_words(median),
-            "p90": wait_words(p90),
+            "used": f"{100 * wait.from_utilisation:.0f} to {100 * wait.to_utilisation:.0f} %",
+            "hours": wait.hours,
+            "median": wait_words(wait.median_s),
+            "p90": wait_words(wait.p90_s),
         }
-        for low, hours, median, p90 in zip(waits.low, waits.hours, waits.median_s, waits.p90_s, strict=True)
+        for wait in answer.waits
     ]
     return text_table(columns, rows, caption="Waits by utilisation")
 
 
-def _groups(answer: CapacityAnswer) -> Component:
-    unit, by = answer.plan.record.unit, answer.plan.record.grouped_by or "group"
+def _groups(answer: Capacity) -> Component:
+    by = answer.grouped_by or "group"
     columns = (
         TableColumn("group", by.capitalize(), "text", 190),
-        TableColumn("load", f"{unit.value.capitalize()} a week", "number", 170),
+        TableColumn("load", f"{answer.unit.capitalize()} a week", "number", 170),
         TableColumn("share", "Share", "percent", 110),
         TableColumn("growth", "Growth a week", "percent", 150, "Empty where it was there in too few weeks"),
         TableColumn("growth_low", "At least", "percent", 120, "Nine times out of ten"),
         TableColumn("growth_high", "At most", "percent", 120, "Nine times out of ten"),
     )
-    rows = answer.groups.with_columns(pl.col("share", "growth", "growth_low", "growth_high") * 100).to_dicts()
+    rows = [{name: _in_percent(name, value) for name, value in group} for group in answer.groups]
     words = "Over the weeks that the trend is fitted to. What a group adds to the growth of all is its share times its growth."
     return card(
         f"Who asks for it, by {by}",
         html.P(words, className="soft small"),
         sortable_table("capacity-groups", columns, rows, label=f"Load by {by}"),
     )
+
+
+def _in_percent(name: str, value: Any) -> Any:
+    return value if value is None or name in ("group", "load") else 100 * value

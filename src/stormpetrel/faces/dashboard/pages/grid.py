@@ -1,7 +1,7 @@
 """The page of the grid: whether it is in normal operation, since when not, why and where; events of each kind over time.
 
-link: span, from, to, at, kind -> grid_answer -> headline, score and alarms, counts against their forecast, tables; one bucket and
-its places are drawn in a request of their own.
+link: span, from, to, at, kind -> GridNow, GridPeriod -> headline, score and alarms, counts against their forecast, tables; one
+bucket and its places are drawn in a request of their own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from dash import Dash, Input, Output, dcc, html, no_update
 
-from stormpetrel.answers.grid import GridAnswer, GridQuestion, GridState, grid_answer
-from stormpetrel.answers.grid_board import GRID_BOARDS, stamp_of
+from stormpetrel.answers.grid import GridState, grid, grid_period
+from stormpetrel.answers.grid_board import GridArrays, stamp_of
+from stormpetrel.answers.schemas.grid import BucketQuestion, GridNow, GridPeriod, GridQuestion
 from stormpetrel.answers.viewer import READ, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, field, notice, page_head
@@ -71,24 +72,26 @@ def register(app: Dash, live: LiveSite) -> None:
         """The counts of all kinds, in a request of their own: all at once would take too long."""
         viewer = current_viewer()
         try:
-            made = GRID_BOARDS.latest(live).value
-            answer = grid_answer(live, made, viewer, question(live, query or {})[0])
-            key = ("grid counts", viewer.is_admin, answer.asked)
-            return made.answer(key, lambda: cards.counts(live, answer))
+            board = live.boards.grid.latest(live).value
+            period_question = question(live, query or {})[0]
+            period = grid_period(live, viewer, period_question, board=board)
+            arrays = board.value.arrays.between(period.start, period.end)
+            key = ("grid counts", viewer.is_admin, period_question)
+            return board.answer(key, lambda: cards.counts(live, period, arrays))
         except StormpetrelError as error:
             return notice(error.what, error.hint, kind="error")
 
     @app.callback(Output("grid-bucket", "children"), Input("grid-pick", "data"))
-    def draw(asked: dict[str, Any] | None) -> Any:
+    def draw(pick: dict[str, Any] | None) -> Any:
         """One bucket: the rest stays as it is while one after the other is looked at."""
         viewer = current_viewer()
-        if not asked or not asked.get("at"):
+        if not pick or not pick.get("at"):
             return no_update
         try:
-            moment = moment_of(str(asked["at"]), live.settings.site.time_zone)
+            moment = moment_of(str(pick["at"]), live.settings.site.time_zone)
             if moment is None:
                 return notice("That is no time.", "Choose one from the figures above.")
-            return bucket_part(live, viewer, moment, str(asked.get("kind") or ""))
+            return bucket_part(live, viewer, BucketQuestion(at=moment, kind=str(pick.get("kind") or "")))
         except StormpetrelError as error:
             return notice(error.what, error.hint)
 
@@ -109,7 +112,8 @@ def question(live: LiveSite, query: Mapping[str, str]) -> tuple[GridQuestion, li
     if since is not None and until is not None and since >= until:
         problems.append("The time asked for ends before it begins.")
         since = until = None
-    return GridQuestion(chosen(query, "span", SPANS, "week"), since, until), problems
+    span: Any = chosen(query, "span", SPANS, "week")
+    return GridQuestion(span=span, since=since, until=until), problems
 
 
 def moment_of(text: str, zone: str, *, end_of_day: bool = False) -> datetime | None:
@@ -117,16 +121,15 @@ def moment_of(text: str, zone: str, *, end_of_day: bool = False) -> datetime | N
 
     A date alone is its beginning, or its end. An hour that the clock shows twice in autumn is its first pass.
     """
-    found = None
-    with suppress(ValueError):
-        found = datetime.fromisoformat(text.strip()[:40])
-    if found is None:
+    try:
+        local = datetime.fromisoformat(text.strip()[:40])
+    except ValueError:
         return None
-    if end_of_day and found.time() == time() and len(text.strip()) <= len("2026-03-02"):
+    if end_of_day and local.time() == time() and len(text.strip()) <= len("2026-03-02"):
         with suppress(OverflowError):
-            found += timedelta(days=1)
+            local += timedelta(days=1)
     with suppress(OverflowError, ValueError, OSError):
-        utc = (found if found.tzinfo else found.replace(tzinfo=ZoneInfo(zone))).astimezone(UTC)
+        utc = (local if local.tzinfo else local.replace(tzinfo=ZoneInfo(zone))).astimezone(UTC)
         return utc if EARLIEST <= utc <= LATEST else None
     return None
 
@@ -148,65 +151,66 @@ def _date_field(id: str, label: str, value: str | None) -> Component:  # noqa: A
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         viewer.require(READ)
-        looked = GRID_BOARDS.look(live)
-        if looked is None:
+        board = live.boards.grid.look(live)
+        if board is None:
             return None
-        head = grid_answer(live, looked.value, viewer, GridQuestion()).head
-        return f"{stamp_of(looked.value)} {head.state} {head.words}"
+        now = grid(live, viewer, board=board.value)
+        return f"{stamp_of(board.value)} {now.state} {now.headline}"
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
-        made = GRID_BOARDS.latest(live).value
-        asked, problems = question(live, query)
-        answer = grid_answer(live, made, viewer, asked)
-        key = ("grid page", viewer.is_admin, asked, answer.head)
-        parts = [*(notice(words, kind="warning") for words in problems), *made.answer(key, lambda: _body(live, answer))]
-        if answer.first == answer.last:
+        board = live.boards.grid.latest(live).value
+        period_question, problems = question(live, query)
+        now, period = grid(live, viewer, board=board), grid_period(live, viewer, period_question, board=board)
+        arrays = board.value.arrays.between(period.start, period.end)
+        key = ("grid page", viewer.is_admin, period_question, now.state, now.headline)
+        link = PageLink.of(live, "/grid", _query_of(live, period_question))
+        parts = [notice(words, kind="warning") for words in problems]
+        parts += board.answer(key, lambda: _body(live, now, period, arrays, link))
+        if not period.buckets:
             return parts
-        pick = {"at": query.get("at") or _first_pick(live, answer), "kind": query.get("kind", "")}
+        pick = {"at": query.get("at") or _first_pick(live, period, arrays), "kind": query.get("kind", "")}
         return [*parts, dcc.Store(id="grid-pick", data=pick), dcc.Store(id="grid-asked-for", data=dict(query))]
 
     return Filling("grid", stamp, body, "The counts are")
 
 
-def _body(live: LiveSite, answer: GridAnswer) -> list[Component]:
-    if answer.head.state is GridState.EMPTY:
-        return [notice(answer.head.words, answer.head.hint)]
-    if answer.first == answer.last:
-        return [cards.head(answer), notice("There are no counts of this time.", "Choose another, or a longer one.")]
-    link = PageLink.of(live, "/grid", _query_of(live, answer.asked))
-    judged = not np.isnan(answer.board.score[answer.first : answer.last]).all()
+def _body(live: LiveSite, now: GridNow, period: GridPeriod, arrays: GridArrays, link: PageLink) -> list[Component]:
+    if now.state == GridState.EMPTY.value:
+        return [notice(now.headline, now.hint)]
+    if not period.buckets:
+        return [cards.head(now), notice("There are no counts of this time.", "Choose another, or a longer one.")]
     return [
-        cards.head(answer),
-        cards.figures(live, answer),
-        *([cards.score(live, answer)] if judged or answer.outages else []),
-        *cards.background(live, answer),
+        cards.head(now),
+        cards.figures(live, period),
+        *([cards.score(live, period, arrays)] if period.judged_buckets or period.outages else []),
+        *cards.background(live, period, arrays),
         card(
             "Events of each kind",
-            html.Div(id="grid-kinds", className="grid-later", style={"minHeight": f"{cards.kinds_px(answer)}px"}),
+            html.Div(id="grid-kinds", className="grid-later", style={"minHeight": f"{cards.kinds_px(period)}px"}),
         ),
         html.Div(id="grid-bucket", className="grid-bucket"),
-        html.Div([cards.alarm_table(live, answer, link), cards.outage_table(live, answer, link)], className="grid-tables"),
-        *cards.gap_table(live, answer),
-        as_of(live, answer.as_of, *_small_print(answer)),
+        html.Div([cards.alarm_table(live, period, link), cards.outage_table(live, period, link)], className="grid-tables"),
+        *cards.gap_table(live, period),
+        as_of(live, now.as_of, *_small_print(now, period)),
     ]
 
 
-def _small_print(answer: GridAnswer) -> tuple[str, ...]:
-    judged = f"Judged by {answer.board.model}, version {answer.board.model_version}." if answer.board.model else ""
-    return judged, "" if answer.in_full else "Groups, nodes and the reasons of gaps are shown to administrators."
+def _small_print(now: GridNow, period: GridPeriod) -> tuple[str, ...]:
+    judged = f"Judged by {now.model}, version {now.model_version}." if now.model else ""
+    return judged, "" if period.in_full else "Groups, nodes and the reasons of gaps are shown to administrators."
 
 
-def _first_pick(live: LiveSite, answer: GridAnswer) -> str:
+def _first_pick(live: LiveSite, period: GridPeriod, arrays: GridArrays) -> str:
     """The worst bucket of the newest alarm; else the latest bucket that was seen."""
-    if answer.alarms and answer.first <= answer.alarms[0].worst < answer.last:
-        return cards.at_of(live, answer.board.series.moment(answer.alarms[0].worst))
-    seen = np.flatnonzero(~answer.board.series.is_gap[answer.first : answer.last])
-    place = answer.first + int(seen[-1]) if seen.size else answer.last - 1
-    return cards.at_of(live, answer.board.series.moment(place))
+    assert period.start is not None and period.end is not None
+    if period.alarms and period.start <= period.alarms[0].worst < period.end:
+        return cards.at_of(live, period.alarms[0].worst)
+    seen = np.flatnonzero(~arrays.series.is_gap)
+    return cards.at_of(live, arrays.series.moment(int(seen[-1]) if seen.size else -1))
 
 
-def _query_of(live: LiveSite, asked: GridQuestion) -> dict[str, str]:
-    if asked.since is None and asked.until is None:
-        return {"span": asked.span}
-    edges = {"from": asked.since, "to": asked.until}
+def _query_of(live: LiveSite, period_question: GridQuestion) -> dict[str, str]:
+    if period_question.since is None and period_question.until is None:
+        return {"span": period_question.span}
+    edges = {"from": period_question.since, "to": period_question.until}
     return {name: cards.at_of(live, moment) for name, moment in edges.items() if moment is not None}

@@ -1,0 +1,45 @@
+"""What a live site works out off the request, one Background per topic: it belongs to its site and goes with it.
+
+LiveSite.boards -> Boards.capacity, grid, … -> Background. A topic's module is imported when it is first looked at.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from stormpetrel.answers.background import Background
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.background import Made
+    from stormpetrel.answers.capacity import CapacityBoard
+    from stormpetrel.answers.grid_board import GridBoard
+
+
+class Boards:
+    """The results of one site that are kept between requests, by topic."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[str, Background[Any]] = {}
+
+    @property
+    def capacity(self) -> Background[CapacityBoard]:
+        """Load by week."""
+        from stormpetrel.answers.capacity import capacity_background
+
+        return self._once("capacity", capacity_background)
+
+    @property
+    def grid(self) -> Background[Made[GridBoard]]:
+        """Counts of events, and what was said about them."""
+        from stormpetrel.answers.grid_board import grid_background
+
+        return self._once("grid", grid_background)
+
+    def _once(self, topic: str, make: Callable[[], Background[Any]]) -> Background[Any]:
+        with self._lock:
+            if topic not in self._kept:
+                self._kept[topic] = make()
+            return self._kept[topic]
