@@ -110,6 +110,8 @@ def _show_why(answer: JobWhy, *, log_odds: bool) -> None:
         out.print(f"  {plain(note)}")
     if answer.next is not None:
         out.print(f"\nNext time: {plain(answer.next.sentence)}")
+        if answer.next.line:
+            out.print(f"    write: {plain(answer.next.line)}")
         for evidence in answer.next.evidence:
             out.print(f"    {plain(evidence)}")
     _show_advice(out, answer.advice)
