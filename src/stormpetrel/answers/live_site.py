@@ -9,10 +9,11 @@ import gc
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import polars as pl
 
+from stormpetrel.answers.background import Background
 from stormpetrel.answers.overview import Overview, again
 from stormpetrel.answers.viewer import Viewer
 from stormpetrel.config import Settings
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
     from stormpetrel.jobs.predictor import JobPredictor
     from stormpetrel.jobs.stream import JobStream
 
+T = TypeVar("T")
 _QUIET: Final = timedelta(minutes=1)  # the history is moved on this often even where no job has changed
 _STOP_S: Final = 30.0  # a refresh that takes longer is left behind: its thread dies with the process
 
 
 class SiteMemory:
     """What is worked out of a site's rows is kept under this; a new one is a memory without anything in it."""
+
+    def __init__(self) -> None:
+        self.boards: dict[str, Background[Any]] = {}  # by name
 
 
 class LiveSite:
@@ -115,6 +120,10 @@ class LiveSite:
                 self._refreshing.release()
         elif current_versions(self.site):
             raise ModelBusyError("The history of the jobs is still being read.", hint="Ask again in a minute.")
+
+    def board(self, name: str, make: Callable[[LiveSite, str, T | None], T], *, rest_s: float) -> Background[T]:
+        """What is worked out of this site off the request, under a name; made anew after each rest, gone with the memory."""
+        return self.memory.boards.setdefault(name, Background(make, rest_s=rest_s, most=1, always=True))
 
     def jobs(self, viewer: Viewer) -> pl.LazyFrame:
         """The job rows that a viewer may see, with every column, from the table."""

@@ -103,7 +103,9 @@ _RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+
 
 
 def _moment(text: Any) -> datetime:
-    """A time as RFC 3339 writes it, and nothing else: a bare number would be taken for seconds."""
+    """A time as RFC 3339 writes it, or one with a zone, and nothing else: a bare number would be taken for seconds."""
+    if isinstance(text, datetime) and text.tzinfo is not None:
+        return text
     if isinstance(text, str) and _RFC3339.fullmatch(text):
         try:
             return datetime.fromisoformat(text.upper()).astimezone(UTC)
