@@ -23,10 +23,10 @@ class NodesQuestion(Question):
 
     span: Literal["hour", "day", "week", "all"] = Field(default="day", description="the last one, counted from the latest window")
     campaign: str | None = Field(
-        None, min_length=1, max_length=MOST_LETTERS, description="of this campaign only", examples=["monday"]
+        default=None, min_length=1, max_length=MOST_LETTERS, description="of this campaign only", examples=["monday"]
     )
     job_type: str | None = Field(
-        None, min_length=1, max_length=MOST_LETTERS, description="of this job type only", examples=["Bad IO"]
+        default=None, min_length=1, max_length=MOST_LETTERS, description="of this job type only", examples=["Bad IO"]
     )
     node: str | None = Field(
         default=None, min_length=1, max_length=MOST_LETTERS, description="of this node only", examples=["node3"]

@@ -82,18 +82,19 @@ def _folder(keep: Path | None) -> AbstractContextManager[str]:
 
 
 def _draw(path: Path, study: TraceStudy) -> None:
+    from stormpetrel.answers.trace_study import mapped_windows, reconstructed_windows
     from stormpetrel.faces.report import trace_figures
     from stormpetrel.faces.report.blocks import Section
     from stormpetrel.faces.report.page import write_page
 
-    mapped = trace_figures.mapped_windows(study)
+    mapped = mapped_windows(study)
     drawings = [
-        trace_figures.error_drawing(study),
-        *trace_figures.reconstruction_drawings(study),
+        trace_figures.error_drawing(study.evaluation),
+        *trace_figures.reconstruction_drawings(reconstructed_windows(study)),
         trace_figures.map_drawing(mapped),
     ]
-    if mapped.bad_io is not None:
-        drawings.append(trace_figures.diagnosis_drawing(mapped.points, mapped.bad_io))
+    if (bad_io := mapped.bad_io) is not None:
+        drawings.append(trace_figures.diagnosis_drawing(mapped.points, near=bad_io.radius, high=bad_io.high_iowait))
     write_page(path, "Trace models", [Section("Trace models", "", tuple(drawings))])
 
 

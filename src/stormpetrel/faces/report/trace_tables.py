@@ -1,21 +1,21 @@
 """Tables about traces: Table 2 beside the published one, errors per job type and run, who is abnormal, who lies near Bad IO.
 
-TraceStudy, frames of scores, Diagnosis -> Table.
+Answers about traces, TraceStudy -> Table.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-import polars as pl
-
-from stormpetrel.faces.report.blocks import NOTHING, Column, Table, table_of
-from stormpetrel.figures.trace_models import UNKNOWN_WORDS, in_order
+from stormpetrel.faces.report.blocks import NOTHING, Column, Table
+from stormpetrel.figures.trace_models import UNKNOWN_WORDS
+from stormpetrel.records.traces import job_types_in_order
 from stormpetrel.traces.architecture import Architecture
 from stormpetrel.traces.evaluation import FIGURES, PUBLISHED, TraceEvaluation
 
 if TYPE_CHECKING:
-    from stormpetrel.traces.diagnosis import Diagnosis
+    from stormpetrel.answers.schemas.traces import Abnormal, JobTypeOnMap, MostAbnormal, NearBadIo
     from stormpetrel.traces.sampling import SamplingStudy
     from stormpetrel.traces.separability import MeanStd
     from stormpetrel.traces.study import TraceStudy
@@ -27,7 +27,6 @@ KIND_WORDS: Final = {
 }
 STUDY: Final = "EPJ Web of Conferences 337, 01120 (2025)"
 _FIGURE_COLUMNS: Final = tuple(Column(words, "") for words in ("RE normal", "RE anomalous", "silhouette", "ROC area"))
-_OWNERS: Final = {"node": ("node",), "thread": ("node", "cpu"), "job": ("job_id", "job_type")}
 
 
 def table_two(found: TraceEvaluation) -> Table:
@@ -65,7 +64,7 @@ def iowait_rule_table(found: TraceEvaluation) -> Table:
 def errors_table(found: TraceEvaluation) -> Table:
     """Median and range of the error of each job type, per architecture (Fig. 3 in numbers)."""
     kinds = [kind for kind in Architecture if kind in found.models]
-    types = in_order({job_type for kind in kinds for job_type in found.models[kind].by_job_type})
+    types = job_types_in_order({job_type for kind in kinds for job_type in found.models[kind].by_job_type})
     columns = [Column("job type"), Column("windows", ",d")]
     columns += [Column(f"{KIND_WORDS[kind]}: median (5 to 95 %)", "") for kind in kinds]
     rows = []
@@ -101,66 +100,39 @@ def work_table(study: TraceStudy) -> Table:
     return Table("Work", columns, rows, note)
 
 
-def abnormal(scores: pl.DataFrame, by: str, *, top: int = 10) -> pl.DataFrame:
-    """The nodes, threads or jobs with the largest share of flagged windows, then with the highest mean score."""
-    keys = _OWNERS[by]
-    known = scores.filter(pl.col("job_id").is_not_null()) if by == "job" else scores
+def abnormal_tables(ranking: MostAbnormal) -> tuple[Table, ...]:
+    """The most abnormal nodes, threads and jobs."""
+    node, thread = (Column("node"),), (Column("node"), Column("CPU", "d"))
     return (
-        known.group_by(keys)
-        .agg(
-            pl.len().alias("windows"),
-            pl.col("flagged").sum().alias("flagged"),
-            pl.col("score").mean().alias("mean_score"),
-            pl.col("score").max().alias("highest_score"),
-            pl.col("max_iowait").max().alias("max_iowait"),
-        )
-        .sort(pl.col("flagged") / pl.col("windows"), "mean_score", *keys, descending=[True, True, *([False] * len(keys))])
-        .head(top)
+        _abnormal_table("nodes", node, [((row.node,), row) for row in ranking.nodes]),
+        _abnormal_table("threads", thread, [((row.node, row.cpu), row) for row in ranking.threads]),
+        _abnormal_table("jobs", (Column("job"), Column("type")), [((row.job_id, row.job_type), row) for row in ranking.jobs]),
     )
 
 
-def abnormal_table(found: pl.DataFrame, by: str) -> Table:
-    """What `abnormal` found, for people."""
-    named = {"node": Column("node"), "cpu": Column("CPU", "d"), "job_id": Column("job"), "job_type": Column("type")}
-    columns = [(key, named[key]) for key in _OWNERS[by]]
-    columns += [
-        ("windows", Column("windows", ",d")),
-        ("flagged", Column("flagged", ",d")),
-        ("mean_score", Column("mean score", ".5f")),
-        ("highest_score", Column("highest", ".5f")),
-        ("max_iowait", Column("iowait up to", ".2f")),
-    ]
-    return table_of(f"Most abnormal {by}s", found, columns)
+def _abnormal_table(of: str, keys: tuple[Column, ...], rows: Sequence[tuple[tuple[Any, ...], Abnormal]]) -> Table:
+    columns = (
+        *keys, Column("windows", ",d"), Column("flagged", ",d"), Column("mean score", ".5f"), Column("highest", ".5f"),
+        Column("iowait up to", ".2f"),
+    )  # fmt: skip
+    cells = tuple((*names, row.windows, row.flagged, row.mean_score, row.highest_score, row.max_iowait) for names, row in rows)
+    return Table(f"Most abnormal {of}", columns, cells)
 
 
-def job_types(points: pl.DataFrame) -> pl.DataFrame:
-    """Where the windows of each job type lie on the map, and how far off they are."""
-    found = points.group_by("job_type").agg(
-        pl.len().alias("windows"),
-        pl.col("x").mean(),
-        pl.col("y").mean(),
-        pl.col("score").median().alias("median_score"),
-        pl.col("flagged").mean().alias("flagged_share"),
+def map_table(job_types: Sequence[JobTypeOnMap]) -> Table:
+    """Where the windows of each job type lie on the map."""
+    columns = (
+        Column("job type"), Column("windows", ",d"), Column("x", ".2f"), Column("y", ".2f"), Column("median score", ".5f"),
+        Column("flagged", ".1%"),
+    )  # fmt: skip
+    rows = tuple(
+        (UNKNOWN_WORDS if row.job_type == "" else row.job_type, row.windows, row.x, row.y, row.median_score, row.flagged_share)
+        for row in job_types
     )
-    order = in_order(found["job_type"].drop_nulls().to_list())
-    return found.sort(pl.col("job_type").replace_strict(order, range(len(order)), default=len(order)))
+    return Table("Where job types lie", columns, rows)
 
 
-def map_table(points: pl.DataFrame) -> Table:
-    """What `job_types` found, for people."""
-    columns = [
-        ("job_type", Column("job type")),
-        ("windows", Column("windows", ",d")),
-        ("x", Column("x", ".2f")),
-        ("y", Column("y", ".2f")),
-        ("median_score", Column("median score", ".5f")),
-        ("flagged_share", Column("flagged", ".1%")),
-    ]
-    named = job_types(points).with_columns(pl.col("job_type").replace("", UNKNOWN_WORDS))
-    return table_of("Where job types lie", named, columns)
-
-
-def suspects_table(found: Diagnosis, *, top: int = 20) -> Table:
+def suspects_table(diagnosis: NearBadIo, *, top: int = 20) -> Table:
     """Who lies near Bad IO without being it."""
     columns = (
         Column("job"), Column("type"), Column("node"), Column("CPUs"), Column("windows", ",d"), Column("near", ",d"),
@@ -168,23 +140,23 @@ def suspects_table(found: Diagnosis, *, top: int = 20) -> Table:
     )  # fmt: skip
     rows = tuple(
         (
-            one.job_id or NOTHING, one.job_type or UNKNOWN_WORDS, one.node, _cpus(one.cpus), one.windows, one.near, one.nearest,
-            one.max_iowait,
+            row.job_id or NOTHING, row.job_type or UNKNOWN_WORDS, row.node, _cpus(row.cpus), row.windows, row.near, row.nearest,
+            row.max_iowait,
         )
-        for one in found.suspects[:top]
+        for row in diagnosis.suspects[:top]
     )  # fmt: skip
-    return Table("Jobs and threads that lie near Bad IO", columns, rows, diagnosis_words(found))
+    return Table("Jobs and threads that lie near Bad IO", columns, rows, diagnosis_words(diagnosis))
 
 
-def diagnosis_words(found: Diagnosis) -> str:
+def diagnosis_words(diagnosis: NearBadIo) -> str:
     """The diagnosis in a sentence or two."""
     words = (
-        f"{found.near:,} of {found.windows:,} windows lie within {found.radius:.2f} of the centre of Bad IO with "
-        f"a largest iowait of {found.high_iowait:.2f} or more."
+        f"{diagnosis.near:,} of {diagnosis.windows:,} windows lie within {diagnosis.radius:.2f} of the centre of Bad IO with "
+        f"a largest iowait of {diagnosis.high_iowait:.2f} or more."
     )
-    if found.rank_correlation is None:
+    if diagnosis.rank_correlation is None:
         return words
-    return f"{words} Distance and largest iowait have a rank correlation of {found.rank_correlation:+.2f}."
+    return f"{words} Distance and largest iowait have a rank correlation of {diagnosis.rank_correlation:+.2f}."
 
 
 def spectra_table(study: SamplingStudy) -> Table:
@@ -204,7 +176,7 @@ def intervals_table(study: SamplingStudy) -> Table:
     return Table("Fig. 1b in numbers: separability", columns, rows, study.advice)
 
 
-def _cpus(cpus: tuple[int, ...]) -> str:
+def _cpus(cpus: Sequence[int]) -> str:
     shown = ", ".join(map(str, cpus[:8]))
     return f"{shown} and {len(cpus) - 8} more" if len(cpus) > 8 else shown
 
