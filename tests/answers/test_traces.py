@@ -75,7 +75,7 @@ def test_a_site_is_summed_up_from_the_first_window_to_the_last():
 
 @pytest.mark.parametrize("question", [trace_map, trace_diagnosis, site_traces])
 def test_before_the_first_score_the_next_command_is_named(question):
-    with pytest.raises(ModelError, match="No window has been scored yet by .*stormpetrel traces score"):
+    with pytest.raises(ModelError, match=r"No window has been scored yet by .*stormpetrel traces score"):
         question(windows_of(SCORES.clear()))
 
 

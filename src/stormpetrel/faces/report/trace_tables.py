@@ -1,6 +1,6 @@
 """Tables about traces: Table 2 beside the published one, errors per job type and run, who is abnormal, who lies near Bad IO.
 
-Answers about traces, TraceStudy -> Table.
+Answers about traces -> Table.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from stormpetrel.faces.report.blocks import NOTHING, Column, Table
 from stormpetrel.figures.trace_models import UNKNOWN_WORDS
 from stormpetrel.records.traces import job_types_in_order
 from stormpetrel.traces.architecture import Architecture
-from stormpetrel.traces.evaluation import FIGURES, PUBLISHED, TraceEvaluation
+from stormpetrel.traces.evaluation import FIGURES, PUBLISHED
 
 if TYPE_CHECKING:
+    from stormpetrel.answers.schemas.trace_study import SamplingAnswer, Spread, TraceStudyAnswer
     from stormpetrel.answers.schemas.traces import Abnormal, JobTypeOnMap, MostAbnormal, NearBadIo
-    from stormpetrel.traces.sampling import SamplingStudy
     from stormpetrel.traces.separability import MeanStd
-    from stormpetrel.traces.study import TraceStudy
 
 KIND_WORDS: Final = {
     Architecture.VANILLA: "Vanilla AE",
@@ -29,31 +28,31 @@ STUDY: Final = "EPJ Web of Conferences 337, 01120 (2025)"
 _FIGURE_COLUMNS: Final = tuple(Column(words, "") for words in ("RE normal", "RE anomalous", "silhouette", "ROC area"))
 
 
-def table_two(found: TraceEvaluation) -> Table:
+def table_two(study: TraceStudyAnswer) -> Table:
     """Table 2: each architecture over its ensemble, the published figures below it, and the baselines on the same windows."""
     rows: list[tuple[str, ...]] = []
     for kind in Architecture:
-        if kind in found.models:
-            figures = found.models[kind]
-            rows.append((f"{KIND_WORDS[kind]} ({figures.models})", *(_spread(getattr(figures, name), name) for name in FIGURES)))
+        figures = study.model.get(kind)
+        if figures is not None:
+            rows.append((f"{KIND_WORDS[kind]} ({study.judged[kind]})", *(_spread(figures[name], name) for name in FIGURES)))
             rows.append(("  published", *(_spread(PUBLISHED[kind].get(name), name) for name in FIGURES)))
-        elif kind in found.why:
+        elif kind in study.why:
             rows.append((KIND_WORDS[kind], *([NOTHING] * len(FIGURES))))
-    pca, iowait = found.baselines["pca"], found.baselines["mean_iowait"]
+    pca, iowait = study.baselines["pca"], study.baselines["mean_iowait"]
     rows.append(("PCA, raw windows", *(_number(pca[name], name) for name in FIGURES)))
     rows.append(("mean iowait", NOTHING, NOTHING, NOTHING, _number(iowait["roc_auc"], "roc_auc")))
     note = " ".join(
         [
             "RE: mean squared difference over steps and modes; mean ± standard deviation over the models (published: ten).",
-            *(f"{KIND_WORDS[kind]}: {words}" for kind, words in found.why.items()),
+            *(f"{KIND_WORDS[Architecture(kind)]}: {reason}" for kind, reason in study.why.items()),
         ]
     )
     return Table("Table 2: reconstruction error and separability", (Column("model"), *_FIGURE_COLUMNS), tuple(rows), note)
 
 
-def iowait_rule_table(found: TraceEvaluation) -> Table:
+def iowait_rule_table(study: TraceStudyAnswer) -> Table:
     """The rule of one line, at the threshold that training windows choose."""
-    rule = found.baselines["mean_iowait"]
+    rule = study.baselines["mean_iowait"]
     names = ("threshold", "precision", "recall", "f1", "false_alarm_share", "roc_auc")
     words = ("mean iowait ≥", "precision", "recall", "F1", "normal windows above it", "ROC area")
     columns = tuple(Column(word, ".3f") for word in words)
@@ -61,38 +60,39 @@ def iowait_rule_table(found: TraceEvaluation) -> Table:
     return Table("The mean-iowait rule", columns, (tuple(rule[name] for name in names),), note)
 
 
-def errors_table(found: TraceEvaluation) -> Table:
+def errors_table(study: TraceStudyAnswer) -> Table:
     """Median and range of the error of each job type, per architecture (Fig. 3 in numbers)."""
-    kinds = [kind for kind in Architecture if kind in found.models]
-    types = job_types_in_order({job_type for kind in kinds for job_type in found.models[kind].by_job_type})
+    types = job_types_in_order({job_type for by_type in study.by_job_type.values() for job_type in by_type})
     columns = [Column("job type"), Column("windows", ",d")]
-    columns += [Column(f"{KIND_WORDS[kind]}: median (5 to 95 %)", "") for kind in kinds]
+    columns += [Column(f"{KIND_WORDS[Architecture(kind)]}: median (5 to 95 %)", "") for kind in study.by_job_type]
     rows = []
     for job_type in types:
-        spreads = [found.models[kind].by_job_type[job_type] for kind in kinds]
-        cells = (f"{one.quantiles[2]:.5f} ({one.quantiles[0]:.5f} to {one.quantiles[4]:.5f})" for one in spreads)
+        spreads = [by_type[job_type] for by_type in study.by_job_type.values()]
+        cells = (f"{spread.p50:.5f} ({spread.p05:.5f} to {spread.p95:.5f})" for spread in spreads)
         rows.append((job_type or UNKNOWN_WORDS, spreads[0].windows, *cells))
     return Table("Fig. 3 in numbers: reconstruction error per job type", tuple(columns), tuple(rows))
 
 
-def runs_table(found: TraceEvaluation) -> Table:
+def runs_table(study: TraceStudyAnswer) -> Table:
     """The error on normal windows of each test campaign or run."""
-    kinds = [kind for kind in Architecture if kind in found.models]
-    runs = sorted({run for kind in kinds for run in found.models[kind].per_run})
-    columns = (Column("campaign or run"), *(Column(KIND_WORDS[kind], "") for kind in kinds))
-    rows = tuple((run, *(_spread(found.models[kind].per_run.get(run), "re_normal") for kind in kinds)) for run in runs)
+    per_run = study.per_run
+    names = sorted({run for runs in per_run.values() for run in runs})
+    columns = (Column("campaign or run"), *(Column(KIND_WORDS[Architecture(kind)], "") for kind in per_run))
+    rows = tuple(
+        (name, *(_spread(runs[name].re_normal if name in runs else None, "re_normal") for runs in per_run.values()))
+        for name in names
+    )
     return Table("Reconstruction error on normal windows, per test campaign", columns, rows)
 
 
-def work_table(study: TraceStudy) -> Table:
+def work_table(study: TraceStudyAnswer) -> Table:
     """How long training took in this run, and how many windows one core scores in a second."""
-    training = study.seconds["training"]
+    training, speed = study.seconds["training"], study.windows_per_second_per_core
     rows = tuple(
-        (KIND_WORDS[kind], len(models), training.get(str(kind)), study.windows_per_second_per_core.get(kind))
-        for kind, models in study.scorers.items()
+        (KIND_WORDS[Architecture(kind)], models, training.get(kind), speed.get(kind)) for kind, models in study.judged.items()
     )
     columns = (Column("model"), Column("models", "d"), Column("training (s)", ",.0f"), Column("windows/s/core", ",.0f"))
-    counts = study.split.counts()
+    counts = study.windows
     note = (
         f"{counts['train']:,} windows to learn from, {counts['validation']:,} to stop by, {counts['test']:,} to judge by; "
         f"{counts['left_out']:,} with gaps left out. Models that were there already were not trained again."
@@ -159,19 +159,19 @@ def diagnosis_words(diagnosis: NearBadIo) -> str:
     return f"{words} Distance and largest iowait have a rank correlation of {diagnosis.rank_correlation:+.2f}."
 
 
-def spectra_table(study: SamplingStudy) -> Table:
+def spectra_table(study: SamplingAnswer) -> Table:
     """The lowest dominant frequency of each job type."""
     rows = tuple(
-        (one.job_type or UNKNOWN_WORDS, one.dominant_hz, 1 / one.dominant_hz if one.dominant_hz else None)
-        for one in study.spectra
+        (job_type or UNKNOWN_WORDS, spectrum.dominant_hz, 1 / spectrum.dominant_hz if spectrum.dominant_hz else None)
+        for job_type, spectrum in study.spectra.items()
     )
     columns = (Column("job type"), Column("lowest dominant frequency (Hz)", ".4f"), Column("period (s)", ",.0f"))
     return Table("Spectra (Welch)", columns, rows, f"Windows of {study.window_s:g} s hold the slowest of these periods.")
 
 
-def intervals_table(study: SamplingStudy) -> Table:
+def intervals_table(study: SamplingAnswer) -> Table:
     """How well job types separate at each sampling interval (Fig. 1b in numbers)."""
-    rows = tuple((one.interval_s, one.samples, _spread(one.silhouette, "silhouette")) for one in study.scores)
+    rows = tuple((row.interval_s, row.samples, _spread(row.silhouette, "silhouette")) for row in study.intervals)
     columns = (Column("interval (s)", "g"), Column("samples per window", "d"), Column("silhouette", ""))
     return Table("Fig. 1b in numbers: separability", columns, rows, study.advice)
 
@@ -181,7 +181,7 @@ def _cpus(cpus: Sequence[int]) -> str:
     return f"{shown} and {len(cpus) - 8} more" if len(cpus) > 8 else shown
 
 
-def _spread(spread: MeanStd | None, name: str) -> str:
+def _spread(spread: Spread | MeanStd | None, name: str) -> str:
     if spread is None or not spread.n:
         return NOTHING
     digits = _digits(name)

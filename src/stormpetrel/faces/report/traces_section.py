@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from stormpetrel.answers.trace_study import MappedWindows, mapped_windows, reconstructed_windows
+from stormpetrel.answers.trace_study import MappedWindows, mapped_windows, reconstructed_windows, sampling_answer, study_answer
 from stormpetrel.answers.traces import ScoredWindows, is_scored, near_bad_io, scored_windows, site_traces
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import StormpetrelError
@@ -31,18 +31,18 @@ def study_sections(study: TraceStudy, traces: Sequence[Trace], *, progress: Prog
     """The sections about campaigns: Table 2 and Figs. 1 to 4."""
     progress("traces: the map")
     mapped = mapped_windows(study)
-    found = study.evaluation
-    counted = study.split.counts()
+    answer = study_answer(study)
     return [
         Section(
             "Traces: how well they are represented",
             f"Table 2 of the published study ({trace_tables.STUDY}) on {len(traces)} campaigns or runs with "
-            f"{counted['test']:,} test windows of {study.split.test.window_s:g} s, beside a linear model and a rule of one line.",
+            f"{answer.windows['test']:,} test windows of {study.split.test.window_s:g} s, beside a linear model and a rule of "
+            "one line.",
             (
-                trace_tables.table_two(found),
-                trace_tables.iowait_rule_table(found),
-                trace_tables.runs_table(found),
-                trace_tables.work_table(study),
+                trace_tables.table_two(answer),
+                trace_tables.iowait_rule_table(answer),
+                trace_tables.runs_table(answer),
+                trace_tables.work_table(answer),
             ),
         ),
         _guarded(
@@ -56,7 +56,7 @@ def study_sections(study: TraceStudy, traces: Sequence[Trace], *, progress: Prog
         Section(
             "Traces: error per job type",
             "Fig. 3: jobs of a kind that was not learnt come back badly.",
-            (trace_figures.error_drawing(found), trace_tables.errors_table(found)),
+            (trace_figures.error_drawing(study.evaluation), trace_tables.errors_table(answer)),
         ),
         Section("Traces: map and diagnosis", "Figs. 4a and 4b: who lies near trouble shares it.", _diagnosis(mapped)),
     ]
@@ -115,8 +115,9 @@ def _sampling(traces: Sequence[Trace], progress: Progress) -> Sequence[Block]:
     from stormpetrel.traces.sampling import study_sampling
 
     study = study_sampling(traces, progress=lambda _share, words: progress(f"sampling: {words}"))
-    tables = trace_tables.spectra_table(study), trace_tables.intervals_table(study)
-    return [Paragraph(study.advice), *trace_figures.sampling_drawings(study), *tables]
+    answer = sampling_answer(study)
+    tables = trace_tables.spectra_table(answer), trace_tables.intervals_table(answer)
+    return [Paragraph(answer.advice), *trace_figures.sampling_drawings(study), *tables]
 
 
 def _guarded(title: str, intro: str, build: Callable[[], Sequence[Block]]) -> Section:
