@@ -106,12 +106,14 @@ def most_abnormal(windows: ScoredWindows, *, top: int = _MOST) -> MostAbnormal:
 def trace_map(windows: ScoredWindows, *, with_points: bool = False) -> TraceMap:
     """Where the windows of each job type lie; with every single one where they are asked for."""
     _refuse_empty(windows)
-    points = windows.points.select(*MapPoint.model_fields).iter_rows(named=True) if with_points else ()
-    return TraceMap(
-        **_about(windows.model),
-        explained=_explained(windows.model),
-        job_types=_job_types(windows.points),
-        points=[MapPoint.model_construct(**row) for row in points],
+    points = windows.points.select(*MapPoint.model_fields).to_dicts() if with_points else []
+    return TraceMap.model_validate(
+        {
+            **_about(windows.model),
+            "explained": _explained(windows.model),
+            "job_types": _job_types(windows.points),
+            "points": points,
+        }
     )
 
 

@@ -91,7 +91,7 @@ def score(context: typer.Context, top: Top = 10, as_json: Json = False) -> None:
     with chosen.open_site(to_write=True) as site, progress_shown(quiet=as_json) as progress:
         receipt = score_traces(site, LOCAL, top=top, progress=progress)
     if as_json:
-        print_json(receipt.model_dump(mode="json"))
+        print_json(receipt)
         return
     out = console()
     out.print(f"{receipt.scored:,} windows scored by {plain(receipt.title)}, {receipt.flagged:,} of them flagged")
@@ -121,7 +121,7 @@ def show_map(context: typer.Context, plot: Plot = None, as_json: Json = False) -
         chart = trace_models.trace_map(windows.points, axes=trace_models.map_axes(answer.explained))
         _draw(plot, "Map of windows", (Drawing(chart, height=620), table))
     if as_json:
-        print_json(answer.model_dump(mode="json"))
+        print_json(answer)
         return
     _show([table], answer)
     _close(plot)
@@ -141,7 +141,7 @@ def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_
         drawing = diagnosis_drawing(windows.points, near=answer.radius, high=answer.high_iowait)
         _draw(plot, "Windows near Bad IO", (drawing, table))
     if as_json:
-        print_json(answer.model_dump(mode="json"))
+        print_json(answer)
         return
     _show([table], answer)
     _close(plot)

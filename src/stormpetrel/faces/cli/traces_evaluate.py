@@ -78,7 +78,7 @@ def evaluate(
     if as_json:
         campaigns = {trace.name: None if trace.split is None else str(trace.split) for trace in traces}
         run = TraceStudyRun(**dict(answer), campaigns=campaigns, simulated=simulated, models=models, seed=seed)
-        print_json(run.model_dump(mode="json"))
+        print_json(run)
         return
     _show(answer, plan, keep, plot)
 

@@ -46,7 +46,7 @@ def sampling(
     answer = sampling_answer(study)
     if as_json:
         run = SamplingRun(**dict(answer), campaigns=[trace.name for trace in traces], simulated=simulated, seed=seed)
-        print_json(run.model_dump(mode="json"))
+        print_json(run)
         return
     _show(answer)
     if plot:
