@@ -117,7 +117,8 @@ def window_key() -> pl.Expr:
 def _answer(board: Made[NodeBoard], viewer: Viewer, question: NodesQuestion) -> Nodes:
     state, seen = board.value, windows_seen(board, viewer)
     chosen = seen.filter(*_around(seen, question), *_chosen(question))
-    worst = chosen.filter(pl.col("job_type") != MIXED).top_k(question.limit, by="score").with_columns(window_key())
+    ranked = chosen.select("score", row=pl.int_range(pl.len())).filter(chosen["job_type"] != MIXED)  # two columns, not all
+    worst = chosen[ranked.top_k(question.limit, by="score")["row"]].with_columns(window_key())
     first = chosen["window_start"].min()
     return Nodes(
         as_of=board.at,
