@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from stormpetrel.answers.trace_study import evaluation_answer
 from stormpetrel.records.traces import MIXED_JOB, Split, Trace
 from stormpetrel.records.windows import Windows, cut_windows, join_windows
 from stormpetrel.simulate.campaigns import campaign_set
@@ -123,7 +124,8 @@ def _about(
     taught = join_windows([train, windows[Split.VALIDATION]])
     trouble = known_bad_io(scorer, taught)
     assert trouble is not None
-    judged = evaluate({Architecture.VANILLA: [scorer]}, train, test, seed=options.seed).as_json()
+    evaluation = evaluate({Architecture.VANILLA: [scorer]}, train, test, seed=options.seed)
+    judged = evaluation_answer(evaluation).model_dump()
     return {
         "format_version": FORMAT_VERSION,
         "version": VERSION,

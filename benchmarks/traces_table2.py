@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from stormpetrel.answers.trace_study import evaluation_answer
 from stormpetrel.engine import Engine, Progress
 from stormpetrel.simulate.campaigns import campaign_set
 from stormpetrel.sources.trace_files import read_campaigns
@@ -58,7 +59,7 @@ def main() -> None:
     for kind, folders, told in _trained(options, split, why):
         result.setdefault("training", {})[str(kind)] = told
         scorers[kind] = [TraceAutoencoder.load(path, device=device["type"]) for path in folders]
-        result |= evaluate(scorers, split.train, split.test, why=why).as_json()
+        result |= evaluation_answer(evaluate(scorers, split.train, split.test, why=why)).model_dump()
         (options.out / options.results_name).write_text(json.dumps(result, indent=1) + "\n")
         _pack(kind, folders, options.out, options.pack)
     _show(result)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -49,14 +50,22 @@ def left_behind(campaign_name):
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
+def disk():
+    """A folder that is not in memory: Bad IO needs a disk to wait for."""
+    with tempfile.TemporaryDirectory(prefix="stormpetrel-campaign-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory, disk):
     """One campaign for all the claims about it."""
     require("prometheus", install="prometheus")
     require("mpicc", "mpiexec", install="mpich libmpich-dev gcc")
     if len(CPUS) < 2:
         pytest.skip("needs two CPUs")
     folder = tmp_path_factory.mktemp("campaigns")
-    scratch = tmp_path_factory.mktemp("short-7.scratch")
+    scratch = disk / "short-7.scratch"
+    scratch.mkdir()
     heard = []
     request = CampaignRequest(folder, Split.VALIDATION, scratch=scratch)
     done = record_plan(short_plan("short-7"), request, lambda share, words: heard.append((share, words)))
@@ -137,9 +146,9 @@ def test_progress_rises_and_says_what_is_running(recorded):
 
 
 @pytest.mark.prometheus
-def test_ctrl_c_ends_everything_and_writes_nothing(tmp_path):
+def test_ctrl_c_ends_everything_and_writes_nothing(tmp_path, disk):
     require("prometheus", install="prometheus")
-    scratch = tmp_path / "stopped-9.scratch"
+    scratch = disk / "stopped-9.scratch"
     scratch.mkdir()
     words = ["run", str(tmp_path / "out"), "--name", "stopped-9", "--types", "bad_io,np", "--seconds-per-job", "600"]
     words += ["--scratch", str(scratch)]

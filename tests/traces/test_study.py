@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from stormpetrel.answers.trace_study import evaluation_answer, study_answer
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.records.traces import UNKNOWN_JOB, Split
 from stormpetrel.traces import study
@@ -49,7 +50,7 @@ def test_a_folder_knows_how_its_windows_were_cut(kept, tmp_path):
 
 
 def test_every_kind_is_trained_judged_and_measured(kept):
-    told = kept[1].as_json()
+    told = study_answer(kept[1]).model_dump()
     assert {path.name for path in kept[0].iterdir() if path.is_dir()} == {"vanilla-5", "vanilla-6", "job_gnn-5", "job_gnn-6"}
     assert set(told["model"]) == {"vanilla", "job_gnn"} and told["model"]["vanilla"]["re_normal"]["n"] == 2
     assert set(told) >= {
@@ -72,7 +73,7 @@ def test_models_that_are_there_are_used_again_and_say_the_same(kept):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     again = run_study(campaigns(), kept_plan(folder), folder)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
-    assert again.evaluation.as_json() == first.evaluation.as_json()
+    assert evaluation_answer(again.evaluation) == evaluation_answer(first.evaluation)
 
 
 def test_models_of_other_windows_are_refused(kept):
@@ -86,7 +87,8 @@ def test_a_kind_that_cannot_be_trained_is_left_out_with_a_reason(tmp_path):
     split = campaigns()
     unknown = [replace(part, job=part.job * 0 + UNKNOWN_JOB) for part in (split.train, split.validation, split.test)]
     found = run_study(type(split)(*unknown), replace(PLAN, models=1), tmp_path)
-    assert found.as_json()["model"]["job_gnn"] is None and "No thread is known" in found.as_json()["why"]["job_gnn"]
+    answer = study_answer(found)
+    assert answer.model["job_gnn"] is None and "No thread is known" in answer.why["job_gnn"]
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["vanilla-5"]
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.background import Made
     from stormpetrel.answers.capacity import CapacityBoard
     from stormpetrel.answers.grid_board import GridBoard
+    from stormpetrel.answers.node_board import NodeBoard
 
 
 class Boards:
@@ -37,6 +38,13 @@ class Boards:
         from stormpetrel.answers.grid_board import grid_background
 
         return self._once("grid", grid_background)
+
+    @property
+    def nodes(self) -> Background[Made[NodeBoard]]:
+        """Scored windows of CPU traces."""
+        from stormpetrel.answers.node_board import node_background
+
+        return self._once("nodes", node_background)
 
     def _once(self, topic: str, make: Callable[[], Background[Any]]) -> Background[Any]:
         with self._lock:

@@ -9,7 +9,7 @@ import gc
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import polars as pl
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from stormpetrel.jobs.predictor import JobPredictor
     from stormpetrel.jobs.stream import JobStream
 
+T = TypeVar("T")
 _QUIET: Final = timedelta(minutes=1)  # the history is moved on this often even where no job has changed
 _STOP_S: Final = 30.0  # a refresh that takes longer is left behind: its thread dies with the process
 

@@ -1,18 +1,18 @@
 """The scored windows of a site, kept in memory beside the jobs that they are of; read anew only where a table has changed.
 
-LiveSite -> BOARDS.look -> NodeBoard: the latest windows of the model in use, each with its job's user, name and reference.
+LiveSite.boards.nodes.look -> NodeBoard: the latest windows of the model in use, each with its job's user, name and reference.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import polars as pl
 
-from stormpetrel.answers.background import Background, Made
+from stormpetrel.answers.background import Made
 from stormpetrel.answers.overview import again
 from stormpetrel.records.job_ref import ref_text
 from stormpetrel.records.jobs import JOB_SCHEMA
@@ -22,20 +22,34 @@ from stormpetrel.traces.shipped import NAME as SHIPPED
 from stormpetrel.traces.shipped import shipped_about
 
 if TYPE_CHECKING:
+    from stormpetrel.answers.background import Background
     from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.lifecycle.trace_models import TraceModel
+    from stormpetrel.store.site import Site
 
 MOST_WINDOWS: Final = 500_000  # that are kept in memory: the latest; 160 threads make as many in four days
 FAMILY: Final = "traces"  # of the registry
 _REST_S: Final = 15.0
+Lack = Literal["windows", "scores"]
 _MOMENT: Final = ("cluster", "job_id", "window_start")
 _JOB: Final = {"user": JOB_SCHEMA["user"], "job_name": JOB_SCHEMA["job_name"], "ref": pl.String()}
 
 
-class Lack(StrEnum):
-    """Why there is nothing to show: the first step that has not been done."""
+class Network:
+    """The model in use, loaded for the first window that is drawn with it and kept as long as it is in use."""
 
-    WINDOWS = "windows"
-    SCORES = "scores"
+    def __init__(self) -> None:
+        self._model: TraceModel | None = None
+        self._lock = threading.Lock()
+
+    def load(self, site: Site) -> TraceModel:
+        """The model itself; what keeps it from being loaded is raised, and tried again the next time."""
+        from stormpetrel.lifecycle.trace_models import load_trace_model
+
+        with self._lock:
+            if self._model is None:
+                self._model = load_trace_model(site)
+            return self._model
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +61,7 @@ class NodeBoard:
     """
 
     windows: pl.DataFrame
-    lack: Lack | None  # None: nothing is lacking
+    lack: Lack | None  # the first step that has not been done; None: nothing is lacking
     model: str
     model_version: int
     threshold: float | None
@@ -57,23 +71,30 @@ class NodeBoard:
     tables: tuple[Any, ...]  # what it was read from
     scored: pl.DataFrame
     jobs: pl.DataFrame
+    network: Network
 
 
-def make_board(live: LiveSite, key: str, before: Made[NodeBoard] | None) -> Made[NodeBoard]:
+def node_background() -> Background[Made[NodeBoard]]:
+    """The work on the windows of one site."""
+    return Background(make_node_board, rest_s=_REST_S, most=1, always=True)
+
+
+def make_node_board(live: LiveSite, key: str, before: Made[NodeBoard] | None) -> Made[NodeBoard]:
     """The board of a site; the one before, with all answers out of it, where nothing has changed."""
     del key
-    tables = (live.site.cpu_windows.table.version(), live.site.trace_scores.table.version(), *_in_use(live))
-    known = before.value if before is not None and before.value.tables == tables else None
-    if known is not None:
-        jobs = jobs_of(known.scored, live.overview.frame)
-        if before is not None and jobs.equals(known.jobs):
+    last = None if before is None else before.value
+    in_use = _in_use(live)
+    tables = (live.site.cpu_windows.table.version(), live.site.trace_scores.table.version(), *in_use)
+    if before is not None and last is not None and last.tables == tables:
+        scored, left_out = last.scored, last.left_out
+        jobs = jobs_of(scored, live.overview.frame)
+        if jobs.equals(last.jobs):
             return before
-        scored, left_out = known.scored, known.left_out
     else:
         scored, left_out = again(lambda: _read(live))
         jobs = jobs_of(scored, live.overview.frame)
     model, version = (scored["model"].item(0), scored["model_version"].item(0)) if scored.height else ("", 0)
-    about = _told(live, model, version)
+    about = _about(live, model, version)
     board = NodeBoard(
         windows=_with_jobs(scored, jobs),
         lack=None if scored.height else _lack(live),
@@ -86,16 +107,14 @@ def make_board(live: LiveSite, key: str, before: Made[NodeBoard] | None) -> Made
         tables=tables,
         scored=scored,
         jobs=jobs,
+        network=last.network if last is not None and last.tables[2:] == in_use else Network(),
     )
     return Made(board, live.version, live.now())
 
 
-BOARDS: Final = Background(make_board, rest_s=_REST_S, most=1, always=True)
-
-
-def stamp_of(made: Made[NodeBoard]) -> str:
+def stamp_of(board: Made[NodeBoard]) -> str:
     """What changes with the board."""
-    return f"{made.version} {made.value.tables}"
+    return f"{board.version} {board.value.tables}"
 
 
 def jobs_of(scored: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
@@ -107,14 +126,14 @@ def jobs_of(scored: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     ends = pl.col("window_start") + pl.duration(milliseconds=(1000 * pl.col("window_s")).cast(pl.Int64))
     moments = scored.filter(pl.col("job_id").is_not_null()).select(*_MOMENT, window_end=ends).unique()
     ids = moments["job_id"].unique()
-    told = jobs.lazy().filter(pl.col("start_time").is_not_null())
-    named = [told.with_columns(id=name) for name in (pl.col("job"), pl.col("job_id_raw").cast(pl.String))]
+    started = jobs.lazy().filter(pl.col("start_time").is_not_null())
+    named = [started.with_columns(id=name) for name in (pl.col("job"), pl.col("job_id_raw").cast(pl.String))]
     runs = pl.concat(named).filter(pl.col("id").is_in(ids.implode()))
     runs = runs.select("cluster", "start_time", "end_time", "user", "job_name", ref_text(), job_id="id").unique()
     ran = (pl.col("start_time") < pl.col("window_end")) & (pl.col("end_time") > pl.col("window_start")).fill_null(True)
-    found = moments.lazy().join(runs, on=["cluster", "job_id"]).filter(ran).sort("start_time", "ref", descending=True)
+    matches = moments.lazy().join(runs, on=["cluster", "job_id"]).filter(ran).sort("start_time", "ref", descending=True)
     one_person = pl.col("user").n_unique() == 1
-    single = found.group_by(_MOMENT).agg(
+    single = matches.group_by(_MOMENT).agg(
         *(pl.when(one_person).then(pl.col(name).first()).alias(name) for name in _JOB),
     )
     return single.sort(_MOMENT).collect()
@@ -158,25 +177,25 @@ def _in_use(live: LiveSite) -> tuple[str, int]:
 
 def _lack(live: LiveSite) -> Lack:
     if live.site.cpu_windows.read().select("node").head(1).collect().is_empty():
-        return Lack.WINDOWS
-    return Lack.SCORES
+        return "windows"
+    return "scores"
 
 
-def _told(live: LiveSite, model: str, version: int) -> Mapping[str, Any]:
-    """What is known of the model that scored: the registry says it, or this site's windows; nothing where it was deleted."""
+def _about(live: LiveSite, model: str, version: int) -> Mapping[str, Any]:
+    """The registry's record of the model that scored, or the shipped encoder's; empty where the model was deleted."""
     if model == SHIPPED:
         from stormpetrel.lifecycle.trace_models import shipped_promise
 
         promise = shipped_promise(live.site)
         return {"bad_io": shipped_about()["bad_io"], "threshold": promise.threshold, "promise": promise.as_dict()}
-    return next((one.about for one in live.site.models.versions(model) if one.version == version), {})
+    return next((entry.about for entry in live.site.models.versions(model) if entry.version == version), {})
 
 
 def _threshold(about: Mapping[str, Any], scored: pl.DataFrame) -> float | None:
     """The score above which a window is flagged: as the model says, else the lowest of those that were."""
-    told = about.get("threshold")
-    if isinstance(told, int | float):
-        return float(told)
+    threshold = about.get("threshold")
+    if isinstance(threshold, int | float):
+        return float(threshold)
     lowest = scored.filter(pl.col("flagged"))["score"].min()
     return float(lowest) if isinstance(lowest, int | float) else None
 

@@ -1,7 +1,7 @@
 """Nodes of a site: what the models of CPU traces say about each of them, and about every window of every thread.
 
-LiveSite -> BOARDS.look -> NodeBoard; + Viewer + NodeQuestion -> node_answer -> NodeAnswer. Users see windows of their own jobs,
-administrators all.
+LiveSite + Viewer + NodesQuestion -> nodes -> Nodes; for the page, node_drawing -> NodeDrawing. Users see windows of their own
+jobs, administrators all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy.typing as npt
 import polars as pl
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.node_board import BOARDS, Lack, NodeBoard
+from stormpetrel.answers.node_board import NodeBoard
+from stormpetrel.answers.schemas.nodes import NodeNames, NodeRow, Nodes, NodesQuestion, ScoredWindow
 from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import NotThereError
 from stormpetrel.records.traces import MIXED
@@ -26,30 +27,15 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
-SPANS: Final = {
-    "hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7), "all": None,
-}  # fmt: skip
 MOST_POINTS: Final = 3_000  # on the map
 MOST_NODES: Final = 40  # on the heat map
-MOST_LISTED: Final = 200  # windows in the table
 MOST_KINDS: Final = 10  # colours that can still be told apart
 OTHER_JOBS: Final = "other jobs"
+_SPANS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
 _MOST_COLUMNS: Final = 96
 _GAP_WINDOWS: Final = 20  # windows in a row that are missing make a gap
 _BINS_S: Final = (60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 604_800, 2_592_000)
 _SEED: Final = 7
-
-
-@dataclass(frozen=True, slots=True)
-class NodeQuestion:
-    """Which windows: of the hour, day or week before the latest one, or all; of a campaign, a kind of job, a node, a moment."""
-
-    span: str = "day"
-    trace: str | None = None
-    kind: str | None = None
-    node: str | None = None
-    since: datetime | None = None  # chosen on the heat map
-    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,72 +51,61 @@ class Heat:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAnswer:
-    """What a viewer sees of the nodes.
+class NodeDrawing:
+    """What the page of nodes draws beside the answer: thousands of cells and points, as arrays that a figure takes as they are.
 
-    `nodes` has node, threads, windows, flagged, worst, and kind, job_id and ref of its worst window, the worst node first.
-    `listed` has the windows with the highest scores, `points` those to be drawn: every flagged one, and others at random; both
-    have the columns of TRACE_SCORE_SCHEMA, kind, job_name, user, ref and key. `windows` counts what they are taken from.
+    `nodes` and `heat` compare all nodes of the span, campaign and job type, also where one node or a time is chosen. `points` are
+    windows to be drawn, every flagged one and others at random: columns of TRACE_SCORE_SCHEMA, kind, job_name, user, ref and key.
     """
 
-    asked: NodeQuestion
-    lack: Lack | None
-    windows: int
-    flagged: int
-    threads: int
-    nodes: pl.DataFrame
+    nodes: tuple[NodeRow, ...]  # the worst first
     heat: Heat
-    listed: pl.DataFrame
     points: pl.DataFrame
-    names: dict[str, list[str]]  # what can be chosen: node, trace, kind
-    span: tuple[datetime, datetime] | None  # of the windows, as chosen
-    latest: datetime | None  # end of the latest window that the viewer may see
-    threshold: float | None
-    promise: str  # what the threshold promises, or why nothing is flagged
-    near: float | None  # distance from the centre of Bad IO within which a window counts as near it
-    model: str
-    model_version: int
-    left_out: int  # windows that are too old to be looked at here
-    as_of: datetime
-    own_only: bool
-
-    @property
-    def shipped(self) -> bool:
-        """Whether the scores come from the shipped encoder, which was not trained on this site."""
-        return self.model == SHIPPED
 
 
-def nodes(live: LiveSite, viewer: Viewer, asked: NodeQuestion | None = None) -> NodeAnswer:
+def nodes(live: LiveSite, viewer: Viewer, question: NodesQuestion | None = None) -> Nodes:
     """The nodes as this viewer may see them; waits where the scores are still being read."""
     viewer.require(READ)
-    return node_answer(BOARDS.wait(live).value, viewer, asked or NodeQuestion())
+    return node_answer(live.boards.nodes.wait(live).value, viewer, question or NodesQuestion())
 
 
-def node_answer(made: Made[NodeBoard], viewer: Viewer, asked: NodeQuestion) -> NodeAnswer:
+def node_answer(board: Made[NodeBoard], viewer: Viewer, question: NodesQuestion) -> Nodes:
     """The same out of a board that is there already."""
     viewer.require(READ)
-    return made.answer(("nodes", scope_of(viewer), asked), lambda: _answer(made, viewer, asked))
+    return board.answer(("nodes", scope_of(viewer), question), lambda: _answer(board, viewer, question))
 
 
-def windows_seen(made: Made[NodeBoard], viewer: Viewer) -> pl.DataFrame:
+def node_drawing(board: Made[NodeBoard], viewer: Viewer, question: NodesQuestion) -> NodeDrawing:
+    """What is drawn of the same windows."""
+    viewer.require(READ)
+    return board.answer(("drawing of nodes", scope_of(viewer), question), lambda: _drawing(board, viewer, question))
+
+
+def node_names(board: Made[NodeBoard], viewer: Viewer) -> NodeNames:
+    """The nodes, campaigns and job types that this viewer can choose from."""
+    viewer.require(READ)
+    return board.answer(("names of nodes", scope_of(viewer)), lambda: _names(windows_seen(board, viewer)))
+
+
+def windows_seen(board: Made[NodeBoard], viewer: Viewer) -> pl.DataFrame:
     """The scored windows that a viewer may see: all, or those of the own jobs."""
     viewer.require(READ)
-    return made.answer(("windows", scope_of(viewer)), lambda: made.value.windows.filter(viewer.sees()))
+    return board.answer(("windows", scope_of(viewer)), lambda: board.value.windows.filter(viewer.sees()))
 
 
-def find_window(made: Made[NodeBoard], viewer: Viewer, key: str) -> dict[str, Any]:
+def find_window(board: Made[NodeBoard], viewer: Viewer, key: str) -> dict[str, Any]:
     """One window by its key; one that is not there and one of somebody else give the same error."""
     viewer.require(READ)
     cpu, _, rest = key.partition("-")
     start, _, _ = rest.partition("-")
-    seen = windows_seen(made, viewer)
-    found = seen.clear()
+    seen = windows_seen(board, viewer)
+    matches = seen.clear()
     if cpu.isdecimal() and start.isdecimal() and len(cpu) < 9 and len(start) < 18:  # the key as text is made for a few rows only
         moment = pl.col("window_start").dt.epoch("us") == int(start)
-        found = seen.filter((pl.col("cpu") == int(cpu)) & moment).with_columns(window_key()).filter(pl.col("key") == key)
-    if found.is_empty():
+        matches = seen.filter((pl.col("cpu") == int(cpu)) & moment).with_columns(window_key()).filter(pl.col("key") == key)
+    if matches.is_empty():
         raise NotThereError("There is no such window that you may see.", hint="Choose one from the table of windows.")
-    return found.row(0, named=True)
+    return matches.row(0, named=True)
 
 
 def window_key() -> pl.Expr:
@@ -139,34 +114,40 @@ def window_key() -> pl.Expr:
     return pl.concat_str(pl.col("cpu"), start, pl.col("node", "trace", "cluster"), separator="-").alias("key")
 
 
-def _answer(made: Made[NodeBoard], viewer: Viewer, asked: NodeQuestion) -> NodeAnswer:
-    board, seen = made.value, windows_seen(made, viewer)
-    latest = seen["window_start"].max()
-    around = _around(seen, asked)
-    chosen = _chosen(around, asked)
-    first, last = chosen["window_start"].min(), _end(chosen)
-    return NodeAnswer(
-        asked=asked,
-        lack=board.lack,
+def _answer(board: Made[NodeBoard], viewer: Viewer, question: NodesQuestion) -> Nodes:
+    state, seen = board.value, windows_seen(board, viewer)
+    chosen = seen.filter(*_around(seen, question), *_chosen(question))
+    ranked = chosen.select("score", row=pl.int_range(pl.len())).filter(chosen["job_type"] != MIXED)  # two columns, not all
+    worst = chosen[ranked.top_k(question.limit, by="score")["row"]].with_columns(window_key())
+    first = chosen["window_start"].min()
+    return Nodes(
+        as_of=board.at,
+        own_only=not viewer.is_admin,
+        lack=state.lack,
+        model=state.model,
+        model_version=state.model_version,
+        shipped=state.model == SHIPPED,
+        threshold=state.threshold,
+        promise=state.promise,
+        near=state.near,
         windows=chosen.height,
         flagged=int(chosen["flagged"].sum()),
         threads=chosen.select("node", "cpu").n_unique() if chosen.height else 0,
-        nodes=_nodes(around),
-        heat=_heat(around),
-        listed=chosen.filter(pl.col("job_type") != MIXED).top_k(MOST_LISTED, by="score").with_columns(window_key()),
-        points=_few_kinds(sampled(chosen)).with_columns(window_key()),
-        names=made.answer(("names", scope_of(viewer)), lambda: _names(seen)),
-        span=(first, last) if isinstance(first, datetime) and last is not None else None,
-        latest=_end(seen) if isinstance(latest, datetime) else None,
-        threshold=board.threshold,
-        promise=board.promise,
-        near=board.near,
-        model=board.model,
-        model_version=board.model_version,
-        left_out=board.left_out if viewer.is_admin else 0,
-        as_of=made.at,
-        own_only=not viewer.is_admin,
+        first=first if isinstance(first, datetime) else None,
+        last=_end(chosen),
+        latest=_end(seen),
+        left_out=state.left_out if viewer.is_admin else 0,
+        nodes=_nodes(chosen),
+        worst=[ScoredWindow.model_validate(row) for row in worst.iter_rows(named=True)],
     )
+
+
+def _drawing(board: Made[NodeBoard], viewer: Viewer, question: NodesQuestion) -> NodeDrawing:
+    seen = windows_seen(board, viewer)
+    around, chosen = seen.filter(*_around(seen, question)), _chosen(question)
+    rows = _nodes(around) if chosen else node_answer(board, viewer, question).nodes
+    points = _few_kinds(sampled(around.filter(*chosen) if chosen else around)).with_columns(window_key())
+    return NodeDrawing(tuple(rows), _heat(around), points)
 
 
 def sampled(windows: pl.DataFrame, most: int = MOST_POINTS) -> pl.DataFrame:
@@ -178,37 +159,36 @@ def sampled(windows: pl.DataFrame, most: int = MOST_POINTS) -> pl.DataFrame:
     return pl.concat([calm.sample(min(calm.height, most - flagged.height), seed=_SEED), flagged])
 
 
-def _around(seen: pl.DataFrame, asked: NodeQuestion) -> pl.DataFrame:
-    """The windows of a time, a campaign and a kind of job: what the nodes are compared by."""
-    wanted = []
-    if asked.trace is not None:
-        wanted.append(pl.col("trace") == asked.trace)
-    if asked.kind is not None:
-        wanted.append(pl.col("kind") == asked.kind)
-    rows = seen.filter(*wanted) if wanted else seen
-    length, latest = SPANS.get(asked.span), rows["window_start"].max()
-    if length is None or not isinstance(latest, datetime):
-        return rows
-    return rows.filter(pl.col("window_start") > latest - length)
+def _around(seen: pl.DataFrame, question: NodesQuestion) -> list[pl.Expr]:
+    """Which windows are of the span, the campaign and the job type: those that nodes are compared by."""
+    wanted = [pl.lit(True)]
+    if question.campaign is not None:
+        wanted.append(pl.col("trace") == question.campaign)
+    if question.job_type is not None:
+        wanted.append(pl.col("kind") == question.job_type)
+    length = _SPANS.get(question.span)
+    latest = None if length is None else seen.select(pl.col("window_start").filter(*wanted).max()).item()
+    return wanted if latest is None else [*wanted, pl.col("window_start") > latest - length]
 
 
-def _chosen(around: pl.DataFrame, asked: NodeQuestion) -> pl.DataFrame:
-    """Of these the ones of a node and a moment."""
+def _chosen(question: NodesQuestion) -> list[pl.Expr]:
+    """Which of these are of the node and the time; empty where none is chosen."""
     wanted = []
-    if asked.node is not None:
-        wanted.append(pl.col("node") == asked.node)
-    if asked.since is not None:
-        wanted.append(pl.col("window_start") >= asked.since)
-    if asked.until is not None:
-        wanted.append(pl.col("window_start") < asked.until)
-    return around.filter(*wanted) if wanted else around
+    if question.node is not None:
+        wanted.append(pl.col("node") == question.node)
+    if question.since is not None:
+        wanted.append(pl.col("window_start") >= question.since)
+    if question.until is not None:
+        wanted.append(pl.col("window_start") < question.until)
+    return wanted
 
 
 # A window in which the thread changed hands counts for a node only where it has no other.
 _WORST: Final = pl.coalesce(pl.col("score").filter(pl.col("job_type") != MIXED).max(), pl.col("score").max())
 
 
-def _nodes(windows: pl.DataFrame) -> pl.DataFrame:
+def _nodes(windows: pl.DataFrame) -> list[NodeRow]:
+    """The nodes of these windows, those with the most flagged ones first."""
     worst = pl.when(pl.col("job_type") != MIXED).then(pl.col("score")).otherwise(-1.0).arg_max()
     sums = windows.group_by("node").agg(
         pl.col("cpu").n_unique().alias("threads"),
@@ -217,7 +197,8 @@ def _nodes(windows: pl.DataFrame) -> pl.DataFrame:
         _WORST.alias("worst"),
         *(pl.col(name).get(worst) for name in ("kind", "job_id", "ref")),
     )
-    return sums.sort("flagged", "worst", "node", descending=[True, True, False])
+    ordered = sums.sort("flagged", "worst", "node", descending=[True, True, False])
+    return [NodeRow.model_validate(row) for row in ordered.iter_rows(named=True)]
 
 
 def _heat(windows: pl.DataFrame) -> Heat:
@@ -263,8 +244,9 @@ def _few_kinds(points: pl.DataFrame) -> pl.DataFrame:
     return points.with_columns(kind=pl.when(pl.col("kind").is_in(common.implode())).then("kind").otherwise(pl.lit(OTHER_JOBS)))
 
 
-def _names(seen: pl.DataFrame) -> dict[str, list[str]]:
-    return {name: seen[name].unique().sort().to_list() for name in ("node", "trace", "kind")}
+def _names(seen: pl.DataFrame) -> NodeNames:
+    node, campaign, job_type = (seen[name].unique().sort().to_list() for name in ("node", "trace", "kind"))
+    return NodeNames(node=node, campaign=campaign, job_type=job_type)
 
 
 def _end(windows: pl.DataFrame) -> datetime | None:

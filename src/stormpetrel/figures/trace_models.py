@@ -26,7 +26,7 @@ from stormpetrel.figures.palette import (
     layout,
 )
 from stormpetrel.figures.waste import label
-from stormpetrel.records.traces import BAD_IO, GOOD_IO, IDLE, MIXED, MODES, NP, UNKNOWN, mpi
+from stormpetrel.records.traces import KNOWN_TYPES, MODES, job_types_in_order
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,9 +36,7 @@ Numbers = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 UNKNOWN_WORDS: Final = "type unknown"
 MOST_POINTS: Final = 20_000  # on one map: more would make a page slow and add nothing to see
-_COLOURS: Final = {
-    NP: BLUE, BAD_IO: VERMILION, GOOD_IO: GREEN, mpi(2): PURPLE, mpi(16): ORANGE, IDLE: GREY, MIXED: YELLOW, UNKNOWN: BLACK,
-}  # fmt: skip
+_COLOURS: Final = dict(zip(KNOWN_TYPES, (BLUE, VERMILION, GREEN, PURPLE, ORANGE, GREY, YELLOW, BLACK), strict=True))
 _SYMBOLS: Final = ("circle", "x", "diamond", "square", "triangle-up", "cross", "star", "pentagon")
 _MODE_COLOURS: Final = dict(zip(MODES, (BLUE, GREEN, VERMILION, GREY), strict=True))
 _DASHES: Final = ("dash", "dot", "dashdot")
@@ -58,10 +56,10 @@ def job_type_style(job_types: Iterable[str]) -> dict[str, dict[str, str]]:
     return styles
 
 
-def in_order(job_types: Iterable[str]) -> list[str]:
-    """The known job types first, in their own order, so that a legend always reads the same; then the others by name."""
-    found = set(job_types)
-    return [job_type for job_type in _COLOURS if job_type in found] + sorted(found - set(_COLOURS))
+def map_axes(explained: Sequence[float]) -> tuple[str, str]:
+    """The names of the two axes of a map, with the share of the variance that each explains."""
+    first, second = (f"PC {number} ({share:.1%} of the variance)" for number, share in enumerate(explained[:2], 1))
+    return first, second
 
 
 def trace_map(points: pl.DataFrame, *, title: str = "Map of windows", axes: tuple[str, str] = ("PC 1", "PC 2")) -> Figure:
@@ -76,7 +74,7 @@ def trace_map(points: pl.DataFrame, *, title: str = "Map of windows", axes: tupl
     known = points.with_row_index("row").drop_nulls(["x", "y"])
     shown = known if known.height <= MOST_POINTS else known.gather_every(-(-known.height // MOST_POINTS))
     styles = job_type_style(shown["job_type"].to_list())
-    for job_type in in_order(shown["job_type"].to_list()):
+    for job_type in job_types_in_order(shown["job_type"].to_list()):
         rows = shown.filter(job_type=job_type)
         style = styles[job_type]
         figure.add_scattergl(
@@ -103,7 +101,7 @@ def iowait_diagnosis(
     figure = go.Figure(layout=layout(title, "distance to the centre of Bad IO", "largest share of iowait in the window"))
     known = points.with_row_index("row").drop_nulls(["bad_io_distance", "max_iowait"])
     styles = job_type_style(known["job_type"].to_list())
-    for job_type in in_order(known["job_type"].to_list()):
+    for job_type in job_types_in_order(known["job_type"].to_list()):
         rows = known.filter(job_type=job_type)
         style = styles[job_type]
         figure.add_scattergl(
@@ -172,7 +170,7 @@ def error_by_job_type(errors: Mapping[str, Mapping[str, Sequence[float]]], *, th
 
     figure = go.Figure(layout=layout("Reconstruction error per job type", "job type", "reconstruction error (mean squared)"))
     for place, (model, by_type) in enumerate(errors.items()):
-        types = in_order(by_type)
+        types = job_types_in_order(by_type)
         names = [label(job_type) if job_type else UNKNOWN_WORDS for job_type in types]
         figure.add_box(
             x=[name for name, job_type in zip(names, types, strict=True) for _ in by_type[job_type]],

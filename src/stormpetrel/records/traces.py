@@ -6,6 +6,7 @@ not seen is NaN in all four: a gap stays a gap.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -45,6 +46,15 @@ _SUM_TOLERANCE: Final = 1e-3
 def mpi(threads: int) -> str:
     """The job type of an MPI job on so many threads: `MPI 16`."""
     return f"MPI {threads}"
+
+
+KNOWN_TYPES: Final = (NP, BAD_IO, GOOD_IO, mpi(2), mpi(16), IDLE, MIXED, UNKNOWN)  # in the order of every table and legend
+
+
+def job_types_in_order(job_types: Iterable[str]) -> list[str]:
+    """The known job types first, in their own order, so that a legend always reads the same; then the others by name."""
+    there = set(job_types)
+    return [job_type for job_type in KNOWN_TYPES if job_type in there] + sorted(there - set(KNOWN_TYPES))
 
 
 class Split(StrEnum):

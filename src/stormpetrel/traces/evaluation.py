@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -59,11 +59,6 @@ class ModelFigures:
     by_job_type: Mapping[str, ErrorSpread] = field(default_factory=dict)
     per_run: Mapping[str, MeanStd] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
-        """The figures of Table 2 and the area under the ROC curve."""
-        found = {name: getattr(self, name) for name in FIGURES}
-        return {name: None if spread is None else spread.as_dict() for name, spread in found.items()}
-
 
 @dataclass(frozen=True, slots=True)
 class ErrorSpread:
@@ -73,11 +68,6 @@ class ErrorSpread:
     mean: float
     quantiles: tuple[float, ...]
     sample: tuple[float, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Without the sample."""
-        named = {f"p{round(100 * share):02d}": value for share, value in zip(QUANTILES, self.quantiles, strict=True)}
-        return {"windows": self.windows, "mean": self.mean, **named}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +79,6 @@ class TraceEvaluation:
     why: Mapping[Architecture, str]
     test_windows: int
     mixed_windows: int
-
-    def as_json(self) -> dict[str, Any]:
-        """As `traces evaluate --json` prints it, without what only the caller knows (windows, speed, seconds)."""
-        shown = {**dict.fromkeys(self.why), **self.models}
-        ordered = [architecture for architecture in Architecture if architecture in shown]
-        return {
-            "model": {str(name): figures.as_json() if (figures := shown[name]) else None for name in ordered},
-            "why": {str(name): words for name, words in self.why.items()},
-            "baselines": {name: dict(figures) for name, figures in self.baselines.items()},
-            "by_job_type": {
-                str(name): {job_type: errors.as_json() for job_type, errors in self.models[name].by_job_type.items()}
-                for name in ordered
-                if name in self.models
-            },
-            "per_run": {
-                str(name): {run: {"re_normal": spread.as_dict()} for run, spread in self.models[name].per_run.items()}
-                for name in ordered
-                if name in self.models
-            },
-        }
 
 
 def why_not(architecture: Architecture, *parts: Windows) -> str:

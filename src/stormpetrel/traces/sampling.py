@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -46,17 +46,6 @@ class IntervalScore:
     silhouette_of_means: MeanStd
     movement_kept: float  # share of the variance within windows that means of this interval still show
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "interval_s": self.interval_s,
-            "samples": self.samples,
-            "silhouette": self.silhouette.as_dict(),
-            "explained": list(self.explained),
-            "silhouette_of_means": self.silhouette_of_means.as_dict(),
-            "movement_kept": self.movement_kept,
-        }
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplingStudy:
@@ -71,18 +60,6 @@ class SamplingStudy:
     windows: int
     points: npt.NDArray[np.float32]  # (drawn, 2) windows at the finest interval on their two components
     labels: npt.NDArray[np.str_]  # (drawn,)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON; the points are in the figure only."""
-        return {
-            "spectra": {spectrum.job_type: spectrum.as_dict() for spectrum in self.spectra},
-            "lowest_hz": self.lowest_hz,
-            "window_s": self.window_s,
-            "intervals": [score.as_dict() for score in self.scores],
-            "interval_s": self.interval_s,
-            "windows": self.windows,
-            "advice": self.advice,
-        }
 
 
 def study_sampling(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -39,16 +39,6 @@ class Spectrum:
     segment_s: float
     stretches: int  # pieces of a thread's trace that were averaged
     dominant_hz: float | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "frequency_hz": self.frequency_hz.tolist(),
-            "power": {mode: self.power[place].tolist() for place, mode in enumerate(MODES)},
-            "segment_s": self.segment_s,
-            "stretches": self.stretches,
-            "dominant_hz": self.dominant_hz,
-        }
 
 
 @dataclass(frozen=True, slots=True)

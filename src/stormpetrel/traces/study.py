@@ -48,15 +48,6 @@ class TraceStudy:
     windows_per_second_per_core: Mapping[Architecture, float | None]
     seconds: Mapping[str, Any]
 
-    def as_json(self) -> dict[str, Any]:
-        """As `traces evaluate --json` prints it."""
-        return {
-            **self.evaluation.as_json(),
-            "windows": {**self.split.counts(), "mixed": self.evaluation.mixed_windows},
-            "windows_per_second_per_core": {str(name): speed for name, speed in self.windows_per_second_per_core.items()},
-            "seconds": dict(self.seconds),
-        }
-
 
 def run_study(split: SplitWindows, plan: StudyPlan, folder: Path, *, progress: Progress = no_progress) -> TraceStudy:
     """Train what the folder does not hold yet, judge everything on the test windows, and measure the speed of each kind."""

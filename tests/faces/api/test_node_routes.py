@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from urllib.parse import quote
 
+import polars as pl
 import pytest
 
-from stormpetrel.answers.nodes import NodeQuestion, nodes
+from stormpetrel.answers.nodes import nodes
+from stormpetrel.answers.schemas.nodes import NodesQuestion
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.api.routes import router
 from stormpetrel.faces.web.app import bare_app, protected
@@ -35,12 +38,12 @@ def _stand_in_model(monkeypatch):
 
 
 def test_nodes_are_those_of_the_desk(traced):
-    told = traced.get("/nodes?span=all&limit=7")
-    answer = nodes(traced.live, LOCAL, NodeQuestion(span="all"))
-    assert [row["node"] for row in told["nodes"]] == answer.nodes["node"].to_list()
-    assert [window["key"] for window in told["worst"]] == answer.listed["key"].head(7).to_list()
-    assert (told["windows"], told["flagged"], told["lack"]) == (WINDOWS.height, answer.flagged, None)
+    answer = nodes(traced.live, LOCAL, NodesQuestion(span="all", limit=7))
+    assert traced.get("/nodes?span=all&limit=7") == answer.model_dump(mode="json")
+    assert (answer.windows, len(answer.worst), answer.lack) == (WINDOWS.height, 7, None)
     assert {row["node"] for row in traced.get("/nodes?node=node002")["nodes"]} == {"node002"}
+    begun = traced.get(f"/nodes?until={quote((made.START + timedelta(seconds=100)).isoformat())}")
+    assert begun["windows"] == WINDOWS.filter(pl.col("window_start") < made.START + timedelta(seconds=100)).height > 0
     assert traced.get("/nodes?job_type=Bad%20IO")["windows"] == WINDOWS.filter(job_type="Bad IO").height
 
 

@@ -8,8 +8,7 @@ import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.node_board import BOARDS
-from stormpetrel.answers.nodes import nodes
+from stormpetrel.answers.nodes import node_drawing, nodes
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.errors import MissingExtraError
 from stormpetrel.faces.dashboard.pages import nodes as nodes_page
@@ -59,16 +58,19 @@ def board(traced):
     return traced
 
 
+def drawn(live, viewer, of_link):
+    return node_drawing(live.boards.nodes.wait(live).value, viewer, of_link)
+
+
 def sent(live, viewer, query=""):
     """Everything that the page sends to a viewer: itself, its maps, and its first window."""
-    BOARDS.wait(live)
-    asked = dict(part.split("=", 1) for part in query.split("&") if part)
-    answer = nodes(live, viewer, question(asked))
+    of_link = question(dict(part.split("=", 1) for part in query.split("&") if part))
+    answer, drawing = nodes(live, viewer, of_link), drawn(live, viewer, of_link)
     with seen_by(viewer):
         parts = [page_of("/nodes", query, live)]
     if answer.windows:
-        parts += [embeddings(live, answer), diagnosis(live, answer)]
-        parts.append(trace_part(live, viewer, answer.listed["key"].item(0), "user"))
+        parts += [embeddings(live, answer, drawing), diagnosis(live, answer, drawing)]
+        parts.append(trace_part(live, viewer, answer.worst[0].key, "user"))
     return json.dumps(parts, cls=PlotlyJSONEncoder)
 
 
@@ -84,7 +86,7 @@ def test_a_user_is_sent_nothing_of_other_peoples_jobs_and_nodes(traced):
 
 
 def test_a_user_who_asks_for_anothers_window_is_told_that_there_is_none(traced):
-    foreign = nodes(traced.live, Viewer("kim", is_admin=False)).listed["key"].item(0)
+    foreign = nodes(traced.live, Viewer("kim", is_admin=False)).worst[0].key
     with pytest.raises(Exception, match="no such window that you may see"):
         trace_part(traced.live, ADA, foreign, "user")
 
@@ -100,8 +102,8 @@ def test_a_link_that_makes_no_sense_shows_the_page_all_the_same(traced, query):
 def test_a_part_of_the_windows_is_said_to_be_one(traced, monkeypatch):
     monkeypatch.setattr("stormpetrel.answers.nodes.MOST_POINTS", 100)
     monkeypatch.setattr("stormpetrel.answers.nodes.sampled.__defaults__", (100,))
-    answer = nodes(traced.live, LOCAL, question({"span": "week"}))
-    told = json.dumps(embeddings(traced.live, answer), cls=PlotlyJSONEncoder)
+    answer, drawing = (ask(traced.live, LOCAL, question({"span": "week"})) for ask in (nodes, drawn))
+    told = json.dumps(embeddings(traced.live, answer, drawing), cls=PlotlyJSONEncoder)
     assert f"100 of {EVERYTHING.height} windows shown: all {answer.flagged} flagged ones, the others at random." in told
 
 
@@ -139,7 +141,7 @@ def test_without_the_extra_the_measured_trace_stands_alone(traced, monkeypatch):
     def missing(*_):
         raise MissingExtraError("Drawing a trace by the model", "traces")
 
-    monkeypatch.setattr("stormpetrel.answers.trace_view.model_of", missing)
+    monkeypatch.setattr("stormpetrel.answers.window_traces.model_of", missing)
     told = sent(traced.live, LOCAL)
     assert "stormpetrel[traces]" in told and "nodes-threads-made" not in told and '"reconstruction"' not in told
 
@@ -177,7 +179,7 @@ def test_the_page_opens_without_complaint_and_is_usable_by_everybody(browser):
 @browser_test
 def test_a_click_on_a_cell_shows_its_node_and_time_and_back_takes_it_back(browser, traced):
     visit = browser.open("/nodes", wait_for="#nodes-heat .hm image")
-    rows = len(nodes(traced.live, LOCAL).heat.nodes)  # node002 is the third of four: markup comes first
+    rows = len(drawn(traced.live, LOCAL, question({})).heat.nodes)  # node002 is the third of four: markup comes first
     visit.click_in("#nodes-heat", ".hm image", down=2.5 / rows)
     visit.page.wait_for_selector("#nodes-clear-node")
     query = parse_qs(urlsplit(visit.page.url).query)
@@ -199,7 +201,7 @@ def test_a_point_that_is_clicked_on_shows_its_trace_and_stays_in_the_link(browse
     visit.click_in("#nodes-map", ".point")
     wait_until(lambda: picked(visit) != "")
     visit.page.wait_for_selector(f"#nodes-trace h2:has-text('{heading(picked(visit))}')")
-    assert picked(visit) in set(nodes(traced.live, LOCAL).points["key"])
+    assert picked(visit) in set(drawn(traced.live, LOCAL, question({})).points["key"])
     again = browser.open(visit.page.url[len(traced.url) :], wait_for=DRAWN)
     assert again.page.inner_text("#nodes-trace h2") == heading(picked(visit)) != before
     visit.clean()
@@ -214,7 +216,7 @@ def test_a_window_is_chosen_by_keyboard_from_the_table(browser, traced):
     for _ in range(3):
         visit.page.keyboard.press("ArrowDown")
     visit.page.keyboard.press("Enter")
-    fourth = nodes(traced.live, LOCAL).listed["key"].item(3)
+    fourth = nodes(traced.live, LOCAL).worst[3].key
     wait_until(lambda: picked(visit) == fourth)
     visit.page.wait_for_selector(f"#nodes-trace h2:has-text('{heading(fourth)}')")
     visit.clean()
@@ -237,8 +239,8 @@ def test_another_mode_and_another_thread_are_chosen_beside_the_trace(browser):
 
 @browser_test
 def test_a_job_leads_to_the_table_of_jobs(browser, traced):
-    answer = nodes(traced.live, LOCAL)
-    row = answer.points.filter(pl.col("user") == "ada").row(0, named=True)
+    points = drawn(traced.live, LOCAL, question({})).points
+    row = points.filter(pl.col("user") == "ada").row(0, named=True)
     visit = browser.open(f"/nodes?pick={quote(row['key'])}", wait_for=f"#nodes-trace a:has-text('job {row['job_id']}')")
     visit.page.click(f"#nodes-trace .nodes-facts a:has-text('job {row['job_id']}')")
     visit.page.wait_for_selector("#job-panel h2, #job-panel .notice")
@@ -247,7 +249,7 @@ def test_a_job_leads_to_the_table_of_jobs(browser, traced):
 
 @browser_test
 def test_hostile_names_are_shown_as_text(browser, traced):
-    key = nodes(traced.live, LOCAL).points.filter(pl.col("node") == MARKUP)["key"].item(0)
+    key = drawn(traced.live, LOCAL, question({})).points.filter(pl.col("node") == MARKUP)["key"].item(0)
     visit = browser.open(f"/nodes?node={quote(MARKUP)}&pick={quote(key)}", wait_for=DRAWN)
     visit.page.wait_for_selector("#nodes-map .point")
     assert MARKUP in visit.page.inner_text("#nodes-trace h2")

@@ -1,4 +1,4 @@
-"""Nodes and their windows as JSON."""
+"""Nodes and the windows of their CPU threads: questions and answers."""
 
 from __future__ import annotations
 
@@ -7,22 +7,33 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from stormpetrel.answers.schemas.base import Answer, Question
+from stormpetrel.answers.schemas.base import Answer, Problem, Question
+from stormpetrel.answers.schemas.jobs import Moment
 
 WINDOW_PATTERN: Final = r"^[0-9]{1,8}-[0-9]{1,17}-.{1,600}$"
 WINDOW_EXAMPLE: Final = "12-1763200000000000-node3-live-cluster"
+MOST_WINDOWS: Final = 200  # that one answer lists
+MOST_LETTERS: Final = 256  # of a name that is asked for
 _REF: Final = "of its job in the list of jobs; null where that is not known"
 _SCORE: Final = "reconstruction error: higher is more abnormal"
 
 
 class NodesQuestion(Question):
-    """Which windows."""
+    """Which windows: of the hour, day or week before the latest one, or all; of a campaign, a job type, a node, a time."""
 
-    span: Literal["hour", "day", "week", "all"] = Field("day", description="the last one, counted from the latest window")
-    campaign: str | None = Field(None, min_length=1, max_length=256, description="of this campaign only", examples=["monday"])
-    job_type: str | None = Field(None, min_length=1, max_length=256, description="of this job type only", examples=["Bad IO"])
-    node: str | None = Field(None, min_length=1, max_length=256, description="of this node only", examples=["node3"])
-    limit: int = Field(100, ge=1, le=200, description="so many windows, those with the highest scores")
+    span: Literal["hour", "day", "week", "all"] = Field(default="day", description="the last one, counted from the latest window")
+    campaign: str | None = Field(
+        default=None, min_length=1, max_length=MOST_LETTERS, description="of this campaign only", examples=["monday"]
+    )
+    job_type: str | None = Field(
+        default=None, min_length=1, max_length=MOST_LETTERS, description="of this job type only", examples=["Bad IO"]
+    )
+    node: str | None = Field(
+        default=None, min_length=1, max_length=MOST_LETTERS, description="of this node only", examples=["node3"]
+    )
+    since: Moment | None = Field(default=None, description="that begin at this time or later")
+    until: Moment | None = Field(default=None, description="that begin before this time")
+    limit: int = Field(default=100, ge=1, le=MOST_WINDOWS, description="so many windows, those with the highest scores")
 
 
 class NodeRow(Answer):
@@ -63,17 +74,30 @@ class Nodes(Answer):
 
     as_of: datetime
     own_only: bool = Field(description="whether only windows of your own jobs are counted; administrators see everybody's")
-    lack: str | None = Field(description="the first step that has not been done: windows or scores; null: none")
+    lack: Literal["windows", "scores"] | None = Field(description="the first step that has not been done; null: none")
     model: str = Field(examples=["traces-vanilla"])
     model_version: int
     shipped: bool = Field(description="whether the scores come from the shipped encoder, which was not trained on this site")
     threshold: float | None = Field(description="windows above it are flagged; null: nothing is, the scores are a ranking")
     promise: str = Field(description="what share of calm windows may be flagged, or why nothing is; in words")
+    near: float | None = Field(description="distance from the centre of Bad IO within which a window counts as near it")
     windows: int
     flagged: int
     threads: int
+    first: datetime | None = Field(description="when the first of the windows begins; null: there are none")
+    last: datetime | None = Field(description="when the last of them ends")
+    latest: datetime | None = Field(description="when the latest window ends that you may see, whatever was asked for")
+    left_out: int = Field(description="windows that are too old to be counted; 0 for all but administrators")
     nodes: list[NodeRow]
     worst: list[ScoredWindow]
+
+
+class NodeNames(Answer):
+    """The names that a question about nodes can choose from, each list in its order."""
+
+    node: list[str]
+    campaign: list[str]
+    job_type: list[str]
 
 
 class ThreadTrace(Answer):
@@ -97,8 +121,13 @@ class WindowTraces(Answer):
     """A window, beside the threads of its job and its node at the same moment."""
 
     window_start: datetime
+    window: ScoredWindow = Field(description="the window that was asked for")
+    judged: bool = Field(
+        description="whether it was held against a threshold: not before there was one, nor where its job changed"
+    )
     step_s: float
     modes: list[str] = Field(description="in the order of the lists")
-    of_threads: int = Field(description="how many threads there are; at most 129 are told")
+    of_threads: int = Field(description="how many threads there are; at most 129 are listed")
     problem: str | None = Field(description="why there is no reconstruction; null: there is")
-    threads: list[ThreadTrace]
+    error: Problem | None = Field(description="the same problem in its two parts")
+    threads: list[ThreadTrace] = Field(description="those of its job first, then the rest of its node")

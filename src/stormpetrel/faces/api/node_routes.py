@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
-from stormpetrel.answers.json_values import json_rows
-from stormpetrel.answers.nodes import NodeQuestion, nodes
-from stormpetrel.answers.schemas.nodes import WINDOW_EXAMPLE, WINDOW_PATTERN, Nodes, NodesQuestion, ScoredWindow, WindowTraces
-from stormpetrel.answers.trace_view import trace_view
+from stormpetrel.answers.nodes import nodes
+from stormpetrel.answers.schemas.nodes import WINDOW_EXAMPLE, WINDOW_PATTERN, Nodes, NodesQuestion, WindowTraces
+from stormpetrel.answers.window_traces import window_traces
 from stormpetrel.faces.api.asking import Reader, answered, errors
 
 if TYPE_CHECKING:
@@ -19,19 +18,6 @@ if TYPE_CHECKING:
 WindowKey = Annotated[
     str, Path(pattern=WINDOW_PATTERN, description="the `key` of a window, as in `worst` of the nodes", examples=[WINDOW_EXAMPLE])
 ]
-_COUNTED = (
-    "as_of",
-    "own_only",
-    "lack",
-    "model",
-    "model_version",
-    "shipped",
-    "threshold",
-    "promise",
-    "windows",
-    "flagged",
-    "threads",
-)
 
 
 def node_router(live: LiveSite) -> APIRouter:
@@ -39,13 +25,9 @@ def node_router(live: LiveSite) -> APIRouter:
     api = APIRouter(prefix="/nodes", tags=["nodes"])
 
     @api.get("", operation_id="nodes", summary="Nodes by their scores", response_model=Nodes, responses=errors())
-    def list_nodes(viewer: Reader, asked: Annotated[NodesQuestion, Query()]) -> Response:
+    def list_nodes(viewer: Reader, question: Annotated[NodesQuestion, Query()]) -> Response:
         """Every node with the threads that behave unlike what the model has learnt, and the windows with the highest scores."""
-        answer = nodes(live, viewer, NodeQuestion(asked.span, asked.campaign, asked.job_type, asked.node))
-        told = {name: getattr(answer, name) for name in _COUNTED}
-        rows = answer.nodes if asked.node is None else answer.nodes.filter(node=asked.node)
-        worst = answer.listed.head(asked.limit).select(list(ScoredWindow.model_fields))
-        return answered(Nodes.model_validate({**told, "nodes": json_rows(rows), "worst": json_rows(worst)}))
+        return answered(nodes(live, viewer, question))
 
     @api.get(
         "/windows/{window}",
@@ -56,6 +38,6 @@ def node_router(live: LiveSite) -> APIRouter:
     )
     def show_window(viewer: Reader, window: WindowKey) -> Response:
         """What each mode of a thread did during a window, what the model makes of it, and the threads around it."""
-        return answered(WindowTraces.model_validate(trace_view(live, viewer, window).as_json()))
+        return answered(window_traces(live, viewer, window))
 
     return api

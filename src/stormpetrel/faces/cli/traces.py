@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpetrel.errors import ModelError
 from stormpetrel.faces.cli import traces_evaluate, traces_sampling
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
 from stormpetrel.faces.cli.trace_input import (
@@ -24,10 +22,10 @@ from stormpetrel.faces.cli.trace_input import (
 )
 
 if TYPE_CHECKING:
-    import polars as pl
-
+    from stormpetrel.answers.schemas.traces import TraceModelAnswer
+    from stormpetrel.answers.traces import ScoredWindows
     from stormpetrel.faces.report.blocks import Block, Table
-    from stormpetrel.lifecycle.trace_models import LearningWindows, TraceModel
+    from stormpetrel.lifecycle.trace_models import LearningWindows
     from stormpetrel.store.site import Site
 
 app = typer.Typer(
@@ -85,79 +83,67 @@ def score(context: typer.Context, top: Top = 10, as_json: Json = False) -> None:
 
     A site that has trained no model scores with the shipped encoder, which knows simulated jobs only.
     """
-    from stormpetrel.faces.report.trace_tables import abnormal, abnormal_table
-    from stormpetrel.faces.report.traces_section import newest_scores
-    from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows
+    from stormpetrel.answers.traces import score_traces
+    from stormpetrel.answers.viewer import LOCAL
+    from stormpetrel.faces.report.trace_tables import abnormal_tables
 
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site, progress_shown(quiet=as_json) as progress:
-        model = load_trace_model(site)
-        done = score_new_windows(site, model, progress=progress)
-        points = newest_scores(site, model)
-    worst = {by: abnormal(points, by, top=top) for by in ("node", "thread", "job")}
+        receipt = score_traces(site, LOCAL, top=top, progress=progress)
     if as_json:
-        counted = {"scored": done.scored, "flagged": done.flagged, "other_length": done.other_length, "commits": done.commits}
-        told = _told(model)
-        promise = {"threshold": done.promise.threshold, "promise": done.promise.as_dict()}
-        print_json({**told, **promise, **counted, **{f"{by}s": found.to_dicts() for by, found in worst.items()}})
+        print_json(receipt)
         return
     out = console()
-    out.print(f"{done.scored:,} windows scored by {plain(model.title)}, {done.flagged:,} of them flagged")
-    out.print(done.promise.words())
-    if done.other_length:
-        out.print(f"{done.other_length:,} windows are of another length or step than the model sees, and were left out.")
-    if not points.height:
+    out.print(f"{receipt.scored:,} windows scored by {plain(receipt.title)}, {receipt.flagged:,} of them flagged")
+    out.print(receipt.promise.sentence)
+    if receipt.other_length:
+        out.print(f"{receipt.other_length:,} windows are of another length or step than the model sees, and were left out.")
+    if not receipt.nodes:
         out.print("There is nothing to show yet. Take in traces: stormpetrel ingest traces --live")
         return
-    _show(abnormal_table(found, by) for by, found in worst.items())
-    _say_whose(model)
+    _show(abnormal_tables(receipt), receipt)
     out.print("Next: stormpetrel traces diagnose, or the page Nodes and traces of stormpetrel serve")
 
 
 @app.command("map")
 def show_map(context: typer.Context, plot: Plot = None, as_json: Json = False) -> None:
     """Say where the windows of each job type lie on the map of the model."""
-    model, points = _scored(context)
-    from stormpetrel.faces.report.trace_figures import axes_words
-    from stormpetrel.faces.report.trace_tables import job_types, map_table
+    from stormpetrel.answers.traces import trace_map
+    from stormpetrel.faces.report.trace_tables import map_table
 
-    table = map_table(points)
+    windows = _scored(context)
+    answer = trace_map(windows, with_points=as_json)
+    table = map_table(answer.job_types)
     if plot:
         from stormpetrel.faces.report.blocks import Drawing
-        from stormpetrel.figures.trace_models import trace_map
+        from stormpetrel.figures import trace_models
 
-        _draw(plot, "Map of windows", (Drawing(trace_map(points, axes=axes_words(model.map)), height=620), table))
+        chart = trace_models.trace_map(windows.points, axes=trace_models.map_axes(answer.explained))
+        _draw(plot, "Map of windows", (Drawing(chart, height=620), table))
     if as_json:
-        shown = points.select("node", "cpu", "window_start", "job_id", "job_type", "x", "y", "score", "flagged")
-        print_json({**_told(model), "job_types": job_types(points).to_dicts(), "points": _rows(shown)})
+        print_json(answer)
         return
-    _show([table])
-    _say_whose(model)
+    _show([table], answer)
     _close(plot)
 
 
 @app.command("diagnose")
 def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_json: Json = False) -> None:
     """Name the jobs and threads that lie near Bad IO, with their distance and their largest iowait."""
-    model, points = _scored(context)
-    if model.bad_io is None:
-        raise ModelError(
-            "The model knows no Bad IO windows: there is no centre to measure a distance from.",
-            hint="Take in a campaign with Bad IO jobs, or train with --campaigns PATH: stormpetrel traces train",
-        )
-    from stormpetrel.faces.report.trace_figures import diagnosed, diagnosis_drawing
+    from stormpetrel.answers.traces import trace_diagnosis
+    from stormpetrel.faces.report.trace_figures import diagnosis_drawing
     from stormpetrel.faces.report.trace_tables import suspects_table
 
-    found = diagnosed(points, model.bad_io)
-    table = suspects_table(found, top=top)
+    windows = _scored(context)
+    answer = trace_diagnosis(windows)
+    table = suspects_table(answer, top=top)
     if plot:
-        _draw(plot, "Windows near Bad IO", (diagnosis_drawing(points, model.bad_io), table))
+        drawing = diagnosis_drawing(windows.points, near=answer.radius, high=answer.high_iowait)
+        _draw(plot, "Windows near Bad IO", (drawing, table))
     if as_json:
-        told = {name: getattr(found, name) for name in ("windows", "near", "radius", "high_iowait", "rank_correlation")}
-        print_json({**_told(model), **told, "suspects": [asdict(one) for one in found.suspects]})
+        print_json(answer)
         return
-    _show([table])
-    _say_whose(model)
+    _show([table], answer)
     _close(plot)
 
 
@@ -172,38 +158,25 @@ def _windows_of(campaigns: list[Path], site: Site) -> LearningWindows:
     return campaign_windows(read_traces(campaigns, simulated=False), window_s=site.settings.traces.window_s)
 
 
-def _scored(context: typer.Context) -> tuple[TraceModel, pl.DataFrame]:
-    """The model in use and what it has said so far."""
-    from stormpetrel.faces.report.traces_section import newest_scores
-    from stormpetrel.lifecycle.trace_models import load_trace_model
+def _scored(context: typer.Context) -> ScoredWindows:
+    from stormpetrel.answers.traces import scored_windows
+    from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        model = load_trace_model(site)
-        points = newest_scores(site, model)
-    if not points.height:
-        raise ModelError(f"No window has been scored yet by {model.title}.", hint="Run: stormpetrel traces score")
-    return model, points
+        return scored_windows(site, LOCAL)
 
 
-def _told(model: TraceModel) -> dict[str, Any]:
-    """Which model it is, for JSON."""
-    return {"model": model.name, "version": model.version, "shipped": model.is_shipped}
-
-
-def _say_whose(model: TraceModel) -> None:
-    if model.is_shipped:
-        console().print(
-            "These are scores of the shipped encoder, which has learnt simulated jobs, not this site's."
-            " Train one on what is normal here: stormpetrel traces train"
-        )
-
-
-def _show(tables: Iterable[Table]) -> None:
+def _show(tables: Iterable[Table], answer: TraceModelAnswer) -> None:
     from stormpetrel.faces.cli.tables import show_table
 
     for table in tables:
         show_table(console(), table)
+    if answer.shipped:
+        console().print(
+            "These are scores of the shipped encoder, which has learnt simulated jobs, not this site's."
+            " Train one on what is normal here: stormpetrel traces train"
+        )
 
 
 def _close(plot: Path | None) -> None:
@@ -216,9 +189,3 @@ def _draw(path: Path, title: str, blocks: tuple[Block, ...]) -> None:
     from stormpetrel.faces.report.page import write_page
 
     write_page(path, title, [Section(title, "", blocks)])
-
-
-def _rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    return [
-        {name: str(value) if hasattr(value, "isoformat") else value for name, value in row.items()} for row in frame.to_dicts()
-    ]

@@ -29,6 +29,7 @@ from stormpetrel.faces.cli.trace_input import (
 )
 
 if TYPE_CHECKING:
+    from stormpetrel.answers.schemas.trace_study import TraceStudyAnswer
     from stormpetrel.traces.study import StudyPlan, TraceStudy
 
 Keep = Annotated[
@@ -73,11 +74,16 @@ def evaluate(
             if plot:
                 progress(1.0, "drawing")
                 _draw(plot, study)
+    from stormpetrel.answers.schemas.trace_study import TraceStudyRun
+    from stormpetrel.answers.trace_study import study_answer
+
+    answer = study_answer(study)
     if as_json:
         campaigns = {trace.name: None if trace.split is None else str(trace.split) for trace in traces}
-        print_json({**study.as_json(), "campaigns": campaigns, "simulated": simulated, "models": models, "seed": seed})
+        run = TraceStudyRun(**dict(answer), campaigns=campaigns, simulated=simulated, models=models, seed=seed)
+        print_json(run)
         return
-    _show(study, plan, keep, plot)
+    _show(answer, plan, keep, plot)
 
 
 def _folder(keep: Path | None) -> AbstractContextManager[str]:
@@ -85,32 +91,32 @@ def _folder(keep: Path | None) -> AbstractContextManager[str]:
 
 
 def _draw(path: Path, study: TraceStudy) -> None:
+    from stormpetrel.answers.trace_study import mapped_windows, reconstructed_windows
     from stormpetrel.faces.report import trace_figures
     from stormpetrel.faces.report.blocks import Section
     from stormpetrel.faces.report.page import write_page
 
-    mapped = trace_figures.mapped_windows(study)
+    mapped = mapped_windows(study)
     drawings = [
-        trace_figures.error_drawing(study),
-        *trace_figures.reconstruction_drawings(study),
+        trace_figures.error_drawing(study.evaluation),
+        *trace_figures.reconstruction_drawings(reconstructed_windows(study)),
         trace_figures.map_drawing(mapped),
     ]
-    if mapped.bad_io is not None:
-        drawings.append(trace_figures.diagnosis_drawing(mapped.points, mapped.bad_io))
+    if (bad_io := mapped.bad_io) is not None:
+        drawings.append(trace_figures.diagnosis_drawing(mapped.points, near=bad_io.radius, high=bad_io.high_iowait))
     write_page(path, "Trace models", [Section("Trace models", "", tuple(drawings))])
 
 
-def _show(study: TraceStudy, plan: StudyPlan, keep: Path | None, plot: Path | None) -> None:
+def _show(study: TraceStudyAnswer, plan: StudyPlan, keep: Path | None, plot: Path | None) -> None:
     from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report import trace_tables
 
     out = console()
-    found = study.evaluation
     for table in (
-        trace_tables.table_two(found),
-        trace_tables.iowait_rule_table(found),
-        trace_tables.errors_table(found),
-        trace_tables.runs_table(found),
+        trace_tables.table_two(study),
+        trace_tables.iowait_rule_table(study),
+        trace_tables.errors_table(study),
+        trace_tables.runs_table(study),
         trace_tables.work_table(study),
     ):
         show_table(out, table)

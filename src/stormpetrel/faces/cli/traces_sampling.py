@@ -12,9 +12,9 @@ from stormpetrel.faces.cli.context import Json, console, plain, print_json
 from stormpetrel.faces.cli.trace_input import Minutes, Nodes, Paths, Plot, Seed, Simulated, Threads, progress_shown, read_traces
 
 if TYPE_CHECKING:
+    from stormpetrel.answers.schemas.trace_study import SamplingAnswer, Spread
     from stormpetrel.records.traces import Trace
     from stormpetrel.traces.sampling import SamplingStudy
-    from stormpetrel.traces.separability import MeanStd
 
 Window = Annotated[
     float | None,
@@ -34,6 +34,8 @@ def sampling(
     as_json: Json = False,
 ) -> None:
     """Say how often to scrape and how long windows should be, from the rhythm of the job types and how well they separate."""
+    from stormpetrel.answers.schemas.trace_study import SamplingRun
+    from stormpetrel.answers.trace_study import sampling_answer
     from stormpetrel.traces.sampling import study_sampling
 
     with progress_shown(quiet=as_json) as progress:
@@ -41,10 +43,12 @@ def sampling(
         study = study_sampling(traces, window_s=window, seed=seed, progress=progress)
     if plot:
         _draw(plot, study)
+    answer = sampling_answer(study)
     if as_json:
-        print_json({**study.as_dict(), "campaigns": [trace.name for trace in traces], "simulated": simulated, "seed": seed})
+        run = SamplingRun(**dict(answer), campaigns=[trace.name for trace in traces], simulated=simulated, seed=seed)
+        print_json(run)
         return
-    _show(study)
+    _show(answer)
     if plot:
         console().print(f"\nFigures: {plain(str(plot))}")
 
@@ -65,18 +69,18 @@ def _draw(path: Path, study: SamplingStudy) -> None:
     write_figures(path, "Sampling of CPU traces", [spectra_figure(study), components_figure(study), silhouette_figure(study)])
 
 
-def _show(study: SamplingStudy) -> None:
+def _show(study: SamplingAnswer) -> None:
     from rich.table import Table
 
     out = console()
     rhythms = Table("job type", "lowest dominant frequency", "period", "pieces", title="Rhythm of each job type")
-    for spectrum in study.spectra:
+    for job_type, spectrum in study.spectra.items():
         hertz = spectrum.dominant_hz
         words = ("none stands out", "") if hertz is None else (f"{hertz:.4f} Hz", f"{1 / hertz:.0f} s")
-        rhythms.add_row(plain(spectrum.job_type), *words, f"{spectrum.stretches:,}")
+        rhythms.add_row(plain(job_type), *words, f"{spectrum.stretches:,}")
     out.print(rhythms)
     intervals = Table("every", "values", "silhouette", "of means", "movement kept", title=f"{study.windows:,} windows")
-    for score in study.scores:
+    for score in study.intervals:
         intervals.add_row(
             f"{score.interval_s:g} s",
             str(score.samples),
@@ -91,5 +95,5 @@ def _show(study: SamplingStudy) -> None:
     out.print(f"Advice: {study.advice}.")
 
 
-def _spread(spread: MeanStd) -> str:
+def _spread(spread: Spread) -> str:
     return f"{spread.mean:.3f} ± {spread.std:.3f}" if spread.n else "–"

@@ -207,10 +207,15 @@ class Client:
         campaign: str | None = None,
         job_type: str | None = None,
         node: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
         limit: int = 100,
     ) -> Nodes:
         """The nodes with threads that behave unlike what the model has learnt, and the windows with the highest scores."""
-        query = {"span": span, "campaign": campaign, "job_type": job_type, "node": node, "limit": limit}
+        query = {
+            "span": span, "campaign": campaign, "job_type": job_type, "node": node, "since": _in_link(since),
+            "until": _in_link(until), "limit": limit,
+        }  # fmt: skip
         return self._read(Nodes, self._server.ask("GET", "/nodes", query=query))
 
     def window(self, key: str) -> WindowTraces:

@@ -1,24 +1,23 @@
 """Tables about traces: Table 2 beside the published one, errors per job type and run, who is abnormal, who lies near Bad IO.
 
-TraceStudy, frames of scores, Diagnosis -> Table.
+Answers about traces -> Table.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-import polars as pl
-
-from stormpetrel.faces.report.blocks import NOTHING, Column, Table, table_of
-from stormpetrel.figures.trace_models import UNKNOWN_WORDS, in_order
+from stormpetrel.faces.report.blocks import NOTHING, Column, Table
+from stormpetrel.figures.trace_models import UNKNOWN_WORDS
+from stormpetrel.records.traces import job_types_in_order
 from stormpetrel.traces.architecture import Architecture
-from stormpetrel.traces.evaluation import FIGURES, PUBLISHED, TraceEvaluation
+from stormpetrel.traces.evaluation import FIGURES, PUBLISHED
 
 if TYPE_CHECKING:
-    from stormpetrel.traces.diagnosis import Diagnosis
-    from stormpetrel.traces.sampling import SamplingStudy
+    from stormpetrel.answers.schemas.trace_study import SamplingAnswer, Spread, TraceStudyAnswer
+    from stormpetrel.answers.schemas.traces import Abnormal, JobTypeOnMap, MostAbnormal, NearBadIo
     from stormpetrel.traces.separability import MeanStd
-    from stormpetrel.traces.study import TraceStudy
 
 KIND_WORDS: Final = {
     Architecture.VANILLA: "Vanilla AE",
@@ -27,34 +26,33 @@ KIND_WORDS: Final = {
 }
 STUDY: Final = "EPJ Web of Conferences 337, 01120 (2025)"
 _FIGURE_COLUMNS: Final = tuple(Column(words, "") for words in ("RE normal", "RE anomalous", "silhouette", "ROC area"))
-_OWNERS: Final = {"node": ("node",), "thread": ("node", "cpu"), "job": ("job_id", "job_type")}
 
 
-def table_two(found: TraceEvaluation) -> Table:
+def table_two(study: TraceStudyAnswer) -> Table:
     """Table 2: each architecture over its ensemble, the published figures below it, and the baselines on the same windows."""
     rows: list[tuple[str, ...]] = []
     for kind in Architecture:
-        if kind in found.models:
-            figures = found.models[kind]
-            rows.append((f"{KIND_WORDS[kind]} ({figures.models})", *(_spread(getattr(figures, name), name) for name in FIGURES)))
+        figures = study.model.get(kind)
+        if figures is not None:
+            rows.append((f"{KIND_WORDS[kind]} ({study.judged[kind]})", *(_spread(figures[name], name) for name in FIGURES)))
             rows.append(("  published", *(_spread(PUBLISHED[kind].get(name), name) for name in FIGURES)))
-        elif kind in found.why:
+        elif kind in study.why:
             rows.append((KIND_WORDS[kind], *([NOTHING] * len(FIGURES))))
-    pca, iowait = found.baselines["pca"], found.baselines["mean_iowait"]
+    pca, iowait = study.baselines["pca"], study.baselines["mean_iowait"]
     rows.append(("PCA, raw windows", *(_number(pca[name], name) for name in FIGURES)))
     rows.append(("mean iowait", NOTHING, NOTHING, NOTHING, _number(iowait["roc_auc"], "roc_auc")))
     note = " ".join(
         [
             "RE: mean squared difference over steps and modes; mean ± standard deviation over the models (published: ten).",
-            *(f"{KIND_WORDS[kind]}: {words}" for kind, words in found.why.items()),
+            *(f"{KIND_WORDS[Architecture(kind)]}: {reason}" for kind, reason in study.why.items()),
         ]
     )
     return Table("Table 2: reconstruction error and separability", (Column("model"), *_FIGURE_COLUMNS), tuple(rows), note)
 
 
-def iowait_rule_table(found: TraceEvaluation) -> Table:
+def iowait_rule_table(study: TraceStudyAnswer) -> Table:
     """The rule of one line, at the threshold that training windows choose."""
-    rule = found.baselines["mean_iowait"]
+    rule = study.baselines["mean_iowait"]
     names = ("threshold", "precision", "recall", "f1", "false_alarm_share", "roc_auc")
     words = ("mean iowait ≥", "precision", "recall", "F1", "normal windows above it", "ROC area")
     columns = tuple(Column(word, ".3f") for word in words)
@@ -62,38 +60,39 @@ def iowait_rule_table(found: TraceEvaluation) -> Table:
     return Table("The mean-iowait rule", columns, (tuple(rule[name] for name in names),), note)
 
 
-def errors_table(found: TraceEvaluation) -> Table:
+def errors_table(study: TraceStudyAnswer) -> Table:
     """Median and range of the error of each job type, per architecture (Fig. 3 in numbers)."""
-    kinds = [kind for kind in Architecture if kind in found.models]
-    types = in_order({job_type for kind in kinds for job_type in found.models[kind].by_job_type})
+    types = job_types_in_order({job_type for by_type in study.by_job_type.values() for job_type in by_type})
     columns = [Column("job type"), Column("windows", ",d")]
-    columns += [Column(f"{KIND_WORDS[kind]}: median (5 to 95 %)", "") for kind in kinds]
+    columns += [Column(f"{KIND_WORDS[Architecture(kind)]}: median (5 to 95 %)", "") for kind in study.by_job_type]
     rows = []
     for job_type in types:
-        spreads = [found.models[kind].by_job_type[job_type] for kind in kinds]
-        cells = (f"{one.quantiles[2]:.5f} ({one.quantiles[0]:.5f} to {one.quantiles[4]:.5f})" for one in spreads)
+        spreads = [by_type[job_type] for by_type in study.by_job_type.values()]
+        cells = (f"{spread.p50:.5f} ({spread.p05:.5f} to {spread.p95:.5f})" for spread in spreads)
         rows.append((job_type or UNKNOWN_WORDS, spreads[0].windows, *cells))
     return Table("Fig. 3 in numbers: reconstruction error per job type", tuple(columns), tuple(rows))
 
 
-def runs_table(found: TraceEvaluation) -> Table:
+def runs_table(study: TraceStudyAnswer) -> Table:
     """The error on normal windows of each test campaign or run."""
-    kinds = [kind for kind in Architecture if kind in found.models]
-    runs = sorted({run for kind in kinds for run in found.models[kind].per_run})
-    columns = (Column("campaign or run"), *(Column(KIND_WORDS[kind], "") for kind in kinds))
-    rows = tuple((run, *(_spread(found.models[kind].per_run.get(run), "re_normal") for kind in kinds)) for run in runs)
+    per_run = study.per_run
+    names = sorted({run for runs in per_run.values() for run in runs})
+    columns = (Column("campaign or run"), *(Column(KIND_WORDS[Architecture(kind)], "") for kind in per_run))
+    rows = tuple(
+        (name, *(_spread(runs[name].re_normal if name in runs else None, "re_normal") for runs in per_run.values()))
+        for name in names
+    )
     return Table("Reconstruction error on normal windows, per test campaign", columns, rows)
 
 
-def work_table(study: TraceStudy) -> Table:
+def work_table(study: TraceStudyAnswer) -> Table:
     """How long training took in this run, and how many windows one core scores in a second."""
-    training = study.seconds["training"]
+    training, speed = study.seconds["training"], study.windows_per_second_per_core
     rows = tuple(
-        (KIND_WORDS[kind], len(models), training.get(str(kind)), study.windows_per_second_per_core.get(kind))
-        for kind, models in study.scorers.items()
+        (KIND_WORDS[Architecture(kind)], models, training.get(kind), speed.get(kind)) for kind, models in study.judged.items()
     )
     columns = (Column("model"), Column("models", "d"), Column("training (s)", ",.0f"), Column("windows/s/core", ",.0f"))
-    counts = study.split.counts()
+    counts = study.windows
     note = (
         f"{counts['train']:,} windows to learn from, {counts['validation']:,} to stop by, {counts['test']:,} to judge by; "
         f"{counts['left_out']:,} with gaps left out. Models that were there already were not trained again."
@@ -101,66 +100,39 @@ def work_table(study: TraceStudy) -> Table:
     return Table("Work", columns, rows, note)
 
 
-def abnormal(scores: pl.DataFrame, by: str, *, top: int = 10) -> pl.DataFrame:
-    """The nodes, threads or jobs with the largest share of flagged windows, then with the highest mean score."""
-    keys = _OWNERS[by]
-    known = scores.filter(pl.col("job_id").is_not_null()) if by == "job" else scores
+def abnormal_tables(ranking: MostAbnormal) -> tuple[Table, ...]:
+    """The most abnormal nodes, threads and jobs."""
+    node, thread = (Column("node"),), (Column("node"), Column("CPU", "d"))
     return (
-        known.group_by(keys)
-        .agg(
-            pl.len().alias("windows"),
-            pl.col("flagged").sum().alias("flagged"),
-            pl.col("score").mean().alias("mean_score"),
-            pl.col("score").max().alias("highest_score"),
-            pl.col("max_iowait").max().alias("max_iowait"),
-        )
-        .sort(pl.col("flagged") / pl.col("windows"), "mean_score", *keys, descending=[True, True, *([False] * len(keys))])
-        .head(top)
+        _abnormal_table("nodes", node, [((row.node,), row) for row in ranking.nodes]),
+        _abnormal_table("threads", thread, [((row.node, row.cpu), row) for row in ranking.threads]),
+        _abnormal_table("jobs", (Column("job"), Column("type")), [((row.job_id, row.job_type), row) for row in ranking.jobs]),
     )
 
 
-def abnormal_table(found: pl.DataFrame, by: str) -> Table:
-    """What `abnormal` found, for people."""
-    named = {"node": Column("node"), "cpu": Column("CPU", "d"), "job_id": Column("job"), "job_type": Column("type")}
-    columns = [(key, named[key]) for key in _OWNERS[by]]
-    columns += [
-        ("windows", Column("windows", ",d")),
-        ("flagged", Column("flagged", ",d")),
-        ("mean_score", Column("mean score", ".5f")),
-        ("highest_score", Column("highest", ".5f")),
-        ("max_iowait", Column("iowait up to", ".2f")),
-    ]
-    return table_of(f"Most abnormal {by}s", found, columns)
+def _abnormal_table(of: str, keys: tuple[Column, ...], rows: Sequence[tuple[tuple[Any, ...], Abnormal]]) -> Table:
+    columns = (
+        *keys, Column("windows", ",d"), Column("flagged", ",d"), Column("mean score", ".5f"), Column("highest", ".5f"),
+        Column("iowait up to", ".2f"),
+    )  # fmt: skip
+    cells = tuple((*names, row.windows, row.flagged, row.mean_score, row.highest_score, row.max_iowait) for names, row in rows)
+    return Table(f"Most abnormal {of}", columns, cells)
 
 
-def job_types(points: pl.DataFrame) -> pl.DataFrame:
-    """Where the windows of each job type lie on the map, and how far off they are."""
-    found = points.group_by("job_type").agg(
-        pl.len().alias("windows"),
-        pl.col("x").mean(),
-        pl.col("y").mean(),
-        pl.col("score").median().alias("median_score"),
-        pl.col("flagged").mean().alias("flagged_share"),
+def map_table(job_types: Sequence[JobTypeOnMap]) -> Table:
+    """Where the windows of each job type lie on the map."""
+    columns = (
+        Column("job type"), Column("windows", ",d"), Column("x", ".2f"), Column("y", ".2f"), Column("median score", ".5f"),
+        Column("flagged", ".1%"),
+    )  # fmt: skip
+    rows = tuple(
+        (UNKNOWN_WORDS if row.job_type == "" else row.job_type, row.windows, row.x, row.y, row.median_score, row.flagged_share)
+        for row in job_types
     )
-    order = in_order(found["job_type"].drop_nulls().to_list())
-    return found.sort(pl.col("job_type").replace_strict(order, range(len(order)), default=len(order)))
+    return Table("Where job types lie", columns, rows)
 
 
-def map_table(points: pl.DataFrame) -> Table:
-    """What `job_types` found, for people."""
-    columns = [
-        ("job_type", Column("job type")),
-        ("windows", Column("windows", ",d")),
-        ("x", Column("x", ".2f")),
-        ("y", Column("y", ".2f")),
-        ("median_score", Column("median score", ".5f")),
-        ("flagged_share", Column("flagged", ".1%")),
-    ]
-    named = job_types(points).with_columns(pl.col("job_type").replace("", UNKNOWN_WORDS))
-    return table_of("Where job types lie", named, columns)
-
-
-def suspects_table(found: Diagnosis, *, top: int = 20) -> Table:
+def suspects_table(diagnosis: NearBadIo, *, top: int = 20) -> Table:
     """Who lies near Bad IO without being it."""
     columns = (
         Column("job"), Column("type"), Column("node"), Column("CPUs"), Column("windows", ",d"), Column("near", ",d"),
@@ -168,48 +140,48 @@ def suspects_table(found: Diagnosis, *, top: int = 20) -> Table:
     )  # fmt: skip
     rows = tuple(
         (
-            one.job_id or NOTHING, one.job_type or UNKNOWN_WORDS, one.node, _cpus(one.cpus), one.windows, one.near, one.nearest,
-            one.max_iowait,
+            row.job_id or NOTHING, row.job_type or UNKNOWN_WORDS, row.node, _cpus(row.cpus), row.windows, row.near, row.nearest,
+            row.max_iowait,
         )
-        for one in found.suspects[:top]
+        for row in diagnosis.suspects[:top]
     )  # fmt: skip
-    return Table("Jobs and threads that lie near Bad IO", columns, rows, diagnosis_words(found))
+    return Table("Jobs and threads that lie near Bad IO", columns, rows, diagnosis_words(diagnosis))
 
 
-def diagnosis_words(found: Diagnosis) -> str:
+def diagnosis_words(diagnosis: NearBadIo) -> str:
     """The diagnosis in a sentence or two."""
     words = (
-        f"{found.near:,} of {found.windows:,} windows lie within {found.radius:.2f} of the centre of Bad IO with "
-        f"a largest iowait of {found.high_iowait:.2f} or more."
+        f"{diagnosis.near:,} of {diagnosis.windows:,} windows lie within {diagnosis.radius:.2f} of the centre of Bad IO with "
+        f"a largest iowait of {diagnosis.high_iowait:.2f} or more."
     )
-    if found.rank_correlation is None:
+    if diagnosis.rank_correlation is None:
         return words
-    return f"{words} Distance and largest iowait have a rank correlation of {found.rank_correlation:+.2f}."
+    return f"{words} Distance and largest iowait have a rank correlation of {diagnosis.rank_correlation:+.2f}."
 
 
-def spectra_table(study: SamplingStudy) -> Table:
+def spectra_table(study: SamplingAnswer) -> Table:
     """The lowest dominant frequency of each job type."""
     rows = tuple(
-        (one.job_type or UNKNOWN_WORDS, one.dominant_hz, 1 / one.dominant_hz if one.dominant_hz else None)
-        for one in study.spectra
+        (job_type or UNKNOWN_WORDS, spectrum.dominant_hz, 1 / spectrum.dominant_hz if spectrum.dominant_hz else None)
+        for job_type, spectrum in study.spectra.items()
     )
     columns = (Column("job type"), Column("lowest dominant frequency (Hz)", ".4f"), Column("period (s)", ",.0f"))
     return Table("Spectra (Welch)", columns, rows, f"Windows of {study.window_s:g} s hold the slowest of these periods.")
 
 
-def intervals_table(study: SamplingStudy) -> Table:
+def intervals_table(study: SamplingAnswer) -> Table:
     """How well job types separate at each sampling interval (Fig. 1b in numbers)."""
-    rows = tuple((one.interval_s, one.samples, _spread(one.silhouette, "silhouette")) for one in study.scores)
+    rows = tuple((row.interval_s, row.samples, _spread(row.silhouette, "silhouette")) for row in study.intervals)
     columns = (Column("interval (s)", "g"), Column("samples per window", "d"), Column("silhouette", ""))
     return Table("Fig. 1b in numbers: separability", columns, rows, study.advice)
 
 
-def _cpus(cpus: tuple[int, ...]) -> str:
+def _cpus(cpus: Sequence[int]) -> str:
     shown = ", ".join(map(str, cpus[:8]))
     return f"{shown} and {len(cpus) - 8} more" if len(cpus) > 8 else shown
 
 
-def _spread(spread: MeanStd | None, name: str) -> str:
+def _spread(spread: Spread | MeanStd | None, name: str) -> str:
     if spread is None or not spread.n:
         return NOTHING
     digits = _digits(name)

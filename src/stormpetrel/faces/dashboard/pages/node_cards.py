@@ -1,6 +1,6 @@
 """The parts of the page of nodes: the heat map, the table of nodes, the map of embeddings, the diagnosis, the windows.
 
-NodeAnswer -> cards. A click on any of the figures chooses; every table leads to the same by keyboard.
+Nodes and NodeDrawing -> cards. A click on any of the figures chooses; every table leads to the same by keyboard.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 from dash import html
 
-from stormpetrel.answers.nodes import Heat, NodeAnswer
+from stormpetrel.answers.nodes import Heat, NodeDrawing
+from stormpetrel.answers.schemas.nodes import NodeRow, Nodes, NodesQuestion, ScoredWindow, ThreadTrace
 from stormpetrel.faces.dashboard.blocks import attributes, card, plot
 from stormpetrel.faces.dashboard.choices import PageLink
 from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table
@@ -32,21 +33,19 @@ _MAP_PX: Final = 440
 _LEGEND: Final[dict[str, Any]] = {"orientation": "h", "y": -0.18, "title": {"text": ""}, "itemsizing": "constant"}
 
 
-def what_is_chosen(live: LiveSite, answer: NodeAnswer, link: PageLink) -> list[Component]:
+def what_is_chosen(live: LiveSite, question: NodesQuestion, link: PageLink) -> list[Component]:
     """What the heat map or a link has chosen, and the ways back."""
-    asked = answer.asked
     parts: list[Any] = []
-    if asked.node is not None:
-        parts.append(_way_back(f"Node {asked.node}", "all nodes", link.to(node=None), "clear-node"))
-    if asked.since is not None and asked.until is not None:
-        words = f"Windows that begin {stretch(live, asked.since, asked.until)}"
+    if question.node is not None:
+        parts.append(_way_back(f"Node {question.node}", "all nodes", link.to(node=None), "clear-node"))
+    if question.since is not None and question.until is not None:
+        words = f"Windows that begin {stretch(live, question.since, question.until)}"
         parts.append(_way_back(words, "the whole time", link.to(at=None), "clear-at"))
     return [html.Div(parts, className="nodes-chosen", role="status")] if parts else []
 
 
-def heat(live: LiveSite, answer: NodeAnswer) -> Component:
+def heat(live: LiveSite, answer: Nodes, heat: Heat, question: NodesQuestion) -> Component:
     """Nodes over time, by the highest score of any of their threads."""
-    heat = answer.heat
     zone = ZoneInfo(live.settings.site.time_zone)
     figure = node_heat_map(heat.nodes, _column_names(heat, zone), heat.worst, answer.threshold)
     starts = [round(start.timestamp()) for start in heat.starts]
@@ -59,8 +58,9 @@ def heat(live: LiveSite, answer: NodeAnswer) -> Component:
     figure.update_xaxes(title_text=None).update_yaxes(title_text=None, zeroline=False, showgrid=False)
     if heat.skips:
         figure.update_xaxes(type="category", nticks=3, tickangle=0)
-    marked_cells(figure, *_chosen_cells(answer))
-    shown = f"{len(heat.nodes)} of {heat.of_nodes:,} nodes, those with the most flagged windows. " if _cut(answer) else ""
+    marked_cells(figure, *_chosen_cells(heat, question))
+    is_cut = len(heat.nodes) < heat.of_nodes
+    shown = f"{len(heat.nodes)} of {heat.of_nodes:,} nodes, those with the most flagged windows. " if is_cut else ""
     gap = "times that nobody scored are left out" if heat.skips else "a gap is time that nobody scored"
     threshold = "" if answer.threshold is None else " ▲ is the threshold."
     summary = f"{shown}The highest score of any thread, per {_length(heat.bin_s)}; {gap}.{threshold}"
@@ -72,7 +72,7 @@ def heat(live: LiveSite, answer: NodeAnswer) -> Component:
     )
 
 
-def node_table(live: LiveSite, answer: NodeAnswer, link: PageLink) -> Component:
+def node_table(live: LiveSite, drawing: NodeDrawing, link: PageLink) -> Component:
     """The same as a table: a node's name shows its windows."""
     columns = (
         TableColumn("node", "Node", "link", 120),
@@ -83,29 +83,29 @@ def node_table(live: LiveSite, answer: NodeAnswer, link: PageLink) -> Component:
     )
     rows = [
         {
-            **{name: row[name] for name in ("node", "threads", "flagged", "worst")},
-            "node_link": link.to(node=row["node"], at=None),
+            **row.model_dump(include={"node", "threads", "flagged", "worst"}),
+            "node_link": link.to(node=row.node, at=None),
             **job_cell(live, row),
         }
-        for row in answer.nodes.head(500).iter_rows(named=True)
+        for row in drawing.nodes[:500]
     ]
     table = with_digits(sortable_table("nodes-table", columns, rows, label="Nodes by flagged windows", most_px=420), "worst")
     return card("Every node", html.P("The worst first. A name shows its windows alone.", className="soft small"), table)
 
 
-def embeddings(live: LiveSite, answer: NodeAnswer) -> list[Component]:
+def embeddings(live: LiveSite, answer: Nodes, drawing: NodeDrawing) -> list[Component]:
     """Where the windows lie on the model's map, by kind of job."""
-    summary = f"{how_many(answer)} Windows that lie together look alike to the model."
-    figure = trace_map(_drawn(live, answer.points))
+    summary = f"{how_many(answer, drawing.points)} Windows that lie together look alike to the model."
+    figure = trace_map(_drawn(live, drawing.points))
     return [
         html.P(f"{summary} Click on a point to see its trace.", className="soft small"),
-        _clickable("nodes-map", figure, answer.points["key"].to_list(), summary),
+        _clickable("nodes-map", figure, drawing.points["key"].to_list(), summary),
     ]
 
 
-def diagnosis(live: LiveSite, answer: NodeAnswer) -> list[Component]:
+def diagnosis(live: LiveSite, answer: Nodes, drawing: NodeDrawing) -> list[Component]:
     """How close windows are to known trouble, against the iowait that goes with it."""
-    known = answer.points.filter(pl.col("bad_io_distance").is_not_null())
+    known = drawing.points.filter(pl.col("bad_io_distance").is_not_null())
     if known.is_empty():
         words = "The model knows no Bad IO yet: a campaign with such jobs tells it where they lie on the map."
         return [html.P(words, className="soft")]
@@ -115,7 +115,7 @@ def diagnosis(live: LiveSite, answer: NodeAnswer) -> list[Component]:
     return [html.P(summary, className="soft small"), _clickable("nodes-diagnosis", figure, known["key"].to_list(), summary)]
 
 
-def window_table(live: LiveSite, answer: NodeAnswer, link: PageLink) -> Component:
+def window_table(live: LiveSite, answer: Nodes, link: PageLink) -> Component:
     """The windows with the highest scores; each leads to its trace."""
     columns = (
         TableColumn("when", "Begins", "link", 205),
@@ -125,20 +125,22 @@ def window_table(live: LiveSite, answer: NodeAnswer, link: PageLink) -> Componen
         TableColumn("job", "Job", "link", 130),
         TableColumn("score", "Score", "number", 100, "Reconstruction error; higher is more abnormal"),
         TableColumn("iowait", "Largest iowait", "percent", 140),
-        TableColumn("told", "Flagged", width=110),
+        TableColumn("flagged", "Flagged", width=110),
     )
     zone = ZoneInfo(live.settings.site.time_zone)
     rows = [
         {
-            "when": f"{row['window_start'].astimezone(zone):%d %b %Y, %H:%M:%S}",
-            "when_link": link.to(pick=row["key"]),
-            **{name: row[name] for name in ("node", "cpu", "score")},
-            "kind": row["kind"] or UNKNOWN_WORDS,
-            "iowait": None if row["max_iowait"] is None else 100 * row["max_iowait"],
-            "told": "▲ flagged" if row["flagged"] else "",
-            **job_cell(live, row),
+            "when": f"{window.window_start.astimezone(zone):%d %b %Y, %H:%M:%S}",
+            "when_link": link.to(pick=window.key),
+            "node": window.node,
+            "cpu": window.cpu,
+            "score": window.score,
+            "kind": window.kind or UNKNOWN_WORDS,
+            "iowait": None if window.max_iowait is None else 100 * window.max_iowait,
+            "flagged": "▲ flagged" if window.flagged else "",
+            **job_cell(live, window),
         }
-        for row in answer.listed.iter_rows(named=True)
+        for window in answer.worst
     ]
     all_of_them = answer.windows <= len(rows)
     words = "All of them" if all_of_them else f"{len(rows):,} of {answer.windows:,}"
@@ -149,10 +151,10 @@ def window_table(live: LiveSite, answer: NodeAnswer, link: PageLink) -> Componen
     )
 
 
-def job_cell(live: LiveSite, row: dict[str, Any]) -> dict[str, Any]:
+def job_cell(live: LiveSite, row: NodeRow | ScoredWindow | ThreadTrace) -> dict[str, Any]:
     """The job of a window: its id, with its place in the table of jobs where that is known."""
-    ref = row["ref"]
-    return {"job": row["job_id"] or "", "job_link": PageLink.of(live, "/jobs").to(view="all", job=ref) if ref else None}
+    link = PageLink.of(live, "/jobs").to(view="all", job=row.ref) if row.ref else None
+    return {"job": row.job_id or "", "job_link": link}
 
 
 def with_digits(table: Any, *columns: str) -> Component:
@@ -160,16 +162,16 @@ def with_digits(table: Any, *columns: str) -> Component:
     for definition in table.children.columnDefs:
         if definition["field"] in columns:
             definition["valueFormatter"] = {"function": "params.value == null ? '' : d3.format('.3~g')(params.value)"}
-    found: Component = table
-    return found
+    shown: Component = table
+    return shown
 
 
-def how_many(answer: NodeAnswer) -> str:
+def how_many(answer: Nodes, points: pl.DataFrame) -> str:
     """How many of the windows are drawn, and which."""
-    shown = answer.points.height
+    shown = points.height
     if shown == answer.windows:
         return f"{shown:,} windows."
-    flagged = int(answer.points["flagged"].sum())
+    flagged = int(points["flagged"].sum())
     which = f"all {flagged:,} flagged ones" if flagged == answer.flagged else f"the {flagged:,} with the highest scores"
     rest = ", the others at random" if shown > flagged else ""
     return f"{shown:,} of {answer.windows:,} windows shown: {which if flagged else 'chosen at random'}{rest if flagged else ''}."
@@ -200,8 +202,8 @@ def _clickable(id: str, figure: Figure, keys: list[str], summary: str) -> Compon
     drawn: Any = plot(id, figure, summary, height=_MAP_PX)
     graph = drawn.children[0].children
     graph.figure = as_svg(graph.figure, keys)
-    found: Component = drawn
-    return found
+    shown: Component = drawn
+    return shown
 
 
 def _way_back(words: str, everything: str, address: str, name: str) -> Component:
@@ -217,18 +219,13 @@ def _column_names(heat: Heat, zone: ZoneInfo) -> list[Any]:
     return [local(start, zone) + half for start in heat.starts]
 
 
-def _chosen_cells(answer: NodeAnswer) -> tuple[list[int], list[int]]:
+def _chosen_cells(heat: Heat, question: NodesQuestion) -> tuple[list[int], list[int]]:
     """Rows and columns of the heat map that a link has chosen; none where it has chosen nothing."""
-    asked, heat = answer.asked, answer.heat
-    if asked.node is None and asked.since is None:
+    if question.node is None and question.since is None:
         return [], []
-    rows = [row for row, node in enumerate(heat.nodes) if asked.node in (None, node)]
-    since, until = asked.since or heat.starts[0], asked.until or heat.starts[-1] + timedelta(seconds=1)
+    rows = [row for row, node in enumerate(heat.nodes) if question.node in (None, node)]
+    since, until = question.since or heat.starts[0], question.until or heat.starts[-1] + timedelta(seconds=1)
     return rows, [column for column, start in enumerate(heat.starts) if since <= start < until]
-
-
-def _cut(answer: NodeAnswer) -> bool:
-    return len(answer.heat.nodes) < answer.heat.of_nodes
 
 
 def _length(seconds: int) -> str:

@@ -1,7 +1,7 @@
 """The page of nodes and traces: which nodes behave unlike what the model has learnt, and what each of their threads does.
 
-link: span, campaign, type, node, at, pick, mode -> node_answer -> heat map and table of nodes, map of embeddings, diagnosis, the
-windows with the highest scores; one window and its neighbours are drawn in a request of their own.
+link: span, campaign, type, node, at, pick, mode -> Nodes and NodeDrawing -> heat map and table of nodes, map of embeddings,
+diagnosis, the windows with the highest scores; one window and its neighbours are drawn in a request of their own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import Dash, Input, Output, dcc, html, no_update
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.node_board import BOARDS, Lack, stamp_of
-from stormpetrel.answers.nodes import NodeAnswer, NodeQuestion, node_answer
+from stormpetrel.answers.node_board import NodeBoard, stamp_of
+from stormpetrel.answers.nodes import NodeDrawing, node_answer, node_drawing, node_names
+from stormpetrel.answers.schemas.nodes import MOST_LETTERS, MOST_WINDOWS, NodeNames, Nodes, NodesQuestion
 from stormpetrel.answers.viewer import READ, current_viewer
 from stormpetrel.errors import MissingExtraError, StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, stat, stats
@@ -30,6 +31,7 @@ from stormpetrel.traces.shipped import NOT_TRAINED_HERE
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
+    from stormpetrel.answers.background import Made
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
@@ -42,11 +44,11 @@ _CLICKS: Final = {
 _PARTS: Final = {"nodes-embeddings": cards.embeddings, "nodes-near": cards.diagnosis}
 _AT: Final = re.compile(r"(\d{1,11})\.\.(\d{1,11})")
 _LACKS: Final = {
-    Lack.WINDOWS: (
+    "windows": (
         "No CPU traces have been taken in yet.",
         "Take them in: stormpetrel ingest traces FILE, or with --live from Prometheus. Then: stormpetrel traces score",
     ),
-    Lack.SCORES: ("There are windows of CPU traces, but none has been scored yet.", "Score them: stormpetrel traces score"),
+    "scores": ("There are windows of CPU traces, but none has been scored yet.", "Score them: stormpetrel traces score"),
 }
 
 
@@ -59,9 +61,9 @@ def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Componen
             page_head("Nodes and traces", _lead(viewer)),
             controls(
                 choice("The last", SPANS, chosen(query, "span", SPANS, "day"), link, "span", at=None, pick=None),
-                search_field("nodes-node", "Node", names["node"], query.get("node"), placeholder="All nodes"),
-                search_field("nodes-type", "Job type", names["kind"], query.get("type"), placeholder="All types"),
-                search_field("nodes-campaign", "Campaign", names["trace"], query.get("campaign"), placeholder="All"),
+                search_field("nodes-node", "Node", names.node, query.get("node"), placeholder="All nodes"),
+                search_field("nodes-type", "Job type", names.job_type, query.get("type"), placeholder="All types"),
+                search_field("nodes-campaign", "Campaign", names.campaign, query.get("campaign"), placeholder="All"),
             ),
             *fill(_filling(live), viewer, query),
         ],
@@ -80,13 +82,13 @@ def register(app: Dash, live: LiveSite) -> None:
         _draw_later(app, live, part, draw_part)
 
     @app.callback(Output("nodes-trace", "children"), Input("nodes-pick", "data"))
-    def draw(asked: dict[str, Any] | None) -> Any:
+    def draw(choice: dict[str, Any] | None) -> Any:
         """One window, in a request of its own: the rest stays as it is while one after the other is looked at."""
         viewer = current_viewer()
-        if not asked or not asked.get("pick"):
+        if not choice or not choice.get("pick"):
             return no_update
         try:
-            return trace_part(live, viewer, str(asked["pick"]), str(asked.get("mode") or ""))
+            return trace_part(live, viewer, str(choice["pick"]), str(choice.get("mode") or ""))
         except StormpetrelError as error:
             return notice(error.what, error.hint)
 
@@ -94,49 +96,55 @@ def register(app: Dash, live: LiveSite) -> None:
 PAGE: Final = DashboardPage("/nodes", "Nodes", 4, layout, register)
 
 
-def question(query: Mapping[str, str]) -> NodeQuestion:
+def question(query: Mapping[str, str]) -> NodesQuestion:
     """What a link asks for; what makes no sense in it is left out."""
     at = _AT.fullmatch(query.get("at", ""))
     since, until = (datetime.fromtimestamp(int(at[number]), UTC) for number in (1, 2)) if at else (None, None)
-    return NodeQuestion(
-        span=chosen(query, "span", SPANS, "day"),
-        trace=query.get("campaign") or None,
-        kind=query.get("type") or None,
-        node=query.get("node") or None,
+    campaign, job_type, node = (query.get(name, "")[:MOST_LETTERS] or None for name in ("campaign", "type", "node"))
+    return NodesQuestion(
+        span=chosen(query, "span", SPANS, "day"),  # type: ignore[arg-type]
+        campaign=campaign,
+        job_type=job_type,
+        node=node,
         since=since,
         until=until,
+        limit=MOST_WINDOWS,
     )
 
 
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         viewer.require(READ)
-        looked = BOARDS.look(live)
-        return None if looked is None else stamp_of(looked.value)
+        board = live.boards.nodes.look(live)
+        return None if board is None else stamp_of(board.value)
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
-        made, asked = BOARDS.latest(live).value, question(query)
-        answer = node_answer(made, viewer, asked)
-        parts = made.answer(("nodes page", scope_of(viewer), asked), lambda: _body(live, answer))
+        board, of_link = live.boards.nodes.latest(live).value, question(query)
+        answer = node_answer(board, viewer, of_link)
+        parts = board.answer(("nodes page", scope_of(viewer), of_link), lambda: _body(live, board, viewer, of_link))
         if not answer.windows:
             return parts
-        pick = {"pick": query.get("pick") or answer.listed["key"].item(0), "mode": chosen(query, "mode", MODE_WORDS, "user")}
+        worst = answer.worst[0].key if answer.worst else ""
+        pick = {"pick": query.get("pick") or worst, "mode": chosen(query, "mode", MODE_WORDS, "user")}
         return [*parts, dcc.Store(id="nodes-pick", data=pick), dcc.Store(id="nodes-asked-for", data=dict(query))]
 
     return Filling("nodes", stamp, body, "The scores are")
 
 
-def _body(live: LiveSite, answer: NodeAnswer) -> list[Component]:
+def _body(live: LiveSite, board: Made[NodeBoard], viewer: Viewer, of_link: NodesQuestion) -> list[Component]:
+    answer = node_answer(board, viewer, of_link)
     if answer.latest is None:
         return [notice(*_nothing_at_all(answer))]
-    link = PageLink.of(live, "/nodes", _query_of(answer.asked))
+    link = PageLink.of(live, "/nodes", _query_of(of_link))
+    choice_made = cards.what_is_chosen(live, of_link, link)
     if not answer.windows:
-        return [*cards.what_is_chosen(live, answer, link), notice("No scored window fits.", "Choose less, or a longer time.")]
+        return [*choice_made, notice("No scored window fits.", "Choose less, or a longer time.")]
+    drawing = node_drawing(board, viewer, of_link)
     return [
         *_whose_model(answer),
         _figures(live, answer),
-        *cards.what_is_chosen(live, answer, link),
-        html.Div([cards.heat(live, answer), cards.node_table(live, answer, link)], className="cards"),
+        *choice_made,
+        html.Div([cards.heat(live, answer, drawing.heat, of_link), cards.node_table(live, drawing, link)], className="cards"),
         html.Div(
             [
                 card("Map of embeddings", html.Div(id="nodes-embeddings", className="nodes-later")),
@@ -150,50 +158,50 @@ def _body(live: LiveSite, answer: NodeAnswer) -> list[Component]:
     ]
 
 
-def _draw_later(app: Dash, live: LiveSite, part: str, draw: Callable[[LiveSite, NodeAnswer], list[Component]]) -> None:
+def _draw_later(app: Dash, live: LiveSite, part: str, draw: Callable[[LiveSite, Nodes, NodeDrawing], list[Component]]) -> None:
     """A part in a request of its own: all at once would take too long."""
 
     @app.callback(Output(part, "children"), Input("nodes-asked-for", "data"))
     def later(query: dict[str, str] | None) -> Any:
         viewer = current_viewer()
         try:
-            made, asked = BOARDS.latest(live).value, question(query or {})
-            answer = node_answer(made, viewer, asked)
-            return made.answer((part, scope_of(viewer), asked), lambda: draw(live, answer))
+            board, of_link = live.boards.nodes.latest(live).value, question(query or {})
+            answer, drawing = node_answer(board, viewer, of_link), node_drawing(board, viewer, of_link)
+            return board.answer((part, scope_of(viewer), of_link), lambda: draw(live, answer, drawing))
         except StormpetrelError as error:
             return notice(error.what, error.hint, kind="error")
 
 
-def _figures(live: LiveSite, answer: NodeAnswer) -> Component:
+def _figures(live: LiveSite, answer: Nodes) -> Component:
     share = 100 * answer.flagged / answer.windows
-    worst = answer.listed["score"].item(0)
-    against = "" if not answer.threshold else f"{worst / answer.threshold:,.1f} times the threshold"
-    first, last = answer.span or (answer.as_of, answer.as_of)
-    seen_nodes = answer.points["node"].n_unique() if answer.asked.node or answer.asked.since else answer.nodes.height
+    worst = answer.worst[0].score if answer.worst else None  # None: every thread changed hands
+    against = f"{worst / answer.threshold:,.1f} times the threshold" if worst is not None and answer.threshold else ""
+    first, last = answer.first or answer.as_of, answer.last or answer.as_of
+    seen_nodes = len(answer.nodes)
     return stats(
         stat("Windows", f"{answer.windows:,}", cards.stretch(live, first, last)),
         stat("Flagged", *_flagged(answer, share), tone="bad" if answer.flagged else ""),
-        stat("Highest score", f"{worst:.2g}", against, tone="bad" if answer.flagged else ""),
+        stat("Highest score", "–" if worst is None else f"{worst:.2g}", against, tone="bad" if answer.flagged else ""),
         stat("Threads", f"{answer.threads:,}", f"on {seen_nodes:,} {'node' if seen_nodes == 1 else 'nodes'}"),
     )
 
 
-def _flagged(answer: NodeAnswer, share: float) -> tuple[str, str]:
+def _flagged(answer: Nodes, share: float) -> tuple[str, str]:
     if answer.threshold is None and not answer.flagged:
         return "–", "no threshold yet: a ranking only"
     return f"{answer.flagged:,}", f"{share:.1f} % of them"
 
 
-def _whose_model(answer: NodeAnswer) -> list[Component]:
+def _whose_model(answer: Nodes) -> list[Component]:
     """That the scores are those of a model that does not know this site, where they are."""
     if not answer.shipped:
         return []
-    told = "These scores come from the shipped encoder, which has learnt simulated jobs and was not trained on this site."
-    own = "" if answer.own_only else "Train one on what is normal here: stormpetrel traces train"
-    return [notice(told, own, kind="warning")]
+    what = "These scores come from the shipped encoder, which has learnt simulated jobs and was not trained on this site."
+    hint = "" if answer.own_only else "Train one on what is normal here: stormpetrel traces train"
+    return [notice(what, hint, kind="warning")]
 
 
-def _small_print(answer: NodeAnswer) -> tuple[str, ...]:
+def _small_print(answer: Nodes) -> tuple[str, ...]:
     model = NOT_TRAINED_HERE if answer.shipped else answer.model
     return (
         f"Scored by {model}, version {answer.model_version}.",
@@ -203,34 +211,33 @@ def _small_print(answer: NodeAnswer) -> tuple[str, ...]:
     )
 
 
-def _nothing_at_all(answer: NodeAnswer) -> tuple[str, str]:
+def _nothing_at_all(answer: Nodes) -> tuple[str, str]:
     """What is missing for there to be anything, and the command that makes it."""
     if answer.lack is None:
         return "None of your jobs has been seen on a watched node yet.", "Windows appear here while your jobs run."
     if answer.own_only:
         return "No CPU traces have been judged yet.", "They appear here as soon as an administrator has set this up."
-    if answer.lack is Lack.SCORES and find_spec("onnxruntime") is None:
+    if answer.lack == "scores" and find_spec("onnxruntime") is None:
         missing = MissingExtraError(f"{_LACKS[answer.lack][0]} The next step", "scoring")
         return missing.what, f"{missing.hint}. {_LACKS[answer.lack][1]}"
     return _LACKS[answer.lack]
 
 
-def _query_of(asked: NodeQuestion) -> dict[str, str]:
-    at = "" if asked.since is None or asked.until is None else f"{asked.since.timestamp():.0f}..{asked.until.timestamp():.0f}"
-    found = {"span": asked.span, "campaign": asked.trace, "type": asked.kind, "node": asked.node, "at": at}
-    return {name: value for name, value in found.items() if value}
+def _query_of(of_link: NodesQuestion) -> dict[str, str]:
+    since, until = of_link.since, of_link.until
+    at = "" if since is None or until is None else f"{since.timestamp():.0f}..{until.timestamp():.0f}"
+    query = {"span": of_link.span, "campaign": of_link.campaign, "type": of_link.job_type, "node": of_link.node, "at": at}
+    return {name: value for name, value in query.items() if value}
 
 
-def _names(live: LiveSite, viewer: Viewer) -> dict[str, list[str]]:
+def _names(live: LiveSite, viewer: Viewer) -> NodeNames:
     """What can be chosen, as far as it is known by now."""
     try:
-        looked = BOARDS.look(live)
+        board = live.boards.nodes.look(live)
     except StormpetrelError:
-        looked = None
-    if looked is None:
-        return {"node": [], "kind": [], "trace": []}
-    names = node_answer(looked.value, viewer, NodeQuestion()).names
-    return {name: [one for one in several if one][:_LISTED] for name, several in names.items()}
+        board = None
+    names = NodeNames(node=[], campaign=[], job_type=[]) if board is None else node_names(board.value, viewer)
+    return NodeNames(**{name: [one for one in several if one][:_LISTED] for name, several in names})
 
 
 def _lead(viewer: Viewer) -> str:

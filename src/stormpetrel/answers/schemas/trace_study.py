@@ -1,0 +1,113 @@
+"""Studies of recorded campaigns: how good trace models are on them, and how often threads should be sampled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from stormpetrel.answers.schemas.base import Answer
+
+
+class Spread(Answer):
+    """A figure measured several times; mean and standard deviation are null where it could not be measured."""
+
+    mean: float | None
+    std: float | None
+    n: int
+
+
+class ModelFigures(Answer):
+    """The figures of one architecture; null where the test windows cannot tell."""
+
+    re_normal: Spread | None = Field(description="reconstruction error on normal windows")
+    re_anomalous: Spread | None
+    silhouette: Spread | None
+    roc_auc: Spread | None
+
+
+class JobTypeErrors(Answer):
+    """How the errors of one job type lie, over all models of an architecture: mean and quantiles."""
+
+    windows: int
+    mean: float
+    p05: float
+    p25: float
+    p50: float
+    p75: float
+    p95: float
+
+
+class RunErrors(Answer):
+    """The error on the normal windows of one campaign or run."""
+
+    re_normal: Spread
+
+
+class TraceEvaluationAnswer(Answer):
+    """How good trace models are on test windows, by architecture; an architecture that could not be trained is null."""
+
+    model: dict[str, ModelFigures | None]
+    why: dict[str, str] = Field(description="why an architecture could not be trained")
+    baselines: dict[str, dict[str, float | None]]
+    by_job_type: dict[str, dict[str, JobTypeErrors]]
+    per_run: dict[str, dict[str, RunErrors]]
+
+
+class TraceStudyAnswer(TraceEvaluationAnswer):
+    """The same, with what was trained on which windows."""
+
+    judged: dict[str, int] = Field(description="how many models of each architecture were judged")
+    windows: dict[str, int] = Field(description="to learn from, to stop by, to judge by; left out for gaps; of mixed jobs")
+    windows_per_second_per_core: dict[str, float | None]
+    seconds: dict[str, Any] = Field(description="that each part of the study took")
+
+
+class TraceStudyRun(TraceStudyAnswer):
+    """The same, with what it was asked to do."""
+
+    campaigns: dict[str, str | None] = Field(description="what each campaign is for: train, validation or test")
+    simulated: bool
+    models: int
+    seed: int
+
+
+class TypeSpectrum(Answer):
+    """The spectral density of one job type."""
+
+    frequency_hz: list[float]
+    power: dict[str, list[float]] = Field(description="of each mode, in 1/Hz")
+    segment_s: float
+    stretches: int = Field(description="pieces of a thread's trace that were averaged")
+    dominant_hz: float | None = Field(description="lowest dominant frequency; null where nothing stands out")
+
+
+class IntervalFigures(Answer):
+    """How well job types separate at one sampling interval."""
+
+    interval_s: float
+    samples: int = Field(description="per window and mode")
+    silhouette: Spread
+    explained: list[float]
+    silhouette_of_means: Spread
+    movement_kept: float = Field(description="share of the variance within windows that is left")
+
+
+class SamplingAnswer(Answer):
+    """How often to sample threads, and how long windows should be."""
+
+    spectra: dict[str, TypeSpectrum]
+    lowest_hz: float | None
+    window_s: float
+    intervals: list[IntervalFigures]
+    interval_s: float
+    windows: int
+    advice: str
+
+
+class SamplingRun(SamplingAnswer):
+    """The same, with what it was asked to do."""
+
+    campaigns: list[str]
+    simulated: bool
+    seed: int

@@ -1,0 +1,162 @@
+"""What the trace model in use says of the newest windows of a site: the most abnormal, the map, the diagnosis."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from stormpetrel.answers.schemas.base import Answer
+
+
+class TraceModelAnswer(Answer):
+    """Which model it is that says so."""
+
+    model: str = Field(examples=["traces-vanilla"])
+    version: int
+    title: str = Field(description="what the model is called where its scores are shown")
+    shipped: bool = Field(description="whether it is the shipped encoder, which was not trained on this site")
+
+
+class Abnormal(Answer):
+    """How far the windows of a node, a thread or a job are from what the model has learnt."""
+
+    windows: int
+    flagged: int = Field(description="windows that scored above the threshold")
+    mean_score: float
+    highest_score: float
+    max_iowait: float | None = Field(description="largest share of iowait in any of its windows, 0 to 1")
+
+
+class AbnormalNode(Abnormal):
+    """A node, by all of its threads."""
+
+    node: str
+
+
+class AbnormalThread(AbnormalNode):
+    """One thread of a node."""
+
+    cpu: int
+
+
+class AbnormalJob(Abnormal):
+    """A job, on all of its threads."""
+
+    job_id: str
+    job_type: str | None
+
+
+class CalmWindows(Answer):
+    """The calm windows that a threshold was set by."""
+
+    windows: int
+    independent: int
+    hours: float
+
+
+class ThresholdPromise(Answer):
+    """What may be expected of a threshold, and what it would take to promise the share that the settings ask for."""
+
+    asked: float = Field(description="share of calm windows that may be flagged, as the settings say")
+    share: float | None = Field(description="share that can be promised now; null: no threshold can be kept")
+    threshold: float | None
+    calm: CalmWindows
+    needed_windows: int
+    needed_hours: float | None
+    sentence: str = Field(description="the promise in words")
+
+
+class MostAbnormal(TraceModelAnswer):
+    """The nodes, threads and jobs with the largest share of flagged windows, then with the highest mean score."""
+
+    nodes: list[AbnormalNode]
+    threads: list[AbnormalThread]
+    jobs: list[AbnormalJob]
+
+
+class ScoringReceipt(MostAbnormal):
+    """What scoring has done, and who is the most abnormal after it."""
+
+    threshold: float | None
+    promise: ThresholdPromise
+    scored: int = Field(description="windows that were scored now")
+    flagged: int
+    other_length: int = Field(description="windows of another length or step than the model sees")
+    commits: int
+
+
+class JobTypeOnMap(Answer):
+    """Where the windows of a job type lie on the map, and how far off they are."""
+
+    job_type: str | None = Field(description="empty where nobody said the type")
+    windows: int
+    x: float | None
+    y: float | None
+    median_score: float
+    flagged_share: float
+
+
+class MapPoint(Answer):
+    """One window on the map."""
+
+    node: str
+    cpu: int
+    window_start: datetime
+    job_id: str | None
+    job_type: str | None
+    x: float | None
+    y: float | None
+    score: float
+    flagged: bool
+
+
+class TraceMap(TraceModelAnswer):
+    """Where the windows of each job type lie on the map of the model."""
+
+    explained: list[float] = Field(description="share of the variance that each axis explains")
+    job_types: list[JobTypeOnMap]
+    points: list[MapPoint] = Field(description="every window, oldest first; empty where they were not asked for")
+
+
+class Suspect(Answer):
+    """A job on a node (or a thread, where no job is known) some of whose windows lie in the region of Bad IO."""
+
+    job_id: str = Field(description="empty for a thread")
+    job_type: str
+    node: str
+    cpus: list[int]
+    windows: int
+    near: int
+    nearest: float
+    max_iowait: float
+
+
+class NearBadIo(Answer):
+    """Who lies near Bad IO without being it, and whether the distance goes with iowait."""
+
+    windows: int
+    near: int = Field(description="windows in the region of Bad IO")
+    radius: float
+    high_iowait: float
+    rank_correlation: float | None = Field(description="of distance and largest iowait; -1: the nearer, the more iowait")
+    suspects: list[Suspect]
+
+
+class TraceDiagnosis(TraceModelAnswer, NearBadIo):
+    """The same, of the windows of a site."""
+
+
+class SiteTraces(MostAbnormal):
+    """All that the model in use says of the newest windows of a site."""
+
+    windows: int
+    node_count: int
+    job_count: int
+    flagged: int
+    first: datetime = Field(description="when the first of the windows begins")
+    last: datetime
+    promise: ThresholdPromise
+    explained: list[float]
+    job_types: list[JobTypeOnMap]
+    diagnosis: NearBadIo | None = Field(description="null where the model knows no Bad IO")

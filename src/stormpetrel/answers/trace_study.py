@@ -1,0 +1,185 @@
+"""Studies of recorded campaigns: how good trace models are on them, how often to sample, and the windows that are drawn of them.
+
+TraceStudy -> study_answer -> TraceStudyAnswer; SamplingStudy -> sampling_answer -> SamplingAnswer. For figures alone, as arrays:
+mapped_windows -> MappedWindows, reconstructed_windows -> ReconstructedWindows. A study needs no site: whoever has the files may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from stormpetrel.answers.schemas.trace_study import (
+    IntervalFigures,
+    JobTypeErrors,
+    ModelFigures,
+    RunErrors,
+    SamplingAnswer,
+    Spread,
+    TraceEvaluationAnswer,
+    TraceStudyAnswer,
+    TypeSpectrum,
+)
+from stormpetrel.records.traces import MIXED, MODES, Rates, job_types_in_order
+from stormpetrel.records.window_frames import frame_of
+from stormpetrel.records.windows import Windows, join_windows
+from stormpetrel.traces.architecture import Architecture, Scorer
+from stormpetrel.traces.diagnosis import Trouble, known_bad_io, place
+from stormpetrel.traces.evaluation import FIGURES
+from stormpetrel.traces.separability import PcaMap
+
+if TYPE_CHECKING:
+    from stormpetrel.traces.evaluation import ErrorSpread, TraceEvaluation
+    from stormpetrel.traces.evaluation import ModelFigures as Figures
+    from stormpetrel.traces.sampling import SamplingStudy
+    from stormpetrel.traces.separability import MeanStd
+    from stormpetrel.traces.study import TraceStudy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MappedWindows:
+    """Test windows on the map of one model: columns of trace scores, what the axes explain, and where Bad IO lies."""
+
+    points: pl.DataFrame
+    explained: tuple[float, ...]  # shares of the variance
+    bad_io: Trouble | None
+    architecture: Architecture
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReconstructedWindows:
+    """One window of each job type as it was, and as the first model of each architecture sees it."""
+
+    job_types: tuple[str, ...]  # empty: nobody said the type
+    step_s: float
+    original: Rates  # (job types, steps, 4)
+    by_architecture: Mapping[Architecture, Rates]  # (job types, steps, 4) each
+
+
+def evaluation_answer(evaluation: TraceEvaluation) -> TraceEvaluationAnswer:
+    """The figures of every architecture, in their own order, beside the baselines."""
+    judged = {str(kind): evaluation.models[kind] for kind in Architecture if kind in evaluation.models}
+    return TraceEvaluationAnswer(
+        model={
+            str(kind): _figures(judged[kind]) if kind in judged else None
+            for kind in Architecture
+            if kind in judged or kind in evaluation.why
+        },
+        why={str(kind): reason for kind, reason in evaluation.why.items()},
+        baselines={name: dict(figures) for name, figures in evaluation.baselines.items()},
+        by_job_type={
+            kind: {job_type: _errors(spread) for job_type, spread in figures.by_job_type.items()}
+            for kind, figures in judged.items()
+        },
+        per_run={
+            kind: {run: RunErrors(re_normal=_spread(spread)) for run, spread in figures.per_run.items()}
+            for kind, figures in judged.items()
+        },
+    )
+
+
+def study_answer(study: TraceStudy) -> TraceStudyAnswer:
+    """The same, with what was trained on which windows."""
+    return TraceStudyAnswer(
+        **dict(evaluation_answer(study.evaluation)),
+        judged={str(kind): len(models) for kind, models in study.scorers.items()},
+        windows={**study.split.counts(), "mixed": study.evaluation.mixed_windows},
+        windows_per_second_per_core={str(kind): speed for kind, speed in study.windows_per_second_per_core.items()},
+        seconds=dict(study.seconds),
+    )
+
+
+def sampling_answer(study: SamplingStudy) -> SamplingAnswer:
+    """What the traces say about sampling, without the points that only a figure shows."""
+    return SamplingAnswer(
+        spectra={
+            spectrum.job_type: TypeSpectrum(
+                frequency_hz=spectrum.frequency_hz.tolist(),
+                power=dict(zip(MODES, spectrum.power.tolist(), strict=True)),
+                segment_s=spectrum.segment_s,
+                stretches=spectrum.stretches,
+                dominant_hz=spectrum.dominant_hz,
+            )
+            for spectrum in study.spectra
+        },
+        lowest_hz=study.lowest_hz,
+        window_s=study.window_s,
+        intervals=[
+            IntervalFigures(
+                interval_s=score.interval_s,
+                samples=score.samples,
+                silhouette=_spread(score.silhouette),
+                explained=list(score.explained),
+                silhouette_of_means=_spread(score.silhouette_of_means),
+                movement_kept=score.movement_kept,
+            )
+            for score in study.scores
+        ],
+        interval_s=study.interval_s,
+        windows=study.windows,
+        advice=study.advice,
+    )
+
+
+def mapped_windows(study: TraceStudy) -> MappedWindows:
+    """The test windows as the first model of the first architecture sees them; the map is fitted on training windows only."""
+    architecture, scorer = _first(study)
+    chart = PcaMap.fit(scorer.embed(study.split.train.of_normal()))
+    bad_io = known_bad_io(scorer, join_windows([study.split.train, study.split.validation]))
+    placed = place(scorer, chart, bad_io, study.split.test)
+    distance = pl.lit(None, dtype=pl.Float64) if placed.bad_io_distance is None else pl.Series(placed.bad_io_distance)
+    points = frame_of(study.split.test, cluster="").select(
+        "trace", "node", "cpu", "window_start", "job_id", "job_type",
+        x=pl.Series(placed.x), y=pl.Series(placed.y), score=pl.Series(placed.score), max_iowait=pl.Series(placed.max_iowait),
+        bad_io_distance=distance,
+    )  # fmt: skip
+    return MappedWindows(points.filter(pl.col("job_type") != MIXED), tuple(chart.explained), bad_io, architecture)
+
+
+def reconstructed_windows(study: TraceStudy) -> ReconstructedWindows:
+    """Of each job type the test window whose error is the median of its type."""
+    rows = _typical(study)
+    beside, places = _with_neighbours(study.split.test, list(rows.values()))
+    drawn = {kind: models[0].reconstruct(beside)[places] for kind, models in study.scorers.items() if models and rows}
+    return ReconstructedWindows(tuple(rows), beside.step_s, beside.rates[places], drawn)
+
+
+def _spread(spread: MeanStd) -> Spread:
+    return Spread.model_validate(spread.as_dict())
+
+
+def _figures(figures: Figures) -> ModelFigures:
+    spreads = {name: getattr(figures, name) for name in FIGURES}
+    return ModelFigures(**{name: None if spread is None else _spread(spread) for name, spread in spreads.items()})
+
+
+def _errors(spread: ErrorSpread) -> JobTypeErrors:
+    p05, p25, p50, p75, p95 = spread.quantiles
+    return JobTypeErrors(windows=spread.windows, mean=spread.mean, p05=p05, p25=p25, p50=p50, p75=p75, p95=p95)
+
+
+def _first(study: TraceStudy) -> tuple[Architecture, Scorer]:
+    architecture = next(kind for kind in Architecture if study.scorers.get(kind))
+    return architecture, study.scorers[architecture][0]
+
+
+def _typical(study: TraceStudy) -> dict[str, int]:
+    """The row of one test window per job type: the one whose error is the median of its type."""
+    _, scorer = _first(study)
+    scores, types = scorer.score(study.split.test), study.split.test.job_types()
+    rows = {}
+    for job_type in job_types_in_order(set(types.tolist()) - {MIXED}):
+        those = np.flatnonzero(types == job_type)
+        rows[job_type] = int(those[np.argsort(scores[those], kind="stable")[len(those) // 2]])
+    return rows
+
+
+def _with_neighbours(windows: Windows, rows: list[int]) -> tuple[Windows, list[int]]:
+    """The moments on the nodes that some windows belong to, whole, and where among them those windows are."""
+    graphs = windows.node_graphs()
+    kept = np.flatnonzero(np.isin(graphs, graphs[rows]))
+    return windows.take(kept), np.searchsorted(kept, rows).tolist()
