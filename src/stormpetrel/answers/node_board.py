@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import polars as pl
 
-from stormpetrel.answers.background import Made
+from stormpetrel.answers.background import Background, Made
 from stormpetrel.answers.overview import again
 from stormpetrel.records.job_ref import ref_text
 from stormpetrel.records.jobs import JOB_SCHEMA
@@ -22,7 +22,6 @@ from stormpetrel.traces.shipped import NAME as SHIPPED
 from stormpetrel.traces.shipped import shipped_about
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.background import Background
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.lifecycle.trace_models import TraceModel
     from stormpetrel.store.site import Site
