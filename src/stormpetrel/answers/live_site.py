@@ -15,6 +15,7 @@ import polars as pl
 
 from stormpetrel.answers.overview import Overview, again
 from stormpetrel.answers.viewer import Viewer
+from stormpetrel.answers.workload import LiveWorkload
 from stormpetrel.config import Settings
 from stormpetrel.errors import ModelBusyError, ModelError, ModelOutdatedError, ModelVersionError, StormpetrelError
 from stormpetrel.store.forgetting import forgettings
@@ -53,6 +54,7 @@ class LiveSite:
         self._stream: JobStream | None = None
         self._models: dict[str, int] = {}
         self._forgettings = forgettings(site.state)
+        self.workload = LiveWorkload()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
