@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from stormpetrel.answers.overview import OVERVIEW_SCHEMA, Overview, TableFilter, TableQuery
-from stormpetrel.answers.overview_month import SAID, month_frame
+from stormpetrel.answers.overview_month import PREDICTION_COLUMNS, month_frame
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.records.jobs import KEY, conform
 
@@ -88,7 +88,9 @@ def made_month(number: int, jobs: int, seed: int) -> pl.DataFrame:
         likeliest=pl.lit("TIMEOUT"),
         profile=pl.lit(0),
     )
-    return month_frame(frame, said.select(*KEY, *SAID).filter(pl.Series(rng.random(jobs) < 0.9)), ["FAILED", "TIMEOUT"], [])
+    return month_frame(
+        frame, said.select(*KEY, *PREDICTION_COLUMNS).filter(pl.Series(rng.random(jobs) < 0.9)), ["FAILED", "TIMEOUT"], []
+    )
 
 
 def made_overview(jobs: int, seed: int = 1) -> dict[str, pl.DataFrame]:

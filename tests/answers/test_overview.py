@@ -10,7 +10,7 @@ import pytest
 
 from stormpetrel.answers import overview as module
 from stormpetrel.answers.overview import OVERVIEW_SCHEMA, Overview, TableFilter, TableQuery
-from stormpetrel.answers.overview_month import SAID, month_frame
+from stormpetrel.answers.overview_month import PREDICTION_COLUMNS, month_frame
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.records.job_ref import JobRef
@@ -147,7 +147,7 @@ def test_a_column_that_says_the_same_of_all_leaves_the_order_as_it_is():
 
 def overview_of(jobs: pl.DataFrame) -> Overview:
     """An overview of jobs of one month of which nothing was said."""
-    nothing = pl.DataFrame(schema={name: PREDICTION_SCHEMA[name] for name in (*KEY, *SAID)})
+    nothing = pl.DataFrame(schema={name: PREDICTION_SCHEMA[name] for name in (*KEY, *PREDICTION_COLUMNS)})
     overview = Overview()
     overview.take({"2024-03": month_frame(jobs, nothing, ["FAILED"], [])})
     return overview

@@ -1,4 +1,4 @@
-"""The workload at the desk: for whom, what is known of the generator, and which jobs are drawn."""
+"""The workload: for whom, what is known of the generator, and which jobs are drawn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.viewer import LOCAL, Viewer
-from stormpetrel.answers.workload import make_workload_board, workload_board, workload_state
+from stormpetrel.answers.workload import make_workload_board, workload_answer, workload_board
+from stormpetrel.answers.workload_scores import scores_of
 from stormpetrel.errors import AccessError
 from stormpetrel.lifecycle.workload_models import site_workload
 from tests.answers.workload_sites import CARD, GENERATOR, GROUP, put_generator, put_workload
@@ -23,17 +24,18 @@ def live(tmp_path):
 
 
 def test_without_a_generator_there_is_a_state_and_nothing_to_draw(live):
-    state = workload_state(live, LOCAL)
-    assert state.fitted is None and not state.fitting.running
+    state = workload_answer(live, LOCAL)
+    assert state.generator is None and not state.fitting.running
     assert workload_board(live, LOCAL).value.real is None
 
 
 def test_the_state_is_what_the_registry_knows(live):
     training = put_generator(live.site)
-    fitted = workload_state(live, LOCAL).fitted
+    fitted = workload_answer(live, LOCAL).generator
     assert (fitted.training, fitted.generator, fitted.table_version) == (training.name, GENERATOR, 3)
-    assert fitted.jobs == site_workload(live.site).height and fitted.groups == {GROUP: "users of large jobs"}
+    assert fitted.jobs == site_workload(live.site).height and [group.name for group in fitted.groups] == [GROUP]
     assert fitted.scorecard == CARD and fitted.not_scored == ""
+    assert fitted.scores == scores_of(CARD)
 
 
 def test_as_many_new_jobs_as_real_ones_are_drawn_from_the_same_moment_on(live):
@@ -54,6 +56,13 @@ def test_jobs_are_made_anew_only_for_another_generator(live):
 
 @pytest.mark.parametrize("viewer", [ADA, Viewer("root", is_admin=True, scopes=frozenset({"predict"}))])
 def test_who_is_no_administrator_or_may_not_read_is_refused(live, viewer):
-    for ask in (workload_state, workload_board):
+    for ask in (workload_answer, workload_board):
         with pytest.raises(AccessError):
             ask(live, viewer)
+
+
+def test_two_live_sites_share_neither_jobs_nor_a_fitting(live):
+    other = LiveSite(live.site)
+    other.workload.fitting.begin()
+    assert workload_answer(other, LOCAL).fitting.running and not workload_answer(live, LOCAL).fitting.running
+    assert workload_board(live, LOCAL) is not workload_board(other, LOCAL)

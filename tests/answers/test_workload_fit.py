@@ -9,8 +9,9 @@ import pytest
 
 from stormpetrel.answers import workload_fit
 from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.schemas.workload import WorkloadFitting
 from stormpetrel.answers.viewer import LOCAL, Viewer
-from stormpetrel.answers.workload_fit import FitState, fit_state, start_fit
+from stormpetrel.answers.workload_fit import start_fit
 from stormpetrel.errors import AccessError, StoreBusyError
 from tests.answers.live_sites import put_jobs
 from tests.answers.workload_sites import GENERATOR
@@ -30,8 +31,8 @@ def test_a_generator_is_fitted_in_a_process_of_its_own_under_the_viewers_name(li
     start_fit(live, Viewer("root", is_admin=True), GENERATOR)
     with pytest.raises(StoreBusyError):
         start_fit(live, LOCAL, GENERATOR)
-    wait_until(lambda: not fit_state(live).running, limit_s=60)
-    assert fit_state(live) == FitState(done="synth-1")
+    wait_until(lambda: not live.workload.fitting.state.running, limit_s=60)
+    assert live.workload.fitting.state == WorkloadFitting(done="synth-1")
     made = live.site.models.current_training("synth")
     assert made is not None and made.why == "asked for on the page" and live.site.audit.recent()[0].user == "root"
 
@@ -40,7 +41,7 @@ def test_only_an_administrator_who_may_manage_starts_one(live):
     for viewer in (Viewer("ada", is_admin=False), Viewer("root", is_admin=True, scopes=frozenset({"read"}))):
         with pytest.raises(AccessError):
             start_fit(live, viewer)
-    assert fit_state(live) == FitState()
+    assert live.workload.fitting.state == WorkloadFitting()
 
 
 def test_the_child_ends_with_its_parent():
@@ -55,5 +56,5 @@ def test_what_a_child_says_is_read_with_care_and_what_went_wrong_is_told(live):
     child = subprocess.Popen(
         [sys.executable, "-c", f"print({talk!r})"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
     )
-    workload_fit._follow(live, child, "{}")
-    assert fit_state(live) == FitState(problem="x" * 400)
+    workload_fit._follow(live.workload.fitting, child, "{}")
+    assert live.workload.fitting.state == WorkloadFitting(problem="x" * 400)

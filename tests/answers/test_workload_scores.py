@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from stormpetrel.answers.workload_scores import score_lines
+from stormpetrel.answers.workload_scores import scores_of
 from tests.answers.workload_sites import CARD
 
 
 def lines(card=CARD):
-    return {line.measure: line for line in score_lines(card)}
+    return {line.measure: line for line in scores_of(card)}
 
 
 def test_a_figure_stands_beside_its_ideal_and_its_floor():
@@ -43,4 +43,4 @@ def test_what_was_not_measured_is_left_out_and_the_order_of_jobs_comes_before_ot
 
 @pytest.mark.parametrize("card", [{}, {"columns": 3, "floor": "x"}, {"lag1": {"real": float("nan"), "synthetic": True}}])
 def test_a_scorecard_that_is_none_has_no_lines(card):
-    assert score_lines(card) == []
+    assert scores_of(card) == []

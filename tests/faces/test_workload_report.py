@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from stormpetrel.answers.workload_quality import fidelity_answer
+from stormpetrel.answers.workload_scores import scores_of
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.faces.cli import synth
 from stormpetrel.faces.cli.context import Context
@@ -16,7 +18,6 @@ from stormpetrel.faces.report.blocks import Drawing, Paragraph, Table
 from stormpetrel.faces.report.page import render
 from stormpetrel.faces.report.workload_blocks import comparison_table, scorecard_table, usefulness_tables
 from stormpetrel.faces.report.workload_section import TITLE, site_workload_sections
-from stormpetrel.synth.score.fidelity import fidelity
 from tests.answers.workload_sites import CARD, GENERATOR, put_generator, put_workload
 from tests.builders import make_site
 from tests.synth.made_workloads import made_workload, shuffled
@@ -88,7 +89,7 @@ def test_the_generator_in_use_is_shown_with_its_scorecard(folder):
 
 
 def test_a_scorecard_has_ideal_and_floor_and_a_verdict():
-    rows = {row[0]: row for row in scorecard_table("Scorecard", CARD).rows}
+    rows = {row[0]: row for row in scorecard_table("Scorecard", scores_of(CARD)).rows}
     interval, order = rows["Distribution: interval"], rows["Lag-1 autocorrelation"]
     assert interval[1:5] == (0.04, 0.0, 0.03, "near") and order[1:5] == (0.1, 0.5, 0.48, "off")
 
@@ -110,7 +111,7 @@ def test_usefulness_is_told_where_it_was_measured():
 
 def test_several_synthetic_logs_stand_beside_the_real_one():
     real = made_workload(300)
-    table = comparison_table({"a": fidelity(real, shuffled(real)), "b": fidelity(real, real)})
+    table = comparison_table({"a": fidelity_answer(real, shuffled(real)), "b": fidelity_answer(real, real)})
     rows = {row[0]: row for row in table.rows}
     assert [column.name for column in table.columns] == ["figure", "real", "a", "b", "ideal"]
     order = rows["lag-1 autocorrelation"]

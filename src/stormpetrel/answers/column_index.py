@@ -1,6 +1,6 @@
-"""What makes a column quick to search and to sort: its distinct words, and a whole number per row that sorts as the column does.
+"""The index of a column, for search and sort: its distinct words, and a whole number per row that sorts as the column does.
 
-month of the overview -> ColumnIndex; both are made when first asked for, and live as long as the month.
+month of the overview -> ColumnIndex; words and keys are worked out at their first use, and kept as long as the month.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ColumnIndex:
         self._lock = Lock()
 
     def matches(self, column: str, test: Callable[[pl.Series], pl.Series], *, missing: bool, folded: bool = False) -> Mask:
-        """The rows whose word passes a test, which is made once for each word; `folded` shows it in small letters."""
+        """Return which rows have a word that passes a test, run once per distinct word; `folded`: on words in small letters."""
         words = self.words(column)
         passed = test(words.small if folded else words.words).fill_null(missing).to_numpy()
         return np.asarray(np.append(passed, missing)[words.codes], dtype=np.bool_)
@@ -111,7 +111,7 @@ def page_of(rows: Rows, keys: list[Callable[[Rows], Keys]], offset: int, limit: 
     """Rows `offset` to `offset + limit` of the sorted table, without sorting it: about three passes whatever the page.
 
     The two keys at the ends of the page are selected in linear time; only what lies between is sorted, and what is equal to an
-    end is told apart by the next key. Where no key is left the order of the rows decides, so that pages never overlap.
+    end is sorted by the next key. Where no key is left the order of the rows decides, so that pages never overlap.
     """
     if limit <= 0 or offset >= len(rows):
         return rows[:0]
@@ -132,7 +132,7 @@ def page_of(rows: Rows, keys: list[Callable[[Rows], Keys]], offset: int, limit: 
 
 
 class SortKey:
-    """One key of a table that is made of several frames, one below the other; missing values come last both ways."""
+    """One sort key of a table of several frames, one below the other; missing values come last both ways."""
 
     def __init__(self, indices: list[ColumnIndex], column: str, begin: int, *, descending: bool) -> None:
         self._indices, self._column, self._begin, self._descending = indices, column, begin, descending

@@ -1,4 +1,4 @@
-"""The day book: the ended jobs of a site summed by day and by everything that people ask about; trends and waste come out of it.
+"""The day book: the ended jobs of a site summed by day, user and group; trends and waste are worked out of it.
 
 job table -> BOOKS.look(live) -> DayBook: a few rows per day where the table has thousands. Only changed months are summed anew.
 """
@@ -69,7 +69,7 @@ class DayBook:
     months: Mapping[str, _Month]
 
     def seen_by(self, viewer: Viewer) -> DayBook:
-        """The book as this viewer may see it."""
+        """Return the book with the rows that this viewer may see."""
         viewer.require(READ)
         if viewer.is_admin:
             return self
@@ -77,12 +77,12 @@ class DayBook:
         return DayBook(**own, profiles=self.profiles, months={})
 
     def profile_words(self) -> dict[str, str]:
-        """What each profile is, in words, by its number as text."""
+        """Return the description of each profile, by its number as text."""
         return {} if self.profiles is None else {str(k): self.profiles.describe(k) for k in range(self.profiles.k_)}
 
 
 def sum_jobs(jobs: pl.DataFrame, settings: Settings, profiled: Profiled | None = None, files: Iterable[Path] = ()) -> _Month:
-    """Sum the jobs of a month; with `profiled` each is put into the profile of its request first."""
+    """Sum the jobs of a month, core seconds included; with `profiled` each is put into the profile of its request first."""
     zone, states = settings.site.time_zone, settings.jobs.failure_states
     dropped = settings.jobs.dropped_states
     counted = jobs.filter(~pl.col("state").is_in(dropped).fill_null(False)) if dropped else jobs
@@ -103,21 +103,21 @@ def sum_jobs(jobs: pl.DataFrame, settings: Settings, profiled: Profiled | None =
     lost = kept & pl.col("bad").fill_null(False)
     sums = [_sum(kept, "jobs"), _sum(lost, "failed_jobs"), pl.col("held").sum().alias("core_seconds")]
     sums.append(pl.col("held").filter(lost).sum().alias("lost_core_seconds"))
-    told = pl.col("bad").is_not_null() & pl.col("day").is_not_null()
-    judged = [_sum(told, "judged"), _sum(told & pl.col("bad"), "judged_failed")]
+    has_outcome = pl.col("bad").is_not_null() & pl.col("day").is_not_null()
+    judged = [_sum(has_outcome, "judged"), _sum(has_outcome & pl.col("bad"), "judged_failed")]
     return _Month(
         frozenset(files),
         days=lines.group_by("user", "day", *GROUPS).agg(
             *sums, *judged, _sum(pl.col("reason") == OVER_BEFORE_START, "never_started")
         ),
-        nodes=_per_node(lines.filter(told).group_by("node_list", "user", "day").agg(judged)),
+        nodes=_per_node(lines.filter(has_outcome).group_by("node_list", "user", "day").agg(judged)),
         totals=lines.group_by("user", "day").agg(pl.len().cast(pl.Int64).alias("rows"), *sums),
         uncounted=lines.filter(~kept).group_by("user", "day", "reason").agg(pl.len().cast(pl.Int64).alias("jobs")),
     )
 
 
 def book_of(months: Mapping[str, _Month], profiles: JobProfiles | None = None) -> DayBook:
-    """A book out of its months."""
+    """Return the book of some months."""
     parts: dict[str, Any] = {
         name: pl.concat([getattr(month, name) for month in months.values()]) for name in ("days", "nodes", "totals", "uncounted")
     }
@@ -125,7 +125,7 @@ def book_of(months: Mapping[str, _Month], profiles: JobProfiles | None = None) -
 
 
 def make_book(live: LiveSite, key: str, before: DayBook | None) -> DayBook:
-    """The book of a site; months whose files are those of the book before are taken from there."""
+    """Return the book of a site; months whose files are those of the book before are taken from there."""
     del key
     try:
         predictor = live.predictor()
@@ -153,10 +153,10 @@ def _months(site: Site, done: Mapping[str, _Month], profiled: Profiled | None) -
 
 
 def _by_month(files: Iterable[Path]) -> dict[str, frozenset[Path]]:
-    found: dict[str, set[Path]] = {}
+    months: dict[str, set[Path]] = {}
     for path in files:
-        found.setdefault(path.parent.name, set()).add(path)
-    return {month: frozenset(paths) for month, paths in sorted(found.items())}
+        months.setdefault(path.parent.name, set()).add(path)
+    return {month: frozenset(paths) for month, paths in sorted(months.items())}
 
 
 def _per_node(counts: pl.DataFrame) -> pl.DataFrame:

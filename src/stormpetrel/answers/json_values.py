@@ -1,4 +1,4 @@
-"""Values of a frame as JSON can say them: times in ISO form, no number that is none."""
+"""Values of a frame as JSON: times in ISO form, null for a number that is not finite."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 
 
 def json_value(value: Any) -> Any:
-    """One value."""
+    """Return one value as JSON."""
     match value:
         case float():
             return value if isfinite(value) else None
@@ -24,5 +24,5 @@ def json_value(value: Any) -> Any:
 
 
 def json_rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame."""
+    """Return the rows of a frame as JSON, in their order."""
     return [json_value(row) for row in frame.iter_rows(named=True)]

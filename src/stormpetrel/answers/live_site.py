@@ -1,4 +1,4 @@
-"""A site kept in memory by a process that serves it: the overview, and the history that forecasts are made from.
+"""A site kept in memory by a process that serves it: the overview, and the history that predictions need.
 
 Site -> LiveSite.start -> overview, predictor, version; a thread follows what others commit.
 """
@@ -16,6 +16,7 @@ import polars as pl
 from stormpetrel.answers.boards import Boards
 from stormpetrel.answers.overview import Overview, again
 from stormpetrel.answers.viewer import Viewer
+from stormpetrel.answers.workload import LiveWorkload
 from stormpetrel.config import Settings
 from stormpetrel.errors import ModelBusyError, ModelError, ModelOutdatedError, ModelVersionError, StormpetrelError
 from stormpetrel.store.forgetting import forgettings
@@ -31,7 +32,7 @@ _STOP_S: Final = 30.0  # a refresh that takes longer is left behind: its thread 
 
 
 class SiteMemory:
-    """What is worked out of a site's rows is kept under this; a new one is a memory without anything in it."""
+    """The key under which what is worked out of a site's rows is kept; a new one has nothing under it."""
 
 
 class LiveSite:
@@ -56,6 +57,7 @@ class LiveSite:
         self._stream: JobStream | None = None
         self._models: dict[str, int] = {}
         self._forgettings = forgettings(site.state)
+        self.workload = LiveWorkload()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -87,7 +89,7 @@ class LiveSite:
     def refresh(self) -> bool:
         """Take in what has been committed since the last time; True if there was anything."""
         with self._refreshing:
-            forgotten = forgettings(self.site.state)  # asked before the tables are read
+            forgotten = forgettings(self.site.state)  # read before the tables are
             changed = self._refresh_overview()
             changed = self._forget(forgotten) or changed
             changed = self._refresh_history(jobs_changed=changed) or changed
@@ -138,7 +140,7 @@ class LiveSite:
             self._stopping.wait(self._refresh_s)
 
     def _try(self, step: Callable[[], object]) -> None:
-        """Do something that may fail; what failed is told on the Health page, and tried again at the next refresh."""
+        """Do something that may fail; the error is shown on the Health page, and it is tried again at the next refresh."""
         try:
             step()
         except Exception as error:
@@ -153,7 +155,7 @@ class LiveSite:
             return changed
 
     def _forget(self, forgotten: int) -> bool:
-        """Let go of all that was made of rows before a user was forgotten: the history, and what pages have kept."""
+        """Drop all that was worked out of rows before a user was forgotten: the history, and what pages have kept."""
         if forgotten == self._forgettings:
             return False
         with self.lock:
@@ -190,7 +192,7 @@ class LiveSite:
         try:
             stream = again(lambda: open_stream(self.site, horizon=now, remember=False)) if usable else None
             self.model_problem = None
-        except (ModelOutdatedError, ModelVersionError) as error:  # no second look will help: it is told, and the rest works
+        except (ModelOutdatedError, ModelVersionError) as error:  # no retry will help: it is shown, and the rest works
             stream, self.model_problem = None, error
         with self.lock:
             self._stream, self._models = stream, versions

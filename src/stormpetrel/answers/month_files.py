@@ -28,7 +28,7 @@ def again(read: Callable[[], Answer]) -> Answer:
 
 
 def files_by_month(table: Table) -> Files:
-    """The data files of each month; a file carries its partition in its path."""
+    """Return the data files of each month (`2026-11`); a file carries its partition in its path."""
     months: dict[str, set[Path]] = {}
     for path in table.files():
         months.setdefault(path.parent.name.removeprefix("month="), set()).add(path)
@@ -36,9 +36,9 @@ def files_by_month(table: Table) -> Files:
 
 
 def read_rows(table: Table, chosen: pl.DataFrame, known: Files) -> pl.DataFrame:
-    """The rows of a table that have the key of one of the chosen ones: only their months are read, and only their ids kept.
+    """Return the rows of a table that have the key of one of the chosen rows: only their months are read, only their ids kept.
 
-    `known` are the files as they were at the last refresh; the table is asked for newer ones only where these are gone.
+    `known` are the files as they were at the last refresh; the table is listed anew only where these are gone.
     """
     wanted = chosen.select(KEY)
     months = wanted["submit_time"].dt.strftime("%Y-%m").unique().sort()

@@ -1,4 +1,4 @@
-"""The overview: every job of the site with the latest that was said about it, kept in memory, one frame per month.
+"""The overview: every job of the site with its latest prediction, kept in memory, one frame per month.
 
 Site -> Overview.refresh; Viewer + TableQuery -> Overview.page -> TablePage.
 """
@@ -14,7 +14,7 @@ import polars as pl
 
 from stormpetrel.answers.column_index import ColumnIndex
 from stormpetrel.answers.month_files import Files, again, files_by_month, read_rows
-from stormpetrel.answers.overview_month import JOB_COLUMNS, MONTH_SCHEMA, OVERVIEW_SCHEMA, SAID, month_frame
+from stormpetrel.answers.overview_month import JOB_COLUMNS, MONTH_SCHEMA, OVERVIEW_SCHEMA, PREDICTION_COLUMNS, month_frame
 from stormpetrel.answers.overview_page import OverviewRows
 from stormpetrel.answers.past_jobs import longest_limits, past_of
 from stormpetrel.answers.table_query import TableFilter, TablePage, TableQuery
@@ -33,24 +33,24 @@ NO_ROWS = pl.DataFrame(schema=MONTH_SCHEMA)
 
 @dataclass(frozen=True, slots=True)
 class _Month:
-    """One month of the overview, and the files that it was made from."""
+    """One month of the overview, and the files that it was read from."""
 
     jobs: frozenset[Path]
-    said: frozenset[Path]
+    predictions: frozenset[Path]
     frame: pl.DataFrame
     longest: pl.DataFrame
     index: ColumnIndex
     cluster: Cluster | None = None  # as it was when the waiting jobs were worded
     has_waiting: bool = False
 
-    def is_of(self, jobs: frozenset[Path], said: frozenset[Path], cluster: Cluster | None) -> bool:
-        """Whether it is made of these, and says of its waiting jobs what would be said now."""
-        return (self.jobs, self.said) == (jobs, said) and (not self.has_waiting or self.cluster == cluster)
+    def is_of(self, jobs: frozenset[Path], predictions: frozenset[Path], cluster: Cluster | None) -> bool:
+        """Whether it was read from these files, and its waiting jobs were worded with this cluster."""
+        return (self.jobs, self.predictions) == (jobs, predictions) and (not self.has_waiting or self.cluster == cluster)
 
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """The overview between two changes: whoever holds it may read on while the next one is made."""
+    """The overview between two changes: a reader keeps the one that it began with."""
 
     months: Mapping[str, _Month] = field(default_factory=dict)
     frame: pl.DataFrame = field(default_factory=lambda: NO_ROWS)
@@ -60,12 +60,12 @@ class _Snapshot:
         return {name: month.jobs for name, month in self.months.items()}
 
     @property
-    def said(self) -> Files:
-        return {name: month.said for name, month in self.months.items()}
+    def predictions(self) -> Files:
+        return {name: month.predictions for name, month in self.months.items()}
 
 
 class Overview:
-    """One row per job: its columns, and its latest prediction (null where nothing was said)."""
+    """One row per job: its columns, and its latest prediction (null where there is none)."""
 
     def __init__(self) -> None:
         self._now = _Snapshot()
@@ -77,7 +77,7 @@ class Overview:
         return self._now.frame
 
     def take(self, frames: Mapping[str, pl.DataFrame]) -> None:
-        """Put frames that are there already, as `month_frame` makes them, in the place of months; the others stay."""
+        """Replace months (`2026-11`) by frames that `month_frame` has returned; the other months stay."""
         nothing = frozenset[Path]()
         taken = {
             name: _Month(nothing, nothing, frame, longest_limits(frame), ColumnIndex(frame)) for name, frame in frames.items()
@@ -89,38 +89,38 @@ class Overview:
         return again(lambda: self._refresh(site))
 
     def _refresh(self, site: Site) -> bool:
-        jobs, said = files_by_month(site.jobs.table), files_by_month(site.predictions.table)
+        jobs, predictions = files_by_month(site.jobs.table), files_by_month(site.predictions.table)
         known_cluster = site.cluster.known()
         cluster = known_cluster.cluster if known_cluster else None
         months: dict[str, _Month] = {}
         for name in sorted(jobs, reverse=True):
-            known, files = self._now.months.get(name), (jobs[name], said.get(name, frozenset()))
+            known, files = self._now.months.get(name), (jobs[name], predictions.get(name, frozenset()))
             months[name] = known if known is not None and known.is_of(*files, cluster) else self._read(site, *files, cluster)
         if months.keys() == self._now.months.keys() and all(month is self._now.months[name] for name, month in months.items()):
             return False
         self._now = _snapshot(months)
         return True
 
-    def _read(self, site: Site, jobs: frozenset[Path], said: frozenset[Path], cluster: Cluster | None) -> _Month:
+    def _read(self, site: Site, jobs: frozenset[Path], predictions: frozenset[Path], cluster: Cluster | None) -> _Month:
         self.rebuilt += 1
         job_rows = site.jobs.table.scan(sorted(jobs)).select(JOB_COLUMNS).collect()
-        said_rows = site.predictions.table.scan(sorted(said)).select(*KEY, *SAID).collect()
+        prediction_rows = site.predictions.table.scan(sorted(predictions)).select(*KEY, *PREDICTION_COLUMNS).collect()
         states = site.settings.jobs
-        frame = month_frame(job_rows, said_rows, states.failure_states, states.dropped_states, cluster)
+        frame = month_frame(job_rows, prediction_rows, states.failure_states, states.dropped_states, cluster)
         has_waiting = frame["waiting"].null_count() < frame.height
-        return _Month(jobs, said, frame, longest_limits(frame), ColumnIndex(frame), cluster, has_waiting)
+        return _Month(jobs, predictions, frame, longest_limits(frame), ColumnIndex(frame), cluster, has_waiting)
 
     def rows(self, viewer: Viewer) -> pl.LazyFrame:
-        """The rows that a viewer may see, with `ref`."""
+        """Return the rows that a viewer may see, with `ref`, the latest submission first."""
         return self.frame.lazy().filter(viewer.sees()).select(*OVERVIEW_SCHEMA, ref_text())
 
     def find(self, viewer: Viewer, ref: JobRef) -> pl.DataFrame:
-        """The row of one job; a job that is not there and one of somebody else give the same error."""
+        """Return the row of one job; a job that is not there and one of somebody else give the same error."""
         viewer.require(READ)
-        found = self.frame.filter(ref.is_row() & viewer.sees())
-        if found.is_empty():
+        matches = self.frame.filter(ref.is_row() & viewer.sees())
+        if matches.is_empty():
             raise not_there(ref)
-        return found.head(1).select(*OVERVIEW_SCHEMA, ref_text())
+        return matches.head(1).select(*OVERVIEW_SCHEMA, ref_text())
 
     def require_own(self, viewer: Viewer, ref: JobRef) -> None:
         """Refuse who has nothing to say about a job, as if it were not there; writing about one's own needs no scope to read."""
@@ -129,7 +129,7 @@ class Overview:
             raise not_there(ref)
 
     def page(self, viewer: Viewer, query: TableQuery) -> TablePage:
-        """One page of the rows that a viewer may see."""
+        """Return one page of the rows that a viewer may see, in the order of the query."""
         viewer.require(READ)
         query.check((*OVERVIEW_SCHEMA, "ref"))
         now = self._now
@@ -137,11 +137,11 @@ class Overview:
         return TablePage(now.frame.select(*OVERVIEW_SCHEMA)[rows].with_columns(ref_text()), total)
 
     def rows_of(self, user: str | None) -> pl.DataFrame:
-        """All rows of one user, with all columns; none where nobody is named."""
+        """Return all rows of one user, with all columns, the latest submission first; none where nobody is named."""
         return self.frame.filter(pl.col("user") == pl.lit(user, dtype=pl.String))
 
     def past(self, request: pl.DataFrame, *, now: datetime, own: pl.DataFrame | None = None) -> pl.DataFrame:
-        """Everybody's rows that advice on a request (one row) needs: it says the same as with all, in a fraction of the time.
+        """Return everybody's rows that advice on a request (one row) needs: the same as with all, in a fraction of the time.
 
         `own` are the rows of its user, where they are at hand.
         """
@@ -151,16 +151,16 @@ class Overview:
         return pl.concat([needed, *(month.longest for month in snapshot.months.values())])
 
     def whole_rows(self, site: Site, chosen: pl.DataFrame) -> pl.DataFrame:
-        """The job rows of some rows of the overview, with every column."""
+        """Return the job rows of some rows of the overview, with every column of the table."""
         return read_rows(site.jobs.table, chosen, self._now.jobs).select(list(JOB_SCHEMA))
 
     def predictions(self, site: Site, chosen: pl.DataFrame) -> pl.DataFrame:
-        """Everything that was said about the jobs of some rows of the overview."""
-        return read_rows(site.predictions.table, chosen, self._now.said).select(list(PREDICTION_SCHEMA))
+        """Return every stored prediction of the jobs of some rows of the overview."""
+        return read_rows(site.predictions.table, chosen, self._now.predictions).select(list(PREDICTION_SCHEMA))
 
 
 def not_there(ref: JobRef) -> NotThereError:
-    """What is said of a job that does not exist, and of one that is somebody else's."""
+    """Return the error of a job that does not exist, and of one that is somebody else's."""
     return NotThereError(f"There is no job {ref.job} that you may see.", hint="Look for it in the table of jobs.")
 
 

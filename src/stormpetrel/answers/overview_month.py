@@ -1,4 +1,4 @@
-"""One month of the overview: its jobs with the latest that was said about each.
+"""One month of the overview: its jobs, each with its latest prediction.
 
 job rows + prediction rows of a month -> month_frame -> rows of the overview.
 """
@@ -22,15 +22,15 @@ _SHOWN: Final = (
     *KEY, "user", "account", "partition", "job_name", "state", "start_time", "end_time", "elapsed_s", "cpus", "nodes",
     "time_limit_s", "req_mem_bytes", "max_rss_bytes",
 )  # fmt: skip
-# What advice compares jobs by, and what profiles are made of.
+# What advice compares jobs by, and what profiles are worked out from; not shown.
 _BEHIND: Final = (
     "job_id_raw", "script_path", "work_dir", "extra", "qos", "exit_code", "exit_signal", "failed_step_exit_code",
     "failed_step_exit_signal", "req_cpus", "req_nodes", "req_gpus", "mem_bytes", "cpu_time_s", "quality",
 )  # fmt: skip
-SAID: Final = (
+PREDICTION_COLUMNS: Final = (
     "moment", "moment_time", "predicted_at", "late", "model_version", "risk", "flagged", "known", "likeliest", "profile",
 )  # fmt: skip
-_MADE: Final = {
+_DERIVED: Final = {
     "job": pl.String(), "prediction": pl.String(), "confidence": pl.Float32(), "first_risk": pl.Float32(), "failed": pl.Boolean(),
     "never_started": pl.Boolean(),
     **WAITING_SCHEMA,
@@ -38,24 +38,24 @@ _MADE: Final = {
 # What is read of the table; what only says why a job waits is not kept.
 JOB_COLUMNS: Final = (*_SHOWN, *_BEHIND, *(name for name in WAITING_COLUMNS if name not in (*_SHOWN, *_BEHIND)))
 OVERVIEW_SCHEMA: Final = pl.Schema(
-    {**{name: JOB_SCHEMA[name] for name in _SHOWN}, **{name: PREDICTION_SCHEMA[name] for name in SAID}, **_MADE}
+    {**{name: JOB_SCHEMA[name] for name in _SHOWN}, **{name: PREDICTION_SCHEMA[name] for name in PREDICTION_COLUMNS}, **_DERIVED}
 )
 MONTH_SCHEMA: Final = pl.Schema({**OVERVIEW_SCHEMA, **{name: JOB_SCHEMA[name] for name in _BEHIND}})
 
 
 def month_frame(
     jobs: pl.DataFrame,
-    said: pl.DataFrame,
+    predictions: pl.DataFrame,
     failure_states: Iterable[str],
     dropped_states: Iterable[str],
     cluster: Cluster | None = None,
 ) -> pl.DataFrame:
-    """Jobs and predictions of one month as rows of the overview, the latest submission first.
+    """Return the jobs and predictions of one month as rows of the overview (`MONTH_SCHEMA`), the latest submission first.
 
-    With the cluster at hand it is said which limit a waiting job is above, and which value fits.
+    With the cluster the rows of waiting jobs say which limit a job is above, and which value fits.
     """
     jobs = jobs.sort("submit_time", "job_id", "array_task", "restart", descending=True, nulls_last=True)
-    frame = jobs.hstack(_latest(jobs, said)).hstack(waiting_columns(jobs, cluster))
+    frame = jobs.hstack(_latest(jobs, predictions)).hstack(waiting_columns(jobs, cluster))
     fails = pl.col("flagged")
     number = pl.col("extra").map.get("executable")  # all that is needed of it
     frame = frame.with_columns(
@@ -71,13 +71,14 @@ def month_frame(
     return frame.select([pl.col(name).cast(dtype) for name, dtype in MONTH_SCHEMA.items()]).rechunk()
 
 
-def _latest(jobs: pl.DataFrame, said: pl.DataFrame) -> pl.DataFrame:
+def _latest(jobs: pl.DataFrame, predictions: pl.DataFrame) -> pl.DataFrame:
     """The latest prediction of each job, and the risk at its submission, in the order of the jobs."""
     order = pl.col("moment").replace_strict({str(m): n for n, m in enumerate(MOMENTS)}, default=-1, return_dtype=pl.Int8)
-    said = said.sort(order, "predicted_at", maintain_order=True)
-    latest = said.unique(KEY, keep="last")
-    first = said.filter(pl.col("moment") == "submit").unique(KEY, keep="first").select(*KEY, first_risk="risk")
-    found = jobs.select(KEY)
+    predictions = predictions.sort(order, "predicted_at", maintain_order=True)
+    latest = predictions.unique(KEY, keep="last")
+    at_submit = predictions.filter(pl.col("moment") == "submit").unique(KEY, keep="first")
+    first = at_submit.select(*KEY, first_risk="risk")
+    rows = jobs.select(KEY)
     for part in (latest, first):
-        found = found.join(part, on=list(KEY), how="left", nulls_equal=True, maintain_order="left")
-    return found.drop(KEY)
+        rows = rows.join(part, on=list(KEY), how="left", nulls_equal=True, maintain_order="left")
+    return rows.drop(KEY)

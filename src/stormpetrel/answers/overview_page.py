@@ -1,6 +1,6 @@
-"""Pages of the overview: which rows a question asks for, and which of them stand on the page.
+"""Pages of the overview: which rows match a query, and which of them are on the page.
 
-rows and their indices + Viewer + TableQuery -> page_rows -> (row numbers of the page, rows in all).
+rows and their indices + Viewer + TableQuery -> OverviewRows.page -> (row numbers of the page, rows in all).
 """
 
 from __future__ import annotations
@@ -23,41 +23,43 @@ _SEARCHED: Final = ("user", "account", "partition", "job_name")
 
 
 class OverviewRows:
-    """The rows of the overview as a question sees them: frames of months, one below the other, each with its index."""
+    """The rows of the overview to be searched: frames of months, one below the other, each with its index."""
 
     def __init__(self, frame: pl.DataFrame, indices: list[ColumnIndex]) -> None:
         self._frame = frame
         self._indices = indices
 
     def page(self, viewer: Viewer, query: TableQuery) -> tuple[Rows, int]:
-        """The row numbers of a page, and how many rows there are in all."""
+        """Return the row numbers of a page, in the order of the query, and how many rows match in all."""
         viewer.require(READ)
-        rows = np.flatnonzero(self._asked_for(viewer, query))
+        rows = np.flatnonzero(self._matching(viewer, query))
         return page_of(rows, self._sort_keys(query), query.offset, query.limit), len(rows)
 
-    def _asked_for(self, viewer: Viewer, query: TableQuery) -> Mask:
-        asked = np.ones(self._frame.height, dtype=np.bool_)
+    def _matching(self, viewer: Viewer, query: TableQuery) -> Mask:
+        matches = np.ones(self._frame.height, dtype=np.bool_)
         if not viewer.is_admin:
-            asked &= self._words("user", word_test(TableFilter("user", "equals", viewer.user)))
-        for one in query.filters:
-            asked &= self._filtered(one)
+            matches &= self._words("user", word_test(TableFilter("user", "equals", viewer.user)))
+        for column_filter in query.filters:
+            matches &= self._filtered(column_filter)
         if query.search.strip():
-            asked &= self._searched(query.search.strip())
-        return asked
+            matches &= self._searched(query.search.strip())
+        return matches
 
-    def _filtered(self, one: TableFilter) -> Mask:
-        if one.column == "ref":
-            return self._holds(is_job(one))
-        dtype = OVERVIEW_SCHEMA[one.column]
-        return self._words(one.column, word_test(one)) if dtype == pl.String else self._holds(condition(one, dtype))
+    def _filtered(self, column_filter: TableFilter) -> Mask:
+        if column_filter.column == "ref":
+            return self._holds(is_job(column_filter))
+        dtype = OVERVIEW_SCHEMA[column_filter.column]
+        if dtype == pl.String:
+            return self._words(column_filter.column, word_test(column_filter))
+        return self._holds(condition(column_filter, dtype))
 
     def _searched(self, text: str) -> Mask:
-        found = np.zeros(self._frame.height, dtype=np.bool_)
+        matches = np.zeros(self._frame.height, dtype=np.bool_)
         if _LIKE_AN_ID.fullmatch(text):
-            found |= self._holds(pl.col("job").str.starts_with(text))
+            matches |= self._holds(pl.col("job").str.starts_with(text))
         for column in _SEARCHED:
-            found |= self._words(column, word_test(TableFilter(column, "contains", text)))
-        return found
+            matches |= self._words(column, word_test(TableFilter(column, "contains", text)))
+        return matches
 
     def _words(self, column: str, test: WordTest) -> Mask:
         if column == "job":  # hardly two are the same, and there are no capitals among digits

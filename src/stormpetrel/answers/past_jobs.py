@@ -1,6 +1,6 @@
 """The past that advice on one request needs: jobs of its application, its user's of its size, and nobody else's.
 
-request + rows of the overview -> past_of -> rows that `jobs.advice` says the same from as from all.
+request + rows of the overview -> past_of -> rows from which `jobs.advice` returns the same as from all.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from stormpetrel.records.jobs import KEY
 from stormpetrel.records.times import EARLIEST, UTC_TIME
 
 _OWN: Final = (kinds.SAME_NAME, kinds.SAME_SIZE, kinds.SAME_APPLICATION)  # looked for before anybody else's jobs are
-_TOLD_BY: Final = ("job_name", "script_path", "work_dir")  # and `executable`: what a family is made of
+_APPLICATION_COLUMNS: Final = ("job_name", "script_path", "work_dir")  # and `executable`
 
 
 def past_of(request: pl.DataFrame, own: pl.DataFrame, jobs: pl.DataFrame, *, now: datetime) -> pl.DataFrame:
-    """The jobs that kinds of a request (one row) are made of; `own` are those of its user among all.
+    """Return the jobs that a request (one row) is compared with; `own` are those of its user among all.
 
-    Of a kind only its last jobs speak, and others' jobs only where the user's own are not enough: the rest is left out. The
-    expressions that tell an application cost more than all else, so they see each name only once.
+    Of a kind only its last jobs count, and others' jobs only where the user's own are not enough: the rest is left out. The
+    expressions that recognise an application cost more than all else, so they see each name only once.
     """
     row = kinds.prepared_request(request)
     own = _latest(own, pl.lit(True), now, kinds.OWN_LOOKED_AT)
@@ -39,15 +39,16 @@ def past_of(request: pl.DataFrame, own: pl.DataFrame, jobs: pl.DataFrame, *, now
 
 
 def longest_limits(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Of each partition the job with the longest time limit, for advice keeps to what a partition gives.
+    """Return the job with the longest time limit of each partition: advice keeps to what a partition allows.
 
-    A job that never started may have asked for more than that. Nobody's and of no application, and of long ago: it is of no kind.
+    A job that never started may have requested more than that. User and application are null and the end is long ago: such a
+    row is compared with no request.
     """
     ended = jobs.with_row_index("row").filter(
         pl.col("end_time").is_not_null() & pl.col("time_limit_s").is_not_null() & ~pl.col("never_started")
     )
     longest = ended.group_by("partition").agg(pl.col("row").get(pl.col("time_limit_s").arg_max()))
-    nobody = [pl.lit(None, dtype=jobs.schema[name]).alias(name) for name in ("user", *_TOLD_BY, "extra")]
+    nobody = [pl.lit(None, dtype=jobs.schema[name]).alias(name) for name in ("user", *_APPLICATION_COLUMNS, "extra")]
     return jobs[longest["row"]].with_columns(*nobody, end_time=pl.lit(EARLIEST.astimezone(UTC), dtype=UTC_TIME))
 
 
@@ -60,12 +61,12 @@ def _latest(jobs: pl.DataFrame, which: pl.Expr, now: datetime, count: int) -> pl
 
 def _same_family(jobs: pl.DataFrame, row: dict[str, Any]) -> pl.Series:
     """Which jobs are of the application of a request; none where it is not known."""
-    told = jobs.select(*_TOLD_BY, executable=pl.col("extra").map.get("executable"))
-    group = told.select(pl.struct(pl.all()).rank("dense")).to_series()
+    names = jobs.select(*_APPLICATION_COLUMNS, executable=pl.col("extra").map.get("executable"))
+    group = names.select(pl.struct(pl.all()).rank("dense")).to_series()
     first = group.is_first_distinct()
     families = jobs.filter(first).select(group=group.filter(first), same=family() == pl.lit(row["family"], dtype=pl.String))
-    found = group.to_frame("group").join(families, on="group", how="left", maintain_order="left")
-    return found["same"].fill_null(False)
+    rows = group.to_frame("group").join(families, on="group", how="left", maintain_order="left")
+    return rows["same"].fill_null(False)
 
 
 def _same_size(jobs: pl.DataFrame, row: dict[str, Any]) -> pl.Series:

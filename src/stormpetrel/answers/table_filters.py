@@ -1,4 +1,4 @@
-"""Filters of the overview: a condition on a column -> which rows hold.
+"""Filters of the overview: a condition on a column -> which rows match.
 
 TableFilter -> a Polars expression for numbers and times, a test of distinct words for texts. What a person typed is text
 throughout, never a pattern.
@@ -34,7 +34,7 @@ class WordTest:
 
 
 def word_test(one: TableFilter) -> WordTest:
-    """The test that a condition on a text column is."""
+    """Return the test of a condition on a text column."""
     folded = one.kind in ("contains", "not_contains", "starts_with", "ends_with")
     return WordTest(_word_holds(one), folded, missing=one.kind in (*_NEGATIVE, "blank"))
 
@@ -64,7 +64,7 @@ def _word_holds(one: TableFilter) -> _Holds:
 
 
 def condition(one: TableFilter, dtype: pl.DataType) -> pl.Expr:
-    """A condition on a column of numbers, times or truths."""
+    """Return a condition on a column of numbers, times or booleans as an expression."""
     column = pl.col(one.column)
     match one.kind:
         case "blank":
@@ -85,12 +85,12 @@ def condition(one: TableFilter, dtype: pl.DataType) -> pl.Expr:
 
 
 def is_job(one: TableFilter) -> pl.Expr:
-    """The condition that a job is, or is not, the one (or one of several) of a reference."""
+    """Return the condition that a job is, or is not, the one (or one of several) of a reference."""
     if one.kind not in ("equals", "not_equal", "is_in"):
         raise UsageError(f"A reference is a whole: '{one.kind}' does not fit it.", hint="Use equals or is_in; or search.")
     refs = [JobRef.parse(str(value)) for value in (_several(one) if one.kind == "is_in" else (one.value,))]
-    found = pl.any_horizontal(*(ref.is_row() for ref in refs), pl.lit(False))
-    return ~found if one.kind == "not_equal" else found
+    matches = pl.any_horizontal(*(ref.is_row() for ref in refs), pl.lit(False))
+    return ~matches if one.kind == "not_equal" else matches
 
 
 def _equals(one: TableFilter, dtype: pl.DataType, value: Any) -> pl.Expr:

@@ -1,4 +1,4 @@
-"""Questions to a table: how it is sorted, filtered and paged, as a grid, a link or another program asks.
+"""Queries of a table: how it is sorted, filtered and paged, for a page, a link or another program.
 
 TableQuery -> Overview.page -> TablePage.
 """

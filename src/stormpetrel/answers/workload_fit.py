@@ -1,7 +1,7 @@
 """Fitting a generator for a page: in a process of its own, so that no page waits for it, with its progress.
 
-LiveSite + user -> start_fit -> a child -> fit_state -> FitState. The child tells what it does on its output, a line each; it ends
-with the server, and one that ends early has changed nothing.
+LiveSite + Viewer -> start_fit -> a child -> LiveSite.workload.fitting.state -> WorkloadFitting. The child reports what it does on
+its output, a line of JSON each; it ends with the server, and one that ends early has changed nothing.
 """
 
 from __future__ import annotations
@@ -11,128 +11,121 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
+from stormpetrel.answers.schemas.workload import WorkloadFitting
+from stormpetrel.answers.viewer import MANAGE
 from stormpetrel.errors import StoreBusyError, StormpetrelError
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
-_LONGEST: Final = 400  # characters of what the child says that are shown
+_LONGEST: Final = 400  # characters of a message of the child that are shown
 _FROM_THE_PAGE: Final = "asked for on the page"
 
 
-@dataclass(frozen=True, slots=True)
-class FitState:
-    """How far the fitting is; `problem` is why the last one came to nothing, `done` the name of what it made."""
+class Fitting:
+    """The fitting that was last asked for on a live site: `state` is how far it is, or what came of it."""
 
-    running: bool = False
-    share: float = 0.0
-    words: str = ""
-    problem: str = ""
-    done: str = ""
+    def __init__(self) -> None:
+        self.state = WorkloadFitting()
+        self._lock = threading.Lock()
 
-
-_lock = threading.Lock()
-_states: WeakKeyDictionary[LiveSite, FitState] = WeakKeyDictionary()
-
-
-def fit_state(live: LiveSite) -> FitState:
-    """How far the fitting that was last asked for is."""
-    with _lock:
-        return _states.get(live, FitState())
+    def begin(self) -> WorkloadFitting:
+        """Take the turn; StoreBusyError where a generator is being fitted already."""
+        with self._lock:
+            if self.state.running:
+                raise StoreBusyError("A generator is being fitted already.", hint="Wait until it is done.")
+            self.state = WorkloadFitting(running=True, words="starting")
+            return self.state
 
 
-def start_fit(live: LiveSite, viewer: Viewer, name: str | None = None) -> None:
-    """Begin to fit a generator on the site's jobs; StoreBusyError where one is being fitted already. Administrators only."""
-    from stormpetrel.answers.viewer import MANAGE
+def start_fit(live: LiveSite, viewer: Viewer, name: str | None = None) -> WorkloadFitting:
+    """Begin to fit a generator on the site's jobs and return how far it is; StoreBusyError where one is being fitted already.
 
+    Administrators only. `name` is the kind of generator; None takes the one that the command line takes.
+    """
     viewer.require(MANAGE)
     live.site.require_writable()
-    with _lock:
-        if _states.get(live, FitState()).running:
-            raise StoreBusyError("A generator is being fitted already.", hint="Wait until it is done.")
-        _states[live] = FitState(running=True, words="starting")
-    asked = json.dumps({"user": viewer.user or None, "name": name})
-    words = [sys.executable, "-P", "-m", __name__, str(live.site.folder)]
+    fitting = live.workload.fitting
+    fitting.begin()
+    request = json.dumps({"user": viewer.user or None, "name": name})
+    command = [sys.executable, "-P", "-m", __name__, str(live.site.folder)]
     try:
         child = subprocess.Popen(
-            ["nice", "-n", "10", *words],
+            ["nice", "-n", "10", *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,  # what nobody foresaw goes to the server's own log
             text=True,
             encoding="utf-8",
         )
     except OSError as error:
-        _note(live, FitState(problem=f"The fitting could not be started: {error}."))
-        return
-    threading.Thread(target=_follow, args=(live, child, asked), name="workload-fit", daemon=True).start()
+        fitting.state = WorkloadFitting(problem=f"The fitting could not be started: {error}.")
+        return fitting.state
+    threading.Thread(target=_follow, args=(fitting, child, request), name="workload-fit", daemon=True).start()
+    return fitting.state
 
 
-def _note(live: LiveSite, state: FitState) -> None:
-    with _lock:
-        _states[live] = state
-
-
-def _follow(live: LiveSite, child: subprocess.Popen[str], asked: str) -> None:
-    """Note what the child says until it ends. Its input stays open meanwhile: where this server dies, the child notices."""
+def _follow(fitting: Fitting, child: subprocess.Popen[str], request: str) -> None:
+    """Keep the state up to date until the child ends. Its input stays open meanwhile: where this server dies, it notices."""
     assert child.stdin is not None and child.stdout is not None
-    state, last = FitState(running=True, words="starting"), {}
+    last: dict[str, Any] = {}
     with child:
         try:
-            child.stdin.write(asked + "\n")
+            child.stdin.write(request + "\n")
             child.stdin.flush()
         except OSError:
             pass  # it has died already; its exit code says so
         for line in child.stdout:
-            last = _told(line)
+            last = _message(line)
             if "share" in last:
-                state = replace(state, share=min(1.0, max(0.0, float(last["share"]))), words=str(last["words"])[:_LONGEST])
-                _note(live, state)
+                share = min(1.0, max(0.0, float(last["share"])))
+                fitting.state = WorkloadFitting(running=True, share=share, words=str(last["words"])[:_LONGEST])
         code = child.wait()
     if "done" in last:
-        _note(live, FitState(done=str(last["done"])[:_LONGEST]))
+        fitting.state = WorkloadFitting(done=str(last["done"])[:_LONGEST])
     else:
-        unsaid = f"It ended with exit code {code}; the log of the server has the details."
-        _note(live, FitState(problem=str(last.get("problem") or unsaid)[:_LONGEST]))
+        no_reason = f"It ended with exit code {code}; the log of the server has the details."
+        fitting.state = WorkloadFitting(problem=str(last.get("problem") or no_reason)[:_LONGEST])
 
 
-def _told(line: str) -> dict[str, Any]:
+def _message(line: str) -> dict[str, Any]:
+    """A line of the child; nothing where it is no JSON object."""
     try:
-        found = json.loads(line)
+        message = json.loads(line)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return message if isinstance(message, dict) else {}
 
 
 def _fit_in_child(folder: Path) -> int:
-    """Fit the generator of a site, telling the parent; the exit code."""
+    """Fit the generator of a site, reporting to the parent; return the exit code."""
     from stormpetrel.lifecycle.workload_models import fit_site_generator
     from stormpetrel.store.site import open_site
     from stormpetrel.synth.choose import DEFAULT
 
-    asked = json.loads(sys.stdin.readline())
+    request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         with open_site(folder) as site:
-            made = fit_site_generator(site, asked["name"] or DEFAULT, user=asked["user"], why=_FROM_THE_PAGE, progress=_tell)
+            training = fit_site_generator(
+                site, request["name"] or DEFAULT, user=request["user"], why=_FROM_THE_PAGE, progress=_report_progress
+            )
     except StormpetrelError as error:
-        _say(problem=str(error))
+        _report(problem=str(error))
         return 1
-    _say(done=made.name)
+    _report(done=training.name)
     return 0
 
 
-def _tell(share: float, words: str) -> None:
-    _say(share=round(share, 3), words=words)
+def _report_progress(share: float, words: str) -> None:
+    _report(share=round(share, 3), words=words)
 
 
-def _say(**told: Any) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
+def _report(**message: Any) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 

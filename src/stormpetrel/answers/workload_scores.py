@@ -1,13 +1,14 @@
-"""The scorecard of a generator as lines to be read: a figure, its ideal, and what two real halves of the log reach.
+"""The scorecard of a generator as figures to be read: each with its ideal, and what two real halves of the log reach.
 
-scorecard (JSON of `synth evaluate`) -> score_lines -> ScoreLine.
+scorecard (JSON of `synth evaluate`) -> scores_of -> WorkloadScore.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+from stormpetrel.answers.schemas.workload import WorkloadScore
 
 NEAR: Final = 1.5  # times the floor: as near as two real halves of one log are to each other, more or less
 COLUMN_WORDS: Final = {
@@ -21,28 +22,15 @@ _MOST_COLUMNS: Final = 40
 _MAIN: Final = ("interval_s", "runtime_s", "cores")
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreLine:
-    """One figure of a scorecard; `verdict` is `near`, `off`, or `open` where it cannot be told."""
-
-    measure: str
-    value: float | None
-    ideal: float | None
-    floor: float | None  # the same figure of real odd weeks against real even ones
-    times_floor: float | None  # how many times as far from the ideal as the floor is
-    verdict: str
-    meaning: str
-
-
-def score_lines(card: Mapping[str, Any]) -> list[ScoreLine]:
-    """Every figure that a scorecard has: the main columns, what only the order of jobs can tell, privacy, other columns."""
-    found = card.get("floor")
-    floor: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
+def scores_of(card: Mapping[str, Any]) -> list[WorkloadScore]:
+    """Return every figure that a scorecard has: the main columns, the order of jobs, privacy, other columns."""
+    of_real_weeks = card.get("floor")
+    floor: Mapping[str, Any] = of_real_weeks if isinstance(of_real_weeks, Mapping) else {}
     columns = dict(_columns(card, floor))
     main = [columns.pop(name) for name in _MAIN if name in columns]
     pairs = [_pair(card, floor, key, *words) for key, words in _PAIRS.items()]
     singles = [_single(card, floor, key, *words) for key, words in _SINGLES.items()]
-    return [line for line in (*main, *pairs, *singles, *columns.values()) if line.value is not None]
+    return [score for score in (*main, *pairs, *singles, *columns.values()) if score.value is not None]
 
 
 # key -> (measure, what it means); each is a figure of both logs, and the ideal is that of the real one
@@ -72,16 +60,16 @@ _BOUNDS: Final[dict[str, Callable[[float, float], bool]]] = {
 }
 
 
-def _columns(card: Mapping[str, Any], floor: Mapping[str, Any]) -> Iterator[tuple[str, ScoreLine]]:
+def _columns(card: Mapping[str, Any], floor: Mapping[str, Any]) -> Iterator[tuple[str, WorkloadScore]]:
     """The distances of single columns: numbers first, then categories."""
     for part, key, meaning in _PARTS:
         columns, floors = card.get(part), floor.get(part)
         if not isinstance(columns, Mapping):
             continue
         for name in list(map(str, columns))[:_MOST_COLUMNS]:
-            beside = floors.get(name) if isinstance(floors, Mapping) else None
+            floor_of_column = floors.get(name) if isinstance(floors, Mapping) else None
             measure = f"Distribution: {COLUMN_WORDS.get(name, name)[:60].lower()}"
-            yield name, _line("", measure, _number(columns[name], key), 0.0, _number(beside, key), 0.0, meaning)
+            yield name, _score("", measure, _number(columns[name], key), 0.0, _number(floor_of_column, key), 0.0, meaning)
 
 
 _PARTS: Final = (
@@ -90,39 +78,49 @@ _PARTS: Final = (
 )
 
 
-def _pair(card: Mapping[str, Any], floor: Mapping[str, Any], key: str, measure: str, meaning: str) -> ScoreLine:
-    told, beside, ideal = card.get(key), floor.get(key), "natural" if key == "exact_copies" else "real"
-    figures = (_number(told, "synthetic"), _number(told, ideal), _number(beside, "synthetic"), _number(beside, ideal))
-    return _line(key, measure, *figures, meaning)
+def _pair(card: Mapping[str, Any], floor: Mapping[str, Any], key: str, measure: str, meaning: str) -> WorkloadScore:
+    figures, floors, ideal = card.get(key), floor.get(key), "natural" if key == "exact_copies" else "real"
+    value, floor_value = _number(figures, "synthetic"), _number(floors, "synthetic")
+    return _score(key, measure, value, _number(figures, ideal), floor_value, _number(floors, ideal), meaning)
 
 
-def _single(card: Mapping[str, Any], floor: Mapping[str, Any], key: str, measure: str, ideal: float, meaning: str) -> ScoreLine:
-    return _line(key, measure, _number(card, key), ideal, _number(floor, key), ideal, meaning)
+def _single(
+    card: Mapping[str, Any], floor: Mapping[str, Any], key: str, measure: str, ideal: float, meaning: str
+) -> WorkloadScore:
+    return _score(key, measure, _number(card, key), ideal, _number(floor, key), ideal, meaning)
 
 
-def _line(
+def _score(
     key: str, measure: str, value: float | None, ideal: float | None, floor: float | None, floor_ideal: float | None, meaning: str
-) -> ScoreLine:
+) -> WorkloadScore:
+    times, verdict = _judge(key, value, ideal, floor, floor_ideal)
+    return WorkloadScore(
+        measure=measure, value=value, ideal=ideal, floor=floor, times_floor=times, verdict=verdict, meaning=meaning
+    )
+
+
+def _judge(
+    key: str, value: float | None, ideal: float | None, floor: float | None, floor_ideal: float | None
+) -> tuple[float | None, Literal["near", "off", "open"]]:
+    """Return how many times as far from the ideal as the floor a figure is (None: not known), and whether that is near."""
     if value is None or ideal is None:
-        return ScoreLine(measure, value, ideal, floor, None, "open", meaning)
+        return None, "open"
     away, allowed = abs(value - ideal), None
     if floor is not None and floor_ideal is not None:
         allowed = abs(floor - floor_ideal)
     times = away / allowed if allowed is not None and allowed >= _LEAST_FLOOR else None
     if key in _BOUNDS:
-        verdict = "near" if _BOUNDS[key](value, ideal) else "off"
-    elif away <= _SMALL * max(1.0, abs(ideal)) or (times is not None and times <= NEAR):
-        verdict = "near"
-    else:
-        verdict = "open" if allowed is None else "off"
-    return ScoreLine(measure, value, ideal, floor, times, verdict, meaning)
+        return times, "near" if _BOUNDS[key](value, ideal) else "off"
+    if away <= _SMALL * max(1.0, abs(ideal)) or (times is not None and times <= NEAR):
+        return times, "near"
+    return times, "open" if allowed is None else "off"
 
 
-def _number(told: Any, key: str) -> float | None:
-    """A figure, or the mean of one that was measured over seeds; None where there is none, or it is no number."""
-    found = told.get(key) if isinstance(told, Mapping) else None
-    if isinstance(found, Mapping):
-        found = found.get("mean")
-    if isinstance(found, bool) or not isinstance(found, int | float) or found != found:
+def _number(figures: Any, key: str) -> float | None:
+    """Return a figure, or the mean of one that was measured over seeds; None where there is none, or it is no number."""
+    value = figures.get(key) if isinstance(figures, Mapping) else None
+    if isinstance(value, Mapping):
+        value = value.get("mean")
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
-    return float(found)
+    return float(value)

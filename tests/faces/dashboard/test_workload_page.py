@@ -6,11 +6,10 @@ import polars as pl
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from stormpetrel.answers import workload_fit
 from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.schemas.workload import WorkloadFitting
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
-from stormpetrel.answers.workload import WORKLOAD_BOARDS, workload_state
-from stormpetrel.answers.workload_fit import FitState
+from stormpetrel.answers.workload import workload_answer
 from stormpetrel.faces.dashboard.pages import workload as workload_page
 from stormpetrel.faces.dashboard.pages import workload_cards
 from stormpetrel.faces.dashboard.shell import page_of
@@ -35,7 +34,7 @@ def board(tmp_path_factory):
         put_generator(site)
         live = LiveSite(site)
         live.refresh()
-        WORKLOAD_BOARDS.wait(live)
+        live.workload.board.wait(live)
         with running(create_app(live)) as url:
             yield Board(url, site, live)
 
@@ -73,14 +72,14 @@ def test_a_site_without_a_generator_offers_to_fit_one(tmp_path):
 @pytest.mark.parametrize(
     ("fitting", "words"),
     [
-        (FitState(running=True, share=0.4, words="reading jobs"), "reading jobs (40 %)"),
-        (FitState(problem="There are too few jobs."), "There are too few jobs."),
-        (FitState(done="synth-4"), "synth-4 is fitted and in use."),
+        (WorkloadFitting(running=True, share=0.4, words="reading jobs"), "reading jobs (40 %)"),
+        (WorkloadFitting(problem="There are too few jobs."), "There are too few jobs."),
+        (WorkloadFitting(done="synth-4"), "synth-4 is fitted and in use."),
     ],
 )
 def test_how_far_a_fitting_is_stands_on_the_page(board, monkeypatch, fitting, words):
-    monkeypatch.setitem(workload_fit._states, board.live, fitting)
-    card = workload_cards.state_card(board.live, LOCAL, workload_state(board.live, LOCAL))
+    monkeypatch.setattr(board.live.workload.fitting, "state", fitting)
+    card = workload_cards.state_card(board.live, LOCAL, workload_answer(board.live, LOCAL))
     assert words in json.dumps(card, cls=PlotlyJSONEncoder)
     assert workload_page.layout(board.live, LOCAL, {}).children[2].disabled is not fitting.running
 
@@ -149,7 +148,7 @@ def test_jobs_are_made_as_asked_for_and_downloaded_or_refused_in_words(browser, 
 def test_the_button_fits_a_generator_and_the_page_takes_it_up(browser, board, monkeypatch):
     def fit(live, viewer, name=None):
         viewer.require("manage")
-        workload_fit._note(live, FitState(running=True, share=0.25, words="reading jobs"))
+        live.workload.fitting.state = WorkloadFitting(running=True, share=0.25, words="reading jobs")
 
     monkeypatch.setattr(workload_page, "start_fit", fit)
     before = board.site.models.current_training("synth").name
@@ -158,7 +157,7 @@ def test_the_button_fits_a_generator_and_the_page_takes_it_up(browser, board, mo
     visit.page.wait_for_selector("#workload-state:has-text('reading jobs (25 %)')")
     assert visit.page.locator("#workload-fit").is_disabled()
     made = put_generator(board.site)
-    workload_fit._note(board.live, FitState(done=made.name))
+    board.live.workload.fitting.state = WorkloadFitting(done=made.name)
     visit.page.wait_for_selector(f"#workload-state:has-text('{made.name} in use')")
     visit.page.wait_for_selector(DRAWN)
     assert made.name != before and visit.page.locator("#workload-fit").is_enabled()

@@ -1,4 +1,4 @@
-"""The workload and its generator as JSON, and what may be asked of it."""
+"""The workload of a site and its generator: which is in use, how good it is, and jobs made by one."""
 
 from __future__ import annotations
 
@@ -25,6 +25,18 @@ class WorkloadGroup(Answer):
     words: str = Field(description="who they are")
 
 
+class WorkloadScore(Answer):
+    """One figure of a scorecard beside its ideal, and beside what real weeks reach among themselves."""
+
+    measure: str = Field(examples=["Lag-1 autocorrelation"])
+    value: float | None = Field(description="of the synthetic jobs; the mean where it was measured over seeds")
+    ideal: float | None = Field(description="what a perfect copy would reach")
+    floor: float | None = Field(description="the same figure of real odd weeks against real even ones")
+    times_floor: float | None = Field(description="how many times as far from the ideal as the floor is")
+    verdict: Literal["near", "off", "open"] = Field(description="`open`: it cannot be said")
+    meaning: str
+
+
 class WorkloadGenerator(Answer):
     """The generator in use."""
 
@@ -42,15 +54,19 @@ class WorkloadGenerator(Answer):
     )
     scored_jobs: int | None = Field(description="the newest ones: how many the scorecard is of")
     not_scored: str = Field(description="why there is no scorecard; empty: there is one")
+    scores: list[WorkloadScore] = Field(
+        default=[], description="the figures of the scorecard: main columns, the order of jobs, privacy, other columns"
+    )
 
 
 class WorkloadFitting(Answer):
     """How far the fitting of another generator is, as it was last asked for on the page."""
 
-    running: bool
-    share: float = Field(description="0 to 1")
-    words: str
-    problem: str = Field(description="why the last one came to nothing; empty: it did not")
+    running: bool = False
+    share: float = Field(default=0.0, description="0 to 1")
+    words: str = Field(default="", description="what it is doing")
+    problem: str = Field(default="", description="why the last one came to nothing; empty: it did not")
+    done: str = Field(default="", description="the training that the last one ended with; empty: none", examples=["synth-3"])
 
 
 class WorkloadAnswer(Answer):
@@ -81,3 +97,119 @@ class WorkloadRequest(Request):
         None, ge=1, le=MOST_CORES, description="of the machine that it runs; without it one that is kept 70 % busy"
     )
     format: Literal["swf", "sacct", "csv", "parquet"] = Field("swf", description="of the file", examples=["csv"])
+
+
+class SampleSchedule(Answer):
+    """What a simulated scheduler made of the jobs, and the machine that it ran."""
+
+    cores: int
+    gpus: int
+    mean_wait_s: float | None = Field(description="null: there are no jobs")
+    too_large: int = Field(description="jobs that asked for more cores than there are; each was given all of them")
+
+
+class SampleTraces(Answer):
+    """The CPU traces beside the jobs of a folder."""
+
+    nodes: int
+    threads: int
+    hours: float
+    jobs: int = Field(description="how many of the jobs ran on these nodes meanwhile")
+    until: datetime
+
+
+class WorkloadSample(Answer):
+    """The receipt of a sample: which jobs were made, and where they lie."""
+
+    jobs: int
+    users: int
+    first: datetime | None = Field(description="submission of the first job; null: there are no jobs")
+    last: datetime | None
+    core_hours: float
+    seconds: float = Field(description="that it took")
+    output: str = Field(description="the file or folder; empty: they were printed")
+    format: str
+    seed: int
+    schedule: SampleSchedule | None = Field(default=None, description="null: no scheduler was asked for")
+    traces: SampleTraces | None = Field(default=None, description="null: none were asked for")
+    events: dict[str, int] | None = Field(default=None, description="counts of the events beside the jobs of a folder, by kind")
+
+
+class LearntWorkload(Answer):
+    """The receipt of a fitting on a log: what the generator has seen, and where it lies."""
+
+    jobs: int
+    users: int | None = Field(description="null: the log does not name them")
+    days: float
+    first: datetime | None = Field(description="submission of the first job; null: the log has no clock")
+    last: datetime | None
+    columns: list[str] = Field(description="what it makes of each job besides the time of its submission")
+    notes: list[str]
+    model: str = Field(description="the folder")
+    generator: str = Field(description="of which kind it is", examples=["sessions"])
+    seed: int
+    groups: dict[str, str] = Field(description="users that can be asked for: name, and who they are")
+
+
+class ColumnDistance(Answer):
+    """How far a column of numbers is from the real one: Kolmogorov-Smirnov, and Wasserstein in the unit of the column."""
+
+    ks: float | None
+    w1: float | None
+
+
+class CategoryDistance(Answer):
+    """Total variation of the shares of a column's values, compared by `name`, or by `rank` where names are new."""
+
+    tv: float | None
+    by: str
+
+
+class FigurePair(Answer):
+    """One figure of both workloads."""
+
+    real: float | None
+    synthetic: float | None
+
+
+class WorkloadFidelity(Answer):
+    """How alike a real and a synthetic workload are; null where a figure cannot be had."""
+
+    columns: dict[str, ColumnDistance]
+    categories: dict[str, CategoryDistance]
+    lag1: FigurePair
+    acf_mae: float | None
+    dispersion: FigurePair
+    hour_profile_tv: float | None
+    same_user_share: FigurePair
+    notes: list[str]
+
+
+class WorkloadComparison(Answer):
+    """A real log and synthetic ones beside it, by their names, in the order in which they were named."""
+
+    jobs: int = Field(description="of the real log")
+    synthetic: dict[str, WorkloadFidelity]
+    output: str | None = Field(description="the page or picture; null: none was asked for")
+    notes: list[str] = Field(description="about the real log")
+
+
+class WorkloadEvaluation(Answer):
+    """How good a synthetic log is, or a generator."""
+
+    title: str
+    scorecard: dict[str, JsonValue] = Field(description="every figure, as it is kept beside a generator")
+    scores: list[WorkloadScore]
+    notes: list[str] = Field(description="those of the scorecard")
+
+
+class SiteWorkload(Answer):
+    """The newest jobs of a site beside as many new ones; `scorecard` is null where the generator was fitted just for this."""
+
+    jobs: int = Field(description="of each kind")
+    generator: str = Field(description="of which kind it is", examples=["sessions"])
+    training: str | None = Field(description="null: it was fitted for this and not kept", examples=["synth-3"])
+    learnt_from: int = Field(description="jobs")
+    scorecard: dict[str, JsonValue] | None
+    scores: list[WorkloadScore]
+    fidelity: WorkloadFidelity | None = Field(description="the cheap figures, where there is no scorecard")

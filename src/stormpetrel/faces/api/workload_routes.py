@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,8 +12,8 @@ from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response
 
 from stormpetrel.answers.schemas.workload import WorkloadAnswer, WorkloadRequest
-from stormpetrel.answers.workload import WorkloadState, workload_state
-from stormpetrel.answers.workload_sample import FORMATS, SampleWish, write_sample
+from stormpetrel.answers.workload import workload_answer
+from stormpetrel.answers.workload_sample import FORMATS, file_name, write_sample
 from stormpetrel.faces.api.asking import Manager, Reader, answered, errors
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def workload_router(live: LiveSite) -> APIRouter:
     )
     def get_workload(viewer: Reader) -> Response:
         """Which generator is in use, what it has learnt from, and how good it is. Administrators only."""
-        return answered(WorkloadAnswer.model_validate(_told(workload_state(live, viewer))))
+        return answered(workload_answer(live, viewer))
 
     @api.post(
         "/sample",
@@ -48,35 +47,24 @@ def workload_router(live: LiveSite) -> APIRouter:
         response_class=FileResponse,
         responses=_SAMPLE | errors(409),
     )
-    def sample(viewer: Manager, wish: WorkloadRequest) -> Response:
+    def sample(viewer: Manager, request: WorkloadRequest) -> Response:
         """Jobs that are like those of the site and none of them, with new names for users and projects.
 
         Administrators only: the generator has learnt from everybody's jobs. It stands in the audit trail.
         """
         folder = Path(tempfile.mkdtemp(prefix="stormpetrel-workload-"))  # mode 0700
         try:
-            asked = SampleWish(**wish.model_dump())
-            path = folder / asked.file_name
-            made = write_sample(live, viewer, asked, path)
+            path = folder / file_name(request)
+            receipt = write_sample(live, viewer, request, path)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         return FileResponse(
             path,
-            media_type=FORMATS[asked.format][1],
-            filename=asked.file_name,
-            headers={HOW_MANY: str(made)},
+            media_type=FORMATS[request.format][1],
+            filename=path.name,
+            headers={HOW_MANY: str(receipt.jobs)},
             background=BackgroundTask(shutil.rmtree, folder, ignore_errors=True),
         )
 
     return api
-
-
-def _told(state: WorkloadState) -> dict[str, Any]:
-    fitted, fitting = state.fitted, asdict(state.fitting)
-    del fitting["done"]
-    told = None
-    if fitted is not None:
-        groups = [{"name": name, "words": words} for name, words in fitted.groups.items()]
-        told = asdict(fitted) | {"groups": groups, "columns": list(fitted.columns)}
-    return {"as_of": state.as_of, "generator": told, "fitting": fitting}

@@ -11,12 +11,12 @@ import typer
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.context import Json, console, plain, print_json
 from stormpetrel.faces.cli.job_input import Fields
-from stormpetrel.faces.cli.workload_input import Epochs, Format, Seed, Since, Skip, bar_shown, read_workload, synthetic_of
+from stormpetrel.faces.cli.workload_input import Epochs, Format, Seed, Since, Skip, bar_shown, read_workload
 from stormpetrel.private_files import write_private
 
 if TYPE_CHECKING:
+    from stormpetrel.answers.schemas.workload import WorkloadFidelity
     from stormpetrel.faces.cli.workload_input import Progress
-    from stormpetrel.synth.score.fidelity import Fidelity
     from stormpetrel.synth.workload import Workload
 
 REAL = "real"
@@ -45,42 +45,41 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Draw the distribution of every column, the memory of the intervals and the rhythm of the week, real against synthetic."""
-    from stormpetrel.synth.score.fidelity import fidelity
+    from stormpetrel.answers.workload_input import synthetic_workload
+    from stormpetrel.answers.workload_quality import compare_workloads
 
     if target is not None and target.suffix.lower() not in _PICTURES:
         raise UsageError(f"{plain(str(target))} is neither a page nor a picture.", hint="End it in .html or .png.")
     labels = names_of(synthetic, names)
-    found = read_workload(
+    log = read_workload(
         context.obj, [real], format_name=format_name, fields=fields, since=since, skip=skip, quiet=as_json
     ).workload
     with bar_shown(quiet=as_json) as progress:
-        made = {
-            label: synthetic_of(
-                what, found, seed=seed, settings=_settings(what, epochs), progress=_part(progress, place, len(synthetic), label),
-                quiet=as_json,
+        workloads = {
+            label: synthetic_workload(
+                source, log, seed=seed, settings=_settings(source, epochs), progress=_part(progress, place, len(synthetic), label)
             )
-            for place, (label, what) in enumerate(zip(labels, synthetic, strict=True))
-        }  # fmt: skip
-        cards = {label: fidelity(found, one) for label, one in made.items()}
+            for place, (label, source) in enumerate(zip(labels, synthetic, strict=True))
+        }
+        comparison = compare_workloads(log, workloads, output=str(target) if target else None)
         if target is not None:
             progress(1.0, "drawing")
-            _draw(target, real, {REAL: found, **made})
+            _draw(target, real, {REAL: log, **workloads})
     if as_json:
-        told = {label: {**card.as_dict(), "notes": list(card.notes)} for label, card in cards.items()}
-        print_json({"jobs": found.height, "synthetic": told, "output": str(target) if target else None})
+        print_json(comparison.model_dump(mode="json"))
         return
     from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report.workload_blocks import comparison_table
 
-    show_table(console(), comparison_table(cards))
-    for note in (*found.notes, *_notes(cards)):
+    show_table(console(), comparison_table(comparison.synthetic))
+    for note in (*comparison.notes, *_notes(comparison.synthetic)):
         console().print(f"note: {plain(note)}")
     if target is not None:
         console().print(f"{plain(str(target))}: the figures")
 
 
-def _notes(cards: Mapping[str, Fidelity]) -> list[str]:
-    """What is to be known of the figures, each once; with the name where it is not true of all."""
+def _notes(cards: Mapping[str, WorkloadFidelity]) -> list[str]:
+    """The notes on the figures, each once; with the name where it is not true of all."""
     noted: dict[str, list[str]] = {}
     for label, card in cards.items():
         for note in card.notes:
@@ -89,18 +88,18 @@ def _notes(cards: Mapping[str, Fidelity]) -> list[str]:
 
 
 def names_of(synthetic: Sequence[str], names: str | None) -> list[str]:
-    """What the synthetic workloads are called: as was said, or by their file, folder or generator; each name once."""
+    """Return what the synthetic workloads are called: as `names` says, or by file, folder or generator; each name once."""
     if names is None:
-        given = [plain(Path(what).name.partition(".")[0] or what) for what in synthetic]
+        labels = [plain(Path(source).name.partition(".")[0] or source) for source in synthetic]
     else:
-        given = [plain(name.strip()) for name in names.split(",")]
-        if len(given) != len(synthetic) or not all(given):
+        labels = [plain(name.strip()) for name in names.split(",")]
+        if len(labels) != len(synthetic) or not all(labels):
             raise UsageError(
-                f"--names has {len(given)} names for {len(synthetic)} synthetic workloads.", hint="Name each of them, in order."
+                f"--names has {len(labels)} names for {len(synthetic)} synthetic workloads.", hint="Name each of them, in order."
             )
     taken: dict[str, None] = {REAL: None}
-    for name in given:
-        number = next(number for number in range(1, len(given) + 3) if _numbered(name, number) not in taken)
+    for name in labels:
+        number = next(number for number in range(1, len(labels) + 3) if _numbered(name, number) not in taken)
         taken[_numbered(name, number)] = None
     return list(taken)[1:]
 
@@ -109,12 +108,12 @@ def _numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name} ({number})"
 
 
-def _settings(what: str, epochs: int | None) -> dict[str, int]:
+def _settings(source: str, epochs: int | None) -> dict[str, int]:
     """Epochs are for networks; a generator beside them that has none is fitted without."""
     from stormpetrel.synth.choose import GENERATORS
 
     without = ("sessions", "private", "rows", "gaussian-copula", "sdv-gaussian-copula")
-    return {"epochs": epochs} if epochs and what in GENERATORS and what not in without else {}
+    return {"epochs": epochs} if epochs and source in GENERATORS and source not in without else {}
 
 
 def _part(progress: Progress, place: int, of: int, label: str) -> Progress:

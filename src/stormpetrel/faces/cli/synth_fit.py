@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,12 +20,11 @@ from stormpetrel.faces.cli.workload_input import (
     Since,
     Skip,
     bar_shown,
-    make_generator,
     read_workload,
 )
 
 if TYPE_CHECKING:
-    from stormpetrel.synth.workload import Workload
+    from stormpetrel.answers.schemas.workload import LearntWorkload
 
 _MOST_GROUPS: Final = 8
 
@@ -68,6 +66,8 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Learn a workload: when jobs come, in which order, and what they ask for. User, group and account names are not kept."""
+    from stormpetrel.answers.workload_input import learnt_workload, make_generator
+
     chosen: Context = context.obj
     settings = {"epochs": epochs, "device": device, "fewest_jobs": fewest, "epsilon": epsilon}
     if target is None:
@@ -77,42 +77,16 @@ def fit(
     if target.exists():
         raise UsageError(f"{plain(str(target))} is there already.", hint="Models are never overwritten: choose another folder.")
     generator = make_generator(model, seed=seed, **settings)
-    given = read_workload(chosen, files, format_name=format_name, fields=fields, since=since, skip=skip, quiet=as_json)
+    source = read_workload(chosen, files, format_name=format_name, fields=fields, since=since, skip=skip, quiet=as_json)
     with bar_shown(quiet=as_json) as progress:
-        generator.fit(given.workload, progress=progress)
+        generator.fit(source.workload, progress=progress)
         generator.save(target)
-    learnt = learnt_of(given.workload) | {"model": str(target), "generator": model, "seed": seed, "groups": generator.groups()}
-    learnt["notes"] += [note for note in getattr(generator, "notes", ()) if note not in learnt["notes"]]
+    learnt = learnt_workload(source.workload, generator, name=model, model=target, seed=seed)
     if as_json:
-        print_json(learnt)
+        print_json(learnt.model_dump(mode="json"))
         return
     _show(learnt)
     console().print(f"Next: stormpetrel synth sample {plain(str(target))} -n 1000 -o more.swf")
-
-
-def learnt_of(workload: Workload) -> dict[str, Any]:
-    """What a generator has seen of a workload, in figures."""
-    from stormpetrel.synth.workload import SUBMIT, WAIT
-
-    last = workload.start() + timedelta(seconds=float(workload.submit_s()[-1] - workload.submit_s()[0]))
-    users = workload.jobs["user"].drop_nulls().n_unique() if "user" in workload.jobs.columns else None
-    dates = {"first": workload.start().isoformat(), "last": last.isoformat()} if workload.has_clock else {}
-    return {
-        "jobs": workload.height,
-        "users": users,
-        "days": round((last - workload.start()) / timedelta(days=1), 2),
-        **dates,
-        "columns": [name for name in workload.jobs.columns if name not in (SUBMIT, WAIT)],
-        "notes": [*workload.notes, *_given_out(workload)],
-    }
-
-
-def _given_out(workload: Workload) -> list[str]:
-    """A word about texts that come out again as they went in: nobody but the owner of a log knows whether they name people."""
-    texts = [name for name in workload.own_columns if str(workload.jobs[name].dtype) == "String"]
-    if not texts:
-        return []
-    return [f"The texts of {', '.join(texts)} come out again as they are: leave out of the log what names people."]
 
 
 def _refuse_for_site(files: list[str] | None, since: str | None, skip: int) -> None:
@@ -126,12 +100,13 @@ def _refuse_for_site(files: list[str] | None, since: str | None, skip: int) -> N
 
 
 def _fit_on_site(chosen: Context, model: str, seed: int, settings: dict[str, Any], *, as_json: bool) -> None:
+    from stormpetrel.answers.workload_input import make_generator
     from stormpetrel.lifecycle.workload_models import fit_site_generator
 
-    make_generator(model, seed=seed, **settings)  # wrong settings are told before anything is read
-    given = {name: value for name, value in settings.items() if value is not None}
+    make_generator(model, seed=seed, **settings)  # wrong settings are refused before anything is read
+    chosen_settings = {name: value for name, value in settings.items() if value is not None}
     with chosen.open_site(to_write=True) as site, bar_shown(quiet=as_json) as progress:
-        training = fit_site_generator(site, model, seed=seed, progress=progress, **given)
+        training = fit_site_generator(site, model, seed=seed, progress=progress, **chosen_settings)
     entry = training.models[0]
     if as_json:
         print_json({"training": training.name, "name": entry.name, "version": entry.version, **entry.about})
@@ -145,15 +120,13 @@ def _fit_on_site(chosen: Context, model: str, seed: int, settings: dict[str, Any
     console().print("Next, with the same --site: synth sample -n 1000 -o more.swf, or the page Workload of serve")
 
 
-def _show(learnt: dict[str, Any]) -> None:
+def _show(learnt: LearntWorkload) -> None:
     out = console()
-    users = f" of {learnt['users']:,} user{'s' if learnt['users'] > 1 else ''}" if learnt["users"] else " without users"
-    out.print(
-        f"{plain(learnt['model'])}: {learnt['jobs']:,} jobs{users} in {learnt['days']:,.0f} days, by '{learnt['generator']}'"
-    )
-    out.print(f"Columns: {plain(', '.join(learnt['columns'])) or 'none but the time of submission'}")
-    _show_notes(learnt["notes"])
-    _show_groups(learnt["groups"])
+    users = f" of {learnt.users:,} user{'s' if learnt.users > 1 else ''}" if learnt.users else " without users"
+    out.print(f"{plain(learnt.model)}: {learnt.jobs:,} jobs{users} in {learnt.days:,.0f} days, by '{learnt.generator}'")
+    out.print(f"Columns: {plain(', '.join(learnt.columns)) or 'none but the time of submission'}")
+    _show_notes(learnt.notes)
+    _show_groups(learnt.groups)
 
 
 def _show_notes(notes: list[str]) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,13 +13,17 @@ import typer
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
 from stormpetrel.faces.cli.job_input import parse_day
-from stormpetrel.faces.cli.workload_input import Progress, Seed, bar_shown
+from stormpetrel.faces.cli.workload_input import Seed, bar_shown
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from stormpetrel.simulate.replay import Machine
-    from stormpetrel.synth.contract import Wanted, WorkloadGenerator
+    from stormpetrel.answers.schemas.workload import WorkloadSample
+    from stormpetrel.answers.workload_sample import SamplePlan
+    from stormpetrel.synth.contract import WorkloadGenerator
+
+    Frames = Iterator[pl.DataFrame]
+    Write = Callable[[Frames], Mapping[str, Any]]
 
 SITE: Final = "site"
 FOLDER: Final = "folder"  # plain files, for others
@@ -86,6 +88,7 @@ def sample(
     as_json: Json = False,
 ) -> None:
     """Make new jobs like those that a model has learnt from; user, group and account names are new."""
+    from stormpetrel.answers.workload_sample import SamplePlan, write_jobs
     from stormpetrel.synth.contract import Wanted
 
     chosen: Context = context.obj
@@ -102,76 +105,20 @@ def sample(
         users=users, gpu_jobs=gpu_jobs, group=group, later_years=years_on,
     )  # fmt: skip
     generator = _generator(chosen, model)
-    made = Made()
-    began = time.perf_counter()
+    plan = SamplePlan(target or "", kind, schedule and kind not in FOLDERS, cores, gpus)
     with bar_shown(quiet=as_json or target is None) as progress:
-        frames = made.counted(generator.batches(wanted), wanted, progress)
+        write: Write = _print_frames if target is None else _file_writer(Path(target), kind)
         if target is not None and kind in FOLDERS:
-            added = _write_folder(
-                frames,
-                Path(target),
-                kind,
-                _With(extras, trace_hours, trace_nodes, seed),
-                cores,
-                gpus,
-                lambda words: progress(1.0, words),
+            write = _folder_writer(
+                Path(target), plan, _With(extras, trace_hours, trace_nodes, seed), lambda words: progress(1.0, words)
             )
-        else:
-            added = _write(frames, target, kind, schedule=schedule, cores=cores, gpus=gpus)
+        receipt = write_jobs(generator.batches(wanted), wanted, plan, write, progress)
     if target is None:
         return
-    told = made.as_dict(time.perf_counter() - began) | {"output": target, "format": kind, "seed": seed} | added
     if as_json:
-        print_json(told)
+        print_json(receipt.model_dump(mode="json"))
         return
-    _show(told)
-
-
-@dataclass(slots=True)
-class Made:
-    """What has been made so far, counted on its way: the frames are never together in memory."""
-
-    jobs: int = 0
-    core_s: float = 0.0
-    users: set[str] = field(default_factory=set)
-    first: datetime | None = None
-    last: datetime | None = None
-
-    def counted(self, frames: Iterator[pl.DataFrame], wanted: Wanted, progress: Progress) -> Iterator[pl.DataFrame]:
-        """The same frames; what goes by is counted, and told."""
-        for frame in frames:
-            self._count(frame)
-            progress(self._share(wanted), f"{self.jobs:,} jobs")
-            yield frame
-
-    def _count(self, frame: pl.DataFrame) -> None:
-        if not frame.height:
-            return
-        self.jobs += frame.height
-        self.first = self.first or frame["submit_time"][0]
-        self.last = frame["submit_time"][-1]
-        if "user" in frame.columns:
-            self.users.update(frame["user"].drop_nulls().unique().to_list())
-        if {"cores", "runtime_s"} <= set(frame.columns):
-            self.core_s += float((frame["cores"] * frame["runtime_s"]).sum() or 0.0)
-
-    def _share(self, wanted: Wanted) -> float:
-        if wanted.jobs:
-            return self.jobs / wanted.jobs
-        if wanted.days and self.first and self.last:
-            return min(1.0, (self.last - self.first).total_seconds() / 86_400 / wanted.days)
-        return 0.0
-
-    def as_dict(self, seconds: float) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            "jobs": self.jobs,
-            "users": len(self.users),
-            "first": self.first.isoformat() if self.first else None,
-            "last": self.last.isoformat() if self.last else None,
-            "core_hours": round(self.core_s / 3600, 1),
-            "seconds": round(seconds, 2),
-        }
+    _show(receipt)
 
 
 def format_of(target: str | None, form: str | None) -> str:
@@ -206,9 +153,9 @@ class _With:
     seed: int
 
 
-def _alongside(asked: str | None, kind: str) -> frozenset[str]:
+def _alongside(names: str | None, kind: str) -> frozenset[str]:
     """What --with names, checked."""
-    words = [word.strip() for word in (asked or "").split(",") if word.strip()]
+    words = [word.strip() for word in (names or "").split(",") if word.strip()]
     for word in words:
         if word not in _BESIDE:
             raise UsageError(
@@ -219,106 +166,61 @@ def _alongside(asked: str | None, kind: str) -> frozenset[str]:
     return frozenset(words)
 
 
-def _write_folder(
-    frames: Iterator[pl.DataFrame],
-    target: Path,
-    kind: str,
-    beside: _With,
-    cores: int | None,
-    gpus: int | None,
-    progress: Callable[[str], None],
-) -> dict[str, Any]:
-    """A site for `stormpetrel demo`, or plain files; what lies beside the jobs."""
-    from stormpetrel.simulate.workload_folder import Alongside, record_whole_site, write_plain_folder
+def _folder_writer(target: Path, plan: SamplePlan, beside: _With, progress: Callable[[str], None]) -> Write:
+    """Writes a site for `stormpetrel demo`, or plain files; returns counts of what lies beside the jobs."""
 
-    named, frames = _machine(frames, cores, gpus) if cores or gpus else (None, frames)
-    wanted = Alongside(beside.what, beside.hours, beside.nodes, beside.seed)
-    write = write_plain_folder if kind == FOLDER else record_whole_site
-    return write(target, frames, wanted, machine=named, progress=progress).counts
+    def write(frames: Frames) -> Mapping[str, Any]:
+        from stormpetrel.answers.workload_sample import sized_machine
+        from stormpetrel.simulate.workload_folder import Alongside, record_whole_site, write_plain_folder
+
+        machine, frames = sized_machine(frames, plan.cores, plan.gpus) if plan.cores or plan.gpus else (None, frames)
+        wanted = Alongside(beside.what, beside.hours, beside.nodes, beside.seed)
+        write_site = write_plain_folder if plan.format == FOLDER else record_whole_site
+        return write_site(target, frames, wanted, machine=machine, progress=progress).counts
+
+    return write
 
 
-def _write(
-    frames: Iterator[pl.DataFrame], target: str | None, kind: str, *, schedule: bool, cores: int | None, gpus: int | None
-) -> dict[str, Any]:
-    """Write or print the jobs; what the scheduler made of them, where there is one."""
-    waits = None
-    if schedule:
-        from stormpetrel.simulate.replay import replayed
-
-        machine, frames = _machine(frames, cores, gpus)
-        waits = Waits(machine)
-        frames = waits.counted(replayed(frames, machine))
-    if target is None:
-        _print_csv(frames, sys.stdout.write)
-    else:
+def _file_writer(target: Path, kind: str) -> Write:
+    def write(frames: Frames) -> Mapping[str, Any]:
         from stormpetrel.simulate.workload_files import write_workload
 
-        write_workload(frames, Path(target), format_name=kind)
-    return {"schedule": waits.as_dict()} if waits else {}
+        write_workload(frames, target, format_name=kind)
+        return {}
+
+    return write
 
 
-@dataclass(slots=True)
-class Waits:
-    """What a scheduler made of the jobs, counted on their way."""
-
-    machine: Machine
-    jobs: int = 0
-    wait_s: float = 0.0
-    too_large: int = 0
-
-    def counted(self, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-        """The same frames."""
-        for frame in frames:
-            self.jobs += frame.height
-            self.wait_s += float(frame["wait_s"].sum() or 0.0)
-            if "cores" in frame.columns:
-                self.too_large += int((frame["cores"] > self.machine.cores).sum() or 0)
-            yield frame
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        mean = round(self.wait_s / self.jobs, 1) if self.jobs else None
-        return {"cores": self.machine.cores, "gpus": self.machine.gpus, "mean_wait_s": mean, "too_large": self.too_large}
+def _print_frames(frames: Frames) -> Mapping[str, Any]:
+    _print_csv(frames, sys.stdout.write)
+    return {}
 
 
-def _machine(frames: Iterator[pl.DataFrame], cores: int | None, gpus: int | None) -> tuple[Machine, Iterator[pl.DataFrame]]:
-    """The machine that was asked for, or that suits the first of the jobs; and all of the frames."""
-    from stormpetrel.simulate.replay import Machine, sized
-
-    if cores is not None and gpus is not None:
-        return Machine(cores, gpus), frames
-    suits, frames = sized(frames)
-    return Machine(cores or suits.cores, suits.gpus if gpus is None else gpus), frames
-
-
-def _print_csv(frames: Iterator[pl.DataFrame], write: Callable[[str], Any]) -> None:
+def _print_csv(frames: Frames, write: Callable[[str], Any]) -> None:
     from stormpetrel.records.spreadsheet import without_formulas
 
     for number, frame in enumerate(frames):
         write(without_formulas(frame).write_csv(include_header=number == 0, datetime_format="%Y-%m-%dT%H:%M:%S%.fZ"))
 
 
-def _show(told: dict[str, Any]) -> None:
+def _show(sample: WorkloadSample) -> None:
     out = console()
-    users = f" of {told['users']:,} user{'s' if told['users'] > 1 else ''}" if told["users"] else ""
-    span = f", {told['first'][:10]} to {told['last'][:10]}" if told["first"] else ""
-    work = f", {told['core_hours']:,.0f} core-hours" if told["core_hours"] >= 1 else ""
-    rate = f" ({told['jobs'] / told['seconds']:,.0f} jobs a second)" if told["jobs"] >= _MANY and told["seconds"] else ""
-    out.print(f"{plain(told['output'])}: {told['jobs']:,} jobs{users}{span}{work}{rate}")
-    if plan := told.get("schedule"):
-        gpus = f" and {plan['gpus']:,} GPUs" if plan["gpus"] else ""
-        out.print(f"on {plan['cores']:,} cores{gpus} they wait {(plan['mean_wait_s'] or 0) / 60:,.0f} minutes on average")
-    if plan and plan["too_large"]:
-        out.print(f"note: {plan['too_large']:,} jobs are larger than this machine; each was given all of it. See --cores.")
-    so_far = " up to where its clock stands" if told["format"] == SITE else ""
-    if traces := told.get("traces"):
-        nodes = f"{traces['nodes']} node{'s' if traces['nodes'] > 1 else ''}"
-        out.print(
-            f"traces: {traces['hours']:g} hours of {traces['threads']:,} threads on {nodes}, with {traces['jobs']:,} of the jobs"
-        )
-    if events := told.get("events"):
-        out.print(
-            f"events: {sum(events.values()):,}{so_far}: {', '.join(f'{number:,} {kind}' for kind, number in events.items())}"
-        )
-    if told["format"] == SITE:
-        out.print(f"Next: stormpetrel demo {plain(told['output'])}")
+    users = f" of {sample.users:,} user{'s' if sample.users > 1 else ''}" if sample.users else ""
+    span = f", {sample.first:%Y-%m-%d} to {sample.last:%Y-%m-%d}" if sample.first and sample.last else ""
+    work = f", {sample.core_hours:,.0f} core-hours" if sample.core_hours >= 1 else ""
+    rate = f" ({sample.jobs / sample.seconds:,.0f} jobs a second)" if sample.jobs >= _MANY and sample.seconds else ""
+    out.print(f"{plain(sample.output)}: {sample.jobs:,} jobs{users}{span}{work}{rate}")
+    if plan := sample.schedule:
+        gpus = f" and {plan.gpus:,} GPUs" if plan.gpus else ""
+        out.print(f"on {plan.cores:,} cores{gpus} they wait {(plan.mean_wait_s or 0) / 60:,.0f} minutes on average")
+    if plan and plan.too_large:
+        out.print(f"note: {plan.too_large:,} jobs are larger than this machine; each was given all of it. See --cores.")
+    so_far = " up to where its clock stands" if sample.format == SITE else ""
+    if traces := sample.traces:
+        nodes = f"{traces.nodes} node{'s' if traces.nodes > 1 else ''}"
+        out.print(f"traces: {traces.hours:g} hours of {traces.threads:,} threads on {nodes}, with {traces.jobs:,} of the jobs")
+    if events := sample.events:
+        counts = ", ".join(f"{number:,} {kind}" for kind, number in events.items())
+        out.print(f"events: {sum(events.values()):,}{so_far}: {counts}")
+    if sample.format == SITE:
+        out.print(f"Next: stormpetrel demo {plain(sample.output)}")

@@ -1,6 +1,6 @@
 """What pages and terminals show of a synthetic workload: its scorecard, what it is good for, and the figures beside the real one.
 
-scorecard (JSON of `synth evaluate`) -> scorecard_table, usefulness_tables; name -> Workload -> comparison_drawings.
+WorkloadEvaluation -> evaluation_tables; name -> WorkloadFidelity -> comparison_table; name -> Workload -> comparison_drawings.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from stormpetrel.answers.workload_scores import NEAR, ScoreLine, score_lines
+from stormpetrel.answers.workload_scores import NEAR
 from stormpetrel.faces.report.blocks import Column, Drawing, Table
 
 if TYPE_CHECKING:
-    from stormpetrel.synth.score.fidelity import Fidelity, Pair
+    from stormpetrel.answers.schemas.workload import FigurePair, SiteWorkload, WorkloadEvaluation, WorkloadFidelity, WorkloadScore
     from stormpetrel.synth.workload import Workload
 
 _IDEAL_NOTE: Final = "Ideal: what a perfect copy would reach."
@@ -25,18 +25,23 @@ _FLOOR_NOTE: Final = (
 _GRID_ROW_PX: Final = 300
 
 
-def scorecard_table(title: str, card: Mapping[str, Any]) -> Table:
-    """Every figure of a scorecard beside its ideal and its floor, with what it means."""
+def evaluation_tables(answer: WorkloadEvaluation | SiteWorkload, title: str) -> list[Table]:
+    """Return every figure of a scorecard, and what a failure model and a scheduler make of the synthetic jobs if measured."""
+    card = answer.scorecard or {}
+    return [scorecard_table(title, answer.scores, has_floor=bool(card.get("floor"))), *usefulness_tables(card)]
+
+
+def scorecard_table(title: str, scores: Sequence[WorkloadScore], *, has_floor: bool = True) -> Table:
+    """Return the figures of a scorecard, each beside its ideal and its floor, with what it means."""
     columns = (
         Column("figure"), Column("synthetic", ".3f"), Column("ideal", ".3f"), Column("floor", ".3f"), Column(""),
         Column("in words"),
     )  # fmt: skip
-    rows = tuple(_row(line) for line in score_lines(card))
-    return Table(title, columns, rows, _FLOOR_NOTE if card.get("floor") else _IDEAL_NOTE)
+    return Table(title, columns, tuple(_row(score) for score in scores), _FLOOR_NOTE if has_floor else _IDEAL_NOTE)
 
 
 def usefulness_tables(card: Mapping[str, Any]) -> list[Table]:
-    """What a failure model and a scheduler make of the synthetic jobs; nothing where neither was asked for."""
+    """Return what a failure model and a scheduler make of the synthetic jobs; nothing where neither was measured."""
     tables = []
     learnt, scheduled = card.get("tstr"), card.get("schedule")
     if learnt:
@@ -70,10 +75,10 @@ def comparison_drawings(workloads: Mapping[str, Workload]) -> tuple[Drawing, ...
     )
 
 
-def comparison_table(found: Mapping[str, Fidelity]) -> Table:
-    """Several synthetic workloads beside the real one: the cheap figures of the scorecard, a column each."""
-    columns = (Column("figure"), Column("real", ".3f"), *(Column(name, ".3f") for name in found), Column("ideal"))
-    cards = list(found.values())
+def comparison_table(synthetic: Mapping[str, WorkloadFidelity]) -> Table:
+    """Return the cheap figures of several synthetic workloads beside those of the real one, a column each."""
+    columns = (Column("figure"), Column("real", ".3f"), *(Column(name, ".3f") for name in synthetic), Column("ideal"))
+    cards = list(synthetic.values())
     names = list(dict.fromkeys(name for card in cards for name in card.columns))
     kinds = list(dict.fromkeys(name for card in cards for name in card.categories))
     rows = [
@@ -94,45 +99,45 @@ def comparison_table(found: Mapping[str, Fidelity]) -> Table:
     return Table("Real against synthetic", columns, tuple(row for row in rows if any(isinstance(cell, float) for cell in row)))
 
 
-def _row(line: ScoreLine) -> tuple[Any, ...]:
-    return line.measure, line.value, line.ideal, line.floor, "" if line.verdict == "open" else line.verdict, line.meaning
+def _row(score: WorkloadScore) -> tuple[Any, ...]:
+    return score.measure, score.value, score.ideal, score.floor, "" if score.verdict == "open" else score.verdict, score.meaning
 
 
-def _pairs(words: str, pairs: Sequence[Pair]) -> tuple[Any, ...]:
+def _pairs(words: str, pairs: Sequence[FigurePair]) -> tuple[Any, ...]:
     real = next((pair.real for pair in pairs if pair.real is not None), None)
     return words, real, *(pair.synthetic for pair in pairs), "real"
 
 
-def _training_table(found: Mapping[str, Any]) -> Table:
+def _training_table(learnt: Mapping[str, Any]) -> Table:
     columns = (Column("failure model learnt from"), Column("PR area", ".3f"), Column("ROC area", ".3f"))
-    simple = (found.get("baseline") or {}).get("last_outcome") or {}
+    simple = (learnt.get("baseline") or {}).get("last_outcome") or {}
     rows = (
-        ("the real jobs", mean_of(found.get("pr_auc_real")), mean_of(found.get("roc_auc_real"))),
-        ("synthetic jobs", mean_of(found.get("pr_auc_synthetic")), mean_of(found.get("roc_auc_synthetic"))),
-        ("nothing: same as the user's last job", mean_of(simple.get("pr_auc")), mean_of(simple.get("roc_auc"))),
+        ("the real jobs", _mean(learnt.get("pr_auc_real")), _mean(learnt.get("roc_auc_real"))),
+        ("synthetic jobs", _mean(learnt.get("pr_auc_synthetic")), _mean(learnt.get("roc_auc_synthetic"))),
+        ("nothing: same as the user's last job", _mean(simple.get("pr_auc")), _mean(simple.get("roc_auc"))),
     )
-    ratio = mean_of(found.get("ratio"))
+    ratio = _mean(learnt.get("ratio"))
     share = f" Synthetic reaches {ratio:.0%} of the PR area of real." if ratio is not None else ""
     return Table("A failure model, tested on the newest real jobs", columns, rows, f"Higher is better.{share}")
 
 
-def _schedule_table(found: Mapping[str, Any]) -> Table:
+def _schedule_table(scheduled: Mapping[str, Any]) -> Table:
     columns = (Column("scheduler fed with"), Column("mean wait (s)", ",.0f"), Column("utilisation", ".1%"))
     rows = tuple(
-        (f"{name} jobs", mean_of(found[name].get("mean_wait_s")), mean_of(found[name].get("utilisation")))
+        (f"{name} jobs", _mean(scheduled[name].get("mean_wait_s")), _mean(scheduled[name].get("utilisation")))
         for name in ("real", "synthetic")
-        if name in found
+        if name in scheduled
     )
-    machine = found.get("machine") or {}
+    machine = scheduled.get("machine") or {}
     note = f"First come, first served with backfill on {machine['cores']:,} cores." if machine.get("cores") else ""
-    ratio, spread = mean_of(found.get("wait_ratio")), found.get("wait_ratio")
+    ratio, spread = _mean(scheduled.get("wait_ratio")), scheduled.get("wait_ratio")
     if ratio is not None:
         within = f" ± {spread['std']:.2f} over {spread['n']} seeds" if isinstance(spread, Mapping) else ""
         note += f" The wait with synthetic jobs is {ratio:.2f}{within} times that with real ones; 1 is ideal."
     return Table("A scheduler", columns, rows, note)
 
 
-def mean_of(value: Any) -> float | None:
-    """A figure, or the mean of one that was measured over seeds."""
-    found = value.get("mean") if isinstance(value, Mapping) else value
-    return None if found is None else float(found)
+def _mean(value: Any) -> float | None:
+    """Return a figure, or the mean of one that was measured over seeds."""
+    number = value.get("mean") if isinstance(value, Mapping) else value
+    return None if number is None else float(number)

@@ -1,6 +1,6 @@
 """The page of the workload: a generator of jobs like those of the site, how good it is, and new jobs out of it.
 
-link: column -> workload_state, workload_board -> state, form, scorecard, real against synthetic. For administrators.
+link: column -> workload_answer, workload_board -> state, form, scorecard, real against synthetic. For administrators.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from stormpetrel.answers.viewer import READ, current_viewer
-from stormpetrel.answers.workload import WORKLOAD_BOARDS, WorkloadState, workload_board, workload_state
+from stormpetrel.answers.viewer import current_viewer
+from stormpetrel.answers.workload import current_board, workload_answer, workload_board
 from stormpetrel.answers.workload_fit import start_fit
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import notice, page_head
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from stormpetrel.answers.background import Made
     from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.schemas.workload import WorkloadAnswer
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.answers.workload import WorkloadBoard
 
@@ -43,13 +44,13 @@ def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Componen
         return html.Div(
             [page_head("Workload", _LEAD), notice(_NOT_YOURS, "Administrators are named in site.toml: serve.admins.")]
         )
-    state = workload_state(live, viewer)
+    answer = workload_answer(live, viewer)
     return html.Div(
         [
             page_head("Workload", _LEAD),
-            html.Div(cards.state_card(live, viewer, state), id="workload-state"),
-            dcc.Interval(id="workload-beat", interval=_BEAT_MS, disabled=not state.fitting.running),
-            dcc.Store(id="workload-known", data=_known(state)),
+            html.Div(cards.state_card(live, viewer, answer), id="workload-state"),
+            dcc.Interval(id="workload-beat", interval=_BEAT_MS, disabled=not answer.fitting.running),
+            dcc.Store(id="workload-known", data=_known(answer)),
             *fill(_filling(live), viewer, query),
         ],
         className="workload-page",
@@ -82,48 +83,45 @@ def register(app: Dash, live: LiveSite) -> None:
                 start_fit(live, viewer)
             except StormpetrelError as error:
                 problem = str(error)
-        state = workload_state(live, viewer)
-        card = cards.state_card(live, viewer, state, problem=problem)
-        same = _known(state) == known
-        return card, not state.fitting.running, _known(state), no_update if same else None, no_update if same else SOON_MS
+        answer = workload_answer(live, viewer)
+        card = cards.state_card(live, viewer, answer, problem=problem)
+        same = _known(answer) == known
+        return card, not answer.fitting.running, _known(answer), no_update if same else None, no_update if same else SOON_MS
 
 
 PAGE: Final = DashboardPage("/workload", "Workload", 4, layout, register)
 
 
-def _known(state: WorkloadState) -> str:
-    return "" if state.fitted is None else state.fitted.training
+def _known(answer: WorkloadAnswer) -> str:
+    return "" if answer.generator is None else answer.generator.training
 
 
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
-        viewer.require(READ)
-        viewer.require_admin()
-        looked = WORKLOAD_BOARDS.look(live)
-        current = _known(workload_state(live, viewer))
-        return None if looked is None or looked.value.training != current else f"of {current}"
+        board = current_board(live, viewer)
+        return None if board is None else f"of {board.training}"
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
-        return _body(live, workload_state(live, viewer), workload_board(live, viewer), query, viewer)
+        return _body(live, workload_answer(live, viewer), workload_board(live, viewer), query, viewer)
 
     return Filling("workload", stamp, body, "Jobs to compare are")
 
 
 def _body(
-    live: LiveSite, state: WorkloadState, made: Made[WorkloadBoard], query: Mapping[str, str], viewer: Viewer
+    live: LiveSite, answer: WorkloadAnswer, latest: Made[WorkloadBoard], query: Mapping[str, str], viewer: Viewer
 ) -> list[Component]:
-    board = made.value
-    if state.fitted is None or board.real is None or board.synthetic is None:
+    board, generator = latest.value, answer.generator
+    if generator is None or board.real is None or board.synthetic is None:
         return []
     columns = cards.columns_shown(board)
     column = chosen(query, "column", columns, next(iter(columns)))
     link = PageLink.of(live, "/workload", query)
     # No graph is put into the answers that are kept with the board: Dash fills in what it is given.
-    drawn = made.answer(("workload figures", column), lambda: cards.figures(board, column))
+    drawn = latest.answer(("workload figures", column), lambda: cards.figures(board, column))
     return [
-        sample_form(live, viewer, state.fitted),
-        cards.scorecard(state.fitted),
+        sample_form(live, viewer, generator),
+        cards.scorecard(generator),
         cards.distributions(columns, column, link, drawn),
         cards.order_and_rhythm(drawn),
-        as_of(live, made.at, cards.compared_words(board)),
+        as_of(live, latest.at, cards.compared_words(board)),
     ]

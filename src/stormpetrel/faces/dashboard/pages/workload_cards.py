@@ -1,6 +1,6 @@
 """The parts of the workload page that are looked at: the generator in use, its scorecard, real against synthetic jobs.
 
-WorkloadState -> state_card, scorecard; WorkloadBoard -> figures -> distributions, order_and_rhythm.
+WorkloadAnswer -> state_card, scorecard; WorkloadBoard -> figures -> distributions, order_and_rhythm.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from dash import html
 
 from stormpetrel.answers.viewer import MANAGE
-from stormpetrel.answers.workload_scores import COLUMN_WORDS, NEAR, ScoreLine, score_lines
+from stormpetrel.answers.workload_scores import COLUMN_WORDS, NEAR
 from stormpetrel.faces.dashboard.blocks import attributes, card, notice, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import choice
 from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.schemas.workload import WorkloadAnswer, WorkloadFitting, WorkloadGenerator, WorkloadScore
     from stormpetrel.answers.viewer import Viewer
-    from stormpetrel.answers.workload import FittedGenerator, WorkloadBoard, WorkloadState
-    from stormpetrel.answers.workload_fit import FitState
+    from stormpetrel.answers.workload import WorkloadBoard
     from stormpetrel.faces.dashboard.choices import PageLink
     from stormpetrel.synth.workload import Workload
 
 _MARGIN: Final = {"t": 10, "r": 10, "b": 10, "l": 10}
 _LEGEND: Final = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
-_REAL, _MADE = "real", "synthetic"
+_REAL, _SYNTHETIC = "real", "synthetic"
 _VERDICTS: Final = {"near": "● near", "off": "▲ off", "open": "○ no floor"}
 _SCORES: Final = (
     TableColumn("measure", "Figure", "text", 220),
@@ -62,62 +62,62 @@ class DrawnFigures:
     rhythm: Figure
 
 
-def state_card(live: LiveSite, viewer: Viewer, state: WorkloadState, *, problem: str = "") -> list[Component]:
+def state_card(live: LiveSite, viewer: Viewer, answer: WorkloadAnswer, *, problem: str = "") -> list[Component]:
     """Which generator is in use, and the button that fits another one."""
-    parts: list[Any] = [] if state.fitted is None else [_about(live, state.fitted)]
-    if state.fitted is None and not state.fitting.running:
+    parts: list[Any] = [] if answer.generator is None else [_about(live, answer.generator)]
+    if answer.generator is None and not answer.fitting.running:
         parts.append(
             notice("No generator has been fitted on this site's jobs yet.", "It takes a minute or two; the watch goes on.")
         )
-    parts.append(_progress(state.fitting) if state.fitting.running else _outcome(state.fitting, problem))
+    parts.append(_progress(answer.fitting) if answer.fitting.running else _outcome(answer.fitting, problem))
     if viewer.is_admin and MANAGE in viewer.scopes:
-        parts.append(_button(state))
+        parts.append(_button(answer))
     return [html.Div([part for part in parts if part is not None], className="workload-state")]
 
 
-def _about(live: LiveSite, fitted: FittedGenerator) -> Component:
+def _about(live: LiveSite, generator: WorkloadGenerator) -> Component:
     zone = ZoneInfo(live.settings.site.time_zone)
-    seen = "" if fitted.since is None else f"submitted {_day(fitted.since, zone)} to {_day(fitted.until, zone)}"
-    table = "not noted" if fitted.table_version is None else f"{fitted.table_version:,}"
+    seen = "" if generator.since is None else f"submitted {_day(generator.since, zone)} to {_day(generator.until, zone)}"
+    table = "not noted" if generator.table_version is None else f"{generator.table_version:,}"
     return stats(
-        stat("Generator", fitted.generator, f"{fitted.training} in use"),
-        stat("Fitted", _day(fitted.fitted_at, zone), f"at {fitted.fitted_at.astimezone(zone):%H:%M}"),
-        stat("Learnt from", f"{fitted.jobs:,}", f"jobs, {seen}" if seen else "jobs"),
+        stat("Generator", generator.generator, f"{generator.training} in use"),
+        stat("Fitted", _day(generator.fitted_at, zone), f"at {generator.fitted_at.astimezone(zone):%H:%M}"),
+        stat("Learnt from", f"{generator.jobs:,}", f"jobs, {seen}" if seen else "jobs"),
         stat("Job table", table, "the version that it has seen"),
     )
 
 
-def _progress(fitting: FitState) -> Component:
+def _progress(fitting: WorkloadFitting) -> Component:
     done = f"{100 * fitting.share:.0f} %"
     bar = html.Div(html.Span(style={"width": done}), className="share-bar", **attributes(aria_hidden="true"))
     return html.Div([html.P(f"Fitting a generator: {fitting.words} ({done})", role="status"), bar], className="workload-progress")
 
 
-def _outcome(fitting: FitState, problem: str) -> Component | None:
-    told = problem or fitting.problem
-    if told:
-        return notice("The fitting came to nothing; what was in use still is.", told, kind="error")
+def _outcome(fitting: WorkloadFitting, problem: str) -> Component | None:
+    reason = problem or fitting.problem
+    if reason:
+        return notice("The fitting came to nothing; what was in use still is.", reason, kind="error")
     return html.P(f"{fitting.done} is fitted and in use.", className="soft", role="status") if fitting.done else None
 
 
-def _button(state: WorkloadState) -> Component:
-    words = "Fit a generator" if state.fitted is None else "Fit it again on the jobs of now"
-    main = "button-main" if state.fitted is None else ""
+def _button(answer: WorkloadAnswer) -> Component:
+    words = "Fit a generator" if answer.generator is None else "Fit it again on the jobs of now"
+    main = "button-main" if answer.generator is None else ""
     return html.Button(
-        words, id="workload-fit", type="button", className=f"button {main}".strip(), disabled=state.fitting.running
+        words, id="workload-fit", type="button", className=f"button {main}".strip(), disabled=answer.fitting.running
     )
 
 
-def scorecard(fitted: FittedGenerator) -> Component:
+def scorecard(generator: WorkloadGenerator) -> Component:
     """How good the generator is, figure by figure."""
-    if fitted.scorecard is None:
-        return card("Scorecard", notice("There is no scorecard of this generator.", fitted.not_scored or "Fit it again."))
-    of = "" if fitted.scored_jobs is None else f" Measured on {fitted.scored_jobs:,} jobs of this site."
+    if generator.scorecard is None:
+        return card("Scorecard", notice("There is no scorecard of this generator.", generator.not_scored or "Fit it again."))
+    of = "" if generator.scored_jobs is None else f" Measured on {generator.scored_jobs:,} jobs of this site."
     words = (
         "Fitted on the odd weeks, compared with the even ones. The floor is what real odd weeks reach against real even weeks: "
         f"nothing can be expected to come nearer.{of}"
     )
-    rows = [_score_row(line) for line in score_lines(fitted.scorecard)]
+    rows = [_score_row(score) for score in generator.scores]
     return card(
         "Scorecard",
         html.P(words, className="soft small ledger-sum"),
@@ -125,19 +125,19 @@ def scorecard(fitted: FittedGenerator) -> Component:
     )
 
 
-def _score_row(line: ScoreLine) -> dict[str, Any]:
+def _score_row(score: WorkloadScore) -> dict[str, Any]:
     return {
-        "measure": line.measure, "value": line.value, "ideal": line.ideal, "floor": line.floor,
-        "times": None if line.times_floor is None else round(line.times_floor, 1),
-        "verdict": _VERDICTS[line.verdict], "meaning": line.meaning,
+        "measure": score.measure, "value": score.value, "ideal": score.ideal, "floor": score.floor,
+        "times": None if score.times_floor is None else round(score.times_floor, 1),
+        "verdict": _VERDICTS[score.verdict], "meaning": score.meaning,
     }  # fmt: skip
 
 
 def columns_shown(board: WorkloadBoard) -> dict[str, str]:
     """The columns that real and synthetic jobs both have -> what they are called."""
     both = _workloads(board)
-    made = both[_MADE].jobs.columns
-    return {name: COLUMN_WORDS.get(name, name[:40]) for name in columns_of(both) if name == "interval_s" or name in made}
+    synthetic = both[_SYNTHETIC].jobs.columns
+    return {name: COLUMN_WORDS.get(name, name[:40]) for name in columns_of(both) if name == "interval_s" or name in synthetic}
 
 
 def figures(board: WorkloadBoard, column: str) -> DrawnFigures:
@@ -184,7 +184,7 @@ def compared_words(board: WorkloadBoard) -> str:
 
 def _workloads(board: WorkloadBoard) -> dict[str, Workload]:
     assert board.real is not None and board.synthetic is not None
-    return {_REAL: board.real, _MADE: board.synthetic}
+    return {_REAL: board.real, _SYNTHETIC: board.synthetic}
 
 
 def _plain(figure: Figure) -> Figure:

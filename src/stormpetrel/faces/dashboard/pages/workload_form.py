@@ -1,6 +1,6 @@
 """The form that asks for new jobs: how many, what should be different, and as which file; `assets/workload.js` sends it.
 
-FittedGenerator -> sample_form -> POST /api/v1/workload/sample -> a download.
+WorkloadGenerator -> sample_form -> POST /api/v1/workload/sample -> a download.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
     from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.schemas.workload import WorkloadGenerator
     from stormpetrel.answers.viewer import Viewer
-    from stormpetrel.answers.workload import FittedGenerator
 
 _FORMATS: Final = {"swf": "SWF", "sacct": "sacct text", "csv": "CSV", "parquet": "Parquet"}
 _UNITS: Final = {"jobs": "jobs", "days": "days"}
@@ -27,19 +27,19 @@ _WAITS: Final = {"": "left out", "yes": "by a simulated scheduler"}
 _ADDRESS: Final = "/api/v1/workload/sample"
 
 
-def sample_form(live: LiveSite, viewer: Viewer, fitted: FittedGenerator) -> Component:
+def sample_form(live: LiveSite, viewer: Viewer, generator: WorkloadGenerator) -> Component:
     """What to ask of the generator, and the button that makes the file."""
     if MANAGE not in viewer.scopes:
         return card("New jobs", notice("This needs the scope 'manage'.", "Ask for a token that has it."))
     prefix = live.settings.serve.prefix.rstrip("/")
-    how_many = [field("How many", _number("amount", str(min(fitted.jobs, 10_000)))), field("Of", _select("unit", _UNITS))]
+    how_many = [field("How many", _number("amount", str(min(generator.jobs, 10_000)))), field("Of", _select("unit", _UNITS))]
     return card(
         "New jobs",
         html.P(
             f"Users, groups and projects get new names. At most {MOST_JOBS:,} jobs here; any number: stormpetrel synth sample",
             className="soft small",
         ),
-        html.Div([*how_many, *_conditions(fitted)], className="workload-form"),
+        html.Div([*how_many, *_conditions(generator)], className="workload-form"),
         html.Div(
             [
                 html.Button(
@@ -57,15 +57,15 @@ def sample_form(live: LiveSite, viewer: Viewer, fitted: FittedGenerator) -> Comp
     )
 
 
-def _conditions(fitted: FittedGenerator) -> list[Component]:
+def _conditions(generator: WorkloadGenerator) -> list[Component]:
     fields = [
         field("First day", _input("start", "", placeholder="as in the log"), hint="such as 2027-01-01"),
         field("Times as many users", _number("users", "1")),
     ]
-    if "gpus" in fitted.columns:
+    if "gpus" in generator.columns:
         fields.append(field("Times as many GPU jobs", _number("gpu_jobs", "1")))
-    if fitted.groups:
-        groups = {"": "everybody", **{name: f"{name}: {words}"[:80] for name, words in fitted.groups.items()}}
+    if generator.groups:
+        groups = {"": "everybody", **{group.name: f"{group.name}: {group.words}"[:80] for group in generator.groups}}
         fields.append(field("Only the group", _select("group", groups)))
     return [
         *fields,
