@@ -27,7 +27,7 @@ from stormpetrel.answers.schemas.traces import (
     TraceDiagnosis,
     TraceMap,
 )
-from stormpetrel.answers.viewer import READ, WRITE
+from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import ModelError
 from stormpetrel.records.traces import job_types_in_order
 from stormpetrel.traces.shipped import NAME as SHIPPED
@@ -79,7 +79,7 @@ def score_traces(
     """Score the windows that the model in use has not seen, and name the `top` most abnormal nodes, threads and jobs."""
     from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows
 
-    viewer.require(WRITE)
+    viewer.require(MANAGE)
     viewer.require_admin()
     model = load_trace_model(site)
     scoring = score_new_windows(site, model, progress=progress)
