@@ -27,7 +27,7 @@ from stormpetrel.answers.schemas.traces import (
     TraceDiagnosis,
     TraceMap,
 )
-from stormpetrel.answers.viewer import READ
+from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import ModelError
 from stormpetrel.records.traces import job_types_in_order
 from stormpetrel.traces.shipped import NAME as SHIPPED
