@@ -58,7 +58,7 @@ def test_trends_keep_the_rate_and_count_them_apart(live):
 
 
 def test_waste_counts_them_apart(live):
-    answer = waste(live, LOCAL).as_json()
+    answer = waste(live, LOCAL)
     assert answer["uncounted"] == {"never started": TASKS} and answer["total"]["jobs"] == 100
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from stormpetrel import __version__
 from stormpetrel.answers.model_quality import trainings
+from stormpetrel.answers.schemas.waste import WasteQuestion
 from stormpetrel.answers.trends import trends
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.answers.waste import waste
@@ -34,7 +35,7 @@ def test_waste_adds_up(world):
             assert (
                 sum(group[name] for group in told["groups"])
                 == told["total"][name]
-                == getattr(waste(world.live, LOCAL, by=by).total, name)
+                == getattr(waste(world.live, LOCAL, WasteQuestion(by=by)).total, name)
             )
 
 

@@ -34,6 +34,18 @@ class WasteGroup(Answer):
     share: Rate = Field(description="its part of everything that was lost")
 
 
+class WasteWeek(Answer):
+    """What the jobs that ended in one week with one outcome held, and lost."""
+
+    week: str = Field(description="the ISO week in which they ended", examples=["2024-W10"])
+    outcome: str = Field(examples=["TIMEOUT"])
+    jobs: int
+    failed_jobs: int
+    core_seconds: int
+    lost_core_seconds: int
+    share: Rate = Field(description="its part of everything that was lost")
+
+
 class WasteTotal(Answer):
     """What all counted jobs sum up to; the groups sum up to exactly this."""
 
@@ -54,6 +66,8 @@ class Waste(Answer):
     groups: list[WasteGroup]
     total: WasteTotal
     uncounted: dict[str, int] = Field(description="jobs that are not in it, by why", examples=[{"not ended": 12}])
+    weeks: list[WasteWeek] = Field(description="the same jobs by week and outcome, the largest loss first")
+    words: dict[str, str] = Field(description="what each group is, where its name does not tell it: profiles")
 
 
 class PolicyQuestion(Question):
@@ -90,3 +104,5 @@ class CancelPolicy(Answer):
     best: PolicyPoint = Field(description="the threshold with the highest net; judge it on later jobs")
     at: PolicyPoint | None = Field(description="the threshold that was asked for")
     points: list[PolicyPoint]
+    wrong_kill_price: float = Field(description="what a wrongly cancelled core-second costs, against a saved one")
+    cancel_at_s: int = Field(description="seconds after its start at which a job is cancelled")

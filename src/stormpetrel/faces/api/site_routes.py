@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
@@ -39,11 +38,9 @@ def site_router(live: LiveSite) -> APIRouter:
         return answered(Trends.model_validate(answer.as_json()))
 
     @api.get("/waste", operation_id="waste", summary="What failed jobs held", response_model=Waste, responses=_ERRORS)
-    def get_waste(viewer: Reader, asked: Annotated[WasteQuestion, Query()]) -> Response:
+    def get_waste(viewer: Reader, question: Annotated[WasteQuestion, Query()]) -> Response:
         """The waste ledger in core-seconds: its groups add up to its total exactly."""
-        answer = waste(live, viewer, by=asked.by, weeks=asked.weeks)
-        told = answer.as_json() | {"groups": answer.groups.rename({asked.by: "group"}).to_dicts()}
-        return answered(Waste.model_validate(told))
+        return answered(waste(live, viewer, question))
 
     @api.get(
         "/cancel-policy",
@@ -52,11 +49,9 @@ def site_router(live: LiveSite) -> APIRouter:
         response_model=CancelPolicy,
         responses=_ERRORS,
     )
-    def get_cancel_policy(viewer: Reader, asked: Annotated[PolicyQuestion, Query()]) -> Response:
+    def get_cancel_policy(viewer: Reader, question: Annotated[PolicyQuestion, Query()]) -> Response:
         """Cancelling two minutes in if the risk is above a threshold, replayed on what was really forecast then."""
-        answer = cancel_policy(live, viewer, wrong_kill_price=asked.price)
-        at = None if asked.threshold is None else asdict(answer.at(asked.threshold))
-        return answered(CancelPolicy.model_validate(answer.as_json() | {"at": at}))
+        return answered(cancel_policy(live, viewer, question))
 
     @api.get("/profiles", operation_id="profiles", summary="Kinds of jobs", response_model=Profiles, responses=_ERRORS)
     def get_profiles(viewer: Reader) -> Response:
