@@ -7,6 +7,7 @@ import pytest
 
 from stormpetrel import __version__
 from stormpetrel.answers.model_quality import trainings
+from stormpetrel.answers.schemas.trends import TrendsQuestion
 from stormpetrel.answers.schemas.waste import WasteQuestion
 from stormpetrel.answers.trends import trends
 from stormpetrel.answers.viewer import LOCAL
@@ -17,7 +18,7 @@ from tests.faces.api.made import ADMIN
 
 def test_trends_are_those_of_the_desk(world):
     told = world.get("/trends?by=account&every=1d&top=3")
-    expected = trends(world.live, LOCAL, by="account", every="1d", top=3).as_json()
+    expected = trends(world.live, LOCAL, TrendsQuestion(by="account", every="1d", top=3)).model_dump(mode="json")
     assert told["trend"] == expected["trend"] and told["jobs"] == expected["jobs"]
     assert len({point["group"] for point in told["trend"]}) <= 3
 

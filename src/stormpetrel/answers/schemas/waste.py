@@ -18,9 +18,11 @@ class WasteQuestion(Question):
     """Which waste."""
 
     by: Literal["user", "account", "application", "partition", "profile", "outcome", "week"] = Field(
-        "user", description="by what"
+        default="user", description="by what"
     )
-    weeks: int | None = Field(None, ge=1, le=520, description="of jobs that ended in the last so many weeks; all if left out")
+    weeks: int | None = Field(
+        default=None, ge=1, le=520, description="of jobs that ended in the last so many weeks; all if left out"
+    )
 
 
 class WasteGroup(Answer):
@@ -74,9 +76,9 @@ class PolicyQuestion(Question):
     """How the policy is weighed."""
 
     price: float = Field(
-        1.0, ge=0, le=1000, description="what a core-second of a job that is cancelled wrongly costs, against a saved one"
+        default=1.0, ge=0, le=1000, description="what a core-second of a job that is cancelled wrongly costs, against a saved one"
     )
-    threshold: float | None = Field(None, ge=0, le=1, description="also say what this threshold would have done")
+    threshold: float | None = Field(default=None, ge=0, le=1, description="also say what this threshold would have done")
 
 
 class PolicyPoint(Answer):

@@ -32,10 +32,9 @@ def site_router(live: LiveSite) -> APIRouter:
     api = APIRouter(tags=["site"])
 
     @api.get("/trends", operation_id="trends", summary="Failure rates over time", response_model=Trends, responses=_ERRORS)
-    def get_trends(viewer: Reader, asked: Annotated[TrendsQuestion, Query()]) -> Response:
+    def get_trends(viewer: Reader, question: Annotated[TrendsQuestion, Query()]) -> Response:
         """How often the jobs of each user, account, application, node, profile or partition fail, and whose rate has changed."""
-        answer = trends(live, viewer, by=asked.by, every=asked.every, group=asked.group, top=asked.top, last=asked.last)
-        return answered(Trends.model_validate(answer.as_json()))
+        return answered(trends(live, viewer, question))
 
     @api.get("/waste", operation_id="waste", summary="What failed jobs held", response_model=Waste, responses=_ERRORS)
     def get_waste(viewer: Reader, question: Annotated[WasteQuestion, Query()]) -> Response:
