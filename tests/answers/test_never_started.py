@@ -9,6 +9,7 @@ from stormpetrel.answers.job_table import table_query
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.model_quality import model_quality
 from stormpetrel.answers.schemas.jobs import JobsQuestion
+from stormpetrel.answers.schemas.quality import QualityQuestion
 from stormpetrel.answers.trends import trends
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.answers.waste import waste
@@ -63,7 +64,7 @@ def test_waste_counts_them_apart(live):
 
 
 def test_the_quality_of_forecasts_is_that_of_jobs_that_ran(live):
-    answer = model_quality(live, LOCAL, moment="submit").as_json()
+    answer = model_quality(live, LOCAL, QualityQuestion(moment="submit"))
     assert (answer["settled"], answer["waiting"], answer["never_started"]) == (100, 0, TASKS)
     assert answer["quality"][0]["failed_share"] == pytest.approx(0.17)
 

@@ -22,6 +22,7 @@ from stormpetrel.store.site import Site
 
 if TYPE_CHECKING:
     from stormpetrel.jobs.predictor import JobPredictor
+    from stormpetrel.jobs.profiles import JobProfiles
     from stormpetrel.jobs.stream import JobStream
 
 _QUIET: Final = timedelta(minutes=1)  # the history is moved on this often even where no job has changed
@@ -29,7 +30,12 @@ _STOP_S: Final = 30.0  # a refresh that takes longer is left behind: its thread 
 
 
 class SiteMemory:
-    """What is worked out of a site's rows is kept under this; a new one is a memory without anything in it."""
+    """What is worked out of a site's rows is kept under this; a new one is a memory without anything in it.
+
+    `profiles` are those that were found in the site's jobs where it has no model of them.
+    """
+
+    profiles: JobProfiles | None = None
 
 
 class LiveSite:

@@ -71,7 +71,7 @@ def test_health_and_version(world):
 
 
 def test_trainings_are_told_and_can_be_promoted(world):
-    (line,) = trainings(world.live, LOCAL)
+    (line,) = trainings(world.live, LOCAL).trainings
     (told,) = world.get("/models")["trainings"]
     assert told["name"] == line.name and told["current"]
     full = world.get(f"/models/{line.name}")

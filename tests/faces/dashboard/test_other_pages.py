@@ -10,7 +10,7 @@ from plotly.utils import PlotlyJSONEncoder
 from stormpetrel.answers.day_book import BOOKS
 from stormpetrel.answers.health import INSPECTIONS
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.profiles import profile_view
+from stormpetrel.answers.profiles import profiles
 from stormpetrel.answers.schemas.waste import WasteQuestion
 from stormpetrel.answers.settled import SETTLED
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
@@ -33,7 +33,7 @@ def shown(live, viewer, path, query=""):
     BOOKS.wait(live)
     SETTLED.wait(live)
     INSPECTIONS.wait(live)
-    profile_view(live, viewer)
+    profiles(live, viewer)
     with seen_by(viewer):
         return json.dumps(page_of(path, query, live), cls=PlotlyJSONEncoder)
 
