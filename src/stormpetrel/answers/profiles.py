@@ -106,12 +106,14 @@ def _answer(view: ProfileView, as_of: datetime) -> Profiles:
         jobs=view.jobs,
         never_started=view.never_started,
         profiles=[
-            Profile(
-                profile=number,
-                words=words,
-                jobs=resources.get(number, {}).get("jobs", 0),
-                **{name: resources.get(number, {}).get(name) for name in means},
-                **{name: table.get(number, {}) for name, table in counts.items()},
+            Profile.model_validate(
+                {
+                    "profile": number,
+                    "words": words,
+                    "jobs": resources.get(number, {}).get("jobs", 0),
+                    **{name: resources.get(number, {}).get(name) for name in means},
+                    **{name: table.get(number, {}) for name, table in counts.items()},
+                }
             )
             for number, words in enumerate(view.words)
         ],
