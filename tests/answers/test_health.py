@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from stormpetrel.answers.health import INSPECTIONS, health
+from stormpetrel.answers.health import health
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError
@@ -170,7 +170,7 @@ def test_the_slow_part_comes_when_it_has_been_looked_at(live):
     put_predictions(live.site, said_about(log))
     rejects = pl.DataFrame({"line": [7, 8], "rule": ["no_end"] * 2, "reason": ["no end"] * 2, "raw": ["<b>x</b>", "y"]})
     live.site.quarantine.add(rejects, "sacct")
-    INSPECTIONS.wait(live)
+    live.boards.inspections.wait(live)
     answer = health(live, LOCAL)
     rows = {table.table: table for table in answer.tables}
     assert (rows["jobs"]["rows"], rows["predictions"]["rows"]) == (60, 60)
@@ -187,7 +187,7 @@ def test_the_slow_part_comes_when_it_has_been_looked_at(live):
 
 def test_others_get_a_short_version_without_names(live):
     write_status(live.site.state, alive(problem=f"sacct on {HOST}: jobs of bob hidden"))
-    INSPECTIONS.wait(live)
+    live.boards.inspections.wait(live)
     answer = health(live, ADA)
     assert answer.is_short and answer.tables is None and answer.quarantine is None
     assert {line.part for line in answer.lines} == {"Watching"}

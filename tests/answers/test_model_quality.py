@@ -13,7 +13,7 @@ from stormpetrel.answers.background import Made
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.model_quality import go_back, model_quality, promote, quality_frames, training_in_full, trainings
 from stormpetrel.answers.schemas.quality import QualityQuestion
-from stormpetrel.answers.settled import JOB, SAID, SETTLED, settled_of
+from stormpetrel.answers.settled import JOB, SAID, settled_of
 from stormpetrel.answers.viewer import LOCAL, READ, Viewer
 from stormpetrel.config import Settings
 from stormpetrel.errors import AccessError, ModelError, NotThereError
@@ -48,14 +48,17 @@ def made():
 
 
 def frames(live, settled=None, **question):
-    return quality_frames(live, LOCAL, settled or SETTLED.wait(live), QualityQuestion.model_validate(question))
+    return quality_frames(live, LOCAL, settled or live.boards.settled.wait(live), QualityQuestion.model_validate(question))
 
 
 def test_the_figures_are_those_of_the_running_quality(live):
     answer = model_quality(live, ADA)
     assert_frame_equal(frames(live).table, running_quality.running_quality_of(live.site, since=T0 - timedelta(days=1)))
-    assert SETTLED.wait(live).value.frame.height == running_quality.settled(live.site, since=T0 - timedelta(days=1)).height
-    assert answer.settled == SETTLED.wait(live).value.frame.height
+    assert (
+        live.boards.settled.wait(live).value.frame.height
+        == running_quality.settled(live.site, since=T0 - timedelta(days=1)).height
+    )
+    assert answer.settled == live.boards.settled.wait(live).value.frame.height
 
 
 def test_predictions_of_jobs_that_live_wait(live):

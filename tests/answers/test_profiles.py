@@ -7,7 +7,7 @@ from polars.testing import assert_frame_equal
 from stormpetrel.answers import profiles as module
 from stormpetrel.answers.background import scope_of
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.profiles import PROFILES, make_view, profiles, view_of
+from stormpetrel.answers.profiles import make_view, profiles, view_of
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.config import Settings
 from stormpetrel.errors import AccessError, NotEnoughJobsError
@@ -64,7 +64,7 @@ def test_users_see_the_profiles_of_the_site_and_their_own_jobs(tmp_path):
     with make_site(tmp_path / "site") as site:
         put_jobs(site, LOG)
         live = LiveSite(site)
-        mine, all_jobs = (PROFILES.wait(live, scope_of(viewer)).value for viewer in (ADA, LOCAL))
+        mine, all_jobs = (live.boards.profiles.wait(live, scope_of(viewer)).value for viewer in (ADA, LOCAL))
         answer = profiles(live, ADA)
     assert (answer.jobs, answer.own_only, [kind.words for kind in answer.profiles]) == (mine.jobs, True, list(mine.words))
     assert [kind.jobs for kind in answer.profiles if kind.jobs] == mine.resources["jobs"].to_list()

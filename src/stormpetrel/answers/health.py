@@ -78,7 +78,7 @@ def health(live: LiveSite, viewer: Viewer) -> Health:
     if not viewer.is_admin:
         lines = [*_watch_lines(live, watch, in_full=False), *_read_only_lines(live, in_full=False)]
         return _answer(live, lines, None, versions={"Stormpetrel": __version__}, is_short=True)
-    made = INSPECTIONS.look(live)
+    made = live.boards.inspections.look(live)
     lines = [
         *_watch_lines(live, watch, in_full=True),
         *_live_source_lines(watch),
@@ -129,7 +129,9 @@ def inspect(live: LiveSite, key: str, before: Inspection | None) -> Inspection:
     )
 
 
-INSPECTIONS: Final = Background(inspect, rest_s=_REST_S, most=1, always=True)
+def inspection_background() -> Background[Inspection]:
+    """Return what keeps the last inspection of one site."""
+    return Background(inspect, rest_s=_REST_S, most=1, always=True)
 
 
 def _watch_lines(live: LiveSite, watch: WatchReport, *, in_full: bool) -> Iterator[HealthLine]:

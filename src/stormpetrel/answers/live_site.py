@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from stormpetrel.answers.boards import Boards
 from stormpetrel.answers.overview import Overview, again
 from stormpetrel.answers.viewer import Viewer
 from stormpetrel.config import Settings
@@ -49,6 +50,7 @@ class LiveSite:
         self.site = site
         self.overview = Overview()
         self.memory = SiteMemory()
+        self.boards = Boards()
         self.lock = threading.RLock()  # held while the history changes or is read
         self.version = 0
         self.problem: str | None = None

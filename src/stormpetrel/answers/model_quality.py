@@ -14,7 +14,7 @@ import polars as pl
 
 from stormpetrel.answers.schemas.quality import Optimism, QualityAnswer, QualityLine, QualityPoint, QualityQuestion
 from stormpetrel.answers.schemas.trainings import Model, Training, TrainingInFull, Trainings
-from stormpetrel.answers.settled import SETTLED, Settled
+from stormpetrel.answers.settled import Settled
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import NotThereError
 from stormpetrel.jobs.moments import MOMENTS, Moment
@@ -64,7 +64,7 @@ def usual_moment(live: LiveSite) -> str:
 def model_quality(live: LiveSite, viewer: Viewer, question: QualityQuestion | None = None) -> QualityAnswer:
     """Return the quality of the site's forecasts at the usual moment or another; of everybody's jobs, and it names none."""
     viewer.require(READ)
-    return quality_frames(live, viewer, SETTLED.wait(live), question or QualityQuestion()).answer
+    return quality_frames(live, viewer, live.boards.settled.wait(live), question or QualityQuestion()).answer
 
 
 def quality_frames(live: LiveSite, viewer: Viewer, settled: Made[Settled], question: QualityQuestion) -> QualityFrames:

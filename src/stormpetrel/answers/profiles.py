@@ -1,6 +1,6 @@
 """Profiles of a site: the kinds of jobs it runs, what each is like, and who runs them.
 
-LiveSite + Viewer -> profiles -> Profiles; PROFILES.look(live, scope) -> ProfileView, for a page. The profiles are those of the
+LiveSite + Viewer -> profiles -> Profiles; LiveSite.boards.profiles -> ProfileView, for a page. The profiles are those of the
 site's model; without one they are found once, in the background. Users see how their own jobs divide, administrators how all do.
 """
 
@@ -90,7 +90,7 @@ class ProfileView:
 def profiles(live: LiveSite, viewer: Viewer) -> Profiles:
     """Return the profiles, each with how the jobs that the viewer may see divide; waits where they are still being worked out."""
     viewer.require(READ)
-    made = PROFILES.wait(live, scope_of(viewer))
+    made = live.boards.profiles.wait(live, scope_of(viewer))
     return made.answer("profiles", lambda: _answer(made.value, made.at))
 
 
@@ -139,7 +139,9 @@ def make_view(live: LiveSite, key: str, before: ProfileView | None) -> ProfileVi
     return view_of(jobs, model, live.settings, version=version, own_only=not viewer.is_admin)
 
 
-PROFILES: Final = Background(make_view, rest_s=_REST_S)
+def profile_background() -> Background[ProfileView]:
+    """Return what keeps the views of one site, by `scope_of` their viewers."""
+    return Background(make_view, rest_s=_REST_S)
 
 
 def view_of(jobs: pl.DataFrame, model: JobProfiles, settings: Settings, *, version: int | None, own_only: bool) -> ProfileView:
@@ -173,10 +175,10 @@ def view_of(jobs: pl.DataFrame, model: JobProfiles, settings: Settings, *, versi
 
 def _model_of(live: LiveSite) -> tuple[JobProfiles, int | None]:
     """The profiles of the site's registry; where it has none, those of its jobs, found once."""
-    from stormpetrel.lifecycle.job_models import PROFILES as NAME
+    from stormpetrel.lifecycle.job_models import PROFILES
 
     try:
-        current = live.site.models.current(NAME)
+        current = live.site.models.current(PROFILES)
     except ModelError:
         memory = live.memory
         if memory.profiles is None:
@@ -184,7 +186,7 @@ def _model_of(live: LiveSite) -> tuple[JobProfiles, int | None]:
             prepared = prepare(everyone, _preparation(everyone, live.settings))
             memory.profiles = JobProfiles(SUBMIT).fit(prepared.frame)
         return memory.profiles, None
-    return JobProfiles.load(live.site.models.verified_folder(NAME, current.version)), current.version
+    return JobProfiles.load(live.site.models.verified_folder(PROFILES, current.version)), current.version
 
 
 def _preparation(jobs: pl.DataFrame, settings: Settings) -> PreparationSettings:

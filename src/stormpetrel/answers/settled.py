@@ -1,6 +1,6 @@
 """Settled predictions: what was said of jobs while they lived, beside what became of them; never of jobs a model learnt from.
 
-prediction table + job table -> SETTLED.look(live) -> Settled: figures of `lifecycle.running_quality`, and the rows behind.
+prediction table + job table -> LiveSite.boards.settled -> Settled: figures of `lifecycle.running_quality`, and the rows behind.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def make_settled(live: LiveSite, key: str, before: Settled | None) -> Settled:
     return again(lambda: _read(live, since))
 
 
-SETTLED: Final = Background(make_settled, rest_s=_REST_S, most=1)
+def settled_background() -> Background[Settled]:
+    """Return what keeps the settled predictions of one site."""
+    return Background(make_settled, rest_s=_REST_S, most=1)
 
 
 def _read(live: LiveSite, since: datetime) -> Settled:

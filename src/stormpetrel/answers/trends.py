@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.day_book import BOOKS, DayBook
+from stormpetrel.answers.day_book import DayBook
 from stormpetrel.answers.schemas.trends import Mover, TrendPoint, Trends, TrendsQuestion
 from stormpetrel.answers.viewer import READ
 from stormpetrel.jobs.trends import check_trend, movers, trend_of_counts
@@ -60,7 +60,7 @@ class TrendFrames:
 def trends(live: LiveSite, viewer: Viewer, question: TrendsQuestion | None = None) -> Trends:
     """Return the trends of what the viewer may see: the groups with the most failures, or one, and whose rate has changed."""
     viewer.require(READ)
-    book, question = BOOKS.wait(live), question or TrendsQuestion()
+    book, question = live.boards.books.wait(live), question or TrendsQuestion()
     return book.answer(("trends", scope_of(viewer), question), lambda: _answer(trend_frames(book, viewer, question)))
 
 

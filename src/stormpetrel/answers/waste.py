@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.day_book import BOOKS, SUMS, DayBook
+from stormpetrel.answers.day_book import SUMS, DayBook
 from stormpetrel.answers.schemas.waste import (
     CancelPolicy,
     PolicyPoint,
@@ -24,7 +24,7 @@ from stormpetrel.answers.schemas.waste import (
     WasteTotal,
     WasteWeek,
 )
-from stormpetrel.answers.settled import SETTLED, Settled
+from stormpetrel.answers.settled import Settled
 from stormpetrel.answers.viewer import READ
 from stormpetrel.jobs.cancel_policy import MOST_POINTS, CancelCurve, cancel_curve, policy_at
 from stormpetrel.jobs.waste import UNKNOWN, Reconciliation, Totals, check_ledger, ledger_of_sums
@@ -40,7 +40,7 @@ HOUR_S: Final = 3600
 def waste(live: LiveSite, viewer: Viewer, question: WasteQuestion | None = None) -> Waste:
     """Return the ledger of what the viewer may see, the largest loss first; waits where it is still being worked out."""
     viewer.require(READ)
-    return waste_answer(BOOKS.wait(live), viewer, question or WasteQuestion())
+    return waste_answer(live.boards.books.wait(live), viewer, question or WasteQuestion())
 
 
 def waste_answer(book: Made[DayBook], viewer: Viewer, question: WasteQuestion) -> Waste:
@@ -74,7 +74,7 @@ def _waste(made: Made[DayBook], viewer: Viewer, question: WasteQuestion) -> Wast
 def cancel_policy(live: LiveSite, viewer: Viewer, question: PolicyQuestion | None = None) -> CancelPolicy:
     """Return what each threshold would have done to the ended jobs of the viewer that had a forecast two minutes in."""
     viewer.require(READ)
-    return policy_answer(SETTLED.wait(live), viewer, question or PolicyQuestion())
+    return policy_answer(live.boards.settled.wait(live), viewer, question or PolicyQuestion())
 
 
 def policy_answer(settled: Made[Settled], viewer: Viewer, question: PolicyQuestion) -> CancelPolicy:

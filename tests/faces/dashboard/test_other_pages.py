@@ -7,12 +7,9 @@ import polars as pl
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from stormpetrel.answers.day_book import BOOKS
-from stormpetrel.answers.health import INSPECTIONS
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.profiles import profiles
 from stormpetrel.answers.schemas.waste import WasteQuestion
-from stormpetrel.answers.settled import SETTLED
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.answers.waste import policy_point, policy_words, waste
 from stormpetrel.faces.dashboard.pages import PAGES
@@ -30,9 +27,9 @@ MARKUP = "<img src=x onerror=\"window.hacked='group'\">"
 
 def shown(live, viewer, path, query=""):
     """A page as the server sends it to a viewer, once everything is worked out."""
-    BOOKS.wait(live)
-    SETTLED.wait(live)
-    INSPECTIONS.wait(live)
+    live.boards.books.wait(live)
+    live.boards.settled.wait(live)
+    live.boards.inspections.wait(live)
     profiles(live, viewer)
     with seen_by(viewer):
         return json.dumps(page_of(path, query, live), cls=PlotlyJSONEncoder)
@@ -164,7 +161,7 @@ def test_a_hostile_name_is_shown_as_text(browser):
 @browser_test
 def test_the_slider_says_what_the_policy_says_and_stays_in_the_link(browser, board):
     visit = browser.open("/waste?tau=30", wait_for="#waste-policy .main-svg")
-    settled = SETTLED.wait(board.live)
+    settled = board.live.boards.settled.wait(board.live)
     assert visit.page.inner_text("#waste-words") == policy_words(policy_point(settled, LOCAL, 0.3), 0.3)
     visit.page.focus("#waste-tau")
     for _ in range(4):

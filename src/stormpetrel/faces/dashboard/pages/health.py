@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from dash import Dash, html
 
-from stormpetrel.answers.health import INSPECTIONS, LEVELS, health
+from stormpetrel.answers.health import LEVELS, health
 from stormpetrel.answers.schemas.health import Health, HealthLine, Level
 from stormpetrel.faces.dashboard.blocks import card, page_head
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
@@ -55,7 +55,7 @@ PAGE: Final = DashboardPage("/health", "Health", 5, layout, register)
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         """The time: every look is worth showing; the doctor's first one is waited for."""
-        return live.now().isoformat() if not viewer.is_admin or INSPECTIONS.look(live) is not None else None
+        return live.now().isoformat() if not viewer.is_admin or live.boards.inspections.look(live) is not None else None
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
         del query

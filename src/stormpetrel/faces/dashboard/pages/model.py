@@ -14,7 +14,6 @@ from dash import Dash, Input, Output, dcc, html
 
 from stormpetrel.answers.model_quality import MOMENT_WORDS, MOST_DRAWN, PERIODS, QualityFrames, quality_frames, usual_moment
 from stormpetrel.answers.schemas.quality import QualityQuestion
-from stormpetrel.answers.settled import SETTLED
 from stormpetrel.answers.viewer import READ, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, plot, stat, stats
@@ -79,7 +78,7 @@ def register(app: Dash, live: LiveSite) -> None:
     def draw(query: dict[str, str] | None) -> Any:
         """The curves, in a request of their own: all at once would take too long."""
         try:
-            settled, question = SETTLED.latest(live), _question(live, query or {})
+            settled, question = live.boards.settled.latest(live), _question(live, query or {})
             frames = quality_frames(live, current_viewer(), settled, question)
             return settled.answer(("model curves", question.moment, question.version), lambda: _curves(frames))
         except StormpetrelError as error:
@@ -99,11 +98,11 @@ def _question(live: LiveSite, query: Mapping[str, str]) -> QualityQuestion:
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         viewer.require(READ)
-        settled = SETTLED.look(live)
+        settled = live.boards.settled.look(live)
         return None if settled is None else str(settled.version)
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
-        settled, question = SETTLED.latest(live), _question(live, query)
+        settled, question = live.boards.settled.latest(live), _question(live, query)
         frames = quality_frames(live, viewer, settled, question)
         version = {"version": str(question.version)} if question.version else {}
         link = PageLink.of(live, "/model", {"at": frames.answer.moment, "every": question.every, **version})

@@ -12,7 +12,7 @@ import polars as pl
 from dash import Dash, html
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.profiles import PROFILES, ProfileView
+from stormpetrel.answers.profiles import ProfileView
 from stormpetrel.answers.viewer import READ
 from stormpetrel.faces.dashboard.blocks import card, controls, page_head, plot
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
@@ -58,12 +58,12 @@ PAGE: Final = DashboardPage("/profiles", "Profiles", 3, layout, register)
 
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
-        view = PROFILES.look(live, scope_of(viewer))
+        view = live.boards.profiles.look(live, scope_of(viewer))
         return None if view is None else str(view.version)
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
         viewer.require(READ)
-        made = PROFILES.latest(live, scope_of(viewer))
+        made = live.boards.profiles.latest(live, scope_of(viewer))
         profile = chosen(query, "profile", _names(made.value), _ALL)
         return made.answer(("profiles page", profile), lambda: _body(live, made, profile))
 

@@ -12,7 +12,6 @@ import polars as pl
 from dash import Dash, Input, html
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.day_book import BOOKS
 from stormpetrel.answers.schemas.trends import TrendsQuestion
 from stormpetrel.answers.trends import MIN_JOBS, PERIODS, TrendFrames, group_names, trend_frames
 from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, plot, stat, stats
@@ -89,11 +88,11 @@ def _question(query: Mapping[str, str]) -> TrendsQuestion:
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         del viewer
-        book = BOOKS.look(live)
+        book = live.boards.books.look(live)
         return None if book is None else str(book.version)
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
-        book, question = BOOKS.latest(live), _question(query)
+        book, question = live.boards.books.latest(live), _question(query)
         answer = trend_frames(book, viewer, question)
         return book.answer(("trends page", scope_of(viewer), question), lambda: _body(live, answer))
 
@@ -102,7 +101,7 @@ def _filling(live: LiveSite) -> Filling:
 
 def _names(live: LiveSite, viewer: Viewer, by: str) -> list[str]:
     """What can be chosen, as far as it is known by now."""
-    book = BOOKS.look(live)
+    book = live.boards.books.look(live)
     return [] if book is None else group_names(book, viewer, by=by, most=_MOST_GROUPS)
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import Dash, Input, Output, Patch, dcc, html, no_update
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.day_book import BOOKS
 from stormpetrel.answers.schemas.waste import (
     CancelPolicy,
     PolicyPoint,
@@ -21,7 +20,6 @@ from stormpetrel.answers.schemas.waste import (
     WasteQuestion,
     WasteTotal,
 )
-from stormpetrel.answers.settled import SETTLED
 from stormpetrel.answers.viewer import current_viewer
 from stormpetrel.answers.waste import HOUR_S, policy_answer, policy_point, policy_words, waste_answer
 from stormpetrel.errors import StormpetrelError
@@ -78,7 +76,7 @@ def register(app: Dash, live: LiveSite) -> None:
     )
     def move(percent: str | float | None) -> Any:
         tau = _tau(percent)
-        settled = SETTLED.look(live)
+        settled = live.boards.settled.look(live)
         if tau is None or settled is None:
             return no_update, no_update
         try:
@@ -101,11 +99,11 @@ def _question(query: Mapping[str, str]) -> WasteQuestion:
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         del viewer
-        book, said = BOOKS.look(live), SETTLED.look(live)
+        book, said = live.boards.books.look(live), live.boards.settled.look(live)
         return None if book is None or said is None else f"{book.version} {said.version}"
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
-        question, book, settled = _question(query), BOOKS.latest(live), SETTLED.latest(live)
+        question, book, settled = _question(query), live.boards.books.latest(live), live.boards.settled.latest(live)
         answer = waste_answer(book, viewer, question)
         ledger = book.answer(("waste page", scope_of(viewer), question), lambda: _ledger(live, answer))
         policy = policy_answer(settled, viewer, PolicyQuestion())

@@ -1,0 +1,60 @@
+"""What a live site works out off the request, one Background per topic: it belongs to its site and goes with it.
+
+LiveSite.boards -> Boards.books, settled, … -> Background. A topic's module is imported when it is first looked at.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from stormpetrel.answers.background import Background
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.day_book import DayBook
+    from stormpetrel.answers.health import Inspection
+    from stormpetrel.answers.profiles import ProfileView
+    from stormpetrel.answers.settled import Settled
+
+
+class Boards:
+    """The results of one site that are kept between requests, by topic."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[str, Background[Any]] = {}
+
+    @property
+    def books(self) -> Background[DayBook]:
+        """Ended jobs by day and group: trends and waste."""
+        from stormpetrel.answers.day_book import book_background
+
+        return self._once("books", book_background)
+
+    @property
+    def settled(self) -> Background[Settled]:
+        """Predictions whose jobs have ended: quality and the cancel policy."""
+        from stormpetrel.answers.settled import settled_background
+
+        return self._once("settled", settled_background)
+
+    @property
+    def profiles(self) -> Background[ProfileView]:
+        """Kinds of jobs, by `scope_of` a viewer."""
+        from stormpetrel.answers.profiles import profile_background
+
+        return self._once("profiles", profile_background)
+
+    @property
+    def inspections(self) -> Background[Inspection]:
+        """The slow part of health."""
+        from stormpetrel.answers.health import inspection_background
+
+        return self._once("inspections", inspection_background)
+
+    def _once(self, topic: str, make: Callable[[], Background[Any]]) -> Background[Any]:
+        with self._lock:
+            if topic not in self._kept:
+                self._kept[topic] = make()
+            return self._kept[topic]
