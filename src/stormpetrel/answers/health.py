@@ -78,17 +78,17 @@ def health(live: LiveSite, viewer: Viewer) -> Health:
     if not viewer.is_admin:
         lines = [*_watch_lines(live, watch, in_full=False), *_read_only_lines(live, in_full=False)]
         return _answer(live, lines, None, versions={"Stormpetrel": __version__}, is_short=True)
-    made = live.boards.inspections.look(live)
+    latest = live.boards.inspections.look(live)
     lines = [
         *_watch_lines(live, watch, in_full=True),
         *_live_source_lines(watch),
         *_ingest_lines(live, {source.name for source in watch.sources}),
         *_read_only_lines(live, in_full=True),
         *_disk_lines(live),
-        *(() if made is None else _quarantine_lines(made.value.quarantine)),
-        *(() if made is None else _doctor_lines(made.value.findings)),
+        *(() if latest is None else _quarantine_lines(latest.value.quarantine)),
+        *(() if latest is None else _doctor_lines(latest.value.findings)),
     ]
-    return _answer(live, lines, made, versions=_versions(), is_short=False, sources=list(_live_sources(watch)))
+    return _answer(live, lines, latest, versions=_versions(), is_short=False, sources=list(_live_sources(watch)))
 
 
 def _answer(

@@ -74,8 +74,8 @@ def quality_frames(live: LiveSite, viewer: Viewer, settled: Made[Settled], quest
     return settled.answer(("quality", moment, question), lambda: _frames(settled, moment, question, zone))
 
 
-def _frames(made: Made[Settled], moment: str, question: QualityQuestion, time_zone: str) -> QualityFrames:
-    settled, version = made.value, question.version
+def _frames(latest: Made[Settled], moment: str, question: QualityQuestion, time_zone: str) -> QualityFrames:
+    settled, version = latest.value, question.version
     of_moment = settled.frame.filter(pl.col("moment") == moment)
     versions = tuple(of_moment["model_version"].unique().sort(descending=True).to_list())
     mine = of_moment if version is None else of_moment.filter(pl.col("model_version") == version)
@@ -84,7 +84,7 @@ def _frames(made: Made[Settled], moment: str, question: QualityQuestion, time_zo
     over_time = _over_time(mine, question.every, time_zone)
     return QualityFrames(
         answer=QualityAnswer(
-            as_of=made.at,
+            as_of=latest.at,
             since=settled.since,
             settled=int(settled.quality.filter(pl.col("model_version").is_null())["n"].sum()),
             waiting=settled.waiting,

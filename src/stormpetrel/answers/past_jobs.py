@@ -16,7 +16,7 @@ from stormpetrel.records.jobs import KEY
 from stormpetrel.records.times import EARLIEST, UTC_TIME
 
 _OWN: Final = (kinds.SAME_NAME, kinds.SAME_SIZE, kinds.SAME_APPLICATION)  # looked for before anybody else's jobs are
-_TOLD_BY: Final = ("job_name", "script_path", "work_dir")  # and `executable`: what a family is made of
+_NAMES: Final = ("job_name", "script_path", "work_dir")  # and `executable`: what an application is known by
 
 
 def past_of(request: pl.DataFrame, own: pl.DataFrame, jobs: pl.DataFrame, *, now: datetime) -> pl.DataFrame:
@@ -47,7 +47,7 @@ def longest_limits(jobs: pl.DataFrame) -> pl.DataFrame:
         pl.col("end_time").is_not_null() & pl.col("time_limit_s").is_not_null() & ~pl.col("never_started")
     )
     longest = ended.group_by("partition").agg(pl.col("row").get(pl.col("time_limit_s").arg_max()))
-    nobody = [pl.lit(None, dtype=jobs.schema[name]).alias(name) for name in ("user", *_TOLD_BY, "extra")]
+    nobody = [pl.lit(None, dtype=jobs.schema[name]).alias(name) for name in ("user", *_NAMES, "extra")]
     return jobs[longest["row"]].with_columns(*nobody, end_time=pl.lit(EARLIEST.astimezone(UTC), dtype=UTC_TIME))
 
 
@@ -60,12 +60,12 @@ def _latest(jobs: pl.DataFrame, which: pl.Expr, now: datetime, count: int) -> pl
 
 def _same_family(jobs: pl.DataFrame, row: dict[str, Any]) -> pl.Series:
     """Which jobs are of the application of a request; none where it is not known."""
-    told = jobs.select(*_TOLD_BY, executable=pl.col("extra").map.get("executable"))
-    group = told.select(pl.struct(pl.all()).rank("dense")).to_series()
+    names = jobs.select(*_NAMES, executable=pl.col("extra").map.get("executable"))
+    group = names.select(pl.struct(pl.all()).rank("dense")).to_series()
     first = group.is_first_distinct()
     families = jobs.filter(first).select(group=group.filter(first), same=family() == pl.lit(row["family"], dtype=pl.String))
-    found = group.to_frame("group").join(families, on="group", how="left", maintain_order="left")
-    return found["same"].fill_null(False)
+    matches = group.to_frame("group").join(families, on="group", how="left", maintain_order="left")
+    return matches["same"].fill_null(False)
 
 
 def _same_size(jobs: pl.DataFrame, row: dict[str, Any]) -> pl.Series:

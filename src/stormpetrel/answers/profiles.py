@@ -90,8 +90,8 @@ class ProfileView:
 def profiles(live: LiveSite, viewer: Viewer) -> Profiles:
     """Return the profiles, each with how the jobs that the viewer may see divide; waits where they are still being worked out."""
     viewer.require(READ)
-    made = live.boards.profiles.wait(live, scope_of(viewer))
-    return made.answer("profiles", lambda: _answer(made.value, made.at))
+    latest = live.boards.profiles.wait(live, scope_of(viewer))
+    return latest.answer("profiles", lambda: _answer(latest.value, latest.at))
 
 
 def _answer(view: ProfileView, as_of: datetime) -> Profiles:

@@ -86,9 +86,9 @@ def _answer(frames: TrendFrames) -> Trends:
     )
 
 
-def _frames(made: Made[DayBook], viewer: Viewer, question: TrendsQuestion) -> TrendFrames:
+def _frames(latest: Made[DayBook], viewer: Viewer, question: TrendsQuestion) -> TrendFrames:
     by, every, group = question.by, question.every, question.group
-    book = made.value.seen_by(viewer)
+    book = latest.value.seen_by(viewer)
     overall = _overall(_periods(book.days, every, question.last), every)
     counts = _counts(book, by, every, question.last)
     whole = trend_of_counts(counts, by=by, every=every, top=None, min_jobs=MIN_JOBS)
@@ -104,7 +104,7 @@ def _frames(made: Made[DayBook], viewer: Viewer, question: TrendsQuestion) -> Tr
         groups=_groups(whole),
         never_started=_never_started(book, by, group, overall),
         words=book.profile_words() if by == "profile" else {},
-        as_of=made.at,
+        as_of=latest.at,
         own_only=not viewer.is_admin,
     )
 

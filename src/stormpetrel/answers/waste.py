@@ -49,8 +49,8 @@ def waste_answer(book: Made[DayBook], viewer: Viewer, question: WasteQuestion) -
     return book.answer(("waste", scope_of(viewer), question), lambda: _waste(book, viewer, question))
 
 
-def _waste(made: Made[DayBook], viewer: Viewer, question: WasteQuestion) -> Waste:
-    by, book = question.by, _since(made.value.seen_by(viewer), question.weeks)
+def _waste(latest: Made[DayBook], viewer: Viewer, question: WasteQuestion) -> Waste:
+    by, book = question.by, _since(latest.value.seen_by(viewer), question.weeks)
     lines = book.days.with_columns(week=pl.col("day").dt.strftime("%G-W%V"))
     groups = _ledger(lines, [by])
     reconciled = _reconciled(book, by, groups)
@@ -59,7 +59,7 @@ def _waste(made: Made[DayBook], viewer: Viewer, question: WasteQuestion) -> Wast
     first, last = (days.min(), days.max()) if len(days) else (None, None)
     return Waste(
         by=by,
-        as_of=made.at,
+        as_of=latest.at,
         own_only=not viewer.is_admin,
         first=first if isinstance(first, date) else None,
         last=last if isinstance(last, date) else None,

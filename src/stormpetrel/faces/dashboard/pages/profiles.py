@@ -63,15 +63,15 @@ def _filling(live: LiveSite) -> Filling:
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
         viewer.require(READ)
-        made = live.boards.profiles.latest(live, scope_of(viewer))
-        profile = chosen(query, "profile", _names(made.value), _ALL)
-        return made.answer(("profiles page", profile), lambda: _body(live, made, profile))
+        latest = live.boards.profiles.latest(live, scope_of(viewer))
+        profile = chosen(query, "profile", _names(latest.value), _ALL)
+        return latest.answer(("profiles page", profile), lambda: _body(live, latest, profile))
 
     return Filling("profiles", stamp, body, "The profiles are")
 
 
-def _body(live: LiveSite, made: Made[ProfileView], profile: str) -> list[Component]:
-    view = made.value
+def _body(live: LiveSite, latest: Made[ProfileView], profile: str) -> list[Component]:
+    view = latest.value
     return [
         _in_words(view),
         html.Div([_labels(view), _elbow(view)], className="cards"),
@@ -80,7 +80,7 @@ def _body(live: LiveSite, made: Made[ProfileView], profile: str) -> list[Compone
         html.Div([*_heat(view), _users(live, view, profile)], className="cards"),
         as_of(
             live,
-            made.at,
+            latest.at,
             f"{view.jobs:,} jobs.",
             "These are your own jobs, in the profiles of the whole site." if view.own_only else "",
         ),

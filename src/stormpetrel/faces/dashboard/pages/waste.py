@@ -99,8 +99,8 @@ def _question(query: Mapping[str, str]) -> WasteQuestion:
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         del viewer
-        book, said = live.boards.books.look(live), live.boards.settled.look(live)
-        return None if book is None or said is None else f"{book.version} {said.version}"
+        book, settled = live.boards.books.look(live), live.boards.settled.look(live)
+        return None if book is None or settled is None else f"{book.version} {settled.version}"
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
         question, book, settled = _question(query), live.boards.books.latest(live), live.boards.settled.latest(live)
