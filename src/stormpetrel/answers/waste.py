@@ -22,7 +22,6 @@ from stormpetrel.answers.schemas.waste import (
     WasteGroup,
     WasteQuestion,
     WasteTotal,
-    WasteWeek,
 )
 from stormpetrel.answers.settled import Settled
 from stormpetrel.answers.viewer import READ
@@ -51,8 +50,7 @@ def waste_answer(book: Made[DayBook], viewer: Viewer, question: WasteQuestion) -
 
 def _waste(latest: Made[DayBook], viewer: Viewer, question: WasteQuestion) -> Waste:
     by, book = question.by, _since(latest.value.seen_by(viewer), question.weeks)
-    lines = book.days.with_columns(week=pl.col("day").dt.strftime("%G-W%V"))
-    groups = _ledger(lines, [by])
+    groups = _ledger(book, [by])
     reconciled = _reconciled(book, by, groups)
     check_ledger(reconciled)
     days = book.days["day"].drop_nulls()
@@ -66,9 +64,15 @@ def _waste(latest: Made[DayBook], viewer: Viewer, question: WasteQuestion) -> Wa
         groups=[WasteGroup(**row) for row in groups.rename({by: "group"}).iter_rows(named=True)],
         total=WasteTotal(**asdict(reconciled.total)),
         uncounted=reconciled.uncounted,
-        weeks=[WasteWeek(**row) for row in _ledger(lines, ["week", "outcome"]).iter_rows(named=True)],
         words=book.profile_words() if by == "profile" else {},
     )
+
+
+def waste_weeks(book: Made[DayBook], viewer: Viewer, question: WasteQuestion) -> pl.DataFrame:
+    """Return the ledger by week and outcome, the largest loss first: a frame, for it is only drawn, and years are long."""
+    viewer.require(READ)
+    key = ("waste by week", scope_of(viewer), question.weeks)
+    return book.answer(key, lambda: _ledger(_since(book.value.seen_by(viewer), question.weeks), ["week", "outcome"]))
 
 
 def cancel_policy(live: LiveSite, viewer: Viewer, question: PolicyQuestion | None = None) -> CancelPolicy:
@@ -149,9 +153,9 @@ def _since(book: DayBook, weeks: int | None) -> DayBook:
     )
 
 
-def _ledger(lines: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+def _ledger(book: DayBook, by: list[str]) -> pl.DataFrame:
     """`jobs.waste.ledger` out of sums."""
-    names = [_named(name) for name in by]
+    lines, names = book.days.with_columns(week=pl.col("day").dt.strftime("%G-W%V")), [_named(name) for name in by]
     return ledger_of_sums(lines.filter(pl.col("jobs") > 0).group_by(names).agg(pl.col(SUMS).sum()), by)
 
 

@@ -36,18 +36,6 @@ class WasteGroup(Answer):
     share: Rate = Field(description="its part of everything that was lost")
 
 
-class WasteWeek(Answer):
-    """What the jobs that ended in one week with one outcome held, and lost."""
-
-    week: str = Field(description="the ISO week in which they ended", examples=["2024-W10"])
-    outcome: str = Field(examples=["TIMEOUT"])
-    jobs: int
-    failed_jobs: int
-    core_seconds: int
-    lost_core_seconds: int
-    share: Rate = Field(description="its part of everything that was lost")
-
-
 class WasteTotal(Answer):
     """What all counted jobs sum up to; the groups sum up to exactly this."""
 
@@ -68,7 +56,6 @@ class Waste(Answer):
     groups: list[WasteGroup]
     total: WasteTotal
     uncounted: dict[str, int] = Field(description="jobs that are not in it, by why", examples=[{"not ended": 12}])
-    weeks: list[WasteWeek] = Field(description="the same jobs by week and outcome, the largest loss first")
     words: dict[str, str] = Field(description="what each group is, where its name does not tell it: profiles")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import polars as pl
 from dash import Dash, Input, Output, Patch, dcc, html, no_update
 
 from stormpetrel.answers.background import scope_of
@@ -21,7 +22,7 @@ from stormpetrel.answers.schemas.waste import (
     WasteTotal,
 )
 from stormpetrel.answers.viewer import current_viewer
-from stormpetrel.answers.waste import HOUR_S, policy_answer, policy_point, policy_words, waste_answer
+from stormpetrel.answers.waste import HOUR_S, policy_answer, policy_point, policy_words, waste_answer, waste_weeks
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, field, notice, page_head, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
@@ -105,7 +106,9 @@ def _filling(live: LiveSite) -> Filling:
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
         question, book, settled = _question(query), live.boards.books.latest(live), live.boards.settled.latest(live)
         answer = waste_answer(book, viewer, question)
-        ledger = book.answer(("waste page", scope_of(viewer), question), lambda: _ledger(live, answer))
+        ledger = book.answer(
+            ("waste page", scope_of(viewer), question), lambda: _ledger(live, answer, waste_weeks(book, viewer, question))
+        )
         policy = policy_answer(settled, viewer, PolicyQuestion())
 
         def point_at(tau: float) -> PolicyPoint:
@@ -117,14 +120,14 @@ def _filling(live: LiveSite) -> Filling:
     return Filling("waste", stamp, body, "The ledger is")
 
 
-def _ledger(live: LiveSite, answer: Waste) -> list[Component]:
+def _ledger(live: LiveSite, answer: Waste, weeks: pl.DataFrame) -> list[Component]:
     if not answer.total.jobs:
         return [
             notice(
                 "No job has ended in this time that could be counted.", "Choose a longer time, or take jobs in: stormpetrel watch"
             )
         ]
-    return [_figures(answer), html.Div([_weeks(answer), _groups(answer)], className="cards"), _table(live, answer)]
+    return [_figures(answer), html.Div([_weeks(weeks), _groups(answer)], className="cards"), _table(live, answer)]
 
 
 def _figures(answer: Waste) -> Component:
@@ -138,8 +141,8 @@ def _figures(answer: Waste) -> Component:
     )
 
 
-def _weeks(answer: Waste) -> Component:
-    figure = waste_by_week_figure(frame_of(answer.weeks))
+def _weeks(weeks: pl.DataFrame) -> Component:
+    figure = waste_by_week_figure(weeks)
     figure.update_layout(title=None, margin=_PLAIN, legend={"orientation": "h", "y": -0.2})
     figure.update_xaxes(title_text=None)
     summary = "Core hours that failed jobs held each week, by what became of them, and their share of all core hours."
@@ -147,8 +150,8 @@ def _weeks(answer: Waste) -> Component:
         TableColumn("week", "Week"), TableColumn("outcome", "Outcome"), TableColumn("failed_jobs", "Failed jobs", "number"),
         TableColumn("lost", "Core hours lost", "number"),
     )  # fmt: skip
-    losing = sorted((line for line in answer.weeks if line.lost_core_seconds), key=lambda line: line.week, reverse=True)
-    rows = [{**line.model_dump(), "lost": line.lost_core_seconds / HOUR_S} for line in losing]
+    lost = weeks.filter(pl.col("lost_core_seconds") > 0).with_columns(lost=pl.col("lost_core_seconds") / HOUR_S)
+    rows = lost.sort("week", "lost", descending=True).iter_rows(named=True)
     return card(
         "Week by week",
         html.P(summary, className="soft small"),
