@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from stormpetrel.answers import day_book
-from stormpetrel.answers.day_book import BOOKS, book_of, make_book, sum_jobs
+from stormpetrel.answers.day_book import book_of, make_book, sum_jobs
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.viewer import Viewer
 from stormpetrel.config import Settings
@@ -87,7 +87,7 @@ def test_only_months_that_changed_are_summed_anew(live, monkeypatch):
 
 
 def test_a_site_without_jobs_has_an_empty_book(live):
-    book = BOOKS.wait(live).value
+    book = live.boards.books.wait(live).value
     assert book.days.is_empty() and book.totals["rows"].sum() == 0 and book.nodes.is_empty()
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from stormpetrel.answers.health import INSPECTIONS, health
+from stormpetrel.answers.health import health
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError
@@ -117,13 +117,13 @@ def test_each_live_source_is_told_with_its_age_its_records_and_its_problem(live)
 
 def test_programs_get_the_live_sources_as_figures_and_others_none(live):
     watched(live, source("sacct"), source("squeue", problem=f"squeue on {HOST} failed."))
-    told = health(live, LOCAL).as_json()["sources"]
+    told = health(live, LOCAL).sources
     assert [(one["name"], one["watcher"], one["records"], bool(one["problem"])) for one in told] == [
         ("sacct", "jobs", 1234, False),
         ("squeue", "jobs", 1234, True),
     ]
-    assert 3.0 <= told[0]["lag_s"] < 60.0 and told[0]["last_good_look"] < datetime.now(UTC).isoformat()
-    assert health(live, ADA).as_json()["sources"] == []
+    assert 3.0 <= told[0]["lag_s"] < 60.0 and told[0]["last_good_look"] < datetime.now(UTC)
+    assert health(live, ADA).sources == []
 
 
 def test_where_the_watch_is_silent_it_is_said_for_how_long_and_that_nobody_reads(live):
@@ -170,12 +170,12 @@ def test_the_slow_part_comes_when_it_has_been_looked_at(live):
     put_predictions(live.site, said_about(log))
     rejects = pl.DataFrame({"line": [7, 8], "rule": ["no_end"] * 2, "reason": ["no end"] * 2, "raw": ["<b>x</b>", "y"]})
     live.site.quarantine.add(rejects, "sacct")
-    INSPECTIONS.wait(live)
+    live.boards.inspections.wait(live)
     answer = health(live, LOCAL)
-    rows = {row["table"]: row for row in answer.tables.iter_rows(named=True)}
+    rows = {table.table: table for table in answer.tables}
     assert (rows["jobs"]["rows"], rows["predictions"]["rows"]) == (60, 60)
     assert rows["jobs"]["bytes"] > 0 and rows["jobs"]["files"] >= 1
-    assert answer.quarantine.row(0, named=True) == {
+    assert answer.quarantine[0].model_dump() == {
         "rule": "no_end",
         "records": 2,
         "examples": ["no end · <b>x</b>", "no end · y"],
@@ -187,11 +187,11 @@ def test_the_slow_part_comes_when_it_has_been_looked_at(live):
 
 def test_others_get_a_short_version_without_names(live):
     write_status(live.site.state, alive(problem=f"sacct on {HOST}: jobs of bob hidden"))
-    INSPECTIONS.wait(live)
+    live.boards.inspections.wait(live)
     answer = health(live, ADA)
     assert answer.is_short and answer.tables is None and answer.quarantine is None
     assert {line.part for line in answer.lines} == {"Watching"}
-    told = str(answer.as_json())
+    told = answer.model_dump_json()
     assert not any(secret in told for secret in (HOST, "bob", str(live.site.folder), "4711", "old.txt"))
     assert list(answer.versions) == ["Stormpetrel"]
 

@@ -206,22 +206,21 @@ def test_whole_rows_are_those_that_the_viewer_may_see(site):
 def test_a_running_server_drops_a_user_who_is_forgotten_beside_it(site):
     """From every page: the table of jobs, what is worked out in the background, and the history that forecasts are made from."""
     from stormpetrel.answers.profiles import _ALL as ALL
-    from stormpetrel.answers.profiles import PROFILES
 
     live = LiveSite(site, refresh_s=0.05)
     live.start()
     try:
         wait_for(lambda: live.refreshed_at is not None)
         user = live.overview.frame["user"].drop_nulls().mode().sort()[0]
-        profiles = PROFILES.wait(live, ALL)
+        profiles = live.boards.profiles.wait(live, ALL)
         assert user in profiles.value.users["user"].to_list()
         history, version = live.predictor(), live.version
         with open_site(site.folder) as other:
             assert forget(other, user) > 0
         wait_for(lambda: live.version > version and live.overview.rows_of(user).is_empty())
         wait_for(lambda: live._stream is not None and live.predictor() is not history)
-        seen = PROFILES.look(live, ALL)
+        seen = live.boards.profiles.look(live, ALL)
         assert seen is None or user not in seen.value.users["user"].to_list()
-        assert user not in PROFILES.wait(live, ALL).value.users["user"].to_list()
+        assert user not in live.boards.profiles.wait(live, ALL).value.users["user"].to_list()
     finally:
         live.stop()

@@ -6,15 +6,17 @@ import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from pydantic import ValidationError
 
 from stormpetrel.answers import model_quality as module
 from stormpetrel.answers.background import Made
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.model_quality import go_back, model_quality, promote, quality_answer, trainings
-from stormpetrel.answers.settled import JOB, SAID, SETTLED, settled_of
+from stormpetrel.answers.model_quality import go_back, model_quality, promote, quality_frames, training_in_full, trainings
+from stormpetrel.answers.schemas.quality import QualityQuestion
+from stormpetrel.answers.settled import JOB, SAID, settled_of
 from stormpetrel.answers.viewer import LOCAL, READ, Viewer
 from stormpetrel.config import Settings
-from stormpetrel.errors import AccessError, ModelError, NotThereError, UsageError
+from stormpetrel.errors import AccessError, ModelError, NotThereError
 from stormpetrel.learn.metrics import pr_auc
 from stormpetrel.lifecycle import running_quality
 from stormpetrel.store.models import NewModel
@@ -45,11 +47,18 @@ def made():
     return Made(settled_of(said().select(SAID), LOG.select(JOB), Settings(), since=T0), 1, T0)
 
 
+def frames(live, settled=None, **question):
+    return quality_frames(live, LOCAL, settled or live.boards.settled.wait(live), QualityQuestion.model_validate(question))
+
+
 def test_the_figures_are_those_of_the_running_quality(live):
     answer = model_quality(live, ADA)
-    assert_frame_equal(answer.table, running_quality.running_quality_of(live.site, since=T0 - timedelta(days=1)))
-    assert SETTLED.wait(live).value.frame.height == running_quality.settled(live.site, since=T0 - timedelta(days=1)).height
-    assert answer.settled == SETTLED.wait(live).value.frame.height
+    assert_frame_equal(frames(live).table, running_quality.running_quality_of(live.site, since=T0 - timedelta(days=1)))
+    assert (
+        live.boards.settled.wait(live).value.frame.height
+        == running_quality.settled(live.site, since=T0 - timedelta(days=1)).height
+    )
+    assert answer.settled == live.boards.settled.wait(live).value.frame.height
 
 
 def test_predictions_of_jobs_that_live_wait(live):
@@ -63,7 +72,7 @@ def test_what_was_said_with_the_end_in_sight_is_no_forecast():
 
 
 def test_a_version_has_its_own_line_and_its_own_curves(live):
-    answer = model_quality(live, LOCAL, moment="2min", version=2)
+    answer = frames(live, moment="2min", version=2)
     assert answer.versions == (2, 1)
     assert answer.chosen["model_version"] == 2
     truth, risk = answer.forecasts["two minutes in"]
@@ -73,47 +82,48 @@ def test_a_version_has_its_own_line_and_its_own_curves(live):
 
 
 def test_all_versions_together_draw_every_moment(live):
-    answer = model_quality(live, LOCAL)
+    answer = frames(live)
     assert list(answer.forecasts) == ["at submission", "two minutes in"]
-    assert answer.version is None and answer.chosen["model_version"] is None
+    assert answer.chosen["model_version"] is None
 
 
 def test_curves_are_of_the_latest_forecasts(live, monkeypatch):
     monkeypatch.setattr(module, "MOST_DRAWN", 50)
-    truth, _ = quality_answer(made(), live).forecasts["at submission"]
+    truth, _ = frames(live, made()).forecasts["at submission"]
     latest = made().value.frame.filter(moment="submit").tail(50)
     assert np.array_equal(truth, latest["failed"].to_numpy())
 
 
 def test_quality_over_time_leaves_out_what_would_be_noise(live):
-    days, weeks = (quality_answer(made(), live, moment="submit", every=every).over_time for every in ("1d", "1w"))
+    days, weeks = (frames(live, made(), moment="submit", every=every).over_time for every in ("1d", "1w"))
     assert weeks["n"].sum() > days["n"].sum() > 0
     assert days["n"].min() >= module.FEWEST
     assert weeks["time"].dt.weekday().unique().to_list() == [1]
 
 
 def test_reasons_that_were_stored_say_what_moves_the_forecast(live):
-    table = quality_answer(made(), live).importance
+    table = frames(live, made()).importance
     assert table["feature"].to_list() == ["user.failed_rate_12h", "time_limit"]
     assert table["mean_abs_shap"].to_list() == [0.5, 0.25]
 
 
 def test_nothing_settled_is_an_answer_too(tmp_path):
     with make_site(tmp_path / "site") as site:
-        answer = model_quality(LiveSite(site), LOCAL)
-    assert (answer.settled, answer.waiting, answer.chosen, answer.versions, answer.threshold) == (0, 0, None, (), None)
-    assert answer.forecasts == {} and answer.over_time.is_empty() and answer.importance.is_empty()
-    assert answer.as_json()["quality"] == []
+        live = LiveSite(site)
+        answer, drawn = model_quality(live, LOCAL), frames(live)
+    assert (answer.settled, answer.waiting, answer.quality, answer.over_time) == (0, 0, [], [])
+    assert (drawn.chosen, drawn.versions, drawn.threshold, drawn.forecasts) == (None, (), None, {})
+    assert drawn.over_time.is_empty() and drawn.importance.is_empty()
 
 
-@pytest.mark.parametrize("asked", [{"moment": "end"}, {"every": "1y"}])
-def test_what_makes_no_sense_is_refused(live, asked):
-    with pytest.raises(UsageError):
-        model_quality(live, LOCAL, **asked)
+@pytest.mark.parametrize("question", [{"moment": "end"}, {"every": "1y"}])
+def test_what_makes_no_sense_is_no_question(question):
+    with pytest.raises(ValidationError):
+        QualityQuestion.model_validate(question)
 
 
 def test_an_answer_goes_to_other_programs(live):
-    told = model_quality(live, LOCAL, every="1w").as_json()
+    told = model_quality(live, LOCAL, QualityQuestion(every="1w")).model_dump(mode="json")
     assert told["quality"][0]["first"].startswith("2024-03-")
     assert told["over_time"][0]["time"].startswith("2024-03-")
 
@@ -133,10 +143,12 @@ def trained(tmp_path, monkeypatch):
 
 
 def test_trainings_say_why_and_which_one_is_in_use(trained):
-    lines = trainings(trained, ADA)
+    lines = trainings(trained, ADA).trainings
     assert [(line.name, line.current, line.why) for line in lines] == [("jobs-2", True, "better"), ("jobs-1", False, "the first")]
     assert (lines[0].previous, lines[0].versions, lines[0].jobs) == ("jobs-1", {"submit": 2}, 100)
-    assert lines[0].as_json()["trained_until"] == T0.isoformat()
+    assert lines[0].trained_until == T0
+    full = training_in_full(trained, ADA, "jobs-2")
+    assert full.name == "jobs-2" and [model.name for model in full.models] == ["jobs-profiles", "jobs-submit"]
 
 
 def test_an_administrator_promotes_and_goes_back_and_the_trail_knows_who(trained):
@@ -151,7 +163,7 @@ def test_nobody_else_changes_the_model(trained, viewer):
     for change in (lambda: promote(trained, viewer, "jobs-1"), lambda: go_back(trained, viewer)):
         with pytest.raises(AccessError):
             change()
-    assert trainings(trained, viewer)[0].current
+    assert trainings(trained, viewer).trainings[0].current
 
 
 def test_a_training_that_is_not_there_cannot_be_promoted(trained):

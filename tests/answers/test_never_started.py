@@ -9,6 +9,7 @@ from stormpetrel.answers.job_table import table_query
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.model_quality import model_quality
 from stormpetrel.answers.schemas.jobs import JobsQuestion
+from stormpetrel.answers.schemas.quality import QualityQuestion
 from stormpetrel.answers.trends import trends
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.answers.waste import waste
@@ -52,18 +53,18 @@ def test_the_table_calls_them_never_started_and_finds_them_by_that(live):
 
 
 def test_trends_keep_the_rate_and_count_them_apart(live):
-    answer = trends(live, LOCAL, by="user", every="1w")
+    answer = trends(live, LOCAL)
     assert (answer.jobs, answer.failed) == (100, 17)
-    assert answer.as_json()["never_started"] == TASKS
+    assert answer.never_started == TASKS
 
 
 def test_waste_counts_them_apart(live):
-    answer = waste(live, LOCAL).as_json()
+    answer = waste(live, LOCAL)
     assert answer["uncounted"] == {"never started": TASKS} and answer["total"]["jobs"] == 100
 
 
 def test_the_quality_of_forecasts_is_that_of_jobs_that_ran(live):
-    answer = model_quality(live, LOCAL, moment="submit").as_json()
+    answer = model_quality(live, LOCAL, QualityQuestion(moment="submit"))
     assert (answer["settled"], answer["waiting"], answer["never_started"]) == (100, 0, TASKS)
     assert answer["quality"][0]["failed_share"] == pytest.approx(0.17)
 

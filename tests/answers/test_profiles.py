@@ -5,8 +5,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from stormpetrel.answers import profiles as module
+from stormpetrel.answers.background import scope_of
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.profiles import make_view, profile_view, view_of
+from stormpetrel.answers.profiles import make_view, profiles, view_of
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.config import Settings
 from stormpetrel.errors import AccessError, NotEnoughJobsError
@@ -63,7 +64,10 @@ def test_users_see_the_profiles_of_the_site_and_their_own_jobs(tmp_path):
     with make_site(tmp_path / "site") as site:
         put_jobs(site, LOG)
         live = LiveSite(site)
-        mine, all_jobs = profile_view(live, ADA).value, profile_view(live, LOCAL).value
+        mine, all_jobs = (live.boards.profiles.wait(live, scope_of(viewer)).value for viewer in (ADA, LOCAL))
+        answer = profiles(live, ADA)
+    assert (answer.jobs, answer.own_only, [kind.words for kind in answer.profiles]) == (mine.jobs, True, list(mine.words))
+    assert [kind.jobs for kind in answer.profiles if kind.jobs] == mine.resources["jobs"].to_list()
     assert mine.words == all_jobs.words
     assert mine.own_only and not all_jobs.own_only
     assert mine.users["user"].unique().to_list() == ["user2"]
@@ -76,7 +80,7 @@ def test_profiles_are_those_of_the_registry_where_it_has_some(tmp_path, model):
     with make_site(tmp_path / "site") as site:
         put_jobs(site, LOG)
         live = LiveSite(site)
-        assert profile_view(live, LOCAL).value.version is None
+        assert profiles(live, LOCAL).version is None
         site.models.add("jobs-profiles", model.save, {})
         site.models.promote("jobs-profiles", 1)
         found = make_view(live, module._ALL, None)
@@ -90,20 +94,20 @@ def test_profiles_without_a_model_are_searched_for_once(tmp_path, monkeypatch):
     with make_site(tmp_path / "site") as site:
         put_jobs(site, LOG)
         live = LiveSite(site)
-        profile_view(live, LOCAL)
-        profile_view(live, ADA)
+        profiles(live, LOCAL)
+        profiles(live, ADA)
     assert len(fits) == 1
 
 
 @pytest.mark.parametrize(("viewer", "words"), [(LOCAL, "The site has no jobs"), (ADA, "You have no jobs")])
 def test_without_jobs_there_is_a_sentence(tmp_path, viewer, words):
     with make_site(tmp_path / "site") as site, pytest.raises(NotEnoughJobsError, match=words):
-        profile_view(LiveSite(site), viewer)
+        profiles(LiveSite(site), viewer)
 
 
 def test_reading_needs_the_scope(tmp_path):
     with make_site(tmp_path / "site") as site, pytest.raises(AccessError):
-        profile_view(LiveSite(site), Viewer("user2", is_admin=False, scopes=frozenset()))
+        profiles(LiveSite(site), Viewer("user2", is_admin=False, scopes=frozenset()))
 
 
 def test_one_job_is_a_view_as_well(model):

@@ -14,7 +14,10 @@ from stormpetrel.errors import AccessError
 ALLOWED = {
     "Overview.require_own": (READ, WRITE),  # who may write an opinion may know that the job is their own
     "check_script": (PREDICT,),
+    "delete_view": (WRITE,),
     "judge_requests": (PREDICT,),
+    "keep_opinion": (WRITE,),
+    "save_view": (WRITE,),
 }
 NO_ANSWERS = {"for_viewer", "user_for", "seen_by"}  # say who is asking, and for whom
 

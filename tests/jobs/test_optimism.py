@@ -103,4 +103,4 @@ def test_the_page_and_the_api_of_the_models_quality_say_so(site):
     folder, _ = site
     with open_site(folder) as opened:
         answer = model_quality(LiveSite(opened), Viewer("", is_admin=True))
-    assert answer.as_json()["optimistic"]["jobs"] == 800
+    assert answer["optimistic"]["jobs"] == 800

@@ -14,8 +14,12 @@ from stormpetrel.answers.background import Background
 if TYPE_CHECKING:
     from stormpetrel.answers.background import Made
     from stormpetrel.answers.capacity import CapacityBoard
+    from stormpetrel.answers.day_book import DayBook
     from stormpetrel.answers.grid_board import GridBoard
+    from stormpetrel.answers.health import Inspection
     from stormpetrel.answers.node_board import NodeBoard
+    from stormpetrel.answers.profiles import ProfileView
+    from stormpetrel.answers.settled import Settled
 
 
 class Boards:
@@ -45,6 +49,34 @@ class Boards:
         from stormpetrel.answers.node_board import node_background
 
         return self._once("nodes", node_background)
+
+    @property
+    def books(self) -> Background[DayBook]:
+        """Ended jobs by day and group: trends and waste."""
+        from stormpetrel.answers.day_book import book_background
+
+        return self._once("books", book_background)
+
+    @property
+    def settled(self) -> Background[Settled]:
+        """Predictions whose jobs have ended: quality and the cancel policy."""
+        from stormpetrel.answers.settled import settled_background
+
+        return self._once("settled", settled_background)
+
+    @property
+    def profiles(self) -> Background[ProfileView]:
+        """Kinds of jobs, by `scope_of` a viewer."""
+        from stormpetrel.answers.profiles import profile_background
+
+        return self._once("profiles", profile_background)
+
+    @property
+    def inspections(self) -> Background[Inspection]:
+        """The slow part of health."""
+        from stormpetrel.answers.health import inspection_background
+
+        return self._once("inspections", inspection_background)
 
     def _once(self, topic: str, make: Callable[[], Background[Any]]) -> Background[Any]:
         with self._lock:

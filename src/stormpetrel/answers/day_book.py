@@ -1,6 +1,6 @@
 """The day book: the ended jobs of a site summed by day, user and group; trends and waste are worked out of it.
 
-job table -> BOOKS.look(live) -> DayBook: a few rows per day where the table has thousands. Only changed months are summed anew.
+job table -> LiveSite.boards.books -> DayBook: a few rows per day, not thousands. Only changed months are summed anew.
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ def make_book(live: LiveSite, key: str, before: DayBook | None) -> DayBook:
     return book_of(again(lambda: _months(live.site, done, profiled)), profiles)
 
 
-BOOKS: Final = Background(make_book, rest_s=_REST_S, most=1)
+def book_background() -> Background[DayBook]:
+    """Return what keeps the book of one site."""
+    return Background(make_book, rest_s=_REST_S, most=1)
 
 
 def _months(site: Site, done: Mapping[str, _Month], profiled: Profiled | None) -> dict[str, _Month]:

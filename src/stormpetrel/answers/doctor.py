@@ -1,16 +1,19 @@
 """The examination: every check of the doctor, one after the other.
 
-Site -> examine -> findings.
+Site + Viewer -> doctor -> DoctorReport; Site -> examine -> the findings of the checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Final
 
+from stormpetrel.answers.schemas.health import DoctorFinding, DoctorReport
+from stormpetrel.answers.viewer import READ, Viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.ingest.source_checks import check_live_reading, check_prometheus, check_slurm, check_watch
-from stormpetrel.records.checks import Finding
+from stormpetrel.records.checks import Finding, summary, worst
 from stormpetrel.store.doctor.addresses import check_addresses
 from stormpetrel.store.doctor.deep import check_model_files, check_table_files
 from stormpetrel.store.doctor.state_checks import check_registry, check_state
@@ -45,6 +48,21 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_extras,
 )
 DEEP_CHECKS: Final[tuple[Check, ...]] = (check_table_files, check_model_files)
+
+
+def doctor(site: Site, viewer: Viewer, *, deep: bool = False) -> DoctorReport:
+    """Return all that was looked at, with `deep` also every byte, and whether models can be read; administrators only."""
+    from stormpetrel.lifecycle.readable import model_findings
+
+    viewer.require(READ)
+    viewer.require_admin()
+    return report_of([*examine(site, deep=deep), *model_findings(site)])
+
+
+def report_of(findings: Sequence[Finding]) -> DoctorReport:
+    """Return findings as a report, in their order."""
+    lines = [DoctorFinding(**asdict(finding)) for finding in findings]
+    return DoctorReport(worst=worst(findings), findings=lines, summary=summary(findings))
 
 
 def examine(site: Site, *, deep: bool = False) -> list[Finding]:

@@ -9,7 +9,7 @@ import gc
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -24,15 +24,20 @@ from stormpetrel.store.site import Site
 
 if TYPE_CHECKING:
     from stormpetrel.jobs.predictor import JobPredictor
+    from stormpetrel.jobs.profiles import JobProfiles
     from stormpetrel.jobs.stream import JobStream
 
-T = TypeVar("T")
 _QUIET: Final = timedelta(minutes=1)  # the history is moved on this often even where no job has changed
 _STOP_S: Final = 30.0  # a refresh that takes longer is left behind: its thread dies with the process
 
 
 class SiteMemory:
-    """The key under which what is worked out of a site's rows is kept; a new one has nothing under it."""
+    """The key under which what is worked out of a site's rows is kept; a new one has nothing under it.
+
+    `profiles` are those that were found in the site's jobs where it has no model of them.
+    """
+
+    profiles: JobProfiles | None = None
 
 
 class LiveSite:

@@ -1,22 +1,23 @@
 """How good the forecasts of a site have been, and which trainings of its models there are.
 
-LiveSite + Viewer -> model_quality -> QualityAnswer, out of settled live predictions only; -> trainings -> TrainingLine; an
-administrator may promote one or go back to the one before.
+LiveSite + Viewer + QualityQuestion -> model_quality -> QualityAnswer, out of settled live predictions only; -> trainings ->
+Trainings; -> training_in_full -> TrainingInFull; an administrator may promote one or go back: the receipt is the Training in use.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from stormpetrel.answers.settled import SETTLED, Settled
+from stormpetrel.answers.schemas.quality import Optimism, QualityAnswer, QualityLine, QualityPoint, QualityQuestion
+from stormpetrel.answers.schemas.trainings import Model, Training, TrainingInFull, Trainings
+from stormpetrel.answers.settled import Settled
 from stormpetrel.answers.viewer import MANAGE, READ
-from stormpetrel.errors import UsageError
+from stormpetrel.errors import NotThereError
 from stormpetrel.jobs.moments import MOMENTS, Moment
-from stormpetrel.jobs.optimism import Optimism
 from stormpetrel.learn.model_record import Role
 from stormpetrel.lifecycle.job_models import FAMILY, JOBS, lacking_moments
 from stormpetrel.lifecycle.running_quality import quality
@@ -37,17 +38,15 @@ _OVER_TIME: Final = pl.Schema({"time": pl.Date, "n": pl.Int64, **dict.fromkeys(_
 
 
 @dataclass(frozen=True, slots=True)
-class QualityAnswer:
-    """Running quality: by moment and version, over time, and the forecasts themselves for the curves.
+class QualityFrames:
+    """An answer, and what a page draws beside it: curves of tens of thousands of forecasts, and what moves them.
 
-    `table` has the columns of `running_quality.QUALITY_SCHEMA`. `chosen` (a row of it), `over_time`, `importance` and `threshold`
-    are of one moment, and of one version where `version` names it; `forecasts` has truth and risk of each moment's latest.
-    `optimism` is there where the history that forecasts are made of has ends that are too early.
+    `chosen` (a row of the table by moment and version), `over_time`, `importance` and `threshold` are of one moment, and of one
+    version where the question names it; `forecasts` has truth and risk of each moment's latest; `versions` come newest first.
     """
 
-    moment: str
-    version: int | None
-    every: str
+    answer: QualityAnswer
+    question: QualityQuestion
     table: pl.DataFrame
     chosen: dict[str, Any] | None
     over_time: pl.DataFrame
@@ -55,169 +54,121 @@ class QualityAnswer:
     importance: pl.DataFrame
     threshold: float | None
     versions: tuple[int, ...]
-    waiting: int
-    never_started: int
-    since: datetime
-    as_of: datetime
-    optimism: Optimism | None = None
-
-    @property
-    def settled(self) -> int:
-        """How many predictions have been settled, at all moments."""
-        return int(self.table.filter(pl.col("model_version").is_null())["n"].sum())
-
-    def as_json(self) -> dict[str, Any]:
-        """For other programs."""
-        return {
-            "as_of": self.as_of.isoformat(),
-            "since": self.since.isoformat(),
-            "settled": self.settled,
-            "waiting": self.waiting,
-            "never_started": self.never_started,
-            "quality": _plain(self.table),
-            "moment": self.moment,
-            "over_time": _plain(self.over_time),
-            "optimistic": None if self.optimism is None else self.optimism.as_json(),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingLine:
-    """One training: models of each moment and profiles that were made, and are used, together."""
-
-    name: str  # jobs-7
-    current: bool
-    created: str
-    trained_until: datetime
-    why: str  # it was put in use, or was not
-    previous: str | None
-    versions: dict[str, int]  # moment -> version in the registry
-    jobs: int | None  # that it learnt from, at submission
-    code_version: str
-
-    def as_json(self) -> dict[str, Any]:
-        """For other programs."""
-        return {**asdict(self), "trained_until": self.trained_until.isoformat()}
 
 
 def usual_moment(live: LiveSite) -> str:
-    """The moment that is shown if none is asked for: the latest that has a model, two minutes in where there is none at all."""
+    """Return the moment that is shown if none is asked for: the latest that has a model, else two minutes in."""
     lacking = lacking_moments(live.site.models.current_training(FAMILY))
     return str(next((moment for moment in reversed(MOMENTS) if moment not in lacking), Moment.TWO_MINUTES))
 
 
-def model_quality(
-    live: LiveSite, viewer: Viewer, *, moment: str | None = None, version: int | None = None, every: str = "1d"
-) -> QualityAnswer:
-    """The quality of the site's forecasts at the usual moment or another; the figures are of everybody's jobs, and name none."""
+def model_quality(live: LiveSite, viewer: Viewer, question: QualityQuestion | None = None) -> QualityAnswer:
+    """Return the quality of the site's forecasts at the usual moment or another; of everybody's jobs, and it names none."""
     viewer.require(READ)
-    return quality_answer(SETTLED.wait(live), live, moment=moment, version=version, every=every)
+    return quality_frames(live, viewer, live.boards.settled.wait(live), question or QualityQuestion()).answer
 
 
-def quality_answer(
-    made: Made[Settled], live: LiveSite, *, moment: str | None = None, version: int | None = None, every: str = "1d"
-) -> QualityAnswer:
-    """The same out of settled predictions that are there already."""
-    moment = usual_moment(live) if moment is None else moment
-    _check(moment, every)
-    zone = live.settings.site.time_zone
-    return made.answer(("quality", str(moment), version, every), lambda: _answer(made, str(moment), version, every, zone))
+def quality_frames(live: LiveSite, viewer: Viewer, settled: Made[Settled], question: QualityQuestion) -> QualityFrames:
+    """Return the same with what a page draws, out of settled predictions that are there already."""
+    viewer.require(READ)
+    moment, zone = question.moment or usual_moment(live), live.settings.site.time_zone
+    return settled.answer(("quality", moment, question), lambda: _frames(settled, moment, question, zone))
 
 
-def _answer(made: Made[Settled], moment: str, version: int | None, every: str, time_zone: str) -> QualityAnswer:
-    frame = made.value.frame
-    of_moment = frame.filter(pl.col("moment") == moment)
+def _frames(latest: Made[Settled], moment: str, question: QualityQuestion, time_zone: str) -> QualityFrames:
+    settled, version = latest.value, question.version
+    of_moment = settled.frame.filter(pl.col("moment") == moment)
     versions = tuple(of_moment["model_version"].unique().sort(descending=True).to_list())
     mine = of_moment if version is None else of_moment.filter(pl.col("model_version") == version)
     shown = version if version is not None else versions[0] if versions else -1
-    line = made.value.quality.filter(
-        pl.col("moment") == moment, pl.col("model_version").eq_missing(pl.lit(version, dtype=pl.Int32))
-    )
-    return QualityAnswer(
-        moment=moment,
-        version=version,
-        every=every,
-        table=made.value.quality,
+    line = settled.quality.filter(pl.col("moment") == moment, pl.col("model_version").eq_missing(pl.lit(version, dtype=pl.Int32)))
+    over_time = _over_time(mine, question.every, time_zone)
+    return QualityFrames(
+        answer=QualityAnswer(
+            as_of=latest.at,
+            since=settled.since,
+            settled=int(settled.quality.filter(pl.col("model_version").is_null())["n"].sum()),
+            waiting=settled.waiting,
+            never_started=settled.never_started,
+            quality=[QualityLine(**row) for row in settled.quality.iter_rows(named=True)],
+            moment=moment,
+            over_time=[QualityPoint(**row) for row in over_time.iter_rows(named=True)],
+            optimistic=None if settled.optimism is None else Optimism(**settled.optimism.as_json()),
+        ),
+        question=question,
+        table=settled.quality,
         chosen=line.row(0, named=True) if line.height else None,
-        over_time=_over_time(mine, every, time_zone),
-        forecasts=_forecasts(frame if version is None else mine),
-        importance=made.value.importance.filter(pl.col("moment") == moment, pl.col("model_version") == shown),
+        over_time=over_time,
+        forecasts=_forecasts(settled.frame if version is None else mine),
+        importance=settled.importance.filter(pl.col("moment") == moment, pl.col("model_version") == shown),
         threshold=None if mine.is_empty() else float(mine["threshold"].item(-1)),
         versions=versions,
-        waiting=made.value.waiting,
-        never_started=made.value.never_started,
-        since=made.value.since,
-        as_of=made.at,
-        optimism=made.value.optimism,
     )
 
 
-def trainings(live: LiveSite, viewer: Viewer) -> tuple[TrainingLine, ...]:
-    """Every training in the registry, newest first."""
+def trainings(live: LiveSite, viewer: Viewer) -> Trainings:
+    """Return every training in the registry, newest first."""
     viewer.require(READ)
-    return tuple(
-        _line(JOBS.described(live.site, training, in_full=False)) for training in reversed(live.site.models.trainings(FAMILY))
-    )
+    records = reversed(live.site.models.trainings(FAMILY))
+    return Trainings(trainings=[_training(JOBS.described(live.site, record, in_full=False)) for record in records])
 
 
-def promote(live: LiveSite, viewer: Viewer, name: str) -> TrainingLine:
+def training_in_full(live: LiveSite, viewer: Viewer, name: str) -> TrainingInFull:
+    """Return one training of the models of jobs with its models; NotThereError where there is none of that name."""
+    viewer.require(READ)
+    record = live.site.models.training(name)
+    if record.name.rpartition("-")[0] != FAMILY:
+        raise NotThereError(f"There is no training {name!r} of jobs.", hint="See which there are: GET /api/v1/models")
+    models = [Model(name=one.name, version=one.version, current=one.current, about=dict(one.about)) for one in record.models]
+    return TrainingInFull(**dict(_training(JOBS.described(live.site, record, in_full=False))), models=models)
+
+
+def promote(live: LiveSite, viewer: Viewer, name: str) -> Training:
     """Put a training in use; the watch takes it up by itself. Administrators only; it stands in the audit trail."""
     viewer.require(MANAGE)
-    return _line(JOBS.promote(live.site, name, user=_signed(viewer)))
+    return _training(JOBS.promote(live.site, name, user=_signed(viewer)))
 
 
-def go_back(live: LiveSite, viewer: Viewer) -> TrainingLine:
+def go_back(live: LiveSite, viewer: Viewer) -> Training:
     """Put the training in use that was so before the current one. Administrators only; it stands in the audit trail."""
     viewer.require(MANAGE)
-    return _line(JOBS.roll_back(live.site, user=_signed(viewer)))
-
-
-def _check(moment: str, every: str) -> None:
-    if moment not in set(MOMENTS):
-        raise UsageError(f"There is no moment '{moment}'.", hint=f"Known: {', '.join(MOMENTS)}.")
-    if every not in PERIODS:
-        raise UsageError(f"Quality is not told per '{every}'.", hint=f"Known: {', '.join(PERIODS)}.")
+    return _training(JOBS.roll_back(live.site, user=_signed(viewer)))
 
 
 def _over_time(rows: pl.DataFrame, every: str, time_zone: str) -> pl.DataFrame:
     """Figures per period of the forecast; a period with too few is left out."""
     local = pl.col("moment_time").dt.convert_time_zone(time_zone).dt.replace_time_zone(None).dt.truncate(every).cast(pl.Date)
-    dated = rows.with_columns(time=local, last_failed=pl.lit(False))  # the rule by the user's last job is not told over time
+    dated = rows.with_columns(
+        time=local, last_failed=pl.lit(False)
+    )  # the rule by the user's last job is not worked out over time
     parts = dated.sort("time", maintain_order=True).partition_by("time", maintain_order=True)
     lines = [{"time": part["time"].item(0), **quality(part).row(0, named=True)} for part in parts if part.height >= FEWEST]
     return pl.DataFrame([{name: line[name] for name in _OVER_TIME} for line in lines], schema=_OVER_TIME)
 
 
 def _forecasts(frame: pl.DataFrame) -> dict[str, tuple[Truth, Floats]]:
-    found = {}
+    forecasts = {}
     for moment, words in MOMENT_WORDS.items():
         rows = frame.filter(pl.col("moment") == moment).tail(MOST_DRAWN)
         if rows.height:
-            found[words] = (rows["failed"].to_numpy(), rows["risk"].to_numpy())
-    return found
+            forecasts[words] = (rows["failed"].to_numpy(), rows["risk"].to_numpy())
+    return forecasts
 
 
-def _line(training: TrainingRecord) -> TrainingLine:
-    first = training.main
-    return TrainingLine(
-        name=training.name,
-        current=training.current,
-        created=training.created,
-        trained_until=training.trained_until,
-        why=training.why,
-        previous=training.previous,
-        versions={model.sort: model.version for model in training.models if model.role is Role.MODEL},
-        jobs=first.data.rows or None,
-        code_version=first.code_version,
+def _training(record: TrainingRecord) -> Training:
+    return Training(
+        name=record.name,
+        current=record.current,
+        created=datetime.fromisoformat(record.created),
+        trained_until=record.trained_until,
+        why=record.why,
+        previous=record.previous,
+        versions={model.sort: model.version for model in record.models if model.role is Role.MODEL},
+        jobs=record.main.data.rows or None,
+        code_version=record.main.code_version,
     )
 
 
 def _signed(viewer: Viewer) -> str | None:
     """The name for the audit trail; on loopback without a login it is that of the process's owner."""
     return viewer.user or None
-
-
-def _plain(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Rows with their times as ISO text."""
-    times = pl.selectors.datetime().dt.strftime("%Y-%m-%dT%H:%M:%S%:z")
-    return frame.with_columns(times, pl.selectors.date().cast(pl.String)).to_dicts()

@@ -1,19 +1,20 @@
 """Profiles of a site: the kinds of jobs it runs, what each is like, and who runs them.
 
-LiveSite + Viewer -> PROFILES.look(live, scope) -> ProfileView. The profiles are those of the site's model; without one they are
-found once, in the background. Users see how their own jobs divide, administrators how all do.
+LiveSite + Viewer -> profiles -> Profiles; LiveSite.boards.profiles -> ProfileView, for a page. The profiles are those of the
+site's model; without one they are found once, in the background. Users see how their own jobs divide, administrators how all do.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
 
 import polars as pl
 
-from stormpetrel.answers.background import Background, Made, scope_of
+from stormpetrel.answers.background import Background, scope_of
 from stormpetrel.answers.overview import again
+from stormpetrel.answers.schemas.profiles import Profile, Profiles
 from stormpetrel.answers.viewer import READ, Viewer
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.jobs.feature_study import Floats, correlations
@@ -35,7 +36,7 @@ from stormpetrel.records.jobs import KEY, never_started
 from stormpetrel.records.states import FINISHED
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.live_site import LiveSite, SiteMemory
+    from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.config import Settings
 
 _REST_S: Final = 300.0  # kinds of jobs change in weeks, and the whole table is read for them
@@ -55,7 +56,7 @@ _COLUMN_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ProfileView:
-    """The profiles, and the jobs of the viewer by profile.
+    """The profiles, and the jobs of the viewer by profile, as the frames that a page draws; `profiles` answers with their counts.
 
     `words` says of each profile what it is like at this site. The tables are of `jobs` jobs, those that the viewer may see:
     `resources`, `duration`, `activity`, `status` and `types` as in `jobs.profiles`; `users` has profile, user, jobs, failed and
@@ -86,10 +87,42 @@ class ProfileView:
         return len(self.words)
 
 
-def profile_view(live: LiveSite, viewer: Viewer) -> Made[ProfileView]:
-    """The profiles as this viewer may see them; waits where they are still being worked out."""
+def profiles(live: LiveSite, viewer: Viewer) -> Profiles:
+    """Return the profiles, each with how the jobs that the viewer may see divide; waits where they are still being worked out."""
     viewer.require(READ)
-    return PROFILES.wait(live, scope_of(viewer))
+    latest = live.boards.profiles.wait(live, scope_of(viewer))
+    return latest.answer("profiles", lambda: _answer(latest.value, latest.at))
+
+
+def _answer(view: ProfileView, as_of: datetime) -> Profiles:
+    resources = {row["profile"]: row for row in view.resources.iter_rows(named=True)}
+    counts = {name: _by_profile(getattr(view, name)) for name in ("duration", "activity", "status", "types")}
+    means = ("cpu_mean", "mem_gb_mean", "run_time_s_mean", "wait_time_s_mean")
+    return Profiles(
+        as_of=as_of,
+        own_only=view.own_only,
+        version=view.version,
+        why=view.why,
+        jobs=view.jobs,
+        never_started=view.never_started,
+        profiles=[
+            Profile.model_validate(
+                {
+                    "profile": number,
+                    "words": words,
+                    "jobs": resources.get(number, {}).get("jobs", 0),
+                    **{name: resources.get(number, {}).get(name) for name in means},
+                    **{name: table.get(number, {}) for name, table in counts.items()},
+                }
+            )
+            for number, words in enumerate(view.words)
+        ],
+    )
+
+
+def _by_profile(table: pl.DataFrame) -> dict[int, dict[str, int]]:
+    """A table of counts by profile: profile -> word -> count."""
+    return {row.pop("profile"): row for row in table.iter_rows(named=True)}
 
 
 def make_view(live: LiveSite, key: str, before: ProfileView | None) -> ProfileView:
@@ -106,7 +139,9 @@ def make_view(live: LiveSite, key: str, before: ProfileView | None) -> ProfileVi
     return view_of(jobs, model, live.settings, version=version, own_only=not viewer.is_admin)
 
 
-PROFILES: Final = Background(make_view, rest_s=_REST_S)
+def profile_background() -> Background[ProfileView]:
+    """Return what keeps the views of one site, by `scope_of` their viewers."""
+    return Background(make_view, rest_s=_REST_S)
 
 
 def view_of(jobs: pl.DataFrame, model: JobProfiles, settings: Settings, *, version: int | None, own_only: bool) -> ProfileView:
@@ -138,23 +173,20 @@ def view_of(jobs: pl.DataFrame, model: JobProfiles, settings: Settings, *, versi
     )
 
 
-_FOUND: Final[WeakKeyDictionary[SiteMemory, JobProfiles]] = WeakKeyDictionary()
-
-
 def _model_of(live: LiveSite) -> tuple[JobProfiles, int | None]:
     """The profiles of the site's registry; where it has none, those of its jobs, found once."""
-    from stormpetrel.lifecycle.job_models import PROFILES as NAME
+    from stormpetrel.lifecycle.job_models import PROFILES
 
     try:
-        current = live.site.models.current(NAME)
+        current = live.site.models.current(PROFILES)
     except ModelError:
         memory = live.memory
-        if memory not in _FOUND:
+        if memory.profiles is None:
             everyone = again(lambda: live.past().select(_NEEDED).collect())
             prepared = prepare(everyone, _preparation(everyone, live.settings))
-            _FOUND[memory] = JobProfiles(SUBMIT).fit(prepared.frame)
-        return _FOUND[memory], None
-    return JobProfiles.load(live.site.models.verified_folder(NAME, current.version)), current.version
+            memory.profiles = JobProfiles(SUBMIT).fit(prepared.frame)
+        return memory.profiles, None
+    return JobProfiles.load(live.site.models.verified_folder(PROFILES, current.version)), current.version
 
 
 def _preparation(jobs: pl.DataFrame, settings: Settings) -> PreparationSettings:
@@ -181,8 +213,8 @@ def _requests(prepared: pl.DataFrame) -> pl.DataFrame:
 
 def _users(profiled: pl.DataFrame) -> pl.DataFrame:
     """Who runs jobs of each profile, most jobs first."""
-    told = profiled.filter(pl.col("profile").is_not_null() & pl.col("user").is_not_null() & (pl.col("user") != UNKNOWN))
-    counts = told.group_by("profile", "user").agg(
+    known = profiled.filter(pl.col("profile").is_not_null() & pl.col("user").is_not_null() & (pl.col("user") != UNKNOWN))
+    counts = known.group_by("profile", "user").agg(
         pl.len().cast(pl.Int64).alias("jobs"), pl.col("failed").sum().cast(pl.Int64), failed_share=pl.col("failed").mean()
     )
     return counts.sort("profile", "jobs", "user", descending=[False, True, False])
@@ -195,8 +227,7 @@ def _heat(
     ended = _ended(jobs, settings).drop_nulls("failed").sort("submit_time").tail(_HEAT_JOBS)
     everyone = prepare(ended.drop("failed"), PreparationSettings(allocation_as_request=preparation.allocation_as_request))
     columns = seed_columns(ended).with_columns(model.assign(_requests(everyone.frame))).cast(pl.Float32)
-    found = correlations(columns.to_numpy(), columns.columns, ended["failed"].to_numpy())
-    return found.top(_HEAT_COLUMNS)
+    return correlations(columns.to_numpy(), columns.columns, ended["failed"].to_numpy()).top(_HEAT_COLUMNS)
 
 
 def _why(model: JobProfiles) -> str:

@@ -1,6 +1,6 @@
 """Settled predictions: what was said of jobs while they lived, beside what became of them; never of jobs a model learnt from.
 
-prediction table + job table -> SETTLED.look(live) -> Settled: figures of `lifecycle.running_quality`, and the rows behind.
+prediction table + job table -> LiveSite.boards.settled -> Settled: figures of `lifecycle.running_quality`, and the rows behind.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ def settled_of(said: pl.DataFrame, jobs: pl.DataFrame, settings: Settings, *, si
     ended = jobs.filter(pl.col("state").is_in([str(state) for state in FINISHED]), pl.col("end_time").is_not_null())
     truth = failed(settings.jobs.failure_states, settings.jobs.dropped_states)
     ends = ended.select(*KEY, "user", "end_time", truth, elapsed_seconds().alias("elapsed_s"), core_seconds())
-    told = said.join(ends.drop_nulls("failed"), on=list(KEY), how="inner", nulls_equal=True)
-    told = told.filter(pl.col("as_of") < pl.col("end_time"))  # what was said with the end in sight is no forecast
-    frame = told.drop("reason_features", "reason_contributions", "as_of", *KEY)
+    forecasts = said.join(ends.drop_nulls("failed"), on=list(KEY), how="inner", nulls_equal=True)
+    forecasts = forecasts.filter(pl.col("as_of") < pl.col("end_time"))  # what was said with the end in sight is no forecast
+    frame = forecasts.drop("reason_features", "reason_contributions", "as_of", *KEY)
     return Settled(
         frame=frame.with_columns(pl.col("risk", "threshold").cast(pl.Float64)).sort("moment_time", maintain_order=True),
         quality=quality(settle(said, jobs, **states)),
         waiting=said.join(ended, on=list(KEY), how="anti", nulls_equal=True).height,
         never_started=said.join(ended.filter(never_started()), on=list(KEY), how="semi", nulls_equal=True).height,
-        importance=_importance(told),
+        importance=_importance(forecasts),
         since=since,
     )
 
@@ -84,7 +84,9 @@ def make_settled(live: LiveSite, key: str, before: Settled | None) -> Settled:
     return again(lambda: _read(live, since))
 
 
-SETTLED: Final = Background(make_settled, rest_s=_REST_S, most=1)
+def settled_background() -> Background[Settled]:
+    """Return what keeps the settled predictions of one site."""
+    return Background(make_settled, rest_s=_REST_S, most=1)
 
 
 def _read(live: LiveSite, since: datetime) -> Settled:

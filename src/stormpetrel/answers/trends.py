@@ -1,20 +1,20 @@
 """Trends of a site: how often the jobs of each user, account, application, node, profile or partition fail over time.
 
-LiveSite + Viewer -> trends -> TrendAnswer. Users see the trends of their own jobs, administrators those of all.
+LiveSite + Viewer + TrendsQuestion -> trends -> Trends. Users see the trends of their own jobs, administrators those of all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.day_book import BOOKS, DayBook
+from stormpetrel.answers.day_book import DayBook
+from stormpetrel.answers.schemas.trends import Mover, TrendPoint, Trends, TrendsQuestion
 from stormpetrel.answers.viewer import READ
-from stormpetrel.errors import UsageError
 from stormpetrel.jobs.trends import check_trend, movers, trend_of_counts
 from stormpetrel.jobs.waste import UNKNOWN
 
@@ -28,26 +28,15 @@ MIN_JOBS: Final = 20  # fewer make no rate
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    by: str
-    every: str
-    group: str | None
-    top: int | None
-    last: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class TrendAnswer:
-    """Failure rates over time.
+class TrendFrames:
+    """Failure rates over time as frames: a page draws and sorts every group, thousands of them; an answer has the top ones.
 
     `trend` has the groups that are shown, `movers` every group whose rate in the last period is not what it was, with a sentence;
     `groups` has all that have enough jobs, those with the most failures first: group, jobs, failed, rate, and last_jobs,
     last_failed, last_rate of the last period; `overall` is the rate of all jobs, per period.
     """
 
-    by: str
-    every: str
-    group: str | None
+    question: TrendsQuestion
     trend: pl.DataFrame
     movers: pl.DataFrame
     overall: pl.DataFrame
@@ -67,91 +56,64 @@ class TrendAnswer:
         """How many of them failed."""
         return int(self.overall["failed"].sum())
 
-    @property
-    def span(self) -> tuple[date, date] | None:
-        """First day of the first and of the last period."""
-        return None if self.overall.is_empty() else (self.overall["period"].item(0), self.overall["period"].item(-1))
 
-    def as_json(self) -> dict[str, Any]:
-        """For other programs."""
-        return {
-            "by": self.by,
-            "every": self.every,
-            "group": self.group,
-            "as_of": self.as_of.isoformat(),
-            "own_only": self.own_only,
-            "jobs": self.jobs,
-            "failed": self.failed,
-            "never_started": self.never_started,
-            "trend": _dicts(self.trend),
-            "movers": _dicts(self.movers),
-        }
-
-
-def trends(
-    live: LiveSite,
-    viewer: Viewer,
-    *,
-    by: str = "user",
-    every: str = "1w",
-    group: str | None = None,
-    top: int | None = 10,
-    last: int | None = None,
-) -> TrendAnswer:
-    """The trends of what the viewer may see: the `top` groups with the most failures, or one, over the `last` periods or all."""
+def trends(live: LiveSite, viewer: Viewer, question: TrendsQuestion | None = None) -> Trends:
+    """Return the trends of what the viewer may see: the groups with the most failures, or one, and whose rate has changed."""
     viewer.require(READ)
-    return trend_answer(BOOKS.wait(live), viewer, by=by, every=every, group=group, top=top, last=last)
+    book, question = live.boards.books.wait(live), question or TrendsQuestion()
+    return book.answer(("trends", scope_of(viewer), question), lambda: _answer(trend_frames(book, viewer, question)))
 
 
-def trend_answer(
-    made: Made[DayBook],
-    viewer: Viewer,
-    *,
-    by: str = "user",
-    every: str = "1w",
-    group: str | None = None,
-    top: int | None = 10,
-    last: int | None = None,
-) -> TrendAnswer:
-    """The same out of a book that is there already."""
+def trend_frames(book: Made[DayBook], viewer: Viewer, question: TrendsQuestion) -> TrendFrames:
+    """Return what an answer and a page are made of, out of a book that is there already."""
     viewer.require(READ)
-    check_trend(by, every)
-    if last is not None and last < 1:
-        raise UsageError(f"A trend over {last} periods is none.", hint="Give 1 or more.")
-    asked = _Asked(by, every, group, top, last)
-    return made.answer(("trends", scope_of(viewer), asked), lambda: _answer(made, viewer, asked))
+    return book.answer(("trend frames", scope_of(viewer), question), lambda: _frames(book, viewer, question))
 
 
-def _answer(made: Made[DayBook], viewer: Viewer, asked: _Asked) -> TrendAnswer:
-    by, every, group = asked.by, asked.every, asked.group
-    book = made.value.seen_by(viewer)
-    overall = _overall(_periods(book.days, every, asked.last), every)
-    counts = _counts(book, by, every, asked.last)
+def _answer(frames: TrendFrames) -> Trends:
+    question = frames.question
+    return Trends(
+        by=question.by,
+        every=question.every,
+        group=question.group,
+        as_of=frames.as_of,
+        own_only=frames.own_only,
+        jobs=frames.jobs,
+        failed=frames.failed,
+        never_started=frames.never_started,
+        trend=[TrendPoint(**row) for row in frames.trend.iter_rows(named=True)],
+        movers=[Mover(**row) for row in frames.movers.iter_rows(named=True)],
+    )
+
+
+def _frames(latest: Made[DayBook], viewer: Viewer, question: TrendsQuestion) -> TrendFrames:
+    by, every, group = question.by, question.every, question.group
+    book = latest.value.seen_by(viewer)
+    overall = _overall(_periods(book.days, every, question.last), every)
+    counts = _counts(book, by, every, question.last)
     whole = trend_of_counts(counts, by=by, every=every, top=None, min_jobs=MIN_JOBS)
     if group is None:
-        shown = trend_of_counts(counts, by=by, every=every, top=asked.top, min_jobs=MIN_JOBS)
+        shown = trend_of_counts(counts, by=by, every=every, top=question.top, min_jobs=MIN_JOBS)
     else:
         shown = trend_of_counts(counts.filter(pl.col("group") == group), by=by, every=every, top=None, min_jobs=1)
-    return TrendAnswer(
-        by=by,
-        every=every,
-        group=group,
+    return TrendFrames(
+        question=question,
         trend=shown,
         movers=movers(whole),
         overall=overall,
         groups=_groups(whole),
         never_started=_never_started(book, by, group, overall),
         words=book.profile_words() if by == "profile" else {},
-        as_of=made.at,
+        as_of=latest.at,
         own_only=not viewer.is_admin,
     )
 
 
-def group_names(made: Made[DayBook], viewer: Viewer, *, by: str, most: int) -> list[str]:
-    """The groups that the viewer may see, those with the most failures first."""
+def group_names(book: Made[DayBook], viewer: Viewer, *, by: str, most: int) -> list[str]:
+    """Return the groups that the viewer may see, those with the most failures first."""
     viewer.require(READ)
     check_trend(by, "1w")
-    return made.answer(("groups", scope_of(viewer), by, most), lambda: _names(made.value.seen_by(viewer), by, most))
+    return book.answer(("groups", scope_of(viewer), by, most), lambda: _names(book.value.seen_by(viewer), by, most))
 
 
 def _names(book: DayBook, by: str, most: int) -> list[str]:
@@ -204,7 +166,3 @@ def _groups(trend: pl.DataFrame) -> pl.DataFrame:
     latest = trend.filter(last).select("group", last_jobs="jobs", last_failed="failed", last_rate="rate")
     sums = trend.group_by("group").agg(pl.col("jobs", "failed").sum()).with_columns(rate=pl.col("failed") / pl.col("jobs"))
     return sums.join(latest, on="group", how="left").sort("failed", "jobs", "group", descending=[True, True, False])
-
-
-def _dicts(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    return frame.with_columns(pl.col("period").cast(pl.String)).to_dicts()

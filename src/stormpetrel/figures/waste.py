@@ -1,6 +1,6 @@
 """Figures of waste: what failed jobs cost, by week and by group, and what cancelling early would have saved.
 
-ledger frame -> waste_by_week_figure, waste_by_group_figure; CancelCurve -> cancel_policy_figure.
+ledger frame -> waste_by_week_figure, waste_by_group_figure; CancelCurve or CancelPolicy -> cancel_policy_figure.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from stormpetrel.figures.answer_rows import frame_of
 from stormpetrel.figures.palette import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, layout
 from stormpetrel.jobs.outcomes import OUTCOME_WORDS
 from stormpetrel.jobs.waste import MEASURES, UNKNOWN
@@ -17,6 +18,7 @@ from stormpetrel.jobs.waste import MEASURES, UNKNOWN
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from stormpetrel.answers.schemas.waste import CancelPolicy
     from stormpetrel.jobs.cancel_policy import CancelCurve
 
 _OUTCOME_COLOURS: Final = {
@@ -85,7 +87,7 @@ def waste_by_group_figure(ledger: pl.DataFrame, *, top: int = 15) -> go.Figure:
     return figure
 
 
-def cancel_policy_figure(curve: CancelCurve) -> go.Figure:
+def cancel_policy_figure(curve: CancelCurve | CancelPolicy) -> go.Figure:
     """Core-hours saved and destroyed against the threshold, the share of good jobs killed, and the best threshold."""
     import plotly.graph_objects as go
 
@@ -94,7 +96,7 @@ def cancel_policy_figure(curve: CancelCurve) -> go.Figure:
     figure = go.Figure(layout=_layout(title, "threshold τ (risk of failure)", "core-hours"))
     if curve.jobs == 0:
         return _empty(figure, f"No job was still running after {minutes}.")
-    points = curve.points
+    points = frame_of(curve.points)
     tau = points["tau"].to_list()
     lost = points["wrong_core_seconds"] + points["redo_core_seconds"]
     lines = (
@@ -135,7 +137,7 @@ def _stacks(dated: pl.DataFrame) -> list[tuple[str, str, pl.DataFrame]]:
     ]
 
 
-def _best_words(curve: CancelCurve) -> str:
+def _best_words(curve: CancelCurve | CancelPolicy) -> str:
     best = curve.best
     if best.cancelled == 0:
         return "best: cancel nothing, no threshold saves more than it destroys"

@@ -7,6 +7,8 @@ import pytest
 
 from stormpetrel import __version__
 from stormpetrel.answers.model_quality import trainings
+from stormpetrel.answers.schemas.trends import TrendsQuestion
+from stormpetrel.answers.schemas.waste import WasteQuestion
 from stormpetrel.answers.trends import trends
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.answers.waste import waste
@@ -16,7 +18,7 @@ from tests.faces.api.made import ADMIN
 
 def test_trends_are_those_of_the_desk(world):
     told = world.get("/trends?by=account&every=1d&top=3")
-    expected = trends(world.live, LOCAL, by="account", every="1d", top=3).as_json()
+    expected = trends(world.live, LOCAL, TrendsQuestion(by="account", every="1d", top=3)).model_dump(mode="json")
     assert told["trend"] == expected["trend"] and told["jobs"] == expected["jobs"]
     assert len({point["group"] for point in told["trend"]}) <= 3
 
@@ -34,7 +36,7 @@ def test_waste_adds_up(world):
             assert (
                 sum(group[name] for group in told["groups"])
                 == told["total"][name]
-                == getattr(waste(world.live, LOCAL, by=by).total, name)
+                == getattr(waste(world.live, LOCAL, WasteQuestion(by=by)).total, name)
             )
 
 
@@ -69,7 +71,7 @@ def test_health_and_version(world):
 
 
 def test_trainings_are_told_and_can_be_promoted(world):
-    (line,) = trainings(world.live, LOCAL)
+    (line,) = trainings(world.live, LOCAL).trainings
     (told,) = world.get("/models")["trainings"]
     assert told["name"] == line.name and told["current"]
     full = world.get(f"/models/{line.name}")

@@ -7,13 +7,11 @@ import polars as pl
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from stormpetrel.answers.day_book import BOOKS
-from stormpetrel.answers.health import INSPECTIONS
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.profiles import profile_view
-from stormpetrel.answers.settled import SETTLED
+from stormpetrel.answers.profiles import profiles
+from stormpetrel.answers.schemas.waste import WasteQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
-from stormpetrel.answers.waste import cancel_policy, policy_words, waste
+from stormpetrel.answers.waste import policy_point, policy_words, waste
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.dashboard.shell import page_of
 from tests.builders import make_site
@@ -29,10 +27,10 @@ MARKUP = "<img src=x onerror=\"window.hacked='group'\">"
 
 def shown(live, viewer, path, query=""):
     """A page as the server sends it to a viewer, once everything is worked out."""
-    BOOKS.wait(live)
-    SETTLED.wait(live)
-    INSPECTIONS.wait(live)
-    profile_view(live, viewer)
+    live.boards.books.wait(live)
+    live.boards.settled.wait(live)
+    live.boards.inspections.wait(live)
+    profiles(live, viewer)
     with seen_by(viewer):
         return json.dumps(page_of(path, query, live), cls=PlotlyJSONEncoder)
 
@@ -163,12 +161,12 @@ def test_a_hostile_name_is_shown_as_text(browser):
 @browser_test
 def test_the_slider_says_what_the_policy_says_and_stays_in_the_link(browser, board):
     visit = browser.open("/waste?tau=30", wait_for="#waste-policy .main-svg")
-    answer = cancel_policy(board.live, LOCAL)
-    assert visit.page.inner_text("#waste-words") == policy_words(answer.at(0.3), 0.3)
+    settled = board.live.boards.settled.wait(board.live)
+    assert visit.page.inner_text("#waste-words") == policy_words(policy_point(settled, LOCAL, 0.3), 0.3)
     visit.page.focus("#waste-tau")
     for _ in range(4):
         visit.page.keyboard.press("ArrowRight")
-    wait_until(lambda: visit.page.inner_text("#waste-words") == policy_words(answer.at(0.34), 0.34))
+    wait_until(lambda: visit.page.inner_text("#waste-words") == policy_words(policy_point(settled, LOCAL, 0.34), 0.34))
     wait_until(lambda: "tau=34" in visit.page.url)
     line = visit.page.evaluate("document.querySelector('#waste-policy .js-plotly-plot').layout.shapes[1].x0")
     assert line == pytest.approx(0.34)
@@ -178,7 +176,7 @@ def test_the_slider_says_what_the_policy_says_and_stays_in_the_link(browser, boa
 @browser_test
 def test_the_ledgers_last_row_is_the_sum_of_the_job_table(browser, board):
     visit = browser.open("/waste?by=account&weeks=all", wait_for="#waste-table .ag-row-pinned .ag-cell[col-id=jobs]")
-    total = waste(board.live, LOCAL, by="account").total
+    total = waste(board.live, LOCAL, WasteQuestion(by="account")).total
     assert visit.page.inner_text("#waste-table .ag-row-pinned .ag-cell[col-id=jobs]") == f"{total.jobs:,}"
     lost = visit.page.inner_text("#waste-table .ag-row-pinned .ag-cell[col-id=lost_hours]")
     assert lost == f"{total.lost_core_seconds / 3600:,.0f}"

@@ -9,13 +9,15 @@ from pydantic import Field
 
 from stormpetrel.answers.schemas.base import Answer
 
+Level = Literal["ok", "warning", "problem"]
+
 
 class HealthLine(Answer):
     """One thing that was looked at."""
 
     part: str = Field(examples=["Watching"])
     name: str = Field(examples=["Forecasts"])
-    level: Literal["ok", "warning", "problem"]
+    level: Level
     words: str
     advice: str = Field(description="what to do; empty where nothing needs doing")
 
@@ -31,15 +33,56 @@ class HealthSource(Answer):
     problem: str = Field(description="empty where nothing is wrong")
 
 
+class HealthTable(Answer):
+    """One table of the site."""
+
+    table: str = Field(examples=["jobs"])
+    rows: int
+    files: int
+    bytes: int
+    version: int
+
+
+class RefusedRecords(Answer):
+    """The records that one rule refused."""
+
+    rule: str
+    records: int
+    examples: list[str] = Field(description="some reasons, each with the record that it is about")
+
+
 class Health(Answer):
     """How the site is; administrators see more."""
 
-    worst: Literal["ok", "warning", "problem"]
+    worst: Level
     as_of: datetime
     read_only: bool = Field(description="whether the site can only be read here: nothing that is sent is kept")
     lines: list[HealthLine]
     sources: list[HealthSource] = Field(description="what the watch reads by itself; for administrators")
     versions: dict[str, str]
+    tables: list[HealthTable] | None = Field(description="for administrators; null until they were first looked at")
+    quarantine: list[RefusedRecords] | None = Field(
+        description="what was refused, by rule, most first; for administrators; null until it was first looked at"
+    )
+    checked: datetime | None = Field(description="when the doctor, the tables and the quarantine were looked at")
+    is_short: bool = Field(description="whether this is the short version, for those who are no administrators")
+
+
+class DoctorFinding(Answer):
+    """One thing that the doctor looked at."""
+
+    level: Level
+    check: str = Field(examples=["folder"])
+    what: str
+    hint: str = Field(description="what to do; empty where nothing needs doing")
+
+
+class DoctorReport(Answer):
+    """What the doctor finds, in the order of the checks."""
+
+    worst: Level
+    findings: list[DoctorFinding]
+    summary: str = Field(examples=["No problems, 1 warning."])
 
 
 class Version(Answer):

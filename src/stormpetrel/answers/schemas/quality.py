@@ -16,10 +16,10 @@ class QualityQuestion(Question):
     """Which quality over time."""
 
     moment: Literal["submit", "start", "2min"] | None = Field(
-        None, description="of forecasts at this moment; the latest that has a model if left out"
+        default=None, description="of forecasts at this moment; the latest that has a model if left out"
     )
-    version: int | None = Field(None, ge=0, le=2**31 - 1, description="of this version of the model; all if left out")
-    every: Literal["1d", "1w"] = Field("1d", description="per day or week")
+    version: int | None = Field(default=None, ge=0, le=2**31 - 1, description="of this version of the model; all if left out")
+    every: Literal["1d", "1w"] = Field(default="1d", description="per day or week")
 
 
 class QualityLine(Answer):

@@ -18,12 +18,12 @@ class TrendsQuestion(Question):
     """Which trends."""
 
     by: Literal["user", "account", "application", "node", "profile", "partition"] = Field(
-        "user", description="whose failure rates"
+        default="user", description="whose failure rates"
     )
-    every: Literal["1d", "1w", "1mo", "1q", "1y"] = Field("1w", description="per day, week, month, quarter or year")
-    group: str | None = Field(None, min_length=1, max_length=256, description="only this one", examples=["ada"])
-    top: int = Field(10, ge=1, le=1000, description="so many groups, those with the most failures")
-    last: int | None = Field(None, ge=1, le=520, description="over so many periods; all if left out")
+    every: Literal["1d", "1w", "1mo", "1q", "1y"] = Field(default="1w", description="per day, week, month, quarter or year")
+    group: str | None = Field(default=None, min_length=1, max_length=256, description="only this one", examples=["ada"])
+    top: int = Field(default=10, ge=1, le=1000, description="so many groups, those with the most failures")
+    last: int | None = Field(default=None, ge=1, le=520, description="over so many periods; all if left out")
 
 
 class TrendPoint(Answer):

@@ -18,9 +18,11 @@ class WasteQuestion(Question):
     """Which waste."""
 
     by: Literal["user", "account", "application", "partition", "profile", "outcome", "week"] = Field(
-        "user", description="by what"
+        default="user", description="by what"
     )
-    weeks: int | None = Field(None, ge=1, le=520, description="of jobs that ended in the last so many weeks; all if left out")
+    weeks: int | None = Field(
+        default=None, ge=1, le=520, description="of jobs that ended in the last so many weeks; all if left out"
+    )
 
 
 class WasteGroup(Answer):
@@ -54,15 +56,16 @@ class Waste(Answer):
     groups: list[WasteGroup]
     total: WasteTotal
     uncounted: dict[str, int] = Field(description="jobs that are not in it, by why", examples=[{"not ended": 12}])
+    words: dict[str, str] = Field(description="what each group is, where its name does not tell it: profiles")
 
 
 class PolicyQuestion(Question):
     """How the policy is weighed."""
 
     price: float = Field(
-        1.0, ge=0, le=1000, description="what a core-second of a job that is cancelled wrongly costs, against a saved one"
+        default=1.0, ge=0, le=1000, description="what a core-second of a job that is cancelled wrongly costs, against a saved one"
     )
-    threshold: float | None = Field(None, ge=0, le=1, description="also say what this threshold would have done")
+    threshold: float | None = Field(default=None, ge=0, le=1, description="also say what this threshold would have done")
 
 
 class PolicyPoint(Answer):
@@ -90,3 +93,5 @@ class CancelPolicy(Answer):
     best: PolicyPoint = Field(description="the threshold with the highest net; judge it on later jobs")
     at: PolicyPoint | None = Field(description="the threshold that was asked for")
     points: list[PolicyPoint]
+    wrong_kill_price: float = Field(description="what a wrongly cancelled core-second costs, against a saved one")
+    cancel_at_s: int = Field(description="seconds after its start at which a job is cancelled")

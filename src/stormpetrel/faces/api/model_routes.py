@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
-from stormpetrel.answers.model_quality import go_back, promote, trainings
-from stormpetrel.answers.schemas.trainings import Model, Training, TrainingInFull, Trainings
-from stormpetrel.errors import NotThereError
+from stormpetrel.answers.model_quality import go_back, promote, training_in_full, trainings
+from stormpetrel.answers.schemas.trainings import Training, TrainingInFull, Trainings
 from stormpetrel.faces.api.asking import Manager, Reader, answered, errors, refuse_other_methods
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
-    from stormpetrel.answers.viewer import Viewer
 
 TrainingName = Annotated[
     str, Path(pattern=r"^[a-z]{1,32}-[0-9]{1,9}$", description="the name of a training", examples=["jobs-7"])
@@ -28,7 +26,7 @@ def model_router(live: LiveSite) -> APIRouter:
     @api.get("", operation_id="models", summary="Every training", response_model=Trainings, responses=errors())
     def list_trainings(viewer: Reader) -> Response:
         """Every training that is kept, newest first: which is in use, and why."""
-        return answered(Trainings.model_validate({"trainings": [line.as_json() for line in trainings(live, viewer)]}))
+        return answered(trainings(live, viewer))
 
     @api.post(
         "/rollback",
@@ -39,14 +37,14 @@ def model_router(live: LiveSite) -> APIRouter:
     )
     def roll_back(viewer: Manager) -> Response:
         """Put the training in use that was in use before. A running watch takes it up without a restart."""
-        return answered(Training.model_validate(go_back(live, viewer).as_json()))
+        return answered(go_back(live, viewer))
 
     refuse_other_methods(api, "/rollback", allow=("POST",))
 
     @api.get("/{training}", operation_id="model", summary="One training", response_model=TrainingInFull, responses=errors(404))
     def show_training(viewer: Reader, training: TrainingName) -> Response:
         """One training with its models: their figures, and what they were trained on."""
-        return answered(_in_full(live, viewer, training))
+        return answered(training_in_full(live, viewer, training))
 
     @api.post(
         "/{training}/promote",
@@ -57,15 +55,6 @@ def model_router(live: LiveSite) -> APIRouter:
     )
     def promote_one(viewer: Manager, training: TrainingName) -> Response:
         """Put a training in use; one whose models cannot be read is refused. A running watch takes it up without a restart."""
-        return answered(Training.model_validate(promote(live, viewer, training).as_json()))
+        return answered(promote(live, viewer, training))
 
     return api
-
-
-def _in_full(live: LiveSite, viewer: Viewer, name: str) -> TrainingInFull:
-    models = live.site.models.training(name).models  # NotThereError where there is none
-    for line in trainings(live, viewer):
-        if line.name == name:
-            told = [Model(name=one.name, version=one.version, current=one.current, about=dict(one.about)) for one in models]
-            return TrainingInFull.model_validate(line.as_json() | {"models": told})
-    raise NotThereError(f"There is no training {name!r} of jobs.", hint="See which there are: GET /api/v1/models")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
+from stormpetrel.answers import own
 from stormpetrel.answers.schemas.own import OpinionAct, OpinionReceipt, View, ViewAct, Views
 from stormpetrel.faces.api.asking import Reader, Writer, answered, errors, refuse_other_methods
-from stormpetrel.records.job_ref import JobRef
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -32,28 +32,24 @@ def own_router(live: LiveSite) -> APIRouter:
         response_model=OpinionReceipt,
         responses=errors(404, 413),
     )
-    def give_opinion(viewer: Writer, given: OpinionAct) -> Response:
+    def give_opinion(viewer: Writer, act: OpinionAct) -> Response:
         """Keep whether a piece of advice on one of your jobs was useful; a later opinion on the same advice replaces it."""
-        ref = JobRef.parse(given.job)
-        live.overview.require_own(viewer, ref)
-        live.site.opinions.add(viewer.user, ref, given.advice, useful=given.useful)
-        return answered(OpinionReceipt(job=str(ref), advice=given.advice, useful=given.useful), status=201)
+        return answered(own.keep_opinion(live, viewer, act), status=201)
 
     @api.get("/views", operation_id="views", summary="Your saved views", response_model=Views, responses=errors())
     def list_views(viewer: Reader) -> Response:
         """The links that you gave a name, by name."""
-        return answered(Views(views=[View(name=view.name, link=view.link) for view in live.site.views.list(viewer.user)]))
+        return answered(own.views(live, viewer))
 
     @api.put("/views/{name}", operation_id="save_view", summary="Give a link a name", response_model=View, responses=errors(413))
-    def save_view(viewer: Writer, name: ViewName, given: ViewAct) -> Response:
+    def save_view(viewer: Writer, name: ViewName, act: ViewAct) -> Response:
         """Keep a link under a name; a view of the same name is replaced."""
-        view = live.site.views.save(viewer.user, name, given.link)
-        return answered(View(name=view.name, link=view.link))
+        return answered(own.save_view(live, viewer, name, act))
 
     @api.delete("/views/{name}", operation_id="delete_view", summary="Drop a saved view", status_code=204, responses=errors(404))
     def delete_view(viewer: Writer, name: ViewName) -> Response:
         """Drop one of your saved views."""
-        live.site.views.delete(viewer.user, name)
+        own.delete_view(live, viewer, name)
         return Response(status_code=204)
 
     refuse_other_methods(api, "/views/{name}", allow=("DELETE", "PUT"))

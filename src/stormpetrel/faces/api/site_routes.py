@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import polars as pl
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from stormpetrel import __version__
 from stormpetrel.answers.health import health
 from stormpetrel.answers.model_quality import model_quality
-from stormpetrel.answers.profiles import ProfileView, profile_view
+from stormpetrel.answers.profiles import profiles
 from stormpetrel.answers.schemas.health import Health, Version
 from stormpetrel.answers.schemas.profiles import Profiles
 from stormpetrel.answers.schemas.quality import QualityAnswer, QualityQuestion
@@ -33,17 +31,14 @@ def site_router(live: LiveSite) -> APIRouter:
     api = APIRouter(tags=["site"])
 
     @api.get("/trends", operation_id="trends", summary="Failure rates over time", response_model=Trends, responses=_ERRORS)
-    def get_trends(viewer: Reader, asked: Annotated[TrendsQuestion, Query()]) -> Response:
+    def get_trends(viewer: Reader, question: Annotated[TrendsQuestion, Query()]) -> Response:
         """How often the jobs of each user, account, application, node, profile or partition fail, and whose rate has changed."""
-        answer = trends(live, viewer, by=asked.by, every=asked.every, group=asked.group, top=asked.top, last=asked.last)
-        return answered(Trends.model_validate(answer.as_json()))
+        return answered(trends(live, viewer, question))
 
     @api.get("/waste", operation_id="waste", summary="What failed jobs held", response_model=Waste, responses=_ERRORS)
-    def get_waste(viewer: Reader, asked: Annotated[WasteQuestion, Query()]) -> Response:
+    def get_waste(viewer: Reader, question: Annotated[WasteQuestion, Query()]) -> Response:
         """The waste ledger in core-seconds: its groups add up to its total exactly."""
-        answer = waste(live, viewer, by=asked.by, weeks=asked.weeks)
-        told = answer.as_json() | {"groups": answer.groups.rename({asked.by: "group"}).to_dicts()}
-        return answered(Waste.model_validate(told))
+        return answered(waste(live, viewer, question))
 
     @api.get(
         "/cancel-policy",
@@ -52,32 +47,26 @@ def site_router(live: LiveSite) -> APIRouter:
         response_model=CancelPolicy,
         responses=_ERRORS,
     )
-    def get_cancel_policy(viewer: Reader, asked: Annotated[PolicyQuestion, Query()]) -> Response:
+    def get_cancel_policy(viewer: Reader, question: Annotated[PolicyQuestion, Query()]) -> Response:
         """Cancelling two minutes in if the risk is above a threshold, replayed on what was really forecast then."""
-        answer = cancel_policy(live, viewer, wrong_kill_price=asked.price)
-        at = None if asked.threshold is None else asdict(answer.at(asked.threshold))
-        return answered(CancelPolicy.model_validate(answer.as_json() | {"at": at}))
+        return answered(cancel_policy(live, viewer, question))
 
     @api.get("/profiles", operation_id="profiles", summary="Kinds of jobs", response_model=Profiles, responses=_ERRORS)
     def get_profiles(viewer: Reader) -> Response:
         """The kinds of jobs that the site runs by what they ask for, and how the jobs that you may see divide among them."""
-        made = profile_view(live, viewer)
-        view = made.value
-        told = {name: getattr(view, name) for name in ("own_only", "version", "why", "jobs", "never_started")}
-        return answered(Profiles.model_validate({"as_of": made.at, **told, "profiles": _profiles(view)}))
+        return answered(profiles(live, viewer))
 
     @api.get(
         "/quality", operation_id="quality", summary="How good the forecasts are", response_model=QualityAnswer, responses=_ERRORS
     )
-    def get_quality(viewer: Reader, asked: Annotated[QualityQuestion, Query()]) -> Response:
+    def get_quality(viewer: Reader, question: Annotated[QualityQuestion, Query()]) -> Response:
         """Running quality by moment and model version, out of live predictions whose jobs have ended."""
-        answer = model_quality(live, viewer, moment=asked.moment, version=asked.version, every=asked.every)
-        return answered(QualityAnswer.model_validate(answer.as_json()))
+        return answered(model_quality(live, viewer, question))
 
     @api.get("/health", operation_id="health", summary="How the site is", response_model=Health, responses=errors())
     def get_health(viewer: Reader) -> Response:
         """The watch and its lag, the model in use, and for administrators sources, disk, quarantine and the doctor's findings."""
-        return answered(Health.model_validate(health(live, viewer).as_json()))
+        return answered(health(live, viewer))
 
     @api.get("/version", operation_id="version", summary="What answers here", response_model=Version, responses=errors())
     async def get_version(viewer: Reader) -> Response:
@@ -86,24 +75,3 @@ def site_router(live: LiveSite) -> APIRouter:
         return answered(Version(version=__version__, api="v1"))
 
     return api
-
-
-def _profiles(view: ProfileView) -> list[dict[str, Any]]:
-    resources = {row["profile"]: row for row in view.resources.iter_rows(named=True)}
-    tables = {name: _counts(getattr(view, name)) for name in ("duration", "activity", "status", "types")}
-    means = ("cpu_mean", "mem_gb_mean", "run_time_s_mean", "wait_time_s_mean")
-    return [
-        {
-            "profile": number,
-            "words": words,
-            "jobs": resources.get(number, {}).get("jobs", 0),
-            **{name: resources.get(number, {}).get(name) for name in means},
-            **{name: counts.get(number, {}) for name, counts in tables.items()},
-        }
-        for number, words in enumerate(view.words)
-    ]
-
-
-def _counts(table: pl.DataFrame) -> dict[int, dict[str, int]]:
-    """A table of counts by profile: profile -> word -> count."""
-    return {row.pop("profile"): row for row in table.iter_rows(named=True)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +10,7 @@ from stormpetrel.errors import StateLostError
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
 
 if TYPE_CHECKING:
-    from stormpetrel.records.checks import Finding
+    from stormpetrel.answers.schemas.health import DoctorReport
 
 _MARKS = {"ok": "✓", "warning": "!", "problem": "✗"}
 
@@ -27,37 +26,35 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check the site and say what is wrong and what to do; exit code 1 if there is a problem."""
-    from stormpetrel.records.checks import summary, worst
-
     chosen: Context = context.obj
     if repair:
         _repair(chosen, as_json=as_json)
         return
-    findings = _findings(chosen, deep=deep)
+    report = _report(chosen, deep=deep)
     if as_json:
-        print_json({"worst": worst(findings), "findings": [asdict(finding) for finding in findings]})
+        print_json(report.model_dump(mode="json"))
     else:
         out = console()
-        for finding in findings:
+        for finding in report.findings:
             out.print(f"{_MARKS[finding.level]} {finding.check}: {plain(finding.what)}")
             if finding.hint:
                 out.print(f"    {plain(finding.hint)}")
-        out.print(f"\n{summary(findings)}")
-    if worst(findings) == "problem":
+        out.print(f"\n{report.summary}")
+    if report.worst == "problem":
         raise typer.Exit(1)
 
 
-def _findings(chosen: Context, *, deep: bool) -> list[Finding]:
+def _report(chosen: Context, *, deep: bool) -> DoctorReport:
     """What the doctor finds; a site without its state does not open, and that is a finding as well."""
-    from stormpetrel.answers.doctor import examine
-    from stormpetrel.lifecycle.readable import model_findings
+    from stormpetrel.answers import doctor
+    from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.records.checks import Finding
 
     try:
         with chosen.open_site() as site:
-            return [*examine(site, deep=deep), *model_findings(site)]
+            return doctor.doctor(site, LOCAL, deep=deep)
     except StateLostError as error:
-        return [Finding("problem", "state", error.what, error.hint)]
+        return doctor.report_of([Finding("problem", "state", error.what, error.hint)])
 
 
 def _repair(chosen: Context, *, as_json: bool) -> None:

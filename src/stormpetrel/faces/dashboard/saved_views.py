@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from stormpetrel.answers.viewer import WRITE, Viewer, current_viewer
+from stormpetrel.answers.own import delete_view, save_view, views
+from stormpetrel.answers.schemas.own import ViewAct
+from stormpetrel.answers.viewer import Viewer, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import attributes
 from stormpetrel.faces.dashboard.page import path_in_browser, path_of_ours
@@ -64,26 +66,25 @@ def register_saved_views(app: Dash, live: LiveSite) -> None:
     )
     def change(_: Any, __: Any, dropped: list[int | None], name: str | None, pathname: str, search: str) -> Any:
         viewer = current_viewer()
-        said: Any = ""
+        done = ""
         try:
             if isinstance(ctx.triggered_id, dict):
                 if not any(dropped):  # the list was just drawn
                     return no_update, no_update, no_update
-                viewer.require(WRITE)
-                live.site.views.delete(viewer.user, str(ctx.triggered_id["drop-view"]))
-                said = "Deleted."
+                delete_view(live, viewer, str(ctx.triggered_id["drop-view"]))
+                done = "Deleted."
             elif ctx.triggered_id in ("views-save", "views-name"):
-                viewer.require(WRITE)
-                link = path_of_ours(app, pathname) + (search or "")
-                said = f"Saved as “{live.site.views.save(viewer.user, name or '', link).name}”."
+                # Not validated: a browser may send anything, and what keeps it says in a sentence what is wrong.
+                act = ViewAct.model_construct(link=path_of_ours(app, pathname) + (search or ""))
+                done = f"Saved as “{save_view(live, viewer, name or '', act).name}”."
+            return _list(app, live, viewer), "", done
         except StormpetrelError as error:
             return no_update, no_update, str(error)
-        return _list(app, live, viewer), "", said
 
 
 def _list(app: Dash, live: LiveSite, viewer: Viewer) -> list[Component]:
-    views = live.site.views.list(viewer.user)
-    if not views:
+    own_views = views(live, viewer).views
+    if not own_views:
         return [html.Li("None yet.", className="soft")]
     return [
         html.Li(
@@ -99,5 +100,5 @@ def _list(app: Dash, live: LiveSite, viewer: Viewer) -> list[Component]:
                 ),
             ]
         )
-        for view in views
+        for view in own_views
     ]

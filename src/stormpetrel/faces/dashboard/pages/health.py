@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 
 from dash import Dash, html
 
-from stormpetrel.answers.health import INSPECTIONS, LEVELS, HealthAnswer, HealthLine, Level, health
+from stormpetrel.answers.health import LEVELS, health
+from stormpetrel.answers.schemas.health import Health, HealthLine, Level
 from stormpetrel.faces.dashboard.blocks import card, page_head
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage
@@ -54,7 +55,7 @@ PAGE: Final = DashboardPage("/health", "Health", 5, layout, register)
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         """The time: every look is worth showing; the doctor's first one is waited for."""
-        return live.now().isoformat() if not viewer.is_admin or INSPECTIONS.look(live) is not None else None
+        return live.now().isoformat() if not viewer.is_admin or live.boards.inspections.look(live) is not None else None
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
         del query
@@ -63,7 +64,7 @@ def _filling(live: LiveSite) -> Filling:
     return Filling("health", stamp, body, "The findings of the doctor are", is_read=False)
 
 
-def _body(live: LiveSite, answer: HealthAnswer) -> list[Component]:
+def _body(live: LiveSite, answer: Health) -> list[Component]:
     parts = [name for name in _PARTS if any(line.part == name for line in answer.lines)]
     cards = [_part(name, [line for line in answer.lines if line.part == name]) for name in parts]
     checked = ""
@@ -80,7 +81,7 @@ def _body(live: LiveSite, answer: HealthAnswer) -> list[Component]:
     ]
 
 
-def _headline(answer: HealthAnswer) -> Component:
+def _headline(answer: Health) -> Component:
     bad = [line for line in answer.lines if line.level != "ok"]
     problems = sum(line.level == "problem" for line in bad)
     if not bad:
@@ -97,39 +98,43 @@ def _part(name: str, lines: list[HealthLine]) -> Component:
 
 
 def _line(line: HealthLine) -> Component:
-    told: list[Any] = [html.H3(line.name), html.P(line.words)]
+    parts: list[Any] = [html.H3(line.name), html.P(line.words)]
     if line.advice:
-        told.append(html.P(line.advice, className="health-advice"))
-    return html.Li([_light(line.level), html.Div(told)], className="health-line")
+        parts.append(html.P(line.advice, className="health-advice"))
+    return html.Li([_light(line.level), html.Div(parts)], className="health-line")
 
 
 def _light(level: Level) -> Component:
     return marked(*_LIGHTS[level])
 
 
-def _tables(answer: HealthAnswer) -> list[Component]:
+def _tables(answer: Health) -> list[Component]:
     if answer.tables is None:
         return []
     columns = (
         TableColumn("table", "Table"), TableColumn("rows", "Rows", "number"), TableColumn("files", "Files", "number"),
         TableColumn("size", "Size", "number"), TableColumn("version", "Version", "number"),
     )  # fmt: skip
-    rows = [{**row, "size": size_words(row["bytes"])} for row in answer.tables.iter_rows(named=True)]
+    rows = [{**table.model_dump(), "size": size_words(table.bytes)} for table in answer.tables]
     return [card("Tables", text_table(columns, rows, caption="Tables of the site"))]
 
 
-def _quarantine(answer: HealthAnswer) -> list[Component]:
-    if answer.quarantine is None or answer.quarantine.is_empty():
+def _quarantine(answer: Health) -> list[Component]:
+    if not answer.quarantine:
         return []
     columns = (TableColumn("rule", "Rule"), TableColumn("records", "Records", "number"), TableColumn("examples", "Examples"))
     rows = [
-        {**row, "examples": html.Ul([html.Li(html.Code(text)) for text in row["examples"]], className="plain-list")}
-        for row in answer.quarantine.iter_rows(named=True)
+        {
+            "rule": refused.rule,
+            "records": refused.records,
+            "examples": html.Ul([html.Li(html.Code(text)) for text in refused.examples], className="plain-list"),
+        }
+        for refused in answer.quarantine
     ]
     return [card("Refused records", text_table(columns, rows, caption="Refused records by rule, with examples"))]
 
 
-def _versions(answer: HealthAnswer) -> Component:
+def _versions(answer: Health) -> Component:
     columns = (TableColumn("name", "What"), TableColumn("version", "Version"))
     rows = [{"name": name, "version": version} for name, version in answer.versions.items()]
     return card("Versions", text_table(columns, rows, caption="Versions of what runs here"))

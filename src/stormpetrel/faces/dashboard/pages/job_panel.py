@@ -12,8 +12,10 @@ import polars as pl
 from dash import MATCH, Dash, Input, Output, State, ctx, dcc, no_update
 
 from stormpetrel.answers.job_details import job_details
+from stormpetrel.answers.own import keep_opinion
 from stormpetrel.answers.schemas.job import JobInFull
-from stormpetrel.answers.viewer import WRITE, Viewer, current_viewer
+from stormpetrel.answers.schemas.own import OpinionAct
+from stormpetrel.answers.viewer import Viewer, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.pages import job_sections as sections
 from stormpetrel.faces.dashboard.pages.job_reasons import general_importance, why
@@ -125,8 +127,7 @@ def stamp_of(live: LiveSite, viewer: Viewer, ref: JobRef) -> list[Any]:
 
 def take_opinion(live: LiveSite, viewer: Viewer, said: dict[str, Any], number: int, *, useful: bool) -> str:
     """Keep whether a piece of advice was useful, and thank for it."""
-    viewer.require(WRITE)
-    ref = JobRef.parse(str(said["ref"]))
-    live.overview.find(viewer, ref)  # nobody has an opinion on a job that is not theirs to see
-    live.site.opinions.add(viewer.user, ref, str(said["advice"][number]), useful=useful)
+    # Not validated: a browser may send anything, and what keeps it says in a sentence what is wrong.
+    act = OpinionAct.model_construct(job=str(said["ref"]), advice=str(said["advice"][number]), useful=useful)
+    keep_opinion(live, viewer, act)
     return "Thank you, noted." if useful else "Thank you, noted as not useful."

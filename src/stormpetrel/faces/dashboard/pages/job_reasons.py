@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from dash import html
 
-from stormpetrel.answers.settled import SETTLED
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import attributes, plot
 from stormpetrel.faces.dashboard.pages.job_sections import section
@@ -86,7 +85,7 @@ def _arrow(contribution: float) -> Component:
 def general_importance(live: LiveSite, moment: str | None, version: int | None) -> tuple[Any, bool]:
     """What moves forecasts of this model most, and whether that is all there is to wait for."""
     try:
-        made = SETTLED.look(live)
+        made = live.boards.settled.look(live)
     except StormpetrelError as error:
         return html.P(str(error), className="small soft"), True
     if made is None:

@@ -1,6 +1,6 @@
 """The page of the model: how good its forecasts have been, and which trainings there are.
 
-link: at, version, every -> quality_answer -> figures, quality over time, curves, importance; beside them the trainings.
+link: at, version, every -> QualityFrames -> figures, quality over time, curves, importance; beside them the trainings.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from dash import Dash, Input, Output, dcc, html
 
-from stormpetrel.answers.model_quality import MOMENT_WORDS, MOST_DRAWN, PERIODS, QualityAnswer, quality_answer, usual_moment
-from stormpetrel.answers.settled import SETTLED
+from stormpetrel.answers.model_quality import MOMENT_WORDS, MOST_DRAWN, PERIODS, QualityFrames, quality_frames, usual_moment
+from stormpetrel.answers.schemas.quality import QualityQuestion
 from stormpetrel.answers.viewer import READ, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, plot, stat, stats
@@ -52,14 +52,14 @@ _DIGITS: Final = ("pr_auc", "last_pr_auc", "roc_auc", "brier", "ece")
 
 def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Component:
     """The page of a link."""
-    at, every, _ = _asked(live, query)
+    question = _question(live, query)
     link = PageLink.of(live, "/model", query)
     return html.Div(
         [
             page_head("Model", "How good the forecasts have been: of jobs that were judged while they lived, and have ended."),
             controls(
-                choice("Forecasts at", MOMENTS, at, link, "at", version=None),
-                choice("Over time, per", EVERY, every, link, "every"),
+                choice("Forecasts at", MOMENTS, question.moment or "", link, "at", version=None),
+                choice("Over time, per", EVERY, question.every, link, "every"),
             ),
             *fill(_filling(live), viewer, query),
             html.Div(id="model-said"),
@@ -75,13 +75,12 @@ def register(app: Dash, live: LiveSite) -> None:
     register_trainings(app, live)
 
     @app.callback(Output("model-curves", "children"), Input("model-asked-for", "data"))
-    def draw(asked: dict[str, str] | None) -> Any:
+    def draw(query: dict[str, str] | None) -> Any:
         """The curves, in a request of their own: all at once would take too long."""
         try:
-            current_viewer().require(READ)
-            made, (at, every, version) = SETTLED.latest(live), _asked(live, asked or {})
-            answer = quality_answer(made, live, moment=at, version=version, every=every)
-            return made.answer(("model curves", at, version), lambda: _curves(answer))
+            settled, question = live.boards.settled.latest(live), _question(live, query or {})
+            frames = quality_frames(live, current_viewer(), settled, question)
+            return settled.answer(("model curves", question.moment, question.version), lambda: _curves(frames))
         except StormpetrelError as error:
             return notice(error.what, error.hint, kind="error")
 
@@ -89,60 +88,64 @@ def register(app: Dash, live: LiveSite) -> None:
 PAGE: Final = DashboardPage("/model", "Model", 4, layout, register)
 
 
-def _asked(live: LiveSite, query: Mapping[str, str]) -> tuple[str, str, int | None]:
+def _question(live: LiveSite, query: Mapping[str, str]) -> QualityQuestion:
     version = query.get("version", "")
     number = int(version) if version.isdecimal() and len(version) < 9 else None
-    return chosen(query, "at", MOMENTS, usual_moment(live)), chosen(query, "every", EVERY, "1d"), number
+    moment, every = chosen(query, "at", MOMENTS, usual_moment(live)), chosen(query, "every", EVERY, "1d")
+    return QualityQuestion.model_validate({"moment": moment, "version": number, "every": every})
 
 
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         viewer.require(READ)
-        made = SETTLED.look(live)
-        return None if made is None else str(made.version)
+        settled = live.boards.settled.look(live)
+        return None if settled is None else str(settled.version)
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
-        del viewer  # the figures are of everybody's jobs, and name none
-        made, (at, every, version) = SETTLED.latest(live), _asked(live, query)
-        answer = quality_answer(made, live, moment=at, version=version, every=every)
-        link = PageLink.of(live, "/model", {"at": at, "every": every, **({"version": str(version)} if version else {})})
-        return made.answer(("model page", at, every, version), lambda: _body(live, answer, link))
+        settled, question = live.boards.settled.latest(live), _question(live, query)
+        frames = quality_frames(live, viewer, settled, question)
+        version = {"version": str(question.version)} if question.version else {}
+        link = PageLink.of(live, "/model", {"at": frames.answer.moment, "every": question.every, **version})
+        return settled.answer(("model page", question), lambda: _body(live, frames, link))  # of everybody's jobs: it names none
 
     return Filling("model", stamp, body, "The figures are")
 
 
-def _body(live: LiveSite, answer: QualityAnswer, link: PageLink) -> list[Component]:
-    early = [] if answer.optimism is None else [notice(answer.optimism.sentence, kind="warning")]
+def _body(live: LiveSite, frames: QualityFrames, link: PageLink) -> list[Component]:
+    answer = frames.answer
+    early = [] if answer.optimistic is None else [notice(answer.optimistic.why, kind="warning")]
     if not answer.settled:
         waits = f"{answer.waiting:,} wait for the end of their jobs." if answer.waiting else "Start the watch: stormpetrel watch"
         return [notice("No predictions have been settled yet; they are as soon as their jobs have ended.", waits), *early]
     never = f"{answer.never_started:,} are of jobs that never started. " if answer.never_started else ""
-    told = (
+    counts = (
         f"{answer.settled:,} predictions since {answer.since:%d %b %Y} are settled, {answer.waiting:,} wait for their jobs' end. "
         f"{never}What was said counts only if the job had not ended yet. Curves are of the latest {MOST_DRAWN:,} of each moment."
     )
-    if answer.chosen is None:
-        empty = notice(f"No prediction {MOMENT_WORDS[answer.moment]} has been settled yet.", "Choose another moment or version.")
-        return [empty, *early, _table(answer), as_of(live, answer.as_of, told)]
+    if frames.chosen is None:
+        empty = notice(
+            f"No prediction {MOMENT_WORDS[frames.answer.moment]} has been settled yet.", "Choose another moment or version."
+        )
+        return [empty, *early, _table(frames), as_of(live, answer.as_of, counts)]
     return [
-        *_versions(answer, link),
+        *_versions(frames, link),
         *early,
-        _headline(answer.chosen),
-        html.Div([_over_time(answer), _reliability(answer)], className="cards"),
+        _headline(frames.chosen),
+        html.Div([_over_time(frames), _reliability(frames)], className="cards"),
         html.Div(id="model-curves", className="model-curves"),
         dcc.Store(id="model-asked-for", data=dict(link.query)),
-        _table(answer),
-        as_of(live, answer.as_of, told),
+        _table(frames),
+        as_of(live, answer.as_of, counts),
     ]
 
 
-def _curves(answer: QualityAnswer) -> list[Component]:
-    words = MOMENT_WORDS[answer.moment]
-    if words not in answer.forecasts:
+def _curves(frames: QualityFrames) -> list[Component]:
+    words = MOMENT_WORDS[frames.answer.moment]
+    if words not in frames.forecasts:
         return []
-    truth, risk = answer.forecasts[words]
+    truth, risk = frames.forecasts[words]
     return [
-        html.Div([_roc(answer), _precision_recall(answer)], className="cards"),
+        html.Div([_roc(frames), _precision_recall(frames)], className="cards"),
         html.Div(
             [
                 _drawn(
@@ -154,21 +157,21 @@ def _curves(answer: QualityAnswer) -> list[Component]:
                 _drawn(
                     "What each threshold gives",
                     "model-threshold",
-                    figures.threshold_figure(truth, risk, chosen=answer.threshold),
+                    figures.threshold_figure(truth, risk, chosen=frames.threshold),
                     f"Flags that are right (precision), failures found (recall) and jobs flagged, {words}, by threshold.",
                 ),
             ],
             className="cards",
         ),
-        _importance(answer),
+        _importance(frames),
     ]
 
 
-def _versions(answer: QualityAnswer, link: PageLink) -> list[Component]:
-    if len(answer.versions) < 2:
+def _versions(frames: QualityFrames, link: PageLink) -> list[Component]:
+    if len(frames.versions) < 2:
         return []
-    options = {"": "All versions", **{str(version): f"Version {version}" for version in answer.versions}}
-    value = "" if answer.version is None else str(answer.version)
+    options = {"": "All versions", **{str(version): f"Version {version}" for version in frames.versions}}
+    value = "" if frames.question.version is None else str(frames.question.version)
     return [controls(choice("Version", options, value, link, "version"))]
 
 
@@ -183,62 +186,63 @@ def _headline(line: dict[str, Any]) -> Component:
     )
 
 
-def _over_time(answer: QualityAnswer) -> Component:
-    period = PERIODS[answer.every]
+def _over_time(frames: QualityFrames) -> Component:
+    period = PERIODS[frames.question.every]
     title = f"{period.capitalize()} by {period}"
-    if answer.over_time.is_empty():
+    if frames.over_time.is_empty():
         return card(title, notice(f"No {period} has enough settled predictions yet.", "Come back tomorrow, or choose days."))
-    shown = answer.over_time.select("time", "pr_auc", "precision", "recall", "ece")
+    shown = frames.over_time.select("time", "pr_auc", "precision", "recall", "ece")
     columns = (
         TableColumn("time", period.capitalize()), TableColumn("n", "Settled", "number"),
         TableColumn("failed_share", "Failed", "percent"), TableColumn("pr_auc", "PR area", "number"),
         TableColumn("ece", "ECE", "number"),
         TableColumn("precision", "Precision", "percent"), TableColumn("recall", "Recall", "percent"),
     )  # fmt: skip
-    rows = [_in_percent({**row, "time": str(row["time"])}) for row in answer.over_time.iter_rows(named=True)]
-    told = numbers(_NUMBERS, text_table(columns, rows, caption=f"Quality by {period}"))
-    summary = f"Quality of the forecasts {MOMENT_WORDS[answer.moment]}, by the {period} in which they were due."
+    rows = [_in_percent({**row, "time": str(row["time"])}) for row in frames.over_time.iter_rows(named=True)]
+    figures_table = numbers(_NUMBERS, text_table(columns, rows, caption=f"Quality by {period}"))
+    summary = f"Quality of the forecasts {MOMENT_WORDS[frames.answer.moment]}, by the {period} in which they were due."
     figure = figures.quality_over_time_figure(shown)
     figure.update_xaxes(title_text=None)
-    return _drawn(title, "model-time", figure, summary, told)
+    return _drawn(title, "model-time", figure, summary, figures_table)
 
 
-def _reliability(answer: QualityAnswer) -> Component:
+def _reliability(frames: QualityFrames) -> Component:
     summary = "On the diagonal forecasts hold literally: of jobs with a risk of 30 % three in ten fail."
-    return _drawn("Does it mean what it says", "model-reliability", figures.reliability_figure(answer.forecasts), summary)
+    return _drawn("Does it mean what it says", "model-reliability", figures.reliability_figure(frames.forecasts), summary)
 
 
-def _roc(answer: QualityAnswer) -> Component:
+def _roc(frames: QualityFrames) -> Component:
     summary = "Failures found against false alarms; the area is the chance that a failed job stands above one that did not."
-    return _drawn("ROC", "model-roc", figures.roc_figure(answer.forecasts), summary, height=420)
+    return _drawn("ROC", "model-roc", figures.roc_figure(frames.forecasts), summary, height=420)
 
 
-def _precision_recall(answer: QualityAnswer) -> Component:
+def _precision_recall(frames: QualityFrames) -> Component:
     summary = "How many of the flags are right against how many of the failures are flagged, at each threshold."
-    figure = figures.precision_recall_figure(answer.forecasts)
+    figure = figures.precision_recall_figure(frames.forecasts)
     return _drawn("Precision and recall", "model-pr", figure, summary, height=420)
 
 
-def _importance(answer: QualityAnswer) -> Component:
+def _importance(frames: QualityFrames) -> Component:
     title = "What moves the forecast"
-    table = answer.importance.head(_TOP)
+    table = frames.importance.head(_TOP)
     if table.is_empty():
         return card(title, notice("No reasons were stored with these forecasts."))
     words = pl.Series("feature", [_phrase(name) for name in table["feature"]], dtype=pl.String)
     figure = figures.importance_figure(table.with_columns(words), top=_TOP)
     figure.update_yaxes(tickfont_size=11)
+    when = MOMENT_WORDS[frames.answer.moment]
     summary = (
-        f"Mean size of a feature's contribution to {table['said'].item(0):,} settled forecasts {MOMENT_WORDS[answer.moment]}, "
+        f"Mean size of a feature's contribution to {table['said'].item(0):,} settled forecasts {when}, "
         "out of the eight strongest reasons that were stored with each."
     )
     sizes = zip(table["feature"], table["mean_abs_shap"], strict=True)
     rows = [{"feature": _phrase(name, 500), "size": f"{size:.3f}"} for name, size in sizes]
     columns = (TableColumn("feature", "Feature"), TableColumn("size", "Mean size (log-odds)", "number"))
-    told = numbers(_NUMBERS, text_table(columns, rows, caption=title))
-    return _drawn(title, "model-importance", figure, summary, told, height=80 + 40 * table.height)
+    figures_table = numbers(_NUMBERS, text_table(columns, rows, caption=title))
+    return _drawn(title, "model-importance", figure, summary, figures_table, height=80 + 40 * table.height)
 
 
-def _table(answer: QualityAnswer) -> Component:
+def _table(frames: QualityFrames) -> Component:
     rows = [
         _in_percent(
             {
@@ -247,12 +251,12 @@ def _table(answer: QualityAnswer) -> Component:
                 "version": "all" if row["model_version"] is None else str(row["model_version"]),
             }
         )
-        for row in _told_once(answer.table).iter_rows(named=True)
+        for row in _without_repeats(frames.table).iter_rows(named=True)
     ]
     return card("By moment and version", text_table(_FIGURES, rows, caption="Quality of forecasts by moment and model version"))
 
 
-def _told_once(table: pl.DataFrame) -> pl.DataFrame:
+def _without_repeats(table: pl.DataFrame) -> pl.DataFrame:
     """The lines without those of a version that is the only one of its moment: they would say the same twice."""
     several = pl.col("model_version").n_unique().over("moment") > 2
     return table.filter(pl.col("model_version").is_null() | several)

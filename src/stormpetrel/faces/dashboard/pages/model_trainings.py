@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from dash import ALL, Dash, Input, Output, State, dcc, html, no_update
 
-from stormpetrel.answers.model_quality import TrainingLine, go_back, promote, trainings
+from stormpetrel.answers.model_quality import go_back, promote, trainings
 from stormpetrel.answers.viewer import MANAGE, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, notice
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dash.development.base_component import Component
 
     from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.schemas.trainings import Training
     from stormpetrel.answers.viewer import Viewer
 
 BACK: Final = "back"  # in place of a training's name: the one that was in use before
@@ -30,7 +31,7 @@ BACK: Final = "back"  # in place of a training's name: the one that was in use b
 def training_card(live: LiveSite, viewer: Viewer) -> Component:
     """Every training, newest first."""
     try:
-        lines = trainings(live, viewer)
+        lines = trainings(live, viewer).trainings
     except StormpetrelError as error:
         return card("Trainings", notice(error.what, error.hint, kind="error"))
     if not lines:
@@ -104,23 +105,23 @@ def register_trainings(app: Dash, live: LiveSite) -> None:
         State("model-asked", "data"),
         prevent_initial_call=True,
     )
-    def change(clicks: int | None, asked: str | None) -> Any:
-        if not clicks or not asked:
+    def change(clicks: int | None, name: str | None) -> Any:
+        if not clicks or not name:
             return no_update, no_update
         viewer = current_viewer()
         try:
-            line = go_back(live, viewer) if asked == BACK else promote(live, viewer, asked)
+            training = go_back(live, viewer) if name == BACK else promote(live, viewer, name)
         except StormpetrelError as error:
             return no_update, notice(error.what, error.hint, kind="error")
-        told = notice(f"{line.name} is in use now.", "The watch and this server take it up by themselves.")
-        return training_card(live, viewer), told
+        done = notice(f"{training.name} is in use now.", "The watch and this server take it up by themselves.")
+        return training_card(live, viewer), done
 
 
-def _row(line: TrainingLine, zone: ZoneInfo, *, may_manage: bool) -> dict[str, Any]:
+def _row(line: Training, zone: ZoneInfo, *, may_manage: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": line.name,
         "state": marked("●", "in use", "chip-complete") if line.current else html.Span("no", className="soft"),
-        "created": _minute(datetime.fromisoformat(line.created), zone),
+        "created": _minute(line.created, zone),
         "until": _minute(line.trained_until, zone),
         "jobs": line.jobs,
         "why": line.why or "not noted",
@@ -130,7 +131,7 @@ def _row(line: TrainingLine, zone: ZoneInfo, *, may_manage: bool) -> dict[str, A
     return row
 
 
-def _way_back(lines: tuple[TrainingLine, ...]) -> list[Component]:
+def _way_back(lines: list[Training]) -> list[Component]:
     before = next((line.previous for line in lines if line.current), None)
     if before is None or before not in {line.name for line in lines}:
         return []

@@ -1,6 +1,6 @@
 """The page of profiles: the kinds of jobs that the site runs, what each is like and who runs them.
 
-PROFILES.look(live, scope) -> each in words, why so many, how jobs end, what they use, who runs them, what goes with failing.
+ProfileView -> each in words, why so many, how jobs end, what they use, who runs them, what goes with failing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import polars as pl
 from dash import Dash, html
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.profiles import PROFILES, ProfileView
+from stormpetrel.answers.profiles import ProfileView
 from stormpetrel.answers.viewer import READ
 from stormpetrel.faces.dashboard.blocks import card, controls, page_head, plot
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
@@ -58,20 +58,20 @@ PAGE: Final = DashboardPage("/profiles", "Profiles", 3, layout, register)
 
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
-        made = PROFILES.look(live, scope_of(viewer))
-        return None if made is None else str(made.version)
+        view = live.boards.profiles.look(live, scope_of(viewer))
+        return None if view is None else str(view.version)
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
         viewer.require(READ)
-        made = PROFILES.latest(live, scope_of(viewer))
-        profile = chosen(query, "profile", _names(made.value), _ALL)
-        return made.answer(("profiles page", profile), lambda: _body(live, made, profile))
+        latest = live.boards.profiles.latest(live, scope_of(viewer))
+        profile = chosen(query, "profile", _names(latest.value), _ALL)
+        return latest.answer(("profiles page", profile), lambda: _body(live, latest, profile))
 
     return Filling("profiles", stamp, body, "The profiles are")
 
 
-def _body(live: LiveSite, made: Made[ProfileView], profile: str) -> list[Component]:
-    view = made.value
+def _body(live: LiveSite, latest: Made[ProfileView], profile: str) -> list[Component]:
+    view = latest.value
     return [
         _in_words(view),
         html.Div([_labels(view), _elbow(view)], className="cards"),
@@ -80,7 +80,7 @@ def _body(live: LiveSite, made: Made[ProfileView], profile: str) -> list[Compone
         html.Div([*_heat(view), _users(live, view, profile)], className="cards"),
         as_of(
             live,
-            made.at,
+            latest.at,
             f"{view.jobs:,} jobs.",
             "These are your own jobs, in the profiles of the whole site." if view.own_only else "",
         ),
@@ -156,7 +156,7 @@ def _resources(view: ProfileView) -> Component:
 def _compositions(view: ProfileView) -> list[Component]:
     limits = view.limits
     hours = (limits.short_below_s / _HOUR_S, limits.long_above_s / _HOUR_S)
-    found = (
+    tables = (
         ("How long they run", "duration", view.duration, "jobs", f"Short is below {hours[0]:g} h, long above {hours[1]:g} h."),
         ("How they end", "status", view.status, "jobs", "Other: cancelled, not counted, or not ended."),
         (
@@ -168,7 +168,7 @@ def _compositions(view: ProfileView) -> list[Component]:
             f"New: fewer than {limits.new_below_jobs:,} jobs; frequent: {limits.frequent_from_jobs:,} or more.",
         ),
     )  # fmt: skip
-    return [_composition(*one) for one in found if _tells(one[2])]
+    return [_composition(*one) for one in tables if _tells(one[2])]
 
 
 def _composition(title: str, name: str, table: pl.DataFrame, unit: str, summary: str) -> Component:
@@ -179,8 +179,8 @@ def _composition(title: str, name: str, table: pl.DataFrame, unit: str, summary:
         *(TableColumn(word, word, "number") for word in table.columns if word != "profile"),
     ]
     rows = [{**row, "profile": f"Profile {row['profile']}"} for row in table.iter_rows(named=True)]
-    told = numbers(_NUMBERS, text_table(columns, rows, caption=f"{title}: {unit} by profile"))
-    return _drawn(title, f"profiles-{name}", figure, summary, told, height=340)
+    figures_table = numbers(_NUMBERS, text_table(columns, rows, caption=f"{title}: {unit} by profile"))
+    return _drawn(title, f"profiles-{name}", figure, summary, figures_table, height=340)
 
 
 def _heat(view: ProfileView) -> list[Component]:
@@ -195,8 +195,8 @@ def _heat(view: ProfileView) -> list[Component]:
     summary = f"How columns hang together with having failed, most of all {strongest}, and with each other."
     columns = (TableColumn("name", "Column"), TableColumn("r", "r with having failed", "number"))
     rows = [{"name": name, "r": f"{value:+.2f}"} for name, value in zip(names[1:], view.heat[0, 1:], strict=True)]
-    told = numbers(_NUMBERS, text_table(columns, rows, caption="Correlation with having failed"))
-    return [_drawn("What goes with failing", "profiles-heat", figure, summary, told, height=520)]
+    figures_table = numbers(_NUMBERS, text_table(columns, rows, caption="Correlation with having failed"))
+    return [_drawn("What goes with failing", "profiles-heat", figure, summary, figures_table, height=520)]
 
 
 def _users(live: LiveSite, view: ProfileView, profile: str) -> Component:

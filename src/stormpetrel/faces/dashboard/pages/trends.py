@@ -1,6 +1,6 @@
 """The page of trends: how often the jobs of each user, account, application, node, profile or partition fail over time.
 
-link: by, every, group -> trend_answer -> lines with their intervals, what changed, every group as a table, a heat map.
+link: by, every, group -> TrendFrames -> lines with their intervals, what changed, every group as a table, a heat map.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import polars as pl
 from dash import Dash, Input, html
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.day_book import BOOKS
-from stormpetrel.answers.trends import MIN_JOBS, PERIODS, TrendAnswer, group_names, trend_answer
+from stormpetrel.answers.schemas.trends import TrendsQuestion
+from stormpetrel.answers.trends import MIN_JOBS, PERIODS, TrendFrames, group_names, trend_frames
 from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen, search_field
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
@@ -39,6 +39,7 @@ _LINES: Final = {"1d": 3, "1w": 5, "1mo": 5}  # whose bands can still be told ap
 _HEAT: Final = 20
 _MOST_GROUPS: Final = 500  # in the list to choose from, and in the table
 _MOST_MOVERS: Final = 8
+_LONGEST_GROUP: Final = 256  # letters of a name in a link: no group has more
 _JOBS_FILTER: Final = {  # column and kind of filter in the table of jobs
     "user": "user=equals", "account": "account=equals", "partition": "partition=equals", "application": "job_name=contains",
 }  # fmt: skip
@@ -46,7 +47,8 @@ _JOBS_FILTER: Final = {  # column and kind of filter in the table of jobs
 
 def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Component:
     """The page of a link."""
-    by, every, group = _asked(query)
+    question = _question(query)
+    by, every, group = question.by, question.every, question.group
     link = PageLink.of(live, "/trends", query)
     return html.Div(
         [
@@ -76,31 +78,34 @@ def register(app: Dash, live: LiveSite) -> None:
 PAGE: Final = DashboardPage("/trends", "Trends", 1, layout, register)
 
 
-def _asked(query: Mapping[str, str]) -> tuple[str, str, str | None]:
-    return chosen(query, "by", GROUPS, "user"), chosen(query, "every", EVERY, "1w"), query.get("group") or None
+def _question(query: Mapping[str, str]) -> TrendsQuestion:
+    by, every, group = chosen(query, "by", GROUPS, "user"), chosen(query, "every", EVERY, "1w"), query.get("group", "")
+    return TrendsQuestion.model_validate(
+        {"by": by, "every": every, "group": group[:_LONGEST_GROUP] or None, "top": _HEAT, "last": _LAST[every]}
+    )
 
 
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         del viewer
-        made = BOOKS.look(live)
-        return None if made is None else str(made.version)
+        book = live.boards.books.look(live)
+        return None if book is None else str(book.version)
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
-        made, (by, every, group) = BOOKS.latest(live), _asked(query)
-        answer = trend_answer(made, viewer, by=by, every=every, group=group, top=_HEAT, last=_LAST[every])
-        return made.answer(("trends page", scope_of(viewer), by, every, group), lambda: _body(live, answer))
+        book, question = live.boards.books.latest(live), _question(query)
+        answer = trend_frames(book, viewer, question)
+        return book.answer(("trends page", scope_of(viewer), question), lambda: _body(live, answer))
 
     return Filling("trends", stamp, body, "The trends are")
 
 
 def _names(live: LiveSite, viewer: Viewer, by: str) -> list[str]:
     """What can be chosen, as far as it is known by now."""
-    made = BOOKS.look(live)
-    return [] if made is None else group_names(made, viewer, by=by, most=_MOST_GROUPS)
+    book = live.boards.books.look(live)
+    return [] if book is None else group_names(book, viewer, by=by, most=_MOST_GROUPS)
 
 
-def _body(live: LiveSite, answer: TrendAnswer) -> list[Component]:
+def _body(live: LiveSite, answer: TrendFrames) -> list[Component]:
     whose = "These are your own jobs; administrators see everybody's." if answer.own_only else ""
     if not answer.jobs:
         hint = "They appear here as soon as one has ended." if answer.own_only else "Take jobs in: stormpetrel watch"
@@ -108,21 +113,21 @@ def _body(live: LiveSite, answer: TrendAnswer) -> list[Component]:
     if answer.trend.is_empty():
         return [_figures(answer), notice(*_nothing(answer)), as_of(live, answer.as_of, whose)]
     cards = [_lines(live, answer)]
-    if answer.group is None:
+    if answer.question.group is None:
         cards.append(_movers(live, answer))
     return [
         _figures(answer),
         html.Div(cards, className="wide-and-narrow" if len(cards) > 1 else ""),
-        *([_heat(answer)] if answer.group is None and answer.trend["group"].n_unique() > 1 else []),
+        *([_heat(answer)] if answer.question.group is None and answer.trend["group"].n_unique() > 1 else []),
         _table(live, answer),
         as_of(live, answer.as_of, whose),
     ]
 
 
-def _figures(answer: TrendAnswer) -> Component:
+def _figures(answer: TrendFrames) -> Component:
     """Numbers of all jobs, or of the group that was chosen."""
-    rates = answer.overall if answer.group is None or answer.trend.is_empty() else answer.trend
-    last, period = rates.row(-1, named=True), PERIODS[answer.every]
+    rates = answer.overall if answer.question.group is None or answer.trend.is_empty() else answer.trend
+    last, period = rates.row(-1, named=True), PERIODS[answer.question.every]
     jobs, failed = int(rates["jobs"].sum()), int(rates["failed"].sum())
     earlier = rates.head(-1)
     before = int(earlier["failed"].sum()) / int(earlier["jobs"].sum()) if earlier.height else None
@@ -131,42 +136,42 @@ def _figures(answer: TrendAnswer) -> Component:
         stat("Ended jobs", f"{jobs:,}", f"since {rates['period'].item(0):%d %b %Y}{_apart(answer)}"),
         stat("Failed", f"{100 * failed / jobs:.1f} %", f"{failed:,} jobs"),
         stat(f"Failed in the latest {period}", f"{100 * last['rate']:.1f} %", change, tone=_tone(last["rate"], before)),
-        stat("Changed", f"{answer.movers.height:,}", f"of {answer.groups.height:,} {_PLURAL[answer.by]}"),
+        stat("Changed", f"{answer.movers.height:,}", f"of {answer.groups.height:,} {_PLURAL[answer.question.by]}"),
     )
 
 
-def _apart(answer: TrendAnswer) -> str:
+def _apart(answer: TrendFrames) -> str:
     """What is in no rate: it did not fail, and it did not succeed."""
     return f"; {answer.never_started:,} more never started" if answer.never_started else ""
 
 
-def _lines(live: LiveSite, answer: TrendAnswer) -> Component:
-    top = answer.groups["group"].head(_LINES[answer.every])
-    shown = answer.trend if answer.group else answer.trend.filter(pl.col("group").is_in(top.implode()))
+def _lines(live: LiveSite, answer: TrendFrames) -> Component:
+    top = answer.groups["group"].head(_LINES[answer.question.every])
+    shown = answer.trend if answer.question.group else answer.trend.filter(pl.col("group").is_in(top.implode()))
     several = answer.groups.height > 1
     figure = failure_trend_figure(pl.concat([shown, answer.overall]) if several else shown)
     figure.update_layout(title=None, margin={"t": 10, "r": 10, "b": 10, "l": 10}, legend={"orientation": "h", "y": -0.18})
     figure.update_xaxes(title_text=None)
-    if answer.group:
-        title = f"{GROUPS[answer.by]} {answer.group}"
+    if answer.question.group:
+        title = f"{GROUPS[answer.question.by]} {answer.question.group}"
     else:
-        title = f"The {_PLURAL[answer.by]} with the most failures" if several else "All jobs"
-    summary = f"Share of failed jobs per {PERIODS[answer.every]}, each line in the band of its 95 % interval."
-    words = answer.words.get(answer.group or "", "")
+        title = f"The {_PLURAL[answer.question.by]} with the most failures" if several else "All jobs"
+    summary = f"Share of failed jobs per {PERIODS[answer.question.every]}, each line in the band of its 95 % interval."
+    words = answer.words.get(answer.question.group or "", "")
     return card(
         title,
         *([html.P(f"These are {words}.")] if words else []),
-        *(_jobs_of(live, answer.by, answer.group) if answer.group else []),
+        *(_jobs_of(live, answer.question.by, answer.question.group) if answer.question.group else []),
         html.P(summary, className="soft small"),
-        plot("trends-lines", figure, summary, height=400, name=f"trends-{answer.by}"),
+        plot("trends-lines", figure, summary, height=400, name=f"trends-{answer.question.by}"),
         numbers("The numbers of this figure", _numbers(shown, answer)),
     )
 
 
-def _numbers(shown: pl.DataFrame, answer: TrendAnswer) -> Component:
+def _numbers(shown: pl.DataFrame, answer: TrendFrames) -> Component:
     columns = (
-        TableColumn("group", GROUPS[answer.by]),
-        TableColumn("period", f"{EVERY[answer.every]} from"),
+        TableColumn("group", GROUPS[answer.question.by]),
+        TableColumn("period", f"{EVERY[answer.question.every]} from"),
         TableColumn("jobs", "Jobs", "number"),
         TableColumn("failed", "Failed", "number"),
         TableColumn("rate", "Rate", "percent"),
@@ -177,8 +182,8 @@ def _numbers(shown: pl.DataFrame, answer: TrendAnswer) -> Component:
     return text_table(columns, rows.iter_rows(named=True), caption="Failure rates with their 95 % intervals")
 
 
-def _movers(live: LiveSite, answer: TrendAnswer) -> Component:
-    period = PERIODS[answer.every]
+def _movers(live: LiveSite, answer: TrendFrames) -> Component:
+    period = PERIODS[answer.question.every]
     title = f"What changed in the latest {period}"
     if answer.movers.is_empty():
         return card(title, html.P(f"No rate of the latest {period} is clearly another than before.", className="soft"))
@@ -189,35 +194,38 @@ def _movers(live: LiveSite, answer: TrendAnswer) -> Component:
     return card(title, html.Ul(items, className="movers"), *more, html.P(hint, className="soft small"))
 
 
-def _mover(live: LiveSite, answer: TrendAnswer, row: dict[str, Any]) -> Component:
+def _mover(live: LiveSite, answer: TrendFrames, row: dict[str, Any]) -> Component:
     worse = row["rate"] > row["earlier_rate"]
     mark = marked("▲" if worse else "▼", "worse" if worse else "better", "chip-fail" if worse else "chip-complete")
     inside: Any = {"data-inside": "true"}
-    address = PageLink.of(live, "/trends").to(by=answer.by, every=answer.every, group=row["group"])
+    address = PageLink.of(live, "/trends").to(by=answer.question.by, every=answer.question.every, group=row["group"])
     here = html.A(row["group"], href=address, **inside)
-    told = f": {row['failed']:,} of {row['jobs']:,} jobs failed, {_percent(row['rate'])}; {_percent(row['earlier_rate'])} before"
-    return html.Li([mark, html.Span([here, told])])
+    change = (
+        f": {row['failed']:,} of {row['jobs']:,} jobs failed, {_percent(row['rate'])}; {_percent(row['earlier_rate'])} before"
+    )
+    return html.Li([mark, html.Span([here, change])])
 
 
-def _heat(answer: TrendAnswer) -> Component:
+def _heat(answer: TrendFrames) -> Component:
     groups = answer.trend["group"].n_unique()
     figure = trend_heatmap_figure(answer.trend)
     figure.update_layout(title=None, margin={"t": 10, "r": 10, "b": 10, "l": 10})
     figure.update_traces(colorbar={"thickness": 12, "title": {"text": "%"}, "outlinewidth": 0})
     figure.update_xaxes(title_text=None, showgrid=False, zeroline=False)
     figure.update_yaxes(title_text=None, showgrid=False, zeroline=False)
-    summary = f"Share of failed jobs of {groups} {_PLURAL[answer.by]} per {PERIODS[answer.every]} as colour; a gap is no job."
+    period = PERIODS[answer.question.every]
+    summary = f"Share of failed jobs of {groups} {_PLURAL[answer.question.by]} per {period} as colour; a gap is no job."
     return card(
         "All of them at a glance",
         html.P(summary, className="soft small"),
-        plot("trends-heat", figure, summary, height=90 + 26 * groups, name=f"trends-heat-{answer.by}"),
+        plot("trends-heat", figure, summary, height=90 + 26 * groups, name=f"trends-heat-{answer.question.by}"),
     )
 
 
-def _table(live: LiveSite, answer: TrendAnswer) -> Component:
-    period = PERIODS[answer.every]
+def _table(live: LiveSite, answer: TrendFrames) -> Component:
+    period = PERIODS[answer.question.every]
     columns = (
-        TableColumn("group", GROUPS[answer.by], "link", 190),
+        TableColumn("group", GROUPS[answer.question.by], "link", 190),
         TableColumn("last_rate", f"Latest {period}", "percent", 140, f"Share that failed in the latest {period}"),
         TableColumn("earlier_rate", "Before", "percent", 110, "Share that failed before"),
         TableColumn("last_jobs", "Jobs", "number", 110, f"Jobs that ended in the latest {period}"),
@@ -225,23 +233,23 @@ def _table(live: LiveSite, answer: TrendAnswer) -> Component:
         TableColumn("failed", "Failed in all", "number", 130),
         TableColumn("sentence", "What changed", width=420, hint="Where the rate is clearly another than before"),
     )
-    told = answer.movers.select("group", "sentence")
+    changes = answer.movers.select("group", "sentence")
     earlier_jobs, earlier_failed = (pl.col(name) - pl.col(f"last_{name}").fill_null(0) for name in ("jobs", "failed"))
     table = (
         answer.groups.head(_MOST_GROUPS)
-        .join(told, on="group", how="left", maintain_order="left")
+        .join(changes, on="group", how="left", maintain_order="left")
         .with_columns(
             last_rate=100 * pl.col("last_rate"),
             earlier_rate=pl.when(earlier_jobs > 0).then(100 * earlier_failed / earlier_jobs),
             sentence=pl.col("sentence").str.replace(r"^[^:]*: ", "").fill_null(""),
         )
     )
-    rows = [{**row, "group_link": _jobs_link(live, answer.by, row["group"])} for row in table.iter_rows(named=True)]
-    where = "A name leads to its jobs. " if answer.by in _JOBS_FILTER else ""
+    rows = [{**row, "group_link": _jobs_link(live, answer.question.by, row["group"])} for row in table.iter_rows(named=True)]
+    where = "A name leads to its jobs. " if answer.question.by in _JOBS_FILTER else ""
     few = f"{where}Those with fewer than {MIN_JOBS} jobs are left out."
-    label = f"Failure rates of {_PLURAL[answer.by]}"
+    label = f"Failure rates of {_PLURAL[answer.question.by]}"
     return card(
-        f"Every {GROUPS[answer.by].lower()}",
+        f"Every {GROUPS[answer.question.by].lower()}",
         html.P(few, className="soft small"),
         sortable_table("trends-table", columns, rows, label=label),
         *([_words_list(answer.words)] if answer.words else []),
@@ -249,7 +257,7 @@ def _table(live: LiveSite, answer: TrendAnswer) -> Component:
 
 
 def _words_list(words: dict[str, str]) -> Component:
-    return html.Ul([html.Li([html.B(f"Profile {name}: "), told]) for name, told in words.items()], className="plain-list")
+    return html.Ul([html.Li([html.B(f"Profile {name}: "), meaning]) for name, meaning in words.items()], className="plain-list")
 
 
 def _jobs_of(live: LiveSite, by: str, group: str) -> list[Component]:
@@ -266,10 +274,16 @@ def _jobs_link(live: LiveSite, by: str, group: str) -> str | None:
     return PageLink.of(live, "/jobs").to(**{"view": "all", column: f"{kind}:{group}"})
 
 
-def _nothing(answer: TrendAnswer) -> tuple[str, str]:
-    if answer.group:
-        return f"No job of {answer.by} {answer.group} has ended in this time.", "Choose another, or clear the choice."
-    return f"No {GROUPS[answer.by].lower()} has at least {MIN_JOBS} jobs that ended.", "Choose another group, or come back later."
+def _nothing(answer: TrendFrames) -> tuple[str, str]:
+    if answer.question.group:
+        return (
+            f"No job of {answer.question.by} {answer.question.group} has ended in this time.",
+            "Choose another, or clear the choice.",
+        )
+    return (
+        f"No {GROUPS[answer.question.by].lower()} has at least {MIN_JOBS} jobs that ended.",
+        "Choose another group, or come back later.",
+    )
 
 
 def _lead(viewer: Viewer) -> str:

@@ -1,27 +1,35 @@
 """The page of waste: what failed jobs held, by whom and by what, to the core-second, and what cancelling early would have saved.
 
-link: by, weeks, tau -> waste_answer, policy_answer -> weeks, groups, a ledger that adds up, the cancel policy with its slider.
+link: by, weeks, tau -> Waste, CancelPolicy -> weeks, groups, a ledger that adds up, the cancel policy with its slider.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 from dash import Dash, Input, Output, Patch, dcc, html, no_update
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.day_book import BOOKS
-from stormpetrel.answers.settled import SETTLED
+from stormpetrel.answers.schemas.waste import (
+    CancelPolicy,
+    PolicyPoint,
+    PolicyQuestion,
+    Waste,
+    WasteGroup,
+    WasteQuestion,
+    WasteTotal,
+)
 from stormpetrel.answers.viewer import current_viewer
-from stormpetrel.answers.waste import HOUR_S, PolicyAnswer, WasteAnswer, policy_answer, policy_words, waste_answer
+from stormpetrel.answers.waste import HOUR_S, policy_answer, policy_point, policy_words, waste_answer, waste_weeks
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, field, notice, page_head, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, numbers, sortable_table, text_table
+from stormpetrel.figures.answer_rows import frame_of
 from stormpetrel.figures.waste import cancel_policy_figure, waste_by_group_figure, waste_by_week_figure
 
 if TYPE_CHECKING:
@@ -29,13 +37,13 @@ if TYPE_CHECKING:
 
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
-    from stormpetrel.jobs.cancel_policy import CancelPoint
 
 GROUPS: Final = {
     "user": "User", "account": "Account", "application": "Application", "outcome": "Outcome", "partition": "Partition",
     "profile": "Profile", "week": "Week",
 }  # fmt: skip
-WEEKS: Final = {"4": "4 weeks", "12": "12 weeks", "52": "a year", "all": "all"}
+_ALL: Final = "all"
+WEEKS: Final = {"4": "4 weeks", "12": "12 weeks", "52": "a year", _ALL: "all"}
 _TOP: Final = 12
 _JOBS_COLUMNS: Final = ("user", "account", "partition")  # by which the table of jobs can be filtered
 _POLICY_SUMMARY: Final = "Core hours saved and destroyed for each threshold, and the share of good jobs killed."
@@ -44,12 +52,13 @@ _PLAIN: Final = {"t": 10, "r": 10, "b": 10, "l": 10}
 
 def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Component:
     """The page of a link."""
-    by, weeks = _asked(query)
+    question = _question(query)
+    weeks = _ALL if question.weeks is None else str(question.weeks)
     link = PageLink.of(live, "/waste", query)
     return html.Div(
         [
             page_head("Waste", _lead(viewer)),
-            controls(choice("Lost by", GROUPS, by, link, "by"), choice("In the last", WEEKS, weeks, link, "weeks")),
+            controls(choice("Lost by", GROUPS, question.by, link, "by"), choice("In the last", WEEKS, weeks, link, "weeks")),
             *fill(_filling(live), viewer, query),
         ]
     )
@@ -68,11 +77,11 @@ def register(app: Dash, live: LiveSite) -> None:
     )
     def move(percent: str | float | None) -> Any:
         tau = _tau(percent)
-        made = SETTLED.look(live)
-        if tau is None or made is None:
+        settled = live.boards.settled.look(live)
+        if tau is None or settled is None:
             return no_update, no_update
         try:
-            words = _policy_words(policy_answer(made, current_viewer()), tau)
+            words = policy_words(policy_point(settled, current_viewer(), tau), tau)
         except StormpetrelError as error:
             return str(error), no_update
         figure = Patch()
@@ -83,39 +92,45 @@ def register(app: Dash, live: LiveSite) -> None:
 PAGE: Final = DashboardPage("/waste", "Waste", 2, layout, register)
 
 
-def _asked(query: Mapping[str, str]) -> tuple[str, str]:
-    return chosen(query, "by", GROUPS, "user"), chosen(query, "weeks", WEEKS, "12")
+def _question(query: Mapping[str, str]) -> WasteQuestion:
+    by, weeks = chosen(query, "by", GROUPS, "user"), chosen(query, "weeks", WEEKS, "12")
+    return WasteQuestion.model_validate({"by": by, "weeks": None if weeks == _ALL else weeks})
 
 
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         del viewer
-        book, said = BOOKS.look(live), SETTLED.look(live)
-        return None if book is None or said is None else f"{book.version} {said.version}"
+        book, settled = live.boards.books.look(live), live.boards.settled.look(live)
+        return None if book is None or settled is None else f"{book.version} {settled.version}"
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
-        by, weeks = _asked(query)
-        book = BOOKS.latest(live)
-        answer = waste_answer(book, viewer, by=by, weeks=None if weeks == "all" else int(weeks))
-        ledger = book.answer(("waste page", scope_of(viewer), by, weeks), lambda: _ledger(live, answer))
-        policy = policy_answer(SETTLED.latest(live), viewer)
-        tau = _tau(query.get("tau"))
-        return [*ledger, _policy(policy, tau, live.settings.watch.quality_days), _uncounted(live, answer)]
+        question, book, settled = _question(query), live.boards.books.latest(live), live.boards.settled.latest(live)
+        answer = waste_answer(book, viewer, question)
+        ledger = book.answer(
+            ("waste page", scope_of(viewer), question), lambda: _ledger(live, answer, waste_weeks(book, viewer, question))
+        )
+        policy = policy_answer(settled, viewer, PolicyQuestion())
+
+        def point_at(tau: float) -> PolicyPoint:
+            return policy_point(settled, viewer, tau)
+
+        drawn = _policy(policy, point_at, _tau(query.get("tau")), live.settings.watch.quality_days)
+        return [*ledger, drawn, _uncounted(live, answer)]
 
     return Filling("waste", stamp, body, "The ledger is")
 
 
-def _ledger(live: LiveSite, answer: WasteAnswer) -> list[Component]:
+def _ledger(live: LiveSite, answer: Waste, weeks: pl.DataFrame) -> list[Component]:
     if not answer.total.jobs:
         return [
             notice(
                 "No job has ended in this time that could be counted.", "Choose a longer time, or take jobs in: stormpetrel watch"
             )
         ]
-    return [_figures(answer), html.Div([_weeks(answer), _groups(answer)], className="cards"), _table(live, answer)]
+    return [_figures(answer), html.Div([_weeks(weeks), _groups(answer)], className="cards"), _table(live, answer)]
 
 
-def _figures(answer: WasteAnswer) -> Component:
+def _figures(answer: Waste) -> Component:
     total = answer.total
     share = 100 * total.lost_core_seconds / total.core_seconds if total.core_seconds else 0.0
     bad = "bad" if total.lost_core_seconds else ""
@@ -126,8 +141,8 @@ def _figures(answer: WasteAnswer) -> Component:
     )
 
 
-def _weeks(answer: WasteAnswer) -> Component:
-    figure = waste_by_week_figure(answer.weeks)
+def _weeks(weeks: pl.DataFrame) -> Component:
+    figure = waste_by_week_figure(weeks)
     figure.update_layout(title=None, margin=_PLAIN, legend={"orientation": "h", "y": -0.2})
     figure.update_xaxes(title_text=None)
     summary = "Core hours that failed jobs held each week, by what became of them, and their share of all core hours."
@@ -135,7 +150,7 @@ def _weeks(answer: WasteAnswer) -> Component:
         TableColumn("week", "Week"), TableColumn("outcome", "Outcome"), TableColumn("failed_jobs", "Failed jobs", "number"),
         TableColumn("lost", "Core hours lost", "number"),
     )  # fmt: skip
-    lost = answer.weeks.filter(pl.col("lost_core_seconds") > 0).with_columns(lost=pl.col("lost_core_seconds") / HOUR_S)
+    lost = weeks.filter(pl.col("lost_core_seconds") > 0).with_columns(lost=pl.col("lost_core_seconds") / HOUR_S)
     rows = lost.sort("week", "lost", descending=True).iter_rows(named=True)
     return card(
         "Week by week",
@@ -145,21 +160,20 @@ def _weeks(answer: WasteAnswer) -> Component:
     )
 
 
-def _groups(answer: WasteAnswer) -> Component:
-    figure = waste_by_group_figure(answer.groups, top=_TOP)
+def _groups(answer: Waste) -> Component:
+    figure = waste_by_group_figure(frame_of(answer.groups).rename({"group": answer.by}), top=_TOP)
     figure.update_layout(title=None, margin=_PLAIN)
     figure.update_yaxes(title_text=None)
     word = GROUPS[answer.by].lower()
-    losing = answer.groups.filter(pl.col("lost_core_seconds") > 0)
-    if losing.is_empty():
+    first = answer.groups[0]
+    if not first.lost_core_seconds:
         return card(f"By {word}", notice("No core hours were lost.", "Nothing failed that had held cores."))
-    first = losing.row(0, named=True)
-    most = f"{_hours(first['lost_core_seconds'])}, {100 * first['share']:.0f} % of the loss"
-    summary = f"{word.capitalize()} {first[answer.by]} lost the most: {most}."
+    most = f"{_hours(first.lost_core_seconds)}, {100 * first.share:.0f} % of the loss"
+    summary = f"{word.capitalize()} {first.group} lost the most: {most}."
     return card(f"By {word}", html.P(summary, className="soft small"), plot("waste-groups", figure, summary, height=380))
 
 
-def _table(live: LiveSite, answer: WasteAnswer) -> Component:
+def _table(live: LiveSite, answer: Waste) -> Component:
     by, linked = answer.by, answer.by in _JOBS_COLUMNS
     columns = (
         TableColumn(by, GROUPS[by], "link" if linked else "text", 190),
@@ -170,11 +184,11 @@ def _table(live: LiveSite, answer: WasteAnswer) -> Component:
         TableColumn("failed_jobs", "Failed jobs", "number", 130),
         TableColumn("jobs", "Jobs", "number", 110),
     )
-    link, rows = PageLink.of(live, "/jobs"), _in_hours(answer.groups).to_dicts()
+    link, rows = PageLink.of(live, "/jobs"), [{by: line.group, **_in_hours(line, line.share)} for line in answer.groups]
     for row in rows if linked else ():
         row[f"{by}_link"] = link.to(**{"view": "all", by: f"equals:{row[by]}"})
-    total = _in_hours(pl.DataFrame([_total(answer)])).row(0, named=True)
-    words = [html.Li([html.B(f"Profile {name}: "), told]) for name, told in answer.words.items()]
+    total = _in_hours(answer.total, 1.0 if answer.total.lost_core_seconds else 0.0)
+    words = [html.Li([html.B(f"Profile {name}: "), meaning]) for name, meaning in answer.words.items()]
     return card(
         "The ledger",
         html.P([marked("✓", "adds up", "chip-complete"), f" {_reconciled(answer)}"], className="small ledger-sum"),
@@ -183,28 +197,19 @@ def _table(live: LiveSite, answer: WasteAnswer) -> Component:
     )
 
 
-def _total(answer: WasteAnswer) -> dict[str, Any]:
-    total = answer.total
+def _in_hours(line: WasteGroup | WasteTotal, share: float) -> dict[str, Any]:
+    """What jobs held and lost in hours, and parts in per cent."""
+    held, lost = line.core_seconds, line.lost_core_seconds
     return {
-        "jobs": total.jobs,
-        "failed_jobs": total.failed_jobs,
-        "core_seconds": total.core_seconds,
-        "lost_core_seconds": total.lost_core_seconds,
-        "share": 1.0 if total.lost_core_seconds else 0.0,
+        **line.model_dump(exclude={"group"}),
+        "lost_hours": lost / HOUR_S,
+        "core_hours": held / HOUR_S,
+        "lost_share": 100 * lost / held if held > 0 else None,
+        "share": 100 * share,
     }
 
 
-def _in_hours(groups: pl.DataFrame) -> pl.DataFrame:
-    held, lost = pl.col("core_seconds"), pl.col("lost_core_seconds")
-    return groups.with_columns(
-        lost_hours=lost / HOUR_S,
-        core_hours=held / HOUR_S,
-        lost_share=pl.when(held > 0).then(100 * lost / held),
-        share=100 * pl.col("share"),
-    )
-
-
-def _reconciled(answer: WasteAnswer) -> str:
+def _reconciled(answer: Waste) -> str:
     total = answer.total
     return (
         f"The groups sum to {total.jobs:,} jobs and {total.lost_core_seconds:,} core seconds lost, "
@@ -212,21 +217,20 @@ def _reconciled(answer: WasteAnswer) -> str:
     )
 
 
-def _policy(answer: PolicyAnswer, tau: float | None, days: float) -> Component:
+def _policy(policy: CancelPolicy, point_at: Callable[[float], PolicyPoint], tau: float | None, days: float) -> Component:
     title = "What if jobs were cancelled two minutes in?"
-    if not answer.curve.jobs:
+    if not policy.jobs:
         hint = "They come with the watch, two minutes after a job's start: stormpetrel watch"
         return card(title, notice("No forecast two minutes into a job has been settled yet.", hint))
-    tau = round(answer.curve.best.tau, 2) if tau is None else tau
-    figure = cancel_policy_figure(answer.drawn())
+    tau = round(policy.best.tau, 2) if tau is None else tau
+    figure = cancel_policy_figure(policy)
     figure.update_layout(title=None, margin=_PLAIN, legend={"orientation": "h", "y": -0.2})
     figure.add_vline(x=tau, line={"color": "#000000", "width": 2})  # the second shape: the slider moves it
-    curve = answer.curve
     words = (
-        f"Replayed on what was said then about {curve.jobs:,} jobs that ran for over two minutes and have ended in the last "
-        f"{days:g} days; {curve.failed_jobs:,} of them failed. A job is cancelled where its risk is above the threshold."
+        f"Replayed on what was said then about {policy.jobs:,} jobs that ran for over two minutes and have ended in the last "
+        f"{days:g} days; {policy.failed_jobs:,} of them failed. A job is cancelled where its risk is above the threshold."
     )
-    best = f"Best in hindsight, which nobody could have known: {_policy_words(answer, curve.best.tau)}"
+    best = f"Best in hindsight, which nobody could have known: {policy_words(policy.best, policy.best.tau)}"
     slider = dcc.Input(id="waste-tau", type="range", min=0, max=100, step=1, value=round(100 * tau), className="range")
     return card(
         title,
@@ -234,39 +238,35 @@ def _policy(answer: PolicyAnswer, tau: float | None, days: float) -> Component:
         html.Div(
             [
                 field("Threshold: cancel above this risk (%)", slider),
-                html.P(_policy_words(answer, tau), id="waste-words", className="policy-words", role="status"),
+                html.P(policy_words(point_at(tau), tau), id="waste-words", className="policy-words", role="status"),
             ],
             className="policy-control",
         ),
         plot("waste-policy", figure, _POLICY_SUMMARY, height=400),
         html.P(best, className="soft small"),
-        numbers("Some thresholds in numbers", _policy_table(answer)),
+        numbers("Some thresholds in numbers", _policy_table(point_at)),
         className="policy",
     )
 
 
-def _policy_table(answer: PolicyAnswer) -> Component:
+def _policy_table(point_at: Callable[[float], PolicyPoint]) -> Component:
     columns = (
         TableColumn("tau", "Threshold", "percent"), TableColumn("cancelled", "Cancelled", "number"),
         TableColumn("wrong_kills", "Would have completed", "number"), TableColumn("saved", "Core hours saved", "number"),
         TableColumn("lost", "Core hours lost", "number"),
     )  # fmt: skip
-    rows = [_policy_row(answer.at(percent / 100), percent) for percent in range(10, 100, 10)]
+    rows = [_policy_row(point_at(percent / 100), percent) for percent in range(10, 100, 10)]
     return text_table(columns, rows, caption="What cancelling would have done, by threshold")
 
 
-def _policy_row(point: CancelPoint, percent: int) -> dict[str, Any]:
+def _policy_row(point: PolicyPoint, percent: int) -> dict[str, Any]:
     lost = (point.wrong_core_seconds + point.redo_core_seconds) / HOUR_S
     saved = point.saved_core_seconds / HOUR_S
     return {"tau": percent, "cancelled": point.cancelled, "wrong_kills": point.wrong_kills, "saved": saved, "lost": lost}
 
 
-def _policy_words(answer: PolicyAnswer, tau: float) -> str:
-    return policy_words(answer.at(tau), tau)
-
-
-def _uncounted(live: LiveSite, answer: WasteAnswer) -> Component:
-    left_out = ", ".join(f"{count:,} {reason}" for reason, count in answer.reconciled.uncounted.items())
+def _uncounted(live: LiveSite, answer: Waste) -> Component:
+    left_out = ", ".join(f"{count:,} {reason}" for reason, count in answer.uncounted.items())
     return as_of(
         live,
         answer.as_of,
