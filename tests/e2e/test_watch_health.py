@@ -52,7 +52,8 @@ class Watched:
 
     def on_page(self, name: str) -> HealthLine:
         lines = health(LiveSite(self.site), LOCAL).lines
-        return next((line for line in lines if line.name == name), HealthLine("Sources", name, "warning", "not there yet"))
+        missing = HealthLine(part="Sources", name=name, level="warning", words="not there yet", advice="")
+        return next((line for line in lines if line.name == name), missing)
 
     def tells_of(self, source: str) -> bool:
         """Whether all four places say that something is wrong with a source."""

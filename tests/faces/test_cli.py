@@ -1,5 +1,6 @@
 """The command line as a person or a program uses it: what it prints, how it ends; each group of commands once as a process."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -285,11 +287,14 @@ def test_a_terminal_without_our_letters_is_no_reason_to_fail(site, tmp_path):
 
 
 def test_an_interrupt_says_that_nothing_is_lost(site, tmp_path):
-    words = [sys.executable, "-c", "from stormpetrel.faces.cli.main import main; main()", "--site", str(site), "ingest", "jobs"]
+    # What a shell starts in the background ignores Ctrl-C, and so would these tests' children there: this one listens.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from stormpetrel.faces.cli.main import main; main()"
+    words = [sys.executable, "-c", code, "--site", str(site), "ingest", "jobs"]
     with subprocess.Popen([*words, "-", "--format", "sacct"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdin.write((SACCT_FIELDS + "\n" + sacct_line(Job()) + "\n").encode())
         process.stdin.flush()
-        _wait_for(lambda: (site / "state.db-wal").exists())
+        _wait_for(lambda: _has_open(process.pid, "state.db-wal"))  # it is at work, and listens
         process.send_signal(signal.SIGINT)
         process.stdin.close()
         text = process.stderr.read().decode()
@@ -306,6 +311,13 @@ def test_an_interrupt_that_a_library_made_an_error_of_is_one_all_the_same():
     assert _was_interrupted(translated)
     assert _was_interrupted(RuntimeError("a callback raised KeyboardInterrupt"))
     assert not _was_interrupted(StoreError("The table cannot be read."))
+
+
+def _has_open(pid: int, name: str) -> bool:
+    """Whether a process holds a file of this name."""
+    with contextlib.suppress(OSError):
+        return any(str(link.readlink()).endswith(name) for link in Path(f"/proc/{pid}/fd").iterdir())
+    return False
 
 
 def _wait_for(condition, limit_s=30):
