@@ -10,6 +10,8 @@ REAL := realdata or slurm or postgres or prometheus or graphite or mpi or browse
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_ONLY_BINARY := :all:
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The tests start hundreds of interpreters: what one has compiled, the next one reads.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup setup-full setup-demo demo check test test-bare test-all bench wheelhouse docs screenshots format clean
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,12 +16,12 @@ from typing import Any
 
 import polars as pl
 
-from stormpetrel.config import Settings
+from stormpetrel.config import SITE_FILE, Settings, settings_as_toml
 from stormpetrel.records.jobs import JOB_SCHEMA, job_frame
 from stormpetrel.records.quality import check, no_rejects
 from stormpetrel.records.unread import PREFIX, settle
 from stormpetrel.sources.contract import JobSource
-from stormpetrel.store.site import Site, create_site
+from stormpetrel.store.site import Site, create_site, open_site
 
 T0 = datetime(2024, 3, 4, 8, 0, tzinfo=UTC)
 
@@ -291,8 +296,24 @@ def unread_in(row: dict[str, Any]) -> dict[str, str]:
 
 
 def make_site(folder: Path, **sections: dict[str, object]) -> Site:
-    """A new site with some settings of its own."""
-    return create_site(folder, Settings.model_validate(sections))
+    """A new site with some settings of its own: a copy of an empty one, which takes a quarter of the time.
+
+    All such sites have one key; where the keys of two sites matter, `create_site` makes them.
+    """
+    settings = Settings.model_validate(sections)
+    if folder.exists() or "store" in sections:  # such sites are told apart when they are made
+        return create_site(folder, settings)
+    shutil.copytree(_empty_site(), folder)
+    (folder / SITE_FILE).write_text(settings_as_toml(settings))
+    return open_site(folder)
+
+
+@functools.cache
+def _empty_site() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="stormpetrel-empty-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    create_site(folder / "site").close()
+    return folder / "site"
 
 
 def table_of(site: Site) -> pl.DataFrame:

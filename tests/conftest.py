@@ -1,5 +1,6 @@
 """What holds for every test: in CI a skip is a failure, and everywhere a connection that is not closed."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -18,6 +19,12 @@ use_memory()
 
 def pytest_collection_modifyitems(items):
     longest_first(items)
+
+
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()  # modules and tests stay: to look through them again and again would take a twentieth of the time
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.hookimpl(optionalhook=True)

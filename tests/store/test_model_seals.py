@@ -12,7 +12,7 @@ from stormpetrel.errors import ModelFormatError
 from stormpetrel.store.backup import backup, restore
 from stormpetrel.store.model_seals import KEYED, SEAL
 from stormpetrel.store.models import NewModel
-from stormpetrel.store.site import open_site
+from stormpetrel.store.site import create_site, open_site
 from stormpetrel.store.state import meta, models
 from tests.builders import make_site
 
@@ -127,7 +127,7 @@ def test_an_entry_that_was_changed_is_not_sealed_anew_by_promoting_it(site):
 
 
 def test_models_of_another_site_are_refused(site, tmp_path):
-    with make_site(tmp_path / "other") as other:
+    with create_site(tmp_path / "other") as other:
         other.models.add_together({NAME: NewModel(save("a"), {})}, promoted_by="bo")
         change(other, version=1, about=json.dumps(about_of(site, version=1)))
         assert_refused(other, version=1)

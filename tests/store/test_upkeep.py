@@ -9,7 +9,7 @@ from stormpetrel.errors import StoreError, StoreVersionError, UsageError
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store.backup import backup, restore
-from stormpetrel.store.site import open_site
+from stormpetrel.store.site import create_site, open_site
 from stormpetrel.store.upkeep import compact, forget, retain
 from tests.builders import SACCT_FIELDS, Job, make_jobs, make_site, sacct_line, table_of, write_sacct
 
@@ -117,7 +117,7 @@ def test_pseudonyms_are_stable_and_nothing_else_names_the_user(tmp_path):
 
 
 def test_two_sites_give_one_user_two_pseudonyms(tmp_path):
-    with make_site(tmp_path / "a") as one, make_site(tmp_path / "b") as two:
+    with create_site(tmp_path / "a") as one, create_site(tmp_path / "b") as two:
         assert one.privacy.pseudonym("ada") != two.privacy.pseudonym("ada")
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from stormpetrel.faces.notebook.predicting import COLUMNS
 from stormpetrel.faces.notebook.waterfall import PLOTLY_MIME
@@ -18,6 +16,8 @@ _SECONDS = 300
 
 
 def test_the_example_is_kept_without_outputs():
+    import nbformat  # 5 s of processor time, which whoever collects the tests would pay
+
     notebook = nbformat.read(EXAMPLE, as_version=4)
     nbformat.validate(notebook)
     assert notebook.metadata.kernelspec.name == "python3"
@@ -35,6 +35,9 @@ def test_the_example_names_no_place_of_this_machine():
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """The outputs of each cell, by its id."""
+    import nbformat
+    from nbclient import NotebookClient
+
     folder = tmp_path_factory.mktemp("example")
     notebook = nbformat.read(EXAMPLE, as_version=4)
     with pytest.MonkeyPatch.context() as patch:
