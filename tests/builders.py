@@ -322,11 +322,11 @@ def table_of(site: Site) -> pl.DataFrame:
 
 
 def iso(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%S}"
+    return moment.isoformat()[:19]  # far quicker than strftime
 
 
 def spaced(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S}"
+    return moment.isoformat(sep=" ")[:19]
 
 
 def hms(seconds: int) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from stormpetrel.learn.threads import wait_politely
 from tests.parts import is_bare, need
+from tests.parts.command_line import build_commands_once
 from tests.parts.temporary_files import use_memory
 from tests.parts.unclosed import watch_connections
 from tests.schedule import WholeFiles, longest_first
@@ -15,6 +16,7 @@ from tests.schedule import WholeFiles, longest_first
 wait_politely()  # the tests run side by side
 watch_connections()
 use_memory()
+build_commands_once()
 
 
 def pytest_collection_modifyitems(items):

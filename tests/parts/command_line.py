@@ -6,6 +6,7 @@ A process costs about a second, most of it imports; `run_here` costs what the co
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import logging
@@ -25,6 +26,13 @@ from stormpetrel.config import SITE_FILE, load_settings, settings_as_toml, setti
 from stormpetrel.faces.cli.main import main
 
 _MAIN = "import sys; sys.argv[0] = 'stormpetrel'; from stormpetrel.faces.cli.main import main; main()"
+
+
+def build_commands_once() -> None:
+    """Let typer make the tree of commands once per process, not once per command: 50 ms each, as long as many commands take."""
+    import typer.main
+
+    typer.main.get_command = functools.cache(typer.main.get_command)
 
 
 def words_for(site: Path, *arguments: str) -> list[str]:
