@@ -149,15 +149,31 @@ def test_unknown_names_are_refused_with_advice(jobs):
         table_one(jobs, split="odd")
 
 
+@pytest.fixture(scope="module")
+def curie(public_logs):
+    path = public_logs / "jobs/CEA-Curie-2011-2.1-cln.swf.gz"
+    return read_all(open_source(str(path), None, ReadOptions()))[0]
+
+
+ON_CURIE = {"failure_states": ["FAILED"], "dropped_states": ["CANCELLED"], "recipes": ["xgboost"], "shortest_s": 120.0}
+
+
+@pytest.mark.realdata
+def test_a_tenth_of_curie_is_foretold_under_the_random_split_and_not_under_the_time_split(curie):
+    some = curie.gather_every(10)
+    random = table_one(some, split="random", with_limit=True, **ON_CURIE)
+    assert random.row("rule_run_limit").f1_failed == pytest.approx(0.835, abs=0.01)
+    assert random.row("xgboost").f1_failed > 0.55 and random.row("xgboost").roc_auc > 0.93
+    later = table_one(some, split="time", **ON_CURIE)
+    assert later.row("xgboost").f1_failed < 0.35 and later.row("xgboost").roc_auc < 0.75
+
+
 @pytest.mark.slow
 @pytest.mark.realdata
-def test_curie_gives_the_known_figures_and_the_time_split_takes_them_away(public_logs):
-    path = public_logs / "jobs/CEA-Curie-2011-2.1-cln.swf.gz"
-    jobs = read_all(open_source(str(path), None, ReadOptions()))[0]
-    asked = {"failure_states": ["FAILED"], "dropped_states": ["CANCELLED"], "recipes": ["xgboost"], "shortest_s": 120.0}
-    random = table_one(jobs, split="random", with_limit=True, **asked)
+def test_curie_gives_the_known_figures_and_the_time_split_takes_them_away(curie):
+    random = table_one(curie, split="random", with_limit=True, **ON_CURIE)
     assert random.row("rule_run_limit").f1_failed == pytest.approx(0.852, abs=0.01)
     assert random.row("xgboost").f1_failed == pytest.approx(0.81, abs=0.03)
     assert random.row("xgboost").roc_auc == pytest.approx(0.988, abs=0.005)
-    later = table_one(jobs, split="time", **asked)
+    later = table_one(curie, split="time", **ON_CURIE)
     assert later.row("xgboost").f1_failed < 0.35 and later.row("xgboost").roc_auc < 0.75

@@ -71,9 +71,9 @@ def test_a_folder_without_the_logs_says_which_one_is_missing(tmp_path):
         read_logs(tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.realdata
-def test_the_default_site_looks_like_a_real_one(public_logs):
-    table = compare_with_logs(pl.concat(simulate(ClusterSpec())), read_logs(public_logs))
+@pytest.mark.parametrize("spec", [ClusterSpec(days=20), pytest.param(ClusterSpec(), marks=pytest.mark.slow)])
+def test_the_default_site_looks_like_a_real_one(public_logs, spec):
+    table = compare_with_logs(pl.concat(simulate(spec)), read_logs(public_logs))
     outside = table.filter(~pl.col("within"))["figure"].to_list()
     assert len(outside) <= 3, outside
