@@ -42,6 +42,12 @@ def cores() -> int:
     return 1 if os.environ.get(_INSIDE) else max(1, len(os.sched_getaffinity(0)))
 
 
+def cpu_seconds() -> float:
+    """CPU time so far of this process and of the workers that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
     """Runs a function over many items: seeds, models, logs.
