@@ -5,31 +5,19 @@ a frame of the table's schema -> append -> rows that were new; read -> frame. Wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import datetime
-from pathlib import Path
 from typing import ClassVar
 
 import polars as pl
 
-from stormpetrel.store.tables import Table, TableSpec
+from stormpetrel.store.tables import TableStore
 
 
-class ScoreStore:
+class ScoreStore(TableStore):
     """Reads and writes the scores of one family; a subclass names the table, its key and its time."""
 
-    spec: ClassVar[TableSpec]
     key: ClassVar[tuple[str, ...]]
     time: ClassVar[str]  # the column by whose months the table is parted
-
-    def __init__(self, tables: Path, writer_lock: Callable[[], AbstractContextManager[None]]) -> None:
-        self.table = Table(tables, self.spec)
-        self._writer_lock = writer_lock
-
-    def create(self) -> None:
-        """Create the table unless it is there."""
-        self.table.create()
 
     def read(
         self,
