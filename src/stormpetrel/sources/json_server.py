@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.errors import SettingsError, SourceError, SourceFormatError, SourceUnavailableError
+from stormpetrel.sources.server_connection import Address, connect, shown
 
 if TYPE_CHECKING:
     import httpx
@@ -27,25 +25,8 @@ _LONGEST_PAUSE_S: Final = 10.0  # that a server may ask for
 _MOST_BYTES: Final = 64 * 1024**2  # of one answer
 _BUSY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _USER_INFO: Final = re.compile(r"//[^/@]*@")
-_SHOWN: Final = 300  # letters of what a server says
 
 Parameters = Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a server is and how it is spoken to; `section` is that of site.toml, for the words of an error."""
-
-    section: str  # grafana, graphite
-    url: str
-    token_file: str
-    ca_file: str
-    timeout_s: float
-
-    @property
-    def product(self) -> str:
-        """The name of the server, for people."""
-        return self.section.capitalize()
 
 
 class _BusyError(Exception):
@@ -63,7 +44,7 @@ class JsonServer:
         self.resume: datetime | None = None
         self._address, self._pause = address, pause
         self.name = f"{address.product} at {_USER_INFO.sub('//', address.url)}"
-        self._client = _connect(address)
+        self._client = connect(address)
 
     def __enter__(self) -> JsonServer:
         return self
@@ -150,11 +131,6 @@ class JsonServer:
         return self.failure(SourceFormatError, f"answered {status}{colon}", f"Check the settings of {section}, and its log.")
 
 
-def shown(text: object) -> str:
-    """What a server sent, as one line of text that does no harm on a terminal."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in str(text)).split())[:_SHOWN]
-
-
 def words_of(body: bytes) -> str:
     """The reason in an error of a server: the message of its JSON, or the first line of its text; nothing of a web page."""
     text = body[: 64 * 1024].decode("utf-8", "replace").strip()
@@ -165,35 +141,3 @@ def words_of(body: bytes) -> str:
     except (ValueError, RecursionError):
         return shown(text.partition("\n")[0])
     return shown(answer.get("message") or answer.get("error") or "") if isinstance(answer, dict) else ""
-
-
-def _connect(address: Address) -> httpx.Client:
-    import httpx
-
-    section, url = address.section, address.url
-    if not url.startswith(("http://", "https://")):
-        what = f"{section}.url {shown(url)!r} is no address." if url else f"Nothing says where {address.product} is."
-        raise SettingsError(what, hint=f"Set {section}.url to https://host in site.toml.")
-    headers = {"Authorization": f"Bearer {_token(Path(address.token_file), section)}"} if address.token_file else {}
-    try:
-        verify = ssl.create_default_context(cafile=address.ca_file) if address.ca_file else True
-        return httpx.Client(base_url=url, headers=headers, timeout=address.timeout_s, verify=verify, follow_redirects=False)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(
-            f"{section}.ca_file {address.ca_file} cannot be read: {error}.", hint="It must be a PEM file of certificates."
-        ) from None
-    except (httpx.InvalidURL, ValueError) as error:
-        raise SettingsError(f"{section}.url is no address: {error}.", hint="Write https://host.") from None
-
-
-def _token(path: Path, section: str) -> str:
-    """The token in a file that only its owner can read."""
-    try:
-        if path.stat().st_mode & 0o077:
-            raise SettingsError(f"The token file {path} can be read by others.", hint=f"Run: chmod 600 {path}")
-        token = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"The token file {path} cannot be read: {error}.", hint=f"Set {section}.token_file.") from None
-    if not token or not token.isprintable() or " " in token:
-        raise SettingsError(f"The token file {path} does not hold one token.", hint="Write nothing but the token into it.")
-    return token

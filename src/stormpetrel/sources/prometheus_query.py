@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,6 +19,7 @@ import numpy as np
 from stormpetrel.config import PrometheusSection
 from stormpetrel.errors import SettingsError, SourceError, SourceFormatError, SourceUnavailableError
 from stormpetrel.records.traces import Seconds
+from stormpetrel.sources.server_connection import Address, connect
 
 if TYPE_CHECKING:
     import httpx
@@ -67,7 +66,7 @@ class PrometheusServer:
         self._longest_s = float("inf")  # what the server took at once
         self._post = True
         self.name = f"Prometheus at {_USER_INFO.sub('//', settings.url)}"
-        self._client = _connect(settings)
+        self._client = connect(_address(settings))
 
     def __enter__(self) -> PrometheusServer:
         return self
@@ -207,37 +206,10 @@ def any_of(names: list[str], *, ending: str = "") -> str:
     return quoted(f"({plain}){ending}")
 
 
-def _connect(settings: PrometheusSection) -> httpx.Client:
-    import httpx
-
-    if not settings.url.startswith(("http://", "https://")):
-        problem = f"prometheus.url {settings.url!r} is no address." if settings.url else "Nothing says where Prometheus is."
-        raise SettingsError(problem, hint="Set prometheus.url to http://host:9090 in site.toml.")
-    headers = {"Authorization": f"Bearer {_token(Path(settings.token_file))}"} if settings.token_file else {}
-    try:
-        verify = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else True
-        return httpx.Client(
-            base_url=settings.url, headers=headers, timeout=settings.timeout_s, verify=verify, follow_redirects=False
-        )
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(
-            f"prometheus.ca_file {settings.ca_file} cannot be read: {error}.", hint="It must be a PEM file of certificates."
-        ) from None
-    except (httpx.InvalidURL, ValueError) as error:
-        raise SettingsError(f"prometheus.url is no address: {error}.", hint="Write http://host:9090.") from None
-
-
-def _token(path: Path) -> str:
-    """The token in a file that only its owner can read."""
-    try:
-        if path.stat().st_mode & 0o077:
-            raise SettingsError(f"The token file {path} can be read by others.", hint=f"Run: chmod 600 {path}")
-        token = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"The token file {path} cannot be read: {error}.", hint="Set prometheus.token_file.") from None
-    if not token or not token.isprintable() or " " in token:
-        raise SettingsError(f"The token file {path} does not hold one token.", hint="Write nothing but the token into it.")
-    return token
+def _address(settings: PrometheusSection) -> Address:
+    return Address(
+        "prometheus", settings.url, settings.token_file, settings.ca_file, settings.timeout_s, example="http://host:9090"
+    )
 
 
 def _json_of(body: bytes) -> dict[str, Any] | None:
