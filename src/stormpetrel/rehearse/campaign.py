@@ -17,12 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from stormpetrel import __version__
 from stormpetrel.errors import SourceError, StoreBusyError, UsageError
 from stormpetrel.records.traces import Split, Trace
 from stormpetrel.records.windows import WINDOW_STEPS
-from stormpetrel.rehearse.campaign_files import FORMAT_VERSION, Campaign, free_name, write_campaign
-from stormpetrel.rehearse.labelling import compare_with_exporter, label_trace, summary_by_type
+from stormpetrel.rehearse.campaign_files import Campaign, campaign_facts, free_name, write_campaign
+from stormpetrel.rehearse.labelling import compare_with_exporter, label_trace
 from stormpetrel.rehearse.machine_facts import BUSY_LOAD, machine_facts
 from stormpetrel.rehearse.mpi_program import build_mpi_program
 from stormpetrel.rehearse.placing import JobPlaces
@@ -201,22 +200,14 @@ def _facts(
     """What is written beside the trace."""
     began, ended = (datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds") for moment in span)
     return {
-        "format_version": FORMAT_VERSION,
-        "stormpetrel": __version__,
-        "kind": "recorded",
-        "name": trace.name,
-        "split": trace.split.value if trace.split else "",
-        "seed": plan.seed,
+        **campaign_facts(trace, kind="recorded", seed=plan.seed),
         "began": began,
         "ended": ended,
-        "step_s": trace.step_s,
-        "steps": trace.steps,
         "guard_s": GUARD_S,
         "cpus": list(plan.cpus),
         "seconds_per_job": plan.seconds_per_job,
         "slots": [[job.job_id for job in slot.jobs] for slot in plan.slots],
         "jobs": [record.as_dict() for record in records],
-        "types": summary_by_type(trace),
         "machine": machine,
         "recording": recording,
         "problems": _problems(plan, records, machine, recording),
