@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.options import add_workers
-from stormpetrel.engine import Engine
+from stormpetrel.engine import Engine, Progress, no_progress
 from stormpetrel.events import count_forecast as forecasts
 from stormpetrel.events.combined import Combined, _Lesson, features_of
-from stormpetrel.events.contract import Progress, Scores, no_progress
+from stormpetrel.events.contract import Scores
 from stormpetrel.events.count_forecast import CountForecaster, calm_for_training, one_thread
 from stormpetrel.events.count_memory import Floats, Memory, Truth, lagged, memory, seen_buckets, weighted_past
 from stormpetrel.events.count_regression import fit_counts

@@ -19,8 +19,9 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
-from stormpetrel.events.contract import Forecast, Progress, Scores, no_progress
+from stormpetrel.events.contract import Forecast, Scores
 from stormpetrel.events.count_memory import (
     DEPARTURES,
     Floats,

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
-from stormpetrel.events.contract import Progress, Scores, no_progress
+from stormpetrel.events.contract import Scores
 from stormpetrel.events.recurrent_features import Mask, Scaling, is_seen, level_buckets
 from stormpetrel.events.recurrent_numpy import Sizes, answers, check_weights
 from stormpetrel.events.recurrent_saving import damaged, load_weights, need_torch, save_weights

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
-from stormpetrel.events.contract import Forecast, Progress, Scores, no_progress
+from stormpetrel.events.contract import Forecast, Scores
 from stormpetrel.events.recurrent_features import (
     CALENDAR_WIDTH,
     Mask,

@@ -13,10 +13,11 @@ from typing import Any, Final
 import numpy as np
 
 from stormpetrel import __version__
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, ModelFormatError
 from stormpetrel.events.alarm_budget import threshold_for
 from stormpetrel.events.choose import DEFAULT, FORECAST, load, make
-from stormpetrel.events.contract import EventModel, Forecaster, Progress, SavedModel, no_progress
+from stormpetrel.events.contract import EventModel, Forecaster, SavedModel
 from stormpetrel.events.count_forecast import calm_for_training
 from stormpetrel.events.count_saving import COMBINED_KIND, FORECAST_KIND
 from stormpetrel.events.count_saving import FORMAT_VERSION as COUNT_FORMAT

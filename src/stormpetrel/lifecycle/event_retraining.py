@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, ModelOutdatedError
-from stormpetrel.events.contract import Progress, no_progress
 from stormpetrel.lifecycle.event_models import EVENTS, FAMILY
 from stormpetrel.lifecycle.readable import OUTDATED
 from stormpetrel.records.outages import Outage

@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
-from stormpetrel.events.contract import Forecast, Progress, Scores, no_progress
+from stormpetrel.events.contract import Forecast, Scores
 from stormpetrel.events.finding import Finding, findings_as_json
 from stormpetrel.events.nodes_and_hosts import HARD, black_holes, silent_grid, silent_hosts
 from stormpetrel.events.placed import Placed

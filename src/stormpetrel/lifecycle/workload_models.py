@@ -14,6 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from stormpetrel import __version__
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.learn.family import BY_HAND
 from stormpetrel.learn.model_record import TrainingRecord, Unit
@@ -23,7 +24,7 @@ from stormpetrel.records.states import FINISHED
 from stormpetrel.store.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
 from stormpetrel.synth.choose import DEFAULT, GENERATORS, load_generator, new_generator
-from stormpetrel.synth.contract import Progress, WorkloadGenerator, no_progress
+from stormpetrel.synth.contract import WorkloadGenerator
 from stormpetrel.synth.workload import ARRAY, SUBMIT, WAIT, Workload, workload_of
 
 FAMILY: Final = ModelFamily.SYNTH

@@ -10,13 +10,14 @@ import fcntl
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from stormpetrel.engine import Progress
 from stormpetrel.errors import SourceError, StoreBusyError, UsageError
 from stormpetrel.records.traces import Split, Trace
 from stormpetrel.records.windows import WINDOW_STEPS
@@ -31,8 +32,6 @@ from stormpetrel.rehearse.recording import STEP_S, Recorder, other_recorder, own
 from stormpetrel.rehearse.running import JobRecord, Workshop, run_slot
 from stormpetrel.rehearse.scratch import scratch_folder
 from stormpetrel.store.filesystem import writing
-
-Progress = Callable[[float, str], None]  # share done, words
 
 _CLOCK_TOLERANCE_S: Final = 0.5
 _AROUND_S: Final = 8.0  # for the start of the recorders and reading back, in the estimate of the time left

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from stormpetrel.engine import Engine, Work, cpu_seconds
+from stormpetrel.engine import Engine, Progress, Work, cpu_seconds, no_progress
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.training import TrainingSettings
 from stormpetrel.rehearse.workload_usefulness import (
@@ -32,7 +32,7 @@ from stormpetrel.rehearse.workload_usefulness import (
 from stormpetrel.sources.formats import ReadOptions
 from stormpetrel.sources.reading import read_log
 from stormpetrel.synth.choose import DEFAULT, GENERATORS, GeneratorMaker
-from stormpetrel.synth.contract import Progress, Wanted, no_progress, sample
+from stormpetrel.synth.contract import Wanted, sample
 from stormpetrel.synth.score.odd_even import evaluate_odd_even
 from stormpetrel.synth.score.scorecard import Scorecard, floor_scorecard, scorecard
 from stormpetrel.synth.score.weeks import odd_even_split
