@@ -139,9 +139,9 @@ class SupervisedLstm:
             return functional.cross_entropy(network(windows(rows)), target[rows], weight=learn_weight)
 
         def judge() -> float:
-            said = torch.cat([network(windows(rows)) for rows in pieces])  # (buckets, 2)
+            outputs = torch.cat([network(windows(rows)) for rows in pieces])  # (buckets, 2)
             # By rank, not by cross-entropy: that rises with the first epochs, while the order of the buckets still gets better.
-            odds = (said[:, 1] - said[:, 0]).double().numpy()
+            odds = (outputs[:, 1] - outputs[:, 0]).double().numpy()
             return 1 - (pr_auc(target[later].numpy() == 1, odds) or 0.0)
 
         task = task_of(settings.record(), columns, series.label)

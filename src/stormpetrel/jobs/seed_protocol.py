@@ -285,8 +285,8 @@ def _matrix(judged: pl.DataFrame, train: Positions, with_limit: bool) -> tuple[M
     columns = seed_columns(judged)
     if with_limit:
         columns = columns.with_columns(judged["time_limit_s"])
-    told = [name for name in columns.columns if columns[name][train].null_count() < train.size]
-    return columns.select(pl.col(told).cast(pl.Float32)).to_numpy(), tuple(told)
+    known = [name for name in columns.columns if columns[name][train].null_count() < train.size]
+    return columns.select(pl.col(known).cast(pl.Float32)).to_numpy(), tuple(known)
 
 
 def _rule_rows(judged: pl.DataFrame, y: Truth, parts: dict[str, Positions]) -> tuple[list[TableOneRow], dict[str, Forecast]]:
@@ -294,9 +294,9 @@ def _rule_rows(judged: pl.DataFrame, y: Truth, parts: dict[str, Positions]) -> t
     rows: list[TableOneRow] = []
     forecasts: dict[str, Forecast] = {}
     for name, title in RULES.items():
-        said = judged[name].to_numpy().astype(np.float64)
+        flags = judged[name].to_numpy().astype(np.float64)
         for part, chosen in parts.items():
-            forecasts[name] = Forecast(y[chosen], said[chosen])  # the test part stays
+            forecasts[name] = Forecast(y[chosen], flags[chosen])  # the test part stays
             rows.append(row_of(name, title, part, forecasts[name]))
     return rows, forecasts
 
@@ -304,10 +304,10 @@ def _rule_rows(judged: pl.DataFrame, y: Truth, parts: dict[str, Positions]) -> t
 def row_of(model: str, title: str, part: str, forecast: Forecast) -> TableOneRow:
     """One line of the table out of the forecasts of one part."""
     truth, probability = forecast
-    said = probability >= THRESHOLD
+    flagged = probability >= THRESHOLD
     of_failed = scores_at(truth, probability, THRESHOLD)
-    of_completed = scores_at(~truth, (~said).astype(np.float64), THRESHOLD)
-    accuracy = float(np.mean(said == truth))
+    of_completed = scores_at(~truth, (~flagged).astype(np.float64), THRESHOLD)
+    accuracy = float(np.mean(flagged == truth))
     return _line((model, title, part), of_failed, of_completed, accuracy, roc_auc(truth, probability), int(truth.size))
 
 

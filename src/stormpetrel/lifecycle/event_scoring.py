@@ -108,8 +108,8 @@ def _pending(series: EventSeries, known: pl.DataFrame) -> np.ndarray[tuple[int],
 
 def _all_findings(hard: list[Finding], others: list[Finding]) -> list[Finding]:
     """What the rules found, and what the forecast says beside it; a silence is told once."""
-    told = {one.kind for one in hard}
-    return [*hard, *(one for one in others if one.kind not in HARD or one.kind not in told)]
+    known = {one.kind for one in hard}
+    return [*hard, *(one for one in others if one.kind not in HARD or one.kind not in known)]
 
 
 def _hard_findings(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, list[Finding]]:
