@@ -26,10 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from stormpetrel.engine import Engine
+from benchmarks.options import add_workers
+from stormpetrel.engine import Engine, Progress, no_progress
 from stormpetrel.events import count_forecast as forecasts
 from stormpetrel.events.combined import Combined, _Lesson, features_of
-from stormpetrel.events.contract import Progress, Scores, no_progress
+from stormpetrel.events.contract import Scores
 from stormpetrel.events.count_forecast import CountForecaster, calm_for_training, one_thread
 from stormpetrel.events.count_memory import Floats, Memory, Truth, lagged, memory, seen_buckets, weighted_past
 from stormpetrel.events.count_regression import fit_counts
@@ -49,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=200)
-    parser.add_argument("--workers", type=int, default=1, help="seeds at a time; more than one: in processes of one thread")
+    add_workers(parser)
     given = parser.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     runs: dict[str, dict[str, list[float]]] = {}

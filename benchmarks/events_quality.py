@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.options import add_workers
 from stormpetrel.events.evaluation import ALL_NAMES
 from stormpetrel.events.evaluation_summary import Run, merged, summary
 from stormpetrel.records.event_series import EventSeries
@@ -62,7 +63,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", default="0-9", help="one, several separated by commas, or from-to")
     parser.add_argument("--models", default="", help="models and baselines, separated by commas; all if left out")
     parser.add_argument("--hours", type=int, default=Recipe().hours, help="of a simulated grid")
-    parser.add_argument("--workers", type=int, default=2, help="data sets at a time, each in a process of one thread")
+    add_workers(parser, default=2)
     parser.add_argument("--series", type=Path, help="folder of the hourly counts of the logs")
     parser.add_argument("--out", type=Path, default=RESULT, help="file of the results")
     return parser.parse_args()

@@ -1,8 +1,9 @@
 """Does an alarm name the right place? Simulated outages whose place is known; writes results/events_why.json.
 
-`python -m benchmarks.events_why [--seeds 10]`. The combined model learns from the first half of a grid; each outage of the second
-half is looked at in its most abnormal hour. An outage is *told* if there is a finding, *placed* if one names a place at all,
-*right* if one names the place where the simulator put it. A node at the right site is right for an outage of that site.
+`python -m benchmarks.events_why [--seeds 10] [--workers 1]`. The combined model learns from the first half of a grid; each outage
+of the second half is looked at in its most abnormal hour. An outage is *told* if there is a finding, *placed* if one names a
+place at all, *right* if one names the place where the simulator put it. A node at the right site is right for an outage of that
+site.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from benchmarks.options import add_workers
+from stormpetrel.engine import Engine, Progress
 from stormpetrel.events.combined import Combined
 from stormpetrel.events.placed import Placed
 from stormpetrel.events.why import findings_at
@@ -29,11 +32,13 @@ BEFORE = 14 * 24  # hours of places that the reasons are read from
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
-    seeds = range(parser.parse_args().seeds)
+    add_workers(parser)
+    options = parser.parse_args()
+    seeds = range(options.seeds)
     counted: dict[tuple[str, str], Counter[str]] = {}
-    for seed in seeds:
-        for key, told in judged(simulate_grid(GridSpec(seed=seed))):
-            counted.setdefault(key, Counter()).update(told)
+    for outages in Engine(options.workers).map(judged_seed, seeds, name=lambda seed: f"seed {seed}"):
+        for key, counts in outages:
+            counted.setdefault(key, Counter()).update(counts)
     rows = [
         {"outage": outage, "severity": severity, **{name: found[name] for name in ("outages", "told", "placed", "right")}}
         for (outage, severity), found in sorted(counted.items())
@@ -41,6 +46,11 @@ def main() -> None:
     for row in rows:
         print(*(f"{name} {value}" for name, value in row.items()), sep="  ")
     RESULT.write_text(json.dumps({"seeds": len(seeds), "rows": rows}, indent=1))
+
+
+def judged_seed(seed: int, _progress: Progress) -> list[tuple[tuple[str, str], Counter[str]]]:
+    """The outages of the grid of a seed."""
+    return judged(simulate_grid(GridSpec(seed=seed)))
 
 
 def judged(grid: SimulatedGrid) -> list[tuple[tuple[str, str], Counter[str]]]:

@@ -1,6 +1,6 @@
 """How good the forecasts of jobs are on four public logs, beside the trivial rules; writes benchmarks/results/jobs_quality.json.
 
-STORMPETREL_DATA=… python -m benchmarks.jobs_quality [--only kth,mira,theta,curie,seed,refit]
+STORMPETREL_DATA=… python -m benchmarks.jobs_quality [--only kth,mira,theta,curie,seed,refit] [--workers 1]
 
 Each part is one command of the product, run as a user would; `docs/jobs.md` has its figures from here.
 """
@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any, Final
+
+from benchmarks.options import add_workers
 
 RESULT: Final = Path(__file__).parent / "results" / "jobs_quality.json"
 CURIE: Final = ["jobs/CEA-Curie-2011-2.1-cln.swf.gz", "--failed", "FAILED", "--drop", "CANCELLED"]
@@ -34,12 +36,15 @@ FIGURES: Final = ("roc_auc", "pr_auc", "f1", "brier", "ece")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(PARTS), help="parts to run, separated by commas")
+    add_workers(parser)
+    given = parser.parse_args()
     data = Path(os.environ["STORMPETREL_DATA"])
     results: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    for name in parser.parse_args().only.split(","):
+    for name in given.only.split(","):
         file, *options = PARTS[name]
         began = time.monotonic()
-        command = [sys.executable, "-m", "stormpetrel", "jobs", "evaluate", str(data / file), *options, "--json"]
+        asked = [str(data / file), *options, "--workers", str(given.workers), "--json"]
+        command = [sys.executable, "-m", "stormpetrel", "jobs", "evaluate", *asked]
         answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         results[name] = {"command": ["stormpetrel", "jobs", "evaluate", file, *options], **answer}
         RESULT.write_text(json.dumps(results, indent=1) + "\n")

@@ -1,8 +1,8 @@
 """How long the simulated cluster takes for a million jobs, in how much memory; and whether its jobs look like real ones.
 
 `python -m benchmarks.simulate [--jobs N …] [--nodes N …]`: each case in a process of its own, results in
-benchmarks/results/simulate.json. `--compare` prints the table of docs/simulator.md instead, `--plots FOLDER` draws the
-distributions as SVG; both need STORMPETREL_DATA.
+benchmarks/results/simulate.json. `--compare [--workers 1]` prints the table of docs/simulator.md instead, `--plots FOLDER` draws
+the distributions as SVG; both need STORMPETREL_DATA.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from benchmarks.options import add_workers
 
 if TYPE_CHECKING:
     import polars as pl
@@ -63,14 +67,27 @@ def default_site(seed: int = 1) -> pl.DataFrame:
     return pl.concat(simulate(ClusterSpec(seed=seed)))
 
 
-def compare() -> None:
+@dataclass(frozen=True, slots=True)
+class CompareSeed:
+    """Compares the default site of a seed with the public logs."""
+
+    real: dict[str, pl.DataFrame]
+
+    def __call__(self, seed: int, _progress: Callable[[float, str], None]) -> pl.DataFrame:
+        """The table of the seed."""
+        from stormpetrel.simulate.compare import compare_with_logs
+
+        return compare_with_logs(default_site(seed), self.real)
+
+
+def compare(workers: int) -> None:
     """The table of the docs: the default site beside the public logs, with how many of five seeds lie within their range."""
     import polars as pl
 
-    from stormpetrel.simulate.compare import compare_with_logs
+    from stormpetrel.engine import Engine
 
-    real = logs()
-    tables = [compare_with_logs(default_site(seed), real) for seed in range(1, SEEDS + 1)]
+    work = CompareSeed(logs())
+    tables = list(Engine(workers).map(work, range(1, SEEDS + 1), name=lambda seed: f"seed {seed}"))
     within = [sum(bool(table["within"][row]) for table in tables) for row in range(tables[0].height)]
     shown = tables[0].drop("within").with_columns(within=pl.Series([f"{count} of {SEEDS}" for count in within]))
     print("| " + " | ".join(shown.columns) + " |\n|" + " --- |" * len(shown.columns))
@@ -102,6 +119,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1000])
     parser.add_argument("--compare", action="store_true", help="print the comparison with real logs")
+    add_workers(parser)
     parser.add_argument("--plots", type=Path, help="draw the distributions into this folder")
     parser.add_argument("--case", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -109,7 +127,7 @@ def main() -> None:
         run_case(*options.case)
         return
     if options.compare:
-        compare()
+        compare(options.workers)
         return
     if options.plots:
         plots(options.plots)

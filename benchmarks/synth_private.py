@@ -1,6 +1,7 @@
 """What a differential-privacy guarantee costs in fidelity, on public logs; writes benchmarks/results/synth_private.json.
 
-STORMPETREL_DATA=… python -m benchmarks.synth_private [--logs kth,theta,hpc2n] [--epsilons 0.1,1,10,inf] [--seeds 3] [--again]
+STORMPETREL_DATA=… python -m benchmarks.synth_private [--logs kth,theta,hpc2n] [--epsilons 0.1,1,10,inf] [--seeds 3]
+        [--workers 1] [--again]
 
 Learnt from odd weeks, judged on even ones. `inf` is an epsilon so large that all noise is 0: what the model itself costs. Noise
 has no seed: figures differ from run to run, and their spread is told. It can be run in pieces: what the file has is left out.
@@ -11,13 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.options import add_workers
+from stormpetrel.engine import Engine, cpu_seconds
 from stormpetrel.rehearse.workload_study import LOGS, read_workload
-from stormpetrel.synth.private.generator import MOST_JOBS, MOST_SESSIONS, PrivateGenerator
+from stormpetrel.synth.choose import GeneratorMaker
+from stormpetrel.synth.private.generator import MOST_JOBS, MOST_SESSIONS
 from stormpetrel.synth.score.odd_even import evaluate_odd_even
 from stormpetrel.synth.score.weeks import odd_even_split
 
@@ -42,17 +45,13 @@ def main() -> None:
             there: dict[str, Any] = results.setdefault("epsilon", {}).setdefault(log, {})
             if word in there and not options.again:
                 continue
-            epsilon, began = NO_NOISE if word == "inf" else float(word), time.process_time()
-            found = evaluate_odd_even(real, _maker(epsilon), range(options.seeds)).as_dict()
+            make, began = GeneratorMaker("private", {"epsilon": NO_NOISE if word == "inf" else float(word)}), cpu_seconds()
+            found = evaluate_odd_even(real, make, range(options.seeds), engine=Engine(options.workers)).as_dict()
             kept: dict[str, Any] = {name: found[name] for name in KEPT if name in found}
-            there[word] = {**kept, "cpu_s": round(time.process_time() - began, 1)}
+            there[word] = {**kept, "cpu_s": round(cpu_seconds() - began, 1)}
             results["settings"] = {"most_jobs": MOST_JOBS, "most_sessions": MOST_SESSIONS, "unit": "user"}
             _write(options.out, results)
             print(f"{log}, epsilon {word}: {there[word]['cpu_s']} s CPU", flush=True)
-
-
-def _maker(epsilon: float) -> Any:
-    return lambda _seed: PrivateGenerator(epsilon=epsilon)
 
 
 def _options() -> argparse.Namespace:
@@ -60,6 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--logs", default="kth,theta,hpc2n", help="separated by commas")
     parser.add_argument("--epsilons", default="0.1,1,10,inf", help="separated by commas")
     parser.add_argument("--seeds", type=int, default=3, help="how many fits, each with noise of its own")
+    add_workers(parser)
     parser.add_argument("--again", action="store_true", help="run what the file has already")
     parser.add_argument("--out", type=Path, default=RESULT, help="file of the results")
     return parser.parse_args()

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.options import add_workers
 from stormpetrel.rehearse.workload_study import Kind, Part, StudyPlan, run_part, study_parts
 from stormpetrel.synth.choose import DEFAULT, new_generator
 
@@ -88,7 +89,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--logs", default="", help="separated by commas; all of each kind if left out")
     parser.add_argument("--seeds", default="0-4", help="one, several separated by commas, or from-to")
     parser.add_argument("--epochs", type=int, help="of generators that are networks")
-    parser.add_argument("--workers", type=int, default=1, help="seeds at a time; more than one: in processes of one thread")
+    add_workers(parser)
     parser.add_argument("--again", action="store_true", help="run parts that the file has already")
     parser.add_argument("--show", action="store_true", help="only print the tables of what is there")
     parser.add_argument("--out", type=Path, default=RESULT, help="file of the results")

@@ -1,6 +1,6 @@
 """CTGAN, TVAE and CopulaGAN of ours against those of SDV, on Theta; writes results/synth_seed.json.
 
-STORMPETREL_DATA=../shared/data python -m benchmarks.synth_seed [--epochs 30] [--seeds 3] [--only ctgan,sdv-ctgan]
+STORMPETREL_DATA=../shared/data python -m benchmarks.synth_seed [--epochs 30] [--seeds 3] [--workers 1] [--only ctgan,sdv-ctgan]
 
 Theta without its first 50 rows (the machine was being filled). Each generator learns all of it, at equal epochs and the same
 seeds, on one thread, and makes as many jobs; its figures are against what it learnt from. `copulagan-sessions` has no peer of
@@ -13,11 +13,14 @@ import argparse
 import json
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.options import add_workers
+from stormpetrel.engine import Engine, Progress
 from stormpetrel.sources.workload_table import read_workload_table
 from stormpetrel.synth.choose import new_generator
 from stormpetrel.synth.contract import Wanted, sample
@@ -42,19 +45,16 @@ COLUMNS: Final = ("interval_s", "cores", "nodes", "time_limit_s", "runtime_s")
 def main() -> None:
     options = _options()
     real = theta()
-    import torch
-
-    torch.set_num_threads(1)
     known = list(dict.fromkeys(name for pair in PEERS.items() for name in pair if name))
     names = options.only.split(",") if options.only else known
     runs: list[dict[str, Any]] = []
-    for seed in range(options.seeds):
-        for name in names:
-            runs.append(_run(real, name, options.epochs, seed))
-            print(f"seed {seed} {_line(name, runs[-1])}", flush=True)
-            result = {"jobs": real.height, "epochs": options.epochs, "threads": 1, "generators": _means(runs), "runs": runs}
-            result["ratios"] = _ratios(result["generators"])
-            (RESULTS / "synth_seed.json").write_text(json.dumps(result, indent=1) + "\n")
+    tasks = [(seed, name) for seed in range(options.seeds) for name in names]
+    for run in Engine(options.workers).map(Run(real, options.epochs), tasks, name=lambda task: f"seed {task[0]}, {task[1]}"):
+        runs.append(run)
+        print(f"seed {run['seed']} {_line(run['generator'], run)}", flush=True)
+        result = {"jobs": real.height, "epochs": options.epochs, "threads": 1, "generators": _means(runs), "runs": runs}
+        result["ratios"] = _ratios(result["generators"])
+        (RESULTS / "synth_seed.json").write_text(json.dumps(result, indent=1) + "\n")
     _show(result)
 
 
@@ -71,8 +71,25 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seeds", type=int, default=3)
+    add_workers(parser)
     parser.add_argument("--only", default="", help="generators, separated by commas; all if left out")
     return parser.parse_args()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Fits a generator on one thread, draws as many jobs, and compares them with the real ones."""
+
+    real: Workload
+    epochs: int
+
+    def __call__(self, task: tuple[int, str], _progress: Progress) -> dict[str, Any]:
+        """The figures of a seed and a generator."""
+        import torch
+
+        torch.set_num_threads(1)
+        seed, name = task
+        return _run(self.real, name, self.epochs, seed)
 
 
 def _run(real: Workload, name: str, epochs: int, seed: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.options import add_workers
 from stormpetrel.engine import Engine, Progress
 from stormpetrel.records.traces import Split, Trace
 from stormpetrel.records.windows import Windows, cut_windows, join_windows
@@ -105,7 +106,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=1, help="seeds at a time; more than one: in processes of one thread")
+    add_workers(parser)
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--nodes", type=int, default=5)
     parser.add_argument("--minutes", type=float, default=30.0)

@@ -18,12 +18,12 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.options import add_workers
 from stormpetrel.answers.trace_study import evaluation_answer
-from stormpetrel.engine import Engine, Progress
+from stormpetrel.engine import Engine
 from stormpetrel.simulate.campaigns import campaign_set
 from stormpetrel.sources.trace_files import read_campaigns
 from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, flops_per_window
@@ -70,7 +70,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--models", type=int, default=10, help="of each architecture")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    parser.add_argument("--workers", type=int, default=1, help="models to train at the same time, each in a process of its own")
+    add_workers(parser)
     parser.add_argument("--pack", type=int, default=0, help="models of each architecture to write as a tar file")
     parser.add_argument("--only", default=",".join(Architecture), help="architectures, separated by commas")
     parser.add_argument("--campaigns", type=Path, help="folder of campaign files; simulated if left out")
@@ -101,7 +101,7 @@ def _trained(
     """Each architecture as it is done: its model folders, and how long they took."""
     for kind in (Architecture(name) for name in options.only.split(",") if Architecture(name) not in why):
         began = time.monotonic()
-        folders = _by_workers(options, kind) if options.workers > 1 else _ensemble(options, split, kind, options.models)
+        folders = _ensemble(options, split, kind)
         seconds = time.monotonic() - began
         models = [TraceAutoencoder.load(path) for path in folders]
         histories = [model.history_ for model in models]
@@ -119,24 +119,13 @@ def _trained(
         yield kind, folders, told
 
 
-def _ensemble(options: argparse.Namespace, split: SplitWindows, kind: Architecture, models: int, first: int = 0) -> list[Path]:
-    settings = AutoencoderSettings(architecture=kind, steps=split.train.steps, max_epochs=options.epochs, seed=first)
+def _ensemble(options: argparse.Namespace, split: SplitWindows, kind: Architecture) -> list[Path]:
+    """The models of an architecture; several at a time where that is asked for: one small network does not fill a GPU."""
+    settings = AutoencoderSettings(architecture=kind, steps=split.train.steps, max_epochs=options.epochs, seed=0)
     return train_ensemble(
-        settings, split.train, split.validation, models=models, folder=options.out / "models", device=options.device,
-        progress=_shown(time.monotonic()),
+        settings, split.train, split.validation, models=options.models, folder=options.out / "models", device=options.device,
+        progress=_shown(time.monotonic()), engine=Engine(options.workers),
     )  # fmt: skip
-
-
-def _by_workers(options: argparse.Namespace, kind: Architecture) -> list[Path]:
-    """The same models, several at a time: one small network does not fill a GPU."""
-    found = Engine(options.workers).map(
-        partial(_one_model, options, kind), range(options.models), name=lambda seed: f"{kind}-{seed}"
-    )
-    return [path for paths in found for path in paths]
-
-
-def _one_model(options: argparse.Namespace, kind: Architecture, seed: int, _progress: Progress) -> list[Path]:
-    return _ensemble(options, _split(options), kind, 1, seed)
 
 
 def _split(options: argparse.Namespace) -> SplitWindows:

@@ -42,6 +42,12 @@ def cores() -> int:
     return 1 if os.environ.get(_INSIDE) else max(1, len(os.sched_getaffinity(0)))
 
 
+def cpu_seconds() -> float:
+    """CPU time so far of this process and of the workers that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
     """Runs a function over many items: seeds, models, logs.
@@ -74,14 +80,14 @@ class Engine:
         """
         at_once = min(self.workers or cores(), length_hint(items, 1_000_000))
         if at_once <= 1 or os.environ.get(_INSIDE):  # a worker has one core, and no workers of its own
-            return _here(function, items, name, _Told(progress, length_hint(items)))
-        return _Pool(function, at_once, name, _Told(progress, length_hint(items))).results(items)
+            return _here(function, items, name, _OverallProgress(progress, length_hint(items)))
+        return _Pool(function, at_once, name, _OverallProgress(progress, length_hint(items))).results(items)
 
 
 ONE_PROCESS: Final = Engine()
 
 
-class _Told:
+class _OverallProgress:
     """The progress of all items as one share."""
 
     def __init__(self, progress: Progress, total: int) -> None:
@@ -114,19 +120,21 @@ class _Told:
         return min(1.0, (self._done + sum(self._shares.values())) / self._total) if self._total else 0.0
 
 
-def _here(function: Work[Item, Result], items: Iterable[Item], name: Callable[[Item], str], told: _Told) -> Iterator[Result]:
+def _here(
+    function: Work[Item, Result], items: Iterable[Item], name: Callable[[Item], str], overall: _OverallProgress
+) -> Iterator[Result]:
     for number, item in enumerate(items):
         label = name(item)
-        told.begin(label)
+        overall.begin(label)
 
         def step(share: float, words: str, number: int = number, label: str = label) -> None:
-            told.step(number, share, f"{label}: {words}")
+            overall.step(number, share, f"{label}: {words}")
 
         try:
             result = function(item, step)
         except Exception as error:
-            raise _named(error, label, told) from error.__cause__
-        told.end(number, label)
+            raise _named(error, label, overall) from error.__cause__
+        overall.end(number, label)
         yield result
 
 
@@ -162,11 +170,13 @@ class _Worker:
 class _Pool(Generic[Item, Result]):
     """Workers, what they have in hand, and what is done and waits for its turn."""
 
-    def __init__(self, function: Work[Item, Result], workers: int, name: Callable[[Item], str], told: _Told) -> None:
+    def __init__(
+        self, function: Work[Item, Result], workers: int, name: Callable[[Item], str], overall: _OverallProgress
+    ) -> None:
         self._function = function
         self._most = workers
         self._name = name
-        self._told = told
+        self._overall = overall
         self._idle: list[_Worker] = []
         self._busy: dict[Connection, _Worker] = {}
         self._ready: dict[int, Result] = {}
@@ -175,7 +185,7 @@ class _Pool(Generic[Item, Result]):
     def results(self, items: Iterable[Item]) -> Iterator[Result]:
         """Hand out → give back in order → wait, until there is nothing left."""
         waiting = enumerate(items)
-        self._told.begin(f"{self._most} at a time")
+        self._overall.begin(f"{self._most} at a time")
         try:
             self._hand_out(waiting)
             while True:
@@ -194,10 +204,10 @@ class _Pool(Generic[Item, Result]):
 
     def _hand_out(self, waiting: Iterator[tuple[int, Item]]) -> None:
         while len(self._busy) < self._most and len(self._busy) + len(self._ready) < _AHEAD * self._most:
-            found = next(waiting, None)
-            if found is None:
+            upcoming = next(waiting, None)
+            if upcoming is None:
                 return
-            number, item = found
+            number, item = upcoming
             worker = self._idle.pop() if self._idle else _Worker(self._function)
             self._busy[worker.connection] = worker
             worker.begin(number, self._name(item), item)
@@ -211,13 +221,13 @@ class _Pool(Generic[Item, Result]):
                 hint="Use fewer workers, or ask for less at a time.",
             ) from None
         if kind == _PROGRESS:
-            self._told.step(worker.number, content[0], f"{worker.label}: {content[1]}")
+            self._overall.step(worker.number, content[0], f"{worker.label}: {content[1]}")
             return
         if kind == _FAILED:
-            raise _named(content, worker.label, self._told)
+            raise _named(content, worker.label, self._overall)
         self._ready[worker.number] = content
         self._idle.append(self._busy.pop(worker.connection))
-        self._told.end(worker.number, worker.label)
+        self._overall.end(worker.number, worker.label)
 
 
 def _serve(connection: Connection, function: Work[Any, Any]) -> None:
@@ -246,9 +256,9 @@ def _able_to_travel(error: Exception) -> Exception:
     return same
 
 
-def _named(error: Exception, label: str, told: _Told) -> Exception:
+def _named(error: Exception, label: str, overall: _OverallProgress) -> Exception:
     """The same error, which tells at which item it happened."""
-    if told.is_single:
+    if overall.is_single:
         return error
     if isinstance(error, StormpetrelError):
         error.what = f"{label}: {error.what}"

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from stormpetrel.engine import Engine
 from stormpetrel.errors import NotEnoughJobsError, StormpetrelError
 from stormpetrel.jobs import evaluation
 from stormpetrel.jobs.evaluation import MODEL, evaluate, refit_weekly
@@ -220,3 +221,26 @@ def test_a_log_of_short_jobs_is_judged_at_the_moments_that_they_reach_and_says_w
     found = evaluate(short, QUICK)
     assert list(found.at) == [Moment.SUBMIT, Moment.START]
     assert any("No job of this log is known to have reached the moment '2min'" in note for note in found.notes)
+
+
+def test_moments_in_processes_give_what_one_process_gives(log, whole):
+    steps = []
+    apart = evaluate(log, QUICK, moments=[Moment.SUBMIT, Moment.START], progress=steps.append, engine=Engine(2)).as_json()
+    alone = whole.as_json()
+    assert apart["at"] == {moment: alone["at"][moment] for moment in ("submit", "start")}
+    assert {"submit: cut 1 of 1", "start: cut 1 of 1"} <= set(steps)
+
+
+@pytest.mark.slow
+def test_weeks_in_processes_give_what_one_process_gives(whole):
+    alone, apart = (refit_weekly(whole.labelled, Moment.SUBMIT, QUICK, engine=Engine(workers)) for workers in (1, 2))
+    assert apart.equals(alone)
+
+
+def test_an_error_names_the_moment_and_the_cut(log, monkeypatch):
+    def out_of_memory(*_):
+        raise StormpetrelError("No memory is left.")
+
+    monkeypatch.setattr(evaluation, "_model_thresholds", out_of_memory)
+    with pytest.raises(StormpetrelError, match=r"^submit: cut 1 of 1: No memory is left\.$"):
+        evaluate(log, QUICK, moments=[Moment.SUBMIT, Moment.START])

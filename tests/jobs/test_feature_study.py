@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from stormpetrel.engine import Engine
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.feature_study import ablation, correlations, importance, which_to_keep
 
@@ -115,3 +116,10 @@ def test_jobs_of_one_outcome_and_a_matrix_of_another_shape_are_refused(jobs):
         ablation(x, NAMES, GROUPS, np.zeros_like(y))
     with pytest.raises(UsageError, match="one name per column"):
         correlations(x, NAMES[:-1], y)
+
+
+@pytest.mark.slow
+def test_groups_in_processes_give_what_one_process_gives(jobs, ablated):
+    x, y = jobs
+    apart = ablation(x, NAMES, GROUPS, y, engine=Engine(2))
+    assert apart.groups.equals(ablated.groups)

@@ -18,8 +18,7 @@ from stormpetrel.learn.saving import METADATA, _digest
 from stormpetrel.lifecycle.event_models import load_event_model
 from stormpetrel.lifecycle.event_retraining import retrain_events
 from stormpetrel.lifecycle.families import FAMILIES
-from stormpetrel.lifecycle.outdated import retrain_outdated
-from stormpetrel.lifecycle.readable import formats, model_findings, outdated_trainings, problem_of
+from stormpetrel.lifecycle.readable import formats, model_findings, outdated_trainings, problem_of, retrain_outdated
 from stormpetrel.lifecycle.retraining import retrain
 from stormpetrel.lifecycle.trace_models import load_trace_model, score_frame
 from stormpetrel.lifecycle.workload_models import load_site_generator

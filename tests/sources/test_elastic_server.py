@@ -105,7 +105,7 @@ def test_pauses_are_bounded_and_understand_dates(ask):
 
 def test_a_server_that_stays_busy_is_given_up_and_the_cursor_stays(ask):
     told = complaint(ask, SourceUnavailableError, *[(429, BUSY, {})] * 9, retries=2)
-    assert "answered 429: es_rejected_execution_exception: rejected  [2J (3 tries)" in told and len(ask.pauses) == 2
+    assert "answered 429: es_rejected_execution_exception: rejected [2J (3 tries)" in told and len(ask.pauses) == 2
 
 
 def test_half_a_body_is_tried_again(ask):

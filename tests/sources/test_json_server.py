@@ -4,7 +4,8 @@ import pytest
 
 from stormpetrel.errors import SettingsError, SourceFormatError, SourceUnavailableError
 from stormpetrel.sources import json_server
-from stormpetrel.sources.json_server import Address, JsonServer, words_of
+from stormpetrel.sources.json_server import JsonServer, words_of
+from stormpetrel.sources.server_connection import Address
 from tests.parts import free_ports
 from tests.parts.loopback import served
 

@@ -19,8 +19,9 @@ from stormpetrel.errors import NotEnoughJobsError, SourceFormatError, UsageError
 from stormpetrel.synth.workload import SUBMIT, WAIT, Workload, tidy, workload_of
 
 if TYPE_CHECKING:
+    from stormpetrel.engine import Progress
     from stormpetrel.store.site import Site
-    from stormpetrel.synth.contract import Progress, WorkloadGenerator
+    from stormpetrel.synth.contract import WorkloadGenerator
 
 TABLE: Final = "table"
 _OPTIONS: Final = {

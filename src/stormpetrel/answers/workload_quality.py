@@ -22,10 +22,10 @@ from stormpetrel.synth.choose import DEFAULT
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.answers.workload_input import WorkloadInput
-    from stormpetrel.engine import Engine
+    from stormpetrel.engine import Engine, Progress
     from stormpetrel.jobs.training import TrainingSettings
     from stormpetrel.store.site import Site
-    from stormpetrel.synth.contract import Progress, WorkloadGenerator
+    from stormpetrel.synth.contract import WorkloadGenerator
     from stormpetrel.synth.workload import Workload
 
     Workloads = dict[str, Workload]  # by name, the real one first

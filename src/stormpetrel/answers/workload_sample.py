@@ -24,8 +24,9 @@ from stormpetrel.records.times import EARLIEST, LATEST
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.engine import Progress
     from stormpetrel.simulate.replay import Machine
-    from stormpetrel.synth.contract import Progress, Wanted
+    from stormpetrel.synth.contract import Wanted
 
 # format -> (ending of the file, what it is for browsers)
 FORMATS: Final = {

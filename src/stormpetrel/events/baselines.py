@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
-from stormpetrel.events.contract import EventModel, Progress, Scores, no_progress
+from stormpetrel.events.contract import EventModel, Scores
 from stormpetrel.events.lagged_counts import history_hours, lagged_counts
 from stormpetrel.events.seasonal import SeasonalAdjustment, robust_spread
 from stormpetrel.learn.metrics import pr_auc

@@ -239,9 +239,9 @@ def _groups(record: LoadRecord, seed: int) -> pl.DataFrame:
     sums = rows.group_by("group").agg(load=pl.col("load").sum() / known.height).sort("load", "group", descending=[True, False])
     shared = sums.with_columns(share=pl.col("load") / max(float(sums["load"].sum()), 1e-12)).head(_MOST_GROUPS)
     by_group = rows.partition_by("group", as_dict=True)
-    told = [_growth(by_group[(name,)], recent, seed) for name in shared["group"].head(_MOST_FITTED)]
-    columns = dict(zip(("growth", "growth_low", "growth_high"), zip(*told, strict=True), strict=True))
-    rest = [None] * (shared.height - len(told))
+    fitted = [_growth(by_group[(name,)], recent, seed) for name in shared["group"].head(_MOST_FITTED)]
+    columns = dict(zip(("growth", "growth_low", "growth_high"), zip(*fitted, strict=True), strict=True))
+    rest = [None] * (shared.height - len(fitted))
     return shared.with_columns(pl.Series(name, [*values, *rest], dtype=pl.Float64) for name, values in columns.items())
 
 

@@ -35,10 +35,10 @@ def growth_words(trend: LoadTrend) -> str:
 
 def reasons(plan: CapacityPlan, *, today: date | None = None) -> list[str]:
     """What the headline rests on, and what it leaves out, a sentence each."""
-    told = [_capacity_words(plan), _knee_words(plan), _weeks_words(plan), _old_words(plan, today)]
+    sentences = [_capacity_words(plan), _knee_words(plan), _weeks_words(plan), _old_words(plan, today)]
     if plan.trend is not None:
-        told.append("Holidays, seasons and planned changes are not modelled: the forecast is the past going on as it did.")
-    return [words for words in told if words]
+        sentences.append("Holidays, seasons and planned changes are not modelled: the forecast is the past going on as it did.")
+    return [words for words in sentences if words]
 
 
 def wait_words(seconds: float | None) -> str:

@@ -18,7 +18,8 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from stormpetrel.events.contract import Forecast, Progress, Scores, no_progress
+from stormpetrel.engine import Progress, no_progress
+from stormpetrel.events.contract import Forecast, Scores
 from stormpetrel.events.count_forecast import CountForecaster, calm_for_training, one_thread
 from stormpetrel.events.count_memory import Floats, Truth
 from stormpetrel.events.surprise import MEMORY_HOURS, remember

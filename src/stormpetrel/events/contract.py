@@ -5,7 +5,6 @@ EventSeries -> fit -> score. A score at a bucket sees that bucket and those befo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
@@ -13,14 +12,10 @@ from typing import Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.records.event_series import EventSeries
 
-Progress = Callable[[float, str], None]  # share done, in words
 Scores = npt.NDArray[np.float64]
-
-
-def no_progress(_share: float, _words: str) -> None:
-    """Tell nobody."""
 
 
 class EventModel(Protocol):

@@ -19,8 +19,9 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
-from stormpetrel.events.contract import Forecast, Progress, Scores, no_progress
+from stormpetrel.events.contract import Forecast, Scores
 from stormpetrel.events.count_memory import (
     DEPARTURES,
     Floats,
@@ -107,8 +108,8 @@ class CountForecaster:
         scale = self._scale
         wanted = past.ready & (np.arange(len(series)) >= since - scale.history_buckets)
         oddness = self._normal_scores(series, past, wanted)
-        said = wanted & ~series.is_gap & (np.arange(len(series)) >= since)
-        return np.where(said, scale.score(oddness), np.nan), oddness
+        has_score = wanted & ~series.is_gap & (np.arange(len(series)) >= since)
+        return np.where(has_score, scale.score(oddness), np.nan), oddness
 
     def save(self, folder: Path) -> None:
         """Write it to a folder that is not there yet, whole or not at all."""

@@ -14,10 +14,11 @@ from typing import Final
 
 import numpy as np
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.events.alarm_budget import threshold_for
 from stormpetrel.events.baselines import BASELINES, WITH_CHANCE
-from stormpetrel.events.contract import EventModel, Progress, no_progress
+from stormpetrel.events.contract import EventModel
 from stormpetrel.events.event_metrics import AlarmFigures, TestOutage, calm_buckets, judge_alarm
 from stormpetrel.records.event_series import EventSeries
 

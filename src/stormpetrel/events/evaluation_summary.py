@@ -47,8 +47,8 @@ class Run:
     def as_json(self) -> dict[str, Any]:
         """As it is kept in a file."""
         outages = [[one.outage_type, one.severity, one.delay_hours] for one in self.caught]
-        told = {"dataset": self.dataset, "seed": self.seed, "model": self.model, "figures": dict(self.figures)}
-        return {**told, "outages": outages, "error": self.error, "fit_s": self.fit_s, "score_s": self.score_s}
+        record = {"dataset": self.dataset, "seed": self.seed, "model": self.model, "figures": dict(self.figures)}
+        return {**record, "outages": outages, "error": self.error, "fit_s": self.fit_s, "score_s": self.score_s}
 
     @classmethod
     def of_json(cls, kept: Mapping[str, Any]) -> Self:

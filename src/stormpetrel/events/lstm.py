@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
-from stormpetrel.events.contract import Progress, Scores, no_progress
+from stormpetrel.events.contract import Scores
 from stormpetrel.events.recurrent_features import Mask, Scaling, is_seen, level_buckets
 from stormpetrel.events.recurrent_numpy import Sizes, answers, check_weights
 from stormpetrel.events.recurrent_saving import damaged, load_weights, need_torch, save_weights
@@ -138,9 +139,9 @@ class SupervisedLstm:
             return functional.cross_entropy(network(windows(rows)), target[rows], weight=learn_weight)
 
         def judge() -> float:
-            said = torch.cat([network(windows(rows)) for rows in pieces])  # (buckets, 2)
+            outputs = torch.cat([network(windows(rows)) for rows in pieces])  # (buckets, 2)
             # By rank, not by cross-entropy: that rises with the first epochs, while the order of the buckets still gets better.
-            odds = (said[:, 1] - said[:, 0]).double().numpy()
+            odds = (outputs[:, 1] - outputs[:, 0]).double().numpy()
             return 1 - (pr_auc(target[later].numpy() == 1, odds) or 0.0)
 
         task = task_of(settings.record(), columns, series.label)

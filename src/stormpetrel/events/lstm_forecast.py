@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
-from stormpetrel.events.contract import Forecast, Progress, Scores, no_progress
+from stormpetrel.events.contract import Forecast, Scores
 from stormpetrel.events.recurrent_features import (
     CALENDAR_WIDTH,
     Mask,
@@ -107,9 +108,9 @@ class RecurrentForecaster:
             return np.empty(0)
         level, first = slow_level(mine), max(0, since - self.scale_.history_buckets)
         odd = self._normal_scores(mine, level, first)[first:]  # what comes before is not remembered
-        said = (self._is_ready(mine, level) & ~mine.is_gap & (np.arange(len(mine)) >= since))[first:]
+        has_score = (self._is_ready(mine, level) & ~mine.is_gap & (np.arange(len(mine)) >= since))[first:]
         scores = np.full(len(mine), np.nan)
-        scores[first:] = np.where(said, self.scale_.score(odd), np.nan)
+        scores[first:] = np.where(has_score, self.scale_.score(odd), np.nan)
         return scores
 
     def save(self, folder: Path) -> None:
@@ -158,8 +159,8 @@ class RecurrentForecaster:
         if rows.size:
             columns = self.scaling_.changes(series, level, reach=self.settings.sequence)
             beside = columns[rows, -CALENDAR_WIDTH:]
-            said = answers(self.weights_, columns, rows - 1, self.settings.sequence, beside)
-            factor, spread = np.split(said, 2, axis=1)  # (buckets, kinds) each
+            outputs = answers(self.weights_, columns, rows - 1, self.settings.sequence, beside)
+            factor, spread = np.split(outputs, 2, axis=1)  # (buckets, kinds) each
             mean[rows] = (np.expm1(level[rows]) + SMALLEST_LEVEL) * np.exp(np.clip(factor, -FARTHEST_FACTOR, FARTHEST_FACTOR))
             dispersion[rows] = np.logaddexp(0.0, spread) + SMALLEST_DISPERSION
         return mean, dispersion
@@ -195,8 +196,8 @@ class RecurrentForecaster:
         rows_learnt = torch.from_numpy(np.flatnonzero(learnt))
 
         def loss(rows: Tensor) -> Tensor:
-            said = network(windows(rows - 1), beside[rows]).double()  # (batch, 2 × kinds)
-            return robust_loss(said, counts[rows], levels[rows], settings.contamination)
+            outputs = network(windows(rows - 1), beside[rows]).double()  # (batch, 2 × kinds)
+            return robust_loss(outputs, counts[rows], levels[rows], settings.contamination)
 
         def judge() -> float:
             parts = torch.split(later, _JUDGED_AT_ONCE)

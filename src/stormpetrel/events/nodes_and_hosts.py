@@ -44,9 +44,9 @@ def black_holes(counts: pl.DataFrame, *, zone: str, bucket_s: int) -> dict[datet
     by_node = rows.group_by("bucket_start", "value").agg(
         pl.col("count").filter(pl.col("kind") == kind.value).sum().alias(kind.name) for kind in kinds
     )
-    told = set(counts["kind"].unique())
+    kinds_counted = set(counts["kind"].unique())
     usual = pl.col("EXECUTE").filter(pl.col("EXECUTE") > 0).median().over("bucket_start")
-    found = by_node.with_columns(usual=usual).with_columns(eats=_eats_jobs(told)).filter(_alone(told))
+    found = by_node.with_columns(usual=usual).with_columns(eats=_eats_jobs(kinds_counted)).filter(_alone(kinds_counted))
     found = found.sort("bucket_start", "EXECUTE", descending=[False, True])
     findings: dict[datetime, list[Finding]] = {}
     for row in found.iter_rows(named=True):
@@ -104,12 +104,12 @@ def silent_hosts(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, li
     rows = counts.filter(pl.col("place") == "submit_host", pl.col("value") != OTHER_VALUES)
     if rows["value"].n_unique() < 2:
         return {}  # of a single host, silence is the grid's
-    hosts, told = _by_host(rows, series)
+    hosts, events = _by_host(rows, series)
     seen = ~series.is_gap
-    anybody = told.sum(axis=1) > 0  # (buckets,)
+    anybody = events.sum(axis=1) > 0  # (buckets,)
     findings: dict[datetime, list[Finding]] = {}
     for place, host in enumerate(hosts):
-        for at, first, expected in _silences(told[:, place], seen, series.bucket_s):
+        for at, first, expected in _silences(events[:, place], seen, series.bucket_s):
             if anybody[at]:
                 start = series.moment(at)
                 findings.setdefault(start, []).append(_silent(host, series, at, first, expected))
@@ -140,30 +140,30 @@ def _by_host(rows: pl.DataFrame, series: EventSeries) -> tuple[list[str], npt.ND
     bucket = (sums["bucket_start"].dt.epoch("s").to_numpy() - int(series.start_s[0])) // series.bucket_s
     column = np.searchsorted(hosts, sums["value"].to_numpy().astype(str))
     inside = (bucket >= 0) & (bucket < len(series))
-    told = np.zeros((len(series), len(hosts)))
-    told[bucket[inside], column[inside]] = sums["count"].to_numpy()[inside]
-    return hosts, told
+    events = np.zeros((len(series), len(hosts)))
+    events[bucket[inside], column[inside]] = sums["count"].to_numpy()[inside]
+    return hosts, events
 
 
-def _silences(told: npt.NDArray[np.float64], seen: npt.NDArray[np.bool_], bucket_s: int) -> list[tuple[int, int, float]]:
+def _silences(events: npt.NDArray[np.float64], seen: npt.NDArray[np.bool_], bucket_s: int) -> list[tuple[int, int, float]]:
     """The buckets at which a host's silence is news: (bucket, first silent bucket, events that were to be expected since)."""
     most, least = (round(span.total_seconds() / bucket_s) for span in (_LONGEST_SILENCE, _HISTORY))
-    ever = np.flatnonzero(told > 0)
+    ever = np.flatnonzero(events > 0)
     if not ever.size:
         return []
     found: list[tuple[int, int, float]] = []
     begin, longest, run, first = int(ever[0]), 0, 0, 0
-    for at in range(begin, told.size):
+    for at in range(begin, events.size):
         if not seen[at]:
             continue
-        if told[at] > 0:
+        if events[at] > 0:
             longest, run = max(longest, run), 0
             continue
         first = at if run == 0 else first
         run += 1
         if run > longest and run <= most and first - begin >= least:
             before = slice(max(begin, first - least), first)
-            expected = run * float(told[before].sum()) / max(1, int(seen[before].sum()))
+            expected = run * float(events[before].sum()) / max(1, int(seen[before].sum()))
             if expected >= _SILENT_EXPECTED:
                 found.append((at, first, expected))
     return found

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
-from stormpetrel.events.contract import Progress, no_progress
 from stormpetrel.events.recurrent_numpy import Sizes
 from stormpetrel.private_files import write_private
 

@@ -159,7 +159,7 @@ def _new_kinds(series: EventSeries, at: int, placed: Placed) -> list[Finding]:
         if kind not in series.kinds and not placed.sums(kind, WHOLE, 0, begin_s)[1].sum():
             fresh[kind] = float(placed.sums(kind, WHOLE, begin_s, begin_s + series.bucket_s)[1].sum())
     when = since_words(since, _now(series, at), series.zone)
-    told = sorted(((count, kind) for kind, count in fresh.items() if count > 0), reverse=True)
+    new_kinds = sorted(((count, kind) for kind, count in fresh.items() if count > 0), reverse=True)
     return [
         Finding(
             FindingKind.NEW_KIND,
@@ -168,7 +168,7 @@ def _new_kinds(series: EventSeries, at: int, placed: Placed) -> list[Finding]:
             count=count,
             since=since,
         )
-        for count, kind in told[:MOST_KINDS]
+        for count, kind in new_kinds[:MOST_KINDS]
     ]
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import polars as pl
 
+from stormpetrel.engine import Progress
 from stormpetrel.errors import SettingsError, SourceError, SourceUnavailableError, StormpetrelError, UsageError
 from stormpetrel.ingest.event_report import EventReport
 from stormpetrel.records.event_counting import FUTURE, FUTURE_SLACK, bucket_floor
@@ -27,7 +28,6 @@ from stormpetrel.store.tables import Committed
 _TABLE: Final = "table:"  # what the names of sources that are files of counts or events begin with
 _ANNOUNCED: Final = timedelta(days=366)
 _BACK: Final = timedelta(days=180)  # where nothing has been counted yet, as `events.since` has it
-Progress = Callable[[float, str], None]  # share done, in words
 _BUCKET_WORDS: Final = (
     "These counts are per {there:g} min, and the models see counts per {wanted} min: set events.bucket_minutes to look at them."
 )

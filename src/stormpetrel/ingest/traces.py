@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from stormpetrel.engine import Progress
 from stormpetrel.errors import SourceFormatError, SourceUnavailableError
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.short_jobs import short_job_windows, without_short_jobs
@@ -34,8 +35,6 @@ COMMIT_WINDOWS: Final = 20_000  # of 1.2 kB each
 _MOST_GAPS: Final = 20  # that a report lists
 # Beside a chunk this many steps are read as well, so that a gap at its edge is bridged as one in its middle is.
 _BESIDE: Final = BRIDGE_STEPS + 1
-
-Progress = Callable[[float, str], None]  # fraction done, what is being read
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from stormpetrel.engine import cores
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.resampling import Matrix, Truth, filled_with_medians, standardised
 from stormpetrel.learn.metrics import scores_at
@@ -105,7 +106,7 @@ def region_density(x: Matrix, seed: int, landmarks: int = _LANDMARKS, neighbours
 
     scaled = standardised(filled_with_medians(x))
     drawn = np.random.default_rng(seed).permutation(len(scaled))[:landmarks]
-    search = NearestNeighbors(n_neighbors=min(neighbours, drawn.size), n_jobs=2).fit(scaled[drawn])
+    search = NearestNeighbors(n_neighbors=min(neighbours, drawn.size), n_jobs=min(2, cores())).fit(scaled[drawn])
     distance, _ = search.kneighbors(scaled)  # (rows, neighbours)
     density: Floats = 1.0 / (1.0 + distance.mean(axis=1, dtype=np.float64))
     return density

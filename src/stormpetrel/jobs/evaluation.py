@@ -6,8 +6,8 @@ job frame -> splits by time -> Evaluation (the JSON that `jobs evaluate` prints,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -15,6 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from stormpetrel.engine import ONE_PROCESS, Engine
+from stormpetrel.engine import Progress as ShareProgress
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs.baselines import BASELINES
 from stormpetrel.jobs.model import FEWEST_OF_AN_OUTCOME, JobOutcomeModel
@@ -148,8 +150,12 @@ def evaluate(
     protocol: str = "time",
     since: float | None = None,
     progress: Progress = silent,
+    engine: Engine = ONE_PROCESS,
 ) -> Evaluation:
-    """Judge the model and its baselines at each moment; `since` (Unix seconds) leaves earlier jobs out of the log altogether."""
+    """Judge the model and its baselines at each moment; `since` (Unix seconds) leaves earlier jobs out of the log altogether.
+
+    Every moment at every cut is one item of the engine. `seconds` of a moment is the time that its cuts took, one after another.
+    """
     if protocol not in CUTS:
         raise UsageError(f"Unknown protocol '{protocol}'.", hint=f"Known here: {', '.join(CUTS)}; Table I is seed_protocol's.")
     began = time.monotonic()
@@ -160,18 +166,30 @@ def evaluate(
     labelled = label_jobs(jobs, settings, moments, profiles_from=PROFILE_SHARE)
     seconds["features"] = time.monotonic() - began
     splits = _usable_splits(labelled, CUTS[protocol])
+    reached = [moment for moment in moments if moment == Moment.SUBMIT or labelled.reached(moment).any()]
+    tasks = [(moment, number) for moment in reached for number in range(len(splits))]
+    results = engine.map(
+        _CutEvaluation(_to_fit_on(labelled), splits, settings),
+        tasks,
+        name=lambda task: f"{task[0]}: cut {task[1] + 1} of {len(splits)}",
+        progress=lambda _share, words: progress(words),
+    )
+    of_moment: dict[Moment, list[CutForecasts | NotEnoughJobsError]] = {moment: [] for moment in reached}
+    for (moment, _), result in zip(tasks, results, strict=True):
+        of_moment[moment].append(result)
     at: dict[Moment, MomentResult] = {}
     unjudged: list[NotEnoughJobsError] = []
     for moment in moments:
-        if moment != Moment.SUBMIT and not labelled.reached(moment).any():
+        if moment not in of_moment:
             unjudged.append(_never_reached(moment))
             continue
-        began_moment = time.monotonic()
-        try:
-            at[moment] = _evaluate_moment(labelled, moment, splits, settings, progress)
-        except NotEnoughJobsError as error:  # a log of short jobs has too few that live for two minutes: the others are judged
-            unjudged.append(error)
-        seconds[str(moment)] = time.monotonic() - began_moment
+        judged = [cut for cut in of_moment[moment] if isinstance(cut, CutForecasts)]
+        errors = [cut for cut in of_moment[moment] if isinstance(cut, NotEnoughJobsError)]
+        seconds[str(moment)] = sum(cut.seconds for cut in judged)
+        if errors:  # a log of short jobs has too few that live for two minutes: the others are judged
+            unjudged.append(errors[0])
+        else:
+            at[moment] = _pooled(labelled, moment, judged)
     if not at:
         raise unjudged[0]
     seconds["total"] = time.monotonic() - began
@@ -204,46 +222,82 @@ def _two_classes(failed: Mask) -> bool:
     return bool(failed.sum() >= 10 and (~failed).sum() >= 10)
 
 
-def _evaluate_moment(
-    labelled: LabelledJobs, moment: Moment, splits: list[Split], settings: TrainingSettings, progress: Progress
-) -> MomentResult:
-    reached = labelled.reached(moment)
-    features = labelled.features[moment]
-    forecasts = {name: Forecasts() for name in (MODEL, *BASELINES)}
-    outcomes: dict[str, Forecasts] = {name: Forecasts() for name in OUTCOMES}
-    rows, split_of, known, models = [], [], [], []
-    for number, split in enumerate(splits):
-        progress(f"{moment}: cut {number + 1} of {len(splits)}")
+@dataclass(frozen=True, slots=True)
+class CutForecasts:
+    """What was forecast at one moment about the test rows of one cut, each forecast with its threshold."""
+
+    model: JobOutcomeModel
+    rows: NDArray[np.int64]  # of the sorted job frame
+    n_train: int
+    forecasts: dict[str, tuple[Floats, float]]  # of the model and the baselines
+    outcomes: dict[str, tuple[Floats, float]]
+    known: Mask
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _CutEvaluation:
+    """Fits a moment's model on what was known at a cut, and forecasts the jobs after it."""
+
+    labelled: LabelledJobs
+    splits: Sequence[Split]
+    settings: TrainingSettings
+
+    def __call__(self, task: tuple[Moment, int], _progress: ShareProgress) -> CutForecasts | NotEnoughJobsError:
+        """The forecasts of a moment at the cut of that number; an error where there is too little to learn from."""
+        moment, number = task
+        try:
+            return self._forecasts(moment, self.splits[number])
+        except NotEnoughJobsError as error:
+            return error
+
+    def _forecasts(self, moment: Moment, split: Split) -> CutForecasts:
+        began = time.monotonic()
+        labelled, reached = self.labelled, self.labelled.reached(moment)
         train, test = split.train & reached, split.test & reached
-        model = fit_at(labelled, moment, train, settings)
-        predicted = model.predict_proba(features.rows(test))
-        n_train = int(train.sum())
-        thresholds = _model_thresholds(labelled, moment, train, settings)
+        model = fit_at(labelled, moment, train, self.settings)
+        predicted = model.predict_proba(labelled.features[moment].rows(test))
+        thresholds = _model_thresholds(labelled, moment, train, self.settings)
         model.threshold = thresholds.get("risk", 0.5)
-        forecasts[MODEL].add(predicted["risk"].to_numpy(), model.threshold, n_train)
+        forecasts = {MODEL: (predicted["risk"].to_numpy(), model.threshold)}
         for name, baseline in BASELINES.items():
             forecast = _baseline_forecast(labelled, moment, baseline)
-            forecasts[name].add(forecast(train, test), _threshold(labelled, train, forecast), n_train)
+            forecasts[name] = forecast(train, test), _threshold(labelled, train, forecast)
+        outcomes = {}
         for name in OUTCOMES:
             column = predicted[f"p_{name}"].to_numpy() if f"p_{name}" in predicted.columns else np.zeros(predicted.height)
-            outcomes[name].add(column, thresholds.get(f"p_{name}", 1.0), n_train)
-        rows.append(np.flatnonzero(test))
-        split_of.append(np.full(int(test.sum()), number))
-        known.append(predicted["known"].to_numpy())
-        models.append(model)
-    chosen = np.concatenate(rows)
+            outcomes[name] = column, thresholds.get(f"p_{name}", 1.0)
+        known = predicted["known"].to_numpy()
+        rows = np.flatnonzero(test)
+        return CutForecasts(model, rows, int(train.sum()), forecasts, outcomes, known, time.monotonic() - began)
+
+
+def _to_fit_on(labelled: LabelledJobs) -> LabelledJobs:
+    """The labels and features without the job table, which is large and which no model is fitted on."""
+    return replace(labelled, jobs=labelled.jobs.clear())
+
+
+def _pooled(labelled: LabelledJobs, moment: Moment, cuts: Sequence[CutForecasts]) -> MomentResult:
+    """The forecasts of all cuts of a moment, in the order of the cuts."""
+    forecasts = {name: Forecasts() for name in (MODEL, *BASELINES)}
+    outcomes = {name: Forecasts() for name in OUTCOMES}
+    for cut in cuts:
+        for pooled, parts in ((forecasts, cut.forecasts), (outcomes, cut.outcomes)):
+            for name, (probability, threshold) in parts.items():
+                pooled[name].add(probability, threshold, cut.n_train)
+    chosen = np.concatenate([cut.rows for cut in cuts])
     truths = {name: (labelled.outcome[chosen] == name).fill_null(False).to_numpy() for name in OUTCOMES}
     seen = [name for name in OUTCOMES if truths[name].sum() >= FEWEST_OF_AN_OUTCOME]
     return MomentResult(
         moment=moment,
         truth=labelled.failed[chosen],
         rows=chosen,
-        split_of=np.concatenate(split_of),
+        split_of=np.repeat(np.arange(len(cuts)), [cut.rows.size for cut in cuts]),
         forecasts=forecasts,
         outcome_truth={name: truths[name] for name in seen},
         outcomes={name: outcomes[name] for name in seen},
-        known=np.concatenate(known),
-        models=models,
+        known=np.concatenate([cut.known for cut in cuts]),
+        models=[cut.model for cut in cuts],
     )
 
 
@@ -301,36 +355,59 @@ def _spread(result: MomentResult) -> dict[str, Any]:
 
 
 def refit_weekly(
-    labelled: LabelledJobs, moment: Moment, settings: TrainingSettings, *, progress: Progress = silent
+    labelled: LabelledJobs,
+    moment: Moment,
+    settings: TrainingSettings,
+    *,
+    progress: Progress = silent,
+    engine: Engine = ONE_PROCESS,
 ) -> pl.DataFrame:
     """Refitting every week against one fit, from 60 % of the log on: `week`, `failed`, `once`, `weekly` of each test job."""
     reached = labelled.reached(moment)
-    features = labelled.features[moment]
     first = float(np.quantile(labelled.submit[labelled.usable], ROLLING_CUTS[0]))
     cuts = weekly_cuts(first, float(labelled.submit[labelled.usable].max()))
     once = fit_at(labelled, moment, split_between(first, np.inf, labelled.submit, labelled.end, reached).train, settings)
-    parts = []
-    for number, (cut, until) in enumerate(zip(cuts, [*cuts[1:], np.inf], strict=True)):
-        progress(f"week {number + 1} of {len(cuts)}")
-        split = split_between(cut, until, labelled.submit, labelled.end, reached)
-        if not split.test.any():
-            continue
-        test = features.rows(split.test)
-        weekly = fit_at(labelled, moment, split.train, settings)
-        parts.append(
-            pl.DataFrame(
-                {
-                    "week": pl.Series([number] * int(split.test.sum()), dtype=pl.Int32),
-                    "begin": pl.Series([_iso(cut)] * int(split.test.sum())),
-                    "failed": labelled.failed[split.test],
-                    "once": once.risk(test),
-                    "weekly": weekly.risk(test),
-                }
-            )
+    weeks = [
+        (number, split_between(cut, until, labelled.submit, labelled.end, reached))
+        for number, (cut, until) in enumerate(zip(cuts, [*cuts[1:], np.inf], strict=True))
+    ]
+    parts = list(
+        engine.map(
+            _WeeklyRefit(_to_fit_on(labelled), moment, settings, once),
+            [week for week in weeks if week[1].test.any()],
+            name=lambda week: f"week {week[0] + 1} of {len(cuts)}",
+            progress=lambda _share, words: progress(words),
         )
+    )
     if not parts:
         raise NotEnoughJobsError("No job comes after the first 60 % of this log.", hint="Use a longer log.")
     return pl.concat(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _WeeklyRefit:
+    """Fits the model on what was known at the beginning of a week, and forecasts that week beside the one fit."""
+
+    labelled: LabelledJobs
+    moment: Moment
+    settings: TrainingSettings
+    once: JobOutcomeModel
+
+    def __call__(self, week: tuple[int, Split], _progress: ShareProgress) -> pl.DataFrame:
+        """The forecasts of the week of that number, one row per test job."""
+        number, split = week
+        test = self.labelled.features[self.moment].rows(split.test)
+        weekly = fit_at(self.labelled, self.moment, split.train, self.settings)
+        jobs = int(split.test.sum())
+        return pl.DataFrame(
+            {
+                "week": pl.Series([number] * jobs, dtype=pl.Int32),
+                "begin": pl.Series([_iso(split.cut)] * jobs),
+                "failed": self.labelled.failed[split.test],
+                "once": self.once.risk(test),
+                "weekly": weekly.risk(test),
+            }
+        )
 
 
 def weekly_table(refitted: pl.DataFrame) -> pl.DataFrame:

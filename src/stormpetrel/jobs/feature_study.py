@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from stormpetrel.engine import ONE_PROCESS, Engine
+from stormpetrel.engine import Progress as ShareProgress
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.resampling import Matrix, Truth
 from stormpetrel.jobs.seed_models import threads
@@ -116,10 +118,12 @@ def ablation(
     max_rows: int = 60_000,
     seed: int = 0,
     progress: Progress | None = None,
+    engine: Engine = ONE_PROCESS,
 ) -> Ablation:
     """Fit without each group and with each group alone on the first 75 % of the jobs, and judge on the rest.
 
-    The rows stand in the order of submission; with more than `max_rows` jobs, so many are drawn, and keep their order.
+    The rows stand in the order of submission; with more than `max_rows` jobs, so many are drawn, and keep their order. Each group
+    is one item of the engine.
     """
     _check(x, names, y)
     kept = _drawn(len(y), max_rows, seed)
@@ -132,20 +136,37 @@ def ablation(
                 hint="Take a longer log, or count other states as failures (--failed).",
             )
     of_group = np.array([groups.get(name, name) for name in names])
-    found = list(dict.fromkeys(of_group.tolist()))
+    named = list(dict.fromkeys(of_group.tolist()))
     truth, whole = y[cut:], _forecast(x, y, cut, seed)
-    rows = []
-    for done, group in enumerate(found):
+
+    def tell(share: float, group: str) -> None:
         if progress is not None:
-            progress(group, done, len(found))
-        inside = of_group == group
-        without, alone = _forecast(x[:, ~inside], y, cut, seed), _forecast(x[:, inside], y, cut, seed)
-        lost = np.subtract(_areas(truth, whole), _areas(truth, without))
-        rows.append((group, int(inside.sum()), *lost.tolist(), _error(truth, whole, without, seed), *_areas(truth, alone)))
-    if progress is not None:
-        progress("", len(found), len(found))
+            progress(group, round(share * len(named)), len(named))
+
+    rows = list(engine.map(_GroupAblation(x, y, of_group, cut, whole, seed), named, progress=tell))
+    tell(1.0, "")
     columns = ["group", "features", "roc_lost", "pr_lost", "pr_error", "roc_alone", "pr_alone"]
     return Ablation(*_areas(truth, whole), pl.DataFrame(rows, schema=columns, orient="row").sort("pr_lost", descending=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupAblation:
+    """Fits without a group and with that group alone; the row of the group in `Ablation.groups`."""
+
+    x: Matrix
+    y: Truth
+    of_group: npt.NDArray[np.str_]  # of each feature
+    cut: int
+    whole: Floats  # forecast with all features
+    seed: int
+
+    def __call__(self, group: str, _progress: ShareProgress) -> tuple[str | float, ...]:
+        """group, features, roc_lost, pr_lost, pr_error, roc_alone, pr_alone."""
+        inside, truth = self.of_group == group, self.y[self.cut :]
+        without, alone = (_forecast(self.x[:, kept], self.y, self.cut, self.seed) for kept in (~inside, inside))
+        lost = np.subtract(_areas(truth, self.whole), _areas(truth, without))
+        error = _error(truth, self.whole, without, self.seed)
+        return group, int(inside.sum()), *lost.tolist(), error, *_areas(truth, alone)
 
 
 def which_to_keep(

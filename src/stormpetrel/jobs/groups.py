@@ -72,7 +72,7 @@ def activity(limits: GroupLimits = GroupLimits()) -> pl.Expr:
 
 def duration(limits: GroupLimits = GroupLimits()) -> pl.Expr:
     """How long a job ran, known at its end: Short, Medium or Long; null where the log does not tell."""
-    run = pl.when(_told("run_time_s")).then(pl.col("run_time_s"))
+    run = pl.when(_is_recorded("run_time_s")).then(pl.col("run_time_s"))
     return (
         pl.when(run < limits.short_below_s)
         .then(pl.lit("Short"))
@@ -86,8 +86,8 @@ def duration(limits: GroupLimits = GroupLimits()) -> pl.Expr:
 
 def job_type(limits: GroupLimits = GroupLimits()) -> pl.Expr:
     """What a job holds most of, against the site's median memory per CPU; null where memory or CPUs are not told."""
-    told = _told("mem_gb") & _told("cpu") & (pl.col("cpu") > 0)
-    per_cpu = pl.when(told).then(pl.col("mem_gb") / pl.col("cpu"))
+    both = _is_recorded("mem_gb") & _is_recorded("cpu") & (pl.col("cpu") > 0)
+    per_cpu = pl.when(both).then(pl.col("mem_gb") / pl.col("cpu"))
     site = per_cpu.median() if limits.site_mem_per_cpu_gb is None else pl.lit(limits.site_mem_per_cpu_gb)
     return (
         pl.when(per_cpu > limits.mem_factor * site)
@@ -129,6 +129,6 @@ def _activity_of(count: pl.Expr, limits: GroupLimits) -> pl.Expr:
     )
 
 
-def _told(column: str) -> pl.Expr:
+def _is_recorded(column: str) -> pl.Expr:
     """Whether the log tells this value: an imputed one would only say what the median is."""
     return pl.col("imputed").list.contains(column).not_() & pl.col(column).is_not_null()

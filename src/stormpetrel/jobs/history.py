@@ -129,7 +129,7 @@ class History:
         from stormpetrel.jobs import history_kernel as compiled
 
         frame = with_request(jobs, self.stand_in or {})
-        codes, asked = self._code_matrix(frame, take_in=False), _asked(frame)
+        codes, asked = self._code_matrix(frame, take_in=False), _request_logarithms(frame)
         node_from, node_codes = self._node_arrays(frame, take_in=False)
         similarity = np.full((jobs.height, len(compiled.SIMILARITY)), np.nan, dtype=np.float32)
         out = np.full((jobs.height, len(self.names)), np.nan, dtype=np.float32)
@@ -202,7 +202,7 @@ class History:
             start=start,
             end=end,
             codes=self._code_matrix(frame, take_in=True),
-            asked=_asked(frame),
+            asked=_request_logarithms(frame),
             first_run=jobs["restart"].fill_null(0).to_numpy() == 0,
             failed=numbers["failed"].to_numpy(),
             outcome=numbers["outcome"].to_numpy(),
@@ -254,7 +254,7 @@ class History:
         return node_from.astype(np.int64), flat[np.arange(node_from[-1]) + offsets]
 
 
-def _asked(frame: pl.DataFrame) -> NDArray[np.float64]:
+def _request_logarithms(frame: pl.DataFrame) -> NDArray[np.float64]:
     """What each job asks for, as logarithms: CPUs, time limit, memory."""
     return frame.select(
         cpus=pl.col("asked_cpus").cast(pl.Float64).log1p(),

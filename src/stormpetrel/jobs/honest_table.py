@@ -11,10 +11,11 @@ from typing import Final
 
 import numpy as np
 
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.seed_models import RECIPES, TrainingRows
-from stormpetrel.jobs.seed_protocol import VALID_SHARE, Forecast, Progress, TableOne, judge_recipes, row_of
+from stormpetrel.jobs.seed_protocol import VALID_SHARE, FitRecipe, Forecast, Progress, TableOne, judge_recipes, row_of
 from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, fit_at
 from stormpetrel.learn.splits import TIME_CUT, splits_at
 
@@ -29,6 +30,7 @@ def honest_table(
     *,
     recipes: Sequence[str] = tuple(RECIPES),
     progress: Progress | None = None,
+    engine: Engine = ONE_PROCESS,
 ) -> TableOne:
     """Fit our model and every recipe on what had ended by the cut, and judge them at probability .5 as the seed does."""
     (split,) = splits_at((TIME_CUT,), labelled.submit, labelled.end, labelled.reached(moment)) or (None,)
@@ -44,18 +46,15 @@ def honest_table(
         forecasts[OURS] = Forecast(labelled.failed[chosen], model.risk(features.rows(chosen)))
         rows.append(row_of(OURS, "Stormpetrel", part, forecasts[OURS]))
     seconds = {OURS: perf_counter() - begun}
-    told = ~np.isnan(features.values[before]).all(axis=0)
-    x, y = features.values[:, told], labelled.failed
+    known = ~np.isnan(features.values[before]).all(axis=0)
+    x, y = features.values[:, known], labelled.failed
     train, valid = np.split(before, [round((1.0 - VALID_SHARE) * before.size)])
-    table = judge_recipes(
-        "time",
-        tuple(np.array(features.names)[told]),
+    work = FitRecipe(
         TrainingRows(x[train], y[train], x[valid], y[valid]),
         {"train": (x[before], y[before]), "test": (x[test], y[test])},
-        recipes,
-        seed=settings.seed,
-        rules=(rows, forecasts),
-        progress=progress,
+        settings.seed,
     )
+    names = tuple(np.array(features.names)[known])
+    table = judge_recipes("time", names, work, recipes, rules=(rows, forecasts), progress=progress, engine=engine)
     table.seconds.update(seconds)
     return table

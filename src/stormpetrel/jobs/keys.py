@@ -74,11 +74,11 @@ def with_request(jobs: pl.DataFrame, stand_in: Mapping[str, str]) -> pl.DataFram
     if "limit_key" in jobs.columns:  # it has them already
         return jobs
     sizes = [pl.col(stand_in.get(asked, requested)).alias(asked) for asked, (requested, _) in _SIZES.items()]
-    told = tuple(column for column in TOLD_BY if jobs[column].null_count() < jobs.height)
+    columns = tuple(column for column in TOLD_BY if jobs[column].null_count() < jobs.height)
     profile = [] if "profile" in jobs.columns else [pl.lit(None, dtype=pl.Int64).alias("profile")]
     limit = pl.col("time_limit_s").round().cast(pl.Int64, strict=False)
     few = families_of_few(jobs) if jobs.height <= FEW else None
-    families = family(told) if few is None else pl.Series("family", few, dtype=pl.String)
+    families = family(columns) if few is None else pl.Series("family", few, dtype=pl.String)
     return jobs.with_columns(*profile, *sizes, families, limit_key=limit)
 
 

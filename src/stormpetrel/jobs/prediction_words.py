@@ -91,10 +91,10 @@ def prediction_words(risk: float, *, flagged: bool, threshold: float, likeliest:
 
 def verdict_words(verdict: SaidVerdict) -> str:
     """The same of a verdict, with the share of each kind of failure: `…; if it fails: crash 70 %, time-out 30 %`."""
-    said = prediction_words(verdict.risk, flagged=verdict.flagged, threshold=verdict.threshold)
+    phrase = prediction_words(verdict.risk, flagged=verdict.flagged, threshold=verdict.threshold)
     shares = failure_shares(verdict.outcomes, verdict.failures)
     kinds = ", ".join(f"{outcome_words(name)} {percent(share)}" for name, share in shares.items() if share >= _LEAST_SHARE)
-    return f"{said}; if it fails: {kinds}" if kinds else said
+    return f"{phrase}; if it fails: {kinds}" if kinds else phrase
 
 
 def failure_shares(outcomes: Mapping[str, float], failures: Sequence[str]) -> dict[str, float]:

@@ -118,17 +118,17 @@ class JobPredictor:
         return [
             Verdict(
                 moment=moment,
-                risk=said["risk"],
-                flagged=said["risk"] >= threshold,
+                risk=row["risk"],
+                flagged=row["risk"] >= threshold,
                 threshold=threshold,
-                known=said["known"],
-                outcomes={name: said[f"p_{name}"] for name in kinds},
+                known=row["known"],
+                outcomes={name: row[f"p_{name}"] for name in kinds},
                 reasons=tuple(reasons(explained, features, job)) if explained else (),
                 base=explained.base if explained else float("nan"),
                 profile=self._profile_words(profile),
                 failures=model.failure_outcomes_,
             )
-            for job, (said, profile) in enumerate(zip(predicted.iter_rows(named=True), profiles, strict=True))
+            for job, (row, profile) in enumerate(zip(predicted.iter_rows(named=True), profiles, strict=True))
         ]
 
     def empty_history(self) -> History:

@@ -92,8 +92,8 @@ class JobProfiles:
         profile = np.full(len(points), -1, dtype=np.int32)
         for code in np.unique(pattern[pattern > 0]):  # at most 2^columns, mostly one
             rows = np.flatnonzero(pattern == code)
-            told = np.flatnonzero(known[rows[0]])
-            profile[rows] = np.argmax(self._log_densities(points[rows][:, told], told), axis=1)
+            columns = np.flatnonzero(known[rows[0]])
+            profile[rows] = np.argmax(self._log_densities(points[rows][:, columns], columns), axis=1)
         found = pl.Series("profile", profile)
         return found if (profile >= 0).all() else found.replace(-1, None)
 
@@ -159,10 +159,10 @@ class JobProfiles:
     def _choose_columns(self, prepared: pl.DataFrame) -> None:
         self.left_out_: dict[str, str] = {}
         for name in self.columns:
-            told = prepared[name].drop_nulls() if name in prepared.columns else pl.Series([], dtype=pl.Float64)
-            if 2 * len(told) <= prepared.height:
+            values = prepared[name].drop_nulls() if name in prepared.columns else pl.Series([], dtype=pl.Float64)
+            if 2 * len(values) <= prepared.height:
                 self.left_out_[name] = "not told for half of the jobs or more"
-            elif told.n_unique() == 1:
+            elif values.n_unique() == 1:
                 self.left_out_[name] = "the same for every job"
         self.columns_used_ = tuple(name for name in self.columns if name not in self.left_out_)
 
@@ -195,12 +195,12 @@ class JobProfiles:
         self.means_: Floats = means[order]  # (profile, column)
         self.covariances_: Floats = covariances[order]  # (profile, column, column)
 
-    def _log_densities(self, points: Floats, told: np.typing.NDArray[np.intp]) -> Floats:
+    def _log_densities(self, points: Floats, columns: np.typing.NDArray[np.intp]) -> Floats:
         """Log of weight × density of each profile, over the columns that are told; constants left out. (job, profile)."""
         result = np.empty((len(points), self.k_))
         for profile in range(self.k_):
-            root = np.linalg.cholesky(self.covariances_[profile][np.ix_(told, told)])
-            scaled = (points - self.means_[profile, told]) @ np.linalg.inv(root).T
+            root = np.linalg.cholesky(self.covariances_[profile][np.ix_(columns, columns)])
+            scaled = (points - self.means_[profile, columns]) @ np.linalg.inv(root).T
             result[:, profile] = np.log(self.weights_[profile]) - np.log(np.diag(root)).sum() - 0.5 * (scaled**2).sum(axis=1)
         return result
 
@@ -219,7 +219,7 @@ def resource_table(profiled: pl.DataFrame) -> pl.DataFrame:
     figures = [
         getattr(pl.col(name), figure)().cast(pl.Float64).alias(f"{name}_{figure}") for name in END for figure in ("mean", "std")
     ]
-    return _told(profiled).group_by("profile").agg(pl.len().cast(pl.Int64).alias("jobs"), *figures).sort("profile")
+    return _with_profile(profiled).group_by("profile").agg(pl.len().cast(pl.Int64).alias("jobs"), *figures).sort("profile")
 
 
 def duration_table(profiled: pl.DataFrame, limits: GroupLimits = GroupLimits()) -> pl.DataFrame:
@@ -229,7 +229,7 @@ def duration_table(profiled: pl.DataFrame, limits: GroupLimits = GroupLimits()) 
 
 def activity_table(profiled: pl.DataFrame, limits: GroupLimits = GroupLimits()) -> pl.DataFrame:
     """Distinct users per profile and activity over the whole log; a user of two profiles counts in both."""
-    grouped = _told(profiled).join(user_groups(profiled, limits).select("user", "activity"), on="user", how="inner")
+    grouped = _with_profile(profiled).join(user_groups(profiled, limits).select("user", "activity"), on="user", how="inner")
     return _crossed(grouped.unique(["profile", "user"]), "activity", ACTIVITIES)
 
 
@@ -247,10 +247,10 @@ def _crossed(frame: pl.DataFrame, group: str, words: tuple[str, ...]) -> pl.Data
     """Rows counted per profile (down) and group (across), every group a column even where it is empty."""
     value = pl.col(group).fill_null("Unknown")
     counts = [(value == word).sum().cast(pl.Int64).alias(word) for word in words]
-    return _told(frame).group_by("profile").agg(counts).sort("profile")
+    return _with_profile(frame).group_by("profile").agg(counts).sort("profile")
 
 
-def _told(profiled: pl.DataFrame) -> pl.DataFrame:
+def _with_profile(profiled: pl.DataFrame) -> pl.DataFrame:
     return profiled.filter(pl.col("profile").is_not_null())
 
 
@@ -267,7 +267,7 @@ def _summary(profiled: pl.DataFrame) -> pl.DataFrame:
         "completed_share": (pl.col("state") == COMPLETED).filter(judged).mean(),
         "failed_share": pl.col("failed").mean(),
     }
-    return _told(profiled).group_by("profile").agg(**figures).cast(_SUMMARY).sort("profile")
+    return _with_profile(profiled).group_by("profile").agg(**figures).cast(_SUMMARY).sort("profile")
 
 
 def _matrix(frame: pl.DataFrame, columns: tuple[str, ...]) -> Floats:

@@ -11,6 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.engine import cores
+
 Matrix = npt.NDArray[np.float32]
 Truth = npt.NDArray[np.bool_]
 
@@ -77,5 +79,7 @@ def _nearest(filled: Matrix, neighbours: int) -> npt.NDArray[np.intp]:
     from sklearn.neighbors import NearestNeighbors
 
     scaled = standardised(filled)
-    near: npt.NDArray[np.intp] = NearestNeighbors(n_neighbors=neighbours, n_jobs=2).fit(scaled).kneighbors(return_distance=False)
+    near: npt.NDArray[np.intp] = (
+        NearestNeighbors(n_neighbors=neighbours, n_jobs=min(2, cores())).fit(scaled).kneighbors(return_distance=False)
+    )
     return near

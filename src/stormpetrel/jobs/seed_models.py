@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from stormpetrel.engine import cores
 from stormpetrel.jobs.active_learning import Classifier, Floats, active_learning, failure_probability
 from stormpetrel.jobs.resampling import Matrix, Truth, random_oversample, smote
 
@@ -71,8 +72,8 @@ def fit_active(rows: TrainingRows, seed: int, settings: ActiveSettings = ActiveS
 
 
 def threads(rows: int) -> int:
-    """How many threads a model of so many rows is fitted with."""
-    return THREADS if rows >= SMALL else 1
+    """How many threads a model of so many rows is fitted with; one inside a worker of the engine."""
+    return min(THREADS, cores()) if rows >= SMALL else 1
 
 
 def xgboost_model(seed: int, rows: int, **others: Any) -> Classifier:

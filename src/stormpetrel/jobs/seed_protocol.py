@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from stormpetrel.engine import ONE_PROCESS, Engine
+from stormpetrel.engine import Progress as ShareProgress
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.outcomes import LIMIT_REACHED, failed, reached_limit
 from stormpetrel.jobs.resampling import Matrix, Truth
@@ -136,6 +138,7 @@ def table_one(
     shortest_s: float = 0.0,
     with_limit: bool = False,
     progress: Progress | None = None,
+    engine: Engine = ONE_PROCESS,
 ) -> TableOne:
     """Fit every recipe on the seed's columns and judge it on both parts of the log.
 
@@ -152,6 +155,8 @@ def table_one(
         Also give the models the requested run time, which the seed does not list; beside the run time it spells out the rule.
     progress
         Called with (title of the model, models done, models in all).
+    engine
+        Each recipe is one of its items.
     """
     _check_names(recipes, split)
     judged = _judged(jobs, failure_states, dropped_states, shortest_s)
@@ -166,38 +171,63 @@ def table_one(
     rules = _rule_rows(judged, y, {"train": before, "test": test})
     parts = TrainingRows(x[train], y[train], x[valid], y[valid])
     sides = {"train": (x[before], y[before]), "test": (x[test], y[test])}
-    return judge_recipes(split, columns, parts, sides, recipes, seed=seed, rules=rules, progress=progress)
+    work = FitRecipe(parts, sides, seed)
+    return judge_recipes(split, columns, work, recipes, rules=rules, progress=progress, engine=engine)
+
+
+@dataclass(frozen=True, slots=True)
+class FittedLine:
+    """What one recipe gave: its forecasts of each side, its rounds where it has some, and the time to fit and to score."""
+
+    forecasts: dict[str, Forecast]
+    history: pl.DataFrame | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class FitRecipe:
+    """Fits a recipe on the training rows and forecasts both sides, `train` and `test`."""
+
+    learnt: TrainingRows
+    sides: Mapping[str, tuple[Matrix, Truth]]
+    seed: int
+
+    def __call__(self, name: str, _progress: ShareProgress) -> FittedLine:
+        """The forecasts of the recipe of that name."""
+        began = perf_counter()
+        fitted = RECIPES[name].fit(self.learnt, self.seed)
+        forecasts = {part: Forecast(y, fitted.failure_probability(x)) for part, (x, y) in self.sides.items()}
+        return FittedLine(forecasts, fitted.history, perf_counter() - began)
 
 
 def judge_recipes(
     split: Split,
     columns: tuple[str, ...],
-    learnt: TrainingRows,
-    sides: Mapping[str, tuple[Matrix, Truth]],
+    work: FitRecipe,
     recipes: Sequence[str],
     *,
-    seed: int,
     rules: tuple[list[TableOneRow], dict[str, Forecast]],
     progress: Progress | None,
+    engine: Engine,
 ) -> TableOne:
-    """Fit every recipe on the training rows and judge it on both sides, `train` and `test`; `rules` begin the table."""
+    """Fit and judge every recipe, in the order of `recipes`; `rules` begin the table."""
     rows, forecasts = list(rules[0]), dict(rules[1])
     histories: dict[str, pl.DataFrame] = {}
     seconds: dict[str, float] = {}
-    for done, name in enumerate(recipes):
-        recipe = RECIPES[name]
+
+    def tell(share: float, title: str) -> None:
         if progress is not None:
-            progress(recipe.title, done, len(recipes))
-        begun = perf_counter()
-        fitted = recipe.fit(learnt, seed)
-        for part, (x, y) in sides.items():
-            forecasts[name] = Forecast(y, fitted.failure_probability(x))  # the test part stays
-            rows.append(row_of(name, recipe.title, part, forecasts[name]))
-        if fitted.history is not None:
-            histories[name] = fitted.history
-        seconds[name] = perf_counter() - begun
-    if progress is not None:
-        progress("", len(recipes), len(recipes))
+            progress(title, round(share * len(recipes)), len(recipes))
+
+    lines = engine.map(work, recipes, name=lambda name: RECIPES[name].title, progress=tell)
+    for name, line in zip(recipes, lines, strict=True):
+        for part, forecast in line.forecasts.items():
+            rows.append(row_of(name, RECIPES[name].title, part, forecast))
+        forecasts[name] = line.forecasts["test"]
+        if line.history is not None:
+            histories[name] = line.history
+        seconds[name] = line.seconds
+    tell(1.0, "")
     return TableOne(split, columns, tuple(rows), forecasts, histories, seconds)
 
 
@@ -255,8 +285,8 @@ def _matrix(judged: pl.DataFrame, train: Positions, with_limit: bool) -> tuple[M
     columns = seed_columns(judged)
     if with_limit:
         columns = columns.with_columns(judged["time_limit_s"])
-    told = [name for name in columns.columns if columns[name][train].null_count() < train.size]
-    return columns.select(pl.col(told).cast(pl.Float32)).to_numpy(), tuple(told)
+    known = [name for name in columns.columns if columns[name][train].null_count() < train.size]
+    return columns.select(pl.col(known).cast(pl.Float32)).to_numpy(), tuple(known)
 
 
 def _rule_rows(judged: pl.DataFrame, y: Truth, parts: dict[str, Positions]) -> tuple[list[TableOneRow], dict[str, Forecast]]:
@@ -264,9 +294,9 @@ def _rule_rows(judged: pl.DataFrame, y: Truth, parts: dict[str, Positions]) -> t
     rows: list[TableOneRow] = []
     forecasts: dict[str, Forecast] = {}
     for name, title in RULES.items():
-        said = judged[name].to_numpy().astype(np.float64)
+        flags = judged[name].to_numpy().astype(np.float64)
         for part, chosen in parts.items():
-            forecasts[name] = Forecast(y[chosen], said[chosen])  # the test part stays
+            forecasts[name] = Forecast(y[chosen], flags[chosen])  # the test part stays
             rows.append(row_of(name, title, part, forecasts[name]))
     return rows, forecasts
 
@@ -274,10 +304,10 @@ def _rule_rows(judged: pl.DataFrame, y: Truth, parts: dict[str, Positions]) -> t
 def row_of(model: str, title: str, part: str, forecast: Forecast) -> TableOneRow:
     """One line of the table out of the forecasts of one part."""
     truth, probability = forecast
-    said = probability >= THRESHOLD
+    flagged = probability >= THRESHOLD
     of_failed = scores_at(truth, probability, THRESHOLD)
-    of_completed = scores_at(~truth, (~said).astype(np.float64), THRESHOLD)
-    accuracy = float(np.mean(said == truth))
+    of_completed = scores_at(~truth, (~flagged).astype(np.float64), THRESHOLD)
+    accuracy = float(np.mean(flagged == truth))
     return _line((model, title, part), of_failed, of_completed, accuracy, roc_auc(truth, probability), int(truth.size))
 
 

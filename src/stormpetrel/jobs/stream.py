@@ -51,8 +51,8 @@ class JobStream:
 
     def _first_words(self, began_at: Mapping[Moment, datetime]) -> Times:
         """Of each event, up to when nothing is said about it: later where a model came later, for ever where there is none."""
-        told = [max(self.began, began_at.get(moment, self.began)) for moment in MOMENTS]
-        silent = [then.timestamp() if at in self.predictor.models else np.inf for at, then in zip(MOMENTS, told, strict=True)]
+        since = [max(self.began, began_at.get(moment, self.began)) for moment in MOMENTS]
+        silent = [then.timestamp() if at in self.predictor.models else np.inf for at, then in zip(MOMENTS, since, strict=True)]
         return np.array([*silent, np.inf])
 
     @property
@@ -60,19 +60,19 @@ class JobStream:
         """How many jobs wait or run, as far as the stream has heard."""
         return int((self._done["done"] & _OVER == 0).sum())
 
-    def recall(self, past: pl.DataFrame, said: pl.DataFrame | None = None) -> None:
+    def recall(self, past: pl.DataFrame, predicted: pl.DataFrame | None = None) -> None:
         """Take in the past up to the horizon, silently.
 
-        `said` (KEY and `moment`) is what has been predicted before. A moment of the last day that is missing there was heard of
+        `predicted` (KEY and `moment`) is what was predicted before. A moment of the last day that is missing there was heard of
         late, just before a restart: it is left to the next `advance`, and with it what happened to that job afterwards.
         """
         jobs = _in_order(past.filter(pl.col("submit_time") <= self.horizon))
         happened = event_times(jobs)
         heard = happened <= self.horizon.timestamp()
         missing = np.zeros(heard.shape, dtype=bool)
-        if said is not None:
+        if predicted is not None:
             judged = happened > np.maximum(self._silent_until, (self.horizon - LOOKBACK).timestamp())
-            missing[:, :3] = (heard & judged)[:, :3] & ~_said(jobs, said)
+            missing[:, :3] = (heard & judged)[:, :3] & ~_is_predicted(jobs, predicted)
         taken = heard & ~np.logical_or.accumulate(missing, axis=1)
         self._take_in(jobs, ~taken, since=-np.inf, until=self.horizon)
         self._remember(jobs, taken)
@@ -121,9 +121,9 @@ class JobStream:
         history, zone = self.predictor.history, self.predictor.time_zone
         features = matrix_of(jobs, advanced.readings, history, moment, time_zone=zone).rows(rows)
         model = self.predictor.models[moment]
-        said = model.predict_proba(features)
+        predicted = model.predict_proba(features)
         threshold = self.predictor.threshold_at(moment)
-        likeliest, probability = likeliest_failure(said, model.failure_outcomes_)
+        likeliest, probability = likeliest_failure(predicted, model.failure_outcomes_)
         frame = (
             jobs[rows]
             .select(*KEY, pl.col("profile").cast(pl.Int32))
@@ -134,10 +134,10 @@ class JobStream:
                 predicted_at=pl.lit(None),
                 late=pl.lit(None),
                 model_version=pl.lit(self.predictor.versions.get(moment, 0), dtype=pl.Int32),
-                risk=said["risk"],
+                risk=predicted["risk"],
                 threshold=pl.lit(threshold),
-                flagged=said["risk"] >= threshold,
-                known=said["known"],
+                flagged=predicted["risk"] >= threshold,
+                known=predicted["known"],
                 likeliest=likeliest,
                 likeliest_probability=probability,
                 **_reasons(self.predictor, moment, features),
@@ -171,9 +171,9 @@ def _in_order(jobs: pl.DataFrame) -> pl.DataFrame:
     return jobs.sort("submit_time", "job_id", "array_task", maintain_order=True)
 
 
-def _said(jobs: pl.DataFrame, said: pl.DataFrame) -> Mask:
+def _is_predicted(jobs: pl.DataFrame, predicted: pl.DataFrame) -> Mask:
     """Which moments of these jobs have been judged: (job, moment)."""
-    keyed = said.select(*KEY, "moment").unique().with_columns(yes=pl.lit(True))
+    keyed = predicted.select(*KEY, "moment").unique().with_columns(yes=pl.lit(True))
     columns = []
     for moment in MOMENTS:
         of_moment = keyed.filter(pl.col("moment") == str(moment)).drop("moment")
@@ -186,22 +186,22 @@ def _utc(seconds: Times) -> pl.Series:
     return pl.Series(np.round(seconds * 1e6).astype(np.int64)).cast(pl.Datetime("us", "UTC"))
 
 
-def likeliest_failure(said: pl.DataFrame, failures: Collection[str]) -> tuple[pl.Series, pl.Series]:
+def likeliest_failure(predicted: pl.DataFrame, failures: Collection[str]) -> tuple[pl.Series, pl.Series]:
     """The failure that each row would most likely be, and its probability; an outcome that is no failure is none."""
-    names = [name for name in OUTCOMES if f"p_{name}" in said.columns and name in failures]
+    names = [name for name in OUTCOMES if f"p_{name}" in predicted.columns and name in failures]
     if not names:
-        return pl.Series([None] * said.height, dtype=pl.String), pl.Series([None] * said.height, dtype=pl.Float32)
-    table = said.select(f"p_{name}" for name in names).to_numpy()
+        return pl.Series([None] * predicted.height, dtype=pl.String), pl.Series([None] * predicted.height, dtype=pl.Float32)
+    table = predicted.select(f"p_{name}" for name in names).to_numpy()
     best = table.argmax(axis=1)
     return pl.Series([names[position] for position in best]), pl.Series(table[np.arange(len(best)), best])
 
 
 def _reasons(predictor: JobPredictor, moment: Moment, features: FeatureMatrix) -> Mapping[str, Any]:
     explained = predictor.models[moment].explain(features)
-    told = [reasons(explained, features, job, top=TOP_REASONS) for job in range(len(features.values))]
+    of_jobs = [reasons(explained, features, job, top=TOP_REASONS) for job in range(len(features.values))]
     return {
         "base": pl.lit(explained.base),
-        "reason_features": pl.Series([[reason.feature for reason in several] for several in told]),
-        "reason_words": pl.Series([[reason.words for reason in several] for several in told]),
-        "reason_contributions": pl.Series([[reason.contribution for reason in several] for several in told]),
+        "reason_features": pl.Series([[reason.feature for reason in several] for several in of_jobs]),
+        "reason_words": pl.Series([[reason.words for reason in several] for several in of_jobs]),
+        "reason_contributions": pl.Series([[reason.contribution for reason in several] for several in of_jobs]),
     }

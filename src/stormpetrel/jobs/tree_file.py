@@ -30,8 +30,8 @@ def checked_trees(text: str, *, features: int, outputs: int) -> str:
 
     `outputs` is 1 for trees that tell a risk, and the number of outcomes for trees that tell outcomes apart.
     """
-    told = json.loads(text)
-    learner = told["learner"]
+    saved = json.loads(text)
+    learner = saved["learner"]
     objective = KINDS if outputs > 1 else RISK
     _refuse_unless(learner["objective"]["name"] == objective, f"its trees are not made for {objective}")
     _refuse_unless(learner["gradient_booster"]["name"] == "gbtree", "it holds something else than trees")
@@ -45,7 +45,7 @@ def checked_trees(text: str, *, features: int, outputs: int) -> str:
             "learner_model_param": _numbers(learner["learner_model_param"], features, outputs),
             "objective": _objective(objective, outputs),
         },
-        "version": _version(told["version"]),
+        "version": _version(saved["version"]),
     }
     return json.dumps(made, allow_nan=False)
 
@@ -61,10 +61,10 @@ def _whole(text: Any) -> int:
     return int(text)
 
 
-def _version(told: Any) -> list[int]:
-    sound = isinstance(told, list) and len(told) == 3 and all(type(part) is int and 0 <= part < 10_000 for part in told)
+def _version(numbers: Any) -> list[int]:
+    sound = isinstance(numbers, list) and len(numbers) == 3 and all(type(part) is int and 0 <= part < 10_000 for part in numbers)
     _refuse_unless(sound, "it does not tell the version of XGBoost that wrote it")
-    return list(told)
+    return list(numbers)
 
 
 def _objective(name: str, outputs: int) -> dict[str, Any]:
@@ -73,16 +73,16 @@ def _objective(name: str, outputs: int) -> dict[str, Any]:
     return {"name": name, "reg_loss_param": {"scale_pos_weight": "1"}}
 
 
-def _numbers(told: dict[str, Any], features: int, outputs: int) -> dict[str, str]:
+def _numbers(parameters: dict[str, Any], features: int, outputs: int) -> dict[str, str]:
     """The learner's numbers: how many features and outcomes there are, and from where a prediction starts."""
-    found, kinds = _whole(told["num_feature"]), _whole(told["num_class"])
+    found, kinds = _whole(parameters["num_feature"]), _whole(parameters["num_class"])
     _refuse_unless(found == features, f"its trees know {found} features, its record {features}")
     _refuse_unless(
         kinds == (outputs if outputs > 1 else 0), f"its trees tell {max(1, kinds)} outcomes apart, its record names {outputs}"
     )
-    _refuse_unless(_whole(told.get("num_target", "1")) == 1, "its trees have several targets")
+    _refuse_unless(_whole(parameters.get("num_target", "1")) == 1, "its trees have several targets")
     return {
-        "base_score": _base_score(told["base_score"], outputs),
+        "base_score": _base_score(parameters["base_score"], outputs),
         "boost_from_average": "1",
         "num_class": str(kinds),
         "num_feature": str(features),
@@ -90,26 +90,26 @@ def _numbers(told: dict[str, Any], features: int, outputs: int) -> dict[str, str
     }
 
 
-def _base_score(told: Any, outputs: int) -> str:
+def _base_score(text: Any, outputs: int) -> str:
     """`5E-1`, or `[a,b]` with one number per outcome as XGBoost writes it since 3.1; kept in the form that it has."""
-    _refuse_unless(isinstance(told, str) and len(told) < 64 * (outputs + 1), "its first guess is no number")
-    scores = [float(part) for part in told.strip("[]").split(",")]
+    _refuse_unless(isinstance(text, str) and len(text) < 64 * (outputs + 1), "its first guess is no number")
+    scores = [float(part) for part in text.strip("[]").split(",")]
     _refuse_unless(len(scores) in (1, outputs) and all(map(_is_sound, scores)), "its first guess is no number")
     _refuse_unless(outputs > 1 or 0.0 < scores[0] < 1.0, "its first guess is no probability")
-    return "[" + ",".join(map(repr, scores)) + "]" if told.startswith("[") else repr(scores[0])
+    return "[" + ",".join(map(repr, scores)) + "]" if text.startswith("[") else repr(scores[0])
 
 
 def _is_sound(value: float) -> bool:
     return math.isfinite(value) and abs(value) <= _LARGEST
 
 
-def _forest(told: dict[str, Any], features: int, outputs: int) -> dict[str, Any]:
-    trees = told["trees"]
+def _forest(booster: dict[str, Any], features: int, outputs: int) -> dict[str, Any]:
+    trees = booster["trees"]
     _refuse_unless(isinstance(trees, list) and 0 < len(trees) <= _MOST_TREES, "it holds no trees, or too many")
-    parameters = told["gbtree_model_param"]
+    parameters = booster["gbtree_model_param"]
     _refuse_unless(_whole(parameters["num_trees"]) == len(trees), "it does not hold as many trees as it says")
     _refuse_unless(_whole(parameters.get("num_parallel_tree", "1")) == 1, "its trees are a forest of another kind")
-    belongs = _array(told["tree_info"], len(trees), whole=True)
+    belongs = _array(booster["tree_info"], len(trees), whole=True)
     _refuse_unless(bool((belongs == np.arange(len(trees)) % outputs).all()), "its trees belong to outcomes that are not there")
     _refuse_unless(len(trees) % outputs == 0, "its last round is not whole")
     made: dict[str, Any] = {
@@ -117,25 +117,25 @@ def _forest(told: dict[str, Any], features: int, outputs: int) -> dict[str, Any]
         "tree_info": belongs.tolist(),
         "trees": [_tree(tree, place, features) for place, tree in enumerate(trees)],
     }
-    if "iteration_indptr" in told:  # since 2.0
-        rounds = _array(told["iteration_indptr"], len(trees) // outputs + 1, whole=True)
+    if "iteration_indptr" in booster:  # since 2.0
+        rounds = _array(booster["iteration_indptr"], len(trees) // outputs + 1, whole=True)
         _refuse_unless(bool((rounds == np.arange(rounds.size) * outputs).all()), "its rounds are not one after the other")
         made["iteration_indptr"] = rounds.tolist()
-    if "cats" in told:  # since 3.1; none of our features is a category
+    if "cats" in booster:  # since 3.1; none of our features is a category
         made["cats"] = {"enc": [], "feature_segments": [], "sorted_idx": []}
     return made
 
 
-def _tree(told: dict[str, Any], place: int, features: int) -> dict[str, Any]:
-    parameters = told["tree_param"]
+def _tree(tree: dict[str, Any], place: int, features: int) -> dict[str, Any]:
+    parameters = tree["tree_param"]
     nodes = _whole(parameters["num_nodes"])
     _refuse_unless(0 < nodes <= 2 ** (_DEEPEST // 2), "a tree has no nodes, or too many")
     _refuse_unless(_whole(parameters["num_feature"]) == features, "a tree knows other features than the rest")
     _refuse_unless(_whole(parameters.get("size_leaf_vector", "1")) in (0, 1), "a tree has several answers per leaf")
     _refuse_unless(_whole(parameters.get("num_deleted", "0")) == 0, "a tree has nodes that were deleted")
-    _refuse_unless(not any(told.get(name) for name in _CATEGORIES), "a tree splits by categories")
-    arrays = {name: _array(told[name], nodes, whole=True) for name in _WHOLE}
-    arrays |= {name: _array(told[name], nodes, whole=False) for name in _FLOATS}
+    _refuse_unless(not any(tree.get(name) for name in _CATEGORIES), "a tree splits by categories")
+    arrays = {name: _array(tree[name], nodes, whole=True) for name in _WHOLE}
+    arrays |= {name: _array(tree[name], nodes, whole=False) for name in _FLOATS}
     _refuse_unless(_in_range(arrays["split_indices"], 0, features), "a tree asks for a feature that is not there")
     _refuse_unless(not arrays["split_type"].any(), "a tree splits by categories")
     _refuse_unless(_in_range(arrays["default_left"], 0, 2), "a tree does not say where missing values go")
@@ -154,11 +154,11 @@ def _tree(told: dict[str, Any], place: int, features: int) -> dict[str, Any]:
     }
 
 
-def _array(told: Any, size: int, *, whole: bool) -> NDArray[Any]:
+def _array(items: Any, size: int, *, whole: bool) -> NDArray[Any]:
     """A list of so many numbers, all of them 32-bit ones."""
-    _refuse_unless(isinstance(told, list) and len(told) == size, "a list of numbers in its trees has another length")
-    _refuse_unless(set(map(type, told)) <= ({int} if whole else {int, float}), "its trees hold something that is no number")
-    values = np.array(told, dtype=np.int64 if whole else np.float64)
+    _refuse_unless(isinstance(items, list) and len(items) == size, "a list of numbers in its trees has another length")
+    _refuse_unless(set(map(type, items)) <= ({int} if whole else {int, float}), "its trees hold something that is no number")
+    values = np.array(items, dtype=np.int64 if whole else np.float64)
     low, high = (-1, _NO_PARENT) if whole else (-_LARGEST, _LARGEST)
     _refuse_unless(bool(((values >= low) & (values <= high)).all()), "its trees hold a number that none of ours has")  # NaN, too
     return values

@@ -135,19 +135,19 @@ def waiting_columns(jobs: pl.DataFrame, cluster: Cluster | None = None) -> pl.Da
     case = [name for name in rows.columns if name not in ("_row", "job_id", "array_task")]
     distinct = rows.unique(case, keep="first", maintain_order=True).select("job_id", "array_task", *case)
     worded = distinct.select(case).hstack(_worded(distinct, cluster))
-    said = rows.join(worded, on=case, how="left", nulls_equal=True).select("_row", *WAITING_SCHEMA)
+    waiting = rows.join(worded, on=case, how="left", nulls_equal=True).select("_row", *WAITING_SCHEMA)
     every = pl.DataFrame({"_row": pl.int_range(jobs.height, dtype=pl.UInt32, eager=True)})
-    found = every.join(said, on="_row", how="left", maintain_order="left").select(*WAITING_SCHEMA)
+    found = every.join(waiting, on="_row", how="left", maintain_order="left").select(*WAITING_SCHEMA)
     return found.with_columns(pl.col("never_runs").fill_null(False))
 
 
 def _worded(distinct: pl.DataFrame, cluster: Cluster | None) -> pl.DataFrame:
     """What is said about each case: what it waits for, and what to change."""
-    told = []
+    rows = []
     for row in distinct.iter_rows(named=True):
         found = why_waiting({**row, "extra": {name: row[f"_{name}"] for name in EXTRA}}, cluster)
-        told.append((None, None, None) if found is None else (str(found.kind), found.with_change, found.never_runs))
-    return pl.DataFrame(told, schema=WAITING_SCHEMA, orient="row")
+        rows.append((None, None, None) if found is None else (str(found.kind), found.with_change, found.never_runs))
+    return pl.DataFrame(rows, schema=WAITING_SCHEMA, orient="row")
 
 
 # What the cluster adds.
@@ -283,9 +283,9 @@ def _parent_words(parents: tuple[Parent, ...], reason: str, dependency: str) -> 
     chosen = _that_matter(parents, reason)
     if not chosen:
         return "another job"
-    told = [f"job {one.job} {_CONDITIONS.get(one.condition, f'({one.condition})')}" for one in chosen[:_MOST_PARENTS]]
+    phrases = [f"job {one.job} {_CONDITIONS.get(one.condition, f'({one.condition})')}" for one in chosen[:_MOST_PARENTS]]
     more = f" and {len(chosen) - _MOST_PARENTS} more" if len(chosen) > _MOST_PARENTS else ""
-    return ", ".join(told) + more
+    return ", ".join(phrases) + more
 
 
 def _with_detail(words: str, facts: _Facts) -> str:

@@ -13,17 +13,18 @@ from typing import Any, Final
 import numpy as np
 
 from stormpetrel import __version__
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, ModelFormatError
 from stormpetrel.events.alarm_budget import threshold_for
 from stormpetrel.events.choose import DEFAULT, FORECAST, load, make
-from stormpetrel.events.contract import EventModel, Forecaster, Progress, SavedModel, no_progress
+from stormpetrel.events.contract import EventModel, Forecaster, SavedModel
 from stormpetrel.events.count_forecast import calm_for_training
 from stormpetrel.events.count_saving import COMBINED_KIND, FORECAST_KIND
 from stormpetrel.events.count_saving import FORMAT_VERSION as COUNT_FORMAT
 from stormpetrel.events.recurrent_saving import FORMAT_VERSION as RECURRENT_FORMAT
 from stormpetrel.learn.family import BY_HAND
-from stormpetrel.learn.model_record import Role, TrainingRecord, Unit
-from stormpetrel.lifecycle.family import SiteFamily, operator
+from stormpetrel.learn.model_record import Role, Unit
+from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, incomplete_entry, operator
 from stormpetrel.records.event_series import ANOMALY, EventSeries
 from stormpetrel.records.model_families import ModelFamily, how_to_train
 from stormpetrel.store.event_series import series_of
@@ -33,7 +34,6 @@ from stormpetrel.store.site import Site
 FAMILY: Final = ModelFamily.EVENTS
 CALM_SHARE: Final = 0.25  # the newest part of the series: not learnt from, it says where the threshold lies
 LEAST_WEEKS: Final = 3.0  # of seen buckets: a week to forecast from, two to learn and to set the threshold on
-_TRAIN: Final = how_to_train(FAMILY)
 _FORECAST_NAME: Final = f"{FAMILY}-{FORECAST}"
 
 
@@ -144,22 +144,6 @@ def load_event_model(site: Site) -> EventModelInUse:
     return EVENTS.load(site)
 
 
-def loaded_training(site: Site, training: Training) -> EventModelInUse:
-    """The models of a training, read and checked."""
-    entry = next((one for one in training.models if one.about.get("role") != "forecast"), training.models[0])
-    about = entry.about
-    try:
-        kinds, bucket_s, threshold = tuple(map(str, about["kinds"])), int(about["bucket_s"]), float(about["threshold"])
-    except (KeyError, TypeError, ValueError):
-        raise ModelFormatError(f"What the registry knows of {training.name} is not whole.", hint=_TRAIN) from None
-    model = load(site.models.verified_folder(entry.name, entry.version))
-    beside = training.model(_FORECAST_NAME)
-    forecaster: Any = model if beside is None else load(site.models.verified_folder(beside.name, beside.version))
-    if not hasattr(forecaster, "forecast"):
-        raise ModelFormatError(f"{training.name} has no model that says what was expected.", hint=_TRAIN)
-    return EventModelInUse(model, forecaster, kinds, bucket_s, threshold, entry.name, entry.version)
-
-
 class EventFamily(SiteFamily[EventModelInUse]):
     """Models of event counts: the one that raises alarms and, where it cannot say what was expected, a forecaster beside it."""
 
@@ -168,17 +152,10 @@ class EventFamily(SiteFamily[EventModelInUse]):
     metrics = ("threshold", "alarms_per_week", "calm_buckets")
     taken_up_by_watch = True
 
-    def train(
-        self,
-        site: Site,
-        sort: str | None = None,
-        *,
-        why: str = BY_HAND,
-        user: str | None = None,
-        progress: Progress = no_progress,
-    ) -> TrainingRecord:
-        """Train the model that `sort` names, or that of site.toml."""
-        return self.described(site, train_event_model(site, sort, why=why, user=user, progress=progress))
+    def train_and_enter(self, site: Site, request: TrainingRequest) -> str:
+        """Train the model that is named, or that of site.toml."""
+        asked = request
+        return train_event_model(site, asked.sort, why=asked.why, user=asked.user, progress=asked.progress).name
 
     def formats(self) -> Mapping[str, int]:
         """Those of counts and of recurrent networks."""
@@ -191,7 +168,18 @@ class EventFamily(SiteFamily[EventModelInUse]):
 
     def read(self, site: Site, training: Training) -> EventModelInUse:
         """The model and its forecaster."""
-        return loaded_training(site, training)
+        entry = next((model for model in training.models if self.role_of(model) is Role.MODEL), training.models[0])
+        about = entry.about
+        try:
+            kinds, bucket_s, threshold = tuple(map(str, about["kinds"])), int(about["bucket_s"]), float(about["threshold"])
+        except (KeyError, TypeError, ValueError):
+            raise incomplete_entry(training) from None
+        model = load(site.models.verified_folder(entry.name, entry.version))
+        beside = training.model(_FORECAST_NAME)
+        forecaster: Any = model if beside is None else load(site.models.verified_folder(beside.name, beside.version))
+        if not hasattr(forecaster, "forecast"):
+            raise ModelFormatError(f"{training.name} has no model that says what was expected.", hint=how_to_train(FAMILY))
+        return EventModelInUse(model, forecaster, kinds, bucket_s, threshold, entry.name, entry.version)
 
     def rows_of(self, about: Mapping[str, Any]) -> int:
         """Buckets that were seen."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, ModelOutdatedError
-from stormpetrel.events.contract import Progress, no_progress
 from stormpetrel.lifecycle.event_models import EVENTS, FAMILY
-from stormpetrel.lifecycle.outdated import WHY
+from stormpetrel.lifecycle.readable import OUTDATED
 from stormpetrel.records.outages import Outage
 from stormpetrel.store.models import Training
 from stormpetrel.store.site import Site
@@ -29,7 +29,7 @@ def retrain_events(site: Site, *, now: datetime, progress: Progress = no_progres
     outdated = isinstance(problem, ModelOutdatedError)
     if problem is not None and not outdated:  # a newer version is at work here: it is not for us to replace its model
         return f"not trained: {problem.what}"
-    why = WHY if outdated else reason_to_train(current, site.outages.list(), now)
+    why = OUTDATED if outdated else reason_to_train(current, site.outages.list(), now)
     if why is None:
         return f"{current.name} stays in use" if current else None
     try:

@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
-from stormpetrel.events.contract import Forecast, Progress, Scores, no_progress
+from stormpetrel.events.contract import Forecast, Scores
 from stormpetrel.events.finding import Finding, findings_as_json
 from stormpetrel.events.nodes_and_hosts import HARD, black_holes, silent_grid, silent_hosts
 from stormpetrel.events.placed import Placed
@@ -107,8 +108,8 @@ def _pending(series: EventSeries, known: pl.DataFrame) -> np.ndarray[tuple[int],
 
 def _all_findings(hard: list[Finding], others: list[Finding]) -> list[Finding]:
     """What the rules found, and what the forecast says beside it; a silence is told once."""
-    told = {one.kind for one in hard}
-    return [*hard, *(one for one in others if one.kind not in HARD or one.kind not in told)]
+    known = {one.kind for one in hard}
+    return [*hard, *(one for one in others if one.kind not in HARD or one.kind not in known)]
 
 
 def _hard_findings(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, list[Finding]]:

@@ -1,7 +1,7 @@
 """What the families have in common on a site: reading before anything changes, putting in use, going back, telling what there is.
 
-SiteFamily + registry -> load, describe, promote, roll_back. A family adds how it trains (`train`), how its models are read
-(`read`), which formats they have (`formats`), and what is to be said of one (`data_of`, `summary_of`).
+SiteFamily + registry -> train, load, describe, promote, roll_back. A family adds how it trains (`train_and_enter`), how its
+models are read (`read`), which formats they have (`formats`), and what is to be said of one (`rows_of`, `summary_of`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import getpass
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from stormpetrel.engine import Progress, no_progress
-from stormpetrel.errors import ModelError, ModelOutdatedError, StormpetrelError
-from stormpetrel.learn.family import Family
+from stormpetrel.errors import ModelError, ModelFormatError, ModelOutdatedError, StormpetrelError
+from stormpetrel.learn.family import BY_HAND, Family
 from stormpetrel.learn.model_record import DataWindow, ModelRecord, Promotion, Role, TrainingRecord, Unit
 from stormpetrel.learn.saving import format_problem, saved_format
 from stormpetrel.records.model_families import how_to_train
@@ -33,12 +34,31 @@ def operator() -> str:
         return f"uid {os.getuid()}"
 
 
+def incomplete_entry(training: Training) -> ModelFormatError:
+    """The error of a training whose registry entry lacks something, or has something else in its place."""
+    return ModelFormatError(f"What the registry knows of {training.name} is not whole.", hint=how_to_train(training.family))
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRequest:
+    """What is to be trained, why, and who asked for it; `sort` is one of the family's sorts of models, None the usual one."""
+
+    sort: str | None
+    why: str
+    user: str
+    progress: Progress
+
+
 class SiteFamily(Family[Site, ModelT]):
     """A family on a site, with its models in the site's registry."""
 
     unit: ClassVar[Unit]
     metrics: ClassVar[tuple[str, ...]]  # those entries of the registry that tell how good a model is
     taken_up_by_watch: ClassVar[bool] = False  # whether a running watch takes up another training by itself
+
+    @abstractmethod
+    def train_and_enter(self, site: Site, request: TrainingRequest) -> str:
+        """Train on what the site has, save it and make it current; the name of the training."""
 
     @abstractmethod
     def formats(self) -> Mapping[str, int]:
@@ -71,6 +91,18 @@ class SiteFamily(Family[Site, ModelT]):
     def in_order(self, training: Training) -> Sequence[ModelVersion]:
         """The models of a training in the order in which people read them."""
         return training.models
+
+    def train(
+        self,
+        site: Site,
+        sort: str | None = None,
+        *,
+        why: str = BY_HAND,
+        user: str | None = None,
+        progress: Progress = no_progress,
+    ) -> TrainingRecord:
+        """Train what `sort` names, save it and make it current."""
+        return self.describe(site, self.train_and_enter(site, TrainingRequest(sort, why, user or operator(), progress)))
 
     def load(self, site: Site, training: str | None = None) -> ModelT:
         """The models of a training, or those in use."""

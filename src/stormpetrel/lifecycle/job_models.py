@@ -16,8 +16,6 @@ import polars as pl
 
 from stormpetrel import __version__
 from stormpetrel.config import Settings
-from stormpetrel.engine import Progress as ShareProgress
-from stormpetrel.engine import no_progress
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.jobs.enough import ClassCounts
 from stormpetrel.jobs.model import FORMAT_VERSION as OUTCOME_FORMAT
@@ -30,8 +28,8 @@ from stormpetrel.jobs.profiles import KIND as PROFILES_KIND
 from stormpetrel.jobs.profiles import JobProfiles
 from stormpetrel.jobs.training import Progress, TrainingSettings, silent, train
 from stormpetrel.learn.family import BY_HAND
-from stormpetrel.learn.model_record import Role, TrainingRecord, Unit
-from stormpetrel.lifecycle.family import SiteFamily, operator
+from stormpetrel.learn.model_record import Role, Unit
+from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, operator
 from stormpetrel.lifecycle.training_needs import training_needs
 from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.store.models import ModelVersion, NewModel, Training
@@ -153,14 +151,14 @@ def enter_job_models(
     kept_in_use = {entry.name for entry in carried}
     missing = [counts for counts in fitted.missing if model_name(counts.moment) not in kept_in_use]
     why = "; ".join([why, *(counts.words() for counts in missing)])
-    told: dict[str, Any] = {**fitted.about, "why": why}
+    shared: dict[str, Any] = {**fitted.about, "why": why}
     if missing:
-        told["missing"] = {str(counts.moment): counts.as_dict() for counts in missing}
-    new = {PROFILES: NewModel(fitted.profiles.save, {**told, "profiles": fitted.profiles.k_})}
+        shared["missing"] = {str(counts.moment): counts.as_dict() for counts in missing}
+    new = {PROFILES: NewModel(fitted.profiles.save, {**shared, "profiles": fitted.profiles.k_})}
     for moment, model in fitted.models.items():
         figures = {"threshold": model.threshold, "n_train": model.n_train_, "failed_share": model.failed_share_}
         more = (about or {}).get(model_name(moment), {})
-        new[model_name(moment)] = NewModel(model.save, {**told, **figures, **more})
+        new[model_name(moment)] = NewModel(model.save, {**shared, **figures, **more})
     for entry in carried:  # copied, so that a training is always whole
         source = site.models.verified_folder(entry.name, entry.version)
         kept = {
@@ -216,19 +214,13 @@ class JobFamily(SiteFamily[FittedModels]):
     metrics = ("threshold", "failed_share", "comparison", "optimistic")
     taken_up_by_watch = True
 
-    def train(
-        self,
-        site: Site,
-        sort: str | None = None,
-        *,
-        why: str = BY_HAND,
-        user: str | None = None,
-        progress: ShareProgress = no_progress,
-    ) -> TrainingRecord:
-        """Train the model of each moment, or of the one that `sort` names; the others stay in use."""
-        moments = MOMENTS if sort is None else (Moment(sort),)
-        made = train_job_models(site, moments, why=why, user=user, progress=lambda words: progress(0.0, words))
-        return self.describe(site, str(made[0].about["training"]))
+    def train_and_enter(self, site: Site, request: TrainingRequest) -> str:
+        """Train the model of each moment, or of the one that is named; the others stay in use."""
+        moments = MOMENTS if request.sort is None else (Moment(request.sort),)
+        models = train_job_models(
+            site, moments, why=request.why, user=request.user, progress=lambda words: request.progress(0.0, words)
+        )
+        return str(models[0].about["training"])
 
     def formats(self) -> Mapping[str, int]:
         """Those of outcome models and profiles."""

@@ -31,11 +31,11 @@ def open_stream(site: Site, *, horizon: datetime, began: datetime | None = None,
     jobs = site.jobs.read_jobs(until=horizon + timedelta(seconds=1)).collect()
     predictor = load_predictor(site, now=horizon, past=jobs.clear(), moments=models)
     stream = JobStream(predictor, horizon=horizon, began=began, began_at=_added_later(site))
-    said = None
+    predicted = None
     if remember:
         columns = ["cluster", "job_id", "array_task", "submit_time", "restart", "moment"]
-        said = site.predictions.read(since=horizon - LOOKBACK - _MARGIN).select(columns).collect()
-    stream.recall(jobs, said)
+        predicted = site.predictions.read(since=horizon - LOOKBACK - _MARGIN).select(columns).collect()
+    stream.recall(jobs, predicted)
     return stream
 
 
@@ -50,9 +50,9 @@ def _added_later(site: Site) -> dict[Moment, datetime]:
     """Of moments that got their first model after others: up to when it had learnt. It says nothing about what was before."""
     oldest: dict[Moment, datetime] = {}
     for moment in MOMENTS:
-        told = [version.about.get("trained_until") for version in site.models.versions(model_name(moment))]
-        if told and all(told):  # earlier releases did not note it
-            oldest[moment] = min(datetime.fromisoformat(str(until)) for until in told)
+        ends = [version.about.get("trained_until") for version in site.models.versions(model_name(moment))]
+        if ends and all(ends):  # earlier releases did not note it
+            oldest[moment] = min(datetime.fromisoformat(str(until)) for until in ends)
     return {moment: until for moment, until in oldest.items() if until > min(oldest.values())}
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from stormpetrel.lifecycle.event_retraining import retrain_events
-from stormpetrel.lifecycle.outdated import retrain_outdated
+from stormpetrel.lifecycle.readable import retrain_outdated
 from stormpetrel.lifecycle.retraining import Retrained, retrain
 from stormpetrel.store.site import Site
 from stormpetrel.store.upkeep import Compacted, compact, retain

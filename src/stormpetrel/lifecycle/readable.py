@@ -1,18 +1,26 @@
 """Which trainings this version can read: for the doctor, for `models list`, and for whoever trains again.
 
 Training -> format_problem_of (from the records alone, cheap) or problem_of (everything is loaded) -> one sentence, or None.
+Site -> retrain_outdated -> what an earlier version saved in another format is trained again, by `nightly` and so by the watch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Final
 
-from stormpetrel.errors import ModelError, ModelOutdatedError
+from stormpetrel.engine import Progress, no_progress
+from stormpetrel.errors import ModelError, ModelOutdatedError, StormpetrelError
 from stormpetrel.lifecycle.families import FAMILIES
 from stormpetrel.records.checks import Finding
+from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.store.models import Training
 from stormpetrel.store.site import Site
+
+OUTDATED: Final = "the one in use was saved by an earlier version, in a format that is not read any more"
+# Models of jobs and of events have their own retraining, which looks for this itself; nothing else trains these.
+_WITHOUT_RETRAINING: Final = (ModelFamily.TRACES, ModelFamily.SYNTH)
 
 
 @cache
@@ -30,7 +38,11 @@ def format_problem_of(site: Site, training: Training) -> ModelError | None:
 def outdated_trainings(site: Site) -> list[Training]:
     """The trainings in use that an earlier version saved in a format which is not read any more; cheap."""
     in_use = (site.models.current_training(family) for family in FAMILIES)
-    return [one for one in in_use if one is not None and isinstance(format_problem_of(site, one), ModelOutdatedError)]
+    return [
+        training
+        for training in in_use
+        if training is not None and isinstance(format_problem_of(site, training), ModelOutdatedError)
+    ]
 
 
 def model_findings(site: Site) -> list[Finding]:
@@ -49,3 +61,17 @@ def problem_of(site: Site, training: Training) -> str | None:
     """Why a training cannot be used; None where all of its models can be read."""
     family = FAMILIES.get(training.family)
     return "its family is not known" if family is None else family.problem(site, training)
+
+
+def retrain_outdated(site: Site, *, progress: Progress = no_progress) -> list[str]:
+    """Train again what an earlier version saved of traces and workloads; a sentence for each."""
+    outdated = [training for training in outdated_trainings(site) if training.family in _WITHOUT_RETRAINING]
+    return [_train_again(site, training, progress) for training in outdated]
+
+
+def _train_again(site: Site, training: Training, progress: Progress) -> str:
+    try:
+        new = FAMILIES[training.family].train_again(site, training, why=OUTDATED, progress=progress)
+    except StormpetrelError as error:  # too little is left to learn from, an extra is missing, or a person has to decide
+        return f"{training.name} was saved by an earlier version and could not be trained again: {error}"
+    return f"{new.name} is in use now in place of {training.name}: {OUTDATED}"

@@ -174,8 +174,8 @@ class _Retraining:
         on = f"on {first.jobs:,} jobs of the last {_span(self.now - cut)}"
         if first.better and worse is None:
             return self._put_in_use(f"better {on}: {first.words()}", current, jobs, about, compared)
-        told = worse or first
-        why = f"{'worse' if worse else 'not clearly better'} at '{told.moment}' {on}: {told.words()}"
+        deciding = worse or first
+        why = f"{'worse' if worse else 'not clearly better'} at '{deciding.moment}' {on}: {deciding.words()}"
         entered = enter_job_models(self.site, candidate, why=why, about=about)
         return Retrained(False, why, entered.name, current.name, tuple(compared))
 

@@ -97,11 +97,11 @@ def settle(
     """
     ended = jobs.filter(pl.col("state").is_in([str(state) for state in FINISHED]), pl.col("end_time").is_not_null())
     truth = ended.select(*KEY, "user", "end_time", failed(failure_states, dropped_states)).drop_nulls("failed")
-    told = predictions.select(_PREDICTED).join(truth, on=list(KEY), how="inner", nulls_equal=True)
-    told = told.filter(pl.col("as_of") < pl.col("end_time")).sort("as_of", "moment_time", "job_id", maintain_order=True)
+    judged = predictions.select(_PREDICTED).join(truth, on=list(KEY), how="inner", nulls_equal=True)
+    judged = judged.filter(pl.col("as_of") < pl.col("end_time")).sort("as_of", "moment_time", "job_id", maintain_order=True)
     outcomes = truth.select("user", pl.col("end_time").alias("as_of"), last_failed="failed").drop_nulls("user").sort("as_of")
     # Strictly before: at equal times nobody knew yet.
-    known = told.join_asof(outcomes, on="as_of", by="user", allow_exact_matches=False, check_sortedness=False)
+    known = judged.join_asof(outcomes, on="as_of", by="user", allow_exact_matches=False, check_sortedness=False)
     return known.with_columns(pl.col("last_failed").fill_null(False)).select(SETTLED_SCHEMA.names()).cast(SETTLED_SCHEMA)
 
 
@@ -147,20 +147,20 @@ def _figures(part: pl.DataFrame) -> dict[str, Any]:
     truth = part["failed"].to_numpy()
     risk = part["risk"].cast(pl.Float64).to_numpy()
     flagged = part["flagged"].to_numpy()
-    told = judge(truth, risk, threshold=0.5, n_train=0)
+    figures = judge(truth, risk, threshold=0.5, n_train=0)
     precision, recall, f1 = _rule(truth, flagged)  # by the flags as they were shown: thresholds change with the model
     slope = reliability_slope(truth, risk)
     last = part["last_failed"].to_numpy()
     last_precision, last_recall, last_f1 = _rule(truth, last)
-    share = told.failed_share
+    share = figures.failed_share
     return {
-        "n": told.n_test,
+        "n": figures.n_test,
         "failed": int(truth.sum()),
         "failed_share": share,
-        "pr_auc": told.pr_auc,
-        "roc_auc": told.roc_auc,
-        "brier": told.brier,
-        "ece": told.ece,
+        "pr_auc": figures.pr_auc,
+        "roc_auc": figures.roc_auc,
+        "brier": figures.brier,
+        "ece": figures.ece,
         "slope": slope,
         "intercept": None if slope is None else share - slope * float(risk.mean()),
         "precision": precision,
@@ -177,7 +177,7 @@ def _figures(part: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _rule(truth: Truth, said: Truth) -> tuple[float | None, float | None, float | None]:
+def _rule(truth: Truth, flagged: Truth) -> tuple[float | None, float | None, float | None]:
     """Precision, recall and F1 of a yes-or-no rule; None where nothing was said, or nothing failed."""
-    precision, recall, f1 = scores_at(truth, said.astype(np.float64), 0.5)
-    return (precision if said.any() else None), (recall if truth.any() else None), (f1 if truth.any() else None)
+    precision, recall, f1 = scores_at(truth, flagged.astype(np.float64), 0.5)
+    return (precision if flagged.any() else None), (recall if truth.any() else None), (f1 if truth.any() else None)

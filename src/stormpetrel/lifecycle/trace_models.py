@@ -18,11 +18,11 @@ import polars as pl
 
 from stormpetrel import __version__
 from stormpetrel.engine import Progress, no_progress
-from stormpetrel.errors import ModelError, ModelFormatError
+from stormpetrel.errors import ModelError
 from stormpetrel.learn.family import BY_HAND
-from stormpetrel.learn.model_record import TrainingRecord, Unit
-from stormpetrel.lifecycle.family import SiteFamily, operator
-from stormpetrel.records.model_families import ModelFamily, how_to_train
+from stormpetrel.learn.model_record import Unit
+from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, incomplete_entry, operator
+from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.records.traces import ANOMALOUS_TYPES, MIXED, MIXED_JOB, Trace
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, WINDOW_KEY, windows_of
 from stormpetrel.records.windows import Windows, join_windows
@@ -41,7 +41,6 @@ FAMILY: Final = ModelFamily.TRACES
 LATE_SHARE: Final = 0.2  # of the time of windows without a campaign, the last part says when to stop
 MOST_WINDOWS: Final = 200_000  # to learn from: the newest; a third of a gigabyte of memory
 CHUNK_WINDOWS: Final = 20_000  # scored and committed at once
-_TRAIN: Final = how_to_train(FAMILY)
 _MAP_WINDOWS: Final = 50_000  # a plane is not better known by more
 _CALIBRATION: Final = "traces_shipped_promise"  # a fact of the state store: what the shipped encoder can promise on this site
 _PARTS: Final = 4  # in which windows are scored while a threshold is being set, so that the later ones can be flagged
@@ -223,19 +222,11 @@ class TraceFamily(SiteFamily[TraceModel]):
     unit = Unit.WINDOWS
     metrics = ("threshold", "alarm_share", "validation_error", "promise")
 
-    def train(
-        self,
-        site: Site,
-        sort: str | None = None,
-        *,
-        why: str = BY_HAND,
-        user: str | None = None,
-        progress: Progress = no_progress,
-    ) -> TrainingRecord:
-        """Train the architecture that `sort` names, or that of site.toml."""
-        architecture = None if sort is None else Architecture(sort)
-        made = train_trace_model(site, architecture, why=why, user=user, progress=progress)
-        return self.describe(site, str(made.about["training"]))
+    def train_and_enter(self, site: Site, request: TrainingRequest) -> str:
+        """Train the architecture that is named, or that of site.toml."""
+        architecture = None if request.sort is None else Architecture(request.sort)
+        model = train_trace_model(site, architecture, why=request.why, user=request.user, progress=request.progress)
+        return str(model.about["training"])
 
     def formats(self) -> Mapping[str, int]:
         """One for all architectures."""
@@ -316,7 +307,7 @@ def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceM
         chart, promise, step_s = PcaMap.from_dict(about["map"]), Promise.of_about(about), float(about["step_s"])
         bad_io = None if about.get("bad_io") is None else Trouble.of_record(about["bad_io"])
     except (KeyError, TypeError, ValueError):
-        raise ModelFormatError(f"What the registry knows of {training.name} is not whole.", hint=_TRAIN) from None
+        raise incomplete_entry(training) from None
     scorer = TraceScorer.load(site.models.verified_folder(entry.name, entry.version), threads=threads)
     return TraceModel(FittingScorer(scorer, step_s), chart, bad_io, promise, entry.name, entry.version, step_s)
 

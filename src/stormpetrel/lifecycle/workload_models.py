@@ -14,22 +14,22 @@ from typing import Any, Final
 import polars as pl
 
 from stormpetrel import __version__
-from stormpetrel.errors import ModelError, ModelFormatError, NotEnoughJobsError
+from stormpetrel.engine import Progress, no_progress
+from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.learn.family import BY_HAND
 from stormpetrel.learn.model_record import TrainingRecord, Unit
-from stormpetrel.lifecycle.family import SiteFamily, operator
+from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, incomplete_entry, operator
 from stormpetrel.records.model_families import ModelFamily, how_to_train
 from stormpetrel.records.states import FINISHED
 from stormpetrel.store.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
 from stormpetrel.synth.choose import DEFAULT, GENERATORS, load_generator, new_generator
-from stormpetrel.synth.contract import Progress, WorkloadGenerator, no_progress
+from stormpetrel.synth.contract import WorkloadGenerator
 from stormpetrel.synth.workload import ARRAY, SUBMIT, WAIT, Workload, workload_of
 
 FAMILY: Final = ModelFamily.SYNTH
 MOST_JOBS: Final = 1_000_000  # the newest: older ones say little about how people work now, and must fit in memory
 MOST_SCORED: Final = 60_000  # the newest of these: scoring takes longer than fitting
-_FIT: Final = how_to_train(FAMILY)
 _FITTED, _SCORED = 0.3, 0.8  # how much is done by then; the figures take longest, and tell nothing meanwhile
 # What a workload is made of. `extra` stays out: what a source adds there may be anything, and would be passed on word by word.
 _NEEDED: Final = (
@@ -129,7 +129,7 @@ def loaded_generator(site: Site, training: Training) -> GeneratorInUse:
     entry = training.models[0]
     name = entry.name.removeprefix(f"{FAMILY}-")
     if name not in GENERATORS:
-        raise ModelFormatError(f"What the registry knows of {training.name} is not whole.", hint=_FIT)
+        raise incomplete_entry(training)
     generator = load_generator(site.models.verified_folder(entry.name, entry.version))
     return GeneratorInUse(generator, training.name, name, entry.version, entry.about)
 
@@ -141,17 +141,10 @@ class SynthFamily(SiteFamily[GeneratorInUse]):
     unit = Unit.JOBS
     metrics = ("scorecard", "scored_jobs", "not_scored")
 
-    def train(
-        self,
-        site: Site,
-        sort: str | None = None,
-        *,
-        why: str = BY_HAND,
-        user: str | None = None,
-        progress: Progress = no_progress,
-    ) -> TrainingRecord:
-        """Fit the generator that `sort` names, or the default one, and measure it."""
-        return self.described(site, fit_site_generator(site, sort or DEFAULT, why=why, user=user, progress=progress))
+    def train_and_enter(self, site: Site, request: TrainingRequest) -> str:
+        """Fit the generator that is named, or the default one, and measure it."""
+        asked = request
+        return fit_site_generator(site, asked.sort or DEFAULT, why=asked.why, user=asked.user, progress=asked.progress).name
 
     def train_again(self, site: Site, training: Training, *, why: str, progress: Progress = no_progress) -> TrainingRecord:
         """Fit the same generator again; a private one only by hand."""
@@ -177,7 +170,7 @@ class SynthFamily(SiteFamily[GeneratorInUse]):
 
     def without_model(self, site: Site) -> GeneratorInUse:
         """There is none to fall back on."""
-        raise ModelError("The site has no generator of its workload yet.", hint=_FIT)
+        raise ModelError("The site has no generator of its workload yet.", hint=how_to_train(FAMILY))
 
     def rows_of(self, about: Mapping[str, Any]) -> int:
         """Jobs of the workload."""

@@ -10,19 +10,19 @@ import fcntl
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from stormpetrel import __version__
+from stormpetrel.engine import Progress
 from stormpetrel.errors import SourceError, StoreBusyError, UsageError
 from stormpetrel.records.traces import Split, Trace
 from stormpetrel.records.windows import WINDOW_STEPS
-from stormpetrel.rehearse.campaign_files import FORMAT_VERSION, Campaign, free_name, write_campaign
-from stormpetrel.rehearse.labelling import compare_with_exporter, label_trace, summary_by_type
+from stormpetrel.rehearse.campaign_files import Campaign, campaign_facts, free_name, write_campaign
+from stormpetrel.rehearse.labelling import compare_with_exporter, label_trace
 from stormpetrel.rehearse.machine_facts import BUSY_LOAD, machine_facts
 from stormpetrel.rehearse.mpi_program import build_mpi_program
 from stormpetrel.rehearse.placing import JobPlaces
@@ -32,8 +32,6 @@ from stormpetrel.rehearse.recording import STEP_S, Recorder, other_recorder, own
 from stormpetrel.rehearse.running import JobRecord, Workshop, run_slot
 from stormpetrel.rehearse.scratch import scratch_folder
 from stormpetrel.store.filesystem import writing
-
-Progress = Callable[[float, str], None]  # share done, words
 
 _CLOCK_TOLERANCE_S: Final = 0.5
 _AROUND_S: Final = 8.0  # for the start of the recorders and reading back, in the estimate of the time left
@@ -201,22 +199,14 @@ def _facts(
     """What is written beside the trace."""
     began, ended = (datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds") for moment in span)
     return {
-        "format_version": FORMAT_VERSION,
-        "stormpetrel": __version__,
-        "kind": "recorded",
-        "name": trace.name,
-        "split": trace.split.value if trace.split else "",
-        "seed": plan.seed,
+        **campaign_facts(trace, kind="recorded", seed=plan.seed),
         "began": began,
         "ended": ended,
-        "step_s": trace.step_s,
-        "steps": trace.steps,
         "guard_s": GUARD_S,
         "cpus": list(plan.cpus),
         "seconds_per_job": plan.seconds_per_job,
         "slots": [[job.job_id for job in slot.jobs] for slot in plan.slots],
         "jobs": [record.as_dict() for record in records],
-        "types": summary_by_type(trace),
         "machine": machine,
         "recording": recording,
         "problems": _problems(plan, records, machine, recording),

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from stormpetrel import __version__
 from stormpetrel.errors import UsageError
 from stormpetrel.private_files import writing_private
 from stormpetrel.records.traces import Trace
+from stormpetrel.rehearse.labelling import summary_by_type
 from stormpetrel.sources.trace_files import SUFFIX, write_trace
 from stormpetrel.store.filesystem import writing
 
@@ -27,6 +29,21 @@ class Campaign:
 
     path: Path
     facts: dict[str, Any]
+
+
+def campaign_facts(trace: Trace, *, kind: str, seed: int) -> dict[str, Any]:
+    """The facts that every campaign has; `kind` says where it comes from (`recorded`, `simulated`)."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "stormpetrel": __version__,
+        "kind": kind,
+        "name": trace.name,
+        "split": trace.split.value if trace.split else "",
+        "seed": seed,
+        "step_s": trace.step_s,
+        "steps": trace.steps,
+        "types": summary_by_type(trace),
+    }
 
 
 def free_name(folder: Path, name: str, *, numbered: bool) -> str:

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from stormpetrel.engine import Engine
+from stormpetrel.engine import Engine, Progress, no_progress
 from stormpetrel.errors import UsageError
-from stormpetrel.events.contract import Progress, no_progress
 from stormpetrel.events.evaluation import PER_WEEK, Dataset, contestants, judge_contestants
 from stormpetrel.events.evaluation_summary import Run
 from stormpetrel.records.event_series import EventSeries

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -100,34 +100,29 @@ def stop(programs: Iterable[RunningProgram]) -> None:
             time.sleep(POLL_S if running else 0)
 
 
-@contextmanager
-def interruptions_end_in_order() -> Iterator[None]:
+def interruptions_end_in_order() -> AbstractContextManager[None]:
     """Let a polite kill and a closed terminal count as a Ctrl-C, so that what was started is ended on the way out."""
-    before = {}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_IGN:  # nohup wants it so
-            continue
-        with suppress(ValueError):  # not in the main thread: whoever is there takes care of signals
-            before[number] = signal.signal(number, _interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    return _handled(_interrupt, [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN])  # nohup
+
+
+def undisturbed() -> AbstractContextManager[None]:
+    """A second Ctrl-C must not interrupt the cleaning up after the first; it takes seconds at most."""
+    return _handled(signal.SIG_IGN, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not interrupt the cleaning up after the first; it takes seconds at most."""
+def _handled(handler: Callable[[int, FrameType | None], None] | signal.Handlers, numbers: Iterable[int]) -> Iterator[None]:
+    """Signals that are handled so within the block, and as before after it."""
     before = {}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        with suppress(ValueError):
-            before[number] = signal.signal(number, signal.SIG_IGN)
+    for number in numbers:
+        with suppress(ValueError):  # not in the main thread: whoever is there takes care of signals
+            before[number] = signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

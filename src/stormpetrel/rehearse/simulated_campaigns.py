@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stormpetrel import __version__
 from stormpetrel.errors import UsageError
 from stormpetrel.records.traces import Split, Trace
-from stormpetrel.rehearse.campaign_files import FORMAT_VERSION, Campaign, free_name, write_campaign
-from stormpetrel.rehearse.labelling import summary_by_type
+from stormpetrel.rehearse.campaign_files import Campaign, campaign_facts, free_name, write_campaign
 from stormpetrel.simulate.campaigns import campaign_set
 
 
@@ -57,17 +55,9 @@ def write_simulated(request: SimulationRequest) -> Iterator[Campaign]:
 
 def _facts(trace: Trace, request: SimulationRequest) -> dict[str, object]:
     return {
-        "format_version": FORMAT_VERSION,
-        "stormpetrel": __version__,
-        "kind": "simulated",
-        "name": trace.name,
-        "split": trace.split.value if trace.split else "",
-        "seed": request.seed,
-        "step_s": trace.step_s,
-        "steps": trace.steps,
+        **campaign_facts(trace, kind="simulated", seed=request.seed),
         "nodes": request.nodes,
         "threads_per_node": request.threads_per_node,
         "jobs": len(trace.jobs),
-        "types": summary_by_type(trace),
         "problems": [],
     }

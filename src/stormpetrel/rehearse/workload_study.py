@@ -5,7 +5,6 @@ folder of public logs -> study_parts -> Part … -> run_part -> plain dictionari
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from stormpetrel.engine import Engine, Work
+from stormpetrel.engine import Engine, Progress, Work, cpu_seconds, no_progress
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.training import TrainingSettings
 from stormpetrel.rehearse.workload_usefulness import (
@@ -33,7 +32,7 @@ from stormpetrel.rehearse.workload_usefulness import (
 from stormpetrel.sources.formats import ReadOptions
 from stormpetrel.sources.reading import read_log
 from stormpetrel.synth.choose import DEFAULT, GENERATORS, GeneratorMaker
-from stormpetrel.synth.contract import Progress, Wanted, no_progress, sample
+from stormpetrel.synth.contract import Wanted, sample
 from stormpetrel.synth.score.odd_even import evaluate_odd_even
 from stormpetrel.synth.score.scorecard import Scorecard, floor_scorecard, scorecard
 from stormpetrel.synth.score.weeks import odd_even_split
@@ -148,16 +147,10 @@ def run_part(part: Part, plan: StudyPlan, *, progress: Progress = no_progress) -
     """What one part found, with the seconds it took."""
     if not plan.seeds:
         raise UsageError("No seed was named.", hint="Ask for one or more: --seeds 0-4")
-    began, cpu_began = time.perf_counter(), _cpu_s()
+    began, cpu_began = time.perf_counter(), cpu_seconds()
     found = _RUN[part.kind](part, plan, progress)
-    seconds = {"wall": round(time.perf_counter() - began, 1), "cpu": round(_cpu_s() - cpu_began, 1)}
+    seconds = {"wall": round(time.perf_counter() - began, 1), "cpu": round(cpu_seconds() - cpu_began, 1)}
     return {**found, "seeds": list(plan.seeds), "seconds": seconds}
-
-
-def _cpu_s() -> float:
-    """Of this process and of the workers that have ended."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def read_jobs(folder: Path, log: PublicLog) -> pl.DataFrame:

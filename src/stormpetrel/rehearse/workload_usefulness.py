@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.engine import ONE_PROCESS, Engine
+from stormpetrel.engine import ONE_PROCESS, Engine, Progress, no_progress
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs.baselines import last_outcome
 from stormpetrel.jobs.evaluation import FEWEST_TEST_JOBS, PROFILE_SHARE
@@ -25,7 +25,7 @@ from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, fit_at, la
 from stormpetrel.learn.metrics import pr_auc, roc_auc
 from stormpetrel.learn.splits import TIME_CUT, Split, splits_at
 from stormpetrel.records.jobs import conform
-from stormpetrel.synth.contract import Progress, Wanted, WorkloadGenerator, no_progress, sample
+from stormpetrel.synth.contract import Wanted, WorkloadGenerator, sample
 from stormpetrel.synth.workload import ARRAY, KNOWN, SIZES, STATE, SUBMIT, WAIT, WHERE, WHO, Workload, workload_of
 
 if TYPE_CHECKING:

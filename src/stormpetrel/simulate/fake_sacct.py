@@ -12,10 +12,11 @@ import re
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.simulate.feed import Feed
+from stormpetrel.simulate.slurm_parser import SlurmParser
 
 _DEFAULT_FIELDS: Final = "JobID,JobName,Partition,Account,AllocCPUS,State,ExitCode"
 _UNITS: Final = {"minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
@@ -95,16 +96,8 @@ def _field_list(fields: list[str]) -> str:
     return "".join(" ".join(f"{name:<19}" for name in row).rstrip() + "\n" for row in rows)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Slurm exits 1 where argparse exits 2."""
-        sys.stderr.write(f'sacct: {message}\nTry "sacct --help" for more information\n')
-        sys.exit(1)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="sacct", allow_abbrev=False, description=__doc__)
-    parser.add_argument("--feed", required=True, help=argparse.SUPPRESS)
+    parser = SlurmParser("sacct", __doc__)
     parser.add_argument("-e", "--helpformat", action="store_true", help="list the fields")
     parser.add_argument("-V", "--version", action="version", version="slurm (simulated by Stormpetrel)")
     parser.add_argument("-S", "--starttime", help="jobs that were in the queue, running or ending after this time")

@@ -11,11 +11,12 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from stormpetrel.errors import AccessError, StormpetrelError, UsageError
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.simulate.fake_sbatch import VERSION, this_user
+from stormpetrel.simulate.slurm_parser import SlurmParser
 from stormpetrel.simulate.submitting import cancel_job
 
 _JOB: Final = re.compile(r"(\d{1,18})(?:_(\d{1,10}))?", re.ASCII)
@@ -61,16 +62,8 @@ def _say(sentence: str, *, quiet: bool) -> None:
         sys.stderr.write(f"scancel: {sentence}\n")
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Slurm exits 1 where argparse exits 2."""
-        sys.stderr.write(f'scancel: {message}\nTry "scancel --help" for more information\n')
-        sys.exit(1)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="scancel", allow_abbrev=False, description=__doc__)
-    parser.add_argument("--feed", required=True, help=argparse.SUPPRESS)
+    parser = SlurmParser("scancel", __doc__)
     parser.add_argument("job", nargs="*", help="jobs, as 123, 123_4 or 123_[4-6]")
     parser.add_argument("-u", "--user", "--uid", dest="user", help="who asks (a simulated user)")
     parser.add_argument("-v", "--verbose", action="count", default=0, help="say what is done, and what cannot be")

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from stormpetrel.config import ElasticSection
 from stormpetrel.errors import MissingExtraError, SettingsError
+from stormpetrel.sources.server_connection import read_secret
 
 Headers = Mapping[str, str]
 Exchange = Callable[[str, str, "bytes | None"], "tuple[int, Headers, bytes]"]  # method, target, body -> status, headers, body
@@ -63,29 +64,17 @@ def _authorization(settings: ElasticSection) -> dict[str, str]:
     if settings.api_key_file and settings.user:
         raise SettingsError("elastic has both an API key and a user.", hint="Leave api_key_file or user empty.")
     if settings.api_key_file:
-        key = _secret(Path(settings.api_key_file), "api_key_file")
+        key = read_secret(Path(settings.api_key_file), hint="Set elastic.api_key_file.")
         # Kibana shows a key encoded, or as ID:KEY.
         encoded = base64.b64encode(key.encode()).decode() if ":" in key else key
         return {"authorization": f"ApiKey {encoded}"}
     if settings.user:
         if not settings.password_file:
             raise SettingsError("elastic.user is set without a password.", hint="Set elastic.password_file (mode 0600).")
-        pair = f"{settings.user}:{_secret(Path(settings.password_file), 'password_file')}"
+        password = read_secret(Path(settings.password_file), hint="Set elastic.password_file.")
+        pair = f"{settings.user}:{password}"
         return {"authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
     return {}
-
-
-def _secret(path: Path, setting: str) -> str:
-    """The line in a file that only its owner can read."""
-    try:
-        if path.stat().st_mode & 0o077:
-            raise SettingsError(f"The file {path} can be read by others.", hint=f"Run: chmod 600 {path}")
-        secret = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"The file {path} cannot be read: {error}.", hint=f"Set elastic.{setting}.") from None
-    if not secret or not secret.isprintable() or len(secret) > 4096:
-        raise SettingsError(f"The file {path} does not hold one line.", hint="Write nothing but the secret into it.")
-    return secret
 
 
 def _elasticsearch(address: str, settings: ElasticSection, headers: dict[str, str]) -> Connection:

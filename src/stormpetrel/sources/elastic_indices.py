@@ -14,7 +14,8 @@ from typing import Any, Final
 from stormpetrel.config import ElasticSection
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.sources.elastic_query import wanted_fields
-from stormpetrel.sources.elastic_server import SearchServer, shown
+from stormpetrel.sources.elastic_server import SearchServer
+from stormpetrel.sources.server_connection import shown
 
 _DATES: Final = frozenset({"date", "date_nanos"})
 _NEEDED: Final = ("time_field", "kind_field", "unique_field")  # without these the counts would be wrong

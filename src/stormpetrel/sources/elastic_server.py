@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode
 from stormpetrel.config import ElasticSection
 from stormpetrel.errors import MissingExtraError, SettingsError, SourceError, SourceFormatError, SourceUnavailableError
 from stormpetrel.sources.elastic_clients import ELASTICSEARCH, OPENSEARCH, Exchange, Headers, TooLongError, address_of, connect
+from stormpetrel.sources.server_connection import shown
 
 Answer = dict[str, Any]
 
@@ -249,11 +250,6 @@ def index_path(index: str) -> str:
     if index.startswith("-") or not all(_INDEX.fullmatch(part) for part in index.split(",")):
         raise SettingsError(f"elastic.index {shown(index)!r} is no name or pattern.", hint="Write it as fifebatch-events-*.")
     return quote(index, safe="*,")
-
-
-def shown(text: object) -> str:
-    """What a server sent, as text that does no harm on a terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in str(text))[:300]
 
 
 def words_of(answer: Answer | None) -> str:

@@ -18,7 +18,8 @@ from stormpetrel.errors import SettingsError, SourceFormatError
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.records.times import EARLIEST, LATEST
 from stormpetrel.sources.incident_times import FARTHEST, LONGEST
-from stormpetrel.sources.json_server import Address, JsonServer
+from stormpetrel.sources.json_server import JsonServer
+from stormpetrel.sources.server_connection import Address
 
 _LIMIT: Final = 1000  # annotations per request; Grafana's own limit would be 100
 _SHORTEST_MS: Final = 1000  # a span that is not halved any more

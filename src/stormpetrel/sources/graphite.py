@@ -25,7 +25,8 @@ from stormpetrel.sources.background_buckets import (
     several_words,
 )
 from stormpetrel.sources.event_contract import BackgroundSpan
-from stormpetrel.sources.json_server import Address, JsonServer
+from stormpetrel.sources.json_server import JsonServer
+from stormpetrel.sources.server_connection import Address
 
 _CHUNK: Final = timedelta(days=7)  # at a point every ten seconds 60,000 points, or 2 MB
 _COARSEST: Final = timedelta(days=3)  # between two points

@@ -7,120 +7,39 @@ token goes nowhere else; an answer has a most size, and half a body is none.
 from __future__ import annotations
 
 import json
-import re
-import ssl
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from stormpetrel.errors import SettingsError, SourceError, SourceFormatError, SourceUnavailableError
+from stormpetrel.errors import SettingsError, SourceFormatError, SourceUnavailableError
+from stormpetrel.sources.server_connection import BusyError, HttpServer, shown
 
 if TYPE_CHECKING:
     import httpx
 
-_TRIES: Final = 3
-_PAUSE_S: Final = 0.5  # before the second try; doubled before the third
-_LONGEST_PAUSE_S: Final = 10.0  # that a server may ask for
 _MOST_BYTES: Final = 64 * 1024**2  # of one answer
 _BUSY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-_USER_INFO: Final = re.compile(r"//[^/@]*@")
-_SHOWN: Final = 300  # letters of what a server says
 
 Parameters = Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a server is and how it is spoken to; `section` is that of site.toml, for the words of an error."""
-
-    section: str  # grafana, graphite
-    url: str
-    token_file: str
-    ca_file: str
-    timeout_s: float
-
-    @property
-    def product(self) -> str:
-        """The name of the server, for people."""
-        return self.section.capitalize()
-
-
-class _BusyError(Exception):
-    """A retry may help; the text says what happened."""
-
-    def __init__(self, what: str, pause_s: float = 0.0) -> None:
-        super().__init__(what)
-        self.pause_s = pause_s
-
-
-class JsonServer:
-    """A server, as a context manager; `resume` is where a reader would go on, for the words of an error."""
-
-    def __init__(self, address: Address, *, pause: Callable[[float], None] = time.sleep) -> None:
-        self.resume: datetime | None = None
-        self._address, self._pause = address, pause
-        self.name = f"{address.product} at {_USER_INFO.sub('//', address.url)}"
-        self._client = _connect(address)
-
-    def __enter__(self) -> JsonServer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
+class JsonServer(HttpServer):
+    """A server that is asked by GET requests."""
 
     def get(self, path: str, parameters: Parameters, *, not_found: str) -> Any:
         """The answer to a request as JSON; `not_found` says what a 404 means here."""
-        reason = ""
-        for attempt in range(_TRIES):
-            try:
-                return self._once(path, parameters, not_found)
-            except _BusyError as busy:
-                reason = str(busy)
-                if attempt < _TRIES - 1:
-                    self._pause(min(max(busy.pause_s, _PAUSE_S * 2**attempt), _LONGEST_PAUSE_S))
-        raise self.failure(
-            SourceUnavailableError, f"{reason} ({_TRIES} tries)", f"Check that it runs, and {self._address.section}.url."
-        )
-
-    def failure(self, kind: type[SourceError | SettingsError], what: str, hint: str) -> SourceError | SettingsError:
-        """An error about this server, in one sentence."""
-        stays = f" The cursor stays at {self.resume:%Y-%m-%dT%H:%M:%SZ}; the next run resumes there." if self.resume else ""
-        return kind(f"{self.name} {what}.{stays}", hint=hint)
+        hint = f"Check that it runs, and {self._address.section}.url."
+        return self._tried(lambda: self._once(path, parameters, not_found), hint=hint)
 
     def _once(self, path: str, parameters: Parameters, not_found: str) -> Any:
-        import httpx
-
-        try:
-            status, headers, body = self._exchange(path, parameters)
-        except httpx.TimeoutException as error:
-            raise _BusyError(f"did not answer within {self._address.timeout_s:g} s") from error
-        except httpx.TransportError as error:
-            if "CERTIFICATE" in str(error):
-                hint = f"Set {self._address.section}.ca_file to its authority."
-                raise self.failure(SettingsError, "has a certificate that is not trusted", hint) from None
-            raise _BusyError(f"cannot be reached or broke off ({type(error).__name__})") from error
-        except httpx.HTTPError as error:
-            raise _BusyError(f"answered in a way that is no HTTP ({type(error).__name__})") from error
+        hint = f"Ask for less, or check {self._address.section}.url."
+        status, headers, body = self._exchanged(
+            lambda: self._client.stream("GET", path, params=list(parameters)),
+            most_bytes=_MOST_BYTES,
+            too_long=lambda what: self.failure(SourceFormatError, what, hint),
+        )
         if status == 200:
             return self._whole(body, headers.get("content-type", ""))
         raise self._refusal(status, body, headers, not_found)
-
-    def _exchange(self, path: str, parameters: Parameters) -> tuple[int, httpx.Headers, bytes]:
-        import httpx
-
-        give_up, body = time.monotonic() + self._address.timeout_s, bytearray()
-        with self._client.stream("GET", path, params=list(parameters)) as response:
-            for piece in response.iter_bytes():
-                body += piece
-                if len(body) > _MOST_BYTES:
-                    what = f"answered with more than {_MOST_BYTES // 1024**2} MiB"
-                    raise self.failure(SourceFormatError, what, f"Ask for less, or check {self._address.section}.url.")
-                if time.monotonic() > give_up:  # a drop at a time would never be late by httpx's own clock
-                    raise httpx.ReadTimeout("the whole answer took too long")
-            return response.status_code, response.headers, bytes(body)
 
     def _whole(self, body: bytes, kind: str) -> Any:
         """An answer that is all there: no page of a proxy or of a login, no half of a body."""
@@ -131,14 +50,14 @@ class JsonServer:
         if body.lstrip()[:1] == b"<" or "html" in kind:
             hint = f"Check {self._address.section}.url, the token, and any proxy before it."
             raise self.failure(SourceFormatError, "answered with a web page, not with data", hint)
-        raise _BusyError("answered with something that is no JSON, or half of it")
+        raise BusyError("answered with something that is no JSON, or half of it")
 
     def _refusal(self, status: int, body: bytes, headers: httpx.Headers, not_found: str) -> Exception:
         section, said = self._address.section, words_of(body)
         colon = f": {said}" if said else ""
         if status in _BUSY:
             asked = headers.get("retry-after", "")
-            return _BusyError(f"answered {status}{colon}", float(asked[:6]) if asked.isascii() and asked.isdigit() else 0.0)
+            return BusyError(f"answered {status}{colon}", float(asked[:6]) if asked.isascii() and asked.isdigit() else 0.0)
         if status in (401, 403):
             hint = f"Check {section}.token_file: the token may have expired, or may not read this."
             return self.failure(SourceUnavailableError, f"refused the token, or wants one ({status}){colon}", hint)
@@ -148,11 +67,6 @@ class JsonServer:
         if status == 404:
             return self.failure(SettingsError, f"{not_found} (404)", f"Check {section}.url: it may need a path.")
         return self.failure(SourceFormatError, f"answered {status}{colon}", f"Check the settings of {section}, and its log.")
-
-
-def shown(text: object) -> str:
-    """What a server sent, as one line of text that does no harm on a terminal."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in str(text)).split())[:_SHOWN]
 
 
 def words_of(body: bytes) -> str:
@@ -165,35 +79,3 @@ def words_of(body: bytes) -> str:
     except (ValueError, RecursionError):
         return shown(text.partition("\n")[0])
     return shown(answer.get("message") or answer.get("error") or "") if isinstance(answer, dict) else ""
-
-
-def _connect(address: Address) -> httpx.Client:
-    import httpx
-
-    section, url = address.section, address.url
-    if not url.startswith(("http://", "https://")):
-        what = f"{section}.url {shown(url)!r} is no address." if url else f"Nothing says where {address.product} is."
-        raise SettingsError(what, hint=f"Set {section}.url to https://host in site.toml.")
-    headers = {"Authorization": f"Bearer {_token(Path(address.token_file), section)}"} if address.token_file else {}
-    try:
-        verify = ssl.create_default_context(cafile=address.ca_file) if address.ca_file else True
-        return httpx.Client(base_url=url, headers=headers, timeout=address.timeout_s, verify=verify, follow_redirects=False)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(
-            f"{section}.ca_file {address.ca_file} cannot be read: {error}.", hint="It must be a PEM file of certificates."
-        ) from None
-    except (httpx.InvalidURL, ValueError) as error:
-        raise SettingsError(f"{section}.url is no address: {error}.", hint="Write https://host.") from None
-
-
-def _token(path: Path, section: str) -> str:
-    """The token in a file that only its owner can read."""
-    try:
-        if path.stat().st_mode & 0o077:
-            raise SettingsError(f"The token file {path} can be read by others.", hint=f"Run: chmod 600 {path}")
-        token = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"The token file {path} cannot be read: {error}.", hint=f"Set {section}.token_file.") from None
-    if not token or not token.isprintable() or " " in token:
-        raise SettingsError(f"The token file {path} does not hold one token.", hint="Write nothing but the token into it.")
-    return token

@@ -8,33 +8,28 @@ from __future__ import annotations
 
 import json
 import re
-import ssl
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from stormpetrel.config import PrometheusSection
-from stormpetrel.errors import SettingsError, SourceError, SourceFormatError, SourceUnavailableError
+from stormpetrel.errors import SettingsError, SourceFormatError, SourceUnavailableError
 from stormpetrel.records.traces import Seconds
+from stormpetrel.sources.server_connection import Address, BusyError, HttpServer
 
 if TYPE_CHECKING:
     import httpx
 
-_TRIES: Final = 3
-_PAUSE_S: Final = 0.5  # before the second try; doubled before the third
-_LONGEST_PAUSE_S: Final = 10.0  # that a server may ask for
 _MOST_BYTES: Final = 64 * 1024**2  # of one answer: about two million samples
 _SHORTEST_S: Final = 2.0  # a piece of time that is not halved any more
 _BUSY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NO_POST: Final = frozenset({404, 405, 501})
 _FEWER: Final = "Check prometheus.select, or choose fewer nodes by it."
 _PUNCTUATION: Final = re.compile(r"[^\w\u0080-\U0010ffff]", re.ASCII)  # Go's expressions take no \\ before other letters
-_USER_INFO: Final = re.compile(r"//[^/@]*@")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,37 +45,20 @@ class _TooMuchError(Exception):
     """The server, or we, will not take so much at once."""
 
 
-class _BusyError(Exception):
-    """A retry may help; the text says what happened."""
-
-    def __init__(self, what: str, pause_s: float = 0.0) -> None:
-        super().__init__(what)
-        self.pause_s = pause_s
-
-
-class PrometheusServer:
-    """A server that answers queries, as a context manager; `resume` is where a reader would go on, for the words of an error."""
+class PrometheusServer(HttpServer):
+    """A server that answers queries; it is asked by POST, or by GET where nothing else is let through."""
 
     def __init__(self, settings: PrometheusSection, *, pause: Callable[[float], None] = time.sleep) -> None:
-        self.resume: datetime | None = None
-        self._settings, self._pause = settings, pause
+        super().__init__(_address(settings), pause=pause)
         self._longest_s = float("inf")  # what the server took at once
         self._post = True
-        self.name = f"Prometheus at {_USER_INFO.sub('//', settings.url)}"
-        self._client = _connect(settings)
-
-    def __enter__(self) -> PrometheusServer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
 
     def instant(self, expression: str, at_s: float) -> list[Series]:
         """What an expression comes to at a moment: series of one sample each."""
         try:
             return self._series(expression, at_s)
         except _TooMuchError as refusal:
-            raise self._failure(SourceUnavailableError, str(refusal), _FEWER) from None
+            raise self.failure(SourceUnavailableError, str(refusal), _FEWER) from None
 
     def samples(self, selector: str, start_s: float, end_s: float) -> list[Series]:
         """The raw samples of a selector in a span of time, in pieces as small as the server needs them."""
@@ -90,7 +68,7 @@ class PrometheusServer:
                 return self._series(f"{selector}[{round(span_s * 1000)}ms]", end_s)
             except _TooMuchError as refusal:
                 if span_s < 2 * _SHORTEST_S:
-                    raise self._failure(SourceUnavailableError, str(refusal), _FEWER) from None
+                    raise self.failure(SourceUnavailableError, str(refusal), _FEWER) from None
                 self._longest_s = span_s / 2
         middle_s = start_s + span_s / 2
         return _joined([*self.samples(selector, start_s, middle_s), *self.samples(selector, middle_s, end_s)])
@@ -102,37 +80,14 @@ class PrometheusServer:
             pairs = {"matrix": "values", "vector": "value"}[data["resultType"]]
             return [_series_of(entry["metric"], entry[pairs], single=pairs == "value") for entry in data["result"]]
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
-            raise self._failure(SourceFormatError, "answered in a form that no Prometheus has", "Check prometheus.url.") from None
+            raise self.failure(SourceFormatError, "answered in a form that no Prometheus has", "Check prometheus.url.") from None
 
     def _ask(self, form: dict[str, str]) -> dict[str, Any]:
         """The answer to a query, as JSON; three tries where the server is slow, away or busy."""
-        reason = ""
-        for attempt in range(_TRIES):
-            try:
-                return self._once(form)
-            except _BusyError as busy:
-                reason = str(busy)
-                if attempt < _TRIES - 1:
-                    self._pause(min(max(busy.pause_s, _PAUSE_S * 2**attempt), _LONGEST_PAUSE_S))
-        raise self._failure(
-            SourceUnavailableError, f"{reason} ({_TRIES} tries)", "Check that it runs and can be reached: stormpetrel doctor."
-        )
+        return self._tried(lambda: self._once(form), hint="Check that it runs and can be reached: stormpetrel doctor.")
 
     def _once(self, form: dict[str, str]) -> dict[str, Any]:
-        import httpx
-
-        try:
-            status, headers, body = self._exchange(form)
-        except httpx.TimeoutException as error:
-            raise _BusyError(f"did not answer within {self._settings.timeout_s:g} s") from error
-        except httpx.TransportError as error:
-            if "CERTIFICATE" in str(error):
-                raise self._failure(
-                    SettingsError, "has a certificate that is not trusted", "Set prometheus.ca_file to its authority."
-                ) from None
-            raise _BusyError(f"cannot be reached or broke off ({type(error).__name__})") from error
-        except httpx.HTTPError as error:
-            raise _BusyError(f"answered in a way that is no HTTP ({type(error).__name__})") from error
+        status, headers, body = self._exchanged(lambda: self._request(form), most_bytes=_MOST_BYTES, too_long=_TooMuchError)
         if self._post and status in _NO_POST:  # a proxy that lets only GET through
             self._post = False
             return self._once(form)
@@ -141,33 +96,23 @@ class PrometheusServer:
             return self._whole(answer, body, headers.get("content-type", ""))
         raise self._refusal(status, answer, headers)
 
-    def _exchange(self, form: dict[str, str]) -> tuple[int, httpx.Headers, bytes]:
-        import httpx
-
-        path, give_up = "api/v1/query", time.monotonic() + self._settings.timeout_s
-        asked = self._client.stream("POST", path, data=form) if self._post else self._client.stream("GET", path, params=form)
-        body = bytearray()
-        with asked as response:
-            for piece in response.iter_bytes():
-                body += piece
-                if len(body) > _MOST_BYTES:
-                    raise _TooMuchError(f"answered with more than {_MOST_BYTES // 1024**2} MiB")
-                if time.monotonic() > give_up:  # a drop at a time would never be late by httpx's own clock
-                    raise httpx.ReadTimeout("the whole answer took too long")
-            return response.status_code, response.headers, bytes(body)
+    def _request(self, form: dict[str, str]) -> AbstractContextManager[httpx.Response]:
+        if self._post:
+            return self._client.stream("POST", "api/v1/query", data=form)
+        return self._client.stream("GET", "api/v1/query", params=form)
 
     def _whole(self, answer: dict[str, Any] | None, body: bytes, kind: str) -> dict[str, Any]:
         """An answer that is all there: no page of a proxy, no half of a body, no part of the data."""
         if answer is None and (body.lstrip()[:1] == b"<" or "html" in kind):
-            raise self._failure(
+            raise self.failure(
                 SourceFormatError, "answered with a web page, not with data", "Check prometheus.url and any proxy before it."
             )
         if answer is None:
-            raise _BusyError("answered with something that is no JSON, or half of it")
+            raise BusyError("answered with something that is no JSON, or half of it")
         if answer.get("status") != "success":
-            raise _BusyError(f"answered with an error: {_words(answer)}")
+            raise BusyError(f"answered with an error: {_words(answer)}")
         if answer.get("isPartial") or answer.get("warnings"):  # VictoriaMetrics, and Thanos: a store behind it is away
-            raise _BusyError(f"has only part of the data now: {str(answer.get('warnings') or 'isPartial')[:200]}")
+            raise BusyError(f"has only part of the data now: {str(answer.get('warnings') or 'isPartial')[:200]}")
         return answer
 
     def _refusal(self, status: int, answer: dict[str, Any] | None, headers: httpx.Headers) -> Exception:
@@ -176,24 +121,20 @@ class PrometheusServer:
             return _TooMuchError(f"will not answer the query ({status}){said}")
         if status in _BUSY:
             asked = headers.get("retry-after", "")
-            return _BusyError(f"answered {status}{said}", float(asked) if asked.isdigit() else 0.0)
+            return BusyError(f"answered {status}{said}", float(asked) if asked.isdigit() else 0.0)
         if status in (401, 403):
             hint = "Check prometheus.token_file: the token may have expired."
-            return self._failure(SourceUnavailableError, f"refused the token, or wants one ({status})", hint)
+            return self.failure(SourceUnavailableError, f"refused the token, or wants one ({status})", hint)
         if 300 <= status < 400:
             target = headers.get("location", "")[:200]
-            return self._failure(
+            return self.failure(
                 SettingsError, f"points to another address, {target!r}, which is not followed", "Set prometheus.url to it."
             )
         if status == 400:
-            return self._failure(
+            return self.failure(
                 SettingsError, f"does not understand the query{said}", "Check prometheus.select and prometheus.node_label."
             )
-        return self._failure(SourceUnavailableError, f"answered {status}{said}", "Check prometheus.url: it may need a path.")
-
-    def _failure(self, kind: type[SourceError | SettingsError], what: str, hint: str) -> SourceError | SettingsError:
-        stays = f" The cursor stays at {self.resume:%Y-%m-%dT%H:%M:%SZ}; the next run resumes there." if self.resume else ""
-        return kind(f"{self.name} {what}.{stays}", hint=hint)
+        return self.failure(SourceUnavailableError, f"answered {status}{said}", "Check prometheus.url: it may need a path.")
 
 
 def quoted(text: str) -> str:
@@ -207,37 +148,10 @@ def any_of(names: list[str], *, ending: str = "") -> str:
     return quoted(f"({plain}){ending}")
 
 
-def _connect(settings: PrometheusSection) -> httpx.Client:
-    import httpx
-
-    if not settings.url.startswith(("http://", "https://")):
-        problem = f"prometheus.url {settings.url!r} is no address." if settings.url else "Nothing says where Prometheus is."
-        raise SettingsError(problem, hint="Set prometheus.url to http://host:9090 in site.toml.")
-    headers = {"Authorization": f"Bearer {_token(Path(settings.token_file))}"} if settings.token_file else {}
-    try:
-        verify = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else True
-        return httpx.Client(
-            base_url=settings.url, headers=headers, timeout=settings.timeout_s, verify=verify, follow_redirects=False
-        )
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(
-            f"prometheus.ca_file {settings.ca_file} cannot be read: {error}.", hint="It must be a PEM file of certificates."
-        ) from None
-    except (httpx.InvalidURL, ValueError) as error:
-        raise SettingsError(f"prometheus.url is no address: {error}.", hint="Write http://host:9090.") from None
-
-
-def _token(path: Path) -> str:
-    """The token in a file that only its owner can read."""
-    try:
-        if path.stat().st_mode & 0o077:
-            raise SettingsError(f"The token file {path} can be read by others.", hint=f"Run: chmod 600 {path}")
-        token = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"The token file {path} cannot be read: {error}.", hint="Set prometheus.token_file.") from None
-    if not token or not token.isprintable() or " " in token:
-        raise SettingsError(f"The token file {path} does not hold one token.", hint="Write nothing but the token into it.")
-    return token
+def _address(settings: PrometheusSection) -> Address:
+    return Address(
+        "prometheus", settings.url, settings.token_file, settings.ca_file, settings.timeout_s, example="http://host:9090"
+    )
 
 
 def _json_of(body: bytes) -> dict[str, Any] | None:

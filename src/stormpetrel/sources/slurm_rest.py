@@ -16,6 +16,7 @@ from stormpetrel.config import SlurmSection
 from stormpetrel.errors import SettingsError, SourceUnavailableError
 from stormpetrel.sources.contract import Chunk, JobSource, LiveSource
 from stormpetrel.sources.pending_arrays import split_arrays
+from stormpetrel.sources.server_connection import read_token
 from stormpetrel.sources.slurm_json import SlurmJson
 from stormpetrel.sources.unfinished import in_one_form, is_unfinished
 
@@ -128,7 +129,8 @@ def connect(slurm: SlurmSection) -> httpx.Client:
 
     headers = {}
     if slurm.rest_token_file:
-        headers = {"X-SLURM-USER-NAME": slurm.rest_user, "X-SLURM-USER-TOKEN": read_token(Path(slurm.rest_token_file))}
+        token = read_token(Path(slurm.rest_token_file), hint="Write the output of scontrol token into it.")
+        headers = {"X-SLURM-USER-NAME": slurm.rest_user, "X-SLURM-USER-TOKEN": token.removeprefix("SLURM_JWT=")}
     url = slurm.rest_url
     if url.startswith("unix://"):
         transport = httpx.HTTPTransport(uds=url.removeprefix("unix://"))
@@ -138,19 +140,6 @@ def connect(slurm: SlurmSection) -> httpx.Client:
             f"slurm.rest_url {url!r} is no address.", hint="Write http://host:6820, https://… or unix:///path/to/socket."
         )
     return httpx.Client(base_url=url, headers=headers, timeout=slurm.timeout_s)
-
-
-def read_token(path: Path) -> str:
-    """The JWT in a file that only its owner can read."""
-    try:
-        if path.stat().st_mode & 0o077:
-            raise SettingsError(f"The token file {path} can be read by others.", hint=f"Run: chmod 600 {path}")
-        token = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"The token file {path} cannot be read: {error}.", hint="Write the output of scontrol token into it."
-        ) from None
-    return token.removeprefix("SLURM_JWT=")
 
 
 def newest_version(client: httpx.Client, slurm: SlurmSection) -> str:

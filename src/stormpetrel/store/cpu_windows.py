@@ -6,10 +6,8 @@ again and found different (a late sample has filled a gap), it replaces the row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from collections.abc import Collection
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -17,7 +15,7 @@ import polars as pl
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.times import month_of
 from stormpetrel.records.window_frames import CPU_WINDOW_SCHEMA, WINDOW_KEY
-from stormpetrel.store.tables import Committed, Table, TableSpec
+from stormpetrel.store.tables import Committed, TableSpec, TableStore
 
 CPU_WINDOWS: Final = TableSpec(
     "cpu_windows",
@@ -30,16 +28,10 @@ CPU_WINDOWS: Final = TableSpec(
 _SAID: Final = [name for name in CPU_WINDOW_SCHEMA if name not in WINDOW_KEY]
 
 
-class CpuWindowStore:
+class CpuWindowStore(TableStore):
     """Reads and writes the CPU windows of a site."""
 
-    def __init__(self, tables: Path, writer_lock: Callable[[], AbstractContextManager[None]]) -> None:
-        self.table = Table(tables, CPU_WINDOWS)
-        self._writer_lock = writer_lock
-
-    def create(self) -> None:
-        """Create the table unless it is there."""
-        self.table.create()
+    spec = CPU_WINDOWS
 
     def read(
         self,

@@ -5,10 +5,7 @@ BACKGROUND_SCHEMA frame -> replace -> what became of its values; read -> frame. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import datetime
-from pathlib import Path
 from typing import Final
 
 import polars as pl
@@ -16,7 +13,7 @@ import polars as pl
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.events import BACKGROUND_KEY, BACKGROUND_SCHEMA
 from stormpetrel.records.times import month_of
-from stormpetrel.store.tables import Committed, Table, TableSpec
+from stormpetrel.store.tables import Committed, TableSpec, TableStore
 
 EVENT_BACKGROUND: Final = TableSpec(
     "event_background",
@@ -28,16 +25,10 @@ EVENT_BACKGROUND: Final = TableSpec(
 _KEY: Final = list(BACKGROUND_KEY)
 
 
-class EventBackgroundStore:
+class EventBackgroundStore(TableStore):
     """Reads and writes the background of a site's events."""
 
-    def __init__(self, tables: Path, writer_lock: Callable[[], AbstractContextManager[None]]) -> None:
-        self.table = Table(tables, EVENT_BACKGROUND)
-        self._writer_lock = writer_lock
-
-    def create(self) -> None:
-        """Create the table unless it is there."""
-        self.table.create()
+    spec = EVENT_BACKGROUND
 
     def read(self, *, since: datetime | None = None, until: datetime | None = None, bucket_s: int | None = None) -> pl.LazyFrame:
         """Values of buckets that begin in a span of time, as a frame of BACKGROUND_SCHEMA."""

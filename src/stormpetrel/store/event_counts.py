@@ -6,8 +6,6 @@ Rows and cursor are one commit: whatever is killed in between, nothing is counte
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -21,7 +19,7 @@ from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.events import COUNT_KEY, COUNT_SCHEMA, COVERED, WHOLE
 from stormpetrel.records.times import month_of
 from stormpetrel.store.event_gaps import Coverage, EventGap, GapReasons, coverage_of, gaps_of
-from stormpetrel.store.tables import Committed, Table, TableSpec
+from stormpetrel.store.tables import Committed, TableSpec, TableStore, WriterLock
 
 EVENT_COUNTS: Final = TableSpec(
     "event_counts",
@@ -56,17 +54,18 @@ class _Span:
         return of_source & (pl.col("bucket_start") >= self.start) & (pl.col("bucket_start") < self.end)
 
 
-class EventCountStore:
+class EventCountStore(TableStore):
     """Reads and writes the event counts of a site."""
 
-    def __init__(self, tables: Path, writer_lock: Callable[[], AbstractContextManager[None]]) -> None:
-        self.table = Table(tables, EVENT_COUNTS)
+    spec = EVENT_COUNTS
+
+    def __init__(self, tables: Path, writer_lock: WriterLock) -> None:
+        super().__init__(tables, writer_lock)
         self.reasons = GapReasons(tables, writer_lock)
-        self._writer_lock = writer_lock
 
     def create(self) -> None:
         """Create the tables unless they are there."""
-        self.table.create()
+        super().create()
         self.reasons.create()
 
     def read(

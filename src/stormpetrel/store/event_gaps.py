@@ -6,11 +6,9 @@ mark. Its reason does, until the gap is filled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -19,7 +17,7 @@ import polars as pl
 
 from stormpetrel.records.events import Missing
 from stormpetrel.records.times import UTC_TIME
-from stormpetrel.store.tables import Table, TableSpec
+from stormpetrel.store.tables import TableSpec, TableStore
 
 GAP_SCHEMA: Final = pl.Schema(
     {"source": pl.String(), "start": UTC_TIME, "end": UTC_TIME, "why": pl.String(), "seen_at": UTC_TIME}  # end: not in it
@@ -108,16 +106,10 @@ def gaps_of(
     return [_gap(wide, first, last, reasons) for first, last in _runs(unseen)]
 
 
-class GapReasons:
+class GapReasons(TableStore):
     """Why something was not seen, as the sources said; a small table."""
 
-    def __init__(self, tables: Path, writer_lock: Callable[[], AbstractContextManager[None]]) -> None:
-        self.table = Table(tables, EVENT_GAPS)
-        self._writer_lock = writer_lock
-
-    def create(self) -> None:
-        """Create the table unless it is there."""
-        self.table.create()
+    spec = EVENT_GAPS
 
     def read(self, source: str | None = None) -> pl.DataFrame:
         """All reasons, or those of one source, oldest first, as a frame of GAP_SCHEMA."""

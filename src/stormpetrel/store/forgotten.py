@@ -6,30 +6,22 @@ nor retention touches it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from collections.abc import Collection
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import polars as pl
 
 from stormpetrel.records.times import UTC_TIME
-from stormpetrel.store.tables import Table, TableSpec
+from stormpetrel.store.tables import TableSpec, TableStore
 
 FORGOTTEN: Final = TableSpec("forgotten", pl.Schema({"digest": pl.String(), "since": UTC_TIME}), (), ("since",))
 
 
-class ForgottenStore:
+class ForgottenStore(TableStore):
     """Reads and writes the tombstones of a site."""
 
-    def __init__(self, tables: Path, writer_lock: Callable[[], AbstractContextManager[None]]) -> None:
-        self.table = Table(tables, FORGOTTEN)
-        self._writer_lock = writer_lock
-
-    def create(self) -> None:
-        """Create the table unless it is there."""
-        self.table.create()
+    spec = FORGOTTEN
 
     def digests(self) -> frozenset[str]:
         """Everybody who must not be taken in again."""

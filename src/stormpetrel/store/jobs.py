@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +13,7 @@ from stormpetrel.records.jobs import JOB_SCHEMA, KEY, STORED_SCHEMA
 from stormpetrel.records.states import UNFINISHED
 from stormpetrel.store.read_marks import ReadMarks
 from stormpetrel.store.sightings import SIGHTINGS, sightings_of
-from stormpetrel.store.tables import Table, TableSpec
+from stormpetrel.store.tables import Table, TableSpec, TableStore, WriterLock
 
 JOBS = TableSpec(
     "jobs",
@@ -25,20 +24,19 @@ JOBS = TableSpec(
 )
 
 
-class JobStore:
+class JobStore(TableStore):
     """Reads and writes the job table of a site."""
 
-    def __init__(
-        self, tables: Path, writer_lock: Callable[[], AbstractContextManager[None]], marks: ReadMarks | None = None
-    ) -> None:
-        self.table = Table(tables, JOBS)
+    spec = JOBS
+
+    def __init__(self, tables: Path, writer_lock: WriterLock, marks: ReadMarks | None = None) -> None:
+        super().__init__(tables, writer_lock)
         self.sightings = Table(tables, SIGHTINGS)
-        self._writer_lock = writer_lock
         self._marks = marks
 
     def create(self) -> None:
         """Create the tables unless they are there."""
-        self.table.create()
+        super().create()
         self.sightings.create()
 
     def read_jobs(self, *, since: datetime | None = None, until: datetime | None = None) -> pl.LazyFrame:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
@@ -19,7 +18,7 @@ import polars as pl
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.predictions import PREDICTION_SCHEMA, readable_from
 from stormpetrel.records.times import month_of
-from stormpetrel.store.tables import Table, TableSpec
+from stormpetrel.store.tables import TableSpec, TableStore, WriterLock
 
 PREDICTIONS: Final = TableSpec(
     "predictions",
@@ -34,17 +33,14 @@ _HORIZON: Final = "watch-horizon"
 _BEGAN: Final = "watch-began"
 
 
-class PredictionStore:
+class PredictionStore(TableStore):
     """Reads and writes the prediction table of a site."""
 
-    def __init__(self, tables: Path, writer_lock: Callable[[], AbstractContextManager[None]]) -> None:
-        self.table = Table(tables, PREDICTIONS)
-        self._writer_lock = writer_lock
-        self._took_s: deque[float] = deque(maxlen=_RECENT)
+    spec = PREDICTIONS
 
-    def create(self) -> None:
-        """Create the table unless it is there."""
-        self.table.create()
+    def __init__(self, tables: Path, writer_lock: WriterLock) -> None:
+        super().__init__(tables, writer_lock)
+        self._took_s: deque[float] = deque(maxlen=_RECENT)
 
     def read(self, *, since: datetime | None = None) -> pl.LazyFrame:
         """Predictions for jobs submitted from `since` on, as a prediction frame."""

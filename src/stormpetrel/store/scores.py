@@ -5,31 +5,36 @@ a frame of the table's schema -> append -> rows that were new; read -> frame. Wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import datetime
-from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import polars as pl
 
-from stormpetrel.store.tables import Table, TableSpec
+from stormpetrel.records.events import EVENT_SCORE_KEY, EVENT_SCORE_SCHEMA
+from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, WINDOW_KEY
+from stormpetrel.store.tables import TableSpec, TableStore
+
+EVENT_SCORES: Final = TableSpec(
+    "event_scores",
+    pl.Schema({**EVENT_SCORE_SCHEMA, "month": pl.String()}),
+    partition_by=("month",),
+    ranges=("bucket_start", "model_version"),
+    distinct=("score",),
+)
+TRACE_SCORES: Final = TableSpec(
+    "trace_scores",
+    pl.Schema({**TRACE_SCORE_SCHEMA, "month": pl.String()}),
+    partition_by=("month",),
+    ranges=("window_start", "model_version"),
+    distinct=("score", "x", "y", "bad_io_distance"),
+)
 
 
-class ScoreStore:
+class ScoreStore(TableStore):
     """Reads and writes the scores of one family; a subclass names the table, its key and its time."""
 
-    spec: ClassVar[TableSpec]
     key: ClassVar[tuple[str, ...]]
     time: ClassVar[str]  # the column by whose months the table is parted
-
-    def __init__(self, tables: Path, writer_lock: Callable[[], AbstractContextManager[None]]) -> None:
-        self.table = Table(tables, self.spec)
-        self._writer_lock = writer_lock
-
-    def create(self) -> None:
-        """Create the table unless it is there."""
-        self.table.create()
 
     def read(
         self,
@@ -54,3 +59,19 @@ class ScoreStore:
         """
         with self._writer_lock():
             return self.table.append_new(scores, key=self.key, column=self.time)
+
+
+class EventScoreStore(ScoreStore):
+    """The scores of buckets of events; they stay as they were, also when events of that bucket come later."""
+
+    spec = EVENT_SCORES
+    key = EVENT_SCORE_KEY
+    time = "bucket_start"
+
+
+class TraceScoreStore(ScoreStore):
+    """The scores of CPU windows."""
+
+    spec = TRACE_SCORES
+    key = (*WINDOW_KEY, "model", "model_version")
+    time = "window_start"

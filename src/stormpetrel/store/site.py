@@ -6,6 +6,7 @@ mysite/ (mode 0700): site.toml · tables/ · state.db · models/ · site.key
 from __future__ import annotations
 
 import hmac
+import json
 import secrets
 import shutil
 from datetime import UTC, datetime
@@ -14,13 +15,13 @@ from pathlib import Path
 from stormpetrel.config import SITE_FILE, Settings, load_settings, settings_as_toml
 from stormpetrel.errors import DiskFullError, SettingsError, StoreError
 from stormpetrel.private_files import create_private, tighten
+from stormpetrel.records.clock import FEED_FILE, FeedClock, clock_of
 from stormpetrel.store.agreement import agree
 from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.cluster_cache import ClusterCache
 from stormpetrel.store.cpu_windows import CpuWindowStore
 from stormpetrel.store.event_background import EventBackgroundStore
 from stormpetrel.store.event_counts import EventCountStore
-from stormpetrel.store.event_scores import EventScoreStore
 from stormpetrel.store.filesystem import disk_words, writing
 from stormpetrel.store.forgotten import ForgottenStore
 from stormpetrel.store.identity import holds_tables
@@ -35,11 +36,10 @@ from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
 from stormpetrel.store.read_marks import ReadMarks
 from stormpetrel.store.read_only import ReadOnlyState, open_copied_state, read_only_reason
-from stormpetrel.store.site_clock import feed_clock
+from stormpetrel.store.scores import EventScoreStore, TraceScoreStore
 from stormpetrel.store.state import STATE_FILE, StateStore, open_state, refuse_network
 from stormpetrel.store.tables import Table
 from stormpetrel.store.tokens import TokenStore
-from stormpetrel.store.trace_scores import TraceScoreStore
 from stormpetrel.store.unread_fields import UnreadFields
 from stormpetrel.store.views import ViewStore
 
@@ -109,12 +109,12 @@ class Site:
     def now(self) -> datetime:
         """The current time; that of the feed where the site is a simulated one."""
         if self.settings.site.feed:
-            return feed_clock(self.folder / self.settings.site.feed).now()
+            return _feed_clock(self.folder / self.settings.site.feed).now()
         return datetime.now(UTC)
 
     def pace(self) -> float:
         """How many seconds of the site pass in one second: 1, unless it is a simulated one."""
-        return max(1.0, feed_clock(self.folder / self.settings.site.feed).speed) if self.settings.site.feed else 1.0
+        return max(1.0, _feed_clock(self.folder / self.settings.site.feed).speed) if self.settings.site.feed else 1.0
 
     def close(self) -> None:
         """Give back what the site holds open."""
@@ -191,6 +191,17 @@ def open_site(folder: Path, *, new_state: bool = False) -> Site:
         state.close()
         raise
     return site
+
+
+def _feed_clock(folder: Path) -> FeedClock:
+    """The clock of the simulated feed in a folder, as it is set now."""
+    try:
+        clock = clock_of(json.loads((folder / FEED_FILE).read_text()))
+    except (OSError, ValueError, KeyError, TypeError):
+        clock = None
+    if clock is None:
+        raise SettingsError(f"{folder} is no recorded feed of this version.", hint="Check site.feed in site.toml.")
+    return clock
 
 
 def _create_tables(site: Site) -> None:

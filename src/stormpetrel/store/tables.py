@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import unquote
 
 import polars as pl
@@ -29,6 +29,8 @@ from stormpetrel.store.panics import without_panic_text
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable, WriterProperties
+
+WriterLock = Callable[[], AbstractContextManager[None]]  # held by whoever writes to the tables of a site
 
 FORMAT_VERSION: Final = 1
 _MARK: Final = "stormpetrel_format"
@@ -366,6 +368,20 @@ class Table:
             f"The table {self.path} was written by a newer version ({why}); it was not touched.",
             hint="Run: pip install --upgrade stormpetrel",
         )
+
+
+class TableStore:
+    """A table of a site, and the lock of whoever writes to it; a subclass names the table, and says what is read and written."""
+
+    spec: ClassVar[TableSpec]
+
+    def __init__(self, tables: Path, writer_lock: WriterLock) -> None:
+        self.table = Table(tables, self.spec)
+        self._writer_lock = writer_lock
+
+    def create(self) -> None:
+        """Create the table unless it is there."""
+        self.table.create()
 
 
 def _format_of(description: str | None) -> int:

@@ -5,7 +5,7 @@ Workload -> fit -> generator -> batches -> frames of new jobs, in the order of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,17 +13,12 @@ from typing import Protocol, Self
 
 import polars as pl
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import UsageError
 from stormpetrel.synth.workload import Workload
 
-Progress = Callable[[float, str], None]  # share done, in words
-
 MOST_JOBS = 1_000_000_000
 MOST_TIMES = 1000.0
-
-
-def no_progress(_share: float, _words: str) -> None:
-    """Tell nobody."""
 
 
 @dataclass(frozen=True, slots=True)

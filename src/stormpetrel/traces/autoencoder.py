@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from stormpetrel.engine import Progress
     from stormpetrel.traces.batches import Batch
     from stormpetrel.traces.networks import AutoencoderNetwork
-    from stormpetrel.traces.training import Progress, TrainingHistory
+    from stormpetrel.traces.training import TrainingHistory
 
 __all__ = ["TraceAutoencoder", "flops_per_window"]
 

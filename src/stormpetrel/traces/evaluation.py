@@ -7,13 +7,14 @@ scorers by architecture, training and test windows -> TraceEvaluation -> JSON. W
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.engine import Progress
 from stormpetrel.errors import ModelError
 from stormpetrel.learn.metrics import roc_auc, scores_at
 from stormpetrel.records.traces import MIXED_JOB, UNKNOWN
@@ -23,7 +24,6 @@ from stormpetrel.traces.baselines import RawPca, chosen_threshold, mean_iowait
 from stormpetrel.traces.separability import SUBSETS, MeanStd, silhouette
 
 Floats = npt.NDArray[np.float64]
-Progress = Callable[[float, str], None]  # share done, in words
 
 SAMPLE: Final = 200  # errors per architecture and job type that a figure shows
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -11,7 +11,7 @@ advice rests on the picked one; what a mean does lose is told as `movement_kept`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from stormpetrel.engine import Progress
 from stormpetrel.errors import UsageError
 from stormpetrel.records.traces import MIXED, UNKNOWN, Trace
 from stormpetrel.records.windows import Windows, cut_windows, join_windows
@@ -31,8 +32,6 @@ USUAL_WINDOW_S: Final = 100.0  # the paper's, where no frequency stands out
 TOLERANCE: Final = 0.02  # of the silhouette: less than this is not worth more scrapes
 MOVEMENT: Final = 0.9  # of the variance within windows must be left: a model cannot learn what a mean has flattened
 _DRAWN: Final = 3000  # points of the scatter plot
-
-Progress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, slots=True)

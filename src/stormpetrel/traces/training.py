@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -20,14 +19,13 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from stormpetrel.engine import Progress
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.records.windows import Windows
 from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, check_shape, graph_numbers
 from stormpetrel.traces.batches import BatchPlan
 from stormpetrel.traces.checkpoint import Tensors, TrainingState, read_checkpoint, write_checkpoint
 from stormpetrel.traces.networks import AutoencoderNetwork, make_network
-
-Progress = Callable[[float, str], None]
 
 CHECKPOINT_EVERY_S: Final = 10.0
 WORTH: Final = 0.002  # the share by which an error must fall to be worth going on for

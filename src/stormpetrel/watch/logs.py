@@ -31,8 +31,8 @@ class Log:
         if self._as_json:
             line = json.dumps({"time": now, "level": level, "event": event, **facts}, default=str)
         else:
-            told = "  ".join(f"{name}={_shown(value)}" for name, value in facts.items())
-            line = f"{now[11:19]}  {event}  {told}".rstrip()
+            pairs = "  ".join(f"{name}={_shown(value)}" for name, value in facts.items())
+            line = f"{now[11:19]}  {event}  {pairs}".rstrip()
         self._stream.write(line + "\n")
         self._stream.flush()
 

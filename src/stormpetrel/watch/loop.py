@@ -64,10 +64,10 @@ class Watch:
         started = time.perf_counter()
         read = self.reader.read()
         stream = self._current_stream(read.until)
-        said = self._judge(stream, read.until) if stream and read.until else _nothing()
+        predictions = self._judge(stream, read.until) if stream and read.until else _nothing()
         return Step(
             read=read,
-            predictions=said,
+            predictions=predictions,
             horizon=stream.horizon if stream else None,
             open_jobs=stream.open_jobs if stream else 0,
             seconds=time.perf_counter() - started,
@@ -77,19 +77,19 @@ class Watch:
 
     def _judge(self, stream: JobStream, until: datetime) -> pl.DataFrame:
         """Judge what happened up to `until`, a day at a time; what is said is committed before it counts."""
-        said = [_nothing()]
+        parts = [_nothing()]
         try:
             for part in _slices(stream.horizon, until):
                 predictions = stream.advance(self._news(stream), until=part)
                 if predictions.height:
                     predictions = self._commit(predictions, horizon=part)
-                said.append(predictions)
+                parts.append(predictions)
                 if part < until:
                     self._alive(part)
         except BaseException:
             self._stream = None  # it may be ahead of what was committed: the next step begins at the table again
             raise
-        return pl.concat(said)
+        return pl.concat(parts)
 
     def _commit(self, predictions: pl.DataFrame, *, horizon: datetime) -> pl.DataFrame:
         """Commit what is said, and return it; without what is said of a user who was forgotten while it was worked out."""

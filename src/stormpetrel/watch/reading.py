@@ -82,8 +82,8 @@ class LiveReader:
                 self._take_in(name, look(now))
         except SourceError as error:
             return Read(None, counts.new, counts.changed, counts.quarantined, problem=str(error))
-        told = Read(now - _SECOND, counts.new, counts.changed, counts.quarantined)
-        return told if slurm is None else replace(told, problem=slurm.problem, notes=slurm.notes, again_s=slurm.again_s)
+        read = Read(now - _SECOND, counts.new, counts.changed, counts.quarantined)
+        return read if slurm is None else replace(read, problem=slurm.problem, notes=slurm.notes, again_s=slurm.again_s)
 
     def _look_at(self, name: str) -> AbstractContextManager[Seen]:
         return self.book.look(name, watcher=JOBS, every_s=self.poll_s or self.site.settings.watch.poll_s)

@@ -255,8 +255,8 @@ class _Runner:
             self.log.info("training started")
 
     def _note_training(self, report: dict[str, Any]) -> None:
-        told = report.get("problem") or report.get("why" if self._watch else "events") or "finished"
-        self._last_training = str(told)
+        result = report.get("problem") or report.get("why" if self._watch else "events") or "finished"
+        self._last_training = str(result)
         self.metrics.trainings.labels("failed" if "problem" in report else "finished").inc()
         (self.log.warning if "problem" in report else self.log.info)("training", result=self._last_training)
 

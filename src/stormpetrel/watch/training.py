@@ -111,8 +111,8 @@ class TrainingSchedule:
         needs = self._count(now)
         if needs is None or current is None:
             return None
-        told = "; ".join(counts.words() for counts in needs.missing(lacking_moments(current)))
-        return f"There is {told}." if told else None
+        missing = "; ".join(counts.words() for counts in needs.missing(lacking_moments(current)))
+        return f"There is {missing}." if missing else None
 
     def start(self) -> None:
         """Begin a training; nice to everything else on the machine."""

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from stormpetrel.store.site import Site
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers", min=1, max=256, help="Seeds, models or cuts at a time; more than one: each in a process of one thread."
+    ),
+]
 LogOdds = Annotated[bool, typer.Option("--log-odds", help="Tell effects in log-odds, not in points of risk.")]
 
 

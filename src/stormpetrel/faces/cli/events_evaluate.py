@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpetrel.faces.cli.context import Json, console, plain, print_json
+from stormpetrel.faces.cli.context import Json, Workers, console, plain, print_json
 from stormpetrel.faces.cli.trace_input import Plot, progress_shown
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ Models = Annotated[
 ]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, max=1000, help="How often, each time with other outages.")]
 Hours = Annotated[int, typer.Option("--hours", min=1, max=100_000, help="Length of a simulated grid.")]
-Workers = Annotated[int, typer.Option("--workers", min=1, max=256, help="Seeds at a time, each in a process of one thread.")]
 
 
 def evaluate(

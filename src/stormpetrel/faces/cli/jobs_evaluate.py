@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli.context import Json, console, plain, print_json
+from stormpetrel.faces.cli.context import Json, Workers, console, plain, print_json
 from stormpetrel.faces.cli.job_input import (
     ALL_MOMENTS,
     At,
@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     import polars as pl
 
     from stormpetrel.answers.job_input import JobInput
+    from stormpetrel.engine import Engine
     from stormpetrel.jobs.evaluation import Evaluation, MomentResult
     from stormpetrel.jobs.features import FeatureMatrix
+    from stormpetrel.jobs.moments import Moment
     from stormpetrel.jobs.seed_protocol import TableOne
+    from stormpetrel.jobs.training import LabelledJobs, TrainingSettings
 
 _SAMPLE: Final = 2000
 SPLITS: Final[tuple[Literal["random", "time"], ...]] = ("random", "time")
@@ -54,6 +57,7 @@ def evaluate(
         bool, typer.Option("--table-one", help="Also Table I with what is known at the first moment, split by time.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the trees.")] = 0,
+    workers: Workers = 1,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -64,20 +68,19 @@ def evaluate(
         context.obj, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
     )
     if protocol == "seed":
-        _evaluate_seed(given, seed, plot, as_json=as_json)
+        _evaluate_seed(given, seed, workers, plot, as_json=as_json)
         return
     from dataclasses import replace
 
+    from stormpetrel.engine import Engine
     from stormpetrel.jobs.evaluation import evaluate as measure
-    from stormpetrel.jobs.evaluation import refit_weekly, weekly_table
-    from stormpetrel.jobs.honest_table import honest_table
 
     settings = replace(given.training(), seed=seed)
-    moments = moments_of(at)
+    moments, engine = moments_of(at), Engine(workers)
     with steps_shown(quiet=as_json) as progress:
-        result = measure(given.jobs, settings, moments=moments, protocol=protocol, progress=progress)
-        honest = honest_table(result.labelled, moments[0], settings, progress=_in_split("time", progress)) if table_one else None
-        weeks = weekly_table(refit_weekly(result.labelled, moments[0], settings, progress=progress)) if refit else None
+        result = measure(given.jobs, settings, moments=moments, protocol=protocol, progress=progress, engine=engine)
+        honest = _table_of_moment(result.labelled, moments[0], settings, progress, engine) if table_one else None
+        weeks = _refitted(result.labelled, moments[0], settings, progress, engine) if refit else None
     answer = result.as_json()
     answer["notes"] += given.notes
     if honest is not None:
@@ -98,11 +101,28 @@ def evaluate(
         console().print(f"\nFigures: {plot}")
 
 
+def _table_of_moment(
+    log: LabelledJobs, moment: Moment, settings: TrainingSettings, progress: Callable[[str], None], engine: Engine
+) -> TableOne:
+    from stormpetrel.jobs.honest_table import honest_table
+
+    return honest_table(log, moment, settings, progress=_in_split("time", progress), engine=engine)
+
+
+def _refitted(
+    log: LabelledJobs, moment: Moment, settings: TrainingSettings, progress: Callable[[str], None], engine: Engine
+) -> pl.DataFrame:
+    from stormpetrel.jobs.evaluation import refit_weekly, weekly_table
+
+    return weekly_table(refit_weekly(log, moment, settings, progress=progress, engine=engine))
+
+
 def _in_split(split: str, progress: Callable[[str], None]) -> Callable[[str, int, int], None]:
     return lambda name, done, of: progress(f"{split} split: {name} ({done} of {of})")
 
 
-def _evaluate_seed(given: JobInput, seed: int, plot: Path | None, *, as_json: bool) -> None:
+def _evaluate_seed(given: JobInput, seed: int, workers: int, plot: Path | None, *, as_json: bool) -> None:
+    from stormpetrel.engine import Engine
     from stormpetrel.jobs.optimism import optimism
     from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, SHORT_S, table_one
 
@@ -119,6 +139,7 @@ def _evaluate_seed(given: JobInput, seed: int, plot: Path | None, *, as_json: bo
                 shortest_s=SHORT_S,
                 with_limit=True,
                 progress=_in_split(split, progress),
+                engine=Engine(workers),
             )
             tables.append(table)
             began |= {f"{split}.{name}": round(value, 3) for name, value in table.seconds.items()}

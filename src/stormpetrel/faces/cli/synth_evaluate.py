@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stormpetrel.errors import SettingsError, UsageError
-from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
+from stormpetrel.faces.cli.context import Context, Json, Workers, console, plain, print_json
 from stormpetrel.faces.cli.job_input import Drop, Failed, Fields
 from stormpetrel.faces.cli.workload_input import (
     Device,
@@ -58,9 +58,7 @@ def evaluate(
     skip: Skip = 0,
     epochs: Epochs = None,
     device: Device = None,
-    workers: Annotated[
-        int, typer.Option("--workers", min=1, max=256, help="Seeds at a time; more than one: each in a process of one thread.")
-    ] = 1,
+    workers: Workers = 1,
     as_json: Json = False,
 ) -> None:
     """Judge a synthetic log against a real one, or a generator on odd and even weeks of a log."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpetrel.faces.cli.context import Json, console, plain, print_json
+from stormpetrel.faces.cli.context import Json, Workers, console, plain, print_json
 from stormpetrel.faces.cli.trace_input import (
     Device,
     Epochs,
@@ -54,9 +54,7 @@ def evaluate(
     device: Device = "auto",
     epochs: Epochs = None,
     seed: Seed = 0,
-    workers: Annotated[
-        int, typer.Option("--workers", min=1, max=256, help="Models at a time; more than one: each in a process of one thread.")
-    ] = 1,
+    workers: Workers = 1,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:

@@ -15,10 +15,11 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 import polars as pl
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, ModelFormatError, NotEnoughJobsError, UsageError
 from stormpetrel.learn.saving import load_model_bytes, save_model
 from stormpetrel.records.times import UTC_TIME
-from stormpetrel.synth.contract import Progress, Wanted, no_progress
+from stormpetrel.synth.contract import Wanted
 from stormpetrel.synth.private.grids import Ints, Words
 from stormpetrel.synth.private.layout import CLASSES, MOST_WEEKS, Layout
 from stormpetrel.synth.private.learning import noisy_tables, settle

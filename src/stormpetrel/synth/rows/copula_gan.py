@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stormpetrel.synth.contract import Progress
+from stormpetrel.engine import Progress
 from stormpetrel.synth.rows.ctgan import Ctgan
 from stormpetrel.synth.rows.marginals import Marginal, from_normal, learn_marginals, to_normal
 from stormpetrel.synth.rows.row_table import Table

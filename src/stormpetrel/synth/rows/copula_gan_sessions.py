@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stormpetrel.synth.contract import Progress
+from stormpetrel.engine import Progress
 from stormpetrel.synth.rows.copula_gan import as_the_log, marginals_of_record, marginals_record
 from stormpetrel.synth.rows.marginals import learn_marginals, to_normal
 from stormpetrel.synth.rows.row_generator import (

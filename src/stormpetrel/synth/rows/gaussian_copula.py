@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stormpetrel.synth.contract import Progress
+from stormpetrel.engine import Progress
 from stormpetrel.synth.rows.marginals import Marginal
 from stormpetrel.synth.rows.row_generator import RowGenerator
 from stormpetrel.synth.rows.row_table import Floats, Table

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from stormpetrel.engine import Progress
 from stormpetrel.errors import ModelError
-from stormpetrel.synth.contract import Progress
 from stormpetrel.synth.rows.row_generator import RowGenerator
 from stormpetrel.synth.rows.row_table import Table
 

@@ -14,9 +14,10 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 import polars as pl
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import MissingExtraError, ModelError, ModelFormatError, NotEnoughJobsError, UsageError
 from stormpetrel.learn.saving import load_model_bytes, save_model
-from stormpetrel.synth.contract import Progress, Wanted, no_progress, refuse_conditions
+from stormpetrel.synth.contract import Wanted, refuse_conditions
 from stormpetrel.synth.rows.row_table import Clock, RowLayout, Table, learn_rows
 from stormpetrel.synth.workload import SUBMIT, Workload
 

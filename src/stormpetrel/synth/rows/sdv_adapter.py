@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import MissingExtraError, ModelError
-from stormpetrel.synth.contract import Progress, no_progress
 from stormpetrel.synth.rows.row_generator import NeuralRowGenerator
 from stormpetrel.synth.rows.row_table import Table
 from stormpetrel.synth.workload import Workload

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stormpetrel.synth.contract import Progress
+from stormpetrel.engine import Progress
 from stormpetrel.synth.rows.row_generator import NeuralRowGenerator, epoch_progress, read_weights, weights_file
 from stormpetrel.synth.rows.row_table import Table
 from stormpetrel.synth.rows.table_encoding import TableEncoding

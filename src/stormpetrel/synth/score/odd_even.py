@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from stormpetrel.engine import ONE_PROCESS, Engine
+from stormpetrel.engine import ONE_PROCESS, Engine, Progress, no_progress
 from stormpetrel.errors import NotEnoughJobsError, UsageError
-from stormpetrel.synth.contract import Progress, Wanted, WorkloadGenerator, no_progress, sample
+from stormpetrel.synth.contract import Wanted, WorkloadGenerator, sample
 from stormpetrel.synth.score.fidelity import INTERVAL
 from stormpetrel.synth.score.scorecard import Scorecard, floor_scorecard, scorecard
 from stormpetrel.synth.score.weeks import odd_even_split

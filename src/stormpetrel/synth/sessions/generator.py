@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, NotEnoughJobsError, UsageError
 from stormpetrel.records.times import UTC_TIME
-from stormpetrel.synth.contract import Progress, Wanted, no_progress
+from stormpetrel.synth.contract import Wanted
 from stormpetrel.synth.sessions.columns import Coding
 from stormpetrel.synth.sessions.features import MOST_SHIFT_S
 from stormpetrel.synth.sessions.kernel import AT, GAP, GAP_BEFORE, LONG_AGO_S, NOTHING_YET, SLOTS, SMOOTHED, generate

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from stormpetrel.synth.contract import Progress
+from stormpetrel.engine import Progress
 from stormpetrel.synth.sessions.columns import Coding, Encoded, encode
 from stormpetrel.synth.sessions.features import (
     Circumstances,

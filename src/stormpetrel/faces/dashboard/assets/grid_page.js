@@ -3,20 +3,6 @@
     "use strict";
     var KEPT = ["at", "kind"]; // what the part about one bucket is drawn from; the rest of the page stays as it is
 
-    // That part is drawn anew: whoever came by keyboard goes on from the same control.
-    function keepFocus() {
-        var old = document.activeElement;
-        var until = Date.now() + 5000;
-        (function look() {
-            var now = old && old.id && document.getElementById(old.id);
-            if (now && now !== old && document.activeElement === document.body) {
-                now.focus({preventScroll: true});
-            } else if (old && old.id && Date.now() < until) {
-                window.requestAnimationFrame(look);
-            }
-        })();
-    }
-
     function show(changes, scroll) {
         var parameters = new URLSearchParams(window.location.search);
         var asked = {};
@@ -29,7 +15,7 @@
             asked[name] = parameters.get(name);
         });
         window.stormpetrelLink.replaceQuery(parameters);
-        keepFocus();
+        window.stormpetrelLink.keepFocus();
         window.dash_clientside.set_props("grid-pick", {data: asked});
         if (scroll) {
             document.getElementById("grid-bucket").scrollIntoView({block: "nearest"});

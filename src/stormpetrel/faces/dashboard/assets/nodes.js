@@ -7,20 +7,6 @@
         return click && click.points && click.points[0];
     }
 
-    // That part is drawn anew: whoever came by keyboard goes on from the same control.
-    function keepFocus() {
-        var old = document.activeElement;
-        var until = Date.now() + 5000;
-        (function look() {
-            var now = old && old.id && document.getElementById(old.id);
-            if (now && now !== old && document.activeElement === document.body) {
-                now.focus({preventScroll: true});
-            } else if (old && old.id && Date.now() < until) {
-                window.requestAnimationFrame(look);
-            }
-        })();
-    }
-
     function show(changes) {
         var parameters = new URLSearchParams(window.location.search);
         var asked = {};
@@ -31,7 +17,7 @@
             asked[name] = parameters.get(name);
         });
         window.stormpetrelLink.replaceQuery(parameters);
-        keepFocus();
+        window.stormpetrelLink.keepFocus();
         window.dash_clientside.set_props("nodes-pick", {data: asked});
         if (changes.pick) {
             document.getElementById("nodes-trace").scrollIntoView({block: "nearest"});

@@ -50,7 +50,21 @@
         });
     }
 
-    window.stormpetrelLink = {replaceQuery: replaceQuery, pushQuery: pushQuery, go: go};
+    // For pages that draw a part of theirs anew: whoever came by keyboard goes on from the same control.
+    function keepFocus() {
+        var old = document.activeElement;
+        var until = Date.now() + 5000;
+        (function look() {
+            var now = old && old.id && document.getElementById(old.id);
+            if (now && now !== old && document.activeElement === document.body) {
+                now.focus({preventScroll: true});
+            } else if (old && old.id && Date.now() < until) {
+                window.requestAnimationFrame(look);
+            }
+        })();
+    }
+
+    window.stormpetrelLink = {replaceQuery: replaceQuery, pushQuery: pushQuery, go: go, keepFocus: keepFocus};
     window.dash_clientside = window.dash_clientside || {};
     window.dash_clientside.shell = {
         route: function (pathname, search, current, pages) {
