@@ -13,17 +13,16 @@ import numpy as np
 import polars as pl
 
 from stormpetrel.answers import job_studies
+from stormpetrel.answers.schemas.job_studies import ProfileQuestion, ProfileStudy
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.report import forecast_blocks, job_tables, jobs_figures, seed_figures
-from stormpetrel.faces.report.blocks import Beside, Block, Column, Drawing, Paragraph, Section, Table
-from stormpetrel.figures import quality
+from stormpetrel.faces.report.blocks import Beside, Block, Column, Paragraph, Section, Table
 from stormpetrel.jobs.evaluation import Evaluation, evaluate
 from stormpetrel.jobs.feature_study import Correlations, correlations
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.optimism import optimism
 from stormpetrel.jobs.seed_models import RECIPES
 from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne, seed_columns, table_one
-from stormpetrel.jobs.trends import movers
 
 if TYPE_CHECKING:
     from stormpetrel.answers.job_input import JobInput
@@ -50,9 +49,13 @@ class _Jobs:
         return jobs.tail(QUICK_JOBS) if self.quick else jobs
 
     @cached_property
-    def profiles(self) -> job_studies.ProfileStudy:
+    def fitted(self) -> job_studies.FittedProfiles:
         self.step("profiles")
-        return job_studies.profile_study(self.data, seed=self.seed)
+        return job_studies.fit_profiles(self.data, ProfileQuestion(seed=self.seed))
+
+    @cached_property
+    def profiles(self) -> ProfileStudy:
+        return job_studies.profile_study(self.data, fitted=self.fitted)
 
     @cached_property
     def evaluation(self) -> Evaluation:
@@ -139,7 +142,7 @@ def _glance(jobs: _Jobs) -> Sequence[Block]:
         ("failed", f"{100 * shares['Failed']:.1f} %", f"{100 * seed_figures.FAILED_SHARE:.0f} %"),
         ("neither (cancelled, not counted, not ended)", f"{100 * shares['Other']:.1f} %", "–"),
         ("never started, in none of these", f"{job_tables.never_started_count(jobs.profiles):,} jobs", "–"),
-        ("kinds of jobs (K at the elbow)", f"{jobs.profiles.model.k_}", f"{seed_figures.PROFILES}"),
+        ("kinds of jobs (K at the elbow)", f"{jobs.profiles.k}", f"{seed_figures.PROFILES}"),
     ]
     blocks: list[Block] = []
     rows += _glance_areas(jobs, blocks)
@@ -195,10 +198,10 @@ def _profiles(jobs: _Jobs) -> Sequence[Block]:
 def _correlations(jobs: _Jobs) -> Sequence[Block]:
     job_studies.refuse_empty(jobs.data)
     found = _seed_correlations(jobs)
-    names, matrix = found.top(20)
-    if len(names) == 1:
+    matrix = job_studies.matrix_of(found, 20)
+    if len(matrix.names) == 1:
         raise UsageError("no column of it varies together with the outcome.")
-    heat = Drawing(quality.correlation_heatmap(names, matrix), "Pearson's r; blank where a column is constant.", 640)
+    heat = jobs_figures.heat_drawing(matrix, "Pearson's r; blank where a column is constant.", 640)
     values = dict(found.table.select("feature", "pearson").iter_rows())
     rows = [(f"{name} and failing", value, seed_figures.CORRELATIONS.get(name)) for name, value in values.items()]
     rows += [
@@ -214,7 +217,7 @@ def _seed_correlations(jobs: _Jobs) -> Correlations:
     from stormpetrel.jobs.outcomes import failed
 
     section = jobs.data.section
-    profiled = job_studies.with_profile(jobs.data, jobs.profiles)
+    profiled = job_studies.with_profile(jobs.data, jobs.fitted)
     columns = seed_columns(profiled).with_columns(
         profiled["profile"], profiled.select(failed(section.failure_states, section.dropped_states)).to_series()
     )
@@ -249,7 +252,7 @@ def _forecasts(jobs: _Jobs) -> Sequence[Block]:
 
 def _features(jobs: _Jobs) -> Sequence[Block]:
     labelled = jobs.evaluation.labelled
-    study = job_studies.feature_study(labelled, Moment.SUBMIT, with_ablation=not jobs.quick, seed=jobs.seed, progress=jobs.step)
+    study = job_studies.study_features(labelled, Moment.SUBMIT, with_ablation=not jobs.quick, seed=jobs.seed, progress=jobs.step)
     tables = (job_tables.ablation_table(study), job_tables.verdict_table(study))
     shown: list[Block] = [table for table in tables if table is not None]
     return [*jobs_figures.feature_drawings(study), job_tables.correlation_table(study), *(shown or [Paragraph(_LEFT_OUT)])]
@@ -258,36 +261,35 @@ def _features(jobs: _Jobs) -> Sequence[Block]:
 def _trends(jobs: _Jobs) -> Sequence[Block]:
     found: list[Block] = []
     for by in _TREND_GROUPS:
-        trend = job_studies.trend_of(jobs.data, by)
-        if trend.is_empty():
+        study = job_studies.trend_study(jobs.data, by)
+        if not study.trend:
             found.append(Paragraph(f"By {by}: none is known with enough jobs that ended (20)."))
             continue
-        moved = movers(job_studies.trend_of(jobs.data, by, top=None))
-        sentences = tuple((sentence,) for sentence in moved["sentence"].head(12)) or (("Nobody, by more than chance.",),)
-        found += [*jobs_figures.trend_drawings(trend), Table(f"Who changed in the last week, by {by}", (Column(""),), sentences)]
+        sentences = tuple((mover.sentence,) for mover in study.movers[:12]) or (("Nobody, by more than chance.",),)
+        found += [*jobs_figures.trend_drawings(study), Table(f"Who changed in the last week, by {by}", (Column(""),), sentences)]
     return found
 
 
 def _waste(jobs: _Jobs) -> Sequence[Block]:
-    studies = [job_studies.waste_study(jobs.data, by, profiles=None) for by in _WASTE_GROUPS]
+    studies = {by: job_studies.waste_study(jobs.data, by) for by in _WASTE_GROUPS}
+    by_outcome = studies["outcome"]
     found: list[Block] = [
-        *map(Paragraph, job_tables.waste_words(studies[0])),
-        jobs_figures.waste_drawings(jobs.data, studies[0])[0],
+        *map(Paragraph, job_tables.waste_words(by_outcome)),
+        jobs_figures.waste_drawings(jobs.data, by_outcome)[0],
     ]
-    for study in studies:
-        if job_tables.known_groups(study.groups, study.by):
+    for by, study in studies.items():
+        if job_tables.has_known_groups(study):
             found.append(job_tables.waste_table(study, top=15))
         else:
-            found.append(Paragraph(f"By {study.by}: the log does not tell it."))
+            found.append(Paragraph(f"By {by}: the log does not tell it."))
     return found
 
 
 def _policy(jobs: _Jobs) -> Sequence[Block]:
     if jobs.quick:
         return [Paragraph(_LEFT_OUT)]
-    evaluation = evaluate(jobs.latest, jobs.data.training(), moments=[Moment.TWO_MINUTES], protocol="rolling", progress=jobs.step)
-    replay = job_studies.policy_replay(evaluation)
-    return [job_tables.policy_table(replay), *jobs_figures.policy_drawings(replay)]
+    replay, curve = job_studies.policy_replay(jobs.data, jobs.latest, progress=jobs.step)
+    return [job_tables.policy_table(replay), *jobs_figures.policy_drawings(replay, curve)]
 
 
 def _pair(found: Correlations, first: str, second: str) -> float | None:
