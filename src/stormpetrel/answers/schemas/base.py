@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+IsoTime = Annotated[datetime, PlainSerializer(datetime.isoformat, return_type=str)]  # with its offset: +00:00, never Z
 
 
 class Request(BaseModel):
