@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stormpetrel.answers.predictions import predict_jobs
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.answers.why import explain_job
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.faces.cli import jobs
@@ -135,7 +136,7 @@ def test_jobs_that_run_are_judged_at_the_latest_moment_that_has_a_model(site):
 
 def test_a_job_that_reached_a_moment_without_a_model_is_explained_at_the_others(site):
     put_jobs(site, long_log())
-    answer = explain_job(site, "101000", now=NOW)
+    answer = explain_job(site, LOCAL, "101000", now=NOW)
     assert list(answer.at) == ["submit", "start"]
     assert "There is no model two minutes in yet." in answer.notes
 

@@ -95,11 +95,12 @@ def explain(
 ) -> None:
     """Rank what speaks for and against a failure of one job (exact TreeSHAP), as list and waterfall."""
     from stormpetrel.answers.one_job import ENOUGH_REASONS
+    from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.answers.why import explain_job
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        answer = explain_job(site, job_id, now=site.now(), most_reasons=None)
+        answer = explain_job(site, LOCAL, job_id, now=site.now(), most_reasons=None)
     verdicts = [verdict for moment, verdict in answer.at.items() if at is None or moment in moments_of(at)]
     if not verdicts:
         raise UsageError(f"Job {job_id} cannot be explained at {at or 'any moment'}. {' '.join(answer.notes)}".strip())
@@ -138,11 +139,12 @@ def advise(
     context: typer.Context, job_id: Annotated[str, typer.Argument(help="A job to be submitted again.")], as_json: Json = False
 ) -> None:
     """Say what to ask for when a job is submitted again, with the past jobs that speak for it."""
+    from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.answers.why import explain_job
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        answer = explain_job(site, job_id, now=site.now())
+        answer = explain_job(site, LOCAL, job_id, now=site.now())
     pieces = [*([answer.next] if answer.next else []), *answer.advice]
     if as_json:
         print_json([piece.model_dump(mode="json") for piece in pieces])

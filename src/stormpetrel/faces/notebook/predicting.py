@@ -10,9 +10,10 @@ from typing import Final, TypeAlias
 
 import polars as pl
 
+from stormpetrel.answers.job_selection import Progress, silent
 from stormpetrel.answers.past_jobs_judged import KnownJobs, judged_jobs
 from stormpetrel.errors import ModelError, UsageError
-from stormpetrel.faces.notebook.loading import LoadedJobs, Progress, as_loaded, silent
+from stormpetrel.faces.notebook.loading import LoadedJobs, as_loaded
 from stormpetrel.faces.notebook.model import LatestModel
 from stormpetrel.faces.notebook.preparing import PreparedJobs
 from stormpetrel.jobs.moments import MOMENTS, Moment
