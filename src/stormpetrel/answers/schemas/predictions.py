@@ -83,6 +83,12 @@ class Prediction(Answer):
     reasons: list[Reason] | None = Field(None, description="strongest first; with `explain` only")
 
 
+class PredictionList(Answer):
+    """Predictions in the order of the requests."""
+
+    predictions: list[Prediction]
+
+
 class ScriptRequest(Request):
     """A job script before it is submitted. It is read, never run."""
 
