@@ -13,6 +13,8 @@ import numpy as np
 import polars as pl
 
 from stormpetrel.answers import job_studies
+from stormpetrel.answers.job_evaluation import evaluation_answer
+from stormpetrel.answers.schemas.job_evaluation import JobEvaluation
 from stormpetrel.answers.schemas.job_studies import ProfileQuestion, ProfileStudy
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.report import forecast_blocks, job_tables, jobs_figures, seed_figures
@@ -61,6 +63,11 @@ class _Jobs:
     def evaluation(self) -> Evaluation:
         """Every moment that there are enough jobs for; the notes say which are not judged."""
         return evaluate(self.latest, self.data.training(), protocol="time", progress=self.step)
+
+    @cached_property
+    def forecasts(self) -> JobEvaluation:
+        """The figures of the evaluation."""
+        return evaluation_answer(self.evaluation)
 
     def table_one(self, split: str) -> TableOne:
         def told(title: str, done: int, total: int) -> None:
@@ -157,13 +164,13 @@ def _glance(jobs: _Jobs) -> Sequence[Block]:
 def _glance_areas(jobs: _Jobs, blocks: list[Block]) -> list[tuple[str, str, str]]:
     """Areas under the ROC curve, where there is a forecast."""
     try:
-        figures = jobs.evaluation.as_json()["at"]
+        figures = jobs.forecasts.at
     except StormpetrelError as error:
         blocks.append(Paragraph(f"There is no forecast: {error.what}"))
         return []
     words = {"submit": "at submission", "start": "at the start", "2min": "two minutes in"}
     return [
-        (f"ROC AUC {words[moment]}, later jobs", _digits(found["model"]["roc_auc"]), f"{seed_figures.ROC_AUC} (random jobs)")
+        (f"ROC AUC {words[moment]}, later jobs", _digits(found.model.roc_auc), f"{seed_figures.ROC_AUC} (random jobs)")
         for moment, found in figures.items()
     ]
 
@@ -243,7 +250,7 @@ def _forecasts(jobs: _Jobs) -> Sequence[Block]:
     waterfall = forecast_blocks.waterfall_drawing(found)
     return [
         *map(Paragraph, found.notes),
-        forecast_blocks.quality_table(found),
+        forecast_blocks.quality_table(jobs.forecasts),
         *forecast_blocks.forecast_drawings(found),
         forecast_blocks.latest_table(found),
         *([waterfall] if waterfall else []),
