@@ -41,6 +41,7 @@ def demo(
 ) -> None:
     """Simulate a small cluster, learn from it, and watch it live in the browser. Run again, it goes on where it was left."""
     from stormpetrel.answers.predictions import predict_jobs
+    from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.faces.cli.demo_events import add_events
     from stormpetrel.faces.cli.demo_traces import add_traces
     from stormpetrel.faces.cli.demo_words import print_alarms, print_next, print_risks, print_summary, print_traces, summary_json
@@ -56,7 +57,7 @@ def demo(
         _judge(site, quiet=as_json)
         scored = add_traces(site, quiet=as_json)
         alarms = add_events(site, quiet=as_json)
-        at_risk = predict_jobs(site, moment=None, last=_LAST, now=site.now())
+        at_risk = predict_jobs(site, LOCAL, moment=None, last=_LAST, now=site.now()).forecasts
         owner = _write_example(site, folder / _EXAMPLE)
         _start_clock(site, speed)
         if as_json:
@@ -65,7 +66,7 @@ def demo(
                     "site": str(folder),
                     "ingest": receipt.model_dump(mode="json", by_alias=True),
                     "summary": summary_json(summary),
-                    "judged": at_risk.height,
+                    "judged": len(at_risk),
                     "windows_scored": scored.scored if scored else None,
                     "alarms": [alarm_json(alarm) for alarm in alarms.episodes] if alarms else None,
                 }

@@ -58,26 +58,28 @@ def predict(
 ) -> None:
     """Say of the jobs that wait or run now how likely they are to fail, most likely first."""
     from stormpetrel.answers.predictions import predict_jobs
+    from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        table = predict_jobs(site, moment=moments_of(at)[0] if at else None, last=last, now=site.now())
+        moment = moments_of(at)[0] if at else None
+        forecasts = predict_jobs(site, LOCAL, moment=moment, last=last, now=site.now()).forecasts
     if as_json:
-        print_json([{k: v.isoformat() if hasattr(v, "isoformat") else v for k, v in row.items()} for row in table.to_dicts()])
+        print_json([forecast.model_dump(mode="json") for forecast in forecasts])
         return
     out = console()
-    if not table.height:
+    if not forecasts:
         out.print("No job waits or runs. Take in the latest (stormpetrel ingest jobs --live), or ask for --last 20.")
         return
     from stormpetrel.jobs.prediction_words import failure_words, percent
 
     out.print(f"  {'job':<14}{'user':<14}{'start':<21}{'at':<8}{'risk of failing':>15}")
-    for row in table.iter_rows(named=True):
-        start = f"{row['start_time']:%Y-%m-%d %H:%M:%S}" if row["start_time"] else "waiting"
+    for job in forecasts:
+        start = f"{job.start_time:%Y-%m-%d %H:%M:%S}" if job.start_time else "waiting"
         out.print(
-            f"  {plain(row['job']):<14}{plain(row['user'] or '?')[:13]:<14}{start:<21}{row['at']:<8}"
-            f"{percent(row['risk']):>15}  {'flagged; ' if row['flagged'] else ''}{failure_words(row['likeliest'])}"
-            f"{'' if row['known'] else '  (new here: I do not know)'}"
+            f"  {plain(job.job):<14}{plain(job.user or '?')[:13]:<14}{start:<21}{job.at:<8}"
+            f"{percent(job.risk):>15}  {'flagged; ' if job.flagged else ''}{failure_words(job.likeliest)}"
+            f"{'' if job.known else '  (new here: I do not know)'}"
         )
 
 
