@@ -80,6 +80,25 @@ class PromotionReceipt(RegisteredTraining):
     taken_up: bool = Field(description="whether a running watch takes it up by itself")
 
 
+class TrainedModel(Answer):
+    """A model that was trained and put in use."""
+
+    name: str
+    version: int
+    created: str = Field(description="ISO 8601")
+    about: dict[str, Any] = Field(description="its figures, and what it was trained on")
+
+
+class TrainingReceipt(Answer):
+    """What a training came to."""
+
+    training: str | None = Field(default=None, description="its name, where the family's command tells it")
+    models: list[TrainedModel]
+    missing: list[str] = Field(
+        default=[], description="what the models lack that could not be trained, a part of a sentence each"
+    )
+
+
 class MomentComparison(Answer):
     """A new model against the one in use at one moment, on the same jobs; lower log loss is better."""
 

@@ -21,15 +21,16 @@ app = typer.Typer(help="Which jobs will fail, why, and what to ask for instead."
 @app.command("train")
 def train(context: typer.Context, at: At = ALL_MOMENTS, as_json: Json = False) -> None:
     """Train a model of each moment that there are enough jobs for, on all jobs of the site, and make them current."""
-    from stormpetrel.lifecycle.job_models import missing_words, train_job_models
+    from stormpetrel.answers.training import train_jobs
+    from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site, steps_shown(quiet=as_json) as progress:
-        entries = train_job_models(site, moments_of(at), progress=progress)
+        receipt = train_jobs(site, LOCAL, moments_of(at), progress=progress)
     if as_json:
-        print_json([{"name": e.name, "version": e.version, "created": e.created, **e.about} for e in entries])
+        print_json([{**model.model_dump(exclude={"about"}), **model.about} for model in receipt.models])
         return
-    out = console()
+    out, entries = console(), receipt.models
     for entry in entries:
         if "n_train" in entry.about:
             figures = f"{entry.about['n_train']:,} jobs, {entry.about['failed_share']:.1%} failed; flags from a risk of "
@@ -37,7 +38,7 @@ def train(context: typer.Context, at: At = ALL_MOMENTS, as_json: Json = False) -
     early = next((entry.about["optimistic"]["why"] for entry in entries if entry.about.get("optimistic")), None)
     if early:
         out.print(f"note: {plain(early)}")
-    for words in missing_words(entries[0]):
+    for words in receipt.missing:
         out.print(f"There is {plain(words)}.")
     out.print("How good they are: stormpetrel jobs evaluate. Ask them: stormpetrel check job.sh")
 
