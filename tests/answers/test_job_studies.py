@@ -11,7 +11,7 @@ from stormpetrel.answers import job_studies
 from stormpetrel.answers.job_input import JobInput
 from stormpetrel.answers.schemas.job_studies import ProfileQuestion, ProfileStudy, TrendStudy, WasteStudy
 from stormpetrel.config import JobsSection
-from stormpetrel.errors import NotEnoughJobsError
+from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs import feature_study
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.training import label_jobs
@@ -91,6 +91,17 @@ def test_features_without_ablation_have_no_verdict_and_constants_no_correlation(
     assert study.ablation is None and study.verdicts is None
     assert study.matrix.names[0] == "failed" and study.matrix.r[0][0] == pytest.approx(1.0)
     assert any(line.pearson is None for line in study.correlations)
+
+
+def test_columns_are_correlated_with_failing_over_the_jobs_that_ended():
+    data = log_of(failed=lambda k: k % 4 == 3)  # the largest fail
+    study = job_studies.column_study(data, fitted=job_studies.fit_profiles(data))
+    assert study.matrix.names[0] == "failed" and dict.fromkeys(line.feature for line in study.correlations).keys() >= {"cpu"}
+    assert next(line.pearson for line in study.correlations if line.feature == "cpu") > 0.5
+    assert study.cpu_and_memory is None  # no job tells its memory
+    good = log_of(failed=lambda _: False)
+    with pytest.raises(UsageError, match="all have the same outcome"):
+        job_studies.column_study(good, fitted=job_studies.fit_profiles(good))
 
 
 def test_a_log_without_jobs_is_refused():

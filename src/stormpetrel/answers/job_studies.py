@@ -1,8 +1,8 @@
 """Studies of a job log: what the study commands print and the report draws, worked out once. A study needs no site, and no
 viewer: whoever has the log may read all of it.
 
-JobInput + question -> profile_study, feature_study, trend_study, waste_study, policy_replay -> one model each. For figures alone:
-weekly_ledger (a frame), and the curve beside a PolicyReplay.
+JobInput + question -> profile_study, feature_study, column_study, trend_study, waste_study, policy_replay -> one model each.
+For figures alone: weekly_ledger (a frame), and the curve beside a PolicyReplay.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from stormpetrel.answers.schemas.job_studies import (
     AskedPoint,
     Bic,
     ChosenOn,
+    ColumnStudy,
     CorrelationMatrix,
     Distortion,
     FeatureAblation,
@@ -40,7 +41,7 @@ from stormpetrel.answers.schemas.job_studies import (
 )
 from stormpetrel.answers.schemas.trends import Mover, TrendPoint
 from stormpetrel.answers.schemas.waste import PolicyPoint, WasteGroup, WasteTotal
-from stormpetrel.errors import NotEnoughJobsError
+from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs import feature_study as features
 from stormpetrel.jobs.cancel_policy import CancelCurve, cancel_curve, policy_at
 from stormpetrel.jobs.features import group_of
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 _EARLIER_SHARE: Final = 0.6  # of the splits: the threshold is chosen on them
 _MATRIX_FEATURES: Final = 18  # as many as a heat map can name
+_MATRIX_COLUMNS: Final = 20
 _WORDS_OF_OLD: Final = {"application": "family"}  # how `--by` and `--json` call it, which other programs read
 
 
@@ -191,6 +193,39 @@ def matrix_of(correlated: features.Correlations, top: int) -> CorrelationMatrix:
     """Return the correlations of the outcome and the `top` features that vary with it most, null for constants."""
     names, values = correlated.top(top)
     return CorrelationMatrix(names=list(names), r=[[None if np.isnan(r) else r for r in row] for row in values.tolist()])
+
+
+def column_study(data: JobInput, *, fitted: FittedProfiles, seed: int = 0) -> ColumnStudy:
+    """Return the correlations of the published study's columns (Fig. 9) of the jobs that ended; UsageError where none vary."""
+    from stormpetrel.jobs.outcomes import failed
+    from stormpetrel.jobs.seed_protocol import seed_columns
+
+    refuse_empty(data)
+    section, profiled = data.section, with_profile(data, fitted)
+    columns = seed_columns(profiled).with_columns(
+        profiled["profile"], profiled.select(failed(section.failure_states, section.dropped_states)).to_series()
+    )
+    judged = columns.drop_nulls("failed")
+    if judged["failed"].n_unique() < 2:
+        raise UsageError(f"its {judged.height:,} ended jobs all have the same outcome.")
+    values = judged.drop("failed").cast(pl.Float32)
+    correlated = features.correlations(
+        values.to_numpy().astype(np.float32), values.columns, judged["failed"].to_numpy(), seed=seed
+    )
+    matrix = matrix_of(correlated, _MATRIX_COLUMNS)
+    if len(matrix.names) == 1:
+        raise UsageError("no column of it varies together with the outcome.")
+    return ColumnStudy(
+        correlations=[FeatureCorrelation(**row) for row in _rows(correlated.table)],
+        matrix=matrix,
+        cpu_and_memory=_pair(correlated, "cpu", "mem_bytes"),
+        user_and_profile=_pair(correlated, "user_id", "profile"),
+    )
+
+
+def _pair(correlated: features.Correlations, first: str, second: str) -> float | None:
+    value = float(correlated.matrix[correlated.names.index(first), correlated.names.index(second)])
+    return None if np.isnan(value) else value
 
 
 def trend_study(data: JobInput, by: str, every: str = "1w", *, top: int = 10) -> TrendStudy:

@@ -161,6 +161,15 @@ class FeatureStudy(Answer):
     matrix: CorrelationMatrix
 
 
+class ColumnStudy(Answer):
+    """How the columns of the published study vary with failing, and with each other; null where one is constant."""
+
+    correlations: list[FeatureCorrelation] = Field(description="the strongest first")
+    matrix: CorrelationMatrix
+    cpu_and_memory: float | None = Field(description="Pearson's r")
+    user_and_profile: float | None
+
+
 class TrendStudy(Answer):
     """Failure rates of a log over time, and whose has changed by more than chance."""
 

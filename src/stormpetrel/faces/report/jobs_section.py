@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import polars as pl
 
 from stormpetrel.answers import job_studies
@@ -20,11 +19,10 @@ from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.report import forecast_blocks, job_tables, jobs_figures, seed_figures
 from stormpetrel.faces.report.blocks import Beside, Block, Column, Paragraph, Section, Table
 from stormpetrel.jobs.evaluation import Evaluation, evaluate
-from stormpetrel.jobs.feature_study import Correlations, correlations
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.optimism import optimism
 from stormpetrel.jobs.seed_models import RECIPES
-from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne, seed_columns, table_one
+from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne, table_one
 
 if TYPE_CHECKING:
     from stormpetrel.answers.job_input import JobInput
@@ -203,36 +201,18 @@ def _profiles(jobs: _Jobs) -> Sequence[Block]:
 
 
 def _correlations(jobs: _Jobs) -> Sequence[Block]:
-    job_studies.refuse_empty(jobs.data)
-    found = _seed_correlations(jobs)
-    matrix = job_studies.matrix_of(found, 20)
-    if len(matrix.names) == 1:
-        raise UsageError("no column of it varies together with the outcome.")
-    heat = jobs_figures.heat_drawing(matrix, "Pearson's r; blank where a column is constant.", 640)
-    values = dict(found.table.select("feature", "pearson").iter_rows())
-    rows = [(f"{name} and failing", value, seed_figures.CORRELATIONS.get(name)) for name, value in values.items()]
+    study = job_studies.column_study(jobs.data, fitted=jobs.fitted, seed=jobs.seed)
+    heat = jobs_figures.heat_drawing(study.matrix, "Pearson's r; blank where a column is constant.", 640)
+    rows = [
+        (f"{line.feature} and failing", line.pearson, seed_figures.CORRELATIONS.get(line.feature)) for line in study.correlations
+    ]
     rows += [
-        ("cpu and mem_bytes", _pair(found, "cpu", "mem_bytes"), seed_figures.CPU_AND_MEMORY),
-        ("user_id and profile", _pair(found, "user_id", "profile"), seed_figures.USER_AND_PROFILE),
+        ("cpu and mem_bytes", study.cpu_and_memory, seed_figures.CPU_AND_MEMORY),
+        ("user_id and profile", study.user_and_profile, seed_figures.USER_AND_PROFILE),
     ]
     columns = (Column("columns"), Column("this log, r", "+.2f"), Column("published, r", "+.2f"))
     note = "A user_id is a number by order of the name: its correlation depends on that order, here as in the published study."
     return [heat, Table("Fig. 9 in numbers", columns, tuple(rows), note)]
-
-
-def _seed_correlations(jobs: _Jobs) -> Correlations:
-    from stormpetrel.jobs.outcomes import failed
-
-    section = jobs.data.section
-    profiled = job_studies.with_profile(jobs.data, jobs.fitted)
-    columns = seed_columns(profiled).with_columns(
-        profiled["profile"], profiled.select(failed(section.failure_states, section.dropped_states)).to_series()
-    )
-    judged = columns.drop_nulls("failed")
-    if judged["failed"].n_unique() < 2:
-        raise UsageError(f"its {judged.height:,} ended jobs all have the same outcome.")
-    matrix = judged.drop("failed").cast(pl.Float32)
-    return correlations(matrix.to_numpy().astype(np.float32), matrix.columns, judged["failed"].to_numpy(), seed=jobs.seed)
 
 
 def _published(jobs: _Jobs) -> Sequence[Block]:
@@ -297,11 +277,6 @@ def _policy(jobs: _Jobs) -> Sequence[Block]:
         return [Paragraph(_LEFT_OUT)]
     replay, curve = job_studies.policy_replay(jobs.data, jobs.latest, progress=jobs.step)
     return [job_tables.policy_table(replay), *jobs_figures.policy_drawings(replay, curve)]
-
-
-def _pair(found: Correlations, first: str, second: str) -> float | None:
-    value = float(found.matrix[found.names.index(first), found.names.index(second)])
-    return None if np.isnan(value) else value
 
 
 def _digits(value: float | None) -> str:
