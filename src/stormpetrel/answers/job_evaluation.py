@@ -89,6 +89,29 @@ def evaluate_published(
     return answer, tables
 
 
+def published_table(
+    data: JobInput,
+    split: Literal["random", "time"],
+    *,
+    seed: int = 0,
+    quick: bool = False,
+    progress: Progress = lambda _: None,
+) -> TableOne:
+    """Fill one half of Table I with all jobs, short ones too; `quick` with the published models only, and not with ours."""
+    from stormpetrel.jobs.seed_models import RECIPES
+    from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, table_one
+
+    return table_one(
+        data.jobs,
+        failure_states=data.section.failure_states,
+        dropped_states=data.section.dropped_states,
+        split=split,
+        seed=seed,
+        recipes=tuple(SEED_TABLE_ONE if quick else RECIPES),
+        progress=_in_split(split, progress),
+    )
+
+
 def table_lines(table: TableOne) -> list[TableOneLine]:
     """Return the lines of one table, in their order."""
     return [TableOneLine(**row) for row in table.as_rows()]

@@ -270,13 +270,12 @@ def weekly_ledger(data: JobInput) -> pl.DataFrame:
 
 
 def policy_replay(
-    data: JobInput, jobs: pl.DataFrame | None = None, *, tau: float | None = None, progress: Progress = lambda _: None
+    data: JobInput, *, tau: float | None = None, progress: Progress = lambda _: None
 ) -> tuple[PolicyReplay, CancelCurve]:
-    """Forecast the jobs of a log (or of `jobs`, a part of it) as they came, and replay the policy; see `replay_policy`."""
+    """Forecast the jobs of a log as they came, and replay the policy; see `replay_policy`."""
     from stormpetrel.jobs.evaluation import evaluate
 
-    frame = data.jobs if jobs is None else jobs
-    evaluation = evaluate(frame, data.training(), moments=[Moment.TWO_MINUTES], protocol="rolling", progress=progress)
+    evaluation = evaluate(data.jobs, data.training(), moments=[Moment.TWO_MINUTES], protocol="rolling", progress=progress)
     return replay_policy(evaluation, tau=tau)
 
 

@@ -6,23 +6,21 @@ JobInput -> jobs_sections -> Section. A section whose data are missing says so i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
-
-import polars as pl
+from typing import TYPE_CHECKING, Final, Literal
 
 from stormpetrel.answers import job_studies
-from stormpetrel.answers.job_evaluation import evaluation_answer
-from stormpetrel.answers.schemas.job_evaluation import JobEvaluation
+from stormpetrel.answers.job_evaluation import evaluate_forecasts, published_table
+from stormpetrel.answers.schemas.job_evaluation import EvaluationQuestion, JobEvaluation
 from stormpetrel.answers.schemas.job_studies import ProfileQuestion, ProfileStudy
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.report import forecast_blocks, job_tables, jobs_figures, seed_figures
 from stormpetrel.faces.report.blocks import Beside, Block, Column, Paragraph, Section, Table
-from stormpetrel.jobs.evaluation import Evaluation, evaluate
+from stormpetrel.jobs.evaluation import Evaluation
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.optimism import optimism
-from stormpetrel.jobs.seed_models import RECIPES
-from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne, table_one
+from stormpetrel.jobs.seed_protocol import TableOne
 
 if TYPE_CHECKING:
     from stormpetrel.answers.job_input import JobInput
@@ -43,10 +41,10 @@ class _Jobs:
         self.step = step
 
     @cached_property
-    def latest(self) -> pl.DataFrame:
+    def latest(self) -> JobInput:
         """The jobs that forecasts are made of."""
         jobs = self.data.jobs.sort("submit_time", maintain_order=True)
-        return jobs.tail(QUICK_JOBS) if self.quick else jobs
+        return replace(self.data, jobs=jobs.tail(QUICK_JOBS) if self.quick else jobs, notes=())
 
     @cached_property
     def fitted(self) -> job_studies.FittedProfiles:
@@ -58,28 +56,13 @@ class _Jobs:
         return job_studies.profile_study(self.data, fitted=self.fitted)
 
     @cached_property
-    def evaluation(self) -> Evaluation:
+    def evaluated(self) -> tuple[JobEvaluation, Evaluation]:
         """Every moment that there are enough jobs for; the notes say which are not judged."""
-        return evaluate(self.latest, self.data.training(), protocol="time", progress=self.step)
+        return evaluate_forecasts(self.latest, EvaluationQuestion(), progress=self.step)
 
-    @cached_property
-    def forecasts(self) -> JobEvaluation:
-        """The figures of the evaluation."""
-        return evaluation_answer(self.evaluation)
-
-    def table_one(self, split: str) -> TableOne:
-        def told(title: str, done: int, total: int) -> None:
-            self.step(f"Table I, {split} split: {title} ({done} of {total})")
-
-        section = self.data.section
-        return table_one(
-            self.latest,
-            failure_states=section.failure_states,
-            dropped_states=section.dropped_states,
-            split="random" if split == "random" else "time",
-            seed=self.seed,
-            recipes=tuple(SEED_TABLE_ONE) if self.quick else tuple(RECIPES),
-            progress=told,
+    def table_one(self, split: Literal["random", "time"]) -> TableOne:
+        return published_table(
+            self.latest, split, seed=self.seed, quick=self.quick, progress=lambda words: self.step(f"Table I, {words}")
         )
 
 
@@ -162,7 +145,7 @@ def _glance(jobs: _Jobs) -> Sequence[Block]:
 def _glance_areas(jobs: _Jobs, blocks: list[Block]) -> list[tuple[str, str, str]]:
     """Areas under the ROC curve, where there is a forecast."""
     try:
-        figures = jobs.forecasts.at
+        figures = jobs.evaluated[0].at
     except StormpetrelError as error:
         blocks.append(Paragraph(f"There is no forecast: {error.what}"))
         return []
@@ -226,11 +209,11 @@ def _published(jobs: _Jobs) -> Sequence[Block]:
 
 
 def _forecasts(jobs: _Jobs) -> Sequence[Block]:
-    found = jobs.evaluation
+    answer, found = jobs.evaluated
     waterfall = forecast_blocks.waterfall_drawing(found)
     return [
-        *map(Paragraph, found.notes),
-        forecast_blocks.quality_table(jobs.forecasts),
+        *map(Paragraph, answer.notes),
+        forecast_blocks.quality_table(answer),
         *forecast_blocks.forecast_drawings(found),
         forecast_blocks.latest_table(found),
         *([waterfall] if waterfall else []),
@@ -238,7 +221,7 @@ def _forecasts(jobs: _Jobs) -> Sequence[Block]:
 
 
 def _features(jobs: _Jobs) -> Sequence[Block]:
-    labelled = jobs.evaluation.labelled
+    labelled = jobs.evaluated[1].labelled
     study = job_studies.study_features(labelled, Moment.SUBMIT, with_ablation=not jobs.quick, seed=jobs.seed, progress=jobs.step)
     tables = (job_tables.ablation_table(study), job_tables.verdict_table(study))
     shown: list[Block] = [table for table in tables if table is not None]
@@ -275,7 +258,7 @@ def _waste(jobs: _Jobs) -> Sequence[Block]:
 def _policy(jobs: _Jobs) -> Sequence[Block]:
     if jobs.quick:
         return [Paragraph(_LEFT_OUT)]
-    replay, curve = job_studies.policy_replay(jobs.data, jobs.latest, progress=jobs.step)
+    replay, curve = job_studies.policy_replay(jobs.latest, progress=jobs.step)
     return [job_tables.policy_table(replay), *jobs_figures.policy_drawings(replay, curve)]
 
 
