@@ -14,7 +14,7 @@ from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.overview import TableFilter, TableQuery
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.answers.why import explain_job
-from stormpetrel.errors import NotThereError, UsageError
+from stormpetrel.errors import AccessError, NotThereError, UsageError
 from stormpetrel.jobs.advice import advise, next_request
 from stormpetrel.records.job_ref import JobRef
 from tests.answers.live_sites import put_jobs, put_predictions, said_about
@@ -77,9 +77,20 @@ def test_a_job_of_before_the_watch_says_why_nothing_was_predicted(live):
 def test_advice_is_what_the_command_line_says(live, state, jobs):
     for ref in refs(live, state=state)[jobs]:
         details = job_details(live, LOCAL, ref)
-        told = explain_job(live.site, ref.job, now=NOW)
+        told = explain_job(live.site, LOCAL, ref.job, now=NOW)
         assert details.next == told.next
         assert details.advice == told.advice
+
+
+def test_nobody_is_told_about_the_jobs_of_others(live):
+    ref = refs(live, state="FAILED")[0]
+    owner = explain_job(live.site, LOCAL, ref.job, now=NOW).job["user"]
+    own = explain_job(live.site, Viewer(owner, is_admin=False), ref.job, now=NOW)
+    assert own.job["user"] == owner
+    with pytest.raises(NotThereError):
+        explain_job(live.site, Viewer("mallory", is_admin=False), ref.job, now=NOW)
+    with pytest.raises(AccessError):
+        explain_job(live.site, Viewer(owner, False, frozenset()), ref.job, now=NOW)
 
 
 def odd_requests(jobs: pl.DataFrame) -> pl.DataFrame:

@@ -13,6 +13,7 @@ from stormpetrel.errors import AccessError
 
 ALLOWED = {
     "Overview.require_own": (READ, WRITE),  # who may write an opinion may know that the job is their own
+    "check_request": (PREDICT,),
     "check_script": (PREDICT,),
     "delete_view": (WRITE,),
     "judge_requests": (PREDICT,),

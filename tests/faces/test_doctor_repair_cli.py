@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from stormpetrel.answers.health import _model_line
 from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.answers.why import explain_job
 from stormpetrel.faces.cli.main import app
 from stormpetrel.faces.web.app import _missing
@@ -90,7 +91,7 @@ def test_why_says_so_in_one_sentence_and_answers_the_rest(folder, version, words
     with open_site(folder) as site:
         resave(site, "jobs", version=version)
         job = site.jobs.read_jobs().select("job_id").tail(1).collect().item()
-        answer = explain_job(site, str(job), now=site.now())
+        answer = explain_job(site, LOCAL, str(job), now=site.now())
     assert not answer.at and sum(words in note for note in answer.notes) == 1
 
 

@@ -7,7 +7,6 @@ from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
-import polars as pl
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -17,7 +16,7 @@ from stormpetrel.config import JobsSection
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.faces.cli.context import Context
 from stormpetrel.faces.cli.report import report
-from stormpetrel.faces.report.blocks import Beside, Column, Drawing, Paragraph, Section, Table, table_of, written
+from stormpetrel.faces.report.blocks import Beside, Column, Drawing, Paragraph, Section, Table, written
 from stormpetrel.faces.report.jobs_section import jobs_sections
 from stormpetrel.faces.report.page import render, write_page
 from stormpetrel.records.jobs import job_frame
@@ -77,12 +76,6 @@ def figure():
 
 def test_a_value_is_written_by_its_form():
     assert [written(value, ",.1f") for value in (1234.56, None, float("nan"), "many")] == ["1,234.6", "–", "–", "many"]
-
-
-def test_a_table_is_made_of_the_named_columns_of_a_frame():
-    frame = pl.DataFrame({"a": [1000, None], "b": ["x", "y"], "c": [1, 2]})
-    table = table_of("T", frame, [("b", Column("word")), ("a", Column("jobs", ",d"))])
-    assert list(table.lines()) == [("x", "1,000"), ("y", "–")]
 
 
 def test_everything_on_the_page_is_escaped_and_closed():

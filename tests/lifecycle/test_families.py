@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -78,19 +77,11 @@ def test_a_training_is_described_in_full(recorded, family):
 
 
 @EVERY
-def test_what_is_told_about_a_training_is_plain_json(recorded, family):
-    told = json.loads(json.dumps(family.describe(recorded, other_of(recorded, family)).as_dict()))
-    assert sum(told[unit] > 0 for unit in ("jobs", "windows", "buckets")) == 1 and told[str(family.unit)] > 0
-    assert set(told["models"]) == {model.name for model in recorded.models.training(told["training"]).models}
-
-
-@EVERY
 def test_a_training_is_put_in_use_and_taken_back_and_it_is_noted_by_whom(recorded, family):
     before, other = recorded.models.current_training(family.name).name, other_of(recorded, family)
     put = promote_training(recorded, other, user="ada")
     assert put.current and put.name == other and put.previous == before
     assert put.promotion.user == "ada" and put.promotion.action == "models promote"
-    assert "ada" not in json.dumps(put.as_dict())  # names of people stand in the audit trail only
     back = family.roll_back(recorded, user="eve")
     assert back.current and back.name == before and not describe_training(recorded, other).current
     assert (back.promotion.user, back.promotion.action) == ("eve", "models rollback")
@@ -160,7 +151,7 @@ def test_an_entry_of_an_earlier_release_that_notes_little_is_described(tmp_path)
             site.models.add_together({f"{family}-{sort}": NewModel(save, {}) for sort in sorts})
         for told in describe_all(site):
             assert told.data.rows == 0 and told.promotion is None and told.main.seed is None and told.main.saved is None
-            assert json.dumps(told.as_dict()) and not told.current
+            assert not told.current
 
 
 def test_an_unknown_family_is_answered_with_the_nearest_one():

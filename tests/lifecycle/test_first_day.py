@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stormpetrel.answers.predictions import predict_jobs
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.answers.why import explain_job
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.faces.cli import jobs
@@ -127,15 +128,15 @@ def test_a_model_for_which_no_jobs_are_left_stays_in_use_beside_new_ones(tmp_pat
 
 def test_jobs_that_run_are_judged_at_the_latest_moment_that_has_a_model(site):
     put_jobs(site, long_log().with_columns(state=pl.lit("RUNNING"), end_time=None, elapsed_s=None))
-    table = predict_jobs(site, moment=None, last=None, now=NOW)
-    assert table.height == 100 and set(table["at"]) == {"start"}
+    forecasts = predict_jobs(site, LOCAL, moment=None, last=None, now=NOW).forecasts
+    assert len(forecasts) == 100 and {job.at for job in forecasts} == {"start"}
     with pytest.raises(ModelError, match="jobs-2min"):
-        predict_jobs(site, moment=Moment.TWO_MINUTES, last=None, now=NOW)
+        predict_jobs(site, LOCAL, moment=Moment.TWO_MINUTES, last=None, now=NOW)
 
 
 def test_a_job_that_reached_a_moment_without_a_model_is_explained_at_the_others(site):
     put_jobs(site, long_log())
-    answer = explain_job(site, "101000", now=NOW)
+    answer = explain_job(site, LOCAL, "101000", now=NOW)
     assert list(answer.at) == ["submit", "start"]
     assert "There is no model two minutes in yet." in answer.notes
 

@@ -1,6 +1,7 @@
 """What is to be said about a job script before it is submitted: whether it can run, its risk, why, and what to change.
 
-ScriptRequest + Viewer -> check_script -> ScriptAnswer, from a live site; read_script + check_request -> the same from a site.
+LiveSite + Viewer + ScriptRequest -> check_script -> ScriptAnswer; Site + Viewer + JobRequest -> check_request -> the same, from
+a site whose history is not in memory.
 """
 
 from __future__ import annotations
@@ -79,10 +80,14 @@ def check_script(live: LiveSite, viewer: Viewer, script: ScriptRequest) -> Scrip
     )
 
 
-def check_request(site: Site, request: JobRequest, *, user: str | None, folder: str | None, now: datetime) -> ScriptAnswer:
+def check_request(
+    site: Site, viewer: Viewer, request: JobRequest, *, user: str | None, folder: str | None, now: datetime
+) -> ScriptAnswer:
     """Judge a request as if it were submitted now, from `folder`; without a trained model the past still gives advice."""
     from stormpetrel.lifecycle.job_models import load_predictor
 
+    viewer.require(PREDICT)
+    user = user_for(viewer, user)
     past = site.jobs.read_jobs(until=now).collect()
 
     def load() -> Judge:

@@ -1,7 +1,7 @@
 """Labels: what was an outage, what maintenance, and what was none of it after all; by hand, from a file, or from Grafana.
 
 Site + Viewer + NewLabel -> label_outage -> OutageLabel; outage_labels lists, remove_label removes, label_from_file and
-label_from_grafana read what others have written down -> EventReport.
+label_from_grafana read what others have written down -> EventIngest.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stormpetrel.answers.ingest import event_receipt
 from stormpetrel.answers.schemas.events import LabelQuestion, NewLabel, OutageLabel, OutageLabels
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import NotThereError, SettingsError, UsageError
@@ -18,8 +19,8 @@ from stormpetrel.records.outages import BY_HAND, Outage, OutageKind
 from stormpetrel.sources.incident_times import check_span, end_of, moment_of
 
 if TYPE_CHECKING:
+    from stormpetrel.answers.schemas.ingest import EventIngest
     from stormpetrel.answers.viewer import Viewer
-    from stormpetrel.ingest.event_report import EventReport
     from stormpetrel.store.site import Site
 
 
@@ -58,24 +59,25 @@ def remove_label(site: Site, viewer: Viewer, uid: str) -> OutageLabel:
     return _label(site.outages.remove(matches[0].source, matches[0].uid))
 
 
-def label_from_file(site: Site, viewer: Viewer, file: Path, *, kind: OutageKind | None, since: str | None) -> EventReport:
+def label_from_file(site: Site, viewer: Viewer, file: Path, *, kind: OutageKind | None, since: str | None) -> EventIngest:
     """Read a CSV or iCalendar file of incidents; `kind` is that of entries that do not say."""
     from stormpetrel.sources.incident_files import incident_file
 
     viewer.require(MANAGE)
     source = incident_file(file, zone=site.settings.site.time_zone, now=site.now(), kind=kind)
     first, last = source.span
-    return ingest_outages(site, source, start=_since(site, since) or first, end=last)
+    return event_receipt(ingest_outages(site, source, start=_since(site, since) or first, end=last))
 
 
-def label_from_grafana(site: Site, viewer: Viewer, *, since: str | None) -> EventReport:
+def label_from_grafana(site: Site, viewer: Viewer, *, since: str | None) -> EventIngest:
     """Read the annotations of the Grafana that site.toml names."""
     from stormpetrel.sources.grafana import GrafanaOutages
 
     viewer.require(MANAGE)
     if not site.settings.grafana.url:
         raise SettingsError("Nothing says where Grafana is.", hint="Set grafana.url to https://host:3000 in site.toml.")
-    return ingest_outages(site, GrafanaOutages(site.settings.grafana, now=site.now()), start=_since(site, since))
+    source = GrafanaOutages(site.settings.grafana, now=site.now())
+    return event_receipt(ingest_outages(site, source, start=_since(site, since)))
 
 
 def _since(site: Site, text: str | None) -> datetime | None:

@@ -1,6 +1,6 @@
-"""Predictions of a site's jobs as a table: job, user, start, risk of failing, flagged or not, what a failure would be.
+"""Forecasts of a site's jobs: how likely each is to fail, from what was known at its own moment.
 
-Site -> predict_jobs -> frame, most likely to fail first.
+Site + Viewer -> predict_jobs -> JobForecasts, the most likely to fail first.
 """
 
 from __future__ import annotations
@@ -8,24 +8,30 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import polars as pl
+import polars as pl
 
+from stormpetrel.answers.schemas.predictions import JobForecast, JobForecasts
+from stormpetrel.answers.viewer import READ
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.viewer import Viewer
     from stormpetrel.jobs.moments import Moment
     from stormpetrel.store.site import Site
 
 
-def predict_jobs(site: Site, *, moment: Moment | None, last: int | None, now: datetime) -> pl.DataFrame:
-    """Return jobs that wait or run now, each at its latest moment; with `last` the last N submitted ones, as known then."""
-    import polars as pl
+def predict_jobs(site: Site, viewer: Viewer, *, moment: Moment | None, last: int | None, now: datetime) -> JobForecasts:
+    """Judge the jobs that wait or run now and that the viewer may see, each at its latest moment.
 
+    With `last` these are among the last N submitted ones, ended or not, as known then; with `moment` all are judged at that one.
+    """
     from stormpetrel.answers.past_jobs_judged import judged_jobs, site_jobs
     from stormpetrel.lifecycle.job_models import load_predictor
     from stormpetrel.records.job_ref import job_text
 
+    viewer.require(READ)
     known = site_jobs(site, now=now, last=last)
     predictor = load_predictor(site, now=now, past=known.jobs.head(0), moments=[moment] if moment else None)
-    judged = judged_jobs(predictor, known, moments=list(predictor.models))
+    judged = judged_jobs(predictor, known, moments=list(predictor.models)).filter(viewer.sees())
     flagged = pl.col("risk") >= pl.col("threshold")
     table = judged.select(
         job_text().alias("job"),
@@ -42,4 +48,5 @@ def predict_jobs(site: Site, *, moment: Moment | None, last: int | None, now: da
         "likeliest",
         "known",
     )
-    return table.sort("risk", descending=True, maintain_order=True)
+    rows = table.sort("risk", descending=True, maintain_order=True).iter_rows(named=True)
+    return JobForecasts(forecasts=[JobForecast(**row) for row in rows])

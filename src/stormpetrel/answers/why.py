@@ -1,6 +1,6 @@
 """What happened to a job, what would have been said in time, and what to ask for next.
 
-Site + job id -> explain_job -> JobWhy.
+Site + Viewer + job id -> explain_job -> JobWhy.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from stormpetrel.answers.one_job import (
 )
 from stormpetrel.answers.past_jobs_judged import KnownJobs, verdicts
 from stormpetrel.answers.schemas.job import JobWhy
+from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import ModelError, NotThereError, UsageError
 from stormpetrel.jobs.moments import MOMENT_WORDS, MOMENTS
 from stormpetrel.jobs.predictor import Verdict, known_by, moment_of
@@ -30,16 +31,21 @@ from stormpetrel.records.job_ref import JobRef, is_job_id, jobs_with_id
 from stormpetrel.records.jobs import was_never_started
 
 if TYPE_CHECKING:
+    from stormpetrel.answers.viewer import Viewer
     from stormpetrel.store.site import Site
 
 
-def explain_job(site: Site, job_id: str, *, now: datetime, most_reasons: int | None = ENOUGH_REASONS) -> JobWhy:
-    """Look into one job of the site: its record, the models' view of it at each moment, advice, and what it waits for."""
+def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_reasons: int | None = ENOUGH_REASONS) -> JobWhy:
+    """Look into one job of the site: its record, the models' view of it at each moment, advice, and what it waits for.
+
+    NotThereError where there is none of that id that the viewer may see.
+    """
     from stormpetrel.ingest.cluster import current_cluster
     from stormpetrel.lifecycle.job_models import FAMILY, lacking_moments
 
+    viewer.require(READ)
     past = site.jobs.read_jobs(until=now).collect()
-    row = find_job(past, job_id)
+    row = find_job(past if viewer.is_admin else past.filter(viewer.sees()), job_id)
     job = row.row(0, named=True)
     said, notes = _verdicts(site, past, JobRef.of(job), now)
     current = site.models.current_training(FAMILY)

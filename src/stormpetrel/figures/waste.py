@@ -98,11 +98,11 @@ def cancel_policy_figure(curve: CancelCurve | CancelPolicy) -> go.Figure:
         return _empty(figure, f"No job was still running after {minutes}.")
     points = frame_of(curve.points)
     tau = points["tau"].to_list()
-    lost = points["wrong_core_seconds"] + points["redo_core_seconds"]
+    lost, price = points["wrong_core_seconds"] + points["redo_core_seconds"], curve.wrong_kill_price
     lines = (
         ("saved from failed jobs", points["saved_core_seconds"], GREEN, "solid"),
         ("destroyed of good jobs", lost, VERMILION, "dash"),
-        (f"net (wrong kill × {curve.wrong_kill_price:g})", points["net_core_seconds"], BLUE, "solid"),
+        ("net" if price is None else f"net (wrong kill × {price:g})", points["net_core_seconds"], BLUE, "solid"),
     )
     for name, values, colour, dash in lines:
         figure.add_scatter(

@@ -1,6 +1,6 @@
 """What is known about a model, whatever its family: typed, for whoever lists, compares or repeats a training.
 
-registry entry + record of the folder -> ModelRecord; those of one training -> TrainingRecord -> JSON.
+registry entry + record of the folder -> ModelRecord; those of one training -> TrainingRecord.
 """
 
 from __future__ import annotations
@@ -60,10 +60,6 @@ class Promotion:
     action: str  # such as `models promote`
     user: str | None  # None: nobody noted it, the user was forgotten, or the audit trail was not looked at
 
-    def as_dict(self) -> dict[str, str]:
-        """As a plain dictionary, for JSON; names of people stay in the audit trail."""
-        return {"time": self.time, "action": self.action}
-
 
 @dataclass(frozen=True, slots=True)
 class ModelRecord:
@@ -122,18 +118,3 @@ class TrainingRecord:
     def comparisons(self) -> dict[str, Mapping[str, Any]]:
         """By model: its figures beside those of the model that was in use, on the same rows; empty where it was not compared."""
         return {model.name: model.about["comparison"] for model in self.models if "comparison" in model.about}
-
-    def as_dict(self) -> dict[str, Any]:
-        """As a plain dictionary, for JSON."""
-        return {
-            "training": self.name,
-            "created": self.created,
-            "trained_until": self.trained_until.isoformat(),
-            **{str(unit): self.data.rows if unit is self.data.unit else 0 for unit in Unit},
-            "current": self.current,
-            "previous": self.previous,
-            "why": self.why,
-            "promoted": None if self.promotion is None else self.promotion.as_dict(),
-            "models": {model.name: model.version for model in self.models},
-            "comparisons": self.comparisons,
-        }

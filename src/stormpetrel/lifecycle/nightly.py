@@ -6,8 +6,7 @@ Site -> run_nightly -> Nightly. By cron, or by the watch in a process of its own
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from stormpetrel.lifecycle.event_retraining import retrain_events
 from stormpetrel.lifecycle.readable import retrain_outdated
@@ -26,17 +25,6 @@ class Nightly:
     deleted_jobs: int
     deleted_trainings: tuple[str, ...]
     compacted: tuple[Compacted, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As a plain dictionary, for JSON."""
-        return {
-            **self.jobs.as_dict(),
-            "events": self.events,
-            "outdated": list(self.outdated),
-            "deleted_jobs": self.deleted_jobs,
-            "deleted_trainings": list(self.deleted_trainings),
-            "compacted": [asdict(entry) for entry in self.compacted],
-        }
 
 
 def run_nightly(site: Site, *, progress: Callable[[str], None]) -> Nightly:

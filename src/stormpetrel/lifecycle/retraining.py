@@ -57,10 +57,6 @@ class Retrained:
     previous: str | None = None  # what was in use before
     comparisons: tuple[Comparison, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        """As a plain dictionary, for JSON."""
-        return asdict(self)
-
 
 def retrain(
     site: Site,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -50,10 +50,6 @@ class Repaired:
     rebuilt: bool = False  # whether there is a new state
     done: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """As a plain dictionary, for JSON."""
-        return asdict(self)
 
 
 def repair(folder: Path, *, problem_of: ProblemOf, user: str) -> Repaired:

@@ -96,7 +96,7 @@ def test_a_job_is_told_in_full(world, failed_job):
 
 def test_advice_on_a_job_is_that_of_the_command_line(world, failed_job):
     told = world.get(f"/jobs/{failed_job}/advice")
-    said = explain_job(world.site, JobRef.parse(failed_job).job, now=world.live.now()).model_dump(mode="json")
+    said = explain_job(world.site, LOCAL, JobRef.parse(failed_job).job, now=world.live.now()).model_dump(mode="json")
     assert (told["next"], told["advice"]) == (said["next"], said["advice"])
     assert told["next"]["sentence"]
 

@@ -9,6 +9,7 @@ import pytest
 
 from stormpetrel.answers.check import check_request
 from stormpetrel.answers.schemas.predictions import Prediction
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.lifecycle.job_models import load_predictor
 from stormpetrel.sources.job_script import parse_job_script
@@ -78,7 +79,9 @@ def test_a_script_gets_the_answer_of_the_command_line(world, user):
     text = SCRIPT.format(name=name)
     said = world.ask("POST", "/predict/script", json={"text": text, "user": user, "folder": "/home/x", "name": "run.sh"}).json()
     request = parse_job_script(text, name="run.sh")
-    expected = check_request(world.site, request, user=user, folder="/home/x", now=world.live.now()).model_dump(mode="json")
+    expected = check_request(world.site, LOCAL, request, user=user, folder="/home/x", now=world.live.now()).model_dump(
+        mode="json"
+    )
     assert said == expected
     assert said["advice"] and said["risk"] is not None
 

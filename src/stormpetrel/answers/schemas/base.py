@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+IsoTime = Annotated[datetime, PlainSerializer(datetime.isoformat, return_type=str)]  # with its offset: +00:00, never Z
 
 
 class Request(BaseModel):
@@ -20,7 +23,11 @@ class Question(BaseModel):
 
 
 class Answer(BaseModel):
-    """What a program gets: every field, always. What a later version adds is left out by an older client."""
+    """What a program gets: every field, always. What a later version adds is left out by an older client.
+
+    A field that is added after a release has a default, so that a newer client understands an older server: null, where nothing
+    can be said in its place.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

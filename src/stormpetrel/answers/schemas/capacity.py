@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import date, datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from stormpetrel.answers.schemas.base import Answer, Question
 
 MOST_CORES: Final = 1_000_000_000
+_STEP: Final = 0.05  # of utilisation, from one line of the waits to the next
 
 
 class CapacityQuestion(Question):
@@ -32,7 +33,9 @@ class CapacityWeek(Answer):
     ended: float | None
     wait_median_s: float | None
     wait_p90_s: float | None
-    trend: float | None = Field(description="load on the line through the weeks; null: before its first week, or there is none")
+    trend: float | None = Field(
+        default=None, description="load on the line through the weeks; null: before its first week, or there is none"
+    )
 
 
 class CapacityForecast(Answer):
@@ -52,6 +55,14 @@ class CapacityWait(Answer):
     hours: float
     median_s: float
     p90_s: float
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_server(cls, fields: Any) -> Any:
+        """A server that does not tell `to_utilisation` yet is as wide in its steps."""
+        if isinstance(fields, dict) and "from_utilisation" in fields:
+            return {"to_utilisation": round(fields["from_utilisation"] + _STEP, 4), **fields}
+        return fields
 
 
 class CapacityGroup(Answer):
@@ -90,7 +101,9 @@ class Capacity(Answer):
     weeks: list[CapacityWeek]
     forecast: list[CapacityForecast]
     waits: list[CapacityWait]
-    waits_are_estimates: bool = Field(description="out of the length of the queue, where no source has the start of each job")
+    waits_are_estimates: bool | None = Field(
+        default=None, description="out of the length of the queue, where no source has the start of each job"
+    )
     groups: list[CapacityGroup] = Field(description="the largest first; for administrators, else empty")
-    grouped_by: str = Field(description="what a group is: account, group, …; empty where no source names any")
-    in_full: bool = Field(description="whether groups are named to whoever asks")
+    grouped_by: str = Field(default="", description="what a group is: account, group, …; empty where no source names any")
+    in_full: bool | None = Field(default=None, description="whether groups are named to whoever asks")

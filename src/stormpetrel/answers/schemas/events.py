@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, PlainSerializer
+from pydantic import Field
 
-from stormpetrel.answers.schemas.base import Answer, Question
+from stormpetrel.answers.schemas.base import Answer, IsoTime, Question
 from stormpetrel.answers.schemas.grid import GridAlarm
 
-IsoTime = Annotated[datetime, PlainSerializer(datetime.isoformat, return_type=str)]
 EventPlace = Literal["site", "submit_host", "group", "node"]
 
 

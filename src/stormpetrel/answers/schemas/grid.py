@@ -115,12 +115,14 @@ class GridAlarm(Answer):
 
     start: datetime
     end: datetime
-    worst: datetime = Field(description="beginning of the bucket with the highest score")
+    worst: datetime | None = Field(default=None, description="beginning of the bucket with the highest score")
     score: float | None = Field(description="the highest")
     threshold: float | None
     findings: list[str] = Field(description="nodes and hosts that failed in any of its buckets, then what the worst one shows")
     outages: list[str] = Field(description="titles of outages and maintenance at the same time")
-    labels: list[str] = Field(description="kind and title of all labels at the same time", examples=[["outage: storage away"]])
+    labels: list[str] = Field(
+        default=[], description="kind and title of all labels at the same time", examples=[["outage: storage away"]]
+    )
 
 
 class GridOutages(Answer):

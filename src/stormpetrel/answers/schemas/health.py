@@ -60,12 +60,14 @@ class Health(Answer):
     lines: list[HealthLine]
     sources: list[HealthSource] = Field(description="what the watch reads by itself; for administrators")
     versions: dict[str, str]
-    tables: list[HealthTable] | None = Field(description="for administrators; null until they were first looked at")
+    tables: list[HealthTable] | None = Field(default=None, description="for administrators; null until they were first looked at")
     quarantine: list[RefusedRecords] | None = Field(
-        description="what was refused, by rule, most first; for administrators; null until it was first looked at"
+        default=None, description="what was refused, by rule, most first; for administrators; null until it was first looked at"
     )
-    checked: datetime | None = Field(description="when the doctor, the tables and the quarantine were looked at")
-    is_short: bool = Field(description="whether this is the short version, for those who are no administrators")
+    checked: datetime | None = Field(default=None, description="when the doctor, the tables and the quarantine were looked at")
+    is_short: bool | None = Field(
+        default=None, description="whether this is the short version, for those who are no administrators"
+    )
 
 
 class DoctorFinding(Answer):

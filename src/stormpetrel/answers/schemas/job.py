@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
+from math import nan
+from typing import Annotated
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from stormpetrel.answers.schemas.base import Answer
 from stormpetrel.answers.schemas.jobs import REF_EXAMPLE, JobRow
 from stormpetrel.answers.schemas.predictions import Advice, Verdict
 from stormpetrel.records.pending_reasons import WaitKind
 
+Number = Annotated[float, BeforeValidator(lambda value: nan if value is None else value)]  # JSON has null for what is none
 _WAITS = [f"`{kind}`" for kind in WaitKind if kind not in (WaitKind.NEVER, WaitKind.HELD)]
 
 
@@ -19,8 +22,8 @@ class StoredReason(Answer):
 
     feature: str = Field(examples=["user.failed_rate_12h"])
     words: str = Field(examples=["failure rate of this user's jobs, last 12 hours: 62 %"])
-    contribution: float = Field(description="in log-odds; above zero speaks for a failure", examples=[0.71])
-    points: float = Field(
+    contribution: Number = Field(description="in log-odds; above zero speaks for a failure", examples=[0.71])
+    points: Number = Field(
         description="what it adds to the risk, in points (hundredths): all reasons together lead from `base_risk` to `risk`",
         examples=[12.4],
     )

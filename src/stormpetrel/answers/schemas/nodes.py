@@ -80,14 +80,18 @@ class Nodes(Answer):
     shipped: bool = Field(description="whether the scores come from the shipped encoder, which was not trained on this site")
     threshold: float | None = Field(description="windows above it are flagged; null: nothing is, the scores are a ranking")
     promise: str = Field(description="what share of calm windows may be flagged, or why nothing is; in words")
-    near: float | None = Field(description="distance from the centre of Bad IO within which a window counts as near it")
+    near: float | None = Field(
+        default=None, description="distance from the centre of Bad IO within which a window counts as near it"
+    )
     windows: int
     flagged: int
     threads: int
-    first: datetime | None = Field(description="when the first of the windows begins; null: there are none")
-    last: datetime | None = Field(description="when the last of them ends")
-    latest: datetime | None = Field(description="when the latest window ends that you may see, whatever was asked for")
-    left_out: int = Field(description="windows that are too old to be counted; 0 for all but administrators")
+    first: datetime | None = Field(default=None, description="when the first of the windows begins; null: there are none")
+    last: datetime | None = Field(default=None, description="when the last of them ends")
+    latest: datetime | None = Field(
+        default=None, description="when the latest window ends that you may see, whatever was asked for"
+    )
+    left_out: int = Field(default=0, description="windows that are too old to be counted; 0 for all but administrators")
     nodes: list[NodeRow]
     worst: list[ScoredWindow]
 
@@ -121,13 +125,13 @@ class WindowTraces(Answer):
     """A window, beside the threads of its job and its node at the same moment."""
 
     window_start: datetime
-    window: ScoredWindow = Field(description="the window that was asked for")
-    judged: bool = Field(
-        description="whether it was held against a threshold: not before there was one, nor where its job changed"
+    window: ScoredWindow | None = Field(default=None, description="the window that was asked for")
+    judged: bool | None = Field(
+        default=None, description="whether it was held against a threshold: not before there was one, nor where its job changed"
     )
     step_s: float
     modes: list[str] = Field(description="in the order of the lists")
     of_threads: int = Field(description="how many threads there are; at most 129 are listed")
     problem: str | None = Field(description="why there is no reconstruction; null: there is")
-    error: Problem | None = Field(description="the same problem in its two parts")
+    error: Problem | None = Field(default=None, description="the same problem in its two parts")
     threads: list[ThreadTrace] = Field(description="those of its job first, then the rest of its node")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from stormpetrel.answers.schemas.base import Answer, Request
+from stormpetrel.answers.schemas.base import Answer, IsoTime, Request
 
 MOST_AT_ONCE: Final = 10_000
 _MOST_COUNT: Final = 10_000_000
@@ -81,6 +81,36 @@ class Prediction(Answer):
     base: float | None = Field(None, description="log-odds before anything is known about the job; with `explain` only")
     base_risk: float | None = Field(None, description="the same as a risk: that of the average job; with `explain` only")
     reasons: list[Reason] | None = Field(None, description="strongest first; with `explain` only")
+
+
+class JobForecast(Answer):
+    """What is to be said about a job of the site at one of its moments."""
+
+    job: str = Field(examples=["12345_7"])
+    user: str | None
+    submit_time: IsoTime
+    start_time: IsoTime | None
+    state: str | None
+    at: str = Field(description="the moment: submit, start or 2min")
+    prediction: Literal["Fail", "Complete"]
+    confidence: float = Field(description="probability of the prediction, in per cent")
+    risk: float = Field(description="probability that it fails")
+    threshold: float
+    flagged: bool
+    likeliest: str | None = Field(description="if it fails, the likeliest way")
+    known: bool = Field(description="false where user or application are new")
+
+
+class JobForecasts(Answer):
+    """Forecasts of jobs of the site, the most likely to fail first."""
+
+    forecasts: list[JobForecast]
+
+
+class PredictionList(Answer):
+    """Predictions in the order of the requests."""
+
+    predictions: list[Prediction]
 
 
 class ScriptRequest(Request):

@@ -56,7 +56,7 @@ class Waste(Answer):
     groups: list[WasteGroup]
     total: WasteTotal
     uncounted: dict[str, int] = Field(description="jobs that are not in it, by why", examples=[{"not ended": 12}])
-    words: dict[str, str] = Field(description="what each group is, where its name does not tell it: profiles")
+    words: dict[str, str] = Field(default={}, description="what each group is, where its name does not tell it: profiles")
 
 
 class PolicyQuestion(Question):
@@ -93,5 +93,7 @@ class CancelPolicy(Answer):
     best: PolicyPoint = Field(description="the threshold with the highest net; judge it on later jobs")
     at: PolicyPoint | None = Field(description="the threshold that was asked for")
     points: list[PolicyPoint]
-    wrong_kill_price: float = Field(description="what a wrongly cancelled core-second costs, against a saved one")
-    cancel_at_s: int = Field(description="seconds after its start at which a job is cancelled")
+    wrong_kill_price: float | None = Field(
+        default=None, description="what a wrongly cancelled core-second costs, against a saved one"
+    )
+    cancel_at_s: int = Field(default=120, description="seconds after its start at which a job is cancelled")

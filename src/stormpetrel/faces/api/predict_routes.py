@@ -14,8 +14,15 @@ from starlette.responses import Response
 
 from stormpetrel.answers.check import check_script
 from stormpetrel.answers.judging import for_viewer, judge_requests, predictions
-from stormpetrel.answers.schemas.base import Answer, Question
-from stormpetrel.answers.schemas.predictions import MOST_AT_ONCE, Prediction, PredictionRequest, ScriptAnswer, ScriptRequest
+from stormpetrel.answers.schemas.base import Question
+from stormpetrel.answers.schemas.predictions import (
+    MOST_AT_ONCE,
+    Prediction,
+    PredictionList,
+    PredictionRequest,
+    ScriptAnswer,
+    ScriptRequest,
+)
 from stormpetrel.faces.api.asking import Predicting, answered, errors
 from stormpetrel.faces.api.batching import Batcher
 
@@ -30,12 +37,6 @@ class PredictQuestion(Question):
     """How much is to be told."""
 
     explain: bool = Field(False, description="also give the reasons: what speaks for and against a failure")
-
-
-class PredictionList(Answer):
-    """Predictions in the order of the requests."""
-
-    predictions: list[Prediction]
 
 
 def predict_router(live: LiveSite) -> APIRouter:

@@ -40,12 +40,13 @@ def check(
 ) -> None:
     """Say before a job is submitted whether the cluster can run it, how likely it is to fail, why, and what to change."""
     from stormpetrel.answers.check import check_request
+    from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.sources.job_script import read_job_script
 
     request = read_job_script(script, kind=kind)
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        answer = check_request(site, request, user=user or getpass.getuser(), folder=str(Path.cwd()), now=site.now())
+        answer = check_request(site, LOCAL, request, user=user or getpass.getuser(), folder=str(Path.cwd()), now=site.now())
     if as_json:
         print_json(answer.model_dump(mode="json"))
     else:
@@ -63,11 +64,12 @@ def why(
     as_json: Json = False,
 ) -> None:
     """Say what happened to a job, what would have been said in time, and what to change."""
+    from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.answers.why import explain_job
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        answer = explain_job(site, job_id, now=site.now())
+        answer = explain_job(site, LOCAL, job_id, now=site.now())
     if as_json:
         print_json(answer.model_dump(mode="json"))
     else:

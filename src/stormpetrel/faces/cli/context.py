@@ -95,7 +95,7 @@ def console(*, error: bool = False) -> Console:
 def print_json(value: Any) -> None:
     """Print a value or an answer for other programs; a number that is none becomes null in an answer."""
     dump = getattr(value, "model_dump_json", None)
-    typer.echo(json.dumps(value, ensure_ascii=False) if dump is None else dump())
+    typer.echo(json.dumps(value, ensure_ascii=False) if dump is None else dump(by_alias=True))
 
 
 def plain(text: str) -> str:

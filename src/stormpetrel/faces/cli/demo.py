@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,7 @@ from stormpetrel.private_files import write_private
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from stormpetrel.ingest.jobs import IngestReport
+    from stormpetrel.answers.schemas.ingest import JobIngest
     from stormpetrel.store.site import Site
 
 _EXAMPLE = "job.sh"
@@ -40,38 +41,39 @@ def demo(
 ) -> None:
     """Simulate a small cluster, learn from it, and watch it live in the browser. Run again, it goes on where it was left."""
     from stormpetrel.answers.predictions import predict_jobs
+    from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.faces.cli.demo_events import add_events
     from stormpetrel.faces.cli.demo_traces import add_traces
     from stormpetrel.faces.cli.demo_words import print_alarms, print_next, print_risks, print_summary, print_traces, summary_json
     from stormpetrel.faces.cli.event_alarms import alarm_json
-    from stormpetrel.faces.cli.ingest import print_report
+    from stormpetrel.faces.cli.ingest import print_receipt
     from stormpetrel.store.summary import summarise
 
     with _open_or_create(folder) as site:
         _stop_clock(site, quiet=as_json)
-        report = _ingest_live(site, quiet=as_json)
+        receipt = _ingest_live(site, quiet=as_json)
         summary = summarise(site.jobs.read_jobs(), site.settings.jobs.failure_states)
         _train(site, quiet=as_json)
         _judge(site, quiet=as_json)
         scored = add_traces(site, quiet=as_json)
         alarms = add_events(site, quiet=as_json)
-        at_risk = predict_jobs(site, moment=None, last=_LAST, now=site.now())
+        at_risk = predict_jobs(site, LOCAL, moment=None, last=_LAST, now=site.now()).forecasts
         owner = _write_example(site, folder / _EXAMPLE)
         _start_clock(site, speed)
         if as_json:
             print_json(
                 {
                     "site": str(folder),
-                    "ingest": report.as_dict(),
+                    "ingest": receipt.model_dump(mode="json", by_alias=True),
                     "summary": summary_json(summary),
-                    "judged": at_risk.height,
+                    "judged": len(at_risk),
                     "windows_scored": scored.scored if scored else None,
                     "alarms": [alarm_json(alarm) for alarm in alarms.episodes] if alarms else None,
                 }
             )
         else:
             out = console()
-            print_report(out, "the simulated cluster", report)
+            print_receipt(out, "the simulated cluster", receipt)
             print_summary(out, summary)
             print_risks(out, at_risk)
             print_traces(out, scored)
@@ -243,10 +245,11 @@ def _write_example(site: Site, path: Path) -> str:
     return str(job["user"] or "")
 
 
-def _ingest_live(site: Site, *, quiet: bool) -> IngestReport:
-    from stormpetrel.faces.cli.ingest import ingest_all, live_sources_of, total_of
+def _ingest_live(site: Site, *, quiet: bool) -> JobIngest:
+    from stormpetrel.answers.ingest import ingest_live_jobs
+    from stormpetrel.answers.viewer import LOCAL
 
-    reports, problems = ingest_all(site, live_sources_of(site), quiet=quiet)
-    if problems:
-        raise problems[-1]
-    return total_of(site, [report for _, report in reports])
+    ingested = ingest_live_jobs(site, LOCAL, bar=partial(progress_bar, shown=not quiet))
+    if ingested.problems:
+        raise ingested.problems[-1]
+    return ingested.total

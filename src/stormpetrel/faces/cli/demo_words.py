@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from stormpetrel.faces.cli.context import plain
 
 if TYPE_CHECKING:
-    import polars as pl
+    from collections.abc import Sequence
+
     from rich.console import Console
 
+    from stormpetrel.answers.schemas.predictions import JobForecast
     from stormpetrel.faces.cli.demo_events import DemoAlarms
     from stormpetrel.lifecycle.trace_models import Scored
     from stormpetrel.store.summary import SiteSummary
@@ -24,16 +26,15 @@ _SHOWN = 5
 _ALARMS = 3
 
 
-def print_risks(out: Console, at_risk: pl.DataFrame) -> None:
+def print_risks(out: Console, at_risk: Sequence[JobForecast]) -> None:
     """The latest jobs that are most likely to fail, and what became of them."""
     from stormpetrel.jobs.prediction_words import percent
 
-    out.print(f"\n  of the last {at_risk.height} jobs the most likely to fail, from what was known while they waited or ran")
+    out.print(f"\n  of the last {len(at_risk)} jobs the most likely to fail, from what was known while they waited or ran")
     out.print("  (the model has learnt from what was known a week ago: it has never seen these jobs)")
-    for row in at_risk.head(_SHOWN).iter_rows(named=True):
+    for job in at_risk[:_SHOWN]:
         out.print(
-            f"    {plain(row['job']):<10}{plain(row['user'] or '?'):<14}{percent(row['risk']):>4} risk of failing   "
-            f"it is {row['state']} now"
+            f"    {plain(job.job):<10}{plain(job.user or '?'):<14}{percent(job.risk):>4} risk of failing   it is {job.state} now"
         )
 
 
@@ -98,13 +99,13 @@ _QUERIES = (
 )
 
 
-def print_next(out: Console, folder: Path, at_risk: pl.DataFrame, example: Path, owner: str) -> None:
+def print_next(out: Console, folder: Path, at_risk: Sequence[JobForecast], example: Path, owner: str) -> None:
     """Commands to try on the site."""
     program = "stormpetrel" if shutil.which("stormpetrel") else shlex.quote(sys.argv[0])
     site = f"{program} --site {shlex.quote(str(folder))}"
     out.print("\nNext, try:")
-    if at_risk.height:
-        out.print(f"  {site} why {at_risk['job'][0]}      # what happened to it, and what to ask for instead")
+    if at_risk:
+        out.print(f"  {site} why {at_risk[0].job}      # what happened to it, and what to ask for instead")
     script = shlex.quote(str(example))
     out.print(f"  {site} check {script} --user {shlex.quote(owner)}      # a script, before it is submitted")
     out.print(f"  {site} traces diagnose      # which jobs wait for files the way bad I/O does")

@@ -58,13 +58,12 @@ def _report(chosen: Context, *, deep: bool) -> DoctorReport:
 
 
 def _repair(chosen: Context, *, as_json: bool) -> None:
-    from stormpetrel.lifecycle.family import operator
-    from stormpetrel.lifecycle.readable import problem_of
-    from stormpetrel.store.repair import repair
+    from stormpetrel.answers.upkeep import repair_site
+    from stormpetrel.answers.viewer import LOCAL
 
-    report = repair(chosen.folder(), problem_of=problem_of, user=operator())
+    report = repair_site(chosen.folder(), LOCAL)
     if as_json:
-        print_json(report.as_dict())
+        print_json(report)
         return
     out = console()
     for line in report.done:

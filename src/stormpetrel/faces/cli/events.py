@@ -39,14 +39,15 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model on the site's event counts and make it current."""
-    from stormpetrel.lifecycle.event_models import train_event_model
+    from stormpetrel.answers.training import train_events
+    from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site, progress_shown(quiet=as_json) as progress:
-        training = train_event_model(site, model, seed=seed, progress=progress)
-    entry = next(one for one in training.models if one.about.get("role") != "forecast")
+        receipt = train_events(site, LOCAL, model, seed=seed, progress=progress)
+    entry = receipt.models[0]
     if as_json:
-        print_json({"training": training.name, "name": entry.name, "version": entry.version, **entry.about})
+        print_json({"training": receipt.training, "name": entry.name, "version": entry.version, **entry.about})
         return
     out, about = console(), entry.about
     out.print(

@@ -11,11 +11,12 @@ import typer
 
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
+from stormpetrel.faces.cli.ingest_events import print_notes
 from stormpetrel.records.outages import BY_HAND, OutageKind
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.events import OutageLabel, OutageLabels
-    from stormpetrel.ingest.event_report import EventReport
+    from stormpetrel.answers.schemas.ingest import EventIngest
 
 _EXAMPLE = 'For example: stormpetrel events label "2026-01-31 14:00" 3h --title "storage away"'
 
@@ -119,15 +120,14 @@ def _print_list(labels: OutageLabels, zone: str, *, as_json: bool) -> None:
     out.print(f"{len(labels.outages):,} labels, times in {zone}" if labels.outages else f"Nothing is labelled. {_EXAMPLE}")
 
 
-def _print_report(report: EventReport, *, as_json: bool) -> None:
+def _print_report(report: EventIngest, *, as_json: bool) -> None:
     if as_json:
-        print_json(report.as_dict())
+        print_json(report)
         return
     out = console()
     out.print(f"{plain(report.source)}: {report.read:,} outages and maintenances read")
     out.print(f"  {report.kept:,} new · {report.known:,} known already · {report.changed:,} changed or gone")
-    for note in report.notes:
-        out.print(f"  note: {plain(note)}")
+    print_notes(out, report)
 
 
 def _how_to_end(outage: OutageLabel) -> str:

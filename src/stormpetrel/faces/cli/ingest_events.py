@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpetrel.errors import SourceError, StormpetrelError, UsageError
+from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
 from stormpetrel.faces.cli.trace_input import progress_shown
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stormpetrel.ingest.event_report import EventReport
-    from stormpetrel.store.site import Site
+    from stormpetrel.answers.schemas.ingest import EventIngest, EventsIngest
 
 _SHOWN_GAPS = 5
 
@@ -55,77 +53,52 @@ def ingest_events(
         raise UsageError("Name files to read, or --live, and not both.", hint="For example: stormpetrel ingest events EventLog")
     if raw and not live:
         raise UsageError("--raw is about Elasticsearch, which only --live reads.", hint="Add --live, or leave out --raw.")
+    from stormpetrel.answers.ingest import ingest_event_files, ingest_live_events
+    from stormpetrel.answers.viewer import LOCAL
+
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site, progress_shown(quiet=as_json) as progress:
-        reports = _live(site, progress, raw=raw) if live else _files(site, files or [], format_name, year, progress)
-    _tell(reports, as_json=as_json)
+        if live:
+            ingested = ingest_live_events(site, LOCAL, raw=raw, progress=progress)
+        else:
+            ingested = ingest_event_files(site, LOCAL, files or [], format_name=format_name, year=year, progress=progress)
+    _show(ingested, as_json=as_json)
 
 
 def _drop(chosen: Context, source: str, *, alone: bool, as_json: bool) -> None:
-    from stormpetrel.ingest.events import drop_table
+    from stormpetrel.answers.ingest import drop_event_table
+    from stormpetrel.answers.viewer import LOCAL
 
     if not alone:
         raise UsageError("--drop stands alone.", hint="Drop first, then read: two commands.")
     with chosen.open_site(to_write=True) as site:
-        rows = drop_table(site, source)
+        receipt = drop_event_table(site, LOCAL, source)
     if as_json:
-        print_json({"dropped": source, "rows": rows})
+        print_json(receipt)
     else:
-        console().print(f"{plain(source)} is forgotten, {rows:,} rows. Buckets that were scored keep their score.")
-
-
-def _live(site: Site, progress: Callable[[float, str], None], *, raw: bool) -> list[EventReport]:
-    from stormpetrel.ingest.events import ingest_live_events
-
-    reports = ingest_live_events(site, raw=raw, progress=progress)
-    if not reports:
-        raise UsageError(
-            "Nothing says where events come from.",
-            hint="In site.toml set elastic.url or htcondor.event_log, or take in jobs first: stormpetrel ingest jobs.",
+        console().print(
+            f"{plain(receipt.dropped)} is forgotten, {receipt.rows:,} rows. Buckets that were scored keep their score."
         )
-    return reports
 
 
-def _files(
-    site: Site, files: list[Path], format_name: str | None, year: int | None, progress: Callable[[float, str], None]
-) -> list[EventReport]:
-    """Each file in turn; one that cannot be read does not keep the others out."""
-    from stormpetrel.ingest.event_report import EventReport
-    from stormpetrel.ingest.events import ingest_events as take_in
-    from stormpetrel.sources.event_formats import event_file
-
-    reports = []
-    for path in files:
-        report = EventReport(path.name)
-        try:
-            take_in(site, event_file(path, format_name, site.settings, year=year), progress=progress, report=report)
-        except SourceError as error:
-            if str(error) not in report.problems:
-                report.problems.append(str(error))
-        reports.append(report)
-    return reports
-
-
-def _tell(reports: list[EventReport], *, as_json: bool) -> None:
+def _show(ingested: EventsIngest, *, as_json: bool) -> None:
     """What came of it; the last problem is left to be raised, so that the exit code says it."""
-    from stormpetrel.ingest.event_report import combined
-
-    total = combined(reports)
-    if len(reports) == 1 and total.problems and not total.read:  # one source, and nothing but its problem
-        raise StormpetrelError(total.problems[-1])
+    problems = ingested.problems
+    if len(ingested.sources) == 1 and problems and not ingested.read:  # one source, and nothing but its problem
+        raise StormpetrelError(problems[-1])
     if as_json:
-        print_json({**total.as_dict(), "sources": [report.as_dict() for report in reports]})
+        print_json(ingested)
     else:
         out = console()
-        for report in reports:
-            print_report(out, report)
-    for problem in total.problems[:-1]:
+        for source in ingested.sources:
+            _print_source(out, source)
+    for problem in problems[:-1]:
         typer.echo(f"stormpetrel: {plain(problem)}", err=True)
-    if total.problems:
-        raise StormpetrelError(total.problems[-1])
+    if problems:
+        raise StormpetrelError(problems[-1])
 
 
-def print_report(out: Console, report: EventReport) -> None:
+def _print_source(out: Console, report: EventIngest) -> None:
     """What one ingest of events came to, for a person."""
     if not report.read and not report.changed:
         if not report.problems:
@@ -136,13 +109,20 @@ def print_report(out: Console, report: EventReport) -> None:
     out.print(f"{plain(report.source)}: {report.read:,} {what} read in {report.seconds:.1f} s{span}")
     parts = f"{report.kept:,} new · {report.known:,} known already · {report.changed:,} changed"
     out.print(f"  buckets of time: {parts}" if what == "events" else f"  {parts}")
-    for kind, count in report.kinds.most_common():
+    for kind, count in report.kinds.items():
         out.print(f"    {plain(kind):<20}{count:>14,}")
     for why, count in report.quarantined.items():
         out.print(f"  not counted: {plain(why)} ({count:,})")
     for gap in report.gaps[-_SHOWN_GAPS:]:
         out.print(f"  gap: {gap.start:%Y-%m-%d %H:%M} to {gap.end:%Y-%m-%d %H:%M} UTC, {plain(gap.why)}")
-    if len(report.gaps) > _SHOWN_GAPS:
-        out.print(f"  and {len(report.gaps) - _SHOWN_GAPS:,} earlier gaps: stormpetrel events show")
+    if report.gap_count > _SHOWN_GAPS:
+        out.print(f"  and {report.gap_count - _SHOWN_GAPS:,} earlier gaps: stormpetrel events show")
+    print_notes(out, report)
+
+
+def print_notes(out: Console, report: EventIngest) -> None:
+    """What a source had to say besides, as far as the receipt holds it."""
     for note in report.notes:
         out.print(f"  note: {plain(note)}")
+    if report.note_count > len(report.notes):
+        out.print(f"  and {report.note_count - len(report.notes):,} more notes")

@@ -12,7 +12,7 @@ from stormpetrel.faces.cli.context import Context, Json, console, plain, print_j
 from stormpetrel.faces.cli.job_input import steps_shown
 
 if TYPE_CHECKING:
-    from stormpetrel.ingest.traces import TraceReport
+    from stormpetrel.answers.schemas.ingest import TraceIngest
 
 
 def ingest_traces(
@@ -26,7 +26,8 @@ def ingest_traces(
     as_json: Json = False,
 ) -> None:
     """Cut CPU traces into windows and keep them: from campaign files, or from a running Prometheus (--live)."""
-    from stormpetrel.ingest.traces import ingest_campaigns, ingest_live
+    from stormpetrel.answers.ingest import ingest_campaign_files, ingest_live_traces
+    from stormpetrel.answers.viewer import LOCAL
 
     if bool(files) == live:
         raise UsageError(
@@ -38,30 +39,32 @@ def ingest_traces(
         def progress(fraction: float, words: str) -> None:
             step(f"{words} ({fraction:.0%})")
 
-        report = ingest_live(site, progress=progress) if live else ingest_campaigns(site, files or [], progress=progress)
+        if live:
+            receipt = ingest_live_traces(site, LOCAL, progress=progress)
+        else:
+            receipt = ingest_campaign_files(site, LOCAL, files or [], progress=progress)
         name = "Prometheus" if live else ", ".join(str(path) for path in files or [])
     if as_json:
-        print_json(report.as_dict())
+        print_json(receipt)
     else:
-        _print_report(name, report)
+        _print_receipt(name, receipt)
 
 
-def _print_report(name: str, report: TraceReport) -> None:
+def _print_receipt(name: str, receipt: TraceIngest) -> None:
     out = console()
-    span = f", {report.first:%Y-%m-%d %H:%M} to {report.last:%Y-%m-%d %H:%M} UTC" if report.first and report.last else ""
+    span = f", {receipt.first:%Y-%m-%d %H:%M} to {receipt.last:%Y-%m-%d %H:%M} UTC" if receipt.first and receipt.last else ""
     out.print(
-        f"{plain(name)}: {report.read:,} windows of {len(report.threads):,} threads on {len(report.nodes):,} nodes"
-        f" in {report.seconds:.1f} s{span}"
+        f"{plain(name)}: {receipt.read:,} windows of {receipt.threads:,} threads on {receipt.nodes:,} nodes"
+        f" in {receipt.seconds:.1f} s{span}"
     )
-    left_out = ", ".join(f"{why} {count:,}" for why, count in report.left_out.items())
+    left_out = ", ".join(f"{why} {count:,}" for why, count in receipt.left_out.items())
     out.print(
-        f"  {report.kept:,} new · {report.known:,} known already · {report.changed:,} corrected"
-        f" · {sum(report.left_out.values()):,} left out{f' ({left_out})' if left_out else ''} · {report.bridged:,} bridged"
+        f"  {receipt.kept:,} new · {receipt.known:,} known already · {receipt.changed:,} corrected"
+        f" · {sum(receipt.left_out.values()):,} left out{f' ({left_out})' if left_out else ''} · {receipt.bridged:,} bridged"
     )
-    for what, count in report.seen.items():
-        if count:
-            out.print(f"  {what}: {count:,}")
-    for gap in report.longest_gaps()[:5]:
+    for what, count in receipt.seen.items():
+        out.print(f"  {what}: {count:,}")
+    for gap in receipt.gaps[:5]:
         out.print(f"  nothing was seen of {plain(gap.node)} from {gap.start:%Y-%m-%d %H:%M:%S} to {gap.end:%H:%M:%S} UTC")
-    for note in report.notes:
+    for note in receipt.notes:
         out.print(f"  note: {plain(note)}")

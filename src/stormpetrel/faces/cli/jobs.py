@@ -21,15 +21,16 @@ app = typer.Typer(help="Which jobs will fail, why, and what to ask for instead."
 @app.command("train")
 def train(context: typer.Context, at: At = ALL_MOMENTS, as_json: Json = False) -> None:
     """Train a model of each moment that there are enough jobs for, on all jobs of the site, and make them current."""
-    from stormpetrel.lifecycle.job_models import missing_words, train_job_models
+    from stormpetrel.answers.training import train_jobs
+    from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site, steps_shown(quiet=as_json) as progress:
-        entries = train_job_models(site, moments_of(at), progress=progress)
+        receipt = train_jobs(site, LOCAL, moments_of(at), progress=progress)
     if as_json:
-        print_json([{"name": e.name, "version": e.version, "created": e.created, **e.about} for e in entries])
+        print_json([{**model.model_dump(exclude={"about"}), **model.about} for model in receipt.models])
         return
-    out = console()
+    out, entries = console(), receipt.models
     for entry in entries:
         if "n_train" in entry.about:
             figures = f"{entry.about['n_train']:,} jobs, {entry.about['failed_share']:.1%} failed; flags from a risk of "
@@ -37,7 +38,7 @@ def train(context: typer.Context, at: At = ALL_MOMENTS, as_json: Json = False) -
     early = next((entry.about["optimistic"]["why"] for entry in entries if entry.about.get("optimistic")), None)
     if early:
         out.print(f"note: {plain(early)}")
-    for words in missing_words(entries[0]):
+    for words in receipt.missing:
         out.print(f"There is {plain(words)}.")
     out.print("How good they are: stormpetrel jobs evaluate. Ask them: stormpetrel check job.sh")
 
@@ -58,26 +59,28 @@ def predict(
 ) -> None:
     """Say of the jobs that wait or run now how likely they are to fail, most likely first."""
     from stormpetrel.answers.predictions import predict_jobs
+    from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        table = predict_jobs(site, moment=moments_of(at)[0] if at else None, last=last, now=site.now())
+        moment = moments_of(at)[0] if at else None
+        forecasts = predict_jobs(site, LOCAL, moment=moment, last=last, now=site.now()).forecasts
     if as_json:
-        print_json([{k: v.isoformat() if hasattr(v, "isoformat") else v for k, v in row.items()} for row in table.to_dicts()])
+        print_json([forecast.model_dump(mode="json") for forecast in forecasts])
         return
     out = console()
-    if not table.height:
+    if not forecasts:
         out.print("No job waits or runs. Take in the latest (stormpetrel ingest jobs --live), or ask for --last 20.")
         return
     from stormpetrel.jobs.prediction_words import failure_words, percent
 
     out.print(f"  {'job':<14}{'user':<14}{'start':<21}{'at':<8}{'risk of failing':>15}")
-    for row in table.iter_rows(named=True):
-        start = f"{row['start_time']:%Y-%m-%d %H:%M:%S}" if row["start_time"] else "waiting"
+    for job in forecasts:
+        start = f"{job.start_time:%Y-%m-%d %H:%M:%S}" if job.start_time else "waiting"
         out.print(
-            f"  {plain(row['job']):<14}{plain(row['user'] or '?')[:13]:<14}{start:<21}{row['at']:<8}"
-            f"{percent(row['risk']):>15}  {'flagged; ' if row['flagged'] else ''}{failure_words(row['likeliest'])}"
-            f"{'' if row['known'] else '  (new here: I do not know)'}"
+            f"  {plain(job.job):<14}{plain(job.user or '?')[:13]:<14}{start:<21}{job.at:<8}"
+            f"{percent(job.risk):>15}  {'flagged; ' if job.flagged else ''}{failure_words(job.likeliest)}"
+            f"{'' if job.known else '  (new here: I do not know)'}"
         )
 
 
@@ -95,11 +98,12 @@ def explain(
 ) -> None:
     """Rank what speaks for and against a failure of one job (exact TreeSHAP), as list and waterfall."""
     from stormpetrel.answers.one_job import ENOUGH_REASONS
+    from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.answers.why import explain_job
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        answer = explain_job(site, job_id, now=site.now(), most_reasons=None)
+        answer = explain_job(site, LOCAL, job_id, now=site.now(), most_reasons=None)
     verdicts = [verdict for moment, verdict in answer.at.items() if at is None or moment in moments_of(at)]
     if not verdicts:
         raise UsageError(f"Job {job_id} cannot be explained at {at or 'any moment'}. {' '.join(answer.notes)}".strip())
@@ -138,11 +142,12 @@ def advise(
     context: typer.Context, job_id: Annotated[str, typer.Argument(help="A job to be submitted again.")], as_json: Json = False
 ) -> None:
     """Say what to ask for when a job is submitted again, with the past jobs that speak for it."""
+    from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.answers.why import explain_job
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        answer = explain_job(site, job_id, now=site.now())
+        answer = explain_job(site, LOCAL, job_id, now=site.now())
     pieces = [*([answer.next] if answer.next else []), *answer.advice]
     if as_json:
         print_json([piece.model_dump(mode="json") for piece in pieces])

@@ -14,11 +14,10 @@ from stormpetrel.faces.cli.context import Context, Json, console, plain, print_j
 from stormpetrel.faces.cli.job_input import Drop, Failed, Fields, Files, Format, Since, read_input, steps_shown
 
 if TYPE_CHECKING:
-    import polars as pl
     from rich.console import Console
 
     from stormpetrel.answers.job_input import JobInput
-    from stormpetrel.answers.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, WasteStudy
+    from stormpetrel.answers.schemas.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, TrendStudy, WasteStudy
     from stormpetrel.faces.report.blocks import Section
 
 Plot = Annotated[
@@ -98,16 +97,15 @@ def profiles(
     with steps_shown(quiet=as_json) as step:
         step("looking for profiles")
         from stormpetrel.answers.job_studies import profile_study
+        from stormpetrel.answers.schemas.job_studies import ProfileQuestion
 
-        study = profile_study(data, columns=columns.value, method=method.value)
+        study = profile_study(data, ProfileQuestion(columns=columns.value, method=method.value))
     if plot:
         from stormpetrel.faces.report.jobs_figures import profile_drawings
 
         _draw(plot, "Job profiles", profile_drawings(study))
     if as_json:
-        from stormpetrel.faces.report.job_json import profiles_json
-
-        print_json(profiles_json(study))
+        print_json(study)
         return
     _show_profiles(console(), data, study)
     _close(console(), plot, "to forecast failures: stormpetrel jobs train")
@@ -129,24 +127,16 @@ def features(
     data = _read(context, files, format_name, fields, failed, drop, since, as_json)
     with steps_shown(quiet=as_json) as step:
         step("history and features")
-        from stormpetrel.answers.job_studies import feature_study, refuse_empty
-        from stormpetrel.jobs.evaluation import PROFILE_SHARE
+        from stormpetrel.answers.job_studies import feature_study
         from stormpetrel.jobs.moments import Moment
-        from stormpetrel.jobs.training import label_jobs
 
-        refuse_empty(data)
-        moment = Moment(at.value)
-        # Profiles as an evaluation makes them, and the report: from jobs before those that the ablation is judged on.
-        labelled = label_jobs(data.jobs, data.training(), [moment], profiles_from=PROFILE_SHARE)
-        study = feature_study(labelled, moment, progress=step)
+        study = feature_study(data, Moment(at.value), progress=step)
     if plot:
         from stormpetrel.faces.report.jobs_figures import feature_drawings
 
-        _draw(plot, f"Features at {moment}", feature_drawings(study))
+        _draw(plot, f"Features at {study.at}", feature_drawings(study))
     if as_json:
-        from stormpetrel.faces.report.job_json import features_json
-
-        print_json(features_json(study))
+        print_json(study)
         return
     _show_features(console(), data, study)
     _close(console(), plot, "how good the forecast is: stormpetrel jobs evaluate")
@@ -169,24 +159,17 @@ def trends(
     data = _read(context, files, format_name, fields, failed, drop, since, as_json)
     with steps_shown(quiet=as_json) as step:
         step("counting")
-        from stormpetrel.answers.job_studies import trend_of
-        from stormpetrel.jobs.trends import movers
-        from stormpetrel.records.jobs import never_started
+        from stormpetrel.answers.job_studies import trend_study
 
-        trend = trend_of(data, _breakdown(by), every)
-        moved = movers(trend_of(data, _breakdown(by), every, top=None))
+        study = trend_study(data, _breakdown(by), every)
     if plot:
         from stormpetrel.faces.report.jobs_figures import trend_drawings
 
-        _draw(plot, f"Failure rate by {by.value}", trend_drawings(trend))
+        _draw(plot, f"Failure rate by {by.value}", trend_drawings(study))
     if as_json:
-        from stormpetrel.faces.report.job_json import dicts
-
-        over_before = int(data.jobs.select(never_started().sum()).item())
-        figures = {"by": by.value, "every": every, "never_started": over_before}
-        print_json({**figures, "trend": dicts(trend), "movers": dicts(moved)})
+        print_json(study)
         return
-    _show_trends(console(), data, by, trend, moved)
+    _show_trends(console(), data, study)
     _close(console(), plot, f"what it costs: stormpetrel jobs waste --by {'user' if by is TrendBy.NODE else by.value}")
 
 
@@ -214,20 +197,22 @@ def waste(
     data = _read(context, files, format_name, fields, failed, drop, since, as_json)
     with steps_shown(quiet=as_json) as step:
         step("adding up")
-        from stormpetrel.answers.job_studies import waste_study
+        from stormpetrel.answers.job_studies import policy_replay, waste_study
 
         study = waste_study(data, _breakdown(by))
-        replay = _replay(data, step) if policy else None
+        replay, curve = policy_replay(data, tau=tau, progress=step) if policy else (None, None)
     if plot:
         from stormpetrel.faces.report.jobs_figures import policy_drawings, waste_drawings
 
-        _draw(plot, "What failed jobs cost", (*waste_drawings(data, study), *(policy_drawings(replay) if replay else ())))
+        drawings = waste_drawings(data, study)
+        drawings += policy_drawings(replay, curve) if replay is not None and curve is not None else ()
+        _draw(plot, "What failed jobs cost", drawings)
     if as_json:
-        from stormpetrel.faces.report.job_json import waste_json
-
-        print_json(waste_json(study, replay, tau))
+        unasked = {"asked"} if tau is None else None
+        asked_for = {} if replay is None else {"policy": replay.model_dump(mode="json", exclude=unasked)}
+        print_json({**study.model_dump(mode="json"), **asked_for})
         return
-    _show_waste(console(), data, study, replay, tau)
+    _show_waste(console(), data, study, replay)
     following = "stormpetrel jobs trends --by user" if policy else "stormpetrel jobs waste --policy (what early cancelling saves)"
     _close(console(), plot, following)
 
@@ -244,15 +229,6 @@ def _read(
 ) -> JobInput:
     chosen: Context = context.obj
     return read_input(chosen, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=quiet)
-
-
-def _replay(data: JobInput, step: Any) -> PolicyReplay:
-    from stormpetrel.answers.job_studies import policy_replay
-    from stormpetrel.jobs.evaluation import evaluate
-    from stormpetrel.jobs.moments import Moment
-
-    evaluation = evaluate(data.jobs, data.training(), moments=[Moment.TWO_MINUTES], protocol="rolling", progress=step)
-    return policy_replay(evaluation)
 
 
 def _breakdown(by: TrendBy | WasteBy) -> str:
@@ -281,35 +257,35 @@ def _show_features(out: Console, data: JobInput, study: FeatureStudy) -> None:
     from stormpetrel.faces.report import job_tables as tables
 
     _begin(out, data)
-    out.print(f"{study.jobs:,} jobs that ended and reached '{study.moment}', in the order of submission\n")
-    found = (
+    out.print(f"{study.jobs:,} jobs that ended and reached '{study.at}', in the order of submission\n")
+    shown = (
         tables.correlation_table(study),
         tables.importance_table(study),
         tables.ablation_table(study),
         tables.verdict_table(study),
     )
-    for table in found:
+    for table in shown:
         if table is not None:
             show_table(out, table)
 
 
-def _show_trends(out: Console, data: JobInput, by: TrendBy, trend: pl.DataFrame, moved: pl.DataFrame) -> None:
+def _show_trends(out: Console, data: JobInput, study: TrendStudy) -> None:
     from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report.job_tables import trend_table
 
     _begin(out, data)
-    if trend.is_empty():
-        out.print(f"No {by.value} is known with enough jobs that ended (20), so there is nothing to follow.")
+    if not study.trend:
+        out.print(f"No {study.by} is known with enough jobs that ended (20), so there is nothing to follow.")
         return
-    show_table(out, trend_table(trend))
-    for sentence in moved["sentence"].head(20):
-        out.print(f"  {plain(sentence)}")
-    if moved.is_empty():
+    show_table(out, trend_table(study))
+    for mover in study.movers[:20]:
+        out.print(f"  {plain(mover.sentence)}")
+    if not study.movers:
         out.print("  Nobody's failure rate in the last period differs from what it was before by more than chance.")
     out.print()
 
 
-def _show_waste(out: Console, data: JobInput, study: WasteStudy, replay: PolicyReplay | None, tau: float | None) -> None:
+def _show_waste(out: Console, data: JobInput, study: WasteStudy, replay: PolicyReplay | None) -> None:
     from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report import job_tables as tables
 
@@ -319,7 +295,7 @@ def _show_waste(out: Console, data: JobInput, study: WasteStudy, replay: PolicyR
         out.print(f"  {line}")
     out.print()
     if replay is not None:
-        show_table(out, tables.policy_table(replay, tau))
+        show_table(out, tables.policy_table(replay))
 
 
 def _begin(out: Console, data: JobInput) -> None:

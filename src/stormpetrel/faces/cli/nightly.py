@@ -10,37 +10,37 @@ from stormpetrel.faces.cli.context import Context, Json, console, plain, print_j
 from stormpetrel.faces.cli.job_input import steps_shown
 
 if TYPE_CHECKING:
-    from stormpetrel.lifecycle.retraining import Retrained
+    from stormpetrel.answers.schemas.registry import NightlyReceipt
 
 
 def nightly(context: typer.Context, as_json: Json = False) -> None:
     """Train again and use the new model if it is better; then delete what is too old, and compact the tables."""
-    from stormpetrel.lifecycle.nightly import run_nightly
+    from stormpetrel.answers.registry import run_night
+    from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site, steps_shown(quiet=as_json) as progress:
-        night = run_nightly(site, progress=progress)
-        keep_days = site.settings.store.keep_days
+        night = run_night(site, LOCAL, progress=progress)
     if as_json:
-        print_json(night.as_dict())
+        print_json(night)
         return
     out = console()
-    out.print(plain(_told(night.jobs)))
+    out.print(plain(_training_words(night)))
     if night.events:
         out.print(f"Events: {plain(night.events.rstrip('.'))}.")
     for line in night.outdated:
         out.print(f"{plain(line.rstrip('.'))}.")
-    if keep_days:
-        out.print(f"{night.deleted_jobs:,} jobs older than {keep_days:,} days were deleted.")
+    if night.keep_days:
+        out.print(f"{night.deleted_jobs:,} jobs older than {night.keep_days:,} days were deleted.")
     if night.deleted_trainings:
         out.print(f"Old trainings were deleted: {plain(', '.join(night.deleted_trainings))}.")
     files = [f"{entry.table} {entry.files_before} → {entry.files_after}" for entry in night.compacted]
     out.print(f"Files of the tables: {plain(', '.join(files))}.")
 
 
-def _told(retrained: Retrained) -> str:
-    why, training, previous = retrained.why.rstrip("."), retrained.training, retrained.previous
-    if retrained.promoted:
+def _training_words(night: NightlyReceipt) -> str:
+    why, training, previous = night.why.rstrip("."), night.training, night.previous
+    if night.promoted:
         return f"{training} is in use now{f' in place of {previous}' if previous else ''}: {why}."
     if training:
         return f"{previous} stays in use. {training} is kept, not in use: {why}."

@@ -21,15 +21,16 @@ app = typer.Typer(help="Look after the site's memory.", no_args_is_help=True, ri
 @app.command("compact")
 def compact(context: typer.Context, as_json: Json = False) -> None:
     """Merge small files and delete those unused for a week."""
-    from stormpetrel.store.upkeep import compact as do_compact
+    from stormpetrel.answers.upkeep import compact_tables
+    from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site:
-        done = do_compact(site)
+        tables = compact_tables(site, LOCAL).tables
     if as_json:
-        print_json([asdict(entry) for entry in done])
+        print_json([table.model_dump() for table in tables])
         return
-    for entry in done:
+    for entry in tables:
         typer.echo(f"{entry.table}: {entry.files_before} files became {entry.files_after}; {entry.removed} old files deleted")
 
 
@@ -43,15 +44,16 @@ def retain(
     as_json: Json = False,
 ) -> None:
     """Delete jobs submitted, and events counted, longer ago than is to be kept."""
-    from stormpetrel.store.upkeep import retain as do_retain
+    from stormpetrel.answers.upkeep import delete_old_jobs
+    from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site:
-        gone = do_retain(site, days if days is not None else site.settings.store.keep_days)
+        receipt = delete_old_jobs(site, LOCAL, days=days)
     if as_json:
-        print_json({"deleted": gone})
+        print_json(receipt)
     else:
-        typer.echo(f"{gone:,} jobs were deleted.")
+        typer.echo(f"{receipt.deleted:,} jobs were deleted.")
 
 
 @app.command("backup")
@@ -59,16 +61,18 @@ def backup(
     context: typer.Context, target: Annotated[Path, typer.Argument(help="A new file, such as site.tar.")], as_json: Json = False
 ) -> None:
     """Write the whole site to one file."""
+    from stormpetrel.answers.upkeep import back_up
+    from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.records.sizes import size_words
-    from stormpetrel.store.backup import backup as do_backup
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        size = do_backup(site, target)
+        receipt = back_up(site, LOCAL, target)
     if as_json:
-        print_json({"file": str(target), "bytes": size})
+        print_json(receipt)
     else:
-        typer.echo(f"{target}: {size_words(size)}. It holds the site's key and its users' names: keep it as you keep the site.")
+        words = size_words(receipt.bytes)
+        typer.echo(f"{target}: {words}. It holds the site's key and its users' names: keep it as you keep the site.")
 
 
 @app.command("restore")
@@ -114,18 +118,19 @@ def forget(
     as_json: Json = False,
 ) -> None:
     """Delete everything about a user, and take in nothing more; asks before."""
-    from stormpetrel.store.upkeep import forget as do_forget
+    from stormpetrel.answers.upkeep import forget_user
+    from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site:
         if not yes and not _confirmed(site, user, past_only=past_only):
             typer.echo("Nothing was deleted.", err=True)
             raise typer.Exit(1)
-        gone = do_forget(site, user, past_only=past_only)
+        receipt = forget_user(site, LOCAL, user, past_only=past_only)
     if as_json:
-        print_json({"deleted": gone, "future": "kept" if past_only else "refused"})
+        print_json(receipt)
         return
-    typer.echo(f"{gone:,} jobs of {plain(user)} were deleted, from the tables and from the disk.")
+    typer.echo(f"{receipt.deleted:,} jobs of {plain(user)} were deleted, from the tables and from the disk.")
     typer.echo("Counts of events hold no users; an account of that name is now among the others.")
     typer.echo("Backups made before still hold them." + ("" if past_only else " New jobs of this user will be refused."))
 

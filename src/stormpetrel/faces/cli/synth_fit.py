@@ -100,16 +100,14 @@ def _refuse_for_site(files: list[str] | None, since: str | None, skip: int) -> N
 
 
 def _fit_on_site(chosen: Context, model: str, seed: int, settings: dict[str, Any], *, as_json: bool) -> None:
-    from stormpetrel.answers.workload_input import make_generator
-    from stormpetrel.lifecycle.workload_models import fit_site_generator
+    from stormpetrel.answers.training import fit_generator
+    from stormpetrel.answers.viewer import LOCAL
 
-    make_generator(model, seed=seed, **settings)  # wrong settings are refused before anything is read
-    chosen_settings = {name: value for name, value in settings.items() if value is not None}
     with chosen.open_site(to_write=True) as site, bar_shown(quiet=as_json) as progress:
-        training = fit_site_generator(site, model, seed=seed, progress=progress, **chosen_settings)
-    entry = training.models[0]
+        receipt = fit_generator(site, LOCAL, model, seed=seed, settings=settings, progress=progress)
+    entry = receipt.models[0]
     if as_json:
-        print_json({"training": training.name, "name": entry.name, "version": entry.version, **entry.about})
+        print_json({"training": receipt.training, "name": entry.name, "version": entry.version, **entry.about})
         return
     about = entry.about
     console().print(f"{plain(entry.name)} version {entry.version} is in use: {about['n_train']:,} jobs learnt")

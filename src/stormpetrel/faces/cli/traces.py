@@ -18,15 +18,12 @@ from stormpetrel.faces.cli.trace_input import (
     architectures_of,
     autoencoder_settings,
     progress_shown,
-    read_traces,
 )
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.traces import TraceModelAnswer
     from stormpetrel.answers.traces import ScoredWindows
     from stormpetrel.faces.report.blocks import Block, Table
-    from stormpetrel.lifecycle.trace_models import LearningWindows
-    from stormpetrel.store.site import Site
 
 app = typer.Typer(
     help="What CPU threads, jobs and nodes are doing, and whether it is normal.", no_args_is_help=True, rich_markup_mode=None
@@ -51,18 +48,19 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model on the windows of the site and make it current."""
-    from stormpetrel.lifecycle.trace_models import LATE_SHARE, train_trace_model
+    from stormpetrel.answers.training import train_traces
+    from stormpetrel.answers.viewer import LOCAL
+    from stormpetrel.lifecycle.trace_models import LATE_SHARE
     from stormpetrel.traces.promise import Promise
 
     chosen: Context = context.obj
     kind = architectures_of(architecture)[0] if architecture else None
     with chosen.open_site(to_write=True) as site, progress_shown(quiet=as_json) as progress:
-        progress(0.0, "reading windows")
-        windows = _windows_of(campaigns, site) if campaigns else None
         settings = autoencoder_settings(epochs, seed)
-        entry = train_trace_model(site, kind, windows=windows, settings=settings, device=device, progress=progress)
+        receipt = train_traces(site, LOCAL, kind, campaigns=campaigns, settings=settings, device=device, progress=progress)
+    entry = receipt.models[0]
     if as_json:
-        print_json({"name": entry.name, "version": entry.version, "created": entry.created, **entry.about})
+        print_json({**entry.model_dump(exclude={"about"}), **entry.about})
         return
     out, about = console(), entry.about
     windows_words = (
@@ -149,13 +147,6 @@ def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_
 
 app.command("evaluate")(traces_evaluate.evaluate)
 app.command("sampling")(traces_sampling.sampling)
-
-
-def _windows_of(campaigns: list[Path], site: Site) -> LearningWindows:
-    """Windows of campaign files, with the test campaigns left alone."""
-    from stormpetrel.lifecycle.trace_models import campaign_windows
-
-    return campaign_windows(read_traces(campaigns, simulated=False), window_s=site.settings.traces.window_s)
 
 
 def _scored(context: typer.Context) -> ScoredWindows:

@@ -5,31 +5,21 @@ LatestModel + jobs + job id -> look_into -> JobInsight, which shows itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import polars as pl
-from numpy.typing import NDArray
-
-from stormpetrel.answers.one_job import advice_answer, advice_for, notes_about, verdict_answer
-from stormpetrel.answers.past_jobs_judged import KnownJobs, verdicts
+from stormpetrel.answers.judged_selection import SelectedJob, explain_selected
 from stormpetrel.answers.schemas.predictions import Advice, Verdict
-from stormpetrel.answers.why import find_job
-from stormpetrel.errors import NotThereError
 from stormpetrel.faces.notebook import markup
 from stormpetrel.faces.notebook.advice_markup import advice_html, advice_lines
-from stormpetrel.faces.notebook.loading import LoadedJobs, as_loaded
+from stormpetrel.faces.notebook.loading import as_loaded
 from stormpetrel.faces.notebook.model import LatestModel
-from stormpetrel.faces.notebook.predicting import Jobs, known_jobs, prediction_table
+from stormpetrel.faces.notebook.predicting import Jobs, prediction_table
 from stormpetrel.faces.notebook.preparing import PreparedJobs
 from stormpetrel.faces.notebook.waterfall import figure_bundle, waterfall_html, waterfall_of
-from stormpetrel.jobs.advice import RiskOf
 from stormpetrel.jobs.advice_words import job_facts
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.prediction_words import percent, reason_words, verdict_words
-from stormpetrel.jobs.predictor import JobPredictor
 from stormpetrel.records.job_ref import JobRef
 from stormpetrel.records.jobs import was_never_started
 
@@ -42,16 +32,10 @@ _MOMENT_WORDS: Final[dict[str, str]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class JobInsight:
+class JobInsight(SelectedJob):
     """One job: its row of the table, what was to be said at each of its moments, and advice with its evidence."""
 
-    row: pl.DataFrame
-    job: dict[str, Any]
-    verdicts: tuple[Verdict, ...]
-    next_request: Advice | None
-    advice: tuple[Advice, ...]
-    notes: tuple[str, ...]
+    __slots__ = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -139,68 +123,15 @@ def look_into(model: LatestModel, jobs: Jobs, job_id: str | int) -> JobInsight:
     per moment, and once more to judge the advice: 28,000 jobs in it take a second, 280,000 ten, and 3 kB of memory each.
     """
     loaded = jobs.loaded if isinstance(jobs, PreparedJobs) else as_loaded(jobs)
-    row = _find(loaded, str(job_id))
-    job = row.row(0, named=True)
-    known = known_jobs(model, loaded)
-    told = [verdict_answer(one, most_reasons=None) for one in verdicts(model.predictor, known.only(JobRef.of(job)))]
-    if not told:
-        raise NotThereError(f"Nothing can be said about job {job_id}: it has not been submitted yet.", hint="Look again later.")
-    verdict = told[-1]
-    judged = row.with_columns(
-        risk=pl.lit(verdict.risk),
-        threshold=pl.lit(verdict.threshold),
-        moment=pl.lit(str(verdict.moment)),
-        known=pl.lit(verdict.known),
-    )
-    following, advice = _advice(model, known, row)
+    job = explain_selected(model, loaded, str(job_id))
     return JobInsight(
-        row=prediction_table(model, judged),
-        job=job,
-        verdicts=tuple(told),
-        next_request=following,
-        advice=advice,
-        notes=tuple(_notes(model, job, verdict, str(job_id))),
+        row=prediction_table(model, job.row),
+        job=job.job,
+        verdicts=job.verdicts,
+        next_request=job.next_request,
+        advice=job.advice,
+        notes=job.notes,
     )
-
-
-def _find(loaded: LoadedJobs, job_id: str) -> pl.DataFrame:
-    try:
-        return find_job(loaded.frame, job_id)
-    except NotThereError:
-        raise NotThereError(
-            f"There is no job {job_id} among these {loaded.frame.height:,} jobs of {loaded.source}.",
-            hint="Look at the table for the ids that there are, or load more days: load_jobs(…, last_days=30)",
-        ) from None
-
-
-def _advice(model: LatestModel, known: KnownJobs, row: pl.DataFrame) -> tuple[Advice | None, tuple[Advice, ...]]:
-    """What to ask for next if the job ran out of something, and what else past jobs speak for; with the risk if submitted now."""
-    risk_of = _risk_now(model, known)
-    following, others = advice_for(row, known.jobs, now=known.as_of, risk_of=risk_of)
-    if following is not None and following.column and following.proposed is not None and risk_of is not None:
-        changed = row.with_columns(pl.lit(following.proposed).cast(row.schema[following.column]).alias(following.column))
-        before, after = (float(risk) for risk in risk_of(pl.concat([row, changed])))
-        following = replace(following, risk_before=before, risk_after=after)
-    return None if following is None else advice_answer(following), tuple(map(advice_answer, others))
-
-
-def _risk_now(model: LatestModel, known: KnownJobs) -> RiskOf | None:
-    """What says the risk of requests if they were submitted now; None where there is no model of that moment."""
-    taught = model.predictor
-    if Moment.SUBMIT not in taught.models:
-        return None
-    predictor = JobPredictor({Moment.SUBMIT: taught.models[Moment.SUBMIT]}, taught.profiles, known.jobs, now=known.as_of)
-
-    def risk_of(requests: pl.DataFrame) -> NDArray[np.float64]:
-        return predictor.risk(requests.with_columns(submit_time=pl.lit(known.as_of)), Moment.SUBMIT, known.as_of)
-
-    return risk_of
-
-
-def _notes(model: LatestModel, job: dict[str, Any], verdict: Verdict, asked: str) -> Iterator[str]:
-    yield from notes_about(job, known=verdict.known, named=asked)
-    if model.trained_until and job["end_time"] is not None and job["end_time"] < model.trained_until:
-        yield "The model has learnt from this very job, so its word about it proves nothing."
 
 
 def _why(verdict: Verdict) -> str:

@@ -10,24 +10,20 @@ from typing import Final, TypeAlias
 
 import polars as pl
 
-from stormpetrel.answers.past_jobs_judged import KnownJobs, judged_jobs
-from stormpetrel.errors import ModelError, UsageError
-from stormpetrel.faces.notebook.loading import LoadedJobs, Progress, as_loaded, silent
+from stormpetrel.answers.job_selection import Progress, silent
+from stormpetrel.answers.judged_selection import judge_selection, moments_in_use
+from stormpetrel.faces.notebook.loading import LoadedJobs, as_loaded
 from stormpetrel.faces.notebook.model import LatestModel
 from stormpetrel.faces.notebook.preparing import PreparedJobs
-from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.outcomes import failed
-from stormpetrel.jobs.predictor import known_by
 from stormpetrel.records.job_ref import job_text
-from stormpetrel.records.jobs import JOB_SCHEMA, KEY, conform
 
 Jobs: TypeAlias = LoadedJobs | PreparedJobs | pl.DataFrame
 
 COLUMNS: Final = ("Job ID", "User ID", "Start Time", "Risk (%)", "Flagged")
 FAIL: Final = "Fail"
 COMPLETE: Final = "Complete"
-# A log may name its cluster otherwise than the site does: the rest of the key says that it is the same job.
-_SAME_JOB: Final = [name for name in KEY if name != "cluster"]
 
 
 def predict(
@@ -43,7 +39,7 @@ def predict(
 
     The whole past is walked through once per moment: 28,000 jobs in it take a second, 280,000 eight, and 3 kB of memory each.
     """
-    judged = judge_jobs(model, jobs, moments=_moments(model, at), progress=progress)
+    judged = judge_jobs(model, jobs, moments=moments_in_use(model, at), progress=progress)
     return prediction_table(model, judged, details=details)
 
 
@@ -73,31 +69,9 @@ def prediction_table(model: LatestModel, judged: pl.DataFrame, *, details: bool 
 
 def judge_jobs(model: LatestModel, jobs: Jobs, *, moments: Collection[Moment], progress: Progress = silent) -> pl.DataFrame:
     """The wanted jobs with `moment`, `risk`, `threshold` and `known` at the latest of these moments that each has reached."""
-    known = known_jobs(model, jobs)
-    progress(0.1)
-    return judged_jobs(model.predictor, known, moments=moments, progress=lambda share: progress(0.1 + 0.9 * share))
-
-
-def known_jobs(model: LatestModel, jobs: Jobs) -> KnownJobs:
-    """The past of the site, that of the log, and the jobs themselves, each job once: the log's record counts."""
-    wanted, loaded = (jobs.kept, jobs.loaded) if isinstance(jobs, PreparedJobs) else (None, as_loaded(jobs))
-    frame = conform(loaded.frame)
-    own = pl.concat([conform(loaded.earlier), frame]).unique(KEY, keep="last", maintain_order=True)
-    past = model.past(loaded.as_of).select(list(JOB_SCHEMA)).join(own, on=_SAME_JOB, how="anti", nulls_equal=True)
-    chosen = (frame if wanted is None else wanted).select(KEY).unique().with_columns(wanted=pl.lit(True))
-    everyone = pl.concat([past, known_by(own, loaded.as_of)]).join(chosen, on=list(KEY), how="left", nulls_equal=True)
-    everyone = everyone.sort("submit_time", "job_id", "array_task", maintain_order=True)
-    return KnownJobs(everyone.drop("wanted"), everyone["wanted"].fill_null(False).to_numpy(), loaded.as_of)
-
-
-def _moments(model: LatestModel, at: str | None) -> list[Moment]:
-    if at is None:
-        return list(model.predictor.models)
-    if at not in set(MOMENTS):
-        raise UsageError(f"'{at}' is not a moment of a job.", hint=f"Known: {', '.join(MOMENTS)}.")
-    if Moment(at) not in model.predictor.models:
-        raise ModelError(f"There is no model for '{at}'.", hint="Train it: stormpetrel jobs train")
-    return [Moment(at)]
+    if isinstance(jobs, PreparedJobs):
+        return judge_selection(model, jobs.loaded, jobs.kept, moments=moments, progress=progress)
+    return judge_selection(model, as_loaded(jobs), moments=moments, progress=progress)
 
 
 def _learnt_from(model: LatestModel) -> pl.Expr:

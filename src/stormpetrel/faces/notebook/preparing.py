@@ -5,15 +5,14 @@ LoadedJobs -> prepare_jobs -> PreparedJobs; what it keeps is what will be judged
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import polars as pl
 
+from stormpetrel.answers.job_selection import PreparedSelection, prepare_selection
 from stormpetrel.faces.notebook import markup
 from stormpetrel.faces.notebook.loading import LoadedJobs, as_loaded
-from stormpetrel.jobs.preparation import Prepared, prepare
-from stormpetrel.records.jobs import KEY
 
 _SHOWN_ROWS: Final = 5
 _SHOWN: Final = ("job_id", "user", "state", "run_time_s", "wait_time_s", "cpu", "mem_gb", "node", "submit_hour", "failed")
@@ -22,12 +21,10 @@ _IMPUTED: Final = "imputed_"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class PreparedJobs:
+class PreparedJobs(PreparedSelection):
     """Prepared jobs (`frame`), what was done to them (`counts`, `medians`), and the records that are left (`kept`)."""
 
     loaded: LoadedJobs
-    kept: pl.DataFrame
-    prepared: Prepared
 
     def __len__(self) -> int:
         return self.kept.height
@@ -77,14 +74,5 @@ def prepare_jobs(
     themselves and needs no imputation; preparation decides which jobs it judges. Linear in the jobs: 28,000 take 0.1 s.
     """
     loaded = as_loaded(jobs)
-    settings = loaded.settings
-    settings = replace(
-        settings,
-        missing=missing or settings.missing,
-        min_run_s=settings.min_run_s if min_run_s is None else (min_run_s or None),
-    )
-    prepared = prepare(loaded.frame, settings)
-    kept = loaded.frame.join(
-        prepared.frame.select(KEY).unique(), on=list(KEY), how="semi", nulls_equal=True, maintain_order="left"
-    )
-    return PreparedJobs(loaded, kept, prepared)
+    prepared = prepare_selection(loaded, missing=missing, min_run_s=min_run_s)
+    return PreparedJobs(prepared.kept, prepared.prepared, loaded)

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from stormpetrel.answers.check import check_request
+from stormpetrel.answers.job_selection import SiteLike, opened
 from stormpetrel.answers.schemas.predictions import Advice, ScriptAnswer
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.notebook import markup
 from stormpetrel.faces.notebook.advice_markup import advice_html, advice_lines
-from stormpetrel.faces.notebook.loading import SiteLike, opened
 from stormpetrel.faces.notebook.waterfall import waterfall_html
 from stormpetrel.jobs.prediction_words import verdict_words
 from stormpetrel.sources.job_script import JobRequest, change_line, parse_job_script, read_job_script
@@ -92,5 +93,5 @@ def check_script(site: SiteLike, script: str | Path, *, user: str | None = None,
     else:
         request, text = parse_job_script(script, name=name), script
     with opened(site) as open_one:
-        answer = check_request(open_one, request, user=user or getpass.getuser(), folder=None, now=open_one.now())
+        answer = check_request(open_one, LOCAL, request, user=user or getpass.getuser(), folder=None, now=open_one.now())
     return ScriptCheck(text, request, answer)

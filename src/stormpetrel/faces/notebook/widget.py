@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import polars as pl
 
+from stormpetrel.answers.job_selection import Progress, SiteLike
 from stormpetrel.errors import MissingExtraError, UsageError
 from stormpetrel.faces.notebook import markup
 from stormpetrel.faces.notebook.insight import JobInsight, look_into
-from stormpetrel.faces.notebook.loading import LoadedJobs, Progress, SiteLike, load_jobs
+from stormpetrel.faces.notebook.loading import LoadedJobs, load_jobs
 from stormpetrel.faces.notebook.model import LatestModel, latest_model
 from stormpetrel.faces.notebook.paged_table import PagedTable
 from stormpetrel.faces.notebook.predicting import predict

@@ -5,12 +5,12 @@ plain values -> Table, Drawing, Paragraph -> Section. A page and a terminal show
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
-    import polars as pl
+    pass
 
 NOTHING: Final = "–"  # what stands where there is no value
 
@@ -82,9 +82,3 @@ def written(value: object, form: str | None) -> str:
     if value is None or (isinstance(value, float) and value != value):
         return NOTHING
     return str(value) if form is None or isinstance(value, str) else format(value, form)
-
-
-def table_of(title: str, frame: pl.DataFrame, columns: Sequence[tuple[str, Column]], *, note: str = "") -> Table:
-    """The named columns of a frame as a table."""
-    names = [name for name, _ in columns]
-    return Table(title, tuple(column for _, column in columns), tuple(frame.select(names).iter_rows()), note)

@@ -17,6 +17,7 @@ from stormpetrel.jobs.reasons import reasons
 from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne, TableOneRow
 
 if TYPE_CHECKING:
+    from stormpetrel.answers.schemas.job_evaluation import JobEvaluation
     from stormpetrel.jobs.evaluation import Evaluation, MomentResult
 
 ACTIVE: Final = "xgboost_active_learning"
@@ -68,13 +69,13 @@ def seed_drawings(table: TableOne) -> tuple[Block, ...]:
     return (Beside(tuple(found)),)
 
 
-def quality_table(evaluation: Evaluation) -> Table:
+def quality_table(answer: JobEvaluation) -> Table:
     """The model and the trivial baselines at each moment, on jobs submitted after everything that was learnt from."""
     rows = []
-    for moment, figures in evaluation.as_json()["at"].items():
-        judged = {"model": figures["model"], **figures["baselines"]}
+    for moment, figures in answer.at.items():
+        judged = {"model": figures.model, **figures.baselines}
         for name, values in judged.items():
-            rows.append((_MOMENTS[moment], _NAMES[name], *(values[metric] for metric, _ in _METRICS), values["n_test"]))
+            rows.append((_MOMENTS[moment], _NAMES[name], *(values[metric] for metric, _ in _METRICS), values.n_test))
     columns = (Column("moment"), Column("forecast"), *(Column(words, ".3f") for _, words in _METRICS), Column("test jobs", ",d"))
     note = (
         "Learnt from the first 80 % of the log, judged on the rest; the threshold of F1, precision and recall was chosen inside "

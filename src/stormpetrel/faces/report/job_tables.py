@@ -1,26 +1,32 @@
 """The studies as tables to be read, in a terminal or on a page.
 
-ProfileStudy, FeatureStudy, WasteStudy, PolicyReplay, trends -> Table, with units in the headings.
+ProfileStudy, FeatureStudy, TrendStudy, WasteStudy, PolicyReplay -> Table, with units in the headings.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import polars as pl
-
-from stormpetrel.faces.report.blocks import Column, Table, table_of, written
+from stormpetrel.faces.report.blocks import Column, Table, written
 from stormpetrel.jobs.preparation import LABELS, NEVER_STARTED_LABEL
-from stormpetrel.jobs.profiles import activity_table, duration_table, resource_table, status_table, type_table
 from stormpetrel.jobs.waste import UNKNOWN
 from stormpetrel.records.sizes import GB, memory_words
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, WasteStudy
-    from stormpetrel.jobs.cancel_policy import CancelPoint
+    from stormpetrel.answers.schemas.base import Answer
+    from stormpetrel.answers.schemas.job_studies import (
+        FeatureStudy,
+        PolicyReplay,
+        ProfileResources,
+        ProfileStudy,
+        TrendStudy,
+        WasteStudy,
+    )
+    from stormpetrel.answers.schemas.waste import PolicyPoint
 
 HOUR_S: Final = 3600
-_PROFILE: Final = ("profile", Column("profile", ",d"))
 _COLUMN_WORDS: Final = {
     "run_time_s": "run time", "wait_time_s": "wait time", "cpu": "CPUs", "mem_gb": "memory", "node": "nodes",
     "req_cpu": "requested CPUs", "req_mem_gb": "requested memory", "req_node": "requested nodes", "time_limit_s": "time limit",
@@ -35,21 +41,21 @@ _MEANS: Final = (
 
 def preparation_table(study: ProfileStudy) -> Table:
     """How many jobs were kept, left out and why, and how many values were filled in."""
-    counts = study.prepared.counts
+    counts = study.preparation
     lines = [("jobs in the log", counts["rows"]), ("kept", counts["kept"])]
     lines += [
         (_preparation_words(name), count) for name, count in counts.items() if name.startswith(("dropped_", "imputed_")) and count
     ]
-    absent = [_COLUMN_WORDS[name] for name in study.prepared.absent]
+    absent = [_COLUMN_WORDS[name] for name in study.absent]
     note = f"The log tells nothing of: {', '.join(absent)}." if absent else ""
     return Table("Preparation", (Column("what"), Column("jobs", ",d")), tuple(lines), note)
 
 
 def states_table(study: ProfileStudy) -> Table:
     """How the jobs ended, state by state."""
-    frame = study.labels.with_columns(share=100 * pl.col("share"))
-    columns = [("state", Column("state")), ("label", Column("counted as")), ("count", Column("jobs", ",d"))]
-    return table_of("How jobs ended", frame, [*columns, ("share", Column("share (%)", ".2f"))])
+    columns = (Column("state"), Column("counted as"), Column("jobs", ",d"), Column("share (%)", ".2f"))
+    rows = tuple((line.state, line.label, line.count, 100 * line.share) for line in study.labels)
+    return Table("How jobs ended", columns, rows)
 
 
 def label_shares(study: ProfileStudy) -> dict[str, float]:
@@ -57,55 +63,57 @@ def label_shares(study: ProfileStudy) -> dict[str, float]:
 
     Of the jobs that started, or may still: `never_started_count` has the others.
     """
-    counts = dict(study.labels.group_by("label").agg(pl.col("count").sum()).iter_rows())
+    counts = _jobs_by_label(study)
     counts.pop(NEVER_STARTED_LABEL, None)
-    total, both = max(1, sum(counts.values())), max(1, counts.get("Completed", 0) + counts.get("Failed", 0))
-    shares = {name: counts.get(name, 0) / total for name in LABELS}
-    return {**shares, "Failed of both": counts.get("Failed", 0) / both}
+    total, both = max(1, counts.total()), max(1, counts["Completed"] + counts["Failed"])
+    return {**{name: counts[name] / total for name in LABELS}, "Failed of both": counts["Failed"] / both}
 
 
 def never_started_count(study: ProfileStudy) -> int:
     """How many jobs were over before they ran."""
-    return int(study.labels.filter(pl.col("label") == NEVER_STARTED_LABEL)["count"].sum())
+    return _jobs_by_label(study)[NEVER_STARTED_LABEL]
+
+
+def _jobs_by_label(study: ProfileStudy) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for line in study.labels:
+        counts[line.label] += line.count
+    return counts
 
 
 def elbow_table(study: ProfileStudy) -> Table:
     """Distortion and BIC over the number of profiles."""
-    frame = study.model.elbow_.join(study.model.bic_, on="k", how="left", maintain_order="left")
-    columns = [("k", Column("K", "d")), ("distortion", Column("distortion", ",.0f")), ("bic", Column("BIC", ",.0f"))]
-    return table_of("Number of profiles", frame, columns)
+    bic = {point.k: point.bic for point in study.bic}
+    rows = tuple((point.k, point.distortion, bic.get(point.k)) for point in study.elbow)
+    return Table("Number of profiles", (Column("K", "d"), Column("distortion", ",.0f"), Column("BIC", ",.0f")), rows)
 
 
 def why_k(study: ProfileStudy) -> str:
     """How many profiles there are, and why."""
-    model = study.model
-    used = ", ".join(_COLUMN_WORDS[name] for name in model.columns_used_) or "nothing"
-    left = "; ".join(f"{_COLUMN_WORDS[name]} left out ({reason})" for name, reason in model.left_out_.items())
-    if model.k_ == 1:
+    used = ", ".join(_COLUMN_WORDS[name] for name in study.columns) or "nothing"
+    left = "; ".join(f"{_COLUMN_WORDS[name]} left out ({reason})" for name, reason in study.left_out.items())
+    if study.k == 1:
         reason = "no mixture describes these jobs better than a single group (BIC)"
     else:
-        reason = f"the distortion bends at K = {model.k_elbow_} (the BIC alone would take {model.k_bic_})"
-    return f"K = {model.k_}: {reason}. Compared by {used}{'; ' + left if left else ''}."
+        reason = f"the distortion bends at K = {study.k_elbow} (the BIC alone would take {study.k_bic})"
+    return f"K = {study.k}: {reason}. Compared by {used}{'; ' + left if left else ''}."
 
 
 def profile_tables(study: ProfileStudy) -> tuple[Table, ...]:
     """The tables of the profiles: resources, duration, user activity, status, type (Figs. 4 to 8 of the published study)."""
-    frame, limits = study.profiled, study.limits
+    limits = study.limits
     hours = (limits.short_below_s / HOUR_S, limits.long_above_s / HOUR_S)
     return (
-        _resources(resource_table(frame)),
+        _resources(study.resources),
+        _counts("Duration", study.duration, "jobs", f"Short is below {hours[0]:g} h, Long above {hours[1]:g} h of run time."),
         _counts(
-            "Duration", duration_table(frame, limits), "jobs",
-            f"Short is below {hours[0]:g} h, Long above {hours[1]:g} h of run time.",
-        ),
-        _counts(
-            "User activity", activity_table(frame, limits), "users",
+            "User activity", study.activity, "users",
             f"New: fewer than {limits.new_below_jobs:,} jobs; Frequent: {limits.frequent_from_jobs:,} or more. "
             "A user of two profiles counts in both.",
         ),
-        _counts("Status", status_table(frame), "jobs", "Other: cancelled, not counted, or not ended."),
+        _counts("Status", study.status, "jobs", "Other: cancelled, not counted, or not ended."),
         _counts(
-            "Type", type_table(frame, limits), "jobs",
+            "Type", study.type, "jobs",
             f"Memory (Compute): above {limits.mem_factor:g} times the site's median memory per CPU (below one such part).",
         ),
     )  # fmt: skip
@@ -113,89 +121,87 @@ def profile_tables(study: ProfileStudy) -> tuple[Table, ...]:
 
 def profile_words(study: ProfileStudy) -> Table:
     """Each profile in a sentence."""
-    sizes = dict(study.model.summary_.select("profile", "jobs").iter_rows())
-    rows = tuple((place, sizes.get(place, 0), study.model.describe(place)) for place in range(study.model.k_))
+    sizes = {line.profile: line.jobs for line in study.resources}
+    rows = tuple((line.profile, sizes.get(line.profile, 0), line.words) for line in study.profiles)
     return Table("In words", (Column("profile", "d"), Column("jobs", ",d"), Column("these are")), rows)
 
 
 def correlation_table(study: FeatureStudy, top: int = 15) -> Table:
     """The features that hang together with failing most."""
-    frame = study.correlated.table.head(top).with_columns(missing=100 * pl.col("missing"))
-    columns = [
-        ("feature", Column("feature")),
-        ("pearson", Column("Pearson r", "+.2f")),
-        ("spearman", Column("Spearman ρ", "+.2f")),
-    ]
-    return table_of("Correlation with failing", frame, [*columns, ("missing", Column("unknown (% of jobs)", ".1f"))])
+    columns = (
+        Column("feature"), Column("Pearson r", "+.2f"), Column("Spearman ρ", "+.2f"), Column("unknown (% of jobs)", ".1f"),
+    )  # fmt: skip
+    rows = tuple((line.feature, line.pearson, line.spearman, 100 * line.missing) for line in study.correlations[:top])
+    return Table("Correlation with failing", columns, rows)
 
 
 def importance_table(study: FeatureStudy, top: int = 15) -> Table:
     """The features that move the forecast most."""
-    columns = [("feature", Column("feature")), ("mean_abs_shap", Column("mean |SHAP| (log-odds)", ".3f"))]
-    return table_of("Importance", study.important.head(top), [*columns, ("total_gain", Column("total gain (log-loss)", ",.0f"))])
+    columns = (Column("feature"), Column("mean |SHAP| (log-odds)", ".3f"), Column("total gain (log-loss)", ",.0f"))
+    return Table("Importance", columns, _cells(study.importance[:top], "feature", "mean_abs_shap", "total_gain"))
 
 
 def ablation_table(study: FeatureStudy) -> Table | None:
     """What is lost without each group of features, and what each can do alone; None without ablation."""
-    if study.ablated is None:
+    if study.ablation is None:
         return None
-    columns = [
-        ("group", Column("group")), ("features", Column("features", "d")), ("pr_lost", Column("PR lost without it", "+.3f")),
-        ("pr_error", Column("± std. error", ".3f")), ("roc_lost", Column("ROC lost without it", "+.3f")),
-        ("pr_alone", Column("PR alone", ".3f")), ("roc_alone", Column("ROC alone", ".3f")),
-    ]  # fmt: skip
+    columns = (
+        Column("group"), Column("features", "d"), Column("PR lost without it", "+.3f"), Column("± std. error", ".3f"),
+        Column("ROC lost without it", "+.3f"), Column("PR alone", ".3f"), Column("ROC alone", ".3f"),
+    )  # fmt: skip
+    names = ("group", "features", "pr_lost", "pr_error", "roc_lost", "pr_alone", "roc_alone")
     note = (
-        f"With all features: ROC {study.ablated.roc_auc:.3f}, PR {study.ablated.pr_auc:.3f}, "
+        f"With all features: ROC {study.ablation.roc_auc:.3f}, PR {study.ablation.pr_auc:.3f}, "
         "fitted on the first 75 % of the jobs and judged on the rest."
     )
-    return table_of("Ablation by group", study.ablated.groups, columns, note=note)
+    return Table("Ablation by group", columns, _cells(study.ablation.groups, *names), note)
 
 
-def verdict_table(study: FeatureStudy, top: int | None = 25) -> Table | None:
+def verdict_table(study: FeatureStudy, top: int = 25) -> Table | None:
     """Which features to keep and which to drop, with the reason; None without ablation."""
     if study.verdicts is None:
         return None
-    shown = study.verdicts if top is None else study.verdicts.head(top)
-    note = verdict_words(study) + (f" Shown: the {shown.height} most important." if shown.height < study.verdicts.height else "")
-    return table_of(
-        "Keep or drop", shown, [(name, Column(name)) for name in ("feature", "group", "verdict", "reason")], note=note
-    )
-
-
-def verdict_words(study: FeatureStudy) -> str:
-    """How many features earn their place."""
-    assert study.verdicts is not None
-    kept = int((study.verdicts["verdict"] == "keep").sum())
-    return (
-        f"{kept} of {study.verdicts.height} features are missed when their group is left out. Groups stand in for each other: "
+    shown, names = study.verdicts[:top], ("feature", "group", "verdict", "reason")
+    kept = sum(line.verdict == "keep" for line in study.verdicts)
+    note = (
+        f"{kept} of {len(study.verdicts)} features are missed when their group is left out. Groups stand in for each other: "
         "that one can be spared does not mean that all can. Leave out one group at a time and look again."
     )
+    note += f" Shown: the {len(shown)} most important." if len(shown) < len(study.verdicts) else ""
+    return Table("Keep or drop", tuple(map(Column, names)), _cells(shown, *names), note)
 
 
 def waste_table(study: WasteStudy, top: int = 20) -> Table:
     """What failed jobs held, per group."""
-    frame = study.groups.head(top).select(
-        pl.col(study.by),
-        "jobs",
-        "failed_jobs",
-        rate=100 * pl.col("failed_jobs") / pl.col("jobs"),
-        held=pl.col("core_seconds") / HOUR_S,
-        lost=pl.col("lost_core_seconds") / HOUR_S,
-        share=100 * pl.col("share"),
+    by, shown = breakdown_word(study.by), study.groups[:top]
+    rows = tuple(
+        (
+            line.group,
+            line.jobs,
+            line.failed_jobs,
+            100 * line.failed_jobs / line.jobs,
+            line.core_seconds / HOUR_S,
+            line.lost_core_seconds / HOUR_S,
+            100 * line.share,
+        )
+        for line in shown
     )
-    columns = [
-        (study.by, Column(study.by)), ("jobs", Column("jobs", ",d")), ("failed_jobs", Column("failed", ",d")),
-        ("rate", Column("failed (%)", ".1f")), ("held", Column("held (core-hours)", ",.0f")),
-        ("lost", Column("lost (core-hours)", ",.0f")), ("share", Column("share of the loss (%)", ".1f")),
-    ]  # fmt: skip
-    more = study.groups.height - frame.height
-    note = f"{more:,} more groups are not shown." if more else ""
-    return table_of(f"Lost to failed jobs, by {study.by}", frame, columns, note=note)
+    columns = (
+        Column(by), Column("jobs", ",d"), Column("failed", ",d"), Column("failed (%)", ".1f"),
+        Column("held (core-hours)", ",.0f"), Column("lost (core-hours)", ",.0f"), Column("share of the loss (%)", ".1f"),
+    )  # fmt: skip
+    more = len(study.groups) - len(shown)
+    return Table(f"Lost to failed jobs, by {by}", columns, rows, f"{more:,} more groups are not shown." if more else "")
+
+
+def breakdown_word(by: str) -> str:
+    """What a study is broken down by, as people call it: other programs know an application as a family."""
+    return "application" if by == "family" else by
 
 
 def waste_words(study: WasteStudy) -> tuple[str, ...]:
     """The totals, what is not in them, and that they agree with the log."""
-    total = study.reconciled.total
+    total = study.total
     share = total.lost_core_seconds / max(1, total.core_seconds)
     lines = [
         f"{total.failed_jobs:,} of {total.jobs:,} jobs failed and held {total.lost_core_seconds / HOUR_S:,.0f} of "
@@ -203,51 +209,50 @@ def waste_words(study: WasteStudy) -> tuple[str, ...]:
         f"The groups reconcile exactly with the log: {total.jobs:,} jobs, {total.core_seconds:,} core-seconds held, "
         f"{total.lost_core_seconds:,} lost.",
     ]
-    reasons = [f"{count:,} ({reason})" for reason, count in study.reconciled.uncounted.items()]
+    reasons = [f"{count:,} ({reason})" for reason, count in study.uncounted.items()]
     reasons += [f"{study.dropped:,} (in a state that is left out)"] if study.dropped else []
     return (*lines, *([f"Not counted: {', '.join(reasons)}."] if reasons else []))
 
 
-def policy_table(replay: PolicyReplay, tau: float | None = None) -> Table:
+def policy_table(replay: PolicyReplay) -> Table:
     """The policy on the later splits: at the τ chosen before, at one that was asked for, and at the best in hindsight."""
-    from stormpetrel.jobs.cancel_policy import policy_at
-
-    points: list[tuple[str, CancelPoint]] = [("chosen on earlier splits", replay.at_tau)]
-    if tau is not None:
-        points.append(("asked for", policy_at(replay.judged, tau)))
-    points.append(("best in hindsight", replay.judged.best))
-    shown = (replay.tau, tau, replay.judged.best.tau) if tau is not None else (replay.tau, replay.judged.best.tau)
-    rows = tuple((words, threshold, *_point(point)) for (words, point), threshold in zip(points, shown, strict=True))
+    points = [("chosen on earlier splits", replay.tau, replay.at_tau)]
+    if replay.asked is not None:
+        points.append(("asked for", replay.asked.asked_tau, replay.asked))
+    points.append(("best in hindsight", replay.hindsight.tau, replay.hindsight))
     columns = (
         Column("threshold"), Column("τ", ".3f"), Column("jobs cancelled", ",d"), Column("of them wrongly", ",d"),
         Column("good jobs killed (%)", ".2f"), Column("saved (core-hours)", ",.0f"), Column("destroyed (core-hours)", ",.0f"),
         Column("net (core-hours)", "+,.0f"),
     )  # fmt: skip
+    rows = tuple((words, threshold, *_point(point)) for words, threshold, point in points)
     return Table("Cancel at two minutes if the risk is above τ", columns, rows, policy_note(replay))
 
 
 def policy_note(replay: PolicyReplay) -> str:
     """On what τ was chosen, and on what it was judged."""
-    judged = replay.judged
+    earlier, judged = replay.chosen_on.splits, replay.judged_on
     return (
-        f"τ was chosen on the first {replay.splits_chosen} of {replay.splits_chosen + replay.splits_judged} splits by time and "
-        f"judged on the later {replay.splits_judged}: {judged.jobs:,} jobs that still ran after two minutes, "
+        f"τ was chosen on the first {earlier} of {earlier + judged.splits} splits by time and "
+        f"judged on the later {judged.splits}: {judged.jobs:,} jobs that still ran after two minutes, "
         f"{judged.failed_jobs:,} of which failed. Each risk was forecast from what had ended before. "
         f"Destroyed: what good jobs would have held, and have to hold again; net = saved − destroyed."
     )
 
 
-def trend_table(trend: pl.DataFrame, *, periods: int = 4) -> Table:
+def trend_table(study: TrendStudy, *, periods: int = 4) -> Table:
     """The failure rates of the last periods, one column each, the groups with the most failures first."""
-    by = str(trend["by"].item(0)) if trend.height else "group"
-    days = trend["period"].unique().sort().tail(periods).to_list()
-    sums = trend.group_by("group").agg(pl.col("jobs", "failed").sum()).sort(["failed", "group"], descending=[True, False])
-    recent = trend.filter(pl.col("period").is_in(days)).with_columns(
-        cell=pl.format("{} % of {}", (100 * pl.col("rate")).round(0).cast(pl.Int64), "jobs")
-    )
-    cells = {(group, period): cell for group, period, cell in recent.select("group", "period", "cell").iter_rows()}
+    by = breakdown_word(study.by)
+    days = sorted({point.period for point in study.trend})[-periods:]
+    jobs: Counter[str] = Counter()
+    failed: Counter[str] = Counter()
+    for point in study.trend:
+        jobs[point.group] += point.jobs
+        failed[point.group] += point.failed
+    cells = {(point.group, point.period): f"{100 * point.rate:.0f} % of {point.jobs}" for point in study.trend}
     rows = tuple(
-        (group, jobs, 100 * failed / jobs, *(cells.get((group, day)) for day in days)) for group, jobs, failed in sums.iter_rows()
+        (group, jobs[group], 100 * failed[group] / jobs[group], *(cells.get((group, day)) for day in days))
+        for group in sorted(jobs, key=lambda name: (-failed[name], name))
     )
     dated = (Column(f"{day:%d %b %Y}", "") for day in days)
     columns = (Column(by), Column("jobs", ",d"), Column("failed (%)", ".1f"), *dated)
@@ -255,37 +260,45 @@ def trend_table(trend: pl.DataFrame, *, periods: int = 4) -> Table:
     return Table(f"Failure rate by {by}, over all and in the last {len(days)} periods", columns, rows, note)
 
 
-def known_groups(frame: pl.DataFrame, by: str) -> bool:
+def has_known_groups(study: WasteStudy) -> bool:
     """Whether a ledger has any group with a name."""
-    return bool((frame[by] != UNKNOWN).any())
+    return any(line.group != UNKNOWN for line in study.groups)
 
 
-def _point(point: CancelPoint) -> tuple[Any, ...]:
+def _cells(lines: Sequence[Answer], *names: str) -> tuple[tuple[Any, ...], ...]:
+    return tuple(tuple(line[name] for name in names) for line in lines)
+
+
+def _point(point: PolicyPoint) -> tuple[Any, ...]:
     destroyed = point.wrong_core_seconds + point.redo_core_seconds
     return (
         point.cancelled,
         point.wrong_kills,
-        100 * point.wrong_share,
+        None if point.wrong_share is None else 100 * point.wrong_share,
         point.saved_core_seconds / HOUR_S,
         destroyed / HOUR_S,
         point.net_core_seconds / HOUR_S,
     )
 
 
-def _counts(title: str, frame: pl.DataFrame, unit: str, note: str) -> Table:
+def _counts(title: str, lines: Sequence[dict[str, int]], unit: str, note: str) -> Table:
     """A profile table; a group that has none stays, so that tables of two logs can be compared, except Unknown."""
-    words = [name for name in frame.columns if name != "profile" and not (name in ("Unknown", "Other") and not frame[name].sum())]
-    return table_of(title, frame, [_PROFILE, *((word, Column(f"{word} ({unit})", ",d")) for word in words)], note=note)
+    names = list(lines[0]) if lines else ["profile"]
+    words = [
+        name for name in names if name != "profile" and (name not in ("Unknown", "Other") or any(line[name] for line in lines))
+    ]
+    columns = (Column("profile", ",d"), *(Column(f"{word} ({unit})", ",d") for word in words))
+    return Table(title, columns, tuple(tuple(line[name] for name in ("profile", *words)) for line in lines), note)
 
 
-def _resources(frame: pl.DataFrame) -> Table:
+def _resources(lines: Sequence[ProfileResources]) -> Table:
     """Mean ± standard deviation of what the log tells."""
-    told = [entry for entry in _MEANS if frame[f"{entry[0]}_mean"].count()]
+    known = [entry for entry in _MEANS if any(line[f"{entry[0]}_mean"] is not None for line in lines)]
     rows = tuple(
-        (row["profile"], row["jobs"], *(_spread(row[f"{name}_mean"], row[f"{name}_std"], form) for name, _, form in told))
-        for row in frame.iter_rows(named=True)
+        (line.profile, line.jobs, *(_spread(line[f"{name}_mean"], line[f"{name}_std"], form) for name, _, form in known))
+        for line in lines
     )
-    columns = (Column("profile", "d"), Column("jobs", ",d"), *(Column(words, "") for _, words, _ in told))
+    columns = (Column("profile", "d"), Column("jobs", ",d"), *(Column(words, "") for _, words, _ in known))
     return Table("Resources, run time and wait time (mean ± std)", columns, rows)
 
 

@@ -1,6 +1,6 @@
 """The drawings of each study of jobs, for the report and for `--plot`.
 
-ProfileStudy, FeatureStudy, WasteStudy, PolicyReplay, trends -> Drawing: a figure, its height and a sentence.
+ProfileStudy, FeatureStudy, TrendStudy, WasteStudy, PolicyReplay -> Drawing: a figure, its height and a sentence.
 """
 
 from __future__ import annotations
@@ -8,70 +8,88 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import polars as pl
 
 from stormpetrel.answers.job_studies import weekly_ledger
 from stormpetrel.faces.report.blocks import Drawing
+from stormpetrel.faces.report.job_tables import breakdown_word
 from stormpetrel.figures import profiles, quality, trends, waste
+from stormpetrel.figures.answer_rows import frame_of
 from stormpetrel.figures.palette import BLACK
-from stormpetrel.jobs.profiles import activity_table, duration_table, resource_table, status_table, type_table
+from stormpetrel.jobs.trends import TREND_SCHEMA
+from stormpetrel.jobs.waste import MEASURES
 
 if TYPE_CHECKING:
     from stormpetrel.answers.job_input import JobInput
-    from stormpetrel.answers.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, WasteStudy
+    from stormpetrel.answers.schemas.job_studies import (
+        CorrelationMatrix,
+        FeatureStudy,
+        PolicyReplay,
+        ProfileStudy,
+        TrendStudy,
+        WasteStudy,
+    )
+    from stormpetrel.jobs.cancel_policy import CancelCurve
 
 _ROW: Final = 26  # pixels of a bar with its name
 _MOST_POINTS: Final = 500
+_LEDGER: Final = {"group": pl.String, **dict.fromkeys(MEASURES[:-1], pl.Int64), "share": pl.Float64}
 
 
 def labels_drawing(study: ProfileStudy) -> Drawing:
     """How jobs ended."""
-    return Drawing(profiles.label_distribution_figure(study.labels), height=380)
+    return Drawing(profiles.label_distribution_figure(frame_of(study.labels)), height=380)
 
 
 def elbow_drawing(study: ProfileStudy) -> Drawing:
     """How many profiles there are."""
-    return Drawing(profiles.elbow_figure(study.model.elbow_, study.model.k_), height=380)
+    return Drawing(profiles.elbow_figure(frame_of(study.elbow), study.k), height=380)
 
 
 def composition_drawings(study: ProfileStudy) -> dict[str, Drawing]:
     """What the profiles are made of, by the title of its table; without what the log does not tell."""
-    frame, limits = study.profiled, study.limits
-    found = {
-        "Duration": (duration_table(frame, limits), "jobs"),
-        "User activity": (activity_table(frame, limits), "users"),
-        "Status": (status_table(frame), "jobs"),
-        "Type": (type_table(frame, limits), "jobs"),
+    tables = {
+        "Duration": (study.duration, "jobs"),
+        "User activity": (study.activity, "users"),
+        "Status": (study.status, "jobs"),
+        "Type": (study.type, "jobs"),
     }
     return {
-        title: Drawing(profiles.profile_composition_figure(table, f"Profiles by {title.lower()}", unit=unit), height=360)
-        for title, (table, unit) in found.items()
-        if table.select(pl.exclude("profile", "Unknown")).sum().sum_horizontal().sum()
+        title: Drawing(
+            profiles.profile_composition_figure(pl.DataFrame(lines), f"Profiles by {title.lower()}", unit=unit), height=360
+        )
+        for title, (lines, unit) in tables.items()
+        if any(count for line in lines for name, count in line.items() if name not in ("profile", "Unknown"))
     }
 
 
 def profile_drawings(study: ProfileStudy) -> tuple[Drawing, ...]:
     """Everything there is to draw about profiles."""
-    resources = Drawing(profiles.profile_resources_figure(resource_table(study.profiled)), height=520)
+    resources = Drawing(profiles.profile_resources_figure(frame_of(study.resources)), height=520)
     return (labels_drawing(study), elbow_drawing(study), resources, *composition_drawings(study).values())
 
 
-def importance_drawing(important: pl.DataFrame, top: int = 20) -> Drawing:
+def importance_drawing(study: FeatureStudy, top: int = 20) -> Drawing:
     """What moves the forecast."""
-    return Drawing(quality.importance_figure(important, top=top), height=90 + _ROW * min(top, max(1, important.height)))
+    height = 90 + _ROW * min(top, max(1, len(study.importance)))
+    return Drawing(quality.importance_figure(frame_of(study.importance), top=top), height=height)
 
 
-def feature_drawings(study: FeatureStudy, top: int = 18) -> tuple[Drawing, ...]:
+def feature_drawings(study: FeatureStudy) -> tuple[Drawing, ...]:
     """The heat map of the features that hang together with failing most, and what moves the forecast."""
-    names, matrix = study.correlated.top(top)
-    heat = Drawing(
-        quality.correlation_heatmap(names, matrix), "Blue: one falls as the other rises; vermilion: they rise together.", 720
-    )
-    return (heat, importance_drawing(study.important))
+    caption = "Blue: one falls as the other rises; vermilion: they rise together."
+    return (heat_drawing(study.matrix, caption, 720), importance_drawing(study))
 
 
-def trend_drawings(trend: pl.DataFrame) -> tuple[Drawing, ...]:
+def heat_drawing(matrix: CorrelationMatrix, caption: str, height: int) -> Drawing:
+    """Correlations of all pairs as colour, blank where a column is constant."""
+    return Drawing(quality.correlation_heatmap(matrix.names, np.array(matrix.r, dtype=np.float64)), caption, height)
+
+
+def trend_drawings(study: TrendStudy) -> tuple[Drawing, ...]:
     """Failure rates over time: lines of the groups with the most failures, and all of them as colour."""
+    trend = pl.DataFrame([point.model_dump() for point in study.trend], TREND_SCHEMA)
     groups = trend["group"].n_unique() if trend.height else 1
     few = _most_failures(trend, 5)
     caption = "The five with the most failures, each in the band of its 95 % interval." if groups > 5 else ""
@@ -86,13 +104,13 @@ def waste_drawings(data: JobInput, study: WasteStudy) -> tuple[Drawing, ...]:
     weeks = Drawing(waste.waste_by_week_figure(weekly_ledger(data)), height=440)
     if study.by == "week":
         return (weeks,)
-    losing = min(15, max(1, int((study.groups["lost_core_seconds"] > 0).sum())))
-    return (weeks, Drawing(waste.waste_by_group_figure(study.groups), height=130 + _ROW * losing))
+    losing = min(15, max(1, sum(line.lost_core_seconds > 0 for line in study.groups)))
+    groups = pl.DataFrame([line.model_dump() for line in study.groups], _LEDGER).rename({"group": breakdown_word(study.by)})
+    return (weeks, Drawing(waste.waste_by_group_figure(groups), height=130 + _ROW * losing))
 
 
-def policy_drawings(replay: PolicyReplay) -> tuple[Drawing, ...]:
-    """What each threshold would have done on the later splits, with the one marked that was chosen before."""
-    curve = replay.judged
+def policy_drawings(replay: PolicyReplay, curve: CancelCurve) -> tuple[Drawing, ...]:
+    """What each threshold of the later splits would have done (`curve`), with the one marked that was chosen before."""
     step = max(1, -(-curve.points.height // _MOST_POINTS))
     points = pl.concat([curve.points.gather_every(step), curve.points.tail(1)]).unique("tau", maintain_order=True)
     figure = waste.cancel_policy_figure(replace(curve, points=points))

@@ -6,24 +6,21 @@ JobInput -> jobs_sections -> Section. A section whose data are missing says so i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
-
-import numpy as np
-import polars as pl
+from typing import TYPE_CHECKING, Final, Literal
 
 from stormpetrel.answers import job_studies
+from stormpetrel.answers.job_evaluation import evaluate_forecasts, published_table
+from stormpetrel.answers.schemas.job_evaluation import EvaluationQuestion, JobEvaluation
+from stormpetrel.answers.schemas.job_studies import ProfileQuestion, ProfileStudy
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.report import forecast_blocks, job_tables, jobs_figures, seed_figures
-from stormpetrel.faces.report.blocks import Beside, Block, Column, Drawing, Paragraph, Section, Table
-from stormpetrel.figures import quality
-from stormpetrel.jobs.evaluation import Evaluation, evaluate
-from stormpetrel.jobs.feature_study import Correlations, correlations
+from stormpetrel.faces.report.blocks import Beside, Block, Column, Paragraph, Section, Table
+from stormpetrel.jobs.evaluation import Evaluation
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.optimism import optimism
-from stormpetrel.jobs.seed_models import RECIPES
-from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne, seed_columns, table_one
-from stormpetrel.jobs.trends import movers
+from stormpetrel.jobs.seed_protocol import TableOne
 
 if TYPE_CHECKING:
     from stormpetrel.answers.job_input import JobInput
@@ -44,34 +41,28 @@ class _Jobs:
         self.step = step
 
     @cached_property
-    def latest(self) -> pl.DataFrame:
+    def latest(self) -> JobInput:
         """The jobs that forecasts are made of."""
         jobs = self.data.jobs.sort("submit_time", maintain_order=True)
-        return jobs.tail(QUICK_JOBS) if self.quick else jobs
+        return replace(self.data, jobs=jobs.tail(QUICK_JOBS) if self.quick else jobs, notes=())
 
     @cached_property
-    def profiles(self) -> job_studies.ProfileStudy:
+    def fitted(self) -> job_studies.FittedProfiles:
         self.step("profiles")
-        return job_studies.profile_study(self.data, seed=self.seed)
+        return job_studies.fit_profiles(self.data, ProfileQuestion(seed=self.seed))
 
     @cached_property
-    def evaluation(self) -> Evaluation:
+    def profiles(self) -> ProfileStudy:
+        return job_studies.profile_study(self.data, fitted=self.fitted)
+
+    @cached_property
+    def evaluated(self) -> tuple[JobEvaluation, Evaluation]:
         """Every moment that there are enough jobs for; the notes say which are not judged."""
-        return evaluate(self.latest, self.data.training(), protocol="time", progress=self.step)
+        return evaluate_forecasts(self.latest, EvaluationQuestion(), progress=self.step)
 
-    def table_one(self, split: str) -> TableOne:
-        def told(title: str, done: int, total: int) -> None:
-            self.step(f"Table I, {split} split: {title} ({done} of {total})")
-
-        section = self.data.section
-        return table_one(
-            self.latest,
-            failure_states=section.failure_states,
-            dropped_states=section.dropped_states,
-            split="random" if split == "random" else "time",
-            seed=self.seed,
-            recipes=tuple(SEED_TABLE_ONE) if self.quick else tuple(RECIPES),
-            progress=told,
+    def table_one(self, split: Literal["random", "time"]) -> TableOne:
+        return published_table(
+            self.latest, split, seed=self.seed, quick=self.quick, progress=lambda words: self.step(f"Table I, {words}")
         )
 
 
@@ -139,7 +130,7 @@ def _glance(jobs: _Jobs) -> Sequence[Block]:
         ("failed", f"{100 * shares['Failed']:.1f} %", f"{100 * seed_figures.FAILED_SHARE:.0f} %"),
         ("neither (cancelled, not counted, not ended)", f"{100 * shares['Other']:.1f} %", "–"),
         ("never started, in none of these", f"{job_tables.never_started_count(jobs.profiles):,} jobs", "–"),
-        ("kinds of jobs (K at the elbow)", f"{jobs.profiles.model.k_}", f"{seed_figures.PROFILES}"),
+        ("kinds of jobs (K at the elbow)", f"{jobs.profiles.k}", f"{seed_figures.PROFILES}"),
     ]
     blocks: list[Block] = []
     rows += _glance_areas(jobs, blocks)
@@ -154,13 +145,13 @@ def _glance(jobs: _Jobs) -> Sequence[Block]:
 def _glance_areas(jobs: _Jobs, blocks: list[Block]) -> list[tuple[str, str, str]]:
     """Areas under the ROC curve, where there is a forecast."""
     try:
-        figures = jobs.evaluation.as_json()["at"]
+        figures = jobs.evaluated[0].at
     except StormpetrelError as error:
         blocks.append(Paragraph(f"There is no forecast: {error.what}"))
         return []
     words = {"submit": "at submission", "start": "at the start", "2min": "two minutes in"}
     return [
-        (f"ROC AUC {words[moment]}, later jobs", _digits(found["model"]["roc_auc"]), f"{seed_figures.ROC_AUC} (random jobs)")
+        (f"ROC AUC {words[moment]}, later jobs", _digits(found.model.roc_auc), f"{seed_figures.ROC_AUC} (random jobs)")
         for moment, found in figures.items()
     ]
 
@@ -193,36 +184,18 @@ def _profiles(jobs: _Jobs) -> Sequence[Block]:
 
 
 def _correlations(jobs: _Jobs) -> Sequence[Block]:
-    job_studies.refuse_empty(jobs.data)
-    found = _seed_correlations(jobs)
-    names, matrix = found.top(20)
-    if len(names) == 1:
-        raise UsageError("no column of it varies together with the outcome.")
-    heat = Drawing(quality.correlation_heatmap(names, matrix), "Pearson's r; blank where a column is constant.", 640)
-    values = dict(found.table.select("feature", "pearson").iter_rows())
-    rows = [(f"{name} and failing", value, seed_figures.CORRELATIONS.get(name)) for name, value in values.items()]
+    study = job_studies.column_study(jobs.data, fitted=jobs.fitted, seed=jobs.seed)
+    heat = jobs_figures.heat_drawing(study.matrix, "Pearson's r; blank where a column is constant.", 640)
+    rows = [
+        (f"{line.feature} and failing", line.pearson, seed_figures.CORRELATIONS.get(line.feature)) for line in study.correlations
+    ]
     rows += [
-        ("cpu and mem_bytes", _pair(found, "cpu", "mem_bytes"), seed_figures.CPU_AND_MEMORY),
-        ("user_id and profile", _pair(found, "user_id", "profile"), seed_figures.USER_AND_PROFILE),
+        ("cpu and mem_bytes", study.cpu_and_memory, seed_figures.CPU_AND_MEMORY),
+        ("user_id and profile", study.user_and_profile, seed_figures.USER_AND_PROFILE),
     ]
     columns = (Column("columns"), Column("this log, r", "+.2f"), Column("published, r", "+.2f"))
     note = "A user_id is a number by order of the name: its correlation depends on that order, here as in the published study."
     return [heat, Table("Fig. 9 in numbers", columns, tuple(rows), note)]
-
-
-def _seed_correlations(jobs: _Jobs) -> Correlations:
-    from stormpetrel.jobs.outcomes import failed
-
-    section = jobs.data.section
-    profiled = job_studies.with_profile(jobs.data, jobs.profiles)
-    columns = seed_columns(profiled).with_columns(
-        profiled["profile"], profiled.select(failed(section.failure_states, section.dropped_states)).to_series()
-    )
-    judged = columns.drop_nulls("failed")
-    if judged["failed"].n_unique() < 2:
-        raise UsageError(f"its {judged.height:,} ended jobs all have the same outcome.")
-    matrix = judged.drop("failed").cast(pl.Float32)
-    return correlations(matrix.to_numpy().astype(np.float32), matrix.columns, judged["failed"].to_numpy(), seed=jobs.seed)
 
 
 def _published(jobs: _Jobs) -> Sequence[Block]:
@@ -236,11 +209,11 @@ def _published(jobs: _Jobs) -> Sequence[Block]:
 
 
 def _forecasts(jobs: _Jobs) -> Sequence[Block]:
-    found = jobs.evaluation
+    answer, found = jobs.evaluated
     waterfall = forecast_blocks.waterfall_drawing(found)
     return [
-        *map(Paragraph, found.notes),
-        forecast_blocks.quality_table(found),
+        *map(Paragraph, answer.notes),
+        forecast_blocks.quality_table(answer),
         *forecast_blocks.forecast_drawings(found),
         forecast_blocks.latest_table(found),
         *([waterfall] if waterfall else []),
@@ -248,8 +221,8 @@ def _forecasts(jobs: _Jobs) -> Sequence[Block]:
 
 
 def _features(jobs: _Jobs) -> Sequence[Block]:
-    labelled = jobs.evaluation.labelled
-    study = job_studies.feature_study(labelled, Moment.SUBMIT, with_ablation=not jobs.quick, seed=jobs.seed, progress=jobs.step)
+    labelled = jobs.evaluated[1].labelled
+    study = job_studies.study_features(labelled, Moment.SUBMIT, with_ablation=not jobs.quick, seed=jobs.seed, progress=jobs.step)
     tables = (job_tables.ablation_table(study), job_tables.verdict_table(study))
     shown: list[Block] = [table for table in tables if table is not None]
     return [*jobs_figures.feature_drawings(study), job_tables.correlation_table(study), *(shown or [Paragraph(_LEFT_OUT)])]
@@ -258,41 +231,35 @@ def _features(jobs: _Jobs) -> Sequence[Block]:
 def _trends(jobs: _Jobs) -> Sequence[Block]:
     found: list[Block] = []
     for by in _TREND_GROUPS:
-        trend = job_studies.trend_of(jobs.data, by)
-        if trend.is_empty():
+        study = job_studies.trend_study(jobs.data, by)
+        if not study.trend:
             found.append(Paragraph(f"By {by}: none is known with enough jobs that ended (20)."))
             continue
-        moved = movers(job_studies.trend_of(jobs.data, by, top=None))
-        sentences = tuple((sentence,) for sentence in moved["sentence"].head(12)) or (("Nobody, by more than chance.",),)
-        found += [*jobs_figures.trend_drawings(trend), Table(f"Who changed in the last week, by {by}", (Column(""),), sentences)]
+        sentences = tuple((mover.sentence,) for mover in study.movers[:12]) or (("Nobody, by more than chance.",),)
+        found += [*jobs_figures.trend_drawings(study), Table(f"Who changed in the last week, by {by}", (Column(""),), sentences)]
     return found
 
 
 def _waste(jobs: _Jobs) -> Sequence[Block]:
-    studies = [job_studies.waste_study(jobs.data, by, profiles=None) for by in _WASTE_GROUPS]
+    studies = {by: job_studies.waste_study(jobs.data, by) for by in _WASTE_GROUPS}
+    by_outcome = studies["outcome"]
     found: list[Block] = [
-        *map(Paragraph, job_tables.waste_words(studies[0])),
-        jobs_figures.waste_drawings(jobs.data, studies[0])[0],
+        *map(Paragraph, job_tables.waste_words(by_outcome)),
+        jobs_figures.waste_drawings(jobs.data, by_outcome)[0],
     ]
-    for study in studies:
-        if job_tables.known_groups(study.groups, study.by):
+    for by, study in studies.items():
+        if job_tables.has_known_groups(study):
             found.append(job_tables.waste_table(study, top=15))
         else:
-            found.append(Paragraph(f"By {study.by}: the log does not tell it."))
+            found.append(Paragraph(f"By {by}: the log does not tell it."))
     return found
 
 
 def _policy(jobs: _Jobs) -> Sequence[Block]:
     if jobs.quick:
         return [Paragraph(_LEFT_OUT)]
-    evaluation = evaluate(jobs.latest, jobs.data.training(), moments=[Moment.TWO_MINUTES], protocol="rolling", progress=jobs.step)
-    replay = job_studies.policy_replay(evaluation)
-    return [job_tables.policy_table(replay), *jobs_figures.policy_drawings(replay)]
-
-
-def _pair(found: Correlations, first: str, second: str) -> float | None:
-    value = float(found.matrix[found.names.index(first), found.names.index(second)])
-    return None if np.isnan(value) else value
+    replay, curve = job_studies.policy_replay(jobs.latest, progress=jobs.step)
+    return [job_tables.policy_table(replay), *jobs_figures.policy_drawings(replay, curve)]
 
 
 def _digits(value: float | None) -> str:

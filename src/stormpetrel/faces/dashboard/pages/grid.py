@@ -203,8 +203,9 @@ def _small_print(now: GridNow, period: GridPeriod) -> tuple[str, ...]:
 def _first_pick(live: LiveSite, period: GridPeriod, arrays: GridArrays) -> str:
     """The worst bucket of the newest alarm; else the latest bucket that was seen."""
     assert period.start is not None and period.end is not None
-    if period.alarms and period.start <= period.alarms[0].worst < period.end:
-        return cards.at_of(live, period.alarms[0].worst)
+    worst = period.alarms[0].worst if period.alarms else None
+    if worst is not None and period.start <= worst < period.end:
+        return cards.at_of(live, worst)
     seen = np.flatnonzero(~arrays.series.is_gap)
     return cards.at_of(live, arrays.series.moment(int(seen[-1]) if seen.size else -1))
 

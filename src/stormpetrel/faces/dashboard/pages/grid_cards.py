@@ -200,7 +200,7 @@ def _seconds(span: GridGap | GridAlarm) -> float:
 def _alarm_row(live: LiveSite, alarm: GridAlarm, link: PageLink) -> dict[str, Any]:
     return {
         "start": clock(live, alarm.start),
-        "start_link": link.to(at=at_of(live, alarm.worst), kind=None),
+        "start_link": link.to(at=at_of(live, alarm.worst or alarm.start), kind=None),
         "hours": _seconds(alarm) / 3600,
         "times": None if alarm.score is None or not alarm.threshold else alarm.score / alarm.threshold,
         "what": "; ".join(alarm.findings),

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from dash import html
 
-from stormpetrel.answers.schemas.nodes import WindowTraces
+from stormpetrel.answers.schemas.nodes import ScoredWindow, WindowTraces
 from stormpetrel.answers.window_traces import window_traces
 from stormpetrel.faces.dashboard.blocks import card, notice, plot
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
@@ -40,7 +40,7 @@ def trace_part(live: LiveSite, viewer: Viewer, key: str, mode: str) -> Component
     """One window, as this viewer may see it."""
     view = window_traces(live, viewer, key)
     mode = chosen({"mode": mode}, "mode", MODES, MODES[0])
-    window = view.window
+    window = _window(view)
     zone = ZoneInfo(live.settings.site.time_zone)
     begin = window.window_start.astimezone(zone)
     end = begin + timedelta(seconds=window.window_s)
@@ -58,11 +58,11 @@ def trace_part(live: LiveSite, viewer: Viewer, key: str, mode: str) -> Component
 def _judgement(view: WindowTraces) -> Component:
     if not view.judged:
         return marked("–", "not judged", "chip-wait")
-    return marked("▲", "flagged", "chip-fail") if view.window.flagged else marked("✓", "within the usual", "chip-complete")
+    return marked("▲", "flagged", "chip-fail") if _window(view).flagged else marked("✓", "within the usual", "chip-complete")
 
 
 def _facts(live: LiveSite, view: WindowTraces) -> Component:
-    window = view.window
+    window = _window(view)
     job = job_cell(live, window)
     named = html.A(f"job {job['job']}", href=job["job_link"]) if job["job_link"] else f"job {job['job']}"
     parts: list[Any] = [
@@ -77,7 +77,7 @@ def _facts(live: LiveSite, view: WindowTraces) -> Component:
 
 
 def _lines(view: WindowTraces, zone: ZoneInfo) -> Component:
-    thread = next(thread for thread in view.threads if thread.key == view.window.key)
+    thread = next(thread for thread in view.threads if thread.key == _window(view).key)
     drawn = thread.reconstruction
     original, reconstruction = np.array(thread.original).T, np.array(drawn or thread.original).T  # (steps, 4)
     figure = trace_reconstruction(_times(view, zone), original, reconstruction, "")
@@ -91,7 +91,7 @@ def _lines(view: WindowTraces, zone: ZoneInfo) -> Component:
 
 def _threads(live: LiveSite, view: WindowTraces, mode: str, zone: ZoneInfo) -> list[Component]:
     """The threads around it at the same moment: one mode of each as it was and as the model draws it, and in numbers."""
-    link = PageLink.of(live, "/nodes", {"pick": view.window.key})
+    link = PageLink.of(live, "/nodes", {"pick": _window(view).key})
     number = MODES.index(mode)
     heats = [_heat("nodes-threads", "As it was", view, [thread.original[number] for thread in view.threads], mode, zone)]
     drawn = [thread.reconstruction[number] for thread in view.threads if thread.reconstruction is not None]
@@ -129,7 +129,7 @@ def _thread_names(view: WindowTraces) -> list[str]:
     names = [f"{_short(thread.node)} CPU {thread.cpu}" if several else f"CPU {thread.cpu}" for thread in view.threads]
     if len(set(names)) < len(names):
         names = [f"{number}: {name}" for number, name in enumerate(names, 1)]
-    is_chosen = [thread.key == view.window.key for thread in view.threads]
+    is_chosen = [thread.key == _window(view).key for thread in view.threads]
     return [f"{name} ◀" if chosen else name for name, chosen in zip(names, is_chosen, strict=True)]
 
 
@@ -172,3 +172,9 @@ def _around(view: WindowTraces) -> str:
 def _times(view: WindowTraces, zone: ZoneInfo) -> list[Any]:
     begin = local(view.window_start, zone)
     return [begin + timedelta(seconds=view.step_s * (step + 1)) for step in range(len(view.threads[0].original[0]))]
+
+
+def _window(view: WindowTraces) -> ScoredWindow:
+    """The window that was asked for: a server one version older than its client leaves it out, our own never does."""
+    assert view.window is not None
+    return view.window

@@ -1,0 +1,140 @@
+"""How good forecasts of a log's jobs would have been, as `stormpetrel jobs evaluate --json` prints it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from stormpetrel.answers.schemas.base import Answer, Question
+from stormpetrel.answers.schemas.quality import Optimism
+
+
+class EvaluationQuestion(Question):
+    """Which forecasts are judged, and how the log is cut."""
+
+    moments: list[Literal["submit", "start", "2min"]] = Field(default=["submit", "start", "2min"], min_length=1)
+    protocol: Literal["time", "rolling"] = Field(default="time", description="one cut at 80 %, or five")
+    table_one: bool = Field(default=False, description="also Table I with what is known at the first moment")
+    refit: bool = Field(default=False, description="also refit every week, against one fit")
+    seed: int = 0
+    workers: int = Field(default=1, ge=1, description="processes that share the work; the figures are the same")
+
+
+class ForecastFigures(Answer):
+    """How good one forecaster was; null where the jobs cannot tell, for instance with one outcome only."""
+
+    roc_auc: float | None
+    pr_auc: float | None
+    f1: float | None
+    precision: float | None
+    recall: float | None
+    brier: float | None
+    ece: float | None
+    threshold: float | None
+    n_train: int
+    n_test: int
+    failed_share: float | None
+
+
+class Calibration(Answer):
+    """Whether a risk can be taken at its word."""
+
+    brier_skill: float | None = Field(description="against the user's rate so far")
+    reliability_slope: float | None
+    unknown_share: float | None = Field(description="of jobs whose user or application is new")
+
+
+class OverSplits(Answer):
+    """A figure over splits."""
+
+    mean: float
+    std: float
+    n: int
+
+
+class MomentFigures(Answer):
+    """The forecasts of one moment."""
+
+    model: ForecastFigures
+    baselines: dict[str, ForecastFigures]
+    outcomes: dict[str, ForecastFigures] = Field(description="of each way to fail")
+    calibration: Calibration
+    spread: dict[str, OverSplits]
+    same_jobs: dict[str, ForecastFigures] = Field(description="the earlier moments on exactly these jobs")
+
+
+class EvaluationSplit(Answer):
+    """How the log was cut; lists have one entry per cut."""
+
+    protocol: str
+    cuts: list[str] = Field(description="ISO 8601")
+    n_train: list[int]
+    n_test: list[int]
+    purged: list[int] = Field(description="jobs that end after the cut, and so taught nothing")
+    jobs: int
+    usable: int
+    never_started: int
+    failed_share: float | None
+
+
+class TableOneLine(Answer):
+    """One line of Table I: figures of both classes at a probability of .5."""
+
+    split: str
+    model: str
+    title: str
+    part: str
+    precision_failed: float
+    precision_completed: float
+    recall_failed: float
+    recall_completed: float
+    f1_failed: float
+    f1_completed: float
+    accuracy: float
+    roc_auc: float | None
+    jobs: int | None
+
+
+class WeekFigures(Answer):
+    """One fit and weekly refits, in one week; `begin` of the last line is `all`."""
+
+    begin: str
+    jobs: int
+    failed: int
+    roc_once: float | None
+    pr_once: float | None
+    roc_weekly: float | None
+    pr_weekly: float | None
+
+
+class JobEvaluation(Answer):
+    """The forecasts of each moment beside the trivial rules, with honest time."""
+
+    split: EvaluationSplit
+    at: dict[str, MomentFigures]
+    table1: list[TableOneLine] = Field(description="empty unless asked for")
+    seconds: dict[str, float]
+    notes: list[str]
+    optimistic: Optimism | None
+    refit: list[WeekFigures] | None = Field(default=None, description="null unless asked for")
+
+
+class PublishedSplit(Answer):
+    """How the log was cut, by the published protocol."""
+
+    protocol: Literal["seed"]
+    splits: list[str]
+    shortest_s: float
+    jobs: int
+
+
+class PublishedEvaluation(Answer):
+    """Table I by the published protocol: columns that are known only at the end, so that it is no forecast."""
+
+    split: PublishedSplit
+    at: dict[str, MomentFigures] = Field(description="empty: nothing is forecast")
+    table1: list[TableOneLine]
+    seconds: dict[str, float]
+    notes: list[str]
+    optimistic: Optimism | None

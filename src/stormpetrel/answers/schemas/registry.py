@@ -1,0 +1,138 @@
+"""The registry of models as `stormpetrel models … --json` and `nightly --json` print it; times as ISO 8601 with their offset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from stormpetrel.answers.schemas.base import Answer, IsoTime
+
+
+class PutInUse(Answer):
+    """When a training was last put in use, and by what command; who did it stays in the audit trail."""
+
+    time: str = Field(description="ISO 8601")
+    action: str = Field(examples=["models promote"])
+
+
+class RegisteredTraining(Answer):
+    """Models of any family that were trained together and are used together."""
+
+    training: str = Field(examples=["jobs-7"])
+    created: str = Field(description="ISO 8601")
+    trained_until: IsoTime = Field(description="nothing that came later was known")
+    jobs: int = Field(description="how many jobs it learnt from; 0 where it learnt from something else")
+    windows: int
+    buckets: int
+    current: bool = Field(description="whether these are the models in use")
+    previous: str | None = Field(description="what was in use before it")
+    why: str = Field(description="why it was put in use, or why not")
+    promoted: PutInUse | None = Field(description="null where it never was in use, or nobody noted it")
+    models: dict[str, int] = Field(description="version of each model")
+    comparisons: dict[str, dict[str, Any]] = Field(description="by model: its figures beside those of the model in use then")
+    family: str
+    sort: str = Field(description="which sort of model of its family", examples=["submit"])
+    learnt_from: str = Field(examples=["12,000 jobs"])
+
+
+class ListedTraining(RegisteredTraining):
+    """A training in the list."""
+
+    problem: str | None = Field(description="why this version of Stormpetrel cannot read it")
+
+
+class RegisteredTrainings(Answer):
+    """Every training of every family, oldest first within its family."""
+
+    trainings: list[ListedTraining]
+
+
+class ShownTraining(RegisteredTraining):
+    """A training with everything that is kept of its models."""
+
+    about: dict[str, dict[str, Any]] = Field(description="by model")
+    summaries: dict[str, str] = Field(description="by model: what it learnt from and what it does")
+
+
+class ModelVersionLine(Answer):
+    """One version of a model."""
+
+    name: str
+    version: int
+    created: str = Field(description="ISO 8601")
+    current: bool
+    about: dict[str, Any] = Field(description="everything that the registry keeps of it")
+    summary: str = Field(description="what it learnt from and what it does")
+
+
+class ModelVersions(Answer):
+    """Every version of one model, oldest first."""
+
+    versions: list[ModelVersionLine]
+
+
+class PromotionReceipt(RegisteredTraining):
+    """The training that is in use now."""
+
+    before: str | None = Field(description="what was in use before; null where nothing changed, or nothing was")
+    changed: bool
+    taken_up: bool = Field(description="whether a running watch takes it up by itself")
+
+
+class TrainedModel(Answer):
+    """A model that was trained and put in use."""
+
+    name: str
+    version: int
+    created: str = Field(description="ISO 8601")
+    about: dict[str, Any] = Field(description="its figures, and what it was trained on")
+
+
+class TrainingReceipt(Answer):
+    """What a training came to."""
+
+    training: str | None = Field(default=None, description="its name, where the family's command tells it")
+    models: list[TrainedModel]
+    missing: list[str] = Field(
+        default=[], description="what the models lack that could not be trained, a part of a sentence each"
+    )
+
+
+class MomentComparison(Answer):
+    """A new model against the one in use at one moment, on the same jobs; lower log loss is better."""
+
+    moment: str
+    jobs: int
+    failed: int
+    log_loss: float
+    log_loss_current: float
+    difference_low: float
+    difference_high: float
+    pr_auc: float | None
+    pr_auc_current: float | None
+
+
+class CompactedTable(Answer):
+    """What compaction did to one table."""
+
+    table: str
+    files_before: int
+    files_after: int
+    removed: int
+
+
+class NightlyReceipt(Answer):
+    """What a night came to."""
+
+    promoted: bool = Field(description="whether a new training of job models is in use now")
+    why: str
+    training: str | None = Field(description="the new training, in use or not")
+    previous: str | None = Field(description="what was in use before")
+    comparisons: list[MomentComparison]
+    events: str | None = Field(description="what became of the models of events; null where the site counts none")
+    outdated: list[str] = Field(description="a sentence for each model that an earlier version had saved")
+    deleted_jobs: int
+    deleted_trainings: list[str]
+    compacted: list[CompactedTable]
+    keep_days: int = Field(description="jobs that are older are deleted; 0: none are")
