@@ -21,7 +21,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.parts import Daemon, find_program, free_ports, is_root, require, wait_until
+from tests.parts import Daemon, find_program, free_ports, is_root, quick_slurmctld, require, wait_until
 
 PROGRAMS = ("munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd", "slurmrestd", "sacct", "setpriv")
 PACKAGES = "slurm-wlm slurmdbd slurmrestd munge mariadb-server"
@@ -147,7 +147,7 @@ class RealSlurm:
         try:
             yield
         finally:
-            self._start_daemon(name, [name, "-D"])
+            self._start_daemon(name, [name, "-D"], env=self.env | (self._quick if name == "slurmctld" else {}))
             wait_until(self._answers, f"{name} answers again", limit_s=60, alive=self._daemon(name))
 
     @contextmanager
@@ -216,7 +216,8 @@ class RealSlurm:
         self.command("sacctmgr", "-i", "add", "cluster", CLUSTER)
         self.command("sacctmgr", "-i", "add", "account", "science", "Description=science", "Organization=lab")
         self.command("sacctmgr", "-i", "add", "user", getpass.getuser(), "Account=science", "AdminLevel=Admin")
-        daemon = self._start_daemon("slurmctld", ["slurmctld", "-D"])
+        self._quick = quick_slurmctld.environment(self.folder / "run")
+        daemon = self._start_daemon("slurmctld", ["slurmctld", "-D"], env=self.env | self._quick)
         wait_until(lambda: "UP" in self._says("scontrol", "ping"), "slurmctld answers", limit_s=30, alive=daemon)
         for name in self.nodes:
             (self.folder / "spool" / name).mkdir()
