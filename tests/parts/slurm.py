@@ -161,6 +161,15 @@ class RealSlurm:
             process.send_signal(signal.SIGCONT)
             wait_until(self._answers, f"{name} answers again", limit_s=60)
 
+    @contextmanager
+    def nothing_starts(self) -> Iterator[None]:
+        """Close the partition while the block runs: what runs goes on, what waits goes on waiting; the queue comes to rest."""
+        self.command("scontrol", "update", "PartitionName=debug", "State=DOWN")
+        try:
+            yield
+        finally:
+            self.command("scontrol", "update", "PartitionName=debug", "State=UP")
+
     def _daemon(self, name: str) -> Daemon:
         return next(daemon for daemon in reversed(self._daemons) if daemon.name == name)
 
