@@ -3,8 +3,6 @@
 import json
 import shutil
 import signal
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -266,12 +264,13 @@ def test_job_that_ran_at_the_first_reading_has_ended_at_the_second(slurm, site):
     go = slurm.folder / "work" / "go"
     job = slurm.submit("--time=10", "--wrap=while [ ! -e go ]; do sleep 0.1; done; exit 6")
     slurm.wait_for_state(job, "RUNNING")
-    assert report_of(run_here(site, *LIVE, env=slurm.env))["kept"] == 1
+    read = lambda: report_of(run_here(site, *LIVE, env=slurm.env))  # noqa: E731
+    wait_until(lambda: read()["kept"] == 1, "it is read; a window ends before the second that is not over", limit_s=60)
     row = one_row(site, job)
     assert (row["state"], row["end_time"]) == ("RUNNING", None)
     go.touch()
     slurm.wait_for_state(job, "FAILED")
-    report = report_of(run_here(site, *LIVE, env=slurm.env))
+    report = read()
     assert (report["kept"], report["changed"]) == (0, 1)
     row = one_row(site, job)
     assert (row["state"], row["exit_code"]) == ("FAILED", 6) and row["end_time"] is not None
@@ -292,26 +291,36 @@ def test_run_killed_between_windows_gives_the_same_table(slurm, taken_in, played
     report_of(run_here(folders["whole"], *LIVE, env=slurm.env))
     wanted = rows_of(folders["whole"])
     killed = folders["killed"]
+    change_settings(killed, slurm={"sacct": sacct_that_stops_at_the_third_window(tmp_path)})
     process = start(killed, *LIVE, env=slurm.env)
     try:
-        wait_until(lambda: rows_of(killed).height > 0, "the first jobs are committed", limit_s=60)
+        wait_until((tmp_path / "stopped").exists, "it asks for the third window", limit_s=60)
     finally:
         process.kill()
         process.communicate()
     assert process.returncode == -signal.SIGKILL
-    assert cursor_of(killed) < cursor_of(folders["whole"])
+    assert rows_of(killed).height > 0 and cursor_of(killed) < cursor_of(folders["whole"])
+    change_settings(killed, slurm={"sacct": "sacct"})
     report_of(run_here(killed, *LIVE, env=slurm.env))
     assert wanted.height > 15 and rows_of(killed).equals(wanted)
 
 
 def short_windows(folder, *, since):
     """A site whose cursor stands just before the first job, and whose windows are so short that jobs fall into several."""
-    window_s = max(3.0, (datetime.now(UTC) - since).total_seconds() / 10)
+    window_s = max(3.0, (datetime.now(UTC) - since).total_seconds() / 5)
     live_site(folder, chunk_days=window_s / 86400, overlap_hours=0.0)
     with open_site(folder) as opened:
         rows = opened.jobs.table.scan().collect()
         opened.jobs.table.append(rows, cursor=Cursor("slurm:local", int(since.timestamp()) - 1))
     return folder
+
+
+def sacct_that_stops_at_the_third_window(folder):
+    """The real sacct, which answers twice; asked a third time it says so and waits for whoever asked to be gone."""
+    answered, wait = f"[ $(wc -l < {folder}/asked) -lt 3 ]", "while kill -0 $PPID; do sleep 0.1; done"
+    return script(
+        folder / "two-windows", f'{_HELP}\necho >> {folder}/asked\n{answered} && exec sacct "$@"\ntouch {folder}/stopped\n{wait}'
+    )
 
 
 # Clusters
@@ -350,13 +359,15 @@ def test_sacct_text_says_what_slurmrestd_says(slurm, taken_in, played, tmp_path)
     ours = pl.col("job_id").is_in([job_id for job_id in played.values() if job_id not in odd])
     text, rest = (comparable(frame.filter(ours)) for frame in (text, rest))
     assert text.select(KEY).equals(rest.select(KEY))
-    different = [name for name in text.columns if not text[name].equals(rest[name], null_equal=True)]
-    assert [name for name in different if name not in _CPU_SECONDS or not nearly_equal(text[name], rest[name])] == []
+    text, rest = text.with_columns(in_milliseconds(text, cut=False)), rest.with_columns(in_milliseconds(rest, cut=True))
+    pairs = ((name, *pair) for name in text.columns for pair in zip(text["job_id"], text[name], rest[name], strict=True))
+    assert [(name, job_id, one, other) for name, job_id, one, other in pairs if one != other] == []
 
 
-def nearly_equal(text, rest):
-    """Text is cut to milliseconds per step."""
-    return text.is_null().equals(rest.is_null()) and (text - rest).abs().max() < 0.05
+def in_milliseconds(frame, *, cut):
+    """CPU seconds as whole milliseconds: slurmrestd tells microseconds, and the text of sacct has them cut off, not rounded."""
+    thousands = [frame[name] * 1000 for name in _CPU_SECONDS]
+    return [((each + 1e-6).floor() if cut else each.round()).cast(pl.Int64) for each in thousands]
 
 
 # state_raw and cancelled_by: text says `CANCELLED by UID`, JSON names the user. disk_*, uid, gid, req_nodes: not in the JSON.
@@ -506,7 +517,7 @@ def with_wrong_port(slurm, wrong, folder):
 def test_slurmdbd_that_is_away_is_one_clear_line(slurm, site, tmp_path):
     cursor = cursor_of(site)
     elsewhere = with_wrong_port(slurm, "StoragePort", tmp_path)
-    assert "sacct failed" in complaint_of(run(site, *LIVE, env={**slurm.env, "SLURM_CONF": str(elsewhere)}))
+    assert "sacct failed" in complaint_of(run_here(site, *LIVE, env={**slurm.env, "SLURM_CONF": str(elsewhere)}))
     assert cursor_of(site) == cursor
 
 
@@ -537,27 +548,20 @@ def test_what_init_prints_on_a_machine_with_slurm_leads_to_an_ingested_site(slur
     commands = [line.split() for line in printed.stdout.splitlines() if line.strip().startswith("stormpetrel --site")]
     live = next(words for words in commands if "--live" in words)
     change_settings(folder, slurm={"pause_s": 0.0})  # thirty empty days before today
-    done = run(folder, *live[3:], "--json", env=slurm.env)
+    done = run_here(folder, *live[3:], "--json", env=slurm.env)
     assert report_of(done)["kept"] >= len(set(played.values())) - 1
     healthy = run_here(folder, "doctor", "--json", env=slurm.env)
     levels = {finding["check"]: finding["level"] for finding in json.loads(healthy.stdout)["findings"]}
     assert levels["sacct"] == levels["jobs"] == levels["live"] == "ok"
 
 
-def test_doctor_tells_a_user_whose_sacct_hides_the_jobs_of_others(slurm, played, tmp_path):
+def test_doctor_tells_a_user_whose_sacct_hides_the_jobs_of_others(slurm, played, tmp_path, monkeypatch):
     """What PrivateData does: sacct, asked for all users, shows one's own."""
-    folder = live_site(tmp_path / "site", sacct=str(tmp_path / "sacct"))
     own_only = 'for a in "$@"; do [ "$a" = --allusers ] && set -- "$@" --user=root; done'
-    (tmp_path / "sacct").write_text(f'#!/bin/sh\n{own_only}\nexec {find_program("sacct")} "$@"\n')
-    (tmp_path / "sacct").chmod(0o755)
-    as_other = {**slurm.env, "LOGNAME": "root"}
-    code = (
-        "import os; os.geteuid = lambda: 1000\n"
-        "import getpass; getpass.getuser = lambda: 'root'\n"
-        f"import sys; sys.argv = ['stormpetrel', '--site', {str(folder)!r}, 'doctor']\n"
-        "from stormpetrel.faces.cli.main import main; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], env=as_other, capture_output=True, text=True, timeout=60)
+    folder = live_site(tmp_path / "site", sacct=script(tmp_path / "sacct", f'{own_only}\nexec {find_program("sacct")} "$@"'))
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("getpass.getuser", lambda: "root")
+    done = run_here(folder, "doctor", env={**slurm.env, "LOGNAME": "root"})
     assert done.returncode == 1
     assert "PrivateData hides the others" in done.stdout
 

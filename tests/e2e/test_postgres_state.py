@@ -1,13 +1,14 @@
 """A site whose state lies in a real PostgreSQL: several writers, moves between databases, and a server that goes away.
 
-The command line is called in this process; processes of their own are those writers that meet, die or lose their server.
+The command line is called in this process; processes of their own are writers that die or lose their server, and those that
+the one in this process meets.
 """
 
-import json
 import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import polars as pl
@@ -70,36 +71,37 @@ def test_ingest_works_and_is_remembered_by_the_server(postgres, site, log):
     assert not list(site.glob("*.db*"))
 
 
-def test_ingests_at_once_all_complete_and_no_job_is_there_twice(site, tmp_path):
+def test_ingests_at_once_all_complete_and_no_job_is_there_twice(postgres, site, tmp_path):
     jobs = make_jobs(800)
     # Each file overlaps with the next by half, so that the writers meet over the same jobs.
     files = [write_sacct(tmp_path / f"{n}.txt", jobs[200 * n : 200 * n + 400]) for n in range(3)]
-    reports = all_at_once(site, files)
+    reports = all_at_once(postgres, site, files)
     rows = rows_of(site)
     assert rows.height == rows.select(KEY).n_unique() == 800
     assert sum(report["kept"] for report in reports) == 800 and sum(report["known"] for report in reports) == 400
     assert len(past_of(site)) == 3
 
 
-def test_two_ingests_of_the_same_file_at_once_keep_each_job_once(site, log):
-    reports = all_at_once(site, [log, log])
+def test_two_ingests_of_the_same_file_at_once_keep_each_job_once(postgres, site, log):
+    reports = all_at_once(postgres, site, [log, log])
     assert rows_of(site).height == 50
     assert sum(report["kept"] for report in reports) == 50
 
 
-def all_at_once(folder, files):
-    """Ingest each file in a process of its own, all started before the first has ended; their reports."""
-    writers = [start(folder, "ingest", "jobs", str(file), "--json") for file in files]
+def all_at_once(postgres, folder, files):
+    """Ingest each file in a process of its own, but the first in this one, once one of the others has come; their reports."""
+    here, *others = files
+    writers = [start(folder, "ingest", "jobs", str(file), "--json") for file in others]
+    wait_until(lambda: visitors(postgres, folder) > 0, "another writer has opened the site", limit_s=60)
+    report = ingest(folder, here)
     ended = [(writer, *writer.communicate(timeout=120)) for writer in writers]
-    return [report_of(subprocess.CompletedProcess((), writer.returncode, out, errors)) for writer, out, errors in ended]
+    return [report, *(report_of(subprocess.CompletedProcess((), one.returncode, out, errors)) for one, out, errors in ended)]
 
 
-OPEN = """
-import sys
-from pathlib import Path
-from stormpetrel.store.state import open_state
-open_state(Path(sys.argv[1]), url=sys.argv[2], lock_folder=Path(sys.argv[1])).close()
-"""
+def visitors(postgres, folder):
+    """How many connections the database of a site has, or has had since it was made: a writer may come and go between looks."""
+    sessions = f"SELECT sessions FROM pg_stat_database WHERE datname = '{database_of(folder)}'"
+    return int(postgres.sql(sessions)) - 1  # `make_site` was the first
 
 
 @pytest.mark.parametrize("moment", ["before there are tables", "before the format is written"])
@@ -111,19 +113,17 @@ def test_two_first_visitors_of_an_empty_database_both_get_in(postgres, tmp_path,
     if moment == "before the format is written":
         state._METADATA.create_all(engine)
     try:
-        with engine.connect() as first:
+        with ThreadPoolExecutor() as pool, engine.connect() as first:
             # The first visitor, stopped in the middle of its transaction.
             state._METADATA.create_all(first)
             first.execute(sa.insert(state.meta), [{"key": "format", "value": str(STATE_FORMAT)}, {"key": "owner", "value": ""}])
-            words = [sys.executable, "-c", OPEN, str(tmp_path), url]
-            second = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            second = pool.submit(lambda: state.open_state(tmp_path, url=url, lock_folder=tmp_path).close())
             waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-            wait_until(lambda: postgres.sql(waiting) != "0" or second.poll() is not None, "the second visitor waits", limit_s=30)
+            wait_until(lambda: postgres.sql(waiting) != "0" or second.done(), "the second visitor waits", limit_s=30)
             first.commit()
-        _, errors = second.communicate(timeout=60)
+        second.result(timeout=60)
     finally:
         engine.dispose()
-    assert second.returncode == 0, errors
 
 
 HOLD_LOCK = """
@@ -138,15 +138,16 @@ with open_site(Path(sys.argv[1])) as site, site.state.writer_lock():
 
 def test_lock_of_a_killed_writer_is_free(postgres, site, log):
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", HOLD_LOCK, str(site)], stdin=pipe, stdout=pipe, text=True) as holder:
+    words = [sys.executable, "-c", HOLD_LOCK, str(site)]
+    with ThreadPoolExecutor() as pool, subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as holder:
         assert holder.stdout.readline() == "locked\n"
-        waiting = start(site, "ingest", "jobs", str(log), "--json")
+        waiting = pool.submit(ingest, site, log)
         blocked = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-        wait_until(lambda: postgres.sql(blocked) == "1", "the ingest waits for the lock", limit_s=30)
-        holder.kill()
-    out, errors = waiting.communicate(timeout=60)
-    assert waiting.returncode == 0, errors
-    assert json.loads(out)["kept"] == 50
+        try:
+            wait_until(lambda: postgres.sql(blocked) == "1", "the ingest waits for the lock", limit_s=30)
+        finally:
+            holder.kill()
+    assert waiting.result(timeout=60)["kept"] == 50
 
 
 def test_forgotten_user_is_gone_and_does_not_come_back(postgres, site, log):

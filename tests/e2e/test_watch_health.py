@@ -50,25 +50,26 @@ class Watched:
         found = re.search(rf'^stormpetrel_source_up{{source="{source}"}} (\S+)$', self.fetch("/metrics"), re.MULTILINE)
         return float(found[1]) if found else None
 
-    def on_page(self, name: str) -> HealthLine:
-        lines = health(LiveSite(self.site), LOCAL).lines
-        missing = HealthLine(part="Sources", name=name, level="warning", words="not there yet", advice="")
-        return next((line for line in lines if line.name == name), missing)
+    def on_page(self, *names: str) -> list[HealthLine]:
+        lines = {line.name: line for line in reversed(health(LiveSite(self.site), LOCAL).lines)}
+        missing = HealthLine(part="Sources", name="", level="warning", words="not there yet", advice="")
+        return [lines.get(name, missing) for name in names]
 
     def tells_of(self, source: str) -> bool:
         """Whether all four places say that something is wrong with a source."""
-        levels = (self.on_page(source).level, self.on_page("Watch").level)
         return (
             "problem" in self.in_log(source)[-1:]
             and self.up(source) == 0.0
             and source in self.fetch("/readyz")
-            and set(levels) == {"problem"}
+            and all(line.level == "problem" for line in self.on_page(source, "Watch"))
         )
 
     def is_calm(self, source: str) -> bool:
         """Whether none of them says so."""
-        page = self.on_page(source).level == "ok" and source not in self.on_page("Watch").words
-        return page and self.in_log(source)[-1:] != ["problem"] and self.up(source) == 1.0 and source not in self.fetch("/readyz")
+        if self.in_log(source)[-1:] == ["problem"] or self.up(source) != 1.0 or source in self.fetch("/readyz"):
+            return False
+        line, watch = self.on_page(source, "Watch")  # last: it takes longest
+        return line.level == "ok" and source not in watch.words
 
 
 @pytest.fixture(scope="module")

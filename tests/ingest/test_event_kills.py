@@ -15,7 +15,7 @@ from stormpetrel.records.events import COUNT_KEY, COVERED
 from stormpetrel.sources.event_formats import event_file
 from stormpetrel.store.site import open_site
 from tests.builders import make_site
-from tests.parts.command_line import run, start
+from tests.parts.command_line import run_here, start
 from tests.sources.test_condor_follow import START, Log
 
 HOURS = 24 * 60  # three months: a commit writes several files, and there is something between two of them
@@ -70,7 +70,7 @@ def kill_and_restart(tmp_path, kills, seed):
     killed = 0
     for _ in range(kills):
         killed += kill_one(tmp_path / "killed", files, after=chance.randint(1, 6), more_s=chance.choice([0, 0.01, 0.05]))
-    done = run(tmp_path / "killed", "ingest", "events", *map(str, files))
+    done = run_here(tmp_path / "killed", "ingest", "events", *map(str, files))
     assert done.returncode == 0, done.stderr
     rows, gaps = everything(tmp_path / "killed")
     calm_rows, calm_gaps = everything(tmp_path / "calm")

@@ -1,6 +1,8 @@
 """Random acts on a real Slurm, from a seed: what users do to a queue in an hour, in a minute.
 
-`SlurmActs(slurm, seed=1).play(60)`; what Slurm refuses (a job that is over meanwhile) counts as an act that came too late.
+`with SlurmActs(slurm, seed=1) as acts: acts.play(60)`; what Slurm refuses (a job that is over meanwhile) counts as an act that
+came too late. Whatever the seed, the queue is at rest seconds after the last act, once nothing more starts
+(`slurm.nothing_starts()`): what runs takes two seconds or ten minutes.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import contextlib
 import random
 import subprocess
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 from tests.parts.slurm import RealSlurm
 
@@ -17,10 +20,13 @@ _WAITS = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD",
 
 
 class SlurmActs:
-    """Jobs of some users, submitted, held, released, requeued and cancelled in an order that a seed decides."""
+    """Jobs of some users, submitted, held, released, requeued and cancelled in an order that a seed decides.
+
+    As a context manager it cancels at the end what is left, and what went wrong in the block names the seed.
+    """
 
     def __init__(self, slurm: RealSlurm, *, seed: int, users: Sequence[str] = ("",)) -> None:
-        self.slurm, self.random, self.users = slurm, random.Random(seed), users
+        self.slurm, self.seed, self.random, self.users = slurm, seed, random.Random(seed), users
         self.jobs: list[int] = []
         self.arrays: dict[int, int] = {}  # job id -> tasks
         self.late = 0
@@ -29,6 +35,14 @@ class SlurmActs:
             (1, self.submit_together), (3, self.cancel), (3, self.cancel_task), (2, self.hold), (2, self.release),
             (2, self.requeue), (1, self.requeue_hold), (1, self.shorten), (1, self.suspend),
         ]  # fmt: skip
+
+    def __enter__(self) -> SlurmActs:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            error.add_note(f"The acts were those of seed {self.seed}.")
+        self.end()
 
     def play(self, count: int, between: Callable[[int], None] = lambda number: None) -> None:
         """Act so many times; `between` is called after each."""
@@ -107,6 +121,11 @@ class SlurmActs:
         job = self.slurm.submit("--mem=10", "--time=60", "--requeue", *words, user=user)
         self.jobs.append(job)
         return job
+
+
+def seed_of_today() -> int:
+    """A seed that is another one every day: what holds for any order of acts is tried with many of them."""
+    return datetime.now(UTC).toordinal()
 
 
 def queue_of(slurm: RealSlurm) -> set[Task]:

@@ -102,7 +102,12 @@ def cgroup_slurm(
     """A Slurm whose jobs are in cgroups; of each node all CPUs are this machine's."""
     kind = _OnlyV2 if "cgroup/v2" in cgroup_conf else RealSlurm
     slurm = kind(
-        nodes=nodes, cpus=os.cpu_count() or 1, settings=settings, cgroup_conf=cgroup_conf, name=name or f"c{os.getpid()}n"
+        nodes=nodes,
+        cpus=os.cpu_count() or 1,
+        settings=settings,
+        cgroup_conf=cgroup_conf,
+        name=name or f"c{os.getpid()}n",
+        accounting=False,
     )
     try:
         with slurm:

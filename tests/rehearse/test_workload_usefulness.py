@@ -154,7 +154,7 @@ def test_figures_over_seeds_have_a_mean_and_a_spread_and_what_is_the_same_stays(
 
 
 def test_seeds_in_processes_give_what_one_process_gives():
-    make = GeneratorMaker("rows")
+    make, log, settings = GeneratorMaker("rows"), simulated().head(900), TrainingSettings(rounds=5)  # nothing is said of how good
     with one_thread():
-        alone, apart = (usefulness(simulated(), make, SETTINGS, seeds=(0, 1), engine=Engine(workers)) for workers in (1, 2))
+        alone, apart = (usefulness(log, make, settings, seeds=(0, 1), engine=Engine(workers)) for workers in (1, 2))
     assert apart == alone and alone["ratio"]["n"] == 2
