@@ -21,7 +21,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.parts import Daemon, find_program, free_ports, is_root, quick_slurmctld, require, wait_until
+from tests.parts import Daemon, find_program, free_ports, is_root, require, wait_until
 
 PROGRAMS = ("munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd", "slurmrestd", "sacct", "setpriv")
 PACKAGES = "slurm-wlm slurmdbd slurmrestd munge mariadb-server"
@@ -149,7 +149,7 @@ class RealSlurm:
         try:
             yield
         finally:
-            self._start_daemon(name, [name, "-D"], env=self.env | (self._quick if name == "slurmctld" else {}))
+            self._start_daemon(name, [name, "-D"])
             wait_until(self._answers, f"{name} answers again", limit_s=60, alive=self._daemon(name))
 
     @contextmanager
@@ -222,8 +222,7 @@ class RealSlurm:
         self._write("etc/cgroup.conf", self._cgroup_conf.encode())
         if self._accounting:
             self._start_accounting(accounting, database)
-        self._quick = quick_slurmctld.environment(self.folder / "run")
-        daemon = self._start_daemon("slurmctld", ["slurmctld", "-D"], env=self.env | self._quick)
+        daemon = self._start_daemon("slurmctld", ["slurmctld", "-D"])
         wait_until(lambda: "UP" in self._says("scontrol", "ping"), "slurmctld answers", limit_s=30, alive=daemon)
         for name in self.nodes:
             (self.folder / "spool" / name).mkdir()
