@@ -40,6 +40,7 @@ def quick_demo() -> Iterator[None]:
     with few_trees(), one_thread(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo_site, "PAST_DAYS", 28)
         patch.setattr(demo_site, "COMING_DAYS", 7)
+        patch.setattr("stormpetrel.jobs.model.KIND_ROUNDS", 12)
         patch.setattr(demo_traces, "_epochs", lambda _site: 2)
         yield
 

@@ -20,7 +20,16 @@ from stormpetrel.jobs.baselines import BASELINES
 from stormpetrel.jobs.model import FEWEST_OF_AN_OUTCOME, JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOMES
-from stormpetrel.jobs.training import LabelledJobs, Progress, TrainingSettings, fit_at, label_jobs, out_of_time, silent
+from stormpetrel.jobs.training import (
+    LabelledJobs,
+    Progress,
+    TrainingSettings,
+    fit_at,
+    fit_risk_at,
+    label_jobs,
+    out_of_time,
+    silent,
+)
 from stormpetrel.learn.metrics import best_f1_threshold, brier_skill, judge, pr_auc, reliability_slope, roc_auc
 from stormpetrel.learn.splits import INNER_CUTS, ROLLING_CUTS, TIME_CUT, Split, split_between, splits_at, weekly_cuts
 
@@ -308,7 +317,7 @@ def refit_weekly(
     features = labelled.features[moment]
     first = float(np.quantile(labelled.submit[labelled.usable], ROLLING_CUTS[0]))
     cuts = weekly_cuts(first, float(labelled.submit[labelled.usable].max()))
-    once = fit_at(labelled, moment, split_between(first, np.inf, labelled.submit, labelled.end, reached).train, settings)
+    once = fit_risk_at(labelled, moment, split_between(first, np.inf, labelled.submit, labelled.end, reached).train, settings)
     parts = []
     for number, (cut, until) in enumerate(zip(cuts, [*cuts[1:], np.inf], strict=True)):
         progress(f"week {number + 1} of {len(cuts)}")
@@ -316,7 +325,7 @@ def refit_weekly(
         if not split.test.any():
             continue
         test = features.rows(split.test)
-        weekly = fit_at(labelled, moment, split.train, settings)
+        weekly = fit_risk_at(labelled, moment, split.train, settings)
         parts.append(
             pl.DataFrame(
                 {
