@@ -28,6 +28,7 @@ from tests.jobs.logs import one_thread
 from tests.parts import free_ports, wait_until
 from tests.parts.browser import open_chromium
 from tests.parts.command_line import change_settings, words_for
+from tests.parts.quick_sacct import answering
 from tests.parts.watched_site import SPEC, START, copy_site, make_watched_site
 
 pytestmark = pytest.mark.browser
@@ -70,7 +71,7 @@ def started(folder: Path, *commands: Sequence[str]) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def site(prepared, tmp_path_factory) -> Iterator[Site]:
-    with copy_site(prepared, tmp_path_factory.mktemp("living") / "site") as copied:
+    with answering() as sacct, copy_site(prepared, tmp_path_factory.mktemp("living") / "site", sacct=sacct) as copied:
         yield copied
 
 

@@ -16,9 +16,11 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeout
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.ingest.commit import commit_jobs
 from stormpetrel.records.jobs import VALUES, field_mask
+from stormpetrel.simulate.feed import write_fake_sacct
 from stormpetrel.store.site import Site
 from stormpetrel.watch.loop import Watch
 from tests.faces.web.made import wait_until as until
+from tests.parts.quick_sacct import answering, write_quick_sacct
 from tests.parts.watched_site import TRAINED, make_watched_site, move_clock
 
 if TYPE_CHECKING:
@@ -48,7 +50,10 @@ def make_dashboard_site(folder: Path) -> None:
     with make_watched_site(folder, serve={"requests_per_minute": 1_000_000}, watch={"replay_days": 2.0}) as site:
         _add_hostile(site)
         site.predictions.begin(TRAINED - timedelta(days=2))
-        Watch(site).step()
+        with answering() as sacct:
+            write_quick_sacct(folder / "feed", sacct)
+            Watch(site).step()
+        write_fake_sacct(folder / "feed")
 
 
 def _add_hostile(site: Site) -> None:
