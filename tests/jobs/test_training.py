@@ -10,7 +10,7 @@ from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs import training
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.request_profiles import fit_request_profiles
-from stormpetrel.jobs.training import TrainingSettings, choose_threshold, fit_at, label_jobs, out_of_time, train
+from stormpetrel.jobs.training import TrainingSettings, choose_threshold, fit_at, fit_risk_at, label_jobs, out_of_time, train
 from stormpetrel.learn.splits import INNER_CUTS
 from tests.jobs.logs import known_at, make_log, one_thread
 
@@ -97,9 +97,9 @@ def test_the_threshold_is_chosen_from_the_rows_it_is_given_only(labelled, monkey
 
     def spy(labelled, moment, chosen, settings):
         seen.append(chosen)
-        return fit_at(labelled, moment, chosen, settings)
+        return fit_risk_at(labelled, moment, chosen, settings)
 
-    monkeypatch.setattr(training, "fit_at", spy)
+    monkeypatch.setattr(training, "fit_risk_at", spy)
     judged = []
     best = training.best_f1_threshold
     monkeypatch.setattr(training, "best_f1_threshold", lambda truth, said: judged.append(truth.size) or best(truth, said))
@@ -116,6 +116,13 @@ def test_a_slice_with_one_class_is_skipped(labelled):
     assert truth.size == said.size == 0
     few = labelled.usable & (np.arange(500) < 30)
     assert 0.0 <= choose_threshold(labelled, Moment.SUBMIT, few, QUICK) <= 1.0
+
+
+def test_a_model_that_is_asked_for_the_risk_only_says_the_same_risk(labelled):
+    rows, features = labelled.reached(Moment.SUBMIT), labelled.features[Moment.SUBMIT]
+    whole, risk_only = (fit(labelled, Moment.SUBMIT, rows, QUICK) for fit in (fit_at, fit_risk_at))
+    assert risk_only.risk(features).tolist() == whole.risk(features).tolist()
+    assert whole.outcomes_ and not risk_only.outcomes_
 
 
 def test_very_many_rows_are_cut_to_the_most_recent(labelled):

@@ -34,6 +34,7 @@ def few_trees() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("stormpetrel.lifecycle.job_models.training_settings", lambda _settings: QUICK)
         patch.setattr(JobInput, "training", lambda given: replace(whole(given), rounds=QUICK.rounds))
+        patch.setattr("stormpetrel.jobs.model.KIND_ROUNDS", QUICK.rounds)
         yield
 
 

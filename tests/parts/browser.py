@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 WAIT_MS = 30_000
+# One process draws all tabs of a context: another one would read and compile every script anew (2 s of the processor).
+_ONE_RENDERER = ("--renderer-process-limit=1", "--disable-site-isolation-trials")
 
 
 @contextmanager
@@ -22,6 +24,6 @@ def open_chromium(*arguments: str, wait_ms: int = WAIT_MS) -> Iterator[Browser]:
 
     expect.set_options(timeout=wait_ms)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_program("chromium"), args=list(arguments))
+        browser = playwright.chromium.launch(executable_path=find_program("chromium"), args=[*_ONE_RENDERER, *arguments])
         yield browser
         browser.close()

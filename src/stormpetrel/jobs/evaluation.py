@@ -22,7 +22,16 @@ from stormpetrel.jobs.baselines import BASELINES
 from stormpetrel.jobs.model import FEWEST_OF_AN_OUTCOME, JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOMES
-from stormpetrel.jobs.training import LabelledJobs, Progress, TrainingSettings, fit_at, label_jobs, out_of_time, silent
+from stormpetrel.jobs.training import (
+    LabelledJobs,
+    Progress,
+    TrainingSettings,
+    fit_at,
+    fit_risk_at,
+    label_jobs,
+    out_of_time,
+    silent,
+)
 from stormpetrel.learn.metrics import best_f1_threshold, brier_skill, judge, pr_auc, reliability_slope, roc_auc
 from stormpetrel.learn.splits import INNER_CUTS, ROLLING_CUTS, TIME_CUT, Split, split_between, splits_at, weekly_cuts
 
@@ -366,7 +375,7 @@ def refit_weekly(
     reached = labelled.reached(moment)
     first = float(np.quantile(labelled.submit[labelled.usable], ROLLING_CUTS[0]))
     cuts = weekly_cuts(first, float(labelled.submit[labelled.usable].max()))
-    once = fit_at(labelled, moment, split_between(first, np.inf, labelled.submit, labelled.end, reached).train, settings)
+    once = fit_risk_at(labelled, moment, split_between(first, np.inf, labelled.submit, labelled.end, reached).train, settings)
     weeks = [
         (number, split_between(cut, until, labelled.submit, labelled.end, reached))
         for number, (cut, until) in enumerate(zip(cuts, [*cuts[1:], np.inf], strict=True))
@@ -397,7 +406,7 @@ class _WeeklyRefit:
         """The forecasts of the week of that number, one row per test job."""
         number, split = week
         test = self.labelled.features[self.moment].rows(split.test)
-        weekly = fit_at(self.labelled, self.moment, split.train, self.settings)
+        weekly = fit_risk_at(self.labelled, self.moment, split.train, self.settings)
         jobs = int(split.test.sum())
         return pl.DataFrame(
             {

@@ -78,6 +78,12 @@ class JobOutcomeModel:
 
     def fit(self, features: FeatureMatrix, failed: NDArray[np.bool_], outcome: pl.Series) -> Self:
         """Learn from jobs whose end is known: `failed`, and `outcome` in the words of `outcomes` (null where none)."""
+        self.fit_risk(features, failed)
+        self._fit_kinds(features, failed, outcome)
+        return self
+
+    def fit_risk(self, features: FeatureMatrix, failed: NDArray[np.bool_]) -> Self:
+        """Learn whether jobs fail, and not how: enough for `risk`, in half the time."""
         wait_politely()
         import xgboost
 
@@ -91,7 +97,7 @@ class JobOutcomeModel:
         table = xgboost.QuantileDMatrix(features.values, failed.astype(np.float32), max_bin=128, nthread=threads())
         settings = {**_RISK_TREES, "min_child_weight": weight, "seed": self.seed, "nthread": threads()}
         self._risk: xgboost.Booster = xgboost.train(settings, table, self.rounds)
-        self._fit_kinds(features, failed, outcome)
+        self._kinds: xgboost.Booster | None = None
         return self
 
     def _refuse_too_few(self, failed: NDArray[np.bool_]) -> None:
@@ -109,7 +115,7 @@ class JobOutcomeModel:
         counts = {name: int((outcome == name).sum()) for name in OUTCOMES}
         common = [name for name in OUTCOMES if counts[name] >= FEWEST_OF_AN_OUTCOME]
         fails = [name for name in common if bool(failed[(outcome == name).fill_null(False).to_numpy()].any())]
-        self._kinds: xgboost.Booster | None = None
+        self._kinds = None
         if not fails:  # every kind of failure is too rare to be told apart: a failure is a failure
             fails, common = ["FAILED"], ["FAILED", *(name for name in common if name != "FAILED")]
             counts["FAILED"] = int(failed.sum())

@@ -111,9 +111,20 @@ def label_jobs(
 
 def fit_at(labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bool_], settings: TrainingSettings) -> JobOutcomeModel:
     """One model of one moment on some rows; the most recent ones where there are very many."""
-    chosen = np.flatnonzero(rows)[-settings.most_rows :]
+    chosen = _newest(rows, settings)
     model = JobOutcomeModel(moment, rounds=settings.rounds, seed=settings.seed)
     return model.fit(labelled.features[moment].rows(chosen), labelled.failed[chosen], labelled.outcome[chosen])
+
+
+def fit_risk_at(labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bool_], settings: TrainingSettings) -> JobOutcomeModel:
+    """The same model where only its `risk` is asked for: without the trees that tell in which way jobs fail."""
+    chosen = _newest(rows, settings)
+    model = JobOutcomeModel(moment, rounds=settings.rounds, seed=settings.seed)
+    return model.fit_risk(labelled.features[moment].rows(chosen), labelled.failed[chosen])
+
+
+def _newest(rows: NDArray[np.bool_], settings: TrainingSettings) -> NDArray[np.intp]:
+    return np.flatnonzero(rows)[-settings.most_rows :]
 
 
 def out_of_time(
@@ -136,7 +147,7 @@ def choose_threshold(labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bo
     """The threshold with the best F1 on out-of-time predictions inside the training part."""
 
     def fit(train: NDArray[np.bool_], test: NDArray[np.bool_]) -> NDArray[np.float64]:
-        return fit_at(labelled, moment, train, settings).risk(labelled.features[moment].rows(test))
+        return fit_risk_at(labelled, moment, train, settings).risk(labelled.features[moment].rows(test))
 
     truth, forecast = out_of_time(labelled, rows, fit)
     return best_f1_threshold(truth, forecast) if truth.any() else 0.5

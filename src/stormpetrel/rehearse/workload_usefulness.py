@@ -21,7 +21,7 @@ from stormpetrel.jobs.baselines import last_outcome
 from stormpetrel.jobs.evaluation import FEWEST_TEST_JOBS, PROFILE_SHARE
 from stormpetrel.jobs.model import FEWEST_OF_A_CLASS
 from stormpetrel.jobs.moments import Moment
-from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, fit_at, label_jobs
+from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, fit_risk_at, label_jobs
 from stormpetrel.learn.metrics import pr_auc, roc_auc
 from stormpetrel.learn.splits import TIME_CUT, Split, splits_at
 from stormpetrel.records.jobs import conform
@@ -122,7 +122,7 @@ def train_on_synthetic(
     test = log.split.test
     truth = log.labelled.failed[test]
     features = log.labelled.features[Moment.SUBMIT]
-    of_real = fit_at(log.labelled, Moment.SUBMIT, log.split.train, settings).risk(features.rows(test))
+    of_real = fit_risk_at(log.labelled, Moment.SUBMIT, log.split.train, settings).risk(features.rows(test))
     made = label_jobs(synthetic_jobs(synthetic, machine), settings, _MOMENTS, profiles_from=PROFILE_SHARE)
     rows = made.reached(Moment.SUBMIT)
     if not _has_both(made.failed[rows]):
@@ -133,7 +133,7 @@ def train_on_synthetic(
         )
     # The kinds of requests are part of what was learnt: the real jobs are sorted into those of the synthetic log.
     judged = label_jobs(log.jobs, settings, _MOMENTS, profiles=made.profiles).features[Moment.SUBMIT]
-    of_synthetic = fit_at(made, Moment.SUBMIT, rows, settings).risk(judged.rows(test))
+    of_synthetic = fit_risk_at(made, Moment.SUBMIT, rows, settings).risk(judged.rows(test))
     simple = last_outcome(features.rows(log.split.train), log.labelled.failed[log.split.train], features.rows(test))
     areas = {"real": _areas(truth, of_real), "synthetic": _areas(truth, of_synthetic)}
     return {

@@ -16,6 +16,7 @@ from tests.faces.web.made import running
 from tests.jobs.logs import one_thread
 from tests.parts.browser import open_chromium
 from tests.parts.made_once import made_once
+from tests.parts.quick_sacct import answering
 from tests.parts.watched_site import copy_site
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="package")
-def dashboard_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dashboard_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A site with jobs, models and predictions: made once per run, 6 s."""
 
     def make(folder: Path) -> None:
@@ -31,8 +32,9 @@ def dashboard_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             make_dashboard_site(folder)
 
     folder = tmp_path_factory.mktemp("dashboard") / "site"
-    copy_site(made_once(tmp_path_factory, "dashboard-site", make), folder).close()
-    return folder
+    with answering() as sacct:
+        copy_site(made_once(tmp_path_factory, "dashboard-site", make), folder, sacct=sacct).close()
+        yield folder
 
 
 @pytest.fixture(scope="package")

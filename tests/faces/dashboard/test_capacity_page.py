@@ -15,8 +15,8 @@ from stormpetrel.faces.web.app import create_app
 from tests.answers.live_sites import put_jobs
 from tests.builders import make_site
 from tests.events.loads import end_of, steady_jobs
-from tests.faces.dashboard.served import PHONE, Board
-from tests.faces.web.made import running, wait_until
+from tests.faces.dashboard.served import PHONE, Board, wait_until
+from tests.faces.web.made import running
 
 browser_test = pytest.mark.browser
 DRAWN = "#capacity-load .main-svg"
@@ -74,7 +74,7 @@ def test_an_empty_site_names_the_next_command_to_administrators(tmp_path):
 
 @browser_test
 def test_the_page_opens_without_complaint_and_follows_the_number_of_cores(browser):
-    visit = browser.open("/capacity", wait_for=DRAWN, bypass_csp=True)
+    visit = browser.open("/capacity", wait_for=DRAWN)
     visit.page.locator("#capacity-groups").scroll_into_view_if_needed()
     visit.page.wait_for_selector("#capacity-groups .ag-row .ag-cell")
     assert MARKUP in visit.page.inner_text("#capacity-groups")

@@ -22,8 +22,8 @@ from stormpetrel.faces.web.app import create_app
 from stormpetrel.records.outages import Outage, OutageKind
 from tests.answers import grid_sites as made
 from tests.builders import make_site
-from tests.faces.dashboard.served import PHONE, Board
-from tests.faces.web.made import running, wait_until
+from tests.faces.dashboard.served import PHONE, Board, wait_until
+from tests.faces.web.made import running
 
 browser_test = pytest.mark.browser
 DRAWN = "#grid-counts .main-svg"
@@ -175,7 +175,7 @@ def heading(visit, moment):
 
 @browser_test
 def test_the_page_opens_without_complaint_and_is_usable_by_everybody(browser):
-    visit = browser.open("/grid?span=all", wait_for=DRAWN, bypass_csp=True)
+    visit = browser.open("/grid?span=all", wait_for=DRAWN)
     visit.page.wait_for_selector("#grid-bucket .grid-findings")
     assert MARKUP in visit.page.inner_text("#grid-bucket")
     for table in ("#grid-alarms", "#grid-outages"):

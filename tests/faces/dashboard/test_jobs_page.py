@@ -9,20 +9,20 @@ import pytest
 from playwright.sync_api import expect
 
 from stormpetrel.records.job_ref import ref_text
-from tests.faces.dashboard.served import HOSTILE_ID, HOSTILE_NAME, HOSTILE_USER, LAPTOP, PHONE
-from tests.faces.web.made import wait_until
+from tests.faces.dashboard.served import HOSTILE_ID, HOSTILE_NAME, HOSTILE_USER, LAPTOP, PHONE, wait_until
 from tests.parts.watched_site import TRAINED
 
 pytestmark = pytest.mark.browser
 LOADED = "#jobs-grid .ag-cell[col-id=prediction] :is(.chip, .soft)"  # empty until rows have come
+CELLS = """name => [...document.querySelectorAll("#jobs-grid .ag-center-cols-container .ag-row")]
+  .sort((one, other) => one.getAttribute("row-index") - other.getAttribute("row-index"))
+  .map(row => row.querySelector(`[col-id="${name}"]`)?.innerText ?? "")"""
 UNFINISHED = ["RUNNING", "PENDING", "SUSPENDED", "RESIZING", "HELD", "UNKNOWN"]
 
 
 def column(visit, name):
     """What the table shows in a column, from the top."""
-    rows = visit.page.locator("#jobs-grid .ag-center-cols-container .ag-row").all()
-    cells = [(int(row.get_attribute("row-index")), row.locator(f"[col-id={name}]").inner_text()) for row in rows]
-    return [text for _, text in sorted(cells)]
+    return visit.page.evaluate(CELLS, name)
 
 
 def jobs_in(visit, *, at_least=1):

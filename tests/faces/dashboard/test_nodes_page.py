@@ -20,8 +20,8 @@ from stormpetrel.faces.web.app import create_app
 from stormpetrel.records.job_ref import ref_text
 from tests.answers import traced_sites as made
 from tests.builders import make_site
-from tests.faces.dashboard.served import PHONE, Board
-from tests.faces.web.made import running, wait_until
+from tests.faces.dashboard.served import PHONE, Board, wait_until
+from tests.faces.web.made import running
 
 browser_test = pytest.mark.browser
 DRAWN = "#nodes-lines .main-svg"
@@ -162,7 +162,7 @@ def heading(key):
 
 @browser_test
 def test_the_page_opens_without_complaint_and_is_usable_by_everybody(browser):
-    visit = browser.open("/nodes", wait_for=DRAWN, bypass_csp=True)
+    visit = browser.open("/nodes", wait_for=DRAWN)
     visit.page.wait_for_selector("#nodes-map .point")
     for table in ("#nodes-table", "#nodes-thread-table", "#nodes-windows"):
         visit.page.locator(table).scroll_into_view_if_needed()

@@ -15,8 +15,7 @@ from stormpetrel.answers.waste import policy_point, policy_words, waste
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.dashboard.shell import page_of
 from tests.builders import make_site
-from tests.faces.dashboard.served import PHONE
-from tests.faces.web.made import wait_until
+from tests.faces.dashboard.served import PHONE, wait_until
 
 browser_test = pytest.mark.browser
 PATHS = ("/trends", "/waste", "/profiles", "/model", "/health")
@@ -99,7 +98,7 @@ def test_what_is_not_there_yet_is_being_worked_out(tmp_path):
 @browser_test
 @pytest.mark.parametrize("path", PATHS)
 def test_each_page_opens_without_complaint_and_is_usable_by_everybody(browser, path):
-    visit = browser.open(path, wait_for=THERE[path], bypass_csp=True)
+    visit = browser.open(path, wait_for=THERE[path])
     if path in GRIDS:
         visit.page.locator(GRIDS[path]).scroll_into_view_if_needed()
         visit.page.wait_for_selector(f"{GRIDS[path]} .ag-row .ag-cell")

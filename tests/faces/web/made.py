@@ -115,8 +115,8 @@ def running(app: Any, limits: ConnectionLimits | None = None) -> Iterator[str]:
         listener.close()
 
 
-def wait_until(holds: Any, limit_s: float = 20.0) -> None:
+def wait_until(holds: Any, limit_s: float = 20.0, every_s: float = 0.01) -> None:
     end = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < end, "waited too long"
-        threading.Event().wait(0.01)
+        threading.Event().wait(every_s)
