@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from stormpetrel.answers.overview import OVERVIEW_SCHEMA, Overview, TableFilter, TableQuery
-from stormpetrel.answers.overview_month import PREDICTION_COLUMNS, month_frame
+from stormpetrel.answers.overview.month import PREDICTION_COLUMNS, month_frame
+from stormpetrel.answers.overview.overview import OVERVIEW_SCHEMA, Overview, TableFilter, TableQuery
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.records.jobs import KEY, conform
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stormpetrel.answers.trace_study import evaluation_answer
+from stormpetrel.answers.studies.trace_study import evaluation_answer
 from stormpetrel.records.traces import MIXED_JOB, Split, Trace
 from stormpetrel.records.windows import Windows, cut_windows, join_windows
 from stormpetrel.simulate.campaigns import campaign_set

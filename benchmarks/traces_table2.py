@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.options import add_workers
-from stormpetrel.answers.trace_study import evaluation_answer
+from stormpetrel.answers.studies.trace_study import evaluation_answer
 from stormpetrel.engine import Engine
 from stormpetrel.simulate.campaigns import campaign_set
 from stormpetrel.sources.trace_files import read_campaigns

@@ -48,7 +48,7 @@ SECONDS: Final = {
     "tests/simulate/test_submitting.py": 10,
     "tests/faces/test_ingest_events_cli.py": 10,
     "tests/e2e/test_never_started_slurm.py": 10,
-    "tests/answers/test_job_details.py": 10,
+    "tests/answers/jobs/test_details.py": 10,
     "tests/jobs/test_evaluation.py": 10,
     "tests/faces/test_report.py": 9,
 }

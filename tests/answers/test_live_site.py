@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.overview import TableQuery
+from stormpetrel.answers.overview.overview import TableQuery
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import ModelError, StoreError
 from stormpetrel.jobs.moments import MOMENTS, Moment
@@ -205,7 +205,7 @@ def test_whole_rows_are_those_that_the_viewer_may_see(site):
 
 def test_a_running_server_drops_a_user_who_is_forgotten_beside_it(site):
     """From every page: the table of jobs, what is worked out in the background, and the history that forecasts are made from."""
-    from stormpetrel.answers.profiles import _ALL as ALL
+    from stormpetrel.answers.history.profiles import _ALL as ALL
 
     live = LiveSite(site, refresh_s=0.05)
     live.start()

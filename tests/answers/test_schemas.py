@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from stormpetrel.answers import schemas
-from stormpetrel.answers.job_table import COLUMNS
+from stormpetrel.answers.overview.job_table import COLUMNS
 from stormpetrel.answers.schemas.base import Answer
 from stormpetrel.answers.schemas.capacity import MOST_CORES
 from stormpetrel.answers.schemas.health import Version

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.answers.doctor import examine
+from stormpetrel.answers.site.doctor import examine
 from stormpetrel.errors import SourceUnavailableError
 from stormpetrel.ingest.traces import TraceReport, ingest_live
 from stormpetrel.records.checks import Finding

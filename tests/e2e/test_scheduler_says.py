@@ -11,9 +11,9 @@ from functools import partial
 import polars as pl
 import pytest
 
-from stormpetrel.answers.cluster_fit import fit_to_site
+from stormpetrel.answers.jobs.cluster_fit import fit_to_site
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.overview import TableQuery
+from stormpetrel.answers.overview.overview import TableQuery
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.ingest.cluster import associations, current_cluster
 from stormpetrel.jobs.waiting import why_waiting

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from stormpetrel.answers.doctor import examine
-from stormpetrel.answers.health import health
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.schemas.health import HealthLine
+from stormpetrel.answers.site.doctor import examine
+from stormpetrel.answers.site.health import health
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.store.site import Site
 from tests.builders import make_site

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from stormpetrel.answers.health import _model_line
+from stormpetrel.answers.jobs.why import explain_job
 from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.site.health import _model_line
 from stormpetrel.answers.viewer import LOCAL
-from stormpetrel.answers.why import explain_job
 from stormpetrel.faces.cli.main import app
 from stormpetrel.faces.web.app import _missing
 from stormpetrel.lifecycle.families import FAMILIES

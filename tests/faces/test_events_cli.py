@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from stormpetrel.answers.grid_alarms import alarms_of
+from stormpetrel.answers.grid.alarms import alarms_of
 from stormpetrel.answers.schemas.grid import GridAlarm
 from stormpetrel.config import settings_from
 from stormpetrel.events.finding import Finding, FindingKind, findings_as_json

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from stormpetrel.answers.job_input import JobInput
+from stormpetrel.answers.studies.job_input import JobInput
 from stormpetrel.config import JobsSection
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.faces.cli.context import Context

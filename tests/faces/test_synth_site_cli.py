@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from stormpetrel.answers.node_board import jobs_of
+from stormpetrel.answers.nodes.board import jobs_of
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli import demo, demo_traces, synth, synth_sample
 from stormpetrel.faces.cli.context import Context

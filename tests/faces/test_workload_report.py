@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from stormpetrel.answers.workload_quality import fidelity_answer
-from stormpetrel.answers.workload_scores import scores_of
+from stormpetrel.answers.workload.quality import fidelity_answer
+from stormpetrel.answers.workload.scores import scores_of
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.faces.cli import synth
 from stormpetrel.faces.cli.context import Context

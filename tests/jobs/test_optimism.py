@@ -5,8 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from stormpetrel.answers.history.model_quality import model_quality
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.model_quality import model_quality
 from stormpetrel.answers.viewer import Viewer
 from stormpetrel.faces.cli.main import app
 from stormpetrel.jobs.evaluation import evaluate

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.answers.job_input import JobInput
+from stormpetrel.answers.studies.job_input import JobInput
 from stormpetrel.ingest.commit import commit_jobs
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.training import TrainingSettings

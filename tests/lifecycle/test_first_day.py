@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from stormpetrel.answers.predictions import predict_jobs
+from stormpetrel.answers.jobs.predictions import predict_jobs
+from stormpetrel.answers.jobs.why import explain_job
 from stormpetrel.answers.viewer import LOCAL
-from stormpetrel.answers.why import explain_job
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.faces.cli import jobs
 from stormpetrel.faces.cli.context import Context

@@ -3,8 +3,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stormpetrel.answers import doctor
-from stormpetrel.answers.doctor import examine
+from stormpetrel.answers.site import doctor
+from stormpetrel.answers.site.doctor import examine
 from stormpetrel.errors import SourceUnavailableError
 from stormpetrel.ingest import source_checks as schedulers
 from stormpetrel.ingest.jobs import ingest_jobs

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stormpetrel.answers.doctor import examine
+from stormpetrel.answers.site.doctor import examine
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.records.checks import worst
 from stormpetrel.sources.sacct_text import SacctText

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from stormpetrel.answers.doctor import examine
+from stormpetrel.answers.site.doctor import examine
 from stormpetrel.errors import StateLostError, StoreBusyError
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.sacct_text import SacctText

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from stormpetrel.answers.trace_study import evaluation_answer
+from stormpetrel.answers.studies.trace_study import evaluation_answer
 from stormpetrel.errors import ModelError
 from stormpetrel.records.traces import BAD_IO, GOOD_IO, IDLE, MIXED_JOB, UNKNOWN_JOB, mpi
 from stormpetrel.records.windows import join_windows

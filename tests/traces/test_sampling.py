@@ -4,7 +4,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from stormpetrel.answers.trace_study import sampling_answer
+from stormpetrel.answers.studies.trace_study import sampling_answer
 from stormpetrel.errors import UsageError
 from stormpetrel.records.windows import cut_windows
 from stormpetrel.simulate.campaigns import CampaignSpec, campaign_set, simulate_campaign

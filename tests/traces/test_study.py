@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from stormpetrel.answers.trace_study import evaluation_answer, study_answer
+from stormpetrel.answers.studies.trace_study import evaluation_answer, study_answer
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.records.traces import UNKNOWN_JOB, Split
 from stormpetrel.traces import study

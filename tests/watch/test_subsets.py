@@ -11,8 +11,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from stormpetrel.answers.health import health
 from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.site.health import health
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
 from stormpetrel.ingest.events import ingest_events

@@ -13,13 +13,13 @@ from stormpetrel.answers.background import Background
 
 if TYPE_CHECKING:
     from stormpetrel.answers.background import Made
-    from stormpetrel.answers.capacity import CapacityBoard
-    from stormpetrel.answers.day_book import DayBook
-    from stormpetrel.answers.grid_board import GridBoard
-    from stormpetrel.answers.health import Inspection
-    from stormpetrel.answers.node_board import NodeBoard
-    from stormpetrel.answers.profiles import ProfileView
-    from stormpetrel.answers.settled import Settled
+    from stormpetrel.answers.grid.board import GridBoard
+    from stormpetrel.answers.grid.capacity import CapacityBoard
+    from stormpetrel.answers.history.day_book import DayBook
+    from stormpetrel.answers.history.profiles import ProfileView
+    from stormpetrel.answers.history.settled import Settled
+    from stormpetrel.answers.nodes.board import NodeBoard
+    from stormpetrel.answers.site.health import Inspection
 
 
 class Boards:
@@ -32,49 +32,49 @@ class Boards:
     @property
     def capacity(self) -> Background[CapacityBoard]:
         """Load by week."""
-        from stormpetrel.answers.capacity import capacity_background
+        from stormpetrel.answers.grid.capacity import capacity_background
 
         return self._once("capacity", capacity_background)
 
     @property
     def grid(self) -> Background[Made[GridBoard]]:
         """Counts of events, and what was said about them."""
-        from stormpetrel.answers.grid_board import grid_background
+        from stormpetrel.answers.grid.board import grid_background
 
         return self._once("grid", grid_background)
 
     @property
     def nodes(self) -> Background[Made[NodeBoard]]:
         """Scored windows of CPU traces."""
-        from stormpetrel.answers.node_board import node_background
+        from stormpetrel.answers.nodes.board import node_background
 
         return self._once("nodes", node_background)
 
     @property
     def books(self) -> Background[DayBook]:
         """Ended jobs by day and group: trends and waste."""
-        from stormpetrel.answers.day_book import book_background
+        from stormpetrel.answers.history.day_book import book_background
 
         return self._once("books", book_background)
 
     @property
     def settled(self) -> Background[Settled]:
         """Predictions whose jobs have ended: quality and the cancel policy."""
-        from stormpetrel.answers.settled import settled_background
+        from stormpetrel.answers.history.settled import settled_background
 
         return self._once("settled", settled_background)
 
     @property
     def profiles(self) -> Background[ProfileView]:
         """Kinds of jobs, by `scope_of` a viewer."""
-        from stormpetrel.answers.profiles import profile_background
+        from stormpetrel.answers.history.profiles import profile_background
 
         return self._once("profiles", profile_background)
 
     @property
     def inspections(self) -> Background[Inspection]:
         """The slow part of health."""
-        from stormpetrel.answers.health import inspection_background
+        from stormpetrel.answers.site.health import inspection_background
 
         return self._once("inspections", inspection_background)
 

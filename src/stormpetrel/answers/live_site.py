@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from stormpetrel.answers.boards import Boards
-from stormpetrel.answers.overview import Overview, again
+from stormpetrel.answers.overview.overview import Overview, again
 from stormpetrel.answers.viewer import Viewer
-from stormpetrel.answers.workload import LiveWorkload
+from stormpetrel.answers.workload.workload import LiveWorkload
 from stormpetrel.config import Settings
 from stormpetrel.errors import ModelBusyError, ModelError, ModelOutdatedError, ModelVersionError, StormpetrelError
 from stormpetrel.store.forgetting import forgettings

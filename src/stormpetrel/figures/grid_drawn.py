@@ -21,7 +21,7 @@ from stormpetrel.figures.time_spans import ALARM, GAP, TimeSpan
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from stormpetrel.answers.grid_board import GridArrays
+    from stormpetrel.answers.grid.board import GridArrays
     from stormpetrel.answers.schemas.grid import GridPeriod
 
 

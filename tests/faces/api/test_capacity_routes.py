@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stormpetrel.answers.capacity import capacity
+from stormpetrel.answers.grid.capacity import capacity
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.schemas.capacity import CapacityQuestion
 from stormpetrel.answers.viewer import LOCAL

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from stormpetrel.answers.grid import grid, grid_counts, grid_outages
+from stormpetrel.answers.grid.grid import grid, grid_counts, grid_outages
 from stormpetrel.answers.schemas.grid import CountsQuestion, GridOutages, SpanQuestion
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.api.routes import router

@@ -8,9 +8,9 @@ from urllib.parse import quote
 import polars as pl
 import pytest
 
-from stormpetrel.answers.job_details import job_details
+from stormpetrel.answers.jobs.details import job_details
+from stormpetrel.answers.jobs.why import explain_job
 from stormpetrel.answers.viewer import LOCAL
-from stormpetrel.answers.why import explain_job
 from stormpetrel.records.job_ref import JobRef, ref_text
 
 

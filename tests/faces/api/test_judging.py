@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from stormpetrel.answers.judging import predictions, request_frame, user_for
+from stormpetrel.answers.jobs.judging import predictions, request_frame, user_for
 from stormpetrel.answers.schemas.predictions import PredictionRequest
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import polars as pl
 import pytest
 
-from stormpetrel.answers.nodes import nodes
+from stormpetrel.answers.nodes.nodes import nodes
 from stormpetrel.answers.schemas.nodes import NodesQuestion
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.api.routes import router

@@ -7,7 +7,7 @@ import asyncio
 import httpx
 import pytest
 
-from stormpetrel.answers.check import check_request
+from stormpetrel.answers.jobs.check import check_request
 from stormpetrel.answers.schemas.predictions import Prediction
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.jobs.moments import Moment

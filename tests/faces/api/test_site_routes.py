@@ -6,12 +6,12 @@ import polars as pl
 import pytest
 
 from stormpetrel import __version__
-from stormpetrel.answers.model_quality import trainings
+from stormpetrel.answers.history.model_quality import trainings
+from stormpetrel.answers.history.trends import trends
+from stormpetrel.answers.history.waste import waste
 from stormpetrel.answers.schemas.trends import TrendsQuestion
 from stormpetrel.answers.schemas.waste import WasteQuestion
-from stormpetrel.answers.trends import trends
 from stormpetrel.answers.viewer import LOCAL
-from stormpetrel.answers.waste import waste
 from stormpetrel.records.job_ref import ref_text
 from tests.faces.api.made import ADMIN
 

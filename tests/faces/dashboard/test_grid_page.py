@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from stormpetrel.answers.grid import grid_period
+from stormpetrel.answers.grid.grid import grid_period
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.schemas.grid import BucketQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.overview import TableFilter
+from stormpetrel.answers.overview.overview import TableFilter
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.dashboard.pages.job_table import VIEWS, found_job, live_figures, table_query, table_rows

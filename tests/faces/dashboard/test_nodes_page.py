@@ -8,7 +8,7 @@ import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.nodes import node_drawing, nodes
+from stormpetrel.answers.nodes.nodes import node_drawing, nodes
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.errors import MissingExtraError
 from stormpetrel.faces.dashboard.pages import nodes as nodes_page
@@ -100,8 +100,8 @@ def test_a_link_that_makes_no_sense_shows_the_page_all_the_same(traced, query):
 
 
 def test_a_part_of_the_windows_is_said_to_be_one(traced, monkeypatch):
-    monkeypatch.setattr("stormpetrel.answers.nodes.MOST_POINTS", 100)
-    monkeypatch.setattr("stormpetrel.answers.nodes.sampled.__defaults__", (100,))
+    monkeypatch.setattr("stormpetrel.answers.nodes.nodes.MOST_POINTS", 100)
+    monkeypatch.setattr("stormpetrel.answers.nodes.nodes.sampled.__defaults__", (100,))
     answer, drawing = (ask(traced.live, LOCAL, question({"span": "week"})) for ask in (nodes, drawn))
     told = json.dumps(embeddings(traced.live, answer, drawing), cls=PlotlyJSONEncoder)
     assert f"100 of {EVERYTHING.height} windows shown: all {answer.flagged} flagged ones, the others at random." in told
@@ -141,7 +141,7 @@ def test_without_the_extra_the_measured_trace_stands_alone(traced, monkeypatch):
     def missing(*_):
         raise MissingExtraError("Drawing a trace by the model", "traces")
 
-    monkeypatch.setattr("stormpetrel.answers.window_traces.model_of", missing)
+    monkeypatch.setattr("stormpetrel.answers.nodes.window_traces.model_of", missing)
     told = sent(traced.live, LOCAL)
     assert "stormpetrel[traces]" in told and "nodes-threads-made" not in told and '"reconstruction"' not in told
 

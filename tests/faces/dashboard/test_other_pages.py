@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
+from stormpetrel.answers.history.profiles import profiles
+from stormpetrel.answers.history.waste import policy_point, policy_words, waste
 from stormpetrel.answers.live_site import LiveSite
-from stormpetrel.answers.profiles import profiles
 from stormpetrel.answers.schemas.waste import WasteQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
-from stormpetrel.answers.waste import policy_point, policy_words, waste
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.dashboard.shell import page_of
 from tests.builders import make_site

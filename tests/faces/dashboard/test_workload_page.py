@@ -9,7 +9,7 @@ from plotly.utils import PlotlyJSONEncoder
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.schemas.workload import WorkloadFitting
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
-from stormpetrel.answers.workload import workload_answer
+from stormpetrel.answers.workload.workload import workload_answer
 from stormpetrel.faces.dashboard.pages import workload as workload_page
 from stormpetrel.faces.dashboard.pages import workload_cards
 from stormpetrel.faces.dashboard.shell import page_of

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from stormpetrel.answers.one_job import advice_answer
+from stormpetrel.answers.jobs.one_job import advice_answer
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.faces.notebook import look_into, predict, prepare_jobs
 from stormpetrel.faces.notebook.waterfall import PLOTLY_MIME

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from stormpetrel.answers.one_job import advice_answer
+from stormpetrel.answers.jobs.one_job import advice_answer
 from stormpetrel.answers.schemas.predictions import ScriptAnswer
 from stormpetrel.errors import SourceFormatError, UsageError
 from stormpetrel.faces.notebook import ScriptCheck, check_script

@@ -5,7 +5,7 @@ from html import unescape
 
 import pytest
 
-from stormpetrel.answers.one_job import verdict_answer
+from stormpetrel.answers.jobs.one_job import verdict_answer
 from stormpetrel.answers.schemas import predictions as schemas
 from stormpetrel.faces.notebook.waterfall import PLOTLY_MIME, figure_bundle, themed, waterfall_html, waterfall_of
 from stormpetrel.figures.quality import roc_figure

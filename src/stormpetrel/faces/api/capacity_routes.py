@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from stormpetrel.answers.capacity import capacity
+from stormpetrel.answers.grid.capacity import capacity
 from stormpetrel.answers.schemas.capacity import Capacity, CapacityQuestion
 from stormpetrel.faces.api.asking import Reader, answered, errors
 

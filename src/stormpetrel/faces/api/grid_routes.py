@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from stormpetrel.answers.grid import grid, grid_counts, grid_outages
+from stormpetrel.answers.grid.grid import grid, grid_counts, grid_outages
 from stormpetrel.answers.schemas.grid import CountsQuestion, GridCounts, GridNow, GridOutages, SpanQuestion
 from stormpetrel.faces.api.asking import Reader, answered, errors
 

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from stormpetrel.answers.job_details import find_jobs, job_details
-from stormpetrel.answers.job_table import job_rows, table_query
+from stormpetrel.answers.jobs.details import find_jobs, job_details
+from stormpetrel.answers.overview.job_table import job_rows, table_query
 from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
 from stormpetrel.answers.schemas.jobs import REF_EXAMPLE, REF_PATTERN, FindQuestion, JobList, JobPage, JobsQuestion
 from stormpetrel.faces.api.asking import Reader, answered, errors

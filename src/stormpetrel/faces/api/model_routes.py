@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
-from stormpetrel.answers.model_quality import go_back, promote, training_in_full, trainings
+from stormpetrel.answers.history.model_quality import go_back, promote, training_in_full, trainings
 from stormpetrel.answers.schemas.trainings import Training, TrainingInFull, Trainings
 from stormpetrel.faces.api.asking import Manager, Reader, answered, errors, refuse_other_methods
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
-from stormpetrel.answers.nodes import nodes
+from stormpetrel.answers.nodes.nodes import nodes
+from stormpetrel.answers.nodes.window_traces import window_traces
 from stormpetrel.answers.schemas.nodes import WINDOW_EXAMPLE, WINDOW_PATTERN, Nodes, NodesQuestion, WindowTraces
-from stormpetrel.answers.window_traces import window_traces
 from stormpetrel.faces.api.asking import Reader, answered, errors
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
-from stormpetrel.answers import own
 from stormpetrel.answers.schemas.own import OpinionAct, OpinionReceipt, View, ViewAct, Views
+from stormpetrel.answers.site import own
 from stormpetrel.faces.api.asking import Reader, Writer, answered, errors, refuse_other_methods
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from stormpetrel.answers.check import check_script
-from stormpetrel.answers.judging import for_viewer, judge_requests, predictions
+from stormpetrel.answers.jobs.check import check_script
+from stormpetrel.answers.jobs.judging import for_viewer, judge_requests, predictions
 from stormpetrel.answers.schemas.base import Question
 from stormpetrel.answers.schemas.predictions import (
     MOST_AT_ONCE,

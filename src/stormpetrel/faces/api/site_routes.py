@@ -8,16 +8,16 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from stormpetrel import __version__
-from stormpetrel.answers.health import health
-from stormpetrel.answers.model_quality import model_quality
-from stormpetrel.answers.profiles import profiles
+from stormpetrel.answers.history.model_quality import model_quality
+from stormpetrel.answers.history.profiles import profiles
+from stormpetrel.answers.history.trends import trends
+from stormpetrel.answers.history.waste import cancel_policy, waste
 from stormpetrel.answers.schemas.health import Health, Version
 from stormpetrel.answers.schemas.profiles import Profiles
 from stormpetrel.answers.schemas.quality import QualityAnswer, QualityQuestion
 from stormpetrel.answers.schemas.trends import Trends, TrendsQuestion
 from stormpetrel.answers.schemas.waste import CancelPolicy, PolicyQuestion, Waste, WasteQuestion
-from stormpetrel.answers.trends import trends
-from stormpetrel.answers.waste import cancel_policy, waste
+from stormpetrel.answers.site.health import health
 from stormpetrel.faces.api.asking import Reader, answered, errors
 
 if TYPE_CHECKING:

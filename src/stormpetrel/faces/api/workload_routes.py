@@ -12,8 +12,8 @@ from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response
 
 from stormpetrel.answers.schemas.workload import WorkloadAnswer, WorkloadRequest
-from stormpetrel.answers.workload import workload_answer
-from stormpetrel.answers.workload_sample import FORMATS, file_name, write_sample
+from stormpetrel.answers.workload.sample import FORMATS, file_name, write_sample
+from stormpetrel.answers.workload.workload import workload_answer
 from stormpetrel.faces.api.asking import Manager, Reader, answered, errors
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Say before a job is submitted whether the cluster can run it, how likely it is to fail, why, and what to change."""
-    from stormpetrel.answers.check import check_request
+    from stormpetrel.answers.jobs.check import check_request
     from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.sources.job_script import read_job_script
 
@@ -64,8 +64,8 @@ def why(
     as_json: Json = False,
 ) -> None:
     """Say what happened to a job, what would have been said in time, and what to change."""
+    from stormpetrel.answers.jobs.why import explain_job
     from stormpetrel.answers.viewer import LOCAL
-    from stormpetrel.answers.why import explain_job
 
     chosen: Context = context.obj
     with chosen.open_site() as site:

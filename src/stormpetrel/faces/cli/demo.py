@@ -40,7 +40,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Simulate a small cluster, learn from it, and watch it live in the browser. Run again, it goes on where it was left."""
-    from stormpetrel.answers.predictions import predict_jobs
+    from stormpetrel.answers.jobs.predictions import predict_jobs
     from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.faces.cli.demo_events import add_events
     from stormpetrel.faces.cli.demo_traces import add_traces
@@ -246,7 +246,7 @@ def _write_example(site: Site, path: Path) -> str:
 
 
 def _ingest_live(site: Site, *, quiet: bool) -> JobIngest:
-    from stormpetrel.answers.ingest import ingest_live_jobs
+    from stormpetrel.answers.site.ingest import ingest_live_jobs
     from stormpetrel.answers.viewer import LOCAL
 
     ingested = ingest_live_jobs(site, LOCAL, bar=partial(progress_bar, shown=not quiet))

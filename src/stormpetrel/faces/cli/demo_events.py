@@ -23,7 +23,7 @@ class DemoAlarms:
 
 def add_events(site: Site, *, quiet: bool) -> DemoAlarms | None:
     """Count the events of the site's jobs, train a model unless there is one, and score; None where there is nothing to learn."""
-    from stormpetrel.answers.event_scoring import score_events
+    from stormpetrel.answers.grid.scoring import score_events
     from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.errors import ModelError
     from stormpetrel.faces.cli.trace_input import progress_shown

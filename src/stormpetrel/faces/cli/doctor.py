@@ -46,7 +46,7 @@ def doctor(
 
 def _report(chosen: Context, *, deep: bool) -> DoctorReport:
     """What the doctor finds; a site without its state does not open, and that is a finding as well."""
-    from stormpetrel.answers import doctor
+    from stormpetrel.answers.site import doctor
     from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.records.checks import Finding
 
@@ -58,7 +58,7 @@ def _report(chosen: Context, *, deep: bool) -> DoctorReport:
 
 
 def _repair(chosen: Context, *, as_json: bool) -> None:
-    from stormpetrel.answers.upkeep import repair_site
+    from stormpetrel.answers.site.upkeep import repair_site
     from stormpetrel.answers.viewer import LOCAL
 
     report = repair_site(chosen.folder(), LOCAL)

@@ -39,7 +39,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model on the site's event counts and make it current."""
-    from stormpetrel.answers.training import train_events
+    from stormpetrel.answers.site.training import train_events
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
@@ -73,7 +73,7 @@ def score(
     as_json: Json = False,
 ) -> None:
     """Score the buckets that the current model has not seen, and say what is wrong, since when, and where."""
-    from stormpetrel.answers.event_scoring import score_events
+    from stormpetrel.answers.grid.scoring import score_events
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj

@@ -57,8 +57,8 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Judge the models of the grid and the baselines on a simulated grid, or on recorded counts with outages injected."""
-    from stormpetrel.answers.event_study import study_events
     from stormpetrel.answers.schemas.events import EventStudyQuestion
+    from stormpetrel.answers.studies.event_study import study_events
 
     question = EventStudyQuestion(
         paths=paths or [],

@@ -54,7 +54,7 @@ def label(
     """Say what was an outage, a maintenance or normal: by hand, from a file of incidents, or from Grafana."""
     ways = {"START": start, "--file": file, "--grafana": grafana, "--list": show_list, "--remove": remove}
     _check_words([name for name, value in ways.items() if value], since=since, title=title, kind=kind)
-    from stormpetrel.answers import outage_labels as labels
+    from stormpetrel.answers.grid import outage_labels as labels
     from stormpetrel.answers.schemas.events import LabelQuestion, NewLabel
     from stormpetrel.answers.viewer import LOCAL
 

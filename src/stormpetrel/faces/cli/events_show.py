@@ -47,7 +47,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Print what is asked to count events, and the table: kinds as columns, gaps with their reason."""
-    from stormpetrel.answers.event_table import event_table
+    from stormpetrel.answers.grid.event_table import event_table
     from stormpetrel.answers.schemas.events import EventTableQuestion
     from stormpetrel.answers.viewer import LOCAL
 

@@ -63,8 +63,8 @@ def ingest_jobs(
     """Read job records from files, from standard input, or from a running Slurm (--live)."""
     if bool(files) == live:
         raise UsageError("Name files to read, or --live, and not both.", hint="For example: stormpetrel ingest jobs sacct.txt")
-    from stormpetrel.answers.ingest import ingest_job_files, ingest_live_jobs
     from stormpetrel.answers.schemas.ingest import JobFiles
+    from stormpetrel.answers.site.ingest import ingest_job_files, ingest_live_jobs
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj

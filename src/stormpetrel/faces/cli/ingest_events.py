@@ -53,7 +53,7 @@ def ingest_events(
         raise UsageError("Name files to read, or --live, and not both.", hint="For example: stormpetrel ingest events EventLog")
     if raw and not live:
         raise UsageError("--raw is about Elasticsearch, which only --live reads.", hint="Add --live, or leave out --raw.")
-    from stormpetrel.answers.ingest import ingest_event_files, ingest_live_events
+    from stormpetrel.answers.site.ingest import ingest_event_files, ingest_live_events
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
@@ -66,7 +66,7 @@ def ingest_events(
 
 
 def _drop(chosen: Context, source: str, *, alone: bool, as_json: bool) -> None:
-    from stormpetrel.answers.ingest import drop_event_table
+    from stormpetrel.answers.site.ingest import drop_event_table
     from stormpetrel.answers.viewer import LOCAL
 
     if not alone:

@@ -26,7 +26,7 @@ def ingest_traces(
     as_json: Json = False,
 ) -> None:
     """Cut CPU traces into windows and keep them: from campaign files, or from a running Prometheus (--live)."""
-    from stormpetrel.answers.ingest import ingest_campaign_files, ingest_live_traces
+    from stormpetrel.answers.site.ingest import ingest_campaign_files, ingest_live_traces
     from stormpetrel.answers.viewer import LOCAL
 
     if bool(files) == live:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpetrel.answers.job_input import JobInput
+from stormpetrel.answers.studies.job_input import JobInput
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.faces.cli.context import Context, console, plain, progress_bar
 

@@ -21,7 +21,7 @@ app = typer.Typer(help="Which jobs will fail, why, and what to ask for instead."
 @app.command("train")
 def train(context: typer.Context, at: At = ALL_MOMENTS, as_json: Json = False) -> None:
     """Train a model of each moment that there are enough jobs for, on all jobs of the site, and make them current."""
-    from stormpetrel.answers.training import train_jobs
+    from stormpetrel.answers.site.training import train_jobs
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
@@ -58,7 +58,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Say of the jobs that wait or run now how likely they are to fail, most likely first."""
-    from stormpetrel.answers.predictions import predict_jobs
+    from stormpetrel.answers.jobs.predictions import predict_jobs
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
@@ -97,9 +97,9 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Rank what speaks for and against a failure of one job (exact TreeSHAP), as list and waterfall."""
-    from stormpetrel.answers.one_job import ENOUGH_REASONS
+    from stormpetrel.answers.jobs.one_job import ENOUGH_REASONS
+    from stormpetrel.answers.jobs.why import explain_job
     from stormpetrel.answers.viewer import LOCAL
-    from stormpetrel.answers.why import explain_job
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
@@ -142,8 +142,8 @@ def advise(
     context: typer.Context, job_id: Annotated[str, typer.Argument(help="A job to be submitted again.")], as_json: Json = False
 ) -> None:
     """Say what to ask for when a job is submitted again, with the past jobs that speak for it."""
+    from stormpetrel.answers.jobs.why import explain_job
     from stormpetrel.answers.viewer import LOCAL
-    from stormpetrel.answers.why import explain_job
 
     chosen: Context = context.obj
     with chosen.open_site() as site:

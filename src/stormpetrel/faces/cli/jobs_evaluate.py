@@ -26,8 +26,8 @@ from stormpetrel.faces.cli.job_input import (
 )
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.job_input import JobInput
     from stormpetrel.answers.schemas.job_evaluation import ForecastFigures, JobEvaluation, TableOneLine, WeekFigures
+    from stormpetrel.answers.studies.job_input import JobInput
     from stormpetrel.jobs.evaluation import Evaluation, MomentResult
     from stormpetrel.jobs.features import FeatureMatrix
     from stormpetrel.jobs.seed_protocol import TableOne
@@ -65,8 +65,8 @@ def evaluate(
     if protocol == "seed":
         _evaluate_published(data, seed, workers, plot, as_json=as_json)
         return
-    from stormpetrel.answers.job_evaluation import evaluate_forecasts
     from stormpetrel.answers.schemas.job_evaluation import EvaluationQuestion
+    from stormpetrel.answers.studies.job_evaluation import evaluate_forecasts
 
     question = EvaluationQuestion.model_validate(
         {
@@ -95,7 +95,7 @@ def evaluate(
 
 
 def _evaluate_published(data: JobInput, seed: int, workers: int, plot: Path | None, *, as_json: bool) -> None:
-    from stormpetrel.answers.job_evaluation import evaluate_published
+    from stormpetrel.answers.studies.job_evaluation import evaluate_published
     from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE
 
     with steps_shown(quiet=as_json) as progress:

@@ -16,8 +16,8 @@ from stormpetrel.faces.cli.job_input import Drop, Failed, Fields, Files, Format,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stormpetrel.answers.job_input import JobInput
     from stormpetrel.answers.schemas.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, TrendStudy, WasteStudy
+    from stormpetrel.answers.studies.job_input import JobInput
     from stormpetrel.faces.report.blocks import Section
 
 Plot = Annotated[
@@ -96,8 +96,8 @@ def profiles(
     data = _read(context, files, format_name, fields, failed, drop, since, as_json)
     with steps_shown(quiet=as_json) as step:
         step("looking for profiles")
-        from stormpetrel.answers.job_studies import profile_study
         from stormpetrel.answers.schemas.job_studies import ProfileQuestion
+        from stormpetrel.answers.studies.job_studies import profile_study
 
         study = profile_study(data, ProfileQuestion(columns=columns.value, method=method.value))
     if plot:
@@ -127,7 +127,7 @@ def features(
     data = _read(context, files, format_name, fields, failed, drop, since, as_json)
     with steps_shown(quiet=as_json) as step:
         step("history and features")
-        from stormpetrel.answers.job_studies import feature_study
+        from stormpetrel.answers.studies.job_studies import feature_study
         from stormpetrel.jobs.moments import Moment
 
         study = feature_study(data, Moment(at.value), progress=step)
@@ -159,7 +159,7 @@ def trends(
     data = _read(context, files, format_name, fields, failed, drop, since, as_json)
     with steps_shown(quiet=as_json) as step:
         step("counting")
-        from stormpetrel.answers.job_studies import trend_study
+        from stormpetrel.answers.studies.job_studies import trend_study
 
         study = trend_study(data, _breakdown(by), every)
     if plot:
@@ -197,7 +197,7 @@ def waste(
     data = _read(context, files, format_name, fields, failed, drop, since, as_json)
     with steps_shown(quiet=as_json) as step:
         step("adding up")
-        from stormpetrel.answers.job_studies import policy_replay, waste_study
+        from stormpetrel.answers.studies.job_studies import policy_replay, waste_study
 
         study = waste_study(data, _breakdown(by))
         replay, curve = policy_replay(data, tau=tau, progress=step) if policy else (None, None)

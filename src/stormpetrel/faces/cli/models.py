@@ -19,7 +19,7 @@ _TAKEN_UP = "A running watch takes it up by itself."
 @app.command("list")
 def list_models(context: typer.Context, as_json: Json = False) -> None:
     """List the trainings: how they compare, which is in use, and why."""
-    from stormpetrel.answers.registry import trainings_of_all
+    from stormpetrel.answers.site.registry import trainings_of_all
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
@@ -48,8 +48,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show everything that is known about a training, or about the versions of one model."""
-    from stormpetrel.answers.registry import show_model
     from stormpetrel.answers.schemas.registry import ModelVersions
+    from stormpetrel.answers.site.registry import show_model
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
@@ -70,7 +70,7 @@ def promote_models(
     as_json: Json = False,
 ) -> None:
     """Put the models of a training in use, all together."""
-    from stormpetrel.answers.registry import promote
+    from stormpetrel.answers.site.registry import promote
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
@@ -86,7 +86,7 @@ def rollback(
     as_json: Json = False,
 ) -> None:
     """Put the models in use again that were in use before."""
-    from stormpetrel.answers.registry import roll_back
+    from stormpetrel.answers.site.registry import roll_back
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def nightly(context: typer.Context, as_json: Json = False) -> None:
     """Train again and use the new model if it is better; then delete what is too old, and compact the tables."""
-    from stormpetrel.answers.registry import run_night
+    from stormpetrel.answers.site.registry import run_night
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj

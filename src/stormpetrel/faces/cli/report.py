@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stormpetrel import __version__
-from stormpetrel.answers.job_input import JobInput
+from stormpetrel.answers.studies.job_input import JobInput
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.faces.cli.context import Context, Json, console, print_json
 from stormpetrel.faces.cli.job_input import Drop, Failed, Fields, Files, Format, Since, read_input, steps_shown
@@ -93,7 +93,7 @@ def _names_a_site(chosen: Context) -> bool:
 
 
 def _job_sections(data: JobInput, *, quick: bool, step: Progress) -> list[Section]:
-    from stormpetrel.answers.job_studies import refuse_empty
+    from stormpetrel.answers.studies.job_studies import refuse_empty
     from stormpetrel.faces.report.jobs_section import jobs_sections
 
     refuse_empty(data)

@@ -21,7 +21,7 @@ app = typer.Typer(help="Look after the site's memory.", no_args_is_help=True, ri
 @app.command("compact")
 def compact(context: typer.Context, as_json: Json = False) -> None:
     """Merge small files and delete those unused for a week."""
-    from stormpetrel.answers.upkeep import compact_tables
+    from stormpetrel.answers.site.upkeep import compact_tables
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
@@ -44,7 +44,7 @@ def retain(
     as_json: Json = False,
 ) -> None:
     """Delete jobs submitted, and events counted, longer ago than is to be kept."""
-    from stormpetrel.answers.upkeep import delete_old_jobs
+    from stormpetrel.answers.site.upkeep import delete_old_jobs
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
@@ -61,7 +61,7 @@ def backup(
     context: typer.Context, target: Annotated[Path, typer.Argument(help="A new file, such as site.tar.")], as_json: Json = False
 ) -> None:
     """Write the whole site to one file."""
-    from stormpetrel.answers.upkeep import back_up
+    from stormpetrel.answers.site.upkeep import back_up
     from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.records.sizes import size_words
 
@@ -118,7 +118,7 @@ def forget(
     as_json: Json = False,
 ) -> None:
     """Delete everything about a user, and take in nothing more; asks before."""
-    from stormpetrel.answers.upkeep import forget_user
+    from stormpetrel.answers.site.upkeep import forget_user
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj

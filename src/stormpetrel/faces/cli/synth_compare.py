@@ -45,8 +45,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Draw the distribution of every column, the memory of the intervals and the rhythm of the week, real against synthetic."""
-    from stormpetrel.answers.workload_input import synthetic_workload
-    from stormpetrel.answers.workload_quality import compare_workloads
+    from stormpetrel.answers.workload.input import synthetic_workload
+    from stormpetrel.answers.workload.quality import compare_workloads
 
     if target is not None and target.suffix.lower() not in _PICTURES:
         raise UsageError(f"{plain(str(target))} is neither a page nor a picture.", hint="End it in .html or .png.")

@@ -63,8 +63,8 @@ def evaluate(
 ) -> None:
     """Judge a synthetic log against a real one, or a generator on odd and even weeks of a log."""
     _check_question(files, real, synthetic, held_out, odd_even=odd_even)
-    from stormpetrel.answers.workload_input import GeneratorMaker
-    from stormpetrel.answers.workload_quality import evaluate_generator, evaluate_log
+    from stormpetrel.answers.workload.input import GeneratorMaker
+    from stormpetrel.answers.workload.quality import evaluate_generator, evaluate_log
 
     chosen: Context = context.obj
     source = read_workload(

@@ -66,7 +66,7 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Learn a workload: when jobs come, in which order, and what they ask for. User, group and account names are not kept."""
-    from stormpetrel.answers.workload_input import learnt_workload, make_generator
+    from stormpetrel.answers.workload.input import learnt_workload, make_generator
 
     chosen: Context = context.obj
     settings = {"epochs": epochs, "device": device, "fewest_jobs": fewest, "epsilon": epsilon}
@@ -100,7 +100,7 @@ def _refuse_for_site(files: list[str] | None, since: str | None, skip: int) -> N
 
 
 def _fit_on_site(chosen: Context, model: str, seed: int, settings: dict[str, Any], *, as_json: bool) -> None:
-    from stormpetrel.answers.training import fit_generator
+    from stormpetrel.answers.site.training import fit_generator
     from stormpetrel.answers.viewer import LOCAL
 
     with chosen.open_site(to_write=True) as site, bar_shown(quiet=as_json) as progress:

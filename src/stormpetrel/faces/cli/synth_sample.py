@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from stormpetrel.answers.schemas.workload import WorkloadSample
-    from stormpetrel.answers.workload_sample import SamplePlan
+    from stormpetrel.answers.workload.sample import SamplePlan
     from stormpetrel.synth.contract import WorkloadGenerator
 
     Frames = Iterator[pl.DataFrame]
@@ -88,7 +88,7 @@ def sample(
     as_json: Json = False,
 ) -> None:
     """Make new jobs like those that a model has learnt from; user, group and account names are new."""
-    from stormpetrel.answers.workload_sample import SamplePlan, write_jobs
+    from stormpetrel.answers.workload.sample import SamplePlan, write_jobs
     from stormpetrel.synth.contract import Wanted
 
     chosen: Context = context.obj
@@ -170,7 +170,7 @@ def _folder_writer(target: Path, plan: SamplePlan, beside: _With, progress: Call
     """Writes a site for `stormpetrel demo`, or plain files; returns counts of what lies beside the jobs."""
 
     def write(frames: Frames) -> Mapping[str, Any]:
-        from stormpetrel.answers.workload_sample import sized_machine
+        from stormpetrel.answers.workload.sample import sized_machine
         from stormpetrel.simulate.workload_folder import Alongside, record_whole_site, write_plain_folder
 
         machine, frames = sized_machine(frames, plan.cores, plan.gpus) if plan.cores or plan.gpus else (None, frames)

@@ -25,7 +25,7 @@ def add(
 ) -> None:
     """Make a token and print it, once: only its digest is kept."""
     from stormpetrel.answers.schemas.tokens import NewToken
-    from stormpetrel.answers.tokens import make_token
+    from stormpetrel.answers.site.tokens import make_token
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
@@ -43,7 +43,7 @@ def add(
 @app.command("list")
 def list_tokens(context: typer.Context, as_json: Json = False) -> None:
     """List the tokens: whose they are, what they may do, until when."""
-    from stormpetrel.answers.tokens import tokens
+    from stormpetrel.answers.site.tokens import tokens
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
@@ -67,7 +67,7 @@ def list_tokens(context: typer.Context, as_json: Json = False) -> None:
 @app.command("revoke")
 def revoke(context: typer.Context, name: Annotated[str, typer.Argument(help="The token's name.")], as_json: Json = False) -> None:
     """Make a token worthless; a server that runs refuses it, and those logged in with it, within a second."""
-    from stormpetrel.answers.tokens import revoke_token
+    from stormpetrel.answers.site.tokens import revoke_token
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj

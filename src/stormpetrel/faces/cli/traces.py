@@ -21,8 +21,8 @@ from stormpetrel.faces.cli.trace_input import (
 )
 
 if TYPE_CHECKING:
+    from stormpetrel.answers.nodes.traces import ScoredWindows
     from stormpetrel.answers.schemas.traces import TraceModelAnswer
-    from stormpetrel.answers.traces import ScoredWindows
     from stormpetrel.faces.report.blocks import Block, Table
 
 app = typer.Typer(
@@ -48,7 +48,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model on the windows of the site and make it current."""
-    from stormpetrel.answers.training import train_traces
+    from stormpetrel.answers.site.training import train_traces
     from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.lifecycle.trace_models import LATE_SHARE
     from stormpetrel.traces.promise import Promise
@@ -81,7 +81,7 @@ def score(context: typer.Context, top: Top = 10, as_json: Json = False) -> None:
 
     A site that has trained no model scores with the shipped encoder, which knows simulated jobs only.
     """
-    from stormpetrel.answers.traces import score_traces
+    from stormpetrel.answers.nodes.traces import score_traces
     from stormpetrel.answers.viewer import LOCAL
     from stormpetrel.faces.report.trace_tables import abnormal_tables
 
@@ -106,7 +106,7 @@ def score(context: typer.Context, top: Top = 10, as_json: Json = False) -> None:
 @app.command("map")
 def show_map(context: typer.Context, plot: Plot = None, as_json: Json = False) -> None:
     """Say where the windows of each job type lie on the map of the model."""
-    from stormpetrel.answers.traces import trace_map
+    from stormpetrel.answers.nodes.traces import trace_map
     from stormpetrel.faces.report.trace_tables import map_table
 
     windows = _scored(context)
@@ -128,7 +128,7 @@ def show_map(context: typer.Context, plot: Plot = None, as_json: Json = False) -
 @app.command("diagnose")
 def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_json: Json = False) -> None:
     """Name the jobs and threads that lie near Bad IO, with their distance and their largest iowait."""
-    from stormpetrel.answers.traces import trace_diagnosis
+    from stormpetrel.answers.nodes.traces import trace_diagnosis
     from stormpetrel.faces.report.trace_figures import diagnosis_drawing
     from stormpetrel.faces.report.trace_tables import suspects_table
 
@@ -150,7 +150,7 @@ app.command("sampling")(traces_sampling.sampling)
 
 
 def _scored(context: typer.Context) -> ScoredWindows:
-    from stormpetrel.answers.traces import scored_windows
+    from stormpetrel.answers.nodes.traces import scored_windows
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj

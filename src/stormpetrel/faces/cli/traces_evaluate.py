@@ -73,7 +73,7 @@ def evaluate(
                 progress(1.0, "drawing")
                 _draw(plot, study)
     from stormpetrel.answers.schemas.trace_study import TraceStudyRun
-    from stormpetrel.answers.trace_study import study_answer
+    from stormpetrel.answers.studies.trace_study import study_answer
 
     answer = study_answer(study)
     if as_json:
@@ -89,7 +89,7 @@ def _folder(keep: Path | None) -> AbstractContextManager[str]:
 
 
 def _draw(path: Path, study: TraceStudy) -> None:
-    from stormpetrel.answers.trace_study import mapped_windows, reconstructed_windows
+    from stormpetrel.answers.studies.trace_study import mapped_windows, reconstructed_windows
     from stormpetrel.faces.report import trace_figures
     from stormpetrel.faces.report.blocks import Section
     from stormpetrel.faces.report.page import write_page

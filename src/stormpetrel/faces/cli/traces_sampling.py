@@ -35,7 +35,7 @@ def sampling(
 ) -> None:
     """Say how often to scrape and how long windows should be, from the rhythm of the job types and how well they separate."""
     from stormpetrel.answers.schemas.trace_study import SamplingRun
-    from stormpetrel.answers.trace_study import sampling_answer
+    from stormpetrel.answers.studies.trace_study import sampling_answer
     from stormpetrel.traces.sampling import study_sampling
 
     with progress_shown(quiet=as_json) as progress:

@@ -16,7 +16,7 @@ from stormpetrel.faces.cli.context import Context, console, plain, progress_bar
 from stormpetrel.faces.cli.job_input import parse_day
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.workload_input import WorkloadInput
+    from stormpetrel.answers.workload.input import WorkloadInput
 
 Files = Annotated[
     list[str] | None,
@@ -64,7 +64,7 @@ def read_workload(
     quiet: bool = False,
 ) -> WorkloadInput:
     """Read the workload of files, or of the site where no file is named, without its first `skip` jobs."""
-    from stormpetrel.answers.workload_input import read_files, read_site
+    from stormpetrel.answers.workload.input import read_files, read_site
 
     if files:
         names = [name.strip() for name in fields.split(",")] if fields else None

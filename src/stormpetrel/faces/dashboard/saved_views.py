@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from stormpetrel.answers.own import delete_view, save_view, views
 from stormpetrel.answers.schemas.own import ViewAct
+from stormpetrel.answers.site.own import delete_view, save_view, views
 from stormpetrel.answers.viewer import Viewer, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import attributes

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from stormpetrel.answers.judged_selection import SelectedJob, explain_selected
+from stormpetrel.answers.jobs.judged_selection import SelectedJob, explain_selected
 from stormpetrel.answers.schemas.predictions import Advice, Verdict
 from stormpetrel.faces.notebook import markup
 from stormpetrel.faces.notebook.advice_markup import advice_html, advice_lines

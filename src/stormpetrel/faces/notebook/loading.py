@@ -9,7 +9,7 @@ from typing import Final
 
 import polars as pl
 
-from stormpetrel.answers.job_selection import JobSelection, Progress, SiteLike, select_jobs, selection_of, silent
+from stormpetrel.answers.jobs.selection import JobSelection, Progress, SiteLike, select_jobs, selection_of, silent
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.notebook import markup
 from stormpetrel.records.job_ref import job_text

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from stormpetrel.answers.job_selection import SiteLike
-from stormpetrel.answers.models_in_use import ModelsInUse, models_in_use
+from stormpetrel.answers.jobs.models_in_use import ModelsInUse, models_in_use
+from stormpetrel.answers.jobs.selection import SiteLike
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.notebook import markup
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from stormpetrel.answers.job_selection import Progress, silent
+from stormpetrel.answers.jobs.selection import Progress, silent
 from stormpetrel.learn.threads import wait_politely
 from stormpetrel.simulate.spec import ClusterSpec
 

@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 
 import polars as pl
 
-from stormpetrel.answers.job_selection import Progress, silent
-from stormpetrel.answers.judged_selection import judge_selection, moments_in_use
+from stormpetrel.answers.jobs.judged_selection import judge_selection, moments_in_use
+from stormpetrel.answers.jobs.selection import Progress, silent
 from stormpetrel.faces.notebook.loading import LoadedJobs, as_loaded
 from stormpetrel.faces.notebook.model import LatestModel
 from stormpetrel.faces.notebook.preparing import PreparedJobs

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import polars as pl
 
-from stormpetrel.answers.job_selection import PreparedSelection, prepare_selection
+from stormpetrel.answers.jobs.selection import PreparedSelection, prepare_selection
 from stormpetrel.faces.notebook import markup
 from stormpetrel.faces.notebook.loading import LoadedJobs, as_loaded
 

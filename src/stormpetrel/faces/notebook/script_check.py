@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stormpetrel.answers.check import check_request
-from stormpetrel.answers.job_selection import SiteLike, opened
+from stormpetrel.answers.jobs.check import check_request
+from stormpetrel.answers.jobs.selection import SiteLike, opened
 from stormpetrel.answers.schemas.predictions import Advice, ScriptAnswer
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError

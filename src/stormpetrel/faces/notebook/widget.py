@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from stormpetrel.answers.job_selection import Progress, SiteLike
+from stormpetrel.answers.jobs.selection import Progress, SiteLike
 from stormpetrel.errors import MissingExtraError, UsageError
 from stormpetrel.faces.notebook import markup
 from stormpetrel.faces.notebook.insight import JobInsight, look_into

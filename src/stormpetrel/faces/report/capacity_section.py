@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from stormpetrel.answers.capacity import site_capacity
+from stormpetrel.answers.grid.capacity import site_capacity
 from stormpetrel.answers.schemas.capacity import Capacity
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import StormpetrelError

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from stormpetrel.answers.grid import all_alarms, counts_of, now_of, period_of
-from stormpetrel.answers.grid_board import FAMILY, GridArrays, read_board
+from stormpetrel.answers.grid.board import FAMILY, GridArrays, read_board
+from stormpetrel.answers.grid.grid import all_alarms, counts_of, now_of, period_of
 from stormpetrel.answers.schemas.grid import GridCounts, GridNow, GridPeriod, GridQuestion
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table

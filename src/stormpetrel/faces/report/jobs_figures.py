@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
-from stormpetrel.answers.job_studies import weekly_ledger
+from stormpetrel.answers.studies.job_studies import weekly_ledger
 from stormpetrel.faces.report.blocks import Drawing
 from stormpetrel.faces.report.job_tables import breakdown_word
 from stormpetrel.figures import profiles, quality, trends, waste
@@ -21,7 +21,6 @@ from stormpetrel.jobs.trends import TREND_SCHEMA
 from stormpetrel.jobs.waste import MEASURES
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.job_input import JobInput
     from stormpetrel.answers.schemas.job_studies import (
         CorrelationMatrix,
         FeatureStudy,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
         TrendStudy,
         WasteStudy,
     )
+    from stormpetrel.answers.studies.job_input import JobInput
     from stormpetrel.jobs.cancel_policy import CancelCurve
 
 _ROW: Final = 26  # pixels of a bar with its name

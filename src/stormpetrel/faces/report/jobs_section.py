@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
-from stormpetrel.answers import job_studies
-from stormpetrel.answers.job_evaluation import evaluate_forecasts, published_table
 from stormpetrel.answers.schemas.job_evaluation import EvaluationQuestion, JobEvaluation
 from stormpetrel.answers.schemas.job_studies import ProfileQuestion, ProfileStudy
+from stormpetrel.answers.studies import job_studies
+from stormpetrel.answers.studies.job_evaluation import evaluate_forecasts, published_table
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.report import forecast_blocks, job_tables, jobs_figures, seed_figures
 from stormpetrel.faces.report.blocks import Beside, Block, Column, Paragraph, Section, Table
@@ -23,7 +23,7 @@ from stormpetrel.jobs.optimism import optimism
 from stormpetrel.jobs.seed_protocol import TableOne
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.job_input import JobInput
+    from stormpetrel.answers.studies.job_input import JobInput
 
 QUICK_JOBS: Final = 20_000  # the latest ones, in a quick report
 _TREND_GROUPS: Final = ("user", "application", "node")

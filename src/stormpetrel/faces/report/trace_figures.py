@@ -15,7 +15,7 @@ from stormpetrel.figures import trace_models, trace_sampling
 from stormpetrel.records.traces import BAD_IO, MODES, NP
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.trace_study import MappedWindows, ReconstructedWindows
+    from stormpetrel.answers.studies.trace_study import MappedWindows, ReconstructedWindows
     from stormpetrel.traces.evaluation import TraceEvaluation
     from stormpetrel.traces.sampling import SamplingStudy
 

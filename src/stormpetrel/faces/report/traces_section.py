@@ -8,8 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from stormpetrel.answers.trace_study import MappedWindows, mapped_windows, reconstructed_windows, sampling_answer, study_answer
-from stormpetrel.answers.traces import ScoredWindows, is_scored, near_bad_io, scored_windows, site_traces
+from stormpetrel.answers.nodes.traces import ScoredWindows, is_scored, near_bad_io, scored_windows, site_traces
+from stormpetrel.answers.studies.trace_study import (
+    MappedWindows,
+    mapped_windows,
+    reconstructed_windows,
+    sampling_answer,
+    study_answer,
+)
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.report import trace_figures, trace_tables

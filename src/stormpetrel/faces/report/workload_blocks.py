@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from stormpetrel.answers.workload_scores import NEAR
+from stormpetrel.answers.workload.scores import NEAR
 from stormpetrel.faces.report.blocks import Column, Drawing, Table
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from stormpetrel.answers.viewer import LOCAL
-from stormpetrel.answers.workload_quality import SYNTHETIC, compare_site_workload
+from stormpetrel.answers.workload.quality import SYNTHETIC, compare_site_workload
 from stormpetrel.errors import NotEnoughJobsError, StormpetrelError
 from stormpetrel.faces.report.blocks import Block, Paragraph, Section
 from stormpetrel.faces.report.workload_blocks import comparison_drawings, comparison_table, evaluation_tables

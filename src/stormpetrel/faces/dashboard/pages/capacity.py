@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dash import Dash, Input, dcc, html
 
-from stormpetrel.answers.capacity import capacity_answer
+from stormpetrel.answers.grid.capacity import capacity_answer
 from stormpetrel.answers.schemas.capacity import Capacity, CapacityQuestion
 from stormpetrel.answers.viewer import READ
 from stormpetrel.events.capacity import MOST_CORES, CapacitySource, Outlook

@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from dash import Dash, Input, Output, dcc, html, no_update
 
-from stormpetrel.answers.grid import GridState, grid, grid_period
-from stormpetrel.answers.grid_board import GridArrays, stamp_of
+from stormpetrel.answers.grid.board import GridArrays, stamp_of
+from stormpetrel.answers.grid.grid import GridState, grid, grid_period
 from stormpetrel.answers.schemas.grid import BucketQuestion, GridNow, GridPeriod, GridQuestion
 from stormpetrel.answers.viewer import READ, current_viewer
 from stormpetrel.errors import StormpetrelError

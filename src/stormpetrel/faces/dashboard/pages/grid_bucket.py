@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dash import html
 
-from stormpetrel.answers.grid_bucket import grid_bucket
+from stormpetrel.answers.grid.bucket import grid_bucket
 from stormpetrel.answers.schemas.grid import BucketQuestion, GridBucketDetail, GridKind
 from stormpetrel.faces.dashboard.blocks import attributes, plot
 from stormpetrel.faces.dashboard.choices import PageLink

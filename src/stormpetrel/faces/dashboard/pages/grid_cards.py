@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dash import html
 
-from stormpetrel.answers.grid import GridState
+from stormpetrel.answers.grid.grid import GridState
 from stormpetrel.answers.schemas.grid import GridAlarm, GridGap, GridNow, GridOutage, GridPeriod
 from stormpetrel.faces.dashboard.blocks import card, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink
@@ -25,7 +25,7 @@ from stormpetrel.store.source_health import span_words
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.answers.grid_board import GridArrays
+    from stormpetrel.answers.grid.board import GridArrays
     from stormpetrel.answers.live_site import LiveSite
 
 _TONES: Final = {

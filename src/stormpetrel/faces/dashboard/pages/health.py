@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 from dash import Dash, html
 
-from stormpetrel.answers.health import LEVELS, health
 from stormpetrel.answers.schemas.health import Health, HealthLine, Level
+from stormpetrel.answers.site.health import LEVELS, health
 from stormpetrel.faces.dashboard.blocks import card, page_head
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage

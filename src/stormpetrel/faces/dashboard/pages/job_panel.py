@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 import polars as pl
 from dash import MATCH, Dash, Input, Output, State, ctx, dcc, no_update
 
-from stormpetrel.answers.job_details import job_details
-from stormpetrel.answers.own import keep_opinion
+from stormpetrel.answers.jobs.details import job_details
 from stormpetrel.answers.schemas.job import JobInFull
 from stormpetrel.answers.schemas.own import OpinionAct
+from stormpetrel.answers.site.own import keep_opinion
 from stormpetrel.answers.viewer import Viewer, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.pages import job_sections as sections

@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
-from stormpetrel.answers.job_details import find_jobs
-from stormpetrel.answers.overview import TableFilter, TableQuery
+from stormpetrel.answers.jobs.details import find_jobs
+from stormpetrel.answers.overview.overview import TableFilter, TableQuery
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOME_WORDS
 from stormpetrel.jobs.prediction_words import percent

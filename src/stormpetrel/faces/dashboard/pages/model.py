@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from dash import Dash, Input, Output, dcc, html
 
-from stormpetrel.answers.model_quality import MOMENT_WORDS, MOST_DRAWN, PERIODS, QualityFrames, quality_frames, usual_moment
+from stormpetrel.answers.history.model_quality import (
+    MOMENT_WORDS,
+    MOST_DRAWN,
+    PERIODS,
+    QualityFrames,
+    quality_frames,
+    usual_moment,
+)
 from stormpetrel.answers.schemas.quality import QualityQuestion
 from stormpetrel.answers.viewer import READ, current_viewer
 from stormpetrel.errors import StormpetrelError

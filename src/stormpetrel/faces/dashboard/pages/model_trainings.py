@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from dash import ALL, Dash, Input, Output, State, dcc, html, no_update
 
-from stormpetrel.answers.model_quality import go_back, promote, trainings
+from stormpetrel.answers.history.model_quality import go_back, promote, trainings
 from stormpetrel.answers.viewer import MANAGE, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, notice

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from dash import html
 
-from stormpetrel.answers.nodes import Heat, NodeDrawing
+from stormpetrel.answers.nodes.nodes import Heat, NodeDrawing
 from stormpetrel.answers.schemas.nodes import NodeRow, Nodes, NodesQuestion, ScoredWindow, ThreadTrace
 from stormpetrel.faces.dashboard.blocks import attributes, card, plot
 from stormpetrel.faces.dashboard.choices import PageLink

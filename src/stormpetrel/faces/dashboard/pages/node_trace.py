@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from dash import html
 
+from stormpetrel.answers.nodes.window_traces import window_traces
 from stormpetrel.answers.schemas.nodes import ScoredWindow, WindowTraces
-from stormpetrel.answers.window_traces import window_traces
 from stormpetrel.faces.dashboard.blocks import card, notice, plot
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
 from stormpetrel.faces.dashboard.pages.node_cards import PLAIN, job_cell, local, with_digits

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import Dash, Input, Output, dcc, html, no_update
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.node_board import NodeBoard, stamp_of
-from stormpetrel.answers.nodes import NodeDrawing, node_answer, node_drawing, node_names
+from stormpetrel.answers.nodes.board import NodeBoard, stamp_of
+from stormpetrel.answers.nodes.nodes import NodeDrawing, node_answer, node_drawing, node_names
 from stormpetrel.answers.schemas.nodes import MOST_LETTERS, MOST_WINDOWS, NodeNames, Nodes, NodesQuestion
 from stormpetrel.answers.viewer import READ, current_viewer
 from stormpetrel.errors import MissingExtraError, StormpetrelError

@@ -12,7 +12,7 @@ import polars as pl
 from dash import Dash, html
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.profiles import ProfileView
+from stormpetrel.answers.history.profiles import ProfileView
 from stormpetrel.answers.viewer import READ
 from stormpetrel.faces.dashboard.blocks import card, controls, page_head, plot
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen

@@ -12,6 +12,7 @@ import polars as pl
 from dash import Dash, Input, Output, Patch, dcc, html, no_update
 
 from stormpetrel.answers.background import scope_of
+from stormpetrel.answers.history.waste import HOUR_S, policy_answer, policy_point, policy_words, waste_answer, waste_weeks
 from stormpetrel.answers.schemas.waste import (
     CancelPolicy,
     PolicyPoint,
@@ -22,7 +23,6 @@ from stormpetrel.answers.schemas.waste import (
     WasteTotal,
 )
 from stormpetrel.answers.viewer import current_viewer
-from stormpetrel.answers.waste import HOUR_S, policy_answer, policy_point, policy_words, waste_answer, waste_weeks
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, controls, field, notice, page_head, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen

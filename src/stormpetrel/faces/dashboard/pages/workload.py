@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from stormpetrel.answers.viewer import current_viewer
-from stormpetrel.answers.workload import current_board, workload_answer, workload_board
-from stormpetrel.answers.workload_fit import start_fit
+from stormpetrel.answers.workload.fit import start_fit
+from stormpetrel.answers.workload.workload import current_board, workload_answer, workload_board
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import notice, page_head
 from stormpetrel.faces.dashboard.choices import PageLink, chosen
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.schemas.workload import WorkloadAnswer
     from stormpetrel.answers.viewer import Viewer
-    from stormpetrel.answers.workload import WorkloadBoard
+    from stormpetrel.answers.workload.workload import WorkloadBoard
 
 _LEAD: Final = (
     "Jobs like those of this site, but nobody's: to try a scheduler, to size a machine, to share with others. "

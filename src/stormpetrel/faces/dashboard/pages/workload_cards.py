@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from dash import html
 
 from stormpetrel.answers.viewer import MANAGE
-from stormpetrel.answers.workload_scores import COLUMN_WORDS, NEAR
+from stormpetrel.answers.workload.scores import COLUMN_WORDS, NEAR
 from stormpetrel.faces.dashboard.blocks import attributes, card, notice, plot, stat, stats
 from stormpetrel.faces.dashboard.choices import choice
 from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.schemas.workload import WorkloadAnswer, WorkloadFitting, WorkloadGenerator, WorkloadScore
     from stormpetrel.answers.viewer import Viewer
-    from stormpetrel.answers.workload import WorkloadBoard
+    from stormpetrel.answers.workload.workload import WorkloadBoard
     from stormpetrel.faces.dashboard.choices import PageLink
     from stormpetrel.synth.workload import Workload
 

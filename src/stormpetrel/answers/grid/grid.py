@@ -1,0 +1,299 @@
+"""The grid as a whole: whether it is in normal operation now, its counts of events, which alarms and outages there were.
+
+LiveSite + Viewer + question -> grid, grid_counts, grid_outages, grid_period -> their models. Counts per kind of event, scores,
+alarms and outages are everybody's; what names groups or nodes, and why data is missing, is for administrators.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from stormpetrel.answers.grid.alarms import alarms_of
+from stormpetrel.answers.grid.board import GridBoard, GridLack
+from stormpetrel.answers.grid.words import finding_words, kept_findings
+from stormpetrel.answers.schemas.grid import (
+    CountsQuestion,
+    GridAlarm,
+    GridCounts,
+    GridGap,
+    GridNow,
+    GridOutage,
+    GridOutages,
+    GridPeriod,
+    GridQuestion,
+    SpanQuestion,
+)
+from stormpetrel.answers.viewer import READ
+from stormpetrel.events.why_words import since_words
+from stormpetrel.records.outages import Outage, OutageKind
+from stormpetrel.records.times import EARLIEST, LATEST
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.background import Made
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.store.site import Site
+
+_SPANS: Final = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30), "all": None}
+_LATE: Final = timedelta(minutes=15)  # data that is later than a bucket and this is missing
+_NEVER_BEFORE, _NEVER_AFTER = (edge.replace(tzinfo=UTC) for edge in (datetime.min, datetime.max))
+_LACKS: Final = {
+    GridLack.EVENTS: (
+        "No events have been taken in yet.",
+        "Take them in: stormpetrel ingest events --live, or FILEs with counts. Then: stormpetrel events train",
+    ),
+    GridLack.MODEL: ("There are counts of events, but no model of them yet.", "Train one: stormpetrel events train"),
+    GridLack.SCORES: ("There is a model of events, but it has judged nothing yet.", "Let it: stormpetrel events score"),
+}
+
+
+class GridState(StrEnum):
+    """How the grid is, in a word."""
+
+    CALM = "calm"
+    ALARM = "alarm"
+    MAINTENANCE = "maintenance"
+    SILENT = "silent"  # no data for longer than a bucket takes
+    UNJUDGED = "unjudged"  # counts, but no model or no score
+    EMPTY = "empty"
+
+
+def grid(live: LiveSite, viewer: Viewer, *, board: Made[GridBoard] | None = None) -> GridNow:
+    """How the grid is now, out of a board that is there already, or else of one that is waited for."""
+    viewer.require(READ)
+    latest = board or live.boards.grid.wait(live).value
+    return now_of(live.site, latest.value, in_full=viewer.is_admin)
+
+
+def grid_period(
+    live: LiveSite, viewer: Viewer, question: GridQuestion | None = None, *, board: Made[GridBoard] | None = None
+) -> GridPeriod:
+    """What a time comes to, out of a board that is there already, or else of one that is waited for.
+
+    Outages are those of the whole time in question, also where there are no counts: a maintenance that is yet to come is among
+    them.
+    """
+    viewer.require(READ)
+    latest, in_full, wanted = board or live.boards.grid.wait(live).value, viewer.is_admin, question or GridQuestion()
+    alarms = latest.answer(("grid alarms", in_full), lambda: all_alarms(live.site, latest.value, in_full=in_full))
+    return latest.answer(
+        ("grid period", in_full, wanted), lambda: period_of(live.site, latest.value, alarms, wanted, in_full=in_full)
+    )
+
+
+def grid_outages(live: LiveSite, viewer: Viewer, question: SpanQuestion) -> GridOutages:
+    """Outages and alarms of a time, the newest first; without `since` and `until` all of them."""
+    viewer.require(READ)
+    since, until = _within_reason(question)
+    period = grid_period(live, viewer, GridQuestion(span="all", since=since, until=until))
+    return GridOutages(outages=period.outages, alarms=period.alarms)
+
+
+def grid_counts(live: LiveSite, viewer: Viewer, question: CountsQuestion) -> GridCounts:
+    """Events of each kind in each bucket of a time, with what was expected, the oldest first."""
+    viewer.require(READ)
+    board = live.boards.grid.wait(live).value.value
+    since, until = _within_reason(question)
+    if since is None and until is not None:
+        since = until - timedelta(days=1)
+    return counts_of(board, GridQuestion(span="day", since=since, until=until), limit=question.limit, in_full=viewer.is_admin)
+
+
+def now_of(site: Site, board: GridBoard, *, in_full: bool) -> GridNow:
+    """How the grid of a board is at this moment; commands, groups and nodes are told `in_full` only."""
+    zone, now = site.settings.site.time_zone, site.now()
+    state, headline, hint, since = _headline(site, board)
+    on = board.alarm_now if state is GridState.ALARM else None
+    return GridNow(
+        as_of=now,
+        state=state.value,
+        headline=headline,
+        hint=hint if in_full or state is GridState.MAINTENANCE else "",
+        since=since,
+        findings=[] if on is None else bucket_findings(board, on[1], zone, in_full=in_full),
+        lack=board.lack,
+        bucket_s=board.series.bucket_s,
+        latest=board.latest,
+        model=board.model,
+        model_version=board.model_version,
+    )
+
+
+def all_alarms(site: Site, board: GridBoard, *, in_full: bool) -> list[GridAlarm]:
+    """Every alarm of a board, the oldest first."""
+    return alarms_of(board.alarms, board.outages, zone=site.settings.site.time_zone, in_full=in_full)
+
+
+def period_of(site: Site, board: GridBoard, alarms: list[GridAlarm], question: GridQuestion, *, in_full: bool) -> GridPeriod:
+    """What a time of a board comes to; `alarms` are all of the board, and reasons of gaps are told `in_full` only."""
+    first, last = _places(board, question)
+    arrays, now = board.arrays.take(first, last), site.now()
+    start, end = (board.series.moment(first), board.series.moment(last - 1) + board.bucket) if first < last else (None, None)
+    asked_from, asked_to = _edges(board, question)
+    outages = [one for one in board.outages if one.start < asked_to and (one.end or now) > asked_from]
+    return GridPeriod(
+        start=start,
+        end=end,
+        bucket_s=board.series.bucket_s,
+        kinds=list(board.series.kinds),
+        buckets=last - first,
+        gap_buckets=int(arrays.series.is_gap.sum()),
+        judged_buckets=int((~np.isnan(arrays.score)).sum()),
+        alarm_buckets=int(arrays.alarm.sum()),
+        events=float(np.nansum(arrays.series.counts)),
+        alarms=[one for one in reversed(alarms) if start and end and one.start < end and one.end > start],
+        outages=[outage_of(board, one, now) for one in reversed(outages)],
+        gaps=_gaps(board, question, in_full=in_full),
+        in_full=in_full,
+    )
+
+
+def counts_of(board: GridBoard, question: GridQuestion, *, limit: int, in_full: bool) -> GridCounts:
+    """So many buckets of a time, the earliest; reasons of gaps are told `in_full` only."""
+    first, end = _places(board, question)
+    last = min(end, first + limit)
+    arrays = board.arrays.take(first, last)
+    series, forecast = arrays.series, ~np.isnan(arrays.expected).all(axis=1)
+    columns: dict[str, list[Any]] = {
+        "start": [series.moment(place) for place in range(len(series))],
+        "counts": [None if is_gap else row for row, is_gap in zip(series.counts.tolist(), series.is_gap.tolist(), strict=True)],
+        **{name: _rows(getattr(arrays, name), forecast) for name in ("expected", "low", "high")},
+        "background": _numbers(series.background),
+        "score": _numbers(arrays.score),
+        "threshold": _numbers(arrays.threshold),
+        "alarm": arrays.alarm.tolist(),
+    }
+    return GridCounts.model_validate(
+        {
+            "bucket_s": series.bucket_s,
+            "kinds": series.kinds,
+            "background_names": series.background_names,
+            "buckets": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
+            "gaps": _gaps(board, question, in_full=in_full),
+            "next": board.series.moment(last) if last < end else None,
+        }
+    )
+
+
+def bucket_findings(board: GridBoard, place: int, zone: str, *, in_full: bool) -> list[str]:
+    """What was wrong in a bucket, a sentence each."""
+    end = board.series.moment(place) + board.bucket
+    return finding_words(kept_findings(board.why.get(place, "")), now=end - timedelta(seconds=1), zone=zone, in_full=in_full)
+
+
+def outage_of(board: GridBoard, outage: Outage, now: datetime) -> GridOutage:
+    """Whether an alarm was raised during an outage, and how long after its beginning it could be told."""
+    raised, delay = _raised(board, outage, now)
+    return GridOutage(
+        start=outage.start,
+        end=outage.end,
+        kind=outage.kind.value,
+        title=outage.title,
+        source=outage.source.partition(":")[0],
+        raised=raised,
+        delay_s=None if delay is None else delay.total_seconds(),
+    )
+
+
+def _headline(site: Site, board: GridBoard) -> tuple[GridState, str, str, datetime | None]:
+    """State, sentence, what to do about it, and since when it is so."""
+    zone, latest, now = site.settings.site.time_zone, board.latest, site.now()
+    if latest is None:
+        return GridState.EMPTY, *_LACKS[GridLack.EVENTS], None
+    settle = timedelta(minutes=site.settings.events.settle_minutes)
+    if now - latest > board.bucket + settle + max(_LATE, board.bucket):
+        words = f"No data {since_words(latest, now, zone)}."
+        return GridState.SILENT, words, "Is it still collected? stormpetrel ingest events --live", latest
+    if board.lack is not None:
+        return GridState.UNJUDGED, *_LACKS[board.lack], None
+    if board.alarm_now is not None:
+        start = board.series.moment(board.alarm_now[0])
+        return GridState.ALARM, f"Alarm {since_words(start, now, zone)}.", "", start
+    upkeep = next((one for one in board.outages if one.kind is OutageKind.MAINTENANCE and _is_on(one, now)), None)
+    if upkeep is not None:
+        words = f"Maintenance {since_words(upkeep.start, now, zone)}: {upkeep.title}"
+        return GridState.MAINTENANCE, words, "No alarm is raised meanwhile.", upkeep.start
+    clock = since_words(latest, now, zone).removeprefix("since ")
+    return GridState.CALM, f"Calm: nothing out of the ordinary up to {clock}.", "", None
+
+
+def _within_reason(question: SpanQuestion) -> tuple[datetime | None, datetime | None]:
+    """The edges of a time, no further than calendars reach."""
+    since, until = (None if edge is None else max(EARLIEST, min(edge, LATEST)) for edge in (question.since, question.until))
+    return since, until
+
+
+def _since(board: GridBoard, question: GridQuestion) -> datetime | None:
+    """The moment from which on it is asked for; None: from the beginning."""
+    length = _SPANS[question.span]
+    if question.since is not None or question.until is not None or length is None or board.latest is None:
+        return question.since
+    return board.latest - length
+
+
+def _edges(board: GridBoard, question: GridQuestion) -> tuple[datetime, datetime]:
+    return _since(board, question) or _NEVER_BEFORE, question.until or _NEVER_AFTER
+
+
+def _places(board: GridBoard, question: GridQuestion) -> tuple[int, int]:
+    """First and one beyond the last bucket that was asked for; the same where there is none."""
+    size = len(board.series)
+    if not size:
+        return 0, 0
+    since, until = _since(board, question), question.until
+    first = 0 if since is None else min(max(0, _bucket_of(board, since)), size)
+    last = size if until is None else min(max(0, _bucket_after(board, until)), size)
+    return first, max(first, last)
+
+
+def _bucket_of(board: GridBoard, moment: datetime) -> int:
+    """The bucket in which a moment lies; it need not be there."""
+    return int((moment.timestamp() - int(board.series.start_s[0])) // board.series.bucket_s)
+
+
+def _bucket_after(board: GridBoard, moment: datetime) -> int:
+    """The first bucket that begins at a moment or later; it need not be there."""
+    return -int((int(board.series.start_s[0]) - moment.timestamp()) // board.series.bucket_s)
+
+
+def _gaps(board: GridBoard, question: GridQuestion, *, in_full: bool) -> list[GridGap]:
+    start, end = _edges(board, question)
+    return [
+        GridGap(start=gap.start, end=gap.end, why=gap.why if in_full else "")
+        for gap in board.gaps
+        if gap.start < end and gap.end > start
+    ]
+
+
+def _raised(board: GridBoard, outage: Outage, now: datetime) -> tuple[bool | None, timedelta | None]:
+    if outage.kind is OutageKind.MAINTENANCE or not len(board.series):
+        return None, None
+    first = max(0, _bucket_of(board, outage.start))
+    last = max(first, _bucket_after(board, outage.end or now))
+    alarm = board.arrays.alarm[first:last]
+    if not alarm.any():
+        judged = not np.isnan(board.arrays.score[first:last]).all() if alarm.size else False
+        return (False if judged else None), None
+    first_alarm_end = board.series.moment(first + int(alarm.argmax())) + board.bucket
+    return True, max(timedelta(0), first_alarm_end - outage.start)
+
+
+def _is_on(outage: Outage, now: datetime) -> bool:
+    return outage.start <= now and (outage.end is None or outage.end > now)
+
+
+def _numbers(values: Any) -> list[Any]:
+    """An array as lists; what is no finite number is None."""
+    cells = np.asarray(values).astype(np.object_)
+    cells[~np.isfinite(values)] = None
+    numbers: list[Any] = cells.tolist()
+    return numbers
+
+
+def _rows(values: Any, known: Any) -> list[Any]:
+    """Rows of a table as lists; None where nothing is known."""
+    return [row if there else None for row, there in zip(_numbers(values), known.tolist(), strict=True)]

@@ -1,0 +1,181 @@
+"""The day book: the ended jobs of a site summed by day, user and group; trends and waste are worked out of it.
+
+job table -> LiveSite.boards.books -> DayBook: a few rows per day, not thousands. Only changed months are summed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from stormpetrel.answers.background import Background
+from stormpetrel.answers.overview.overview import again
+from stormpetrel.answers.viewer import READ
+from stormpetrel.errors import ModelError
+from stormpetrel.jobs.families import family
+from stormpetrel.jobs.outcomes import failed
+from stormpetrel.jobs.waste import OVER_BEFORE_START, UNKNOWN, core_seconds, group_key, uncounted
+from stormpetrel.records.jobs import JOB_SCHEMA
+from stormpetrel.records.nodes import expand_nodes
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.config import Settings
+    from stormpetrel.jobs.profiles import JobProfiles
+    from stormpetrel.store.site import Site
+
+GROUPS: Final = ("account", "partition", "application", "profile", "outcome")
+SUMS: Final = ("jobs", "failed_jobs", "core_seconds", "lost_core_seconds")
+_REST_S: Final = 15.0  # between two looks at the table: sums over days do not need more
+_NEEDED: Final = (
+    "user", "account", "partition", "state", "start_time", "end_time", "elapsed_s", "time_limit_s", "cpu_limit_s",
+    "cpus", "req_cpus", "nodes", "req_nodes", "gpus", "req_gpus", "req_mem_bytes",
+    "job_name", "script_path", "work_dir", "extra", "node_list", "quality",
+)  # fmt: skip
+Profiled = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class _Month:
+    """The sums of the jobs that were submitted in one month."""
+
+    files: frozenset[Path]
+    days: pl.DataFrame
+    nodes: pl.DataFrame
+    totals: pl.DataFrame
+    uncounted: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class DayBook:
+    """What ended on each day (of the site's time zone), per user and group; a null day is a job without an end.
+
+    `days` has user, day and `GROUPS`; `SUMS` over the jobs that the waste ledger counts; `judged` and `judged_failed`, those that
+    a trend counts; `never_started`, those that neither does. `nodes` has user, day, node, judged and judged_failed. `totals` is
+    summed straight over jobs, per user and day, with `rows`, for the ledger to reconcile with; `uncounted` says how many jobs the
+    ledger leaves out, and why.
+    """
+
+    days: pl.DataFrame
+    nodes: pl.DataFrame
+    totals: pl.DataFrame
+    uncounted: pl.DataFrame
+    profiles: JobProfiles | None
+    months: Mapping[str, _Month]
+
+    def seen_by(self, viewer: Viewer) -> DayBook:
+        """Return the book with the rows that this viewer may see."""
+        viewer.require(READ)
+        if viewer.is_admin:
+            return self
+        own = {name: getattr(self, name).filter(viewer.sees()) for name in ("days", "nodes", "totals", "uncounted")}
+        return DayBook(**own, profiles=self.profiles, months={})
+
+    def profile_words(self) -> dict[str, str]:
+        """Return the description of each profile, by its number as text."""
+        return {} if self.profiles is None else {str(k): self.profiles.describe(k) for k in range(self.profiles.k_)}
+
+
+def sum_jobs(jobs: pl.DataFrame, settings: Settings, profiled: Profiled | None = None, files: Iterable[Path] = ()) -> _Month:
+    """Sum the jobs of a month, core seconds included; with `profiled` each is put into the profile of its request first."""
+    zone, states = settings.site.time_zone, settings.jobs.failure_states
+    dropped = settings.jobs.dropped_states
+    counted = jobs.filter(~pl.col("state").is_in(dropped).fill_null(False)) if dropped else jobs
+    frame = profiled(counted) if profiled else counted.with_columns(family())
+    groups = [group_key(name, frame.columns, zone) for name in GROUPS if name != "application"]
+    reason, bad = uncounted(), failed(states)
+    lines = frame.select(
+        pl.col("user").cast(pl.Categorical),
+        _known("family").alias("application"),
+        *groups,
+        "node_list",
+        reason.alias("reason"),
+        day=pl.col("end_time").dt.convert_time_zone(zone).dt.replace_time_zone(None).cast(pl.Date),
+        bad=bad,
+        held=pl.when(reason.is_null()).then(core_seconds()),
+    ).with_columns(pl.col(GROUPS).cast(pl.Categorical))
+    kept = pl.col("reason").is_null()
+    lost = kept & pl.col("bad").fill_null(False)
+    sums = [_sum(kept, "jobs"), _sum(lost, "failed_jobs"), pl.col("held").sum().alias("core_seconds")]
+    sums.append(pl.col("held").filter(lost).sum().alias("lost_core_seconds"))
+    has_outcome = pl.col("bad").is_not_null() & pl.col("day").is_not_null()
+    judged = [_sum(has_outcome, "judged"), _sum(has_outcome & pl.col("bad"), "judged_failed")]
+    return _Month(
+        frozenset(files),
+        days=lines.group_by("user", "day", *GROUPS).agg(
+            *sums, *judged, _sum(pl.col("reason") == OVER_BEFORE_START, "never_started")
+        ),
+        nodes=_per_node(lines.filter(has_outcome).group_by("node_list", "user", "day").agg(judged)),
+        totals=lines.group_by("user", "day").agg(pl.len().cast(pl.Int64).alias("rows"), *sums),
+        uncounted=lines.filter(~kept).group_by("user", "day", "reason").agg(pl.len().cast(pl.Int64).alias("jobs")),
+    )
+
+
+def book_of(months: Mapping[str, _Month], profiles: JobProfiles | None = None) -> DayBook:
+    """Return the book of some months."""
+    parts: dict[str, Any] = {
+        name: pl.concat([getattr(month, name) for month in months.values()]) for name in ("days", "nodes", "totals", "uncounted")
+    }
+    return DayBook(**parts, profiles=profiles, months=months)
+
+
+def make_book(live: LiveSite, key: str, before: DayBook | None) -> DayBook:
+    """Return the book of a site; months whose files are those of the book before are taken from there."""
+    del key
+    try:
+        predictor = live.predictor()
+        profiled: Profiled | None = predictor.profiled
+        profiles: JobProfiles | None = predictor.profiles
+    except ModelError:  # no model yet: every job's profile is unknown
+        profiled = profiles = None
+    done = before.months if before is not None and before.profiles is profiles else {}
+    return book_of(again(lambda: _months(live.site, done, profiled)), profiles)
+
+
+def book_background() -> Background[DayBook]:
+    """Return what keeps the book of one site."""
+    return Background(make_book, rest_s=_REST_S, most=1)
+
+
+def _months(site: Site, done: Mapping[str, _Month], profiled: Profiled | None) -> dict[str, _Month]:
+    """Each month as it was where its files are the same, else summed anew."""
+    months: dict[str, _Month] = {}
+    for month, files in _by_month(site.jobs.table.files()).items():
+        known = done.get(month)
+        if known is None or known.files != files:
+            rows = site.jobs.table.scan(sorted(files)).select(_NEEDED).collect()
+            known = sum_jobs(rows, site.settings, profiled, files)
+        months[month] = known
+    return months or {"": sum_jobs(pl.DataFrame(schema={name: JOB_SCHEMA[name] for name in _NEEDED}), site.settings)}
+
+
+def _by_month(files: Iterable[Path]) -> dict[str, frozenset[Path]]:
+    months: dict[str, set[Path]] = {}
+    for path in files:
+        months.setdefault(path.parent.name, set()).add(path)
+    return {month: frozenset(paths) for month, paths in sorted(months.items())}
+
+
+def _per_node(counts: pl.DataFrame) -> pl.DataFrame:
+    """Sums per node list turned into sums per node; each distinct list is expanded once."""
+    lists = counts["node_list"].drop_nulls().unique()
+    expanded = pl.DataFrame(
+        {"node_list": lists, "node": [sorted(set(expand_nodes(text))) for text in lists]},
+        schema={"node_list": pl.String, "node": pl.List(pl.String)},
+    )
+    on_nodes = counts.join(expanded, on="node_list").explode("node").drop_nulls("node")
+    named = on_nodes.with_columns(pl.col("node").cast(pl.Categorical))
+    return named.group_by("user", "day", "node").agg(pl.col("judged", "judged_failed").sum())
+
+
+def _known(name: str) -> pl.Expr:
+    return pl.when(pl.col(name) != "").then(pl.col(name)).otherwise(pl.lit(UNKNOWN))
+
+
+def _sum(mask: pl.Expr, name: str) -> pl.Expr:
+    return mask.sum().cast(pl.Int64).alias(name)

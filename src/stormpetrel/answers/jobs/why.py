@@ -1,0 +1,89 @@
+"""What happened to a job, what would have been said in time, and what to ask for next.
+
+Site + Viewer + job id -> explain_job -> JobWhy.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from stormpetrel.answers.jobs.one_job import (
+    ENOUGH_REASONS,
+    advice_answer,
+    advice_for,
+    notes_about,
+    script_line,
+    verdict_answer,
+    waiting_answer,
+)
+from stormpetrel.answers.jobs.past_jobs_judged import KnownJobs, verdicts
+from stormpetrel.answers.json_values import json_value
+from stormpetrel.answers.schemas.job import JobWhy
+from stormpetrel.answers.viewer import READ
+from stormpetrel.errors import ModelError, NotThereError, UsageError
+from stormpetrel.jobs.moments import MOMENT_WORDS, MOMENTS
+from stormpetrel.jobs.predictor import Verdict, known_by, moment_of
+from stormpetrel.jobs.waiting import why_waiting
+from stormpetrel.records.job_ref import JobRef, is_job_id, jobs_with_id
+from stormpetrel.records.jobs import was_never_started
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.store.site import Site
+
+
+def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_reasons: int | None = ENOUGH_REASONS) -> JobWhy:
+    """Look into one job of the site: its record, the models' view of it at each moment, advice, and what it waits for.
+
+    NotThereError where there is none of that id that the viewer may see.
+    """
+    from stormpetrel.ingest.cluster import current_cluster
+    from stormpetrel.lifecycle.job_models import FAMILY, lacking_moments
+
+    viewer.require(READ)
+    past = site.jobs.read_jobs(until=now).collect()
+    row = find_job(past if viewer.is_admin else past.filter(viewer.sees()), job_id)
+    job = row.row(0, named=True)
+    said, notes = _verdicts(site, past, JobRef.of(job), now)
+    current = site.models.current_training(FAMILY)
+    lacking = lacking_moments(current) if current else ()
+    reached = MOMENTS[: MOMENTS.index(moment_of(job, now)) + 1]
+    notes += [f"There is no model {MOMENT_WORDS[moment]} yet." for moment in reached if moment in lacking]
+    notes += notes_about(job, known=said[-1].known if said else None, named=job_id)
+    following, advice = advice_for(row, past, now=now)
+    known = current_cluster(site) if job["state"] in ("PENDING", "HELD") else None
+    return JobWhy(
+        job={name: json_value(value) for name, value in job.items() if value is not None},
+        never_started=was_never_started(job),
+        waiting=waiting_answer(why_waiting(job, known.cluster if known else None)),
+        at={str(verdict.moment): verdict_answer(verdict, most_reasons=most_reasons) for verdict in said},
+        next=None if following is None else advice_answer(following, script_line(job, following)),
+        advice=[advice_answer(piece, script_line(job, piece)) for piece in advice],
+        notes=notes,
+    )
+
+
+def _verdicts(site: Site, past: pl.DataFrame, ref: JobRef, now: datetime) -> tuple[list[Verdict], list[str]]:
+    """What the models in use would have said at each moment, and why there is nothing where there is none."""
+    from stormpetrel.lifecycle.job_models import load_predictor
+
+    try:
+        predictor = load_predictor(site, now=now, past=past.head(0))
+    except ModelError as error:
+        return [], [f"No risk can be given: {error}"]
+    jobs = known_by(past, now).sort("submit_time", maintain_order=True)
+    wanted = jobs.select(ref.is_row()).to_series().fill_null(False).to_numpy()
+    return list(verdicts(predictor, KnownJobs(jobs, wanted, now).only(ref))), []
+
+
+def find_job(jobs: pl.DataFrame, job_id: str) -> pl.DataFrame:
+    """Return the latest job of that id (`12345`, or `12345_7` for a task of an array), as a frame of one row."""
+    if not is_job_id(job_id.strip()):
+        raise UsageError(f"{job_id!r} is not a job id.", hint="Write it as 12345, or 12345_7 for a task of an array.")
+    matches = jobs_with_id(jobs, job_id.strip())
+    if matches.is_empty():
+        raise NotThereError(f"There is no job {job_id} in this site.", hint="Take in the latest: stormpetrel ingest jobs --live")
+    return matches.sort("submit_time", "restart").tail(1)

@@ -1,0 +1,1 @@
+"""The table of jobs kept in memory: one frame per month, found, filtered, sorted and paged."""

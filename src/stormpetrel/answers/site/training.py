@@ -1,0 +1,85 @@
+"""Training models on a site and putting them in use: acts of who manages it.
+
+Site + Viewer -> train_jobs, train_traces, train_events, fit_generator -> TrainingReceipt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stormpetrel.answers.schemas.registry import TrainedModel, TrainingReceipt
+from stormpetrel.answers.viewer import MANAGE
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.jobs.moments import Moment
+    from stormpetrel.store.models import ModelVersion
+    from stormpetrel.store.site import Site
+    from stormpetrel.traces.architecture import Architecture, AutoencoderSettings
+
+Progress = Callable[[float, str], None]  # the share that is done, what is being done
+
+
+def train_jobs(site: Site, viewer: Viewer, moments: Collection[Moment], *, progress: Callable[[str], None]) -> TrainingReceipt:
+    """Train a model of each moment that there are enough jobs for; `missing` says what the others lack."""
+    from stormpetrel.lifecycle.job_models import missing_words, train_job_models
+
+    viewer.require(MANAGE)
+    models = train_job_models(site, moments, user=viewer.user or None, progress=progress)
+    return TrainingReceipt(models=_trained(models), missing=missing_words(models[0]))
+
+
+def train_traces(
+    site: Site,
+    viewer: Viewer,
+    architecture: Architecture | None,
+    *,
+    campaigns: Sequence[Path] | None,
+    settings: AutoencoderSettings,
+    device: str,
+    progress: Progress,
+) -> TrainingReceipt:
+    """Train a model of traces on the site's windows, or on those of campaign files; their test campaigns are left alone."""
+    from stormpetrel.lifecycle.trace_models import campaign_windows, train_trace_model
+    from stormpetrel.sources.trace_files import read_campaigns
+
+    viewer.require(MANAGE)
+    progress(0.0, "reading windows")
+    window_s = site.settings.traces.window_s
+    windows = campaign_windows(read_campaigns(campaigns), window_s=window_s) if campaigns else None
+    model = train_trace_model(
+        site, architecture, windows=windows, settings=settings, device=device, user=viewer.user or None, progress=progress
+    )
+    return TrainingReceipt(models=_trained([model]))
+
+
+def train_events(site: Site, viewer: Viewer, name: str | None, *, seed: int, progress: Progress) -> TrainingReceipt:
+    """Train a model on the site's event counts; of its models only the one that gives alarms is told."""
+    from stormpetrel.lifecycle.event_models import train_event_model
+
+    viewer.require(MANAGE)
+    training = train_event_model(site, name, seed=seed, user=viewer.user or None, progress=progress)
+    models = [model for model in training.models if model.about.get("role") != "forecast"]
+    return TrainingReceipt(training=training.name, models=_trained(models[:1]))
+
+
+def fit_generator(
+    site: Site, viewer: Viewer, name: str, *, seed: int, settings: dict[str, Any], progress: Progress
+) -> TrainingReceipt:
+    """Fit a generator to the site's jobs; settings that it does not know are refused before anything is read."""
+    from stormpetrel.answers.workload.input import make_generator
+    from stormpetrel.lifecycle.workload_models import fit_site_generator
+
+    viewer.require(MANAGE)
+    make_generator(name, seed=seed, **settings)
+    given = {option: value for option, value in settings.items() if value is not None}
+    training = fit_site_generator(site, name, seed=seed, progress=progress, **given)
+    return TrainingReceipt(training=training.name, models=_trained(training.models[:1]))
+
+
+def _trained(models: Iterable[ModelVersion]) -> list[TrainedModel]:
+    return [
+        TrainedModel(name=model.name, version=model.version, created=model.created, about=dict(model.about)) for model in models
+    ]

@@ -1,0 +1,1 @@
+"""Studies of recorded logs, counts and campaigns; they need no site."""

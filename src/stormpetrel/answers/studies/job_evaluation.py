@@ -1,0 +1,126 @@
+"""How good the forecasts of a log's jobs would have been; needs no site, and whoever has the log may read all of it.
+
+JobInput + EvaluationQuestion -> evaluate_forecasts -> JobEvaluation; evaluate_published -> PublishedEvaluation. Beside each is
+what figures are drawn from: the forecasts of every test job, which no answer holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from stormpetrel.answers.schemas.job_evaluation import (
+    JobEvaluation,
+    PublishedEvaluation,
+    PublishedSplit,
+    TableOneLine,
+    WeekFigures,
+)
+from stormpetrel.answers.schemas.quality import Optimism
+from stormpetrel.engine import Engine
+from stormpetrel.jobs.moments import Moment
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.schemas.job_evaluation import EvaluationQuestion
+    from stormpetrel.answers.studies.job_input import JobInput
+    from stormpetrel.jobs.evaluation import Evaluation
+    from stormpetrel.jobs.seed_protocol import TableOne
+
+Progress = Callable[[str], None]
+SPLITS: Final[tuple[Literal["random", "time"], ...]] = ("random", "time")
+
+
+def evaluate_forecasts(
+    data: JobInput, question: EvaluationQuestion, *, progress: Progress = lambda _: None
+) -> tuple[JobEvaluation, Evaluation]:
+    """Judge the model and the trivial rules at each moment; Table I and weekly refits are those of the first moment."""
+    from stormpetrel.jobs.evaluation import evaluate, refit_weekly, weekly_table
+    from stormpetrel.jobs.honest_table import honest_table
+
+    settings = replace(data.training(), seed=question.seed)
+    moments, engine = [Moment(moment) for moment in question.moments], Engine(question.workers)
+    evaluation = evaluate(data.jobs, settings, moments=moments, protocol=question.protocol, progress=progress, engine=engine)
+    labelled, first = evaluation.labelled, moments[0]
+    table = weeks = None
+    if question.table_one:
+        table = honest_table(labelled, first, settings, progress=_in_split("time", progress), engine=engine)
+    if question.refit:
+        weeks = weekly_table(refit_weekly(labelled, first, settings, progress=progress, engine=engine))
+    answer = evaluation_answer(evaluation)
+    added = {
+        "notes": [*answer.notes, *data.notes],
+        "table1": [] if table is None else table_lines(table),
+        "refit": None if weeks is None else [WeekFigures(**row) for row in weeks.iter_rows(named=True)],
+    }
+    return answer.model_copy(update=added), evaluation
+
+
+def evaluation_answer(evaluation: Evaluation) -> JobEvaluation:
+    """Return the figures of an evaluation."""
+    return JobEvaluation.model_validate(evaluation.as_json())
+
+
+def evaluate_published(
+    data: JobInput, *, seed: int = 0, workers: int = 1, progress: Progress = lambda _: None
+) -> tuple[PublishedEvaluation, dict[Literal["random", "time"], TableOne]]:
+    """Fill Table I by the published protocol, with test jobs drawn at random and with later ones."""
+    from stormpetrel.jobs.optimism import optimism
+    from stormpetrel.jobs.seed_protocol import SHORT_S, table_one
+
+    tables = {
+        split: table_one(
+            data.jobs,
+            failure_states=data.section.failure_states,
+            dropped_states=data.section.dropped_states,
+            split=split,
+            seed=seed,
+            shortest_s=SHORT_S,
+            with_limit=True,
+            progress=_in_split(split, progress),
+            engine=Engine(workers),
+        )
+        for split in SPLITS
+    }
+    early = optimism(data.jobs)
+    answer = PublishedEvaluation(
+        split=PublishedSplit(protocol="seed", splits=list(SPLITS), shortest_s=SHORT_S, jobs=data.jobs.height),
+        at={},
+        table1=[line for table in tables.values() for line in table_lines(table)],
+        seconds={f"{split}.{name}": round(took, 3) for split, table in tables.items() for name, took in table.seconds.items()},
+        notes=list(data.notes),
+        optimistic=None if early is None else Optimism(**early.as_json()),
+    )
+    return answer, tables
+
+
+def published_table(
+    data: JobInput,
+    split: Literal["random", "time"],
+    *,
+    seed: int = 0,
+    quick: bool = False,
+    progress: Progress = lambda _: None,
+) -> TableOne:
+    """Fill one half of Table I with all jobs, short ones too; `quick` with the published models only, and not with ours."""
+    from stormpetrel.jobs.seed_models import RECIPES
+    from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, table_one
+
+    return table_one(
+        data.jobs,
+        failure_states=data.section.failure_states,
+        dropped_states=data.section.dropped_states,
+        split=split,
+        seed=seed,
+        recipes=tuple(SEED_TABLE_ONE if quick else RECIPES),
+        progress=_in_split(split, progress),
+    )
+
+
+def table_lines(table: TableOne) -> list[TableOneLine]:
+    """Return the lines of one table, in their order."""
+    return [TableOneLine(**row) for row in table.as_rows()]
+
+
+def _in_split(split: str, progress: Progress) -> Callable[[str, int, int], None]:
+    return lambda name, done, of: progress(f"{split} split: {name} ({done} of {of})")

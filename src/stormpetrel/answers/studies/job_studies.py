@@ -1,0 +1,362 @@
+"""Studies of a job log: what the study commands print and the report draws, worked out once. A study needs no site, and no
+viewer: whoever has the log may read all of it.
+
+JobInput + question -> profile_study, feature_study, column_study, trend_study, waste_study, policy_replay -> one model each.
+For figures alone: weekly_ledger (a frame), and the curve beside a PolicyReplay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import polars as pl
+import polars.selectors as cs
+
+from stormpetrel.answers.schemas.job_studies import (
+    AskedPoint,
+    Bic,
+    ChosenOn,
+    ColumnStudy,
+    CorrelationMatrix,
+    Distortion,
+    FeatureAblation,
+    FeatureCorrelation,
+    FeatureImportance,
+    FeatureStudy,
+    FeatureVerdict,
+    GroupAblation,
+    JudgedOn,
+    PolicyReplay,
+    ProfileLimits,
+    ProfileQuestion,
+    ProfileResources,
+    ProfileStudy,
+    ProfileWords,
+    StateShare,
+    TrendStudy,
+    WasteStudy,
+)
+from stormpetrel.answers.schemas.trends import Mover, TrendPoint
+from stormpetrel.answers.schemas.waste import PolicyPoint, WasteGroup, WasteTotal
+from stormpetrel.errors import NotEnoughJobsError, UsageError
+from stormpetrel.jobs import feature_study as features
+from stormpetrel.jobs.cancel_policy import CancelCurve, cancel_curve, policy_at
+from stormpetrel.jobs.features import group_of
+from stormpetrel.jobs.groups import GroupLimits
+from stormpetrel.jobs.moments import Moment
+from stormpetrel.jobs.preparation import PreparationSettings, Prepared, label_distribution, prepare
+from stormpetrel.jobs.profiles import (
+    END,
+    SUBMIT,
+    JobProfiles,
+    activity_table,
+    duration_table,
+    resource_table,
+    status_table,
+    type_table,
+)
+from stormpetrel.jobs.waste import check_ledger, core_seconds, elapsed_seconds, ledger, reconcile
+from stormpetrel.records.jobs import never_started
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.studies.job_input import JobInput
+    from stormpetrel.config import JobsSection
+    from stormpetrel.jobs.evaluation import Evaluation
+    from stormpetrel.jobs.training import LabelledJobs
+
+Progress = Callable[[str], None]
+_EARLIER_SHARE: Final = 0.6  # of the splits: the threshold is chosen on them
+_MATRIX_FEATURES: Final = 18  # as many as a heat map can name
+_MATRIX_COLUMNS: Final = 20
+_WORDS_OF_OLD: Final = {"application": "family"}  # how `--by` and `--json` call it, which other programs read
+
+
+@dataclass(frozen=True, slots=True)
+class FittedProfiles:
+    """The model of a log's profiles and the jobs it was fitted to: what other studies divide the log by."""
+
+    prepared: Prepared
+    model: JobProfiles
+
+
+def fit_profiles(data: JobInput, question: ProfileQuestion = ProfileQuestion()) -> FittedProfiles:
+    """Prepare the jobs and find their profiles."""
+    refuse_empty(data)
+    prepared = prepare(data.jobs, _preparation(data, allocation_as_request=question.columns == "submit"))
+    if not prepared.frame.height:
+        raise NotEnoughJobsError(
+            f"None of the {data.jobs.height:,} jobs is left after preparation.", hint="Lower jobs.min_run_s, or set jobs.missing."
+        )
+    columns = END if question.columns == "end" else SUBMIT
+    return FittedProfiles(prepared, JobProfiles(columns, question.method).fit(prepared.frame, question.seed))
+
+
+def profile_study(
+    data: JobInput, question: ProfileQuestion = ProfileQuestion(), *, fitted: FittedProfiles | None = None
+) -> ProfileStudy:
+    """Return the profiles of a log, with everything that led to them; `fitted` where they were found before."""
+    fitted = fitted or fit_profiles(data, question)
+    prepared, model, limits = fitted.prepared, fitted.model, group_limits(data)
+    profiled = prepared.frame.with_columns(model.assign(prepared.frame))
+    labels = label_distribution(_counted(data), data.section.failure_states)
+    return ProfileStudy(
+        preparation=prepared.counts,
+        absent=list(prepared.absent),
+        labels=[StateShare(**row) for row in _rows(labels)],
+        k=model.k_,
+        k_elbow=model.k_elbow_,
+        k_bic=model.k_bic_,
+        elbow=[Distortion(**row) for row in _rows(model.elbow_)],
+        columns=list(model.columns_used_),
+        left_out=model.left_out_,
+        profiles=[ProfileWords(profile=place, words=model.describe(place)) for place in range(model.k_)],
+        resources=[ProfileResources(**row) for row in _rows(resource_table(profiled))],
+        duration=_rows(duration_table(profiled, limits)),
+        activity=_rows(activity_table(profiled, limits)),
+        status=_rows(status_table(profiled)),
+        type=_rows(type_table(profiled, limits)),
+        bic=[Bic(**row) for row in _rows(model.bic_)],
+        limits=ProfileLimits(
+            short_below_s=limits.short_below_s,
+            long_above_s=limits.long_above_s,
+            new_below_jobs=limits.new_below_jobs,
+            frequent_from_jobs=limits.frequent_from_jobs,
+            mem_factor=limits.mem_factor,
+        ),
+    )
+
+
+def with_profile(data: JobInput, fitted: FittedProfiles | None = None) -> pl.DataFrame:
+    """Return the jobs with the profile of each, also of those that preparation leaves out."""
+    fitted = fitted or fit_profiles(data)
+    settings = PreparationSettings(time_zone=data.time_zone, keep_never_started=True)
+    everyone = prepare(data.jobs, settings, medians=fitted.prepared.medians)
+    return data.jobs.with_columns(fitted.model.assign(everyone.frame))
+
+
+def feature_study(data: JobInput, moment: Moment, *, progress: Progress = lambda _: None) -> FeatureStudy:
+    """Return what each feature of a moment is worth, with profiles as an evaluation and the report make them.
+
+    They come from jobs before those that the ablation is judged on.
+    """
+    from stormpetrel.jobs.evaluation import PROFILE_SHARE
+    from stormpetrel.jobs.training import label_jobs
+
+    refuse_empty(data)
+    labelled = label_jobs(data.jobs, data.training(), [moment], profiles_from=PROFILE_SHARE)
+    return study_features(labelled, moment, progress=progress)
+
+
+def study_features(
+    labelled: LabelledJobs, moment: Moment, *, with_ablation: bool = True, seed: int = 0, progress: Progress = lambda _: None
+) -> FeatureStudy:
+    """Return the same of jobs that are labelled already, in order of submission; ablation, the long part, may be left out."""
+    matrix, rows = labelled.features[moment], labelled.reached(moment)
+    x, y = matrix.values[rows], labelled.failed[rows]
+    if y.all() or not y.any():
+        raise NotEnoughJobsError(
+            f"{y.size:,} ended jobs reached '{moment}', {int(y.sum()):,} of them failed: features are judged by both outcomes.",
+            hint="Take a longer log, or say with --failed and --drop which states count.",
+        )
+    progress("correlations")
+    correlated = features.correlations(x, matrix.names, y, seed=seed)
+    progress("importance")
+    important = features.importance(x, matrix.names, y, seed=seed)
+    ablation, verdicts = None, None
+    if with_ablation:
+        groups = {name: group_of(name) for name in matrix.names}
+
+        def show(group: str, done: int, total: int) -> None:
+            progress(f"without {group} ({done} of {total})" if group else "verdicts")
+
+        ablated = features.ablation(x, matrix.names, groups, y, seed=seed, progress=show)
+        ablation = FeatureAblation(
+            roc_auc=ablated.roc_auc, pr_auc=ablated.pr_auc, groups=[GroupAblation(**row) for row in _rows(ablated.groups)]
+        )
+        kept = features.which_to_keep(correlated, important, ablated, groups)
+        verdicts = [FeatureVerdict(**row) for row in _rows(kept)]
+    return FeatureStudy(
+        at=str(moment),
+        jobs=y.size,
+        correlations=[FeatureCorrelation(**row) for row in _rows(correlated.table)],
+        importance=[FeatureImportance(**row) for row in _rows(important)],
+        ablation=ablation,
+        verdicts=verdicts,
+        matrix=matrix_of(correlated, _MATRIX_FEATURES),
+    )
+
+
+def matrix_of(correlated: features.Correlations, top: int) -> CorrelationMatrix:
+    """Return the correlations of the outcome and the `top` features that vary with it most, null for constants."""
+    names, values = correlated.top(top)
+    return CorrelationMatrix(names=list(names), r=[[None if np.isnan(r) else r for r in row] for row in values.tolist()])
+
+
+def column_study(data: JobInput, *, fitted: FittedProfiles, seed: int = 0) -> ColumnStudy:
+    """Return the correlations of the published study's columns (Fig. 9) of the jobs that ended; UsageError where none vary."""
+    from stormpetrel.jobs.outcomes import failed
+    from stormpetrel.jobs.seed_protocol import seed_columns
+
+    refuse_empty(data)
+    section, profiled = data.section, with_profile(data, fitted)
+    columns = seed_columns(profiled).with_columns(
+        profiled["profile"], profiled.select(failed(section.failure_states, section.dropped_states)).to_series()
+    )
+    judged = columns.drop_nulls("failed")
+    if judged["failed"].n_unique() < 2:
+        raise UsageError(f"its {judged.height:,} ended jobs all have the same outcome.")
+    values = judged.drop("failed").cast(pl.Float32)
+    correlated = features.correlations(
+        values.to_numpy().astype(np.float32), values.columns, judged["failed"].to_numpy(), seed=seed
+    )
+    matrix = matrix_of(correlated, _MATRIX_COLUMNS)
+    if len(matrix.names) == 1:
+        raise UsageError("no column of it varies together with the outcome.")
+    return ColumnStudy(
+        correlations=[FeatureCorrelation(**row) for row in _rows(correlated.table)],
+        matrix=matrix,
+        cpu_and_memory=_pair(correlated, "cpu", "mem_bytes"),
+        user_and_profile=_pair(correlated, "user_id", "profile"),
+    )
+
+
+def _pair(correlated: features.Correlations, first: str, second: str) -> float | None:
+    value = float(correlated.matrix[correlated.names.index(first), correlated.names.index(second)])
+    return None if np.isnan(value) else value
+
+
+def trend_study(data: JobInput, by: str, every: str = "1w", *, top: int = 10) -> TrendStudy:
+    """Return the failure rates of the `top` groups with the most failures, and the movers among all groups."""
+    from stormpetrel.jobs.trends import failure_trend, movers, trend_of_counts
+
+    refuse_empty(data)
+    jobs = _counted(data, with_profile(data) if by == "profile" else None)
+    states = data.section.failure_states
+    everyone = failure_trend(jobs, by=by, every=every, failure_states=states, time_zone=data.time_zone, top=None)
+    shown = trend_of_counts(everyone.select("group", "period", "jobs", "failed"), by=by, every=every, top=top)
+    return TrendStudy(
+        by=_WORDS_OF_OLD.get(by, by),
+        every=every,
+        never_started=int(data.jobs.select(never_started().sum()).item()),
+        trend=[TrendPoint(**row) for row in shown.iter_rows(named=True)],
+        movers=[Mover(**row) for row in movers(everyone).iter_rows(named=True)],
+    )
+
+
+def waste_study(data: JobInput, by: str) -> WasteStudy:
+    """Return the ledger by one breakdown, the largest loss first, checked against the log's own totals to the core-second."""
+    refuse_empty(data)
+    counted = _counted(data, with_profile(data) if by == "profile" else None)
+    states, zone = data.section.failure_states, data.time_zone
+    reconciled = reconcile(counted, by=[by], failure_states=states, time_zone=zone)
+    check_ledger(reconciled)
+    groups = ledger(counted, by=[by], failure_states=states, time_zone=zone)
+    return WasteStudy(
+        by=_WORDS_OF_OLD.get(by, by),
+        groups=[WasteGroup(**row) for row in groups.rename({by: "group"}).iter_rows(named=True)],
+        total=WasteTotal(**asdict(reconciled.total)),
+        uncounted=reconciled.uncounted,
+        dropped=data.jobs.height - counted.height,
+        reconciled=True,  # check_ledger has raised otherwise
+    )
+
+
+def weekly_ledger(data: JobInput) -> pl.DataFrame:
+    """Return the ledger by week and outcome, the largest loss first: a frame, for it is only drawn, and years are long."""
+    return ledger(_counted(data), by=["week", "outcome"], failure_states=data.section.failure_states, time_zone=data.time_zone)
+
+
+def policy_replay(
+    data: JobInput, *, tau: float | None = None, progress: Progress = lambda _: None
+) -> tuple[PolicyReplay, CancelCurve]:
+    """Forecast the jobs of a log as they came, and replay the policy; see `replay_policy`."""
+    from stormpetrel.jobs.evaluation import evaluate
+
+    evaluation = evaluate(data.jobs, data.training(), moments=[Moment.TWO_MINUTES], protocol="rolling", progress=progress)
+    return replay_policy(evaluation, tau=tau)
+
+
+def replay_policy(
+    evaluation: Evaluation, *, tau: float | None = None, wrong_kill_price: float = 1.0
+) -> tuple[PolicyReplay, CancelCurve]:
+    """Return the policy replayed on forecasts at two minutes, which saw only what came before each job, and its curve.
+
+    The curve has every threshold of the later splits, tens of thousands on a large log: it is for a figure, and stays a frame.
+    """
+    result = evaluation.at[Moment.TWO_MINUTES]
+    splits = len(evaluation.splits)
+    if splits < 2:
+        raise NotEnoughJobsError(
+            "Only one stretch of this log can be forecast, so no threshold can be chosen on an earlier one.",
+            hint="Take a longer log.",
+        )
+    earlier = max(1, round(_EARLIER_SHARE * splits))
+    frame = (
+        evaluation.labelled.jobs[result.rows]
+        .select(core_seconds(), elapsed_seconds().alias("elapsed_s"))
+        .with_columns(
+            pl.Series("risk", result.probability()), pl.Series("failed", result.truth), pl.Series("split", result.split_of)
+        )
+    )
+    chosen = cancel_curve(frame.filter(pl.col("split") < earlier), wrong_kill_price=wrong_kill_price)
+    judged = cancel_curve(frame.filter(pl.col("split") >= earlier), wrong_kill_price=wrong_kill_price, most_points=None)
+    best = PolicyPoint(**asdict(chosen.best))
+    replay = PolicyReplay(
+        chosen_on=ChosenOn(splits=earlier, jobs=chosen.jobs, best=best),
+        judged_on=JudgedOn(splits=splits - earlier, jobs=judged.jobs, failed_jobs=judged.failed_jobs),
+        tau=best.tau,
+        at_tau=PolicyPoint(**asdict(policy_at(judged, best.tau))),
+        hindsight=PolicyPoint(**asdict(judged.best)),
+        wrong_kill_price=judged.wrong_kill_price,
+        asked=None if tau is None else AskedPoint(**asdict(policy_at(judged, tau)), asked_tau=tau),
+    )
+    return replay, judged
+
+
+def group_limits(data: JobInput) -> GroupLimits:
+    """The limits of the site's groups."""
+    return limits_of(data.section)
+
+
+def limits_of(section: JobsSection) -> GroupLimits:
+    """The same out of the settings alone."""
+    return GroupLimits(
+        short_below_s=section.short_below_s,
+        long_above_s=section.long_above_s,
+        new_below_jobs=section.new_below_jobs,
+        frequent_from_jobs=section.frequent_from_jobs,
+        mem_factor=section.memory_factor,
+    )
+
+
+def refuse_empty(data: JobInput) -> None:
+    """Raise where there is no job to study."""
+    if not data.jobs.height:
+        raise NotEnoughJobsError("There are no jobs to study.", hint="Name other files, or an earlier day with --since.")
+
+
+def _counted(data: JobInput, jobs: pl.DataFrame | None = None) -> pl.DataFrame:
+    """The jobs without those in states that are left out."""
+    frame = data.jobs if jobs is None else jobs
+    dropped = data.section.dropped_states
+    return frame.filter(~pl.col("state").is_in(dropped).fill_null(False)) if dropped else frame
+
+
+def _preparation(data: JobInput, *, allocation_as_request: bool) -> PreparationSettings:
+    section = data.section
+    return PreparationSettings(
+        missing=section.missing,
+        min_run_s=section.min_run_s or None,
+        time_zone=data.time_zone,
+        failure_states=tuple(section.failure_states),
+        dropped_states=tuple(section.dropped_states),
+        allocation_as_request=allocation_as_request,
+    )
+
+
+def _rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame, null for what is no number."""
+    return frame.with_columns(cs.float().fill_nan(None)).to_dicts()

@@ -1,0 +1,1 @@
+"""The workload of a site, its generator, and synthetic jobs beside real ones."""

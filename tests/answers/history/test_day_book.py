@@ -1,0 +1,97 @@
+"""The day book: sums by day out of which the same comes as out of the jobs themselves."""
+
+from datetime import timedelta
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+
+from stormpetrel.answers.history import day_book
+from stormpetrel.answers.history.day_book import book_of, make_book, sum_jobs
+from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.answers.viewer import Viewer
+from stormpetrel.config import Settings
+from stormpetrel.jobs.preparation import prepare
+from stormpetrel.jobs.profiles import SUBMIT, JobProfiles
+from stormpetrel.jobs.request_profiles import with_profile
+from stormpetrel.jobs.waste import reconcile
+from tests.answers.live_sites import put_jobs
+from tests.builders import T0, make_site
+from tests.jobs.logs import make_log, small_logs
+
+
+def settings_with(**sections):
+    return Settings.model_validate(sections)
+
+
+@given(small_logs())
+@settings(max_examples=40, deadline=None)
+def test_totals_and_what_is_left_out_are_those_of_the_log(jobs):
+    month = sum_jobs(jobs, settings_with())
+    whole = reconcile(jobs, by=[])
+    assert month.totals["rows"].sum() == whole.rows
+    sums = tuple(month.totals.select(pl.col(day_book.SUMS).sum()).row(0))
+    assert sums == (whole.total.jobs, whole.total.failed_jobs, whole.total.core_seconds, whole.total.lost_core_seconds)
+    assert dict(month.uncounted.group_by("reason").agg(pl.col("jobs").sum()).iter_rows()) == whole.uncounted
+
+
+def test_a_job_on_several_nodes_counts_on_each_of_them():
+    log = make_log(40, 1).with_columns(node_list=pl.lit("n[1-3]"))
+    nodes = sum_jobs(log, settings_with()).nodes
+    assert nodes.group_by("node").agg(pl.col("judged").sum())["judged"].n_unique() == 1
+    assert sorted(nodes["node"].cast(pl.String).unique()) == ["n1", "n2", "n3"]
+
+
+def test_states_that_are_left_out_are_in_no_sum():
+    log = make_log(200, 2)
+    month = sum_jobs(log, settings_with(jobs={"dropped_states": ["CANCELLED"]}))
+    assert month.totals["rows"].sum() == log.filter(pl.col("state") != "CANCELLED").height
+
+
+def test_a_profile_is_put_in_words():
+    log = make_log(300, 3)
+    profiles = JobProfiles(SUBMIT).fit(prepare(log).frame)
+    book = book_of({"": sum_jobs(log, settings_with(), lambda jobs: with_profile(jobs, profiles))}, profiles)
+    assert set(book.profile_words()) == set(book.days["profile"].cast(pl.String).unique())
+    assert book_of({"": sum_jobs(log, settings_with())}).profile_words() == {}
+
+
+def test_a_user_sees_own_lines_only():
+    book = book_of({"": sum_jobs(make_log(200, 4), settings_with())})
+    own = book.seen_by(Viewer("user3", is_admin=False))
+    for frame in (own.days, own.nodes, own.totals):
+        assert frame["user"].cast(pl.String).unique().to_list() == ["user3"]
+    assert own.days.height < book.days.height
+    assert book.seen_by(Viewer("(unknown)", is_admin=False)).days.is_empty()  # as nobody is called, whatever a log calls him
+
+
+@pytest.fixture
+def live(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        yield LiveSite(site)
+
+
+def test_only_months_that_changed_are_summed_anew(live, monkeypatch):
+    log = make_log(300, 5, days=70)
+    put_jobs(live.site, log)
+    first = make_book(live, "", None)
+    calls = []
+    monkeypatch.setattr(day_book, "sum_jobs", lambda jobs, *rest: calls.append(jobs.height) or sum_jobs(jobs, *rest))
+    assert make_book(live, "", first).months == first.months
+    assert not calls
+    late = make_log(10, 6).with_columns(pl.col("job_id") + 10_000, pl.col("submit_time", "end_time") + timedelta(days=65))
+    put_jobs(live.site, late)
+    second = make_book(live, "", first)
+    assert len(calls) == len(set(late["submit_time"].dt.strftime("%Y-%m"))) < len(first.months)
+    assert second.totals["rows"].sum() == 310
+
+
+def test_a_site_without_jobs_has_an_empty_book(live):
+    book = live.boards.books.wait(live).value
+    assert book.days.is_empty() and book.totals["rows"].sum() == 0 and book.nodes.is_empty()
+
+
+def test_days_are_those_of_the_sites_zone():
+    log = make_log(50, 7).with_columns(end_time=pl.lit(T0.replace(hour=23, minute=30)))
+    days = {zone: sum_jobs(log, settings_with(site={"time_zone": zone})).days["day"] for zone in ("UTC", "Europe/Stockholm")}
+    assert (days["Europe/Stockholm"].max() - days["UTC"].max()) == timedelta(days=1)

@@ -1,0 +1,53 @@
+"""How good forecasts would have been: the answer holds what the evaluation measured, and what else was asked for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from stormpetrel.answers.schemas.job_evaluation import EvaluationQuestion, JobEvaluation
+from stormpetrel.answers.studies import job_evaluation
+from stormpetrel.answers.studies.job_input import JobInput
+from stormpetrel.config import JobsSection
+from tests.jobs.logs import one_thread
+from tests.lifecycle.sites import few_trees, steady_log
+
+
+@pytest.fixture(scope="module")
+def data():
+    with one_thread(), few_trees():
+        yield JobInput(steady_log(300), JobsSection(), "UTC", notes=("a note of the log",))
+
+
+@pytest.fixture(scope="module")
+def evaluated(data):
+    return job_evaluation.evaluate_forecasts(data, EvaluationQuestion(moments=["submit", "start"]))
+
+
+def test_the_answer_is_what_was_measured_with_the_notes_of_the_log(evaluated):
+    answer, evaluation = evaluated
+    measured = json.loads(json.dumps(evaluation.as_json()))
+    assert answer.model_dump(mode="json", exclude={"notes", "refit"}) == {
+        name: figures for name, figures in measured.items() if name != "notes"
+    }
+    assert answer.notes == [*evaluation.notes, "a note of the log"]
+
+
+def test_each_moment_stands_beside_the_trivial_rules_and_the_earlier_moments(evaluated):
+    answer, _ = evaluated
+    assert list(answer.at) == ["submit", "start"]
+    assert {"last_outcome", "user_rate", "xgboost"} <= set(answer.at["submit"].baselines)
+    assert list(answer.at["start"].same_jobs) == ["submit"]
+
+
+def test_nothing_is_refitted_unless_it_is_asked_for(data, evaluated):
+    assert evaluated[0].refit is None and evaluated[0].table1 == []
+    answer, _ = job_evaluation.evaluate_forecasts(data, EvaluationQuestion(moments=["submit"], refit=True))
+    assert answer.refit[-1].begin == "all"
+    assert answer.refit[-1].jobs == sum(week.jobs for week in answer.refit[:-1])
+
+
+def test_an_answer_survives_its_own_json(evaluated):
+    answer, _ = evaluated
+    assert JobEvaluation.model_validate_json(answer.model_dump_json()) == answer
