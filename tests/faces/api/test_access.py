@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from stormpetrel.answers.viewer import MANAGE, SCOPES
-from stormpetrel.faces.api.asking import PREFIX, SCOPE
+from stormpetrel.faces.api.endpoint import PREFIX, SCOPE
 from stormpetrel.records.job_ref import ref_text
 from tests.faces.api.made import ADMIN
 

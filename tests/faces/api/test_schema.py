@@ -8,7 +8,7 @@ from schemathesis import engine
 from schemathesis.engine import events
 
 from stormpetrel.answers.viewer import SCOPES
-from stormpetrel.faces.api.asking import PREFIX
+from stormpetrel.faces.api.endpoint import PREFIX
 from stormpetrel.faces.web.app import create_app
 from tests.faces.api.made import ADMIN
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stormpetrel.faces.api.asking import PREFIX, SCOPE
+from stormpetrel.faces.api.endpoint import PREFIX, SCOPE
 from tests.faces.api.made import ADMIN
 
 TEXT = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")

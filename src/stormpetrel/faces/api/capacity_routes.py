@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from stormpetrel.answers.grid.capacity import capacity
 from stormpetrel.answers.schemas.capacity import Capacity, CapacityQuestion
-from stormpetrel.faces.api.asking import Reader, answered, errors
+from stormpetrel.faces.api.endpoint import Reader, errors, json_response
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -24,6 +24,6 @@ def capacity_router(live: LiveSite) -> APIRouter:
     )
     def get_capacity(viewer: Reader, question: Annotated[CapacityQuestion, Query()]) -> Response:
         """What is asked of the cluster week by week, how that grows, and when the queue will hurt."""
-        return answered(capacity(live, viewer, question))
+        return json_response(capacity(live, viewer, question))
 
     return api

@@ -14,7 +14,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
-from stormpetrel.faces.api.asking import PREFIX, SCOPE, Reader
+from stormpetrel.faces.api.endpoint import PREFIX, SCOPE, Reader
 
 Node = Mapping[str, Any]
 _SECTIONS: Final = {

@@ -12,7 +12,7 @@ from stormpetrel.answers.jobs.details import find_jobs, job_details
 from stormpetrel.answers.overview.job_table import job_rows, table_query
 from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
 from stormpetrel.answers.schemas.jobs import REF_EXAMPLE, REF_PATTERN, FindQuestion, JobList, JobPage, JobsQuestion
-from stormpetrel.faces.api.asking import Reader, answered, errors
+from stormpetrel.faces.api.endpoint import Reader, errors, json_response
 from stormpetrel.records.job_ref import JobRef
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ def job_router(live: LiveSite) -> APIRouter:
         told = JobPage.model_construct(
             items=job_rows(page.rows), total=page.total, page=asked.page, next=None if is_last else _next(request, asked.page + 1)
         )
-        return answered(told)
+        return json_response(told)
 
     @api.get("/jobs/{ref}", operation_id="job", summary="One job in full", response_model=JobInFull, responses=errors(404))
     def show_job(viewer: Reader, ref: RefPath) -> Response:
         """Its record, what was said about it and why, advice, its profile, its user's history, and other tries of the work."""
-        return answered(job_details(live, viewer, JobRef.parse(ref)))
+        return json_response(job_details(live, viewer, JobRef.parse(ref)))
 
     @api.get(
         "/jobs/{ref}/explanation",
@@ -55,7 +55,7 @@ def job_router(live: LiveSite) -> APIRouter:
     def explain_job(viewer: Reader, ref: RefPath) -> Response:
         """The predictions at submission, at the start and two minutes in, with their reasons, as they were stored then."""
         details = job_details(live, viewer, JobRef.parse(ref))
-        return answered(Explanation(ref=details.ref, predictions=details.predictions, notes=details.notes))
+        return json_response(Explanation(ref=details.ref, predictions=details.predictions, notes=details.notes))
 
     @api.get(
         "/jobs/{ref}/advice", operation_id="advice", summary="What to change", response_model=JobAdvice, responses=errors(404)
@@ -63,12 +63,12 @@ def job_router(live: LiveSite) -> APIRouter:
     def advise_job(viewer: Reader, ref: RefPath) -> Response:
         """What to ask for instead, or next time, with the past jobs that speak for it."""
         details = job_details(live, viewer, JobRef.parse(ref))
-        return answered(JobAdvice(ref=details.ref, next=details.next, advice=details.advice, notes=details.notes))
+        return json_response(JobAdvice(ref=details.ref, next=details.next, advice=details.advice, notes=details.notes))
 
     @api.get("/find", operation_id="find", summary="Jobs by their id", response_model=JobList, responses=errors())
     def find(viewer: Reader, asked: Annotated[FindQuestion, Query()]) -> Response:
         """Jobs of exactly this id, the latest first: ids wrap and repeat. Another text: what the search of the list finds."""
-        return answered(JobList.model_construct(items=job_rows(find_jobs(live, viewer, asked.id))))
+        return json_response(JobList.model_construct(items=job_rows(find_jobs(live, viewer, asked.id))))
 
     return api
 

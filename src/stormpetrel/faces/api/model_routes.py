@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from stormpetrel.answers.history.model_quality import go_back, promote, training_in_full, trainings
 from stormpetrel.answers.schemas.trainings import Training, TrainingInFull, Trainings
-from stormpetrel.faces.api.asking import Manager, Reader, answered, errors, refuse_other_methods
+from stormpetrel.faces.api.endpoint import Manager, Reader, errors, json_response, refuse_other_methods
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -26,7 +26,7 @@ def model_router(live: LiveSite) -> APIRouter:
     @api.get("", operation_id="models", summary="Every training", response_model=Trainings, responses=errors())
     def list_trainings(viewer: Reader) -> Response:
         """Every training that is kept, newest first: which is in use, and why."""
-        return answered(trainings(live, viewer))
+        return json_response(trainings(live, viewer))
 
     @api.post(
         "/rollback",
@@ -37,14 +37,14 @@ def model_router(live: LiveSite) -> APIRouter:
     )
     def roll_back(viewer: Manager) -> Response:
         """Put the training in use that was in use before. A running watch takes it up without a restart."""
-        return answered(go_back(live, viewer))
+        return json_response(go_back(live, viewer))
 
     refuse_other_methods(api, "/rollback", allow=("POST",))
 
     @api.get("/{training}", operation_id="model", summary="One training", response_model=TrainingInFull, responses=errors(404))
     def show_training(viewer: Reader, training: TrainingName) -> Response:
         """One training with its models: their figures, and what they were trained on."""
-        return answered(training_in_full(live, viewer, training))
+        return json_response(training_in_full(live, viewer, training))
 
     @api.post(
         "/{training}/promote",
@@ -55,6 +55,6 @@ def model_router(live: LiveSite) -> APIRouter:
     )
     def promote_one(viewer: Manager, training: TrainingName) -> Response:
         """Put a training in use; one whose models cannot be read is refused. A running watch takes it up without a restart."""
-        return answered(promote(live, viewer, training))
+        return json_response(promote(live, viewer, training))
 
     return api

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from stormpetrel.answers.nodes.nodes import nodes
 from stormpetrel.answers.nodes.window_traces import window_traces
 from stormpetrel.answers.schemas.nodes import WINDOW_EXAMPLE, WINDOW_PATTERN, Nodes, NodesQuestion, WindowTraces
-from stormpetrel.faces.api.asking import Reader, answered, errors
+from stormpetrel.faces.api.endpoint import Reader, errors, json_response
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -27,7 +27,7 @@ def node_router(live: LiveSite) -> APIRouter:
     @api.get("", operation_id="nodes", summary="Nodes by their scores", response_model=Nodes, responses=errors())
     def list_nodes(viewer: Reader, question: Annotated[NodesQuestion, Query()]) -> Response:
         """Every node with the threads that behave unlike what the model has learnt, and the windows with the highest scores."""
-        return answered(nodes(live, viewer, question))
+        return json_response(nodes(live, viewer, question))
 
     @api.get(
         "/windows/{window}",
@@ -38,6 +38,6 @@ def node_router(live: LiveSite) -> APIRouter:
     )
     def show_window(viewer: Reader, window: WindowKey) -> Response:
         """What each mode of a thread did during a window, what the model makes of it, and the threads around it."""
-        return answered(window_traces(live, viewer, window))
+        return json_response(window_traces(live, viewer, window))
 
     return api

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from stormpetrel.answers.schemas.own import OpinionAct, OpinionReceipt, View, ViewAct, Views
 from stormpetrel.answers.site import own
-from stormpetrel.faces.api.asking import Reader, Writer, answered, errors, refuse_other_methods
+from stormpetrel.faces.api.endpoint import Reader, Writer, errors, json_response, refuse_other_methods
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -34,17 +34,17 @@ def own_router(live: LiveSite) -> APIRouter:
     )
     def give_opinion(viewer: Writer, act: OpinionAct) -> Response:
         """Keep whether a piece of advice on one of your jobs was useful; a later opinion on the same advice replaces it."""
-        return answered(own.keep_opinion(live, viewer, act), status=201)
+        return json_response(own.keep_opinion(live, viewer, act), status=201)
 
     @api.get("/views", operation_id="views", summary="Your saved views", response_model=Views, responses=errors())
     def list_views(viewer: Reader) -> Response:
         """The links that you gave a name, by name."""
-        return answered(own.views(live, viewer))
+        return json_response(own.views(live, viewer))
 
     @api.put("/views/{name}", operation_id="save_view", summary="Give a link a name", response_model=View, responses=errors(413))
     def save_view(viewer: Writer, name: ViewName, act: ViewAct) -> Response:
         """Keep a link under a name; a view of the same name is replaced."""
-        return answered(own.save_view(live, viewer, name, act))
+        return json_response(own.save_view(live, viewer, name, act))
 
     @api.delete("/views/{name}", operation_id="delete_view", summary="Drop a saved view", status_code=204, responses=errors(404))
     def delete_view(viewer: Writer, name: ViewName) -> Response:

@@ -23,8 +23,8 @@ from stormpetrel.answers.schemas.predictions import (
     ScriptAnswer,
     ScriptRequest,
 )
-from stormpetrel.faces.api.asking import Predicting, answered, errors
 from stormpetrel.faces.api.batching import Batcher
+from stormpetrel.faces.api.endpoint import Predicting, errors, json_response
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -52,7 +52,7 @@ def predict_router(live: LiveSite) -> APIRouter:
     async def predict(viewer: Predicting, request: PredictionRequest, asked: Annotated[PredictQuestion, Query()]) -> Response:
         """Judge a request as if it were submitted now. Requests that come at the same time are judged together."""
         batcher = explained if asked.explain else plain
-        return answered(await batcher.ask(for_viewer(request, viewer)))
+        return json_response(await batcher.ask(for_viewer(request, viewer)))
 
     @api.post(
         "/many",
@@ -63,7 +63,7 @@ def predict_router(live: LiveSite) -> APIRouter:
     )
     def predict_many(viewer: Predicting, requests: Annotated[list[PredictionRequest], Body(max_length=MOST_AT_ONCE)]) -> Response:
         """Judge requests as if they were submitted now; the answers come in the order of the requests."""
-        return answered(PredictionList.model_construct(predictions=judge_requests(live, viewer, requests)))
+        return json_response(PredictionList.model_construct(predictions=judge_requests(live, viewer, requests)))
 
     @api.post(
         "/script",
@@ -74,6 +74,6 @@ def predict_router(live: LiveSite) -> APIRouter:
     )
     async def predict_script(viewer: Predicting, script: ScriptRequest) -> Response:
         """Judge a job script before it is submitted, and say what to ask for instead. The script is read, never run."""
-        return answered(await run_in_threadpool(check_script, live, viewer, script))
+        return json_response(await run_in_threadpool(check_script, live, viewer, script))
 
     return api

@@ -11,9 +11,9 @@ from fastapi import APIRouter, Depends
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
-from stormpetrel.faces.api.asking import PREFIX, SCOPE, scope_of
 from stormpetrel.faces.api.capacity_routes import capacity_router
 from stormpetrel.faces.api.docs_page import docs_router
+from stormpetrel.faces.api.endpoint import PREFIX, SCOPE, scope_of
 from stormpetrel.faces.api.grid_routes import grid_router
 from stormpetrel.faces.api.job_routes import job_router
 from stormpetrel.faces.api.model_routes import model_router

@@ -18,7 +18,7 @@ from stormpetrel.answers.schemas.quality import QualityAnswer, QualityQuestion
 from stormpetrel.answers.schemas.trends import Trends, TrendsQuestion
 from stormpetrel.answers.schemas.waste import CancelPolicy, PolicyQuestion, Waste, WasteQuestion
 from stormpetrel.answers.site.health import health
-from stormpetrel.faces.api.asking import Reader, answered, errors
+from stormpetrel.faces.api.endpoint import Reader, errors, json_response
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -33,12 +33,12 @@ def site_router(live: LiveSite) -> APIRouter:
     @api.get("/trends", operation_id="trends", summary="Failure rates over time", response_model=Trends, responses=_ERRORS)
     def get_trends(viewer: Reader, question: Annotated[TrendsQuestion, Query()]) -> Response:
         """How often the jobs of each user, account, application, node, profile or partition fail, and whose rate has changed."""
-        return answered(trends(live, viewer, question))
+        return json_response(trends(live, viewer, question))
 
     @api.get("/waste", operation_id="waste", summary="What failed jobs held", response_model=Waste, responses=_ERRORS)
     def get_waste(viewer: Reader, question: Annotated[WasteQuestion, Query()]) -> Response:
         """The waste ledger in core-seconds: its groups add up to its total exactly."""
-        return answered(waste(live, viewer, question))
+        return json_response(waste(live, viewer, question))
 
     @api.get(
         "/cancel-policy",
@@ -49,29 +49,29 @@ def site_router(live: LiveSite) -> APIRouter:
     )
     def get_cancel_policy(viewer: Reader, question: Annotated[PolicyQuestion, Query()]) -> Response:
         """Cancelling two minutes in if the risk is above a threshold, replayed on what was really forecast then."""
-        return answered(cancel_policy(live, viewer, question))
+        return json_response(cancel_policy(live, viewer, question))
 
     @api.get("/profiles", operation_id="profiles", summary="Kinds of jobs", response_model=Profiles, responses=_ERRORS)
     def get_profiles(viewer: Reader) -> Response:
         """The kinds of jobs that the site runs by what they ask for, and how the jobs that you may see divide among them."""
-        return answered(profiles(live, viewer))
+        return json_response(profiles(live, viewer))
 
     @api.get(
         "/quality", operation_id="quality", summary="How good the forecasts are", response_model=QualityAnswer, responses=_ERRORS
     )
     def get_quality(viewer: Reader, question: Annotated[QualityQuestion, Query()]) -> Response:
         """Running quality by moment and model version, out of live predictions whose jobs have ended."""
-        return answered(model_quality(live, viewer, question))
+        return json_response(model_quality(live, viewer, question))
 
     @api.get("/health", operation_id="health", summary="How the site is", response_model=Health, responses=errors())
     def get_health(viewer: Reader) -> Response:
         """The watch and its lag, the model in use, and for administrators sources, disk, quarantine and the doctor's findings."""
-        return answered(health(live, viewer))
+        return json_response(health(live, viewer))
 
     @api.get("/version", operation_id="version", summary="What answers here", response_model=Version, responses=errors())
     async def get_version(viewer: Reader) -> Response:
         """The versions of Stormpetrel and of this API."""
         del viewer
-        return answered(Version(version=__version__, api="v1"))
+        return json_response(Version(version=__version__, api="v1"))
 
     return api

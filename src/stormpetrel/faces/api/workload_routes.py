@@ -14,7 +14,7 @@ from starlette.responses import FileResponse, Response
 from stormpetrel.answers.schemas.workload import WorkloadAnswer, WorkloadRequest
 from stormpetrel.answers.workload.sample import FORMATS, file_name, write_sample
 from stormpetrel.answers.workload.workload import workload_answer
-from stormpetrel.faces.api.asking import Manager, Reader, answered, errors
+from stormpetrel.faces.api.endpoint import Manager, Reader, errors, json_response
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -38,7 +38,7 @@ def workload_router(live: LiveSite) -> APIRouter:
     )
     def get_workload(viewer: Reader) -> Response:
         """Which generator is in use, what it has learnt from, and how good it is. Administrators only."""
-        return answered(workload_answer(live, viewer))
+        return json_response(workload_answer(live, viewer))
 
     @api.post(
         "/sample",

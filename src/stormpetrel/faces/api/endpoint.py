@@ -1,6 +1,6 @@
-"""What every endpoint shares: who may ask, which errors may be answered, and how.
+"""What every endpoint shares: the scope that it needs, its error responses, and its JSON.
 
-scope -> a dependency that gives the viewer, or refuses; statuses -> their entries in the OpenAPI document.
+scope -> a dependency that returns the viewer, or refuses; statuses -> their entries in the OpenAPI document; model -> Response.
 """
 
 from __future__ import annotations
@@ -36,41 +36,43 @@ _ALWAYS: Final = (400, 401, 403, 422, 429, 503)
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The error answers of an endpoint for its entry in the OpenAPI document; those that every endpoint has are added."""
+    """Return the error responses of an endpoint for its entry in the OpenAPI document, those of every endpoint included."""
     return {status: {"model": ErrorAnswer, "description": _MEANING[status]} for status in sorted({*_ALWAYS, *statuses})}
 
 
-def answered(told: BaseModel, *, status: int = 200) -> Response:
-    """What is told as JSON; a number that is none (a hostile log may hold one) becomes null."""
-    return Response(told.model_dump_json(), status, media_type="application/json")
+def json_response(answer: BaseModel, *, status: int = 200) -> Response:
+    """Return a model as a JSON response; a number that is not finite (a hostile log may hold one) becomes null."""
+    return Response(answer.model_dump_json(), status, media_type="application/json")
 
 
-def needs(scope: str) -> Callable[[], Coroutine[Any, Any, Viewer]]:
-    """A dependency that gives the viewer, or refuses one without the scope."""
+def scoped_viewer(scope: str) -> Callable[[], Coroutine[Any, Any, Viewer]]:
+    """Return a dependency that gives the viewer of a request, and refuses one without the scope."""
 
     async def viewer() -> Viewer:
-        asking = current_viewer()
-        asking.require(scope)
-        return asking
+        current = current_viewer()
+        current.require(scope)
+        return current
 
     viewer.__doc__ = scope  # for `scope_of`
     return viewer
 
 
 def scope_of(route: APIRoute) -> str | None:
-    """The scope that an endpoint needs."""
-    asked = [dependency.call for dependency in route.dependant.dependencies]
-    return next((call.__doc__ for call in asked if getattr(call, "__qualname__", "").startswith(needs.__name__)), None)
+    """Return the scope that an endpoint needs; None: none."""
+    dependencies = [dependency.call for dependency in route.dependant.dependencies]
+    return next(
+        (call.__doc__ for call in dependencies if getattr(call, "__qualname__", "").startswith(scoped_viewer.__name__)), None
+    )
 
 
-Reader = Annotated[Viewer, Depends(needs(READ))]
-Predicting = Annotated[Viewer, Depends(needs(PREDICT))]
-Writer = Annotated[Viewer, Depends(needs(WRITE))]
-Manager = Annotated[Viewer, Depends(needs(MANAGE))]
+Reader = Annotated[Viewer, Depends(scoped_viewer(READ))]
+Predicting = Annotated[Viewer, Depends(scoped_viewer(PREDICT))]
+Writer = Annotated[Viewer, Depends(scoped_viewer(WRITE))]
+Manager = Annotated[Viewer, Depends(scoped_viewer(MANAGE))]
 
 
 def refuse_other_methods(api: APIRouter, path: str, *, allow: tuple[str, ...]) -> None:
-    """Answer other methods of a path with a 405 that names all there are; the framework would name those of one route."""
+    """Respond to other methods of a path with a 405 that names all there are; the framework would name those of one route."""
     others = [method for method in _METHODS if method not in allow]
 
     @api.api_route(path, methods=others, include_in_schema=False)
