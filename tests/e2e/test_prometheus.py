@@ -17,7 +17,7 @@ from stormpetrel.errors import SourceUnavailableError
 from stormpetrel.ingest.traces import TraceReport, ingest_live
 from stormpetrel.records.checks import Finding
 from stormpetrel.records.window_frames import windows_of
-from stormpetrel.sources import prometheus_query
+from stormpetrel.sources import server_connection
 from stormpetrel.store.site import Site
 from tests.builders import make_site
 from tests.parts import Daemon, free_ports, wait_until
@@ -105,7 +105,7 @@ def test_counters_of_this_machine_become_windows_that_sum_to_one(
 def test_a_server_that_was_restarted_leaves_a_gap_and_nothing_is_lost(
     servers: dict[str, RealPrometheus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prometheus_query, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(server_connection, "_PAUSE_S", 0.01)
     server = servers["restarted"]
     with site_for(tmp_path / "site", server, step_s=0.2, window_s=1.0) as site:
         server.wait_for_samples("node_cpu_seconds_total", 8)
