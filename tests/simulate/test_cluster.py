@@ -80,7 +80,7 @@ def test_memory_does_not_grow_with_the_number_of_jobs():
         tracemalloc.stop()
         return size
 
-    assert peak(3_000) < 1.5 * peak(1_000)
+    assert (peak(3_000) - peak(1_000)) / 2_000 < 300, "bytes per job: ids are remembered, which are some 80; a row has 2,000"
 
 
 def test_too_much_load_does_not_fill_the_memory():
