@@ -49,7 +49,7 @@ check: setup ## formatter, linter, type checker, import contracts, docs test
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_docs.py tests/test_rooms.py
 
-test: setup ## the tests, a quarter of an hour on two cores
+test: setup ## the tests, ten minutes on two cores
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
 
 test-bare: setup ## what needs real components or public logs, as on a machine that has neither: all of it is skipped
@@ -58,7 +58,7 @@ test-bare: setup ## what needs real components or public logs, as on a machine t
 	@rm .bare.log
 
 test-all: setup-full ## the tests and the long proofs
-	$(BIN)/pytest -n 2 --dist loadfile
+	POLARS_MAX_THREADS=2 $(BIN)/pytest -n 2 --dist loadfile
 
 bench: setup-full ## measure, print the ratios, and write benchmarks/results
 	$(BIN)/python -m benchmarks.ingest

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.parts.polars_threads import one_polars_thread_per_worker
+
+one_polars_thread_per_worker()  # before anything uses polars
+
 from stormpetrel.learn.threads import wait_politely
 from tests.parts import is_bare, need
 from tests.parts.command_line import build_commands_once

@@ -26,7 +26,7 @@ NO_ANSWERS = {"for_viewer", "user_for", "seen_by"}  # say who is asking, and for
 def answers():
     """Every public function and method of the room that is asked by a viewer, by its name."""
     found = {}
-    for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
+    for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
         for thing in vars(importlib.import_module(module.name)).values():
             if getattr(thing, "__module__", None) != module.name or thing is Viewer:
                 continue

@@ -29,11 +29,13 @@ CPUS = sum(line.startswith("cpu") and line[3].isdigit() for line in Path("/proc/
 
 @pytest.fixture(scope="module")
 def exporter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the real exporter, on this machine's own counters."""
+    """The address of the real exporter, on this machine's own counters; it does not see the cgroups of jobs of other tests."""
     (port,) = free_ports(1)
     address = f"127.0.0.1:{port}"
-    command = [sys.executable, "-m", "stormpetrel.exporter", "--address", address]
-    daemon = Daemon("exporter", command, log=tmp_path_factory.mktemp("exporter") / "log")
+    folder = tmp_path_factory.mktemp("exporter")
+    (folder / "proc").symlink_to("/proc")
+    command = [sys.executable, "-m", "stormpetrel.exporter", "--address", address, "--root", str(folder)]
+    daemon = Daemon("exporter", command, log=folder / "log")
     try:
         wait_until(lambda: answers(address), "the exporter answers", limit_s=30, alive=daemon)
         yield address

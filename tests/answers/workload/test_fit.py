@@ -45,10 +45,11 @@ def test_only_an_administrator_who_may_manage_starts_one(live):
 
 
 def test_the_child_ends_with_its_parent():
-    code = "from stormpetrel.answers import workload_fit; workload_fit._end_with_parent()"
-    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
-    child.stdin.close()
-    assert child.wait(timeout=30) == 1
+    code = "from stormpetrel.answers.workload import fit; print('ready', flush=True); fit._end_with_parent()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout.readline() == b"ready\n"
+    child.communicate(timeout=30)  # which closes its input, as the end of its parent does
+    assert child.returncode == 1
 
 
 def test_what_a_child_says_is_read_with_care_and_what_went_wrong_is_told(live):

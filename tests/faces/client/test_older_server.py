@@ -12,7 +12,7 @@ import pytest
 
 from stormpetrel.answers import schemas
 from stormpetrel.answers.schemas.base import Answer
-from stormpetrel.faces.api.asking import PREFIX
+from stormpetrel.faces.api.endpoint import PREFIX
 from stormpetrel.faces.client import Client
 
 RECORDED = json.loads((Path(__file__).parents[2] / "recordings" / "api" / "answers-0.1.0.json").read_text())
