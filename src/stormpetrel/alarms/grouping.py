@@ -13,7 +13,7 @@ from typing import Final
 
 from stormpetrel.alarms.blame import blame_of, severity_of
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, SubjectKind, Unit
-from stormpetrel.records.incidents import SEVERITIES, Incident, IncidentState, Severity
+from stormpetrel.records.incidents import LEADING, SEVERITIES, Incident, IncidentState, Severity, order_of
 
 # How long nothing may be heard before an incident is resolved. A sick node that gets no job at night is still sick.
 _QUIET: Final = {
@@ -45,7 +45,7 @@ class IncidentBook:
     def take(self, findings: Iterable[Finding], now: datetime) -> list[Incident]:
         """Return the incidents that are new or changed by these findings or by the silence up to `now`."""
         changed: dict[int, None] = {}
-        for finding in sorted(findings, key=lambda finding: (finding.decided_at, finding.kind, finding.subjects)):
+        for finding in sorted(findings, key=order_of):
             changed |= dict.fromkeys(self._resolve_quiet(finding.decided_at))
             home = self._home(finding)
             incident = self._open(finding) if home is None else _joined(home, finding)
@@ -56,19 +56,28 @@ class IncidentBook:
 
     def _home(self, finding: Finding) -> Incident | None:
         """The incident that a finding belongs to: the oldest that is about the same subject, or has its cause."""
-        near = [self._incidents[number] for number in self._jobs if self._incidents[number].cluster == finding.cluster]
-        about = [one for one in near if any(_same_subject(old, finding) for old in one.findings)]
-        if about:
-            return about[0]
+        if finding.continues:
+            before = [one for one in self._recent() if any(_is_same(old, finding) for old in one.findings)]
+            if before:
+                return max(before, key=lambda one: max(old.until for old in one.findings if _is_same(old, finding)))
+        near = [one for one in self._recent() if one.cluster == finding.cluster]
+        about = next((one for one in near if _is_about(one, finding)), None)
+        if about is not None:
+            return about
         return next((one for one in near if one.resolved_at is None and self._same_cause(one, finding)), None)
+
+    def _recent(self) -> Iterator[Incident]:
+        """The incidents that are open, or can come back, the oldest first."""
+        return (self._incidents[number] for number in self._jobs)
 
     def _same_cause(self, incident: Incident, finding: Finding) -> bool:
         """Whether most of a finding's jobs are an incident's, or several nodes fell ill at once."""
         # Two nodes that have some jobs in common have a cause each, unless they fell ill together.
         node = finding.subject.kind == SubjectKind.NODE
-        shared = sum(job in self._jobs[incident.id] for job in finding.jobs)
+        deciding = finding.jobs[: finding.deciding_jobs]
+        shared = sum(job in self._jobs[incident.id] for job in deciding)
         other_node = node and any(old.subject.kind == SubjectKind.NODE for old in incident.findings)
-        if finding.jobs and shared >= _SAME_JOBS * len(finding.jobs) and not other_node:
+        if deciding and shared >= _SAME_JOBS * len(deciding) and not other_node:
             return True
         together = (
             old.kind == finding.kind and abs(old.decided_at - finding.decided_at) <= _AT_ONCE for old in incident.findings
@@ -121,11 +130,21 @@ def quiet_time(incident: Incident) -> timedelta:
     return max(_QUIET[kind] for kind in incident.kinds) * (1 << doublings)
 
 
-def _same_subject(old: Finding, new: Finding) -> bool:
-    """Whether two findings are about the same thing; of a user's work, about the same application of his."""
-    if old.subject != new.subject:
-        return False
-    return old.subject.kind != SubjectKind.USER or old.subjects == new.subjects
+def _is_about(incident: Incident, finding: Finding) -> bool:
+    """Whether an incident is about the subject of a finding; of a user's work, about the same application of his.
+
+    A batch that fell to a sick node is part of that incident, but the next batch of its user is another matter.
+    """
+    leading = min(incident.kinds, key=LEADING.index)
+    about = [old.subjects for old in incident.findings if old.kind == leading]
+    if finding.subject.kind == SubjectKind.USER:
+        return finding.subjects in about
+    return finding.subject in [subjects[0] for subjects in about]
+
+
+def _is_same(old: Finding, new: Finding) -> bool:
+    """Whether two findings are of one kind about the same subjects of one cluster."""
+    return (old.kind, old.subjects, old.cluster) == (new.kind, new.subjects, new.cluster)
 
 
 def _joined(incident: Incident, finding: Finding) -> Incident:
@@ -139,7 +158,7 @@ def _joined(incident: Incident, finding: Finding) -> Incident:
     return replace(
         incident,
         findings=findings,
-        since=min(incident.since, finding.since),
+        since=min(part.since for part in findings),
         until=max(incident.until, finding.until),
         severity=severity,
         blame=blame,
@@ -153,27 +172,30 @@ def _joined(incident: Incident, finding: Finding) -> Incident:
 
 def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
     """The findings with a new one: joined with the one of its kind about the same subjects, or added."""
-    same = next((place for place, old in enumerate(findings) if (old.kind, old.subjects) == (new.kind, new.subjects)), None)
+    same = next((place for place, old in enumerate(findings) if _is_same(old, new)), None)
     if same is None:
         return (*findings, new)
     old = findings[same]
+    users = tuple(sorted({*old.users, *new.users}))
     joined = replace(
         new,
-        since=min(old.since, new.since),
+        since=old.since if new.continues else min(old.since, new.since),
         decided_at=min(old.decided_at, new.decided_at),
         known_at=min(old.known_at, new.known_at),
         until=max(old.until, new.until),
         score=max(old.score, new.score),
-        evidence=tuple(_summed(figure, old) for figure in new.evidence),
-        jobs=(*old.jobs, *new.jobs)[-_MOST_JOBS:],
-        users=tuple(sorted({*old.users, *new.users})),
+        evidence=tuple(_summed(figure, old, len(users)) for figure in new.evidence),
+        jobs=(*old.jobs, *new.jobs)[:_MOST_JOBS],
+        deciding_jobs=old.deciding_jobs,
+        continues=old.continues,
+        users=users,
     )
     return (*findings[:same], joined, *findings[same + 1 :])
 
 
-def _summed(figure: Evidence, old: Finding) -> Evidence:
+def _summed(figure: Evidence, old: Finding, users: int) -> Evidence:
     if figure.name == "users":
-        return figure
+        return replace(figure, value=users)
     return replace(figure, value=figure.value + old.figure(figure.name)) if figure.unit == Unit.JOBS else figure
 
 

@@ -17,6 +17,7 @@ from stormpetrel.alarms import batch_rules, node_rules
 from stormpetrel.alarms.known_jobs import LONG_AGO, as_known_at, by_node, ended
 from stormpetrel.alarms.triggers import Episode, Triggers, episodes
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit
+from stormpetrel.records.incidents import order_of
 
 FAMILY: Final = "jobs"
 LOOK_BACK: Final = LONG_AGO + timedelta(days=2)  # jobs that ended longer ago change nothing
@@ -64,9 +65,11 @@ class JobRules:
         """
         after, self._seen_to = self._seen_to, max(self._seen_to, now)
         known = as_known_at(jobs, now)
+        if not known.filter("failed", pl.col("end_time") > after).height:  # no rule fires without a failure
+            return []
         findings = [finding for rule in _RULES for finding in self._findings(rule, known, after, now)]
         self._forget(now)
-        return sorted(findings, key=lambda finding: (finding.decided_at, finding.kind, finding.subjects))
+        return sorted(findings, key=order_of)
 
     def _findings(self, rule: _Rule, jobs: pl.DataFrame, after: datetime, now: datetime) -> Iterable[Finding]:
         counted = self._counted.setdefault((rule.kind, rule.about), {})
@@ -103,8 +106,10 @@ def _finding(rule: _Rule, episode: Episode, surroundings: Callable[[Episode], tu
         score=episode.score,
         threshold=rule.threshold,
         evidence=figures if rule.about == SubjectKind.NODE else (*figures, *surroundings(episode)),
-        jobs=tuple(bad["ref"].tail(MOST_JOBS).to_list()),
+        jobs=tuple(bad["ref"].head(MOST_JOBS).to_list()),
+        deciding_jobs=bad.filter(pl.col("at") <= episode.decided_at).height,
         users=tuple(users),
+        continues=episode.continues,
     )
 
 

@@ -166,12 +166,14 @@ def _explained(groups: pl.DataFrame) -> pl.DataFrame:
     ]
     sick = pl.col("lost_here") * math.log(_SICK) + pl.col("kept_here") * math.log(1 - _SICK)
     gained = groups.with_columns(gain=sick - _log_sum(everywhere) + _log_sum(elsewhere))
-    users = gained.group_by("event", "cluster", "node", "moment", "user").agg(
+    # In one order, whatever order the records came in: the same jobs have the same score to the last digit.
+    gained = gained.sort("moment", "event", "node", "user", "application")
+    users = gained.group_by("event", "cluster", "node", "moment", "user", maintain_order=True).agg(
         gain=pl.col("gain").clip(0).max() + pl.col("gain").clip(None, 0).sum(),
         since=pl.col("since").min(),
         others=pl.col("others").first(),
     )
-    return users.group_by("event", "cluster", "node", at="moment").agg(
+    return users.group_by("event", "cluster", "node", at="moment", maintain_order=True).agg(
         score=pl.col("gain").sum(), since=pl.col("since").min(), others=pl.col("others").first()
     )
 

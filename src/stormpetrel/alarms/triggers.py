@@ -57,7 +57,8 @@ class Episode:
     until: datetime
     score: float
     usual: float
-    members: pl.DataFrame
+    continues: bool  # the episode of the step before
+    members: pl.DataFrame  # in the order of `at`
 
 
 def no_triggers() -> pl.DataFrame:
@@ -85,18 +86,21 @@ def episodes(triggers: Triggers, counted: dict[tuple[str, str, str], datetime]) 
     rows = triggers.rows.sort(*keys, "at")
     apart = (pl.col("at").diff() > CLOSE).fill_null(False).cast(pl.Int32).cum_sum().over(keys)
     spans = rows.with_columns(span=apart).group_by(*keys, "span", maintain_order=True).agg(
-        pl.col("since").min(), decided_at=pl.col("at").min(), until=pl.col("at").max(), score=pl.col("score").max(),
+        pl.col("since").first(), decided_at=pl.col("at").min(), until=pl.col("at").max(), score=pl.col("score").max(),
         usual=pl.col("usual").last(),
     )  # fmt: skip
     mine = triggers.members.join(spans, on=keys, how="semi").partition_by(keys, as_dict=True)
     for span in spans.drop("span").iter_rows(named=True):
         key = (span["cluster"], span["name"], span["part"])
-        yield Episode(**span, members=_not_counted(mine[key], span, counted.get(key)))
+        before = counted.get(key)
+        goes_on = before is not None and span["decided_at"] - before <= CLOSE
+        yield Episode(**span, continues=goes_on, members=_not_counted(mine[key], span, before, goes_on=goes_on).sort("at", "ref"))
         counted[key] = span["until"]
 
 
-def _not_counted(members: pl.DataFrame, span: dict[str, Any], before: datetime | None) -> pl.DataFrame:
+def _not_counted(members: pl.DataFrame, span: dict[str, Any], before: datetime | None, *, goes_on: bool) -> pl.DataFrame:
     """The jobs of a subject from the beginning of the trouble on, without those that an earlier episode has counted."""
-    began = pl.col("start_time").fill_null(pl.col("at")) >= span["since"]
     fresh = pl.lit(True) if before is None else pl.col("at") > before
-    return members.filter((began | pl.col("bad")) & fresh & (pl.col("at") <= span["until"]) & (pl.col("at") >= span["since"]))
+    began = (pl.col("start_time").fill_null(pl.col("at")) >= span["since"]) | pl.col("bad")
+    in_trouble = pl.lit(True) if goes_on else began & (pl.col("at") >= span["since"])
+    return members.filter(fresh & in_trouble & (pl.col("at") <= span["until"]))

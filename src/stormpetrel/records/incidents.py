@@ -25,6 +25,11 @@ SEVERITIES: Final = tuple(Severity)  # in rising order
 LEADING: Final = tuple(FindingKind)  # what tells most first
 
 
+def order_of(finding: Finding) -> tuple[datetime, int, tuple[Subject, ...]]:
+    """Sort findings by when they were decided; of those of one moment the one that tells most comes first."""
+    return finding.decided_at, LEADING.index(finding.kind), finding.subjects
+
+
 class IncidentState(StrEnum):
     """Where an incident stands."""
 

@@ -66,9 +66,10 @@ def _show(answer: ReplayAnswer) -> None:
         return
     for incident in answer.incidents:
         out.print(_line(incident, answer.zone))
+    incidents = "1 incident" if len(answer.incidents) == 1 else f"{len(answer.incidents):,} incidents"
     pages = sum(incident.page for incident in answer.incidents)
     out.print(
-        f"{len(answer.incidents):,} incidents, {pages:,} of them sent at once ({answer.pages_per_week or 0:.2g} messages a week, "
+        f"{incidents}, {pages:,} sent at once ({answer.pages_per_week or 0:.2g} messages a week, "
         f"returns counted); {span}, {answer.weeks:.1f} weeks."
     )
 
