@@ -1,4 +1,3 @@
-
 import pytest
 
 from stormpetrel.alarms.node_rules import THRESHOLD, lost_at_once, node_failures

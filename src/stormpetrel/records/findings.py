@@ -64,8 +64,8 @@ class Finding:
 
     `decided_at` is the time of the record that decided it: nothing later went into the decision. `known_at` is when the watcher
     looked, so never before that. `until` is the time of the newest record in it. `jobs` are the lost jobs in it (references as in
-    `records/job_ref.py`), the first `deciding_jobs` of them those that had ended at `decided_at`; `users` are those whose jobs they
-    are: who may see it. It `continues` the finding of the same kind and subjects before it if the trouble has not paused since.
+    `records/job_ref.py`), the first `deciding_jobs` of them those that had ended at `decided_at`. `users` are those whose jobs
+    they are: who may see it. It `continues` the finding of its kind and subjects before it if the trouble has not paused since.
     """
 
     family: str

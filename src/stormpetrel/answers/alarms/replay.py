@@ -51,6 +51,7 @@ def replay_alarms(
 
 def visible(incident: Incident, viewer: Viewer) -> Incident | None:
     """Return what this viewer may see of an incident; None: nothing."""
+    viewer.require(READ)
     return incident if viewer.is_admin else seen_by_user(incident, viewer.user)
 
 
