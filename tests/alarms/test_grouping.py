@@ -69,6 +69,8 @@ def test_a_batch_that_fell_to_a_sick_node_is_part_of_its_incident():
     jobs = [f"job{k}" for k in range(10)]
     (incident,) = book_of(finding(jobs=jobs), batch(jobs=jobs[:6], when=at(1, minute=10)))
     assert incident.subjects[0] == Subject(NODE, "n017") and incident.blame == Blame.NODE
+    (turned,) = book_of(batch(jobs=jobs[:6]), finding(jobs=jobs, when=at(1, hour=2)))
+    assert turned.known_at == turned.paged_at[0] == turned.raised_at + 2 * HOUR
     apart = book_of(finding(jobs=jobs), batch(jobs=["other"] * 6, when=at(1, minute=10)))
     assert len(apart) == 2
 

@@ -66,7 +66,7 @@ def incident_line(incident: Incident, zone: str) -> IncidentLine:
         subjects=[IncidentSubject(kind=subject.kind.value, name=subject.name) for subject in incident.subjects],
         since=incident.since,
         until=incident.until,
-        raised_at=incident.raised_at,
+        raised_at=incident.known_at,
         blame=incident.blame.value,
         verdict=None if incident.verdict is None else incident.verdict.value,
         late=incident.late,
