@@ -71,3 +71,15 @@ def test_what_happens_every_day_is_no_wave():
 
 def test_there_is_no_wave_before_there_is_an_everyday_to_compare_with():
     assert not wave(known(everyday(days=1), timeouts(USERS, start=at(1))), "TIMEOUT", DAY0, END).rows.height
+
+
+def test_a_batch_that_fails_is_told_though_its_user_had_other_jobs_that_day():
+    good = [job("ann", "n1", at(7, hour=6, minute=k), run_s=60, name="fit") for k in range(90)]
+    batch = [job("ann", "n2", at(7, hour=8), run_s=1, state="FAILED", name="fit") for _ in range(30)]
+    rows = batches_failing(known(everyday(), good, batch), DAY0, END).rows
+    assert rows.height and rows["since"].unique().to_list() == [batch[0]["end_time"]]
+
+
+def test_a_batch_that_goes_on_failing_is_told_to_its_end():
+    batch = failing("new", 60, name="fit", start=at(7, hour=8))
+    assert batches_failing(known(everyday(), batch), DAY0, END).rows["at"].max() == batch[-1]["end_time"]

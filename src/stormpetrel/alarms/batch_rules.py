@@ -15,6 +15,7 @@ from stormpetrel.alarms.triggers import Triggers, conform, no_triggers
 
 FEWEST_JOBS: Final = 10  # of a batch
 WINDOW: Final = timedelta(hours=12)  # in which they ended
+LAST_JOBS: Final = 20  # of a group that are looked at, at most
 ALL_BUT: Final = 0.9  # share that failed
 HIGHEST_USUAL: Final = 0.5  # share of failed jobs in the week before, above which failing is nothing new
 FEWEST_USERS: Final = 3  # whose jobs of one application fail
@@ -44,6 +45,9 @@ def _failing_as_one(rows: pl.DataFrame, after: datetime, *, users: int) -> pl.Da
         *keys, "at", "user", "failed",
         jobs=pl.int_range(1, pl.len() + 1).over(keys), bad=pl.col("failed").cast(pl.Int64).cum_sum().over(keys),
     )  # fmt: skip
+    sums = sums.with_columns(
+        bad_before=pl.col("bad").shift(LAST_JOBS, fill_value=0).over(keys), first=pl.col("at").shift(LAST_JOBS - 1).over(keys)
+    )
     events = sums.filter("failed", pl.col("at") > after)
     for cut, name in ((WINDOW, "window"), (WINDOW + LONG_AGO, "past")):
         earlier = sums.select(*keys, "at", pl.col("jobs").alias(f"{name}_jobs"), pl.col("bad").alias(f"{name}_bad"))
@@ -60,10 +64,14 @@ def _failing_as_one(rows: pl.DataFrame, after: datetime, *, users: int) -> pl.Da
             )
         )
         events = events.drop("cut", "then", strict=False).with_columns(pl.col(f"{name}_jobs", f"{name}_bad").fill_null(0))
-    tried, bad = pl.col("jobs") - pl.col("window_jobs"), pl.col("bad") - pl.col("window_bad")
+    # The last twenty jobs are looked at, or those of the window where these are fewer; what is usual was before the window.
+    full = pl.col("jobs") - pl.col("window_jobs") > LAST_JOBS
+    tried = pl.when(full).then(LAST_JOBS).otherwise(pl.col("jobs") - pl.col("window_jobs"))
+    bad = pl.col("bad") - pl.when(full).then(pl.col("bad_before")).otherwise(pl.col("window_bad"))
+    opened = pl.when(full).then(pl.col("first")).otherwise(pl.col("at") - WINDOW + pl.duration(microseconds=1))
     usual = (pl.col("window_bad") - pl.col("past_bad") + 1) / (pl.col("window_jobs") - pl.col("past_jobs") + _PRIOR_JOBS)
     hits = events.filter(tried >= FEWEST_JOBS, bad >= ALL_BUT * tried, usual <= HIGHEST_USUAL).with_columns(
-        score=bad / tried, usual=usual, opened=pl.col("at") - WINDOW
+        score=bad / tried, usual=usual, opened=opened
     )
     if not hits.height:
         return no_triggers()
@@ -75,7 +83,7 @@ def _since(hits: pl.DataFrame, failures: pl.DataFrame, keys: list[str]) -> pl.Da
     """Add when the first of the failures in the window of each trigger ended."""
     ends = failures.select(*keys, since="at").sort("since")
     return hits.sort("opened").join_asof(
-        ends, left_on="opened", right_on="since", by=keys, strategy="forward", allow_exact_matches=False,
+        ends, left_on="opened", right_on="since", by=keys, strategy="forward",
         coalesce=False, check_sortedness=False,
     )  # fmt: skip
 

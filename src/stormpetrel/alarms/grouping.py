@@ -196,6 +196,8 @@ def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
 def _summed(figure: Evidence, old: Finding, users: int) -> Evidence:
     if figure.name == "users":
         return replace(figure, value=users)
+    if figure.name == "usual":  # what was so before the trouble began
+        return replace(figure, value=old.figure("usual"))
     return replace(figure, value=figure.value + old.figure(figure.name)) if figure.unit == Unit.JOBS else figure
 
 

@@ -87,7 +87,7 @@ def episodes(triggers: Triggers, counted: dict[tuple[str, str, str], datetime]) 
     apart = (pl.col("at").diff() > CLOSE).fill_null(False).cast(pl.Int32).cum_sum().over(keys)
     spans = rows.with_columns(span=apart).group_by(*keys, "span", maintain_order=True).agg(
         pl.col("since").first(), decided_at=pl.col("at").min(), until=pl.col("at").max(), score=pl.col("score").max(),
-        usual=pl.col("usual").last(),
+        usual=pl.col("usual").first(),
     )  # fmt: skip
     mine = triggers.members.join(spans, on=keys, how="semi").partition_by(keys, as_dict=True)
     for span in spans.drop("span").iter_rows(named=True):

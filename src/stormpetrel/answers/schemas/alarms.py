@@ -35,7 +35,9 @@ class IncidentLine(Answer):
     subjects: list[IncidentSubject] = Field(description="what it is about, and then what is involved")
     since: IsoTime = Field(description="the first record of it")
     until: IsoTime = Field(description="the newest record of it")
-    raised_at: IsoTime = Field(description="when it was known to be what it is; in a replay when it would have been, by the site's time")
+    raised_at: IsoTime = Field(
+        description="when it was known to be what it is; in a replay when it would have been, by the site's time"
+    )
     blame: Literal["user", "node", "storage", "scheduler", "unclear"]
     verdict: Literal["confirmed", "dismissed"] | None
     late: bool = Field(description="known so long after the fact that nobody is woken for it")
