@@ -75,7 +75,7 @@ def _failing_as_one(rows: pl.DataFrame, after: datetime, *, users: int) -> pl.Da
     )
     if not hits.height:
         return no_triggers()
-    failures = rows.filter("failed").join(hits, on=keys, how="semi")
+    failures = sums.filter("failed").join(hits, on=keys, how="semi")
     return conform(_since(_of_users(hits, failures, keys, users) if users > 1 else hits, failures, keys))
 
 
@@ -89,10 +89,11 @@ def _since(hits: pl.DataFrame, failures: pl.DataFrame, keys: list[str]) -> pl.Da
 
 
 def _of_users(hits: pl.DataFrame, failures: pl.DataFrame, keys: list[str], users: int) -> pl.DataFrame:
-    """The triggers whose failures in the window are of so many users."""
-    rolled = failures.sort("at").rolling("at", period=WINDOW, group_by=keys).agg(users=pl.col("user").n_unique())
-    many = rolled.filter(pl.col("users") >= users).select(*keys, "at")
-    return hits.join(many, on=[*keys, "at"], how="semi")
+    """The triggers whose failures are of so many users, both among the last jobs and in the window."""
+    for index, period in (("jobs", f"{LAST_JOBS}i"), ("at", f"{WINDOW // timedelta(hours=1)}h")):
+        rolled = failures.sort(index).rolling(index, period=period, group_by=keys).agg(users=pl.col("user").n_unique())
+        hits = hits.join(rolled.filter(pl.col("users") >= users), on=[*keys, index], how="semi")
+    return hits
 
 
 def wave(jobs: pl.DataFrame, outcome: str, after: datetime, now: datetime) -> Triggers:

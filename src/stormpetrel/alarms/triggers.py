@@ -94,6 +94,8 @@ def episodes(triggers: Triggers, counted: dict[tuple[str, str, str], datetime]) 
         key = (span["cluster"], span["name"], span["part"])
         before = counted.get(key)
         goes_on = before is not None and span["decided_at"] - before <= CLOSE
+        if before is not None and not goes_on:  # what came before is another episode's
+            span["since"] = max(span["since"], before)
         yield Episode(**span, continues=goes_on, members=_not_counted(mine[key], span, before, goes_on=goes_on).sort("at", "ref"))
         counted[key] = span["until"]
 
