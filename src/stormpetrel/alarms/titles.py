@@ -53,7 +53,8 @@ def _batch(findings: Sequence[Finding]) -> str:
     """Whose jobs fail as one."""
     by_user = [finding for finding in findings if finding.subject.kind == SubjectKind.USER]
     if not by_user:
-        return f"{_names(findings)} fails for {int(findings[0].figure('users')):,} users"
+        users = int(findings[0].figure("users"))
+        return f"{_names(findings)} fails for {users:,} {'user' if users == 1 else 'users'}"
     applications = list(dict.fromkeys(subject.name for finding in by_user for subject in finding.subjects[1:]))
     what = f"{_list(applications)} jobs" if applications else "jobs"
     return f"{what} of {_names(by_user)} fail"
