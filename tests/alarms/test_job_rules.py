@@ -57,7 +57,7 @@ def test_the_sick_node_of_a_simulated_site_is_one_incident_that_names_it_and_nob
 def test_calm_weeks_of_a_simulated_site_name_no_host(seed):
     _, incidents = walk(jobs_of(seed, sick=False), timedelta(days=7))
     assert naming_nodes(incidents) == []
-    assert not any(incident.page for incident in incidents)
+    assert not any(incident.severity == Severity.PAGE for incident in incidents)
 
 
 def as_told(incident):
