@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from zoneinfo import ZoneInfo
 
 import typer
 
@@ -96,6 +98,17 @@ def print_json(value: Any) -> None:
     """Print a value or an answer for other programs; a number that is none becomes null in an answer."""
     dump = getattr(value, "model_dump_json", None)
     typer.echo(json.dumps(value, ensure_ascii=False) if dump is None else dump(by_alias=True))
+
+
+def site_moment(text: str | None, zone: str, option: str) -> datetime | None:
+    """A time of the command line as UTC; in the site's zone unless it has one of its own."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        return (moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{option} {text!r} is not a time.", hint="Write it as 2026-01-31T14:00.") from None
 
 
 def plain(text: str) -> str:

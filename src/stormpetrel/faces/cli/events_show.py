@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo
 
 import typer
 
-from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli.context import Context, Json, plain, print_json
+from stormpetrel.faces.cli.context import Context, Json, plain, print_json, site_moment
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.events import EventRow, EventTable
-    from stormpetrel.store.site import Site
 
 _GAP = "gap"
 _MOST_VALUES = 30  # sites, hosts, groups or nodes that people are shown
@@ -53,7 +50,8 @@ def show(
 
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        start, end = _moment(since, site, "--since"), _moment(until, site, "--until")
+        zone = site.settings.site.time_zone
+        start, end = site_moment(since, zone, "--since"), site_moment(until, zone, "--until")
         question = EventTableQuestion(since=start, until=end, last=last, by=by.value if by else None)
         table = event_table(site, LOCAL, question)
     if as_json:
@@ -66,18 +64,6 @@ def show(
         _print_places(table, table.by)
     else:
         _print_hours(table)
-
-
-def _moment(text: str | None, site: Site, option: str) -> datetime | None:
-    """A time of the command line, in the site's zone unless it has one of its own."""
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text.strip())
-        zoned = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(site.settings.site.time_zone))
-        return zoned.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise UsageError(f"{option} {text!r} is not a time.", hint="Write it as 2026-01-31T14:00.") from None
 
 
 def _print_queries(table: EventTable) -> None:

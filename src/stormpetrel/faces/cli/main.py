@@ -19,6 +19,7 @@ from typer.exceptions import TyperException
 from stormpetrel import __version__
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.cli import (
+    alarms,
     answers,
     campaign,
     demo,
@@ -63,6 +64,7 @@ app.add_typer(jobs.app, name="jobs")
 app.add_typer(traces.app, name="traces")
 app.add_typer(events.app, name="events")
 app.add_typer(synth.app, name="synth")
+app.add_typer(alarms.app, name="alarms")
 app.command("check")(answers.check)
 app.command("why")(answers.why)
 app.command("watch")(watch.watch)

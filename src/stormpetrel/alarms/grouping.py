@@ -1,0 +1,216 @@
+"""Findings become incidents: what shares a subject or a cause is one trouble, with one number.
+
+findings -> IncidentBook.take -> incidents. What a book says depends on the times in the findings,
+not on how often it is asked, except for when something was known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from stormpetrel.alarms.blame import blame_of, severity_of
+from stormpetrel.records.findings import Evidence, Finding, FindingKind, SubjectKind, Unit
+from stormpetrel.records.incidents import LEADING, SEVERITIES, Incident, IncidentState, Severity, order_of
+
+# How long nothing may be heard before an incident is resolved. A sick node that gets no job at night is still sick.
+_QUIET: Final = {
+    FindingKind.NODE_EATS_JOBS: timedelta(hours=24),
+    FindingKind.NODE_DOWN: timedelta(hours=6),
+    FindingKind.BATCH_FAILS: timedelta(hours=6),
+    FindingKind.TIMEOUT_WAVE: timedelta(hours=6),
+    FindingKind.OOM_WAVE: timedelta(hours=6),
+}
+_MOST_DOUBLINGS: Final = 2  # what keeps coming back must stay away longer: twice as long each time, up to this
+RETURNS_WITHIN: Final = timedelta(days=7)  # after it was resolved; later it is a new incident
+_LATE: Final = timedelta(hours=1)  # what is known so long after the fact wakes nobody
+_AT_ONCE: Final = timedelta(minutes=15)  # nodes that fall ill within this time have a cause in common
+_SAME_JOBS: Final = 0.5  # share of a finding's jobs that are an incident's as well
+_MOST_JOBS: Final = 5000  # of an incident that are remembered
+
+
+class IncidentBook:
+    """The incidents of a site, in the order in which they were raised; numbered from `first_id` on."""
+
+    def __init__(self, first_id: int = 1) -> None:
+        self._next_id = first_id
+        self._incidents: dict[int, Incident] = {}
+        self._jobs: dict[int, dict[str, None]] = {}  # the lost jobs of the incidents that are not over
+
+    def __iter__(self) -> Iterator[Incident]:
+        return iter(self._incidents.values())
+
+    def take(self, findings: Iterable[Finding], now: datetime) -> list[Incident]:
+        """Return the incidents that are new or changed by these findings or by the silence up to `now`."""
+        changed: dict[int, None] = {}
+        for finding in sorted(findings, key=order_of):
+            changed |= dict.fromkeys(self._resolve_quiet(finding.decided_at))
+            home = self._home(finding)
+            incident = self._open(finding) if home is None else _joined(home, finding)
+            self._keep(incident, finding)
+            changed[incident.id] = None
+        changed |= dict.fromkeys(self._resolve_quiet(now))
+        return [self._incidents[number] for number in changed]
+
+    def _home(self, finding: Finding) -> Incident | None:
+        """The incident that a finding belongs to: the oldest that is about the same subject, or has its cause."""
+        if finding.continues:
+            before = [one for one in self._recent() if any(_is_same(old, finding) for old in one.findings)]
+            if before:
+                return max(before, key=lambda one: max(old.until for old in one.findings if _is_same(old, finding)))
+        near = [one for one in self._recent() if one.cluster == finding.cluster]
+        about = next((one for one in near if _is_about(one, finding)), None)
+        if about is not None:
+            return about
+        return next((one for one in near if one.resolved_at is None and self._same_cause(one, finding)), None)
+
+    def _recent(self) -> Iterator[Incident]:
+        """The incidents that are open, or can come back, the oldest first."""
+        return (self._incidents[number] for number in self._jobs)
+
+    def _same_cause(self, incident: Incident, finding: Finding) -> bool:
+        """Whether most of a finding's jobs are an incident's, or several nodes fell ill at once."""
+        # Two nodes that have some jobs in common have a cause each, unless they fell ill together.
+        node = finding.subject.kind == SubjectKind.NODE
+        deciding = finding.jobs[: finding.deciding_jobs]
+        shared = sum(job in self._jobs[incident.id] for job in deciding)
+        other_node = node and any(old.subject.kind == SubjectKind.NODE for old in incident.findings)
+        if deciding and shared >= _SAME_JOBS * len(deciding) and not other_node:
+            return True
+        together = (
+            old.kind == finding.kind and abs(old.decided_at - finding.decided_at) <= _AT_ONCE for old in incident.findings
+        )
+        return node and any(together)
+
+    def _open(self, finding: Finding) -> Incident:
+        blame, reasons = blame_of([finding])
+        severity, late = severity_of([finding]), finding.known_at - finding.decided_at > _LATE
+        number, self._next_id = self._next_id, self._next_id + 1
+        return Incident(
+            id=number,
+            cluster=finding.cluster,
+            severity=severity,
+            state=IncidentState.OPEN,
+            findings=(finding,),
+            since=finding.since,
+            until=finding.until,
+            raised_at=finding.known_at,
+            blame=blame,
+            reasons=reasons,
+            late=late,
+            paged_at=(finding.known_at,) if severity == Severity.PAGE and not late else (),
+        )
+
+    def _keep(self, incident: Incident, finding: Finding) -> None:
+        self._incidents[incident.id] = incident
+        jobs = self._jobs.setdefault(incident.id, {})
+        jobs |= dict.fromkeys(finding.jobs)
+        for job in list(jobs)[:-_MOST_JOBS]:
+            del jobs[job]
+
+    def _resolve_quiet(self, now: datetime) -> list[int]:
+        """Resolve what has been quiet for long enough, and forget the jobs of what cannot come back; the numbers of the first."""
+        resolved: list[int] = []
+        for number in list(self._jobs):
+            incident = self._incidents[number]
+            end = incident.until + quiet_time(incident)
+            if incident.resolved_at is None and end <= now:
+                self._incidents[number] = replace(incident, state=IncidentState.RESOLVED, resolved_at=end)
+                resolved.append(number)
+            if end + RETURNS_WITHIN <= now:
+                del self._jobs[number]
+        return resolved
+
+
+def quiet_time(incident: Incident) -> timedelta:
+    """Return how long nothing may be heard of an incident before it is resolved; longer for one that has come back."""
+    doublings = min(len(incident.reopened_at), _MOST_DOUBLINGS)
+    return max(_QUIET[kind] for kind in incident.kinds) * (1 << doublings)
+
+
+def _is_about(incident: Incident, finding: Finding) -> bool:
+    """Whether an incident is about the subject of a finding; of a user's work, about the same application of his.
+
+    A batch that fell to a sick node is part of that incident, but the next batch of its user is another matter.
+    """
+    leading = min(incident.kinds, key=LEADING.index)
+    about = [old.subjects for old in incident.findings if old.kind == leading]
+    if finding.subject.kind == SubjectKind.USER:
+        return finding.subjects in about
+    return finding.subject in [subjects[0] for subjects in about]
+
+
+def _is_same(old: Finding, new: Finding) -> bool:
+    """Whether two findings are of one kind about the same subjects of one cluster."""
+    return (old.kind, old.subjects, old.cluster) == (new.kind, new.subjects, new.cluster)
+
+
+def _joined(incident: Incident, finding: Finding) -> Incident:
+    """The incident with one more finding; one that was resolved is open again, and one that became or stayed a page is sent."""
+    findings = _with(incident.findings, finding)
+    blame, reasons = blame_of(findings)
+    severity = max(incident.severity, severity_of(findings), key=SEVERITIES.index)
+    reopened = incident.resolved_at is not None
+    sent = severity == Severity.PAGE and (reopened or incident.severity != Severity.PAGE)
+    in_time = finding.known_at - finding.decided_at <= _LATE
+    return replace(
+        incident,
+        findings=findings,
+        since=min(part.since for part in findings),
+        until=max(incident.until, finding.until),
+        severity=severity,
+        blame=blame,
+        reasons=reasons,
+        state=IncidentState.OPEN if reopened else incident.state,
+        resolved_at=None,
+        reopened_at=(*incident.reopened_at, finding.known_at) if reopened else incident.reopened_at,
+        paged_at=(*incident.paged_at, finding.known_at) if sent and in_time else incident.paged_at,
+    )
+
+
+def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
+    """The findings with a new one: joined with the one of its kind about the same subjects, or added."""
+    same = next((place for place, old in enumerate(findings) if _is_same(old, new)), None)
+    if same is None:
+        return (*findings, new)
+    old = findings[same]
+    users = tuple(sorted({*old.users, *new.users}))
+    joined = replace(
+        new,
+        since=old.since if new.continues else min(old.since, new.since),
+        decided_at=min(old.decided_at, new.decided_at),
+        known_at=min(old.known_at, new.known_at),
+        until=max(old.until, new.until),
+        score=max(old.score, new.score),
+        evidence=tuple(_summed(figure, old, len(users)) for figure in new.evidence),
+        jobs=(*old.jobs, *new.jobs)[:_MOST_JOBS],
+        deciding_jobs=old.deciding_jobs,
+        continues=old.continues,
+        users=users,
+    )
+    return (*findings[:same], joined, *findings[same + 1 :])
+
+
+def _summed(figure: Evidence, old: Finding, users: int) -> Evidence:
+    if figure.name == "users":
+        return replace(figure, value=users)
+    if figure.name == "usual":  # what was so before the trouble began
+        return replace(figure, value=old.figure("usual"))
+    return replace(figure, value=figure.value + old.figure(figure.name)) if figure.unit == Unit.JOBS else figure
+
+
+def seen_by_user(incident: Incident, user: str) -> Incident | None:
+    """Return what a user may see of an incident: the findings with jobs of his, without names of others; None: nothing."""
+    own = tuple(
+        replace(
+            finding,
+            subjects=tuple(s for s in finding.subjects if s.kind != SubjectKind.USER or s.name == user),
+            users=(user,),
+            jobs=(),
+        )
+        for finding in incident.findings
+        if user in finding.users and (finding.subject.kind != SubjectKind.USER or finding.subject.name == user)
+    )
+    return replace(incident, findings=own) if user and own else None

@@ -1,0 +1,130 @@
+"""Findings from job records, from the first minute on: no model, nothing to train.
+
+known jobs -> JobRules.step(jobs, now) -> findings. A decision looks at nothing that was not known at its
+moment: the outcome of a job counts from its end on. How often it is asked changes when something is known, not what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, NamedTuple
+
+import polars as pl
+
+from stormpetrel.alarms import batch_rules, node_rules
+from stormpetrel.alarms.known_jobs import LONG_AGO, as_known_at, by_node, ended
+from stormpetrel.alarms.triggers import Episode, Triggers, episodes
+from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit
+from stormpetrel.records.incidents import order_of
+
+FAMILY: Final = "jobs"
+LOOK_BACK: Final = LONG_AGO + timedelta(days=2)  # jobs that ended longer ago change nothing
+MOST_JOBS: Final = 1000  # lost jobs that a finding names
+
+
+class _Rule(NamedTuple):
+    kind: FindingKind
+    version: int
+    about: SubjectKind
+    threshold: float
+    triggers: Callable[[pl.DataFrame, datetime, datetime], Triggers]
+
+
+def _wave(outcome: str) -> Callable[[pl.DataFrame, datetime, datetime], Triggers]:
+    return lambda jobs, after, now: batch_rules.wave(jobs, outcome, after, now)
+
+
+_RULES: Final = (
+    _Rule(FindingKind.NODE_EATS_JOBS, 1, SubjectKind.NODE, node_rules.THRESHOLD, node_rules.lost_at_once),
+    _Rule(FindingKind.NODE_DOWN, 1, SubjectKind.NODE, 1.0, node_rules.node_failures),
+    _Rule(FindingKind.BATCH_FAILS, 1, SubjectKind.USER, batch_rules.ALL_BUT, batch_rules.batches_failing),
+    _Rule(FindingKind.BATCH_FAILS, 1, SubjectKind.APPLICATION, batch_rules.ALL_BUT, batch_rules.applications_failing),
+    _Rule(FindingKind.TIMEOUT_WAVE, 1, SubjectKind.CLUSTER, batch_rules.WAVE_THRESHOLD, _wave("TIMEOUT")),
+    _Rule(FindingKind.OOM_WAVE, 1, SubjectKind.CLUSTER, batch_rules.WAVE_THRESHOLD, _wave("OUT_OF_MEMORY")),
+)
+
+
+class JobRules:
+    """The rules over one site's job records; remembers up to when it has looked, and which jobs it has counted."""
+
+    def __init__(self, start: datetime) -> None:
+        self._seen_to = start
+        self._counted: dict[tuple[FindingKind, SubjectKind], dict[tuple[str, str, str], datetime]] = {}
+
+    @property
+    def needed_since(self) -> datetime:
+        """Jobs that ended before this are not needed at the next step."""
+        return self._seen_to - LOOK_BACK
+
+    def step(self, jobs: pl.DataFrame, now: datetime) -> list[Finding]:
+        """Return what can be known at `now` and could not at the step before, in the order in which it was decided.
+
+        `jobs` are the known jobs (`known_jobs`) since `needed_since`; what they tell about the time after `now` is not looked at.
+        """
+        after, self._seen_to = self._seen_to, max(self._seen_to, now)
+        known = as_known_at(jobs, now)
+        if not known.filter("failed", pl.col("end_time") > after).height:  # no rule fires without a failure
+            return []
+        findings = [finding for rule in _RULES for finding in self._findings(rule, known, after, now)]
+        self._forget(now)
+        return sorted(findings, key=order_of)
+
+    def _findings(self, rule: _Rule, jobs: pl.DataFrame, after: datetime, now: datetime) -> Iterable[Finding]:
+        counted = self._counted.setdefault((rule.kind, rule.about), {})
+        surroundings = partial(_surroundings, jobs, now)
+        for episode in episodes(rule.triggers(jobs, after, now), counted):
+            yield _finding(rule, episode, surroundings, now)
+
+    def _forget(self, now: datetime) -> None:
+        for counted in self._counted.values():
+            for key in [key for key, until in counted.items() if until < now - LOOK_BACK]:
+                del counted[key]
+
+
+def _finding(rule: _Rule, episode: Episode, surroundings: Callable[[Episode], tuple[Evidence, ...]], now: datetime) -> Finding:
+    bad = episode.members.filter("bad")
+    users = sorted(set(bad["user"].to_list()) - {""})
+    figures = (
+        Evidence("lost", bad.height, Unit.JOBS),
+        Evidence("tried", episode.members.height, Unit.JOBS),
+        Evidence("users", len(users), Unit.COUNT),
+        Evidence("usual", episode.usual, Unit.COUNT if rule.about == SubjectKind.CLUSTER else Unit.SHARE),
+    )
+    parts = (Subject(SubjectKind.APPLICATION, episode.part),) if episode.part else ()
+    return Finding(
+        family=FAMILY,
+        rule=f"{rule.kind}/{rule.version}",
+        kind=rule.kind,
+        cluster=episode.cluster,
+        subjects=(Subject(rule.about, episode.name), *parts),
+        since=episode.since,
+        decided_at=episode.decided_at,
+        until=episode.until,
+        known_at=now,
+        score=episode.score,
+        threshold=rule.threshold,
+        evidence=figures if rule.about == SubjectKind.NODE else (*figures, *surroundings(episode)),
+        jobs=tuple(bad["ref"].head(MOST_JOBS).to_list()),
+        deciding_jobs=bad.filter(pl.col("at") <= episode.decided_at).height,
+        users=tuple(users),
+        continues=episode.continues,
+    )
+
+
+def _surroundings(jobs: pl.DataFrame, now: datetime, episode: Episode) -> tuple[Evidence, ...]:
+    """Where the jobs of an episode failed, and how the jobs of others on the same nodes fared in that time."""
+    bad = episode.members.filter("bad")
+    span = pl.col("end_time").is_between(episode.since, episode.until) & (pl.col("cluster") == episode.cluster)
+    rows = by_node(ended(jobs.filter(span), now))
+    mine = rows.join(bad.select("ref"), on="ref", how="semi")
+    near = rows.join(mine.select("node").unique(), on="node", how="semi")
+    others = near.filter(~pl.col("user").is_in(bad["user"].unique().to_list())).unique("ref")
+    most = mine["node"].value_counts()["count"].max() if mine.height else 0
+    return (
+        Evidence("nodes", mine["node"].n_unique(), Unit.COUNT),
+        Evidence("on_one_node", float(most or 0) / max(1, bad.height), Unit.SHARE),  # type: ignore[arg-type]
+        Evidence("neighbours", others.height, Unit.COUNT),
+        Evidence("neighbours_failed", int(others["failed"].sum() or 0), Unit.COUNT),
+    )

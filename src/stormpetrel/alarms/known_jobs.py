@@ -1,0 +1,92 @@
+"""Job records as the rules see them: what each tells, and from which moment on it is known.
+
+job frame -> known_jobs -> one row per job with `application`, `failed`, `ref`; -> trials -> one row per job that started, with
+the moment at which it was clear whether the job was lost at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+import polars as pl
+
+from stormpetrel.jobs.families import family
+from stormpetrel.jobs.outcomes import failed, outcome
+from stormpetrel.records.job_ref import ref_text
+from stormpetrel.records.nodes import expand_nodes
+from stormpetrel.records.states import DEFAULT_FAILURE_STATES, JobState
+
+NEEDED: Final = (
+    "cluster", "job_id", "array_task", "submit_time", "restart", "user", "job_name", "script_path", "work_dir", "extra",
+    "state", "start_time", "end_time", "elapsed_s", "time_limit_s", "node_list",
+)  # fmt: skip
+AT_ONCE: Final = timedelta(minutes=2)  # a job that fails sooner after its start than this is lost at once
+LONG_AGO: Final = timedelta(days=7)  # how far back the rules look for what is usual
+_WIDEST_JOB: Final = 64  # nodes; a wider job says little about any one of them
+
+
+def known_jobs(
+    jobs: pl.DataFrame, failure_states: Iterable[str] = DEFAULT_FAILURE_STATES, dropped_states: Iterable[str] = ()
+) -> pl.DataFrame:
+    """Return what the rules need of each job (columns `NEEDED`): cluster, user, application, times, outcome, failed, ref."""
+    named = jobs.select(NEEDED).with_columns(
+        pl.col("cluster", "user").fill_null(""),
+        family().fill_null("").alias("application"),
+        failed(failure_states, dropped_states),
+        outcome(),
+    )
+    return named.select(
+        "cluster", "user", "application", "state", "start_time", "end_time", "node_list", "failed", "outcome", ref_text()
+    )
+
+
+def as_known_at(jobs: pl.DataFrame, now: datetime) -> pl.DataFrame:
+    """Return the known jobs as they were at `now`: one that ends later runs, and one that starts later is not there."""
+    later = (pl.col("end_time") > now).fill_null(False)
+    return jobs.filter((pl.coalesce("start_time", "end_time") <= now).fill_null(False)).with_columns(
+        pl.when(~later).then(pl.col("end_time")).alias("end_time"),
+        pl.when(later).then(pl.lit(JobState.RUNNING.value)).otherwise(pl.col("state")).alias("state"),
+        pl.when(~later).then(pl.col("failed")).alias("failed"),
+        pl.when(~later).then(pl.col("outcome")).alias("outcome"),
+    )
+
+
+def ended(jobs: pl.DataFrame, now: datetime) -> pl.DataFrame:
+    """Return the jobs whose outcome counts and is known at `now`, in the order of their ends; `at` is the end."""
+    rows = jobs.filter(pl.col("failed").is_not_null(), pl.col("end_time") <= now)
+    return rows.with_columns(pl.col("end_time").alias("at")).sort("at", "ref")
+
+
+def trials(jobs: pl.DataFrame, now: datetime) -> pl.DataFrame:
+    """Return the started jobs of which it is clear at `now` whether they were lost at once, in the order in which it became so.
+
+    A job is lost if it failed within `AT_ONCE` of its start: that is clear at its end. It has survived if it completed, or was
+    still there after that time: clear then, whatever becomes of it later. One that ended otherwise (cancelled, out of
+    memory, its node gone) in that time says nothing, and is left out. `at` is when it was clear, `lost` what was.
+    """
+    soon = pl.col("start_time") + AT_ONCE
+    ended_at_once = (pl.col("end_time") < soon).fill_null(False)
+    rows = jobs.filter(pl.col("start_time").is_not_null(), pl.col("node_list").is_not_null()).select(
+        "cluster", "user", "application", "start_time", "node_list", "ref",
+        at=pl.when(ended_at_once).then(pl.col("end_time")).otherwise(soon),
+        lost=ended_at_once & (pl.col("state") == JobState.FAILED),
+        tells=~ended_at_once | pl.col("state").is_in([JobState.FAILED, JobState.COMPLETED]),
+    )  # fmt: skip
+    return (
+        rows.filter(pl.col("tells") & (pl.col("at") <= now) & (pl.col("at") >= pl.col("start_time")))
+        .drop("tells")
+        .sort("at", "ref")
+    )
+
+
+def by_node(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per job and node, with the number of nodes of the job (`width`); each distinct list is expanded once."""
+    lists = rows["node_list"].drop_nulls().unique(maintain_order=True)
+    expanded = pl.DataFrame(
+        {"node_list": lists, "node": [sorted(set(expand_nodes(text))) for text in lists]},
+        schema={"node_list": pl.String, "node": pl.List(pl.String)},
+    ).with_columns(width=pl.col("node").list.len())
+    usable = expanded.filter(pl.col("width").is_between(1, _WIDEST_JOB))
+    return rows.join(usable, on="node_list", how="inner", maintain_order="left").explode("node")

@@ -1,0 +1,73 @@
+"""One line that says it all of an incident; made here and nowhere else.
+
+Incident, time zone -> title -> "n017 fails every job since 14:00: 46 of 46, others 2 %; suspected: node".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from stormpetrel.records.findings import Finding, FindingKind, SubjectKind
+from stormpetrel.records.incidents import LEADING, Blame, Incident
+
+_MOST_NAMES: Final = 2
+
+
+def title(incident: Incident, zone: str) -> str:
+    """Return the line of an incident, times in this zone."""
+    kind = min(incident.kinds, key=LEADING.index)
+    findings = [finding for finding in incident.findings if finding.kind == kind]
+    since = format_since(min(finding.since for finding in findings), incident.until, zone)
+    end = "cause unclear" if incident.blame == Blame.UNCLEAR else f"suspected: {incident.blame}"
+    return f"{_words(kind, findings, since)}; {end}"
+
+
+def format_since(since: datetime, until: datetime, zone: str) -> str:
+    """Return a time as people say it: the hour where the day goes without saying, else the day as well."""
+    local, last = since.astimezone(ZoneInfo(zone)), until.astimezone(ZoneInfo(zone))
+    return f"{local:%H:%M}" if local.date() == last.date() else f"{local:%Y-%m-%d %H:%M}"
+
+
+def _words(kind: FindingKind, findings: Sequence[Finding], since: str) -> str:
+    first = findings[0]
+    lost, tried = (int(sum(finding.figure(name) for finding in findings)) for name in ("lost", "tried"))
+    usual = first.figure("usual")
+    many = len(findings) > 1
+    if kind == FindingKind.NODE_EATS_JOBS:
+        share = "every job" if lost == tried else "nearly every job" if lost >= 0.8 * tried else "many jobs"
+        verb = "fail" if many else "fails"
+        return f"{_names(findings)} {verb} {share} since {since}: {lost:,} of {tried:,}, others {_percent(usual)}"
+    if kind == FindingKind.NODE_DOWN:
+        return f"{_names(findings)} went down at {since}: {lost:,} {'job' if lost == 1 else 'jobs'} lost"
+    if kind == FindingKind.BATCH_FAILS:
+        return f"{_batch(findings)} since {since}: {lost:,} of {tried:,}, before {_percent(usual)}"
+    what = "run out of time" if kind == FindingKind.TIMEOUT_WAVE else "run out of memory"
+    users = int(max(finding.figure("users") for finding in findings))
+    return f"jobs of {users:,} users {what} since {since}: {lost:,} jobs, usual in 3 hours: {usual:.2g} users"
+
+
+def _batch(findings: Sequence[Finding]) -> str:
+    """Whose jobs fail as one."""
+    by_user = [finding for finding in findings if finding.subject.kind == SubjectKind.USER]
+    if not by_user:
+        users = int(findings[0].figure("users"))
+        return f"{_names(findings)} fails for {users:,} {'user' if users == 1 else 'users'}"
+    applications = list(dict.fromkeys(subject.name for finding in by_user for subject in finding.subjects[1:]))
+    what = f"{_list(applications)} jobs" if applications else "jobs"
+    return f"{what} of {_names(by_user)} fail"
+
+
+def _names(findings: Sequence[Finding]) -> str:
+    return _list(list(dict.fromkeys(finding.subject.name for finding in findings)))
+
+
+def _list(names: list[str]) -> str:
+    shown, more = names[:_MOST_NAMES], len(names) - _MOST_NAMES
+    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -1,0 +1,1 @@
+"""What reaches a person: incidents, and what the past would have told."""

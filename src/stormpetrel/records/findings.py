@@ -1,0 +1,95 @@
+"""Findings: what one watcher saw, in figures, and when it could be known.
+
+A finding is about one subject in the first place (a node, a user, a cluster). Nothing in it is a sentence: sentences are made of
+incidents, in one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class SubjectKind(StrEnum):
+    """What can be in trouble."""
+
+    NODE = "node"
+    JOB = "job"
+    USER = "user"
+    APPLICATION = "application"
+    PARTITION = "partition"
+    SUBMIT_HOST = "submit_host"
+    CLUSTER = "cluster"
+
+
+class FindingKind(StrEnum):
+    """What was seen; of several in one incident, the first here tells most."""
+
+    NODE_EATS_JOBS = "node_eats_jobs"
+    NODE_DOWN = "node_down"
+    BATCH_FAILS = "batch_fails"
+    TIMEOUT_WAVE = "timeout_wave"
+    OOM_WAVE = "oom_wave"
+
+
+class Unit(StrEnum):
+    """What a figure counts; counts of new things add up over findings, of the rest the latest is kept."""
+
+    JOBS = "jobs"
+    SHARE = "share"
+    COUNT = "count"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Subject:
+    """Somebody or something that a finding is about."""
+
+    kind: SubjectKind
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One figure. Of `Unit.JOBS` those are counted that no earlier finding of the same kind and subject has counted."""
+
+    name: str
+    value: float
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one watcher saw. Times are UTC.
+
+    `decided_at` is the time of the record that decided it: nothing later went into the decision. `known_at` is when the watcher
+    looked, so never before that. `until` is the time of the newest record in it. `jobs` are the lost jobs in it (references as in
+    `records/job_ref.py`), the first `deciding_jobs` of them those that had ended at `decided_at`. `users` are those whose jobs
+    they are: who may see it. It `continues` the finding of its kind and subjects before it if the trouble has not paused since.
+    """
+
+    family: str
+    rule: str  # its name and version, node_eats_jobs/1; of a model its name and version
+    kind: FindingKind
+    cluster: str
+    subjects: tuple[Subject, ...]  # the first is what it is about, others are involved
+    since: datetime
+    decided_at: datetime
+    until: datetime
+    known_at: datetime
+    score: float  # higher is more abnormal
+    threshold: float
+    evidence: tuple[Evidence, ...]
+    jobs: tuple[str, ...] = ()
+    deciding_jobs: int = 0
+    users: tuple[str, ...] = ()
+    continues: bool = False
+
+    @property
+    def subject(self) -> Subject:
+        """What it is about."""
+        return self.subjects[0]
+
+    def figure(self, name: str) -> float:
+        """The value of one figure of the evidence; 0 where it has none."""
+        return next((figure.value for figure in self.evidence if figure.name == name), 0.0)

@@ -1,0 +1,114 @@
+"""Incidents: findings that share a subject or a cause, with a number, a severity and a state.
+
+findings -> alarms/grouping.py -> Incident. Times are UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject
+
+
+class Severity(StrEnum):
+    """How loud: listed, listed and marked, or sent at once."""
+
+    INFO = "info"
+    WARNING = "warning"
+    PAGE = "page"
+
+
+SEVERITIES: Final = tuple(Severity)  # in rising order
+LEADING: Final = tuple(FindingKind)  # what tells most first
+
+
+def order_of(finding: Finding) -> tuple[datetime, int, tuple[Subject, ...]]:
+    """Sort findings by when they were decided; of those of one moment the one that tells most comes first."""
+    return finding.decided_at, LEADING.index(finding.kind), finding.subjects
+
+
+class IncidentState(StrEnum):
+    """Where an incident stands."""
+
+    OPEN = "open"
+    ACKNOWLEDGED = "acknowledged"
+    RESOLVED = "resolved"
+
+
+class Blame(StrEnum):
+    """Whose fault it probably is."""
+
+    USER = "user"
+    NODE = "node"
+    STORAGE = "storage"
+    SCHEDULER = "scheduler"
+    UNCLEAR = "unclear"
+
+
+class Verdict(StrEnum):
+    """What a person said of it."""
+
+    CONFIRMED = "confirmed"
+    DISMISSED = "dismissed"
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One trouble, as far as it is known.
+
+    `findings` has one entry per kind and subject: their spans joined, their counts of jobs added up. `until` is the time of the
+    newest record in it. `raised_at` is when it was first known, `reopened_at` when it came back after it was resolved.
+    """
+
+    id: int
+    cluster: str
+    severity: Severity
+    state: IncidentState
+    findings: tuple[Finding, ...]
+    since: datetime
+    until: datetime
+    raised_at: datetime
+    blame: Blame
+    reasons: tuple[Evidence, ...]  # figures that the blame rests on
+    late: bool  # it was known so long after the fact that nobody should be woken for it
+    paged_at: tuple[datetime, ...] = ()  # when it was, or would have been, sent: at the raise and at returns
+    reopened_at: tuple[datetime, ...] = ()
+    resolved_at: datetime | None = None
+    verdict: Verdict | None = None
+
+    @property
+    def page(self) -> bool:
+        """Whether it was sent."""
+        return bool(self.paged_at)
+
+    @property
+    def known_at(self) -> datetime:
+        """When it was known to be what it is: a failing batch that turns out to be a sick node was raised before that."""
+        leading = min(self.kinds, key=LEADING.index)
+        return self.paged_at[0] if self.paged_at else min(part.known_at for part in self.findings if part.kind == leading)
+
+    @property
+    def kinds(self) -> tuple[FindingKind, ...]:
+        """What was seen, the first first."""
+        return tuple(dict.fromkeys(finding.kind for finding in self.findings))
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Which watchers saw it, the first first."""
+        return tuple(dict.fromkeys(finding.family for finding in self.findings))
+
+    @property
+    def subjects(self) -> tuple[Subject, ...]:
+        """What it is about, what tells most first, and then what is involved."""
+        findings = sorted(self.findings, key=lambda finding: LEADING.index(finding.kind))
+        about = [finding.subject for finding in findings]
+        involved = [subject for finding in findings for subject in finding.subjects[1:]]
+        return tuple(dict.fromkeys([*about, *involved]))
+
+    @property
+    def users(self) -> frozenset[str]:
+        """Whose jobs are in it."""
+        return frozenset(user for finding in self.findings for user in finding.users)

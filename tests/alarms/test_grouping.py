@@ -1,0 +1,165 @@
+from datetime import timedelta
+
+import pytest
+
+from stormpetrel.alarms.grouping import RETURNS_WITHIN, IncidentBook, quiet_time, seen_by_user
+from stormpetrel.alarms.titles import title
+from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit
+from stormpetrel.records.incidents import Blame, IncidentState, Severity
+from tests.parts.alarm_jobs import at
+
+HOUR = timedelta(hours=1)
+NODE, USER, CLUSTER = SubjectKind.NODE, SubjectKind.USER, SubjectKind.CLUSTER
+
+
+def finding(kind=FindingKind.NODE_EATS_JOBS, *subjects, when=at(1), known=None, jobs=(), users=("ann",), cluster="c1", **figures):
+    figures = {"lost": 3, "tried": 3, "users": len(users), "usual": 0.02} | figures
+    units = {"lost": Unit.JOBS, "tried": Unit.JOBS}
+    return Finding(
+        family="jobs",
+        rule=f"{kind}/1",
+        kind=kind,
+        cluster=cluster,
+        subjects=tuple(Subject(*subject) for subject in subjects or [(NODE, "n017")]),
+        since=when - HOUR,
+        decided_at=when,
+        until=when,
+        known_at=known or when + timedelta(seconds=5),
+        score=13.0,
+        threshold=12.0,
+        evidence=tuple(Evidence(name, value, units.get(name, Unit.COUNT)) for name, value in figures.items()),
+        jobs=tuple(jobs),
+        deciding_jobs=len(jobs),
+        users=tuple(users),
+    )
+
+
+def batch(user="ann", application="fit", **more):
+    return finding(FindingKind.BATCH_FAILS, (USER, user), (SubjectKind.APPLICATION, application), users=(user,), **more)
+
+
+def book_of(*findings, until=None):
+    book = IncidentBook()
+    for one in findings:
+        book.take([one], one.known_at)
+    book.take([], until or max(one.known_at for one in findings))
+    return list(book)
+
+
+def test_findings_about_one_node_are_one_incident_and_their_jobs_add_up():
+    (incident,) = book_of(finding(), finding(when=at(1, hour=2), lost=4, tried=5, users=("bob",)))
+    assert incident.findings[0].figure("lost") == 7 and incident.findings[0].figure("tried") == 8
+    assert incident.users == {"ann", "bob"} and incident.findings[0].figure("users") == 2
+    assert incident.until == at(1, hour=2) and incident.since == at(1) - HOUR
+    assert len(incident.paged_at) == 1
+
+
+def test_a_node_that_went_down_and_eats_jobs_is_one_incident():
+    (incident,) = book_of(finding(FindingKind.NODE_DOWN), finding(when=at(1, hour=1)))
+    assert incident.kinds == (FindingKind.NODE_DOWN, FindingKind.NODE_EATS_JOBS) and incident.severity == Severity.PAGE
+    assert incident.paged_at == (at(1, hour=1) + timedelta(seconds=5),)
+
+
+def test_two_nodes_hours_apart_and_two_clusters_are_different_incidents():
+    assert len(book_of(finding(), finding(FindingKind.NODE_EATS_JOBS, (NODE, "n2"), when=at(1, hour=3)))) == 2
+    assert len(book_of(finding(), finding(cluster="c2"))) == 2
+
+
+def test_a_batch_that_fell_to_a_sick_node_is_part_of_its_incident():
+    jobs = [f"job{k}" for k in range(10)]
+    (incident,) = book_of(finding(jobs=jobs), batch(jobs=jobs[:6], when=at(1, minute=10)))
+    assert incident.subjects[0] == Subject(NODE, "n017") and incident.blame == Blame.NODE
+    (turned,) = book_of(batch(jobs=jobs[:6]), finding(jobs=jobs, when=at(1, hour=2)))
+    assert turned.known_at == turned.paged_at[0] == turned.raised_at + 2 * HOUR
+    apart = book_of(finding(jobs=jobs), batch(jobs=["other"] * 6, when=at(1, minute=10)))
+    assert len(apart) == 2
+
+
+def test_the_next_batch_of_its_user_does_not_bring_a_healed_node_back():
+    jobs = [f"job{k}" for k in range(10)]
+    incidents = book_of(finding(jobs=jobs), batch(jobs=jobs, when=at(1, minute=10)), batch(when=at(4), jobs=["new"]))
+    assert [incident.subjects[0].kind for incident in incidents] == [NODE, USER]
+    assert incidents[0].state == IncidentState.RESOLVED and incidents[0].reopened_at == ()
+
+
+def test_nodes_that_fall_ill_together_are_one_incident_and_point_at_what_they_share():
+    nodes = [finding(FindingKind.NODE_EATS_JOBS, (NODE, f"n{k}"), when=at(1, minute=k), users=("ann", "bob")) for k in range(4)]
+    (incident,) = book_of(*nodes)
+    assert incident.blame == Blame.STORAGE and len(incident.paged_at) == 1
+    assert title(incident, "UTC").startswith("n0, n1 and 2 more fail every job")
+
+
+def test_an_incident_is_resolved_when_quiet_and_reopened_and_paged_again_when_it_returns():
+    first, again = finding(), finding(when=at(4))
+    (quiet,) = book_of(first, until=at(3))
+    assert quiet.state == IncidentState.RESOLVED and quiet.resolved_at == first.until + quiet_time(quiet)
+    (back,) = book_of(first, again)
+    assert back.state == IncidentState.OPEN and back.resolved_at is None and back.reopened_at == (again.known_at,)
+    assert back.paged_at == (first.known_at, again.known_at)
+
+
+def test_what_keeps_coming_back_must_stay_away_longer():
+    times = [at(day) for day in (1, 3, 6)]
+    (once,) = book_of(finding(when=times[0]))
+    (thrice,) = book_of(*(finding(when=when) for when in times))
+    assert len(thrice.reopened_at) == 2 and quiet_time(thrice) == 4 * quiet_time(once)
+    (calmer,) = book_of(*(finding(when=when) for when in (*times, at(8))))
+    assert len(calmer.reopened_at) == 2  # two days of silence end it no more
+
+
+def test_what_returns_after_long_is_a_new_incident():
+    first = finding()
+    incidents = book_of(first, finding(when=at(3) + RETURNS_WITHIN))
+    assert [incident.id for incident in incidents] == [1, 2]
+
+
+def test_what_is_known_late_is_marked_and_wakes_nobody():
+    (incident,) = book_of(finding(known=at(2)))
+    assert incident.late and not incident.page and incident.severity == Severity.PAGE
+
+
+def test_three_nodes_down_at_once_are_sent_and_one_is_not():
+    down = [finding(FindingKind.NODE_DOWN, (NODE, f"n{k}"), when=at(1, minute=k)) for k in range(3)]
+    (one,), (three,) = book_of(down[0]), book_of(*down)
+    assert (one.severity, one.page) == (Severity.WARNING, False)
+    assert three.severity == Severity.PAGE and three.paged_at == (down[2].known_at,)
+
+
+@pytest.mark.parametrize(("neighbours", "failed", "blame"), [(20, 1, Blame.USER), (20, 15, Blame.UNCLEAR), (1, 0, Blame.UNCLEAR)])
+def test_a_user_is_to_blame_where_others_do_well_on_the_same_nodes(neighbours, failed, blame):
+    (incident,) = book_of(batch(nodes=4, on_one_node=0.3, neighbours=neighbours, neighbours_failed=failed))
+    assert incident.blame == blame and incident.severity == Severity.INFO
+    assert {figure.name for figure in incident.reasons} == {"nodes", "on_one_node", "neighbours", "neighbours_failed"}
+
+
+def test_a_user_sees_incidents_of_own_jobs_without_the_names_of_others():
+    jobs = [f"job{k}" for k in range(10)]
+    node = finding(jobs=jobs, users=("ann", "bob"))
+    (incident,) = book_of(node, batch("ann", jobs=jobs, when=at(1, minute=10)))
+    seen = seen_by_user(incident, "bob")
+    assert seen.subjects == (Subject(NODE, "n017"),) and seen.users == {"bob"} and "ann" not in repr(seen.findings)
+    assert Subject(USER, "ann") in seen_by_user(incident, "ann").subjects
+    assert seen_by_user(incident, "eve") is None and seen_by_user(incident, "") is None
+
+
+@pytest.mark.parametrize(
+    ("made", "line"),
+    [
+        (finding(lost=46, tried=46), "n017 fails every job since 23:00: 46 of 46, others 2 %; suspected: node"),
+        (finding(lost=45, tried=46), "n017 fails nearly every job since 23:00: 45 of 46, others 2 %; suspected: node"),
+        (finding(FindingKind.NODE_DOWN, lost=1), "n017 went down at 23:00: 1 job lost; suspected: node"),
+        (batch(lost=12, tried=12, neighbours=9), "fit jobs of ann fail since 23:00: 12 of 12, before 2 %; suspected: user"),
+        (
+            finding(FindingKind.BATCH_FAILS, (SubjectKind.APPLICATION, "fit"), lost=12, tried=12, users=("ann", "bob", "cat")),
+            "fit fails for 3 users since 23:00: 12 of 12, before 2 %; cause unclear",
+        ),
+        (
+            finding(FindingKind.TIMEOUT_WAVE, (CLUSTER, "c1"), lost=9, users=("ann", "bob"), usual=0.46),
+            "jobs of 2 users run out of time since 23:00: 9 jobs, usual in 3 hours: 0.46 users; cause unclear",
+        ),
+    ],
+)
+def test_one_line_says_it_all(made, line):
+    (incident,) = book_of(made)
+    assert title(incident, "UTC") == line.replace("23:00", "2024-05-06 23:00")
+    assert title(incident, "Asia/Tokyo") == line.replace("23:00", "08:00")

@@ -1,0 +1,92 @@
+import pytest
+
+from stormpetrel.alarms.node_rules import THRESHOLD, lost_at_once, node_failures
+from tests.parts.alarm_jobs import DAY0, at, everyday, job, known, lost
+
+USERS = ("ann", "bob", "cat")
+END = at(8)
+
+
+def elsewhere(*, each=8):
+    """Jobs on other nodes that start while a node is looked at, and survive."""
+    return [job(user, f"n{2 + k % 4}", at(6, hour=8, minute=k % 6)) for user in USERS for k in range(each * 3)]
+
+
+def named(*rows, after=DAY0, now=END):
+    return lost_at_once(known(*rows), after, now).rows
+
+
+def test_a_node_is_named_at_the_third_loss_whose_like_survive_elsewhere():
+    losses = [lost(user, "n1", at(6, hour=8, minute=4 * k)) for k, user in enumerate(USERS)]
+    quick = [job("cat", "n5", at(6, hour=8, minute=8), run_s=8.0) for _ in range(8)]
+    rows = named(everyday(), losses, elsewhere(), quick)
+    assert rows.select("name", "at").rows() == [("n1", losses[2]["end_time"])]
+    assert rows["score"][0] >= THRESHOLD and rows["since"][0] == losses[0]["start_time"]
+    assert rows["usual"][0] < 0.02
+
+
+def test_two_losses_name_nobody():
+    assert not named(everyday(), [lost(user, "n1", at(6, hour=8)) for user in USERS[:2]], elsewhere()).height
+
+
+def test_a_broken_batch_of_one_user_does_not_convict_the_node_that_it_runs_on():
+    batch = [lost("ann", "n1", at(6, hour=8, minute=k)) for k in range(30)]
+    assert not named(everyday(), batch).height
+
+
+def test_one_users_batch_convicts_a_node_when_the_rest_of_it_survives_elsewhere_at_the_same_time():
+    batch = [lost("ann", "n1", at(6, hour=8, minute=3 * k)) for k in range(12)]
+    rest = [job("ann", f"n{2 + k % 4}", at(6, hour=8, minute=k / 2)) for k in range(60)]
+    assert named(everyday(), batch, rest)["name"].unique().to_list() == ["n1"]
+
+
+def test_a_batch_that_is_lost_everywhere_names_no_node():
+    batch = [lost("ann", f"n{1 + k % 5}", at(6, hour=8, minute=k)) for k in range(60)]
+    assert not named(everyday(), batch).height
+
+
+def test_a_node_where_jobs_survive_in_between_is_not_named():
+    mixed = [(lost if k % 2 else job)(USERS[k % 3], "n1", at(6, hour=8, minute=3 * k)) for k in range(24)]
+    assert not named(everyday(), mixed, elsewhere()).height
+
+
+def test_jobs_that_fail_after_ten_minutes_are_not_lost_at_once():
+    slow = [job(user, "n1", at(6, hour=8, minute=k), run_s=600, state="FAILED") for k in range(8) for user in USERS]
+    assert not named(everyday(), slow, elsewhere()).height
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "OUT_OF_MEMORY", "TIMEOUT"])
+def test_only_failures_count_as_losses(state):
+    ended = [job(user, "n1", at(6, hour=8, minute=k), run_s=10, state=state) for k in range(8) for user in USERS]
+    assert not named(everyday(), ended, elsewhere()).height
+
+
+def test_a_sick_node_does_not_take_the_other_nodes_of_its_jobs_along():
+    wide = [lost(USERS[k % 3], f"n1,n{2 + k % 4}", at(6, hour=8, minute=4 * k)) for k in range(16)]
+    fine = [job(user, f"n{2 + k % 4}", at(6, hour=8, minute=4 * k + 1)) for user in USERS for k in range(16)]
+    assert named(everyday(), wide, fine)["name"].unique().to_list() == ["n1"]
+
+
+def test_nodes_of_the_same_name_in_two_clusters_are_two_nodes():
+    losses = [lost(user, "n1", at(6, hour=8, minute=k)) | {"cluster": f"c{1 + k % 2}"} for k, user in enumerate(USERS)]
+    assert not named(everyday(), losses, elsewhere()).height
+
+
+def test_a_node_that_goes_down_is_named_with_its_jobs():
+    gone = [job(user, "n2", at(1), run_s=5000 + k, state="NODE_FAIL") for k, user in enumerate(USERS)]
+    triggers = node_failures(known(everyday(), gone), DAY0, END)
+    assert triggers.rows["name"].to_list() == ["n2"] * 3 and triggers.members.height == 3
+
+
+def test_of_the_nodes_of_a_wide_job_the_one_that_took_others_along_went_down():
+    wide, narrow = (
+        job("ann", "n[1-4]", at(1), run_s=5000, state="NODE_FAIL"),
+        job("bob", "n3", at(1), run_s=4990, state="NODE_FAIL"),
+    )
+    assert node_failures(known(wide, narrow), DAY0, END).rows["name"].unique().to_list() == ["n3"]
+    assert not node_failures(known(wide), DAY0, END).rows.height  # any of the four
+
+
+def test_jobs_without_nodes_or_starts_are_no_trouble():
+    odd = [lost("ann", "n1", at(6)) | {"node_list": None}, job("bob", "n1", at(6)) | {"start_time": None, "end_time": None}]
+    assert not named(odd).height and not node_failures(known(odd), DAY0, END).rows.height

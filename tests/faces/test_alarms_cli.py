@@ -1,0 +1,62 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from stormpetrel.errors import UsageError
+from stormpetrel.faces.cli.alarms import app
+from stormpetrel.faces.cli.context import Context
+from tests.builders import make_site
+from tests.parts.replayed_site import SICK_NODE, replayed_site
+
+KEYS = {
+    "id", "severity", "state", "kinds", "families", "subjects", "since", "until", "raised_at", "blame", "verdict", "late",
+    "title", "page",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    with replayed_site(tmp_path_factory.mktemp("cli") / "site", site={"time_zone": "Europe/Berlin"}) as opened:
+        yield opened
+
+
+def run(site, *words):
+    return CliRunner().invoke(app, ["replay", *words], obj=Context(site_folder=site.folder, debug=False))
+
+
+def test_programs_get_the_keys_that_are_promised(site):
+    document = json.loads(run(site, "--json").stdout)
+    assert document.keys() == {"incidents", "pages_per_week", "weeks"}
+    assert all(incident.keys() == KEYS for incident in document["incidents"])
+    (page,) = (incident for incident in document["incidents"] if incident["page"])
+    assert page["subjects"][0] == {"kind": "node", "name": SICK_NODE} and page["severity"] == "page" and page["blame"] == "node"
+    assert page["raised_at"].endswith("+00:00") and page["verdict"] is None and page["late"] is False
+
+
+def test_people_get_a_line_per_incident_and_a_sum(site):
+    lines = run(site).output.splitlines()
+    assert any(f"{SICK_NODE} fails " in line and " page " in line for line in lines)
+    assert "1 sent at once" in lines[-1] and "(Europe/Berlin)" in lines[-1]
+
+
+def test_times_are_in_the_zone_of_the_site_unless_they_say_otherwise(site):
+    local, utc = (run(site, "--since", since, "--json").stdout for since in ("2024-01-10T01:00", "2024-01-10T00:00+00:00"))
+    assert local == utc and json.loads(local)["weeks"] < 2
+
+
+def test_a_time_without_records_is_told_with_what_there_is(site):
+    assert "No job has ended in that time. There are records of 2024-01-01" in run(site, "--since", "2030-01-01").output
+
+
+def test_a_calm_time_is_told_as_one(site):
+    assert "Nothing would have been raised: " in run(site, "--until", "2024-01-01T12:00").output
+
+
+def test_a_site_without_jobs_is_told_what_to_do(tmp_path):
+    with make_site(tmp_path / "empty") as empty:
+        assert "Next: stormpetrel ingest jobs FILE" in run(empty).output
+
+
+def test_what_is_no_time_is_refused(site):
+    assert isinstance(run(site, "--since", "yesterday").exception, UsageError)
