@@ -69,7 +69,7 @@ def as_told(incident):
 def test_steps_of_another_length_find_the_same_incidents_at_most_a_step_later():
     jobs = jobs_of(2, sick=True)
     from_here = {"first": START + timedelta(days=14), "days": 16}
-    _, minutes = walk(jobs, timedelta(minutes=31), **from_here)
+    _, minutes = walk(jobs, timedelta(minutes=53), **from_here)
     _, hours = walk(jobs, timedelta(minutes=119), **from_here)
     _, day = walk(jobs, timedelta(days=2), **from_here)
     assert naming_nodes(minutes)
@@ -79,7 +79,7 @@ def test_steps_of_another_length_find_the_same_incidents_at_most_a_step_later():
         for book in (minutes, hours, day)
     ]
     assert counted[0] == counted[1] == counted[2]
-    for book, step in ((minutes, timedelta(minutes=31)), (hours, timedelta(minutes=119)), (day, timedelta(days=2))):
+    for book, step in ((minutes, timedelta(minutes=53)), (hours, timedelta(minutes=119)), (day, timedelta(days=2))):
         assert all(timedelta(0) <= one.raised_at - one.findings[0].decided_at < step for one in book)
 
 
