@@ -4,38 +4,13 @@ import pytest
 
 from stormpetrel.alarms.grouping import RETURNS_WITHIN, IncidentBook, quiet_time, seen_by_user
 from stormpetrel.alarms.titles import title
-from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit
+from stormpetrel.records.findings import FindingKind, Subject, SubjectKind
 from stormpetrel.records.incidents import Blame, IncidentState, Severity
+from tests.parts.alarm_findings import batch_finding, finding
 from tests.parts.alarm_jobs import at
 
 HOUR = timedelta(hours=1)
 NODE, USER, CLUSTER = SubjectKind.NODE, SubjectKind.USER, SubjectKind.CLUSTER
-
-
-def finding(kind=FindingKind.NODE_EATS_JOBS, *subjects, when=at(1), known=None, jobs=(), users=("ann",), cluster="c1", **figures):
-    figures = {"lost": 3, "tried": 3, "users": len(users), "usual": 0.02} | figures
-    units = {"lost": Unit.JOBS, "tried": Unit.JOBS}
-    return Finding(
-        family="jobs",
-        rule=f"{kind}/1",
-        kind=kind,
-        cluster=cluster,
-        subjects=tuple(Subject(*subject) for subject in subjects or [(NODE, "n017")]),
-        since=when - HOUR,
-        decided_at=when,
-        until=when,
-        known_at=known or when + timedelta(seconds=5),
-        score=13.0,
-        threshold=12.0,
-        evidence=tuple(Evidence(name, value, units.get(name, Unit.COUNT)) for name, value in figures.items()),
-        jobs=tuple(jobs),
-        deciding_jobs=len(jobs),
-        users=tuple(users),
-    )
-
-
-def batch(user="ann", application="fit", **more):
-    return finding(FindingKind.BATCH_FAILS, (USER, user), (SubjectKind.APPLICATION, application), users=(user,), **more)
 
 
 def book_of(*findings, until=None):
@@ -67,17 +42,19 @@ def test_two_nodes_hours_apart_and_two_clusters_are_different_incidents():
 
 def test_a_batch_that_fell_to_a_sick_node_is_part_of_its_incident():
     jobs = [f"job{k}" for k in range(10)]
-    (incident,) = book_of(finding(jobs=jobs), batch(jobs=jobs[:6], when=at(1, minute=10)))
+    (incident,) = book_of(finding(jobs=jobs), batch_finding(jobs=jobs[:6], when=at(1, minute=10)))
     assert incident.subjects[0] == Subject(NODE, "n017") and incident.blame == Blame.NODE
-    (turned,) = book_of(batch(jobs=jobs[:6]), finding(jobs=jobs, when=at(1, hour=2)))
+    (turned,) = book_of(batch_finding(jobs=jobs[:6]), finding(jobs=jobs, when=at(1, hour=2)))
     assert turned.known_at == turned.paged_at[0] == turned.raised_at + 2 * HOUR
-    apart = book_of(finding(jobs=jobs), batch(jobs=["other"] * 6, when=at(1, minute=10)))
+    apart = book_of(finding(jobs=jobs), batch_finding(jobs=["other"] * 6, when=at(1, minute=10)))
     assert len(apart) == 2
 
 
 def test_the_next_batch_of_its_user_does_not_bring_a_healed_node_back():
     jobs = [f"job{k}" for k in range(10)]
-    incidents = book_of(finding(jobs=jobs), batch(jobs=jobs, when=at(1, minute=10)), batch(when=at(4), jobs=["new"]))
+    incidents = book_of(
+        finding(jobs=jobs), batch_finding(jobs=jobs, when=at(1, minute=10)), batch_finding(when=at(4), jobs=["new"])
+    )
     assert [incident.subjects[0].kind for incident in incidents] == [NODE, USER]
     assert incidents[0].state == IncidentState.RESOLVED and incidents[0].reopened_at == ()
 
@@ -127,7 +104,7 @@ def test_three_nodes_down_at_once_are_sent_and_one_is_not():
 
 @pytest.mark.parametrize(("neighbours", "failed", "blame"), [(20, 1, Blame.USER), (20, 15, Blame.UNCLEAR), (1, 0, Blame.UNCLEAR)])
 def test_a_user_is_to_blame_where_others_do_well_on_the_same_nodes(neighbours, failed, blame):
-    (incident,) = book_of(batch(nodes=4, on_one_node=0.3, neighbours=neighbours, neighbours_failed=failed))
+    (incident,) = book_of(batch_finding(nodes=4, on_one_node=0.3, neighbours=neighbours, neighbours_failed=failed))
     assert incident.blame == blame and incident.severity == Severity.INFO
     assert {figure.name for figure in incident.reasons} == {"nodes", "on_one_node", "neighbours", "neighbours_failed"}
 
@@ -135,7 +112,7 @@ def test_a_user_is_to_blame_where_others_do_well_on_the_same_nodes(neighbours, f
 def test_a_user_sees_incidents_of_own_jobs_without_the_names_of_others():
     jobs = [f"job{k}" for k in range(10)]
     node = finding(jobs=jobs, users=("ann", "bob"))
-    (incident,) = book_of(node, batch("ann", jobs=jobs, when=at(1, minute=10)))
+    (incident,) = book_of(node, batch_finding("ann", jobs=jobs, when=at(1, minute=10)))
     seen = seen_by_user(incident, "bob")
     assert seen.subjects == (Subject(NODE, "n017"),) and seen.users == {"bob"} and "ann" not in repr(seen.findings)
     assert Subject(USER, "ann") in seen_by_user(incident, "ann").subjects
@@ -148,7 +125,10 @@ def test_a_user_sees_incidents_of_own_jobs_without_the_names_of_others():
         (finding(lost=46, tried=46), "n017 fails every job since 23:00: 46 of 46, others 2 %; suspected: node"),
         (finding(lost=45, tried=46), "n017 fails nearly every job since 23:00: 45 of 46, others 2 %; suspected: node"),
         (finding(FindingKind.NODE_DOWN, lost=1), "n017 went down at 23:00: 1 job lost; suspected: node"),
-        (batch(lost=12, tried=12, neighbours=9), "fit jobs of ann fail since 23:00: 12 of 12, before 2 %; suspected: user"),
+        (
+            batch_finding(lost=12, tried=12, neighbours=9),
+            "fit jobs of ann fail since 23:00: 12 of 12, before 2 %; suspected: user",
+        ),
         (
             finding(FindingKind.BATCH_FAILS, (SubjectKind.APPLICATION, "fit"), lost=12, tried=12, users=("ann", "bob", "cat")),
             "fit fails for 3 users since 23:00: 12 of 12, before 2 %; cause unclear",

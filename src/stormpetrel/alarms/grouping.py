@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from stormpetrel.alarms.blame import blame_of, severity_of
+from stormpetrel.alarms.silences import LATE, Silences
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, SubjectKind, Unit
 from stormpetrel.records.incidents import LEADING, SEVERITIES, Incident, IncidentState, Severity, order_of
 
@@ -28,16 +29,21 @@ RETURNS_WITHIN: Final = timedelta(days=7)  # after it was resolved; later it is 
 _LATE: Final = timedelta(hours=1)  # what is known so long after the fact wakes nobody
 _AT_ONCE: Final = timedelta(minutes=15)  # nodes that fall ill within this time have a cause in common
 _SAME_JOBS: Final = 0.5  # share of a finding's jobs that are an incident's as well
-_MOST_JOBS: Final = 5000  # of an incident that are remembered
+_MOST_JOBS: Final = 2000  # of one kind and subject that are remembered, the newest
 
 
 class IncidentBook:
-    """The incidents of a site, in the order in which they were raised; numbered from `first_id` on."""
+    """The incidents of a site, in the order in which they were raised; numbered from `first_id` on.
 
-    def __init__(self, first_id: int = 1) -> None:
+    A book that is opened with the incidents of an earlier one goes on as that one would have.
+    """
+
+    def __init__(self, incidents: Iterable[Incident] = (), *, first_id: int = 1) -> None:
         self._next_id = first_id
-        self._incidents: dict[int, Incident] = {}
-        self._jobs: dict[int, dict[str, None]] = {}  # the lost jobs of the incidents that are not over
+        self._incidents = {incident.id: incident for incident in sorted(incidents, key=lambda incident: incident.id)}
+        # The lost jobs of the incidents that are not over, or can come back.
+        self._jobs = {number: _jobs_of(incident) for number, incident in self._incidents.items()}
+        self.silences = Silences()
 
     def __iter__(self) -> Iterator[Incident]:
         return iter(self._incidents.values())
@@ -48,8 +54,9 @@ class IncidentBook:
         for finding in sorted(findings, key=order_of):
             changed |= dict.fromkeys(self._resolve_quiet(finding.decided_at))
             home = self._home(finding)
-            incident = self._open(finding) if home is None else _joined(home, finding)
-            self._keep(incident, finding)
+            incident = self._send(self._open(finding) if home is None else _joined(home, finding), finding)
+            self._incidents[incident.id] = incident
+            self._jobs[incident.id] = _jobs_of(incident)
             changed[incident.id] = None
         changed |= dict.fromkeys(self._resolve_quiet(now))
         return [self._incidents[number] for number in changed]
@@ -86,12 +93,11 @@ class IncidentBook:
 
     def _open(self, finding: Finding) -> Incident:
         blame, reasons = blame_of([finding])
-        severity, late = severity_of([finding]), finding.known_at - finding.decided_at > _LATE
         number, self._next_id = self._next_id, self._next_id + 1
         return Incident(
             id=number,
             cluster=finding.cluster,
-            severity=severity,
+            severity=severity_of([finding]),
             state=IncidentState.OPEN,
             findings=(finding,),
             since=finding.since,
@@ -99,16 +105,17 @@ class IncidentBook:
             raised_at=finding.known_at,
             blame=blame,
             reasons=reasons,
-            late=late,
-            paged_at=(finding.known_at,) if severity == Severity.PAGE and not late else (),
+            late=_is_late(finding),
         )
 
-    def _keep(self, incident: Incident, finding: Finding) -> None:
-        self._incidents[incident.id] = incident
-        jobs = self._jobs.setdefault(incident.id, {})
-        jobs |= dict.fromkeys(finding.jobs)
-        for job in list(jobs)[:-_MOST_JOBS]:
-            del jobs[job]
+    def _send(self, incident: Incident, finding: Finding) -> Incident:
+        """The incident with the page that is due after this finding: one per opening, unless something holds it back."""
+        if incident.severity != Severity.PAGE or incident.is_sent:
+            return incident
+        reason = LATE if _is_late(finding) else self.silences.reason(incident, finding.known_at)
+        if reason:
+            return replace(incident, held_back=reason)
+        return replace(incident, paged_at=(*incident.paged_at, finding.known_at), held_back="", late=False)
 
     def _resolve_quiet(self, now: datetime) -> list[int]:
         """Resolve what has been quiet for long enough, and forget the jobs of what cannot come back; the numbers of the first."""
@@ -130,6 +137,14 @@ def quiet_time(incident: Incident) -> timedelta:
     return max(_QUIET[kind] for kind in incident.kinds) * (1 << doublings)
 
 
+def _jobs_of(incident: Incident) -> frozenset[str]:
+    return frozenset(job for finding in incident.findings for job in finding.jobs)
+
+
+def _is_late(finding: Finding) -> bool:
+    return finding.known_at - finding.decided_at > _LATE
+
+
 def _is_about(incident: Incident, finding: Finding) -> bool:
     """Whether an incident is about the subject of a finding; of a user's work, about the same application of his.
 
@@ -148,13 +163,11 @@ def _is_same(old: Finding, new: Finding) -> bool:
 
 
 def _joined(incident: Incident, finding: Finding) -> Incident:
-    """The incident with one more finding; one that was resolved is open again, and one that became or stayed a page is sent."""
+    """The incident with one more finding; one that was resolved is open again."""
     findings = _with(incident.findings, finding)
     blame, reasons = blame_of(findings)
     severity = max(incident.severity, severity_of(findings), key=SEVERITIES.index)
     reopened = incident.resolved_at is not None
-    sent = severity == Severity.PAGE and (reopened or incident.severity != Severity.PAGE)
-    in_time = finding.known_at - finding.decided_at <= _LATE
     return replace(
         incident,
         findings=findings,
@@ -166,7 +179,6 @@ def _joined(incident: Incident, finding: Finding) -> Incident:
         state=IncidentState.OPEN if reopened else incident.state,
         resolved_at=None,
         reopened_at=(*incident.reopened_at, finding.known_at) if reopened else incident.reopened_at,
-        paged_at=(*incident.paged_at, finding.known_at) if sent and in_time else incident.paged_at,
     )
 
 
@@ -185,7 +197,7 @@ def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
         until=max(old.until, new.until),
         score=max(old.score, new.score),
         evidence=tuple(_summed(figure, old, len(users)) for figure in new.evidence),
-        jobs=(*old.jobs, *new.jobs)[:_MOST_JOBS],
+        jobs=(*old.jobs, *new.jobs)[-_MOST_JOBS:],
         deciding_jobs=old.deciding_jobs,
         continues=old.continues,
         users=users,

@@ -7,6 +7,7 @@ moment: the outcome of a job counts from its end on. How often it is asked chang
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple
@@ -46,12 +47,39 @@ _RULES: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class CountedJobs:
+    """Up to when a rule has counted the jobs of a subject: those are not counted again."""
+
+    kind: FindingKind
+    about: SubjectKind
+    cluster: str
+    name: str
+    part: str
+    until: datetime
+
+
 class JobRules:
     """The rules over one site's job records; remembers up to when it has looked, and which jobs it has counted."""
 
-    def __init__(self, start: datetime) -> None:
+    def __init__(self, start: datetime, counted: Iterable[CountedJobs] = ()) -> None:
         self._seen_to = start
         self._counted: dict[tuple[FindingKind, SubjectKind], dict[tuple[str, str, str], datetime]] = {}
+        for one in counted:
+            self._counted.setdefault((one.kind, one.about), {})[one.cluster, one.name, one.part] = one.until
+
+    @property
+    def seen_to(self) -> datetime:
+        """Up to when records have been looked at."""
+        return self._seen_to
+
+    def counted(self) -> list[CountedJobs]:
+        """Return up to when the jobs of each subject were counted: with `seen_to`, all that is needed to go on from here."""
+        return [
+            CountedJobs(kind, about, *subject, until)
+            for (kind, about), subjects in self._counted.items()
+            for subject, until in subjects.items()
+        ]
 
     @property
     def needed_since(self) -> datetime:

@@ -49,10 +49,43 @@ class Blame(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What a person said of it."""
+    """Whether a person found an incident to be one."""
 
     CONFIRMED = "confirmed"
     DISMISSED = "dismissed"
+
+
+class ActKind(StrEnum):
+    """What a person can do to an incident."""
+
+    ACKNOWLEDGE = "acknowledge"
+    CONFIRM = "confirm"
+    DISMISS = "dismiss"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentAct:
+    """What one person did to one incident, and when (UTC)."""
+
+    incident: int
+    at: datetime
+    user: str
+    kind: ActKind
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mute:
+    """Nothing is sent about a subject of a cluster in [since, until): it is listed only."""
+
+    id: int
+    cluster: str
+    subject: Subject
+    since: datetime
+    until: datetime
+    user: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +94,7 @@ class Incident:
 
     `findings` has one entry per kind and subject: their spans joined, their counts of jobs added up. `until` is the time of the
     newest record in it. `raised_at` is when it was first known, `reopened_at` when it came back after it was resolved.
+    `verdict` and the state `acknowledged` come from what people did (`alarms/acts.py`); the rest from findings alone.
     """
 
     id: int
@@ -77,12 +111,23 @@ class Incident:
     paged_at: tuple[datetime, ...] = ()  # when it was, or would have been, sent: at the raise and at returns
     reopened_at: tuple[datetime, ...] = ()
     resolved_at: datetime | None = None
+    held_back: str = ""  # why it was not sent when it could have been last: late, muted, maintenance
     verdict: Verdict | None = None
 
     @property
     def page(self) -> bool:
         """Whether it was sent."""
         return bool(self.paged_at)
+
+    @property
+    def opened_at(self) -> datetime:
+        """When it was last opened: raised, or the last time it came back."""
+        return self.reopened_at[-1] if self.reopened_at else self.raised_at
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether it was sent since it was last opened."""
+        return bool(self.paged_at) and self.paged_at[-1] >= self.opened_at
 
     @property
     def known_at(self) -> datetime:

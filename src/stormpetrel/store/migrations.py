@@ -119,4 +119,9 @@ STEPS: Final = (
     ),
     Step(4, "outages", lambda migration: migration.create("outages")),
     Step(5, "state and tables know each other; tombstones and entries of models lie beside the tables as well", _identify_site),
+    Step(
+        6,
+        "incidents, what people did to them, mutes, watchers, messages",
+        lambda migration: migration.create("incidents", "incident_acts", "mutes", "watchers", "messages"),
+    ),
 )

@@ -5,14 +5,29 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote_plus
 
 import sqlalchemy as sa
 
-from stormpetrel.store.state import StateStore, audit, ingests, opinions, outages, tokens, views
+from stormpetrel.store.state import (
+    StateStore,
+    audit,
+    incident_acts,
+    incidents,
+    ingests,
+    messages,
+    mutes,
+    opinions,
+    outages,
+    tokens,
+    views,
+    watchers,
+)
 
 _FORGOTTEN: Final = "[forgotten]"
+_NAMES: Final = frozenset({"name", "part", "users"})  # keys of incidents and watchers under which people are named
+_FIGURES: Final = frozenset({"evidence", "reasons"})  # their names are those of figures
 
 
 def scrub(state: StateStore, *names: str) -> None:
@@ -29,6 +44,11 @@ def scrub(state: StateStore, *names: str) -> None:
         _scrub_titles(connection, whole_word)
         _scrub_texts(connection, whole_word, opinions, ("job", "advice"))
         _scrub_texts(connection, whole_word, audit, ("user", "action", "about"))
+        _scrub_texts(connection, whole_word, incident_acts, ("user", "note"))
+        _scrub_texts(connection, whole_word, mutes, ("name", "user", "reason"))
+        _scrub_texts(connection, whole_word, messages, ("problem",))
+        for table in (incidents, watchers):
+            _scrub_bodies(connection, whole_word, table)
     state.empty_log()
 
 
@@ -70,4 +90,28 @@ def _scrub_texts(connection: sa.Connection, whole_word: re.Pattern[str], table: 
         texts = {column: getattr(row, column) for column in columns}
         clean = {column: whole_word.sub(_FORGOTTEN, text) for column, text in texts.items()}
         if clean != texts:
-            connection.execute(sa.update(table).where(table.c.id == row.id).values(clean))
+            connection.execute(sa.update(table).where(*_is(table, row)).values(clean))
+
+
+def _scrub_bodies(connection: sa.Connection, whole_word: re.Pattern[str], table: sa.Table) -> None:
+    """An incident stays; whoever it names is forgotten."""
+    for row in connection.execute(sa.select(table)).all():
+        body = json.loads(row.body)
+        clean = _without_names(body, whole_word)
+        if clean != body:
+            connection.execute(sa.update(table).where(*_is(table, row)).values(body=json.dumps(clean)))
+
+
+def _without_names(value: Any, whole_word: re.Pattern[str], *, is_name: bool = False) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: part if key in _FIGURES else _without_names(part, whole_word, is_name=key in _NAMES)
+            for key, part in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_names(part, whole_word, is_name=is_name) for part in value]
+    return whole_word.sub(_FORGOTTEN, value) if is_name and isinstance(value, str) else value
+
+
+def _is(table: sa.Table, row: Any) -> list[sa.ColumnElement[bool]]:
+    return [column == getattr(row, column.name) for column in table.primary_key.columns]

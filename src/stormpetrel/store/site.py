@@ -25,6 +25,7 @@ from stormpetrel.store.event_counts import EventCountStore
 from stormpetrel.store.filesystem import disk_words, writing
 from stormpetrel.store.forgotten import ForgottenStore
 from stormpetrel.store.identity import holds_tables
+from stormpetrel.store.incidents import IncidentStore
 from stormpetrel.store.jobs import JobStore
 from stormpetrel.store.migrations import SiteFiles
 from stormpetrel.store.models import ModelRegistry
@@ -64,6 +65,7 @@ class Site:
         self.event_background = EventBackgroundStore(folder / "tables", state.writer_lock)
         self.event_scores = EventScoreStore(folder / "tables", state.writer_lock)
         self.forgotten = ForgottenStore(folder / "tables", state.writer_lock)
+        self.incidents = IncidentStore(state)
         self.outages = OutageStore(state)
         self.models = ModelRegistry(folder / "models", state, hmac.digest(key, b"models", "sha256"))
         self.tokens = TokenStore(state)

@@ -31,7 +31,7 @@ from stormpetrel.store.identity import Identity, holds_tables, identity_of, new_
 from stormpetrel.store.lock import file_lock
 from stormpetrel.store.migrations import Migration, SiteFiles, migrate
 
-STATE_FORMAT = 5  # what each format added: migrations.py
+STATE_FORMAT = 6  # what each format added: migrations.py
 STATE_FILE = "state.db"
 _UNFINISHED = "unfinished"  # the key of `meta` that says that a new state is still being filled
 _METADATA = sa.MetaData()
@@ -101,7 +101,64 @@ outages = sa.Table(
     sa.Column("kind", sa.String(20), nullable=False),  # outage, maintenance, normal
     sa.Column("title", sa.Text, nullable=False),
 )
-ALL_TABLES = (meta, ingests, forgotten, models, tokens, opinions, views, audit, outages)
+incidents = sa.Table(
+    "incidents",
+    _METADATA,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("raised", sa.String(40), nullable=False),  # ISO, UTC
+    sa.Column("resolved", sa.String(40)),  # null while it lasts
+    sa.Column("changed", sa.String(40), nullable=False),
+    sa.Column("severity", sa.String(20), nullable=False),
+    sa.Column("body", sa.Text, nullable=False),  # JSON: what the findings say; what people said is in `incident_acts`
+)
+incident_acts = sa.Table(
+    "incident_acts",  # acknowledgements, verdicts, notes
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("incident", sa.Integer, nullable=False, index=True),
+    sa.Column("time", sa.String(40), nullable=False),
+    sa.Column("user", sa.Text, nullable=False),
+    sa.Column("kind", sa.String(20), nullable=False),
+    sa.Column("note", sa.Text, nullable=False),
+)
+mutes = sa.Table(
+    "mutes",  # nothing is sent about these until then
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("cluster", sa.Text, nullable=False),
+    sa.Column("kind", sa.String(20), nullable=False),  # of the subject
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("since", sa.String(40), nullable=False),
+    sa.Column("until", sa.String(40), nullable=False),
+    sa.Column("user", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+)
+watchers = sa.Table(
+    "watchers",  # what each watcher needs to go on where it was; written together with the incidents that it led to
+    _METADATA,
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("body", sa.Text, nullable=False),  # JSON
+)
+messages = sa.Table(
+    "messages",
+    _METADATA,
+    sa.Column("key", sa.String(200), primary_key=True),
+    sa.Column("route", sa.String(64), nullable=False),
+    sa.Column("kind", sa.String(20), nullable=False),
+    sa.Column("incident", sa.Integer, nullable=False, index=True),
+    sa.Column("opening", sa.Integer, nullable=False),
+    sa.Column("created", sa.String(40), nullable=False),
+    sa.Column("state", sa.String(20), nullable=False, index=True),
+    sa.Column("tries", sa.Integer, nullable=False),
+    sa.Column("not_before", sa.String(40)),
+    sa.Column("sending_since", sa.String(40)),
+    sa.Column("delivered", sa.String(40)),
+    sa.Column("problem", sa.Text, nullable=False),
+)
+ALL_TABLES = (
+    meta, ingests, forgotten, models, tokens, opinions, views, audit, outages,
+    incidents, incident_acts, mutes, watchers, messages,
+)  # fmt: skip
 
 
 class StateStore:
