@@ -154,6 +154,7 @@ class TracesSection(_Section):
     alarm_share: float = Field(
         default=0.001, gt=0, lt=1, description="share of calm windows that may be flagged; promised once enough of them were seen"
     )
+    watch: bool = Field(default=True, description="whether the watch reads and scores the CPU counters of prometheus.url")
 
 
 class HtcondorSection(_Section):

@@ -11,6 +11,7 @@
     ├── SourceError              the outside world gave us something we cannot use
     │   ├── SourceFormatError    the input is not in the format it was said to be in
     │   └── SourceUnavailableError   the source did not answer; a retry can help
+    │       └── NoSamplesError       it answered, and has nothing of what is read
     ├── ModelError               a model cannot be made, read or used
     │   ├── NotEnoughJobsError   too few jobs, or only one outcome, to learn from
     │   ├── LeakError            a feature would see what is known only later
@@ -104,6 +105,10 @@ class SourceUnavailableError(SourceError):
     """The source did not answer; a retry can help."""
 
     retry_helps = True
+
+
+class NoSamplesError(SourceUnavailableError):
+    """The source answered, and has nothing of what is read; there may be something later."""
 
 
 class ModelError(StormpetrelError):

@@ -120,7 +120,7 @@ def test_prometheus_that_is_read_for_the_background_is_something_to_watch(tmp_pa
     prometheus = {"url": "http://127.0.0.1:9", "background": ["queued=sum(x)"], "timeout_s": 1.0}
     with make_site(tmp_path / "site", prometheus=prometheus, slurm=NO_SLURM, watch=WATCH) as site:
         lines = watched(site, steps=1)
-        assert next(line for line in lines if line["event"] == "problem")["source"] == "prometheus"
+        assert {line["source"] for line in lines if line["event"] == "problem"} == {"prometheus", "prometheus (traces)"}
 
 
 def test_a_site_with_nothing_to_watch_is_told_all_that_it_could_set(tmp_path):
@@ -138,8 +138,17 @@ def test_a_site_with_nothing_to_watch_is_told_all_that_it_could_set(tmp_path):
     assert "There is nothing to watch" in refused.value.what and all(name in refused.value.what for name in wanted)
 
 
-def test_prometheus_alone_is_answered_with_what_reads_it(tmp_path):
+def test_prometheus_alone_is_followed_for_its_traces(tmp_path):
+    prometheus = {"url": "http://127.0.0.1:9", "timeout_s": 1.0}
+    with make_site(tmp_path / "site", prometheus=prometheus, slurm=NO_SLURM, watch=WATCH) as site:
+        lines = watched(site, steps=1)
+        assert lines[0]["parts"] == ["traces"]
+        assert [line["source"] for line in lines if line["event"] == "problem"] == ["prometheus (traces)"]
+        assert "watcher problem" not in events_of(lines)  # told once, as the source's
+
+
+def test_a_site_that_does_not_want_its_traces_watched_is_answered_with_what_to_set(tmp_path):
     prometheus = {"url": "http://127.0.0.1:9"}
-    site = make_site(tmp_path / "site", prometheus=prometheus, slurm=NO_SLURM, watch=WATCH)
-    with site, pytest.raises(UsageError, match="ingest traces --live"):
+    site = make_site(tmp_path / "site", prometheus=prometheus, slurm=NO_SLURM, watch=WATCH, traces={"watch": False})
+    with site, pytest.raises(UsageError, match="traces\\.watch"):
         watched(site)

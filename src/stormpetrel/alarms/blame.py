@@ -14,6 +14,7 @@ from stormpetrel.records.incidents import SEVERITIES, Blame, Severity
 _SHARED: Final = 3  # nodes that lose jobs, or go down, at once have something in common
 _MOSTLY: Final = 0.8  # share of a wave's jobs on one node
 _FEWEST_NEIGHBOURS: Final = 3  # jobs of others on the same nodes
+_OF_JOBS: Final = frozenset({FindingKind.BATCH_FAILS, FindingKind.TIMEOUT_WAVE, FindingKind.OOM_WAVE})
 _HEALTHY: Final = 0.34  # share of them that failed, below which the nodes are fine
 
 
@@ -28,7 +29,8 @@ def blame_of(findings: Sequence[Finding]) -> tuple[Blame, tuple[Evidence, ...]]:
     down = _nodes(findings, FindingKind.NODE_DOWN)
     if down:
         return Blame.NODE, (Evidence("nodes", len(down), Unit.COUNT),)
-    verdicts = [_blame_of_batch(finding) for finding in findings]
+    speaking = [finding for finding in findings if finding.kind in _OF_JOBS] or findings
+    verdicts = [_blame_of_batch(finding) for finding in speaking]
     blames = {blame for blame, _ in verdicts}
     return verdicts[0] if len(blames) == 1 else (Blame.UNCLEAR, verdicts[0][1])
 
@@ -41,6 +43,10 @@ def _blame_of_batch(finding: Finding) -> tuple[Blame, tuple[Evidence, ...]]:
     if finding.subject.kind == SubjectKind.USER:
         fine = neighbours >= _FEWEST_NEIGHBOURS and failed <= _HEALTHY * neighbours
         return (Blame.USER if fine else Blame.UNCLEAR), reasons
+    if finding.kind in (FindingKind.HOLD_WAVE, FindingKind.SHADOW_WAVE) and finding.subject.kind == SubjectKind.NODE:
+        return Blame.NODE, reasons
+    if finding.kind == FindingKind.SILENCE and finding.subject.kind == SubjectKind.SUBMIT_HOST:
+        return Blame.SCHEDULER, reasons
     if finding.subject.kind == SubjectKind.CLUSTER and finding.figure("nodes") > 1 and finding.figure("on_one_node") >= _MOSTLY:
         return Blame.NODE, reasons
     return Blame.UNCLEAR, reasons
@@ -56,7 +62,11 @@ def _severity(finding: Finding, findings: Sequence[Finding]) -> Severity:
         return Severity.PAGE
     if finding.kind == FindingKind.NODE_DOWN:
         return Severity.PAGE if len(_nodes(findings, FindingKind.NODE_DOWN)) >= _SHARED else Severity.WARNING
-    return Severity.INFO if finding.subject.kind == SubjectKind.USER else Severity.WARNING
+    if finding.kind == FindingKind.SILENCE:
+        return Severity.PAGE
+    if finding.kind == FindingKind.WINDOWS_ODD or finding.subject.kind == SubjectKind.USER:
+        return Severity.INFO
+    return Severity.WARNING
 
 
 def _nodes(findings: Sequence[Finding], kind: FindingKind) -> set[str]:

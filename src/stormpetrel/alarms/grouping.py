@@ -19,11 +19,11 @@ from stormpetrel.records.incidents import LEADING, SEVERITIES, Incident, Inciden
 # How long nothing may be heard before an incident is resolved. A sick node that gets no job at night is still sick.
 _QUIET: Final = {
     FindingKind.NODE_EATS_JOBS: timedelta(hours=24),
-    FindingKind.NODE_DOWN: timedelta(hours=6),
-    FindingKind.BATCH_FAILS: timedelta(hours=6),
-    FindingKind.TIMEOUT_WAVE: timedelta(hours=6),
-    FindingKind.OOM_WAVE: timedelta(hours=6),
+    FindingKind.SILENCE: timedelta(hours=2),
+    FindingKind.SOURCE_GONE: timedelta(minutes=30),
+    FindingKind.WINDOWS_ODD: timedelta(hours=1),
 }
+_USUALLY_QUIET: Final = timedelta(hours=6)
 _MOST_DOUBLINGS: Final = 2  # what keeps coming back must stay away longer: twice as long each time, up to this
 RETURNS_WITHIN: Final = timedelta(days=7)  # after it was resolved; later it is a new incident
 _LATE: Final = timedelta(hours=1)  # what is known so long after the fact wakes nobody
@@ -134,7 +134,7 @@ class IncidentBook:
 def quiet_time(incident: Incident) -> timedelta:
     """Return how long nothing may be heard of an incident before it is resolved; longer for one that has come back."""
     doublings = min(len(incident.reopened_at), _MOST_DOUBLINGS)
-    return max(_QUIET[kind] for kind in incident.kinds) * (1 << doublings)
+    return max(_QUIET.get(kind, _USUALLY_QUIET) for kind in incident.kinds) * (1 << doublings)
 
 
 def _jobs_of(incident: Incident) -> frozenset[str]:

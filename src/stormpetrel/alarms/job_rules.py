@@ -15,13 +15,14 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from stormpetrel.alarms import batch_rules, node_rules
-from stormpetrel.alarms.known_jobs import LONG_AGO, as_known_at, by_node, ended
+from stormpetrel.alarms.known_jobs import LONG_AGO, as_known_at, by_node, ended, with_counts
 from stormpetrel.alarms.triggers import Episode, Triggers, episodes
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit
 from stormpetrel.records.incidents import order_of
 
 FAMILY: Final = "jobs"
 LOOK_BACK: Final = LONG_AGO + timedelta(days=2)  # jobs that ended longer ago change nothing
+_NEAR: Final = timedelta(hours=1)  # how long before a loss the jobs of others on its node speak of the node
 MOST_JOBS: Final = 1000  # lost jobs that a finding names
 
 
@@ -86,6 +87,10 @@ class JobRules:
         """Jobs that ended before this are not needed at the next step."""
         return self._seen_to - LOOK_BACK
 
+    def skip_to(self, now: datetime) -> None:
+        """Take note that no job failed up to `now`: no rule fires without a failure."""
+        self._seen_to = max(self._seen_to, now)
+
     def step(self, jobs: pl.DataFrame, now: datetime) -> list[Finding]:
         """Return what can be known at `now` and could not at the step before, in the order in which it was decided.
 
@@ -142,17 +147,36 @@ def _finding(rule: _Rule, episode: Episode, surroundings: Callable[[Episode], tu
 
 
 def _surroundings(jobs: pl.DataFrame, now: datetime, episode: Episode) -> tuple[Evidence, ...]:
-    """Where the jobs of an episode failed, and how the jobs of others on the same nodes fared in that time."""
+    """Where the jobs of an episode failed, and how the jobs of others on the same nodes fared in the hour before each.
+
+    Both are counted per lost job, so that they add up to the same however often somebody looks.
+    """
     bad = episode.members.filter("bad")
-    span = pl.col("end_time").is_between(episode.since, episode.until) & (pl.col("cluster") == episode.cluster)
-    rows = by_node(ended(jobs.filter(span), now))
-    mine = rows.join(bad.select("ref"), on="ref", how="semi")
-    near = rows.join(mine.select("node").unique(), on="node", how="semi")
-    others = near.filter(~pl.col("user").is_in(bad["user"].unique().to_list())).unique("ref")
-    most = mine["node"].value_counts()["count"].max() if mine.height else 0
+    nothing = tuple(Evidence(name, 0.0, Unit.JOBS) for name in ("neighbours", "neighbours_failed"))
+    if not bad.height:
+        return (*_spread(jobs, now, episode), *nothing)
+    span = pl.col("end_time").is_between(bad["at"].min() - 2 * _NEAR, episode.until)  # type: ignore[operator]
+    rows = by_node(ended(jobs.filter(span, pl.col("cluster") == episode.cluster), now)).rename({"failed": "lost"})
+    mine = rows.join(bad.select("ref"), on="ref", how="semi").select("cluster", "node", "user", moment="at")
+    for keys, name in ((("cluster", "node"), "all"), (("cluster", "node", "user"), "own")):
+        mine = with_counts(mine, rows, keys, pl.col("moment") - _NEAR, pl.col("moment"), name)
+    others = [int((mine[f"all_{what}"] - mine[f"own_{what}"]).sum() or 0) for what in ("tried", "lost")]
     return (
-        Evidence("nodes", mine["node"].n_unique(), Unit.COUNT),
-        Evidence("on_one_node", float(most or 0) / max(1, bad.height), Unit.SHARE),  # type: ignore[arg-type]
-        Evidence("neighbours", others.height, Unit.COUNT),
-        Evidence("neighbours_failed", int(others["failed"].sum() or 0), Unit.COUNT),
+        *_spread(jobs, now, episode),
+        Evidence("neighbours", others[0], Unit.JOBS),
+        Evidence("neighbours_failed", others[1], Unit.JOBS),
+    )
+
+
+def _spread(jobs: pl.DataFrame, now: datetime, episode: Episode) -> tuple[Evidence, ...]:
+    """Over how many nodes the lost jobs of the last hours are spread, and the share of them on the node that has most."""
+    bad = episode.members.filter("bad")
+    late = pl.col("end_time").is_between(episode.until - batch_rules.WAVE, episode.until)
+    users = bad["user"].unique().to_list()
+    failed = jobs.filter(late, pl.col("cluster") == episode.cluster, "failed", pl.col("user").is_in(users))
+    rows = by_node(ended(failed, now))
+    most = rows["node"].value_counts()["count"].max() if rows.height else 0
+    return (
+        Evidence("nodes", rows["node"].n_unique(), Unit.COUNT),
+        Evidence("on_one_node", float(most or 0) / max(1, rows["ref"].n_unique()), Unit.SHARE),  # type: ignore[arg-type]
     )

@@ -90,3 +90,24 @@ def by_node(rows: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(width=pl.col("node").list.len())
     usable = expanded.filter(pl.col("width").is_between(1, _WIDEST_JOB))
     return rows.join(usable, on="node_list", how="inner", maintain_order="left").explode("node")
+
+
+def with_counts(
+    groups: pl.DataFrame, rows: pl.DataFrame, keys: tuple[str, ...], first: pl.Expr, last: pl.Expr, name: str
+) -> pl.DataFrame:
+    """Return the groups with how many of the rows with the same keys were tried and lost, after `first` and not after `last`."""
+    sums = rows.sort("at").select(
+        *keys, "at", tried=pl.int_range(1, pl.len() + 1).over(keys), lost=pl.col("lost").cast(pl.Int64).cum_sum().over(keys)
+    )
+    for moment, suffix in ((last, "to"), (first, "from")):
+        groups = (
+            groups.with_columns(cut=moment)
+            .sort("cut")
+            .join_asof(sums, left_on="cut", right_on="at", by=list(keys), strategy="backward", check_sortedness=False)
+            .rename({"tried": f"tried_{suffix}", "lost": f"lost_{suffix}"})
+            .drop("cut", "at", strict=False)
+        )
+    return groups.with_columns(
+        (pl.col(f"{what}_to").fill_null(0) - pl.col(f"{what}_from").fill_null(0)).alias(f"{name}_{what}")
+        for what in ("tried", "lost")
+    ).drop("tried_to", "tried_from", "lost_to", "lost_from")

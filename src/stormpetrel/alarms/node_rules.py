@@ -15,7 +15,7 @@ from typing import Final
 
 import polars as pl
 
-from stormpetrel.alarms.known_jobs import LONG_AGO, by_node, trials
+from stormpetrel.alarms.known_jobs import LONG_AGO, by_node, trials, with_counts
 from stormpetrel.alarms.triggers import Triggers, conform, no_members, no_triggers
 from stormpetrel.records.states import JobState
 
@@ -117,37 +117,16 @@ def _with_like(recent: pl.DataFrame, tried: pl.DataFrame, on_nodes: pl.DataFrame
     )
     week = pl.col("began") - LONG_AGO
     for name, first, last in (("fresh", pl.col("began"), pl.col("moment")), ("usual", week, pl.col("began"))):
-        groups = _counted(groups, tried, _LIKE, first, last, f"{name}_all")
-        groups = _counted(groups, on_nodes, (*_LIKE, "node"), first, last, f"{name}_here")
+        groups = with_counts(groups, tried, _LIKE, first, last, f"{name}_all")
+        groups = with_counts(groups, on_nodes, (*_LIKE, "node"), first, last, f"{name}_here")
         groups = groups.with_columns(
             (pl.col(f"{name}_all_{what}") - pl.col(f"{name}_here_{what}")).clip(0).alias(f"{name}_{what}")
             for what in ("tried", "lost")
         )
-    groups = _counted(groups, tried, ("cluster",), week, pl.col("moment"), "site_all")
-    groups = _counted(groups, on_nodes, ("cluster", "node"), week, pl.col("moment"), "site_here")
+    groups = with_counts(groups, tried, ("cluster",), week, pl.col("moment"), "site_all")
+    groups = with_counts(groups, on_nodes, ("cluster", "node"), week, pl.col("moment"), "site_here")
     elsewhere = {what: (pl.col(f"site_all_{what}") - pl.col(f"site_here_{what}")).clip(0) for what in ("tried", "lost")}
     return groups.with_columns(others=(elsewhere["lost"] + 1) / (elsewhere["tried"] + 2))
-
-
-def _counted(
-    groups: pl.DataFrame, rows: pl.DataFrame, keys: tuple[str, ...], first: pl.Expr, last: pl.Expr, name: str
-) -> pl.DataFrame:
-    """Add how many of the rows with the same keys were tried and lost, after `first` and not after `last`."""
-    sums = rows.sort("at").select(
-        *keys, "at", tried=pl.int_range(1, pl.len() + 1).over(keys), lost=pl.col("lost").cast(pl.Int64).cum_sum().over(keys)
-    )
-    for moment, suffix in ((last, "to"), (first, "from")):
-        groups = (
-            groups.with_columns(cut=moment)
-            .sort("cut")
-            .join_asof(sums, left_on="cut", right_on="at", by=list(keys), strategy="backward", check_sortedness=False)
-            .rename({"tried": f"tried_{suffix}", "lost": f"lost_{suffix}"})
-            .drop("cut", "at", strict=False)
-        )
-    return groups.with_columns(
-        (pl.col(f"{what}_to").fill_null(0) - pl.col(f"{what}_from").fill_null(0)).alias(f"{name}_{what}")
-        for what in ("tried", "lost")
-    ).drop("tried_to", "tried_from", "lost_to", "lost_from")
 
 
 def _explained(groups: pl.DataFrame) -> pl.DataFrame:

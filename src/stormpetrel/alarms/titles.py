@@ -44,9 +44,32 @@ def _words(kind: FindingKind, findings: Sequence[Finding], since: str) -> str:
         return f"{_names(findings)} went down at {since}: {lost:,} {'job' if lost == 1 else 'jobs'} lost"
     if kind == FindingKind.BATCH_FAILS:
         return f"{_batch(findings)} since {since}: {lost:,} of {tried:,}, before {_percent(usual)}"
-    what = "run out of time" if kind == FindingKind.TIMEOUT_WAVE else "run out of memory"
-    users = int(max(finding.figure("users") for finding in findings))
-    return f"jobs of {users:,} users {what} since {since}: {lost:,} jobs, usual in 3 hours: {usual:.2g} users"
+    if kind in (FindingKind.TIMEOUT_WAVE, FindingKind.OOM_WAVE):
+        what = "run out of time" if kind == FindingKind.TIMEOUT_WAVE else "run out of memory"
+        users = int(max(finding.figure("users") for finding in findings))
+        return f"jobs of {users:,} users {what} since {since}: {lost:,} jobs, usual in 3 hours: {usual:.2g} users"
+    return _words_of_events(kind, findings, since)
+
+
+def _words_of_events(kind: FindingKind, findings: Sequence[Finding], since: str) -> str:
+    """What was counted, or not heard of, rather than seen in the records of jobs."""
+    first, names = findings[0], _names(findings)
+    count, expected = int(sum(finding.figure("count") for finding in findings)), first.figure("expected")
+    if kind == FindingKind.SILENCE:
+        what = "the cluster" if first.subject.kind == SubjectKind.CLUSTER else names
+        return f"nothing was heard of {what} since {since}, usual are {expected:,.0f} events in that time"
+    if kind == FindingKind.SOURCE_GONE:
+        return f"{names} cannot be read since {since}: what it would tell is not known"
+    if kind in (FindingKind.HOLD_WAVE, FindingKind.SHADOW_WAVE):
+        what = "jobs are held" if kind == FindingKind.HOLD_WAVE else "shadow exceptions"
+        return f"{what} on {names} since {since}: {count:,}, usual {expected:,.2g}"
+    if kind == FindingKind.WINDOWS_ODD:
+        flagged, windows = (int(sum(finding.figure(name) for finding in findings)) for name in ("flagged", "windows"))
+        usual = _percent(first.figure("usual"))
+        return f"CPU traces of {names} are unusual since {since}: {flagged:,} of {windows:,} windows, usual {usual}"
+    events = list(dict.fromkeys(subject.name for finding in findings for subject in finding.subjects[1:]))
+    where = f", mostly on {_list(events)}" if events else ""
+    return f"events of jobs are unusual since {since}: {count:,} {first.label}, expected {expected:,.0f}{where}"
 
 
 def _batch(findings: Sequence[Finding]) -> str:

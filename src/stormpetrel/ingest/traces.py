@@ -20,7 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from stormpetrel.engine import Progress
-from stormpetrel.errors import SourceFormatError, SourceUnavailableError
+from stormpetrel.errors import NoSamplesError, SourceFormatError
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.short_jobs import short_job_windows, without_short_jobs
 from stormpetrel.records.traces import Split, Trace
@@ -146,7 +146,7 @@ def ingest_live(
             reading.resume_at(site.cpu_windows.cursor(CURSOR), span)
             found = _take_span(site, reading, span, report) or found
         if spans and not found:
-            raise SourceUnavailableError(
+            raise NoSamplesError(
                 f"{reading.name} has no samples of {CPU_COUNTERS} from {moment_words(spans[0].start_s)} to {spans[-1].until}.",
                 hint="Check that the nodes are scraped, and prometheus.select; after a start, wait for a whole window.",
             )

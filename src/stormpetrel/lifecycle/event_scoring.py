@@ -97,6 +97,15 @@ def scored_rows(
     return _frame(used, series, scores, forecast, places, alarm, why, said_at=site.now())
 
 
+def hard_findings(site: Site, since: datetime) -> dict[datetime, list[Finding]]:
+    """Return black holes, silent hosts and a silent grid by the bucket that began at or after `since`: they need no model."""
+    series = series_of(site, since=since - _REACH)
+    if not len(series):
+        return {}
+    counts = site.event_counts.read(since=since - _REACH, places=True, bucket_s=series.bucket_s).collect()
+    return {moment: several for moment, several in _hard_findings(counts, series).items() if moment >= since}
+
+
 def _pending(series: EventSeries, known: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
     """The buckets that were seen whole and have no score; where there are scores, none from before the first of them."""
     scored = known["bucket_start"].dt.epoch("s").to_numpy() if known.height else np.empty(0, dtype=np.int64)

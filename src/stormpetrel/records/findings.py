@@ -21,6 +21,7 @@ class SubjectKind(StrEnum):
     PARTITION = "partition"
     SUBMIT_HOST = "submit_host"
     CLUSTER = "cluster"
+    SOURCE = "source"  # of records: accounting, a Prometheus, an event log
 
 
 class FindingKind(StrEnum):
@@ -28,9 +29,15 @@ class FindingKind(StrEnum):
 
     NODE_EATS_JOBS = "node_eats_jobs"
     NODE_DOWN = "node_down"
+    SILENCE = "silence"  # a submit host, or a whole cluster, of which nothing is heard any more
+    SOURCE_GONE = "source_gone"  # records are not to be had: nothing can be said about what they would tell
     BATCH_FAILS = "batch_fails"
     TIMEOUT_WAVE = "timeout_wave"
     OOM_WAVE = "oom_wave"
+    HOLD_WAVE = "hold_wave"
+    SHADOW_WAVE = "shadow_wave"  # HTCondor's shadows lose their jobs
+    COUNTS_ODD = "counts_odd"  # events of jobs are other than expected
+    WINDOWS_ODD = "windows_odd"  # CPU traces of a node are
 
 
 class Unit(StrEnum):
@@ -39,6 +46,8 @@ class Unit(StrEnum):
     JOBS = "jobs"
     SHARE = "share"
     COUNT = "count"
+    EVENTS = "events"
+    SECONDS = "seconds"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -83,6 +92,7 @@ class Finding:
     jobs: tuple[str, ...] = ()
     deciding_jobs: int = 0
     users: tuple[str, ...] = ()
+    label: str = ""  # what was counted, where the kind does not say it: an event's kind
     continues: bool = False
 
     @property

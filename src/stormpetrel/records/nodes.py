@@ -1,14 +1,32 @@
-"""Node lists: `cpn-f15-[06,08,11-12],gpu3` -> the names of the nodes."""
+"""Nodes: lists of them (`cpn-f15-[06,08,11-12],gpu3` -> the names), and how one is."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import polars as pl
 
 MAX_NODES = 200_000  # a node list is hostile input: `n[1-999999999]` must not fill the memory
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """How a scheduler sees a node: the words of its state, why an administrator or the scheduler set it so, and when (UTC)."""
+
+    name: str
+    states: frozenset[str]
+    reason: str = ""
+    since: datetime | None = None
+
+    @property
+    def is_down(self) -> bool:
+        """Whether it went down, or does not answer; one that was drained on purpose, rebooted or powered down is not."""
+        on_purpose = {"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "REBOOT_ISSUED", "REBOOT_REQUESTED", "MAINT", "PLANNED"}
+        return bool(self.states & {"DOWN", "ERROR", "FAIL", "NOT_RESPONDING"}) and not self.states & on_purpose
 
 
 def expand_nodes(node_list: str | None) -> list[str]:

@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -81,6 +81,12 @@ def read_associations(slurm: SlurmSection, user: str, *, cluster: str | None, pa
         return tuple(associations_in(_answer(command, patience_s), cluster=cluster))
     except SourceError:
         return ()
+
+
+def ask_scontrol(slurm: SlurmSection, words: Sequence[str], patience_s: float) -> str | None:
+    """What scontrol says; None where there is none, or where slurmrestd is read in its place."""
+    scontrol = None if slurm.rest_url else find_scontrol(slurm)
+    return None if scontrol is None else _answer([scontrol, *_where(slurm), *words], patience_s)
 
 
 def find_scontrol(slurm: SlurmSection) -> str | None:

@@ -96,7 +96,7 @@ def _scrub_texts(connection: sa.Connection, whole_word: re.Pattern[str], table: 
 def _scrub_bodies(connection: sa.Connection, whole_word: re.Pattern[str], table: sa.Table) -> None:
     """An incident stays; whoever it names is forgotten."""
     for row in connection.execute(sa.select(table)).all():
-        body = json.loads(row.body)
+        body = json.loads(row.body or "null")
         clean = _without_names(body, whole_word)
         if clean != body:
             connection.execute(sa.update(table).where(*_is(table, row)).values(body=json.dumps(clean)))

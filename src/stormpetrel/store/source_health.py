@@ -17,6 +17,7 @@ from stormpetrel.errors import StoreError, StormpetrelError
 
 JOBS: Final = "jobs"
 EVENTS: Final = "events"
+TRACES: Final = "traces"
 
 Seen = Callable[[int], None]  # tell a look under way that so many more records were read: it goes on
 LookAt = Callable[[str], AbstractContextManager[Seen]]
@@ -131,6 +132,11 @@ class SourceBook:
         """Every source that has been looked at, in the order of the first look."""
         with self._lock:
             return tuple(self._sources.values())
+
+    def drop(self, name: str) -> None:
+        """Leave out a source that turned out to be none."""
+        with self._lock:
+            self._sources.pop(name, None)
 
     def troubles(self) -> list[Trouble]:
         """What is wrong now."""

@@ -54,6 +54,11 @@ class GridWatch:
         self._not_before: datetime | None = None
         self._used: EventModelInUse | None = None
 
+    @property
+    def model(self) -> EventModelInUse | None:
+        """The model that scored last; None before the first."""
+        return self._used
+
     def step(self) -> GridStep | None:
         """Look at the grid if a bucket has ended and settled since the last look; None where there is nothing to do."""
         now = self._site.now()
@@ -87,6 +92,7 @@ class GridWatch:
     def _score(self) -> pl.DataFrame:
         training = self._site.models.current_training(FAMILY)
         if training is None:
+            self._used = None
             return pl.DataFrame(schema=EVENT_SCORE_SCHEMA)
         versions = {(model.name, model.version) for model in training.models}
         if self._used is None or (self._used.name, self._used.version) not in versions:

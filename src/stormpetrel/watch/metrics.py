@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from stormpetrel.lifecycle.trace_models import Scored
 from stormpetrel.store.source_health import SourceBook, troubles
 from stormpetrel.watch.grid import GridStep
 from stormpetrel.watch.loop import Step
@@ -56,6 +57,8 @@ class WatchMetrics:
         self.grid_bucket = Gauge("stormpetrel_grid_bucket_timestamp_seconds", "When the newest bucket begins", **within)
         self.grid_alarms = Counter("stormpetrel_grid_alarm_buckets", "Buckets that were alarms", **within)
         self.grid_problems = Counter("stormpetrel_grid_problems", "Looks at the grid's events in vain", **within)
+        self.windows = Counter("stormpetrel_windows_scored", "CPU windows that were scored", **within)
+        self.flagged_windows = Counter("stormpetrel_windows_flagged", "CPU windows above the threshold", **within)
         self.trainings = Counter("stormpetrel_trainings", "Trainings started by the watch", ["result"], **within)
 
     def ask(self, *, ready: Callable[[], bool], lag_s: Callable[[], float]) -> None:
@@ -87,6 +90,11 @@ class WatchMetrics:
         self.grid_threshold.set(newest["threshold"])
         self.grid_bucket.set(newest["bucket_start"].timestamp())
         self.grid_score.set(float("nan") if newest["score"] is None else newest["score"])
+
+    def note_traces(self, scored: Scored) -> None:
+        """Count what a look at CPU traces came to."""
+        self.windows.inc(scored.scored)
+        self.flagged_windows.inc(scored.flagged)
 
     def _note_predictions(self, predictions: pl.DataFrame, pace: float) -> None:
         groups = predictions.group_by("moment", "flagged", "model_version").len()

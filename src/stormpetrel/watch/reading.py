@@ -121,15 +121,12 @@ def has_job_sources(settings: Settings) -> bool:
 
 def nothing_to_watch(settings: Settings) -> UsageError:
     """What to say where no live source is set."""
+    hint = "Set one of them in site.toml; stormpetrel doctor says what can be reached."
     if settings.prometheus.url:
-        hint = (
-            "prometheus.url alone is not followed: run stormpetrel ingest traces --live by a timer, or set prometheus.background."
-        )
-    else:
-        hint = "Set one of them in site.toml; stormpetrel doctor says what can be reached."
+        hint = "There is a prometheus.url: set traces.watch = true to have its CPU counters followed, or prometheus.background."
     return UsageError(
         f"There is nothing to watch: no command '{settings.slurm.sacct}', no slurm.rest_url, no htcondor.event_log, "
-        "no elastic.url, no graphite.url with targets, no prometheus.url with background, no grafana.url, and no jobs or events "
+        "no elastic.url, no graphite.url with targets, no prometheus.url, no grafana.url, and no jobs or events "
         "in the tables.",
         hint=hint,
     )

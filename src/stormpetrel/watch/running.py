@@ -27,14 +27,20 @@ from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import SourceBook
 from stormpetrel.store.upkeep import tidy
 from stormpetrel.store.watch_status import WatchStatus, read_status, read_watch, write_status
+from stormpetrel.watch.event_findings import EventFindings
 from stormpetrel.watch.grid import GridStep, GridWatch
+from stormpetrel.watch.incident_keeper import IncidentKeeper
+from stormpetrel.watch.job_findings import FIRST_LOOK, JobFindings
 from stormpetrel.watch.logs import Log
 from stormpetrel.watch.loop import Step, Watch, retry_pause_s
 from stormpetrel.watch.metrics import WatchMetrics
 from stormpetrel.watch.monitor import HealthMonitor
 from stormpetrel.watch.reading import LiveReader, Read, has_job_sources, nothing_to_watch
 from stormpetrel.watch.service import Health, serving
+from stormpetrel.watch.system_findings import SystemFindings
+from stormpetrel.watch.trace_findings import TraceFindings, watches_traces
 from stormpetrel.watch.training import TrainingSchedule
+from stormpetrel.watch.watcher import SteppingWatcher, Watcher, WatcherThreads
 
 _QUALITY_EVERY_S: Final = 60.0
 _TIDY_EVERY_S: Final = 600.0
@@ -71,6 +77,7 @@ def run_watch(site: Site, options: WatchOptions, log: Log) -> None:
 def _turn(runner: _Runner, stop: threading.Event, options: WatchOptions) -> None:
     _notify_systemd("READY=1")
     runner.begin()
+    runner.others.start(steps=options.steps)
     turns = 0
     while not stop.is_set():
         started = time.monotonic()
@@ -78,6 +85,7 @@ def _turn(runner: _Runner, stop: threading.Event, options: WatchOptions) -> None
         _notify_systemd("WATCHDOG=1")
         turns += 1
         if turns == options.steps:
+            runner.others.join()
             return
         stop.wait(max(0.0, pause - (time.monotonic() - started)))
 
@@ -93,9 +101,22 @@ class _Runner:
         self.health, self.metrics = Health(options.poll_s, book), WatchMetrics(book)
         self.monitor = HealthMonitor(site.state, book, log)
         self._watch = self._job_watch() if has_job_sources(site.settings) else None
-        self._grid = GridWatch(site, book)
-        if self._watch is None and not self._grid.is_active:
+        grid = GridWatch(site, book)
+        has_traces = watches_traces(site)
+        if self._watch is None and not grid.is_active and not has_traces:
             raise nothing_to_watch(site.settings)
+        self.parts = [
+            name for name, there in (("jobs", self._watch), ("events", grid.is_active), ("traces", has_traces)) if there
+        ]
+        keeper = IncidentKeeper(site)
+        self._findings = JobFindings(site, site.now() - FIRST_LOOK, state=keeper.state_of(JobFindings.name))
+        self._jobs = SteppingWatcher(self._findings, site, keeper, log)
+        others: list[Watcher] = [SystemFindings(site, book, state=keeper.state_of(SystemFindings.name))]
+        if grid.is_active:
+            others.append(EventFindings(site, grid, state=keeper.state_of(EventFindings.name), note=self._note_grid))
+        if has_traces:
+            others.append(TraceFindings(site, book, state=keeper.state_of(TraceFindings.name), note=self.metrics.note_traces))
+        self.others = WatcherThreads([SteppingWatcher(watcher, site, keeper, log) for watcher in others], log)
         self._training = TrainingSchedule(site, for_jobs=self._watch is not None)
         self._horizon: datetime | None = None
         self.metrics.ask(ready=lambda: not (self.health.alive() or self.health.not_ready), lag_s=self._lag_s)
@@ -112,11 +133,6 @@ class _Runner:
 
     def _job_watch(self) -> Watch:
         return Watch(self.site, LiveReader(self.site, self._book, poll_s=self.options.poll_s), alive=self._caught_up)
-
-    @property
-    def parts(self) -> list[str]:
-        """What is watched: jobs, events, or both."""
-        return [name for name, there in (("jobs", self._watch), ("events", self._grid.is_active)) if there]
 
     def begin(self) -> None:
         """Say that somebody watches: the first turn may have a week to catch up with."""
@@ -145,7 +161,6 @@ class _Runner:
         """One turn; how long to pause afterwards."""
         try:
             is_away = self._look_at_jobs()
-            self._look_at_grid()
             if self._watch is None:
                 self._say_alive(None)
                 self.health.beat()
@@ -170,7 +185,11 @@ class _Runner:
             return False
         step = self._watch.step()
         self._note(step)
-        return step.read.until is None
+        if step.read.until is None:
+            return True
+        now = self.site.now()
+        self._jobs.take(self._findings.live_step(step.read.until, now), now)
+        return False
 
     def _note(self, step: Step) -> None:
         self._horizon = step.horizon
@@ -200,11 +219,8 @@ class _Runner:
             self.log.info("waiting", what=self._waits_for)
         return replace(step, model_problem=missing) if missing else step
 
-    def _look_at_grid(self) -> None:
-        """Say, once per bucket, whether the grid as a whole is in normal operation."""
-        step = self._grid.step()
-        if step is None:
-            return
+    def _note_grid(self, step: GridStep) -> None:
+        """Say, once per bucket, whether the grid as a whole is in normal operation; from the thread of events."""
         self.metrics.note_grid(step)
         is_of_source = step.problem in {source.problem for source in self._book.sources()}  # told as that source's
         if step.problem and step.problem != self._grid_problem and not is_of_source:
@@ -280,6 +296,7 @@ class _Runner:
 
     def end(self) -> None:
         """Stop what runs beside the loop, and leave word."""
+        self.others.end()
         self._training.stop()
         _notify_systemd("STOPPING=1")
         self._leave_word(stopped=True)

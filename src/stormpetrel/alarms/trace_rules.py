@@ -1,0 +1,110 @@
+"""Findings from scored CPU windows: a node of which many more windows are flagged than usual, and keep being so.
+
+scored windows -> odd_nodes(windows, after, now) -> findings.
+
+A threshold that promises one flagged window in a thousand may flag far more on a site that it has not seen, on all nodes
+alike; so a node is compared with what was usual on the others in the day before, and flags must last: windows of one job resemble
+each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import polars as pl
+
+from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit
+
+FAMILY: Final = "traces"
+THRESHOLD: Final = 12.0  # natural logarithm of how much better "unusual" explains the flags than "as usual"
+LOOK_BACK: Final = timedelta(days=1)  # in which what is usual is counted
+FEWEST_MOMENTS: Final = 3  # windows one after the other in which a node has flags
+_LAST_MOMENTS: Final = 10
+_RAREST: Final = 0.005  # no site's usual share of flagged windows is taken to be lower
+_THREADS_AS_ONE: Final = 8.0  # threads of a node rise and fall together: so many count as one observation
+
+
+def odd_nodes(windows: pl.DataFrame, after: datetime, now: datetime, *, model: str) -> list[Finding]:
+    """Return the nodes that became unusual in (after, now].
+
+    `windows` are scored windows of the last day: cluster, node, window_start, window_s, flagged, score.
+    """
+    ends = pl.col("window_start") + pl.duration(microseconds=(pl.col("window_s").cast(pl.Float64) * 1e6).cast(pl.Int64))
+    moments = (
+        windows.with_columns(at=ends)
+        .filter(pl.col("at") <= now)
+        .group_by("cluster", "node", "at")
+        .agg(since=pl.col("window_start").min(), flagged=pl.col("flagged").sum(), windows=pl.len(), score=pl.col("score").max())
+        .sort("cluster", "node", "at")
+    )
+    whole = moments.group_by("cluster").agg(all_flagged=pl.col("flagged").sum(), all_windows=pl.col("windows").sum())
+    own = moments.group_by("cluster", "node").agg(own_flagged=pl.col("flagged").sum(), own_windows=pl.col("windows").sum())
+    usual = own.join(whole, on="cluster").with_columns(
+        usual=((pl.col("all_flagged") - pl.col("own_flagged") + 1) / (pl.col("all_windows") - pl.col("own_windows") + 2)).clip(
+            _RAREST, 0.5
+        )
+    )
+    rates = {(row["cluster"], row["node"]): row["usual"] for row in usual.iter_rows(named=True)}
+    found = []
+    for (cluster, node), rows in moments.group_by("cluster", "node", maintain_order=True):
+        fired = [row for row in _fired(rows, rates[cluster, node]) if row["at"] > after]
+        if fired:
+            found.append(_finding(str(cluster), str(node), fired, rates[cluster, node], now, model))
+    return found
+
+
+def _fired(rows: pl.DataFrame, usual: float) -> Iterator[dict[str, Any]]:
+    """The moments of one node at which its last windows are unusual, each with the span that says so."""
+    last: list[dict[str, Any]] = []
+    for row in rows.iter_rows(named=True):
+        last = [*last, row][-_LAST_MOMENTS:]
+        run = _run(last)
+        if len(run) < FEWEST_MOMENTS:
+            continue
+        flagged, count = sum(one["flagged"] for one in run), sum(one["windows"] for one in run)
+        score = _gain(flagged / _THREADS_AS_ONE, count / _THREADS_AS_ONE, usual)
+        if score >= THRESHOLD:
+            yield {**row, "since": run[0]["since"], "gain": score}
+
+
+def _run(moments: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The last moments in a row that have flags."""
+    run: list[dict[str, Any]] = []
+    for one in reversed(moments):
+        if not one["flagged"]:
+            break
+        run.insert(0, one)
+    return run
+
+
+def _gain(flagged: float, count: float, usual: float) -> float:
+    """The logarithm of the likelihood of so many flags at their own share over that at the usual one; 0 where there are fewer."""
+    share = flagged / count
+    if share <= usual:
+        return 0.0
+    kept = count - flagged
+    return flagged * math.log(share / usual) + (kept * math.log((1 - share) / (1 - usual)) if kept > 0 else 0.0)
+
+
+def _finding(cluster: str, node: str, fired: list[dict[str, Any]], usual: float, now: datetime, model: str) -> Finding:
+    return Finding(
+        family=FAMILY,
+        rule=model,
+        kind=FindingKind.WINDOWS_ODD,
+        cluster=cluster,
+        subjects=(Subject(SubjectKind.NODE, node),),
+        since=fired[0]["since"],
+        decided_at=fired[0]["at"],
+        until=fired[-1]["at"],
+        known_at=max(now, fired[-1]["at"]),
+        score=max(row["gain"] for row in fired),
+        threshold=THRESHOLD,
+        evidence=(
+            Evidence("flagged", sum(row["flagged"] for row in fired), Unit.COUNT),
+            Evidence("windows", sum(row["windows"] for row in fired), Unit.COUNT),
+            Evidence("usual", usual, Unit.SHARE),
+        ),
+    )

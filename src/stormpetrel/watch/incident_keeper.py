@@ -1,0 +1,76 @@
+"""The one place where findings of all watchers become incidents, and are committed.
+
+Watcher -> IncidentKeeper.take(watcher, findings, state) -> changed incidents. What a watcher needs to go on, and the incidents
+that its findings led to, are committed together: killed anywhere, the watch finds both as they were, and takes no finding twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from stormpetrel.alarms.grouping import RETURNS_WITHIN, IncidentBook
+from stormpetrel.alarms.silences import MaintenanceWindow, Silences
+from stormpetrel.records.findings import Finding
+from stormpetrel.records.incidents import Incident
+from stormpetrel.records.outages import OutageKind
+from stormpetrel.store.forgetting import forgettings
+from stormpetrel.store.site import Site
+
+_LOOK_AGAIN: Final = timedelta(minutes=1)  # at incidents that may be over, where nobody finds anything
+_LONGEST_QUIET: Final = timedelta(days=4) + RETURNS_WITHIN  # nothing that is longer over can come back
+
+
+class IncidentKeeper:
+    """Keeps the incidents of one site; asked by the threads of all watchers."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._lock = threading.Lock()
+        self._book: IncidentBook | None = None
+        self._forgettings = 0
+        self._looked: datetime | None = None
+
+    def state_of(self, watcher: str) -> str:
+        """Return what a watcher needs to go on where it was; empty where it has never committed anything."""
+        return self._site.incidents.watcher_state(watcher)
+
+    def take(self, watcher: str, findings: Sequence[Finding], state: str, now: datetime) -> list[Incident]:
+        """Commit what a watcher found, with its state; return the incidents that are new, changed, or over."""
+        with self._lock:
+            try:
+                book = self._current_book(now)
+                book.silences = silences_of(self._site, now)
+                changed = book.take(findings, now)
+                self._site.incidents.commit(changed, watcher=watcher, watcher_state=state, now=now)
+            except BaseException:
+                self._book = None  # it may be ahead of what was committed
+                raise
+            self._looked = now
+            return changed
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether it is time to see which incidents are over, although nothing was found."""
+        with self._lock:
+            return self._looked is None or abs(now - self._looked) >= _LOOK_AGAIN
+
+    def _current_book(self, now: datetime) -> IncidentBook:
+        """The book; opened again after a user was forgotten, since the old one still has the name."""
+        forgotten = forgettings(self._site.state)
+        if self._book is None or forgotten != self._forgettings:
+            recent = self._site.incidents.list(resolved_after=now - _LONGEST_QUIET)
+            self._book = IncidentBook(recent, first_id=self._site.incidents.next_number())
+            self._forgettings = forgotten
+        return self._book
+
+
+def silences_of(site: Site, now: datetime) -> Silences:
+    """Return what is muted or under maintenance on a site at a moment."""
+    windows = (
+        MaintenanceWindow(outage.start, outage.end)
+        for outage in site.outages.list(since=now, until=now + timedelta(microseconds=1))
+        if outage.kind == OutageKind.MAINTENANCE
+    )
+    return Silences(tuple(site.incidents.mutes(after=now)), tuple(windows))

@@ -1,0 +1,150 @@
+"""One watcher per family behind one protocol, each in a thread of its own: one that hangs or fails holds up nobody.
+
+Watcher.step(now) -> Findings -> IncidentKeeper -> incidents, again and again, at the watcher's own rhythm.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from stormpetrel.errors import SourceError, StormpetrelError
+from stormpetrel.records.findings import Finding, SubjectKind
+from stormpetrel.records.incidents import Incident, Severity
+from stormpetrel.store.site import Site
+from stormpetrel.watch.incident_keeper import IncidentKeeper
+from stormpetrel.watch.logs import Log
+from stormpetrel.watch.loop import retry_pause_s
+
+_PLACES: Final = frozenset({SubjectKind.NODE, SubjectKind.SUBMIT_HOST, SubjectKind.CLUSTER, SubjectKind.SOURCE})  # not people
+_PATIENCE_S: Final = 30.0  # for a look that is under way when the watch ends
+
+
+class Watcher(Protocol):
+    """Sees one family of a site. It goes on from `state`, which is committed together with what its findings led to."""
+
+    @property
+    def name(self) -> str:
+        """Whose findings these are: jobs, events, traces, system."""
+
+    @property
+    def every_s(self) -> float:
+        """Seconds from one step to the next."""
+
+    @property
+    def state(self) -> str:
+        """What it needs to go on from here, as JSON."""
+
+    def step(self, now: datetime) -> list[Finding]:
+        """Return what can be known at `now` and could not at the step before; StormpetrelError where its sources are away."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatcherHealth:
+    """How a watcher is: when it last made a step without a problem, and what was wrong with the last one."""
+
+    name: str
+    stepped: datetime | None = None
+    problem: str = ""
+    failures: int = 0
+
+
+class SteppingWatcher:
+    """Makes the steps of one watcher, and hands on what it finds; a step that fails is told and tried again later."""
+
+    def __init__(self, watcher: Watcher, site: Site, keeper: IncidentKeeper, log: Log) -> None:
+        self.watcher, self._site, self._keeper, self._log = watcher, site, keeper, log
+        self.health = WatcherHealth(watcher.name)
+        self._told = ""  # what was last told to be wrong
+
+    def step(self) -> float:
+        """Make one step; return the seconds until the next."""
+        try:
+            now = self._site.now()
+            self.take(self.watcher.step(now), now)
+            self._tell("")
+            self.health = WatcherHealth(self.watcher.name, now)
+        except (StormpetrelError, OSError) as error:
+            failures = self.health.failures + 1
+            if not isinstance(error, SourceError):  # told as that source's
+                self._tell(str(error))
+            self.health = WatcherHealth(self.watcher.name, self.health.stepped, str(error), failures)
+        return retry_pause_s(self.health.failures, self.watcher.every_s)
+
+    def take(self, findings: list[Finding], now: datetime) -> None:
+        """Commit what was found; a step that found nothing is committed now and then."""
+        if not findings and not self._keeper.is_due(now):
+            return
+        changed = self._keeper.take(self.watcher.name, findings, self.watcher.state, now)
+        tell_incidents(self._log, changed, now)
+
+    def _tell(self, problem: str) -> None:
+        before, self._told = self._told, problem
+        if problem and problem != before:
+            self._log.warning("watcher problem", watcher=self.watcher.name, what=problem)
+        elif before and not problem:
+            self._log.info("watcher problem over", watcher=self.watcher.name, what=before)
+
+
+def tell_incidents(log: Log, changed: Iterable[Incident], now: datetime) -> None:
+    """Log what is new, back, or over; that an incident goes on is no news."""
+    for incident in changed:
+        facts = {
+            "incident": incident.id,
+            "severity": incident.severity.value,
+            "kinds": [kind.value for kind in incident.kinds],
+            "subjects": [subject.name for subject in incident.subjects if subject.kind in _PLACES][:5],
+            "late": incident.late,
+        }
+        if incident.resolved_at is not None:
+            log.info("incident over", **facts)
+        elif incident.opened_at == now or incident.raised_at == now:
+            (log.warning if incident.severity == Severity.PAGE else log.info)("incident", **facts)
+
+
+class WatcherThreads:
+    """The watchers besides the one of jobs, each stepping in a thread of its own."""
+
+    def __init__(self, watchers: Iterable[SteppingWatcher], log: Log) -> None:
+        self.watchers = tuple(watchers)
+        self._log = log
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self, *, steps: int | None = None) -> None:
+        """Begin; with `steps` each makes so many and ends."""
+        for watcher in self.watchers:
+            thread = threading.Thread(target=self._run, args=(watcher, steps), name=watcher.watcher.name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _run(self, watcher: SteppingWatcher, steps: int | None) -> None:
+        done = 0
+        while not self._stop.is_set():
+            pause_s = self._guarded(watcher.step)
+            done += 1
+            if done == steps:
+                return
+            self._stop.wait(pause_s)
+
+    def _guarded(self, step: Callable[[], float]) -> float:
+        """A mistake of ours in one family must not end the others: it is told, and the family rests for a while."""
+        try:
+            return step()
+        except Exception as error:
+            self._log.warning("watcher failed", watcher=threading.current_thread().name, what=f"{type(error).__name__}: {error}")
+            return retry_pause_s(6, 1.0)
+
+    def join(self) -> None:
+        """Wait until each has made its steps."""
+        for thread in self._threads:
+            thread.join()
+
+    def end(self) -> None:
+        """Ask all to stop, and wait a while for looks that are under way."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(_PATIENCE_S)

@@ -1,0 +1,57 @@
+from datetime import timedelta
+
+import polars as pl
+import pytest
+
+from stormpetrel.alarms.trace_rules import odd_nodes
+from stormpetrel.records.findings import Subject, SubjectKind
+from tests.parts.alarm_jobs import at
+
+WINDOW = timedelta(seconds=100)
+
+
+def windows(flagged, *, nodes=8, moments=60, threads=32):
+    """`flagged(node, moment, thread)` says which windows are."""
+    rows = [
+        {"cluster": "c1", "node": f"n{node}", "window_start": at(1) + moment * WINDOW, "window_s": 100.0,
+         "flagged": bool(flagged(node, moment, thread)), "score": 1.0}
+        for node in range(nodes) for moment in range(moments) for thread in range(threads)
+    ]  # fmt: skip
+    return pl.DataFrame(rows)
+
+
+def named(frame, after=at(0)):
+    return [(found.subject.name, found.decided_at) for found in odd_nodes(frame, after, at(9), model="traces-vanilla/1")]
+
+
+def test_a_node_whose_windows_stay_unusual_is_named_with_when_that_was_clear():
+    (found,) = odd_nodes(windows(lambda node, moment, _: node == 3 and moment >= 40), at(0), at(9), model="m/1")
+    assert found.subject == Subject(SubjectKind.NODE, "n3") and found.rule == "m/1" and found.since == at(1) + 40 * WINDOW
+    assert at(1) + 43 * WINDOW <= found.decided_at < at(1) + 50 * WINDOW and found.until == at(1) + 60 * WINDOW
+
+
+def test_a_threshold_that_flags_too_much_everywhere_names_nobody():
+    assert not named(windows(lambda node, moment, thread: (node * 31 + moment * 17 + thread * 7) % 40 == 0))
+
+
+def test_flags_of_one_moment_name_nobody():
+    assert not named(windows(lambda node, moment, _: node == 3 and moment in (10, 30, 50)))
+
+
+def test_what_was_told_before_is_not_told_again_and_what_goes_on_is():
+    frame = windows(lambda node, moment, _: node == 3 and moment >= 40)
+    assert named(frame, after=at(1) + 60 * WINDOW) == []
+    assert named(frame, after=at(1) + 55 * WINDOW) == [("n3", at(1) + 56 * WINDOW)]
+
+
+def test_a_decision_looks_at_nothing_that_comes_later():
+    frame = windows(lambda node, moment, _: node == 3 and moment >= 40)
+    cut = at(1) + 50 * WINDOW
+    (early,) = odd_nodes(frame, at(0), cut, model="m/1")
+    (alone,) = odd_nodes(frame.filter(pl.col("window_start") + WINDOW <= cut), at(0), cut, model="m/1")
+    assert early == alone
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_nothing_is_found_in_nothing(rows):
+    assert named(windows(lambda *_: True).head(rows)) == []
