@@ -85,7 +85,7 @@ def test_an_elasticsearch_that_is_away_is_told_and_over_when_it_is_back(elastic_
     assert "problem over" in events_of(lines) and "grid problem" not in events_of(lines)
 
 
-def test_the_model_of_events_is_trained_by_the_clock_where_no_jobs_are_read(elastic_site):
+def test_the_model_of_events_is_trained_by_a_clock_of_its_own(elastic_site):
     settings = elastic_site.settings.model_copy(
         update={"watch": elastic_site.settings.watch.model_copy(update={"retrain_hours": 24.0})}
     )
@@ -93,8 +93,10 @@ def test_the_model_of_events_is_trained_by_the_clock_where_no_jobs_are_read(elas
     schedule = TrainingSchedule(elastic_site, for_jobs=False)
     assert not schedule.due(elastic_site.now())  # nothing has been counted yet
     grid.GridWatch(elastic_site).step()
-    assert TrainingSchedule(elastic_site, for_jobs=False).due(elastic_site.now())
-    assert not TrainingSchedule(elastic_site).due(elastic_site.now())
+    for for_jobs in (False, True):
+        schedule = TrainingSchedule(elastic_site, for_jobs=for_jobs)
+        assert schedule.due(elastic_site.now())
+        assert not schedule.due(elastic_site.now())  # until an hour has passed
 
 
 def test_a_site_with_only_an_event_log_has_its_jobs_and_its_events(tmp_path):

@@ -24,6 +24,7 @@ from stormpetrel.store.site import Site
 
 _AFTER_FAILURE: Final = timedelta(hours=1)
 _AFTER_START: Final = timedelta(minutes=10)
+_EVENTS_EVERY: Final = timedelta(hours=1)  # a model of events that could not be made is tried again after this
 _COUNT_EVERY_S: Final = 10.0  # while a first model is waited for; counting a few hundred jobs takes milliseconds
 _AT_MOST: Final = 100.0  # counting may take one part in so many of the time
 _NO_MODEL: Final = "There is no job model yet"
@@ -42,6 +43,7 @@ class TrainingSchedule:
         # A watcher that has just been started has jobs to catch up with; where there is no model, it has nothing else to do.
         at_once = self._outdated or not last_attempt(site)
         self._not_before = None if at_once else site.now() + _AFTER_START * site.pace()
+        self._events_not_before: datetime | None = None
         self._first_not_before = self._not_before  # a first model, of the site or of a moment, does not wait for a day to pass
 
     def due(self, now: datetime) -> bool:
@@ -53,7 +55,7 @@ class TrainingSchedule:
             return True
         if self._not_before and now < self._not_before:
             return False
-        if self._outdated:
+        if self._outdated or self._events_are_due(now):
             return True
         last = last_attempt(self._site)
         if last is not None and now - last < timedelta(hours=settings.retrain_hours):
@@ -64,11 +66,16 @@ class TrainingSchedule:
         return False
 
     def _has_reason(self, last: datetime | None, now: datetime) -> bool:
-        """Enough jobs have ended; where no jobs are read, the model of events is missing or old."""
-        if self._for_jobs:
-            if last is None:
-                return False  # a first model is made as soon as it can be
-            return ended_since(self._site, last, until=now) >= self._site.settings.watch.retrain_min_jobs
+        """Enough jobs have ended since the last training."""
+        if not self._for_jobs or last is None:
+            return False  # a first model is made as soon as it can be
+        return ended_since(self._site, last, until=now) >= self._site.settings.watch.retrain_min_jobs
+
+    def _events_are_due(self, now: datetime) -> bool:
+        """Whether the model of events is missing or old, by a clock of its own; looked at now and then."""
+        if self._events_not_before and now < self._events_not_before:
+            return False
+        self._events_not_before = now + _EVENTS_EVERY * self._site.pace()
         if not self._site.event_counts.sources():
             return False
         return reason_to_train(self._site.models.current_training(EVENTS), self._site.outages.list(), now) is not None
