@@ -23,11 +23,6 @@ class JobInput:
 
     def training(self) -> TrainingSettings:
         """The same as the settings of a training."""
-        from stormpetrel.jobs.training import TrainingSettings
+        from stormpetrel.lifecycle.job_settings import training_of
 
-        return TrainingSettings(
-            failure_states=tuple(self.section.failure_states),
-            dropped_states=tuple(self.section.dropped_states),
-            time_zone=self.time_zone,
-            min_run_s=self.section.min_run_s or None,
-        )
+        return training_of(self.section, self.time_zone)

@@ -45,25 +45,15 @@ from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs import feature_study as features
 from stormpetrel.jobs.cancel_policy import CancelCurve, cancel_curve, policy_at
 from stormpetrel.jobs.features import group_of
-from stormpetrel.jobs.groups import GroupLimits
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.preparation import PreparationSettings, Prepared, label_distribution, prepare
-from stormpetrel.jobs.profiles import (
-    END,
-    SUBMIT,
-    JobProfiles,
-    activity_table,
-    duration_table,
-    resource_table,
-    status_table,
-    type_table,
-)
+from stormpetrel.jobs.profiles import END, SUBMIT, JobProfiles, ProfileTables
 from stormpetrel.jobs.waste import check_ledger, core_seconds, elapsed_seconds, ledger, reconcile
+from stormpetrel.lifecycle.job_settings import limits_of, preparation_of
 from stormpetrel.records.jobs import never_started
 
 if TYPE_CHECKING:
     from stormpetrel.answers.studies.job_input import JobInput
-    from stormpetrel.config import JobsSection
     from stormpetrel.jobs.evaluation import Evaluation
     from stormpetrel.jobs.training import LabelledJobs
 
@@ -85,7 +75,8 @@ class FittedProfiles:
 def fit_profiles(data: JobInput, question: ProfileQuestion = ProfileQuestion()) -> FittedProfiles:
     """Prepare the jobs and find their profiles."""
     refuse_empty(data)
-    prepared = prepare(data.jobs, _preparation(data, allocation_as_request=question.columns == "submit"))
+    settings = preparation_of(data.section, data.time_zone, allocation_as_request=question.columns == "submit")
+    prepared = prepare(data.jobs, settings)
     if not prepared.frame.height:
         raise NotEnoughJobsError(
             f"None of the {data.jobs.height:,} jobs is left after preparation.", hint="Lower jobs.min_run_s, or set jobs.missing."
@@ -99,8 +90,8 @@ def profile_study(
 ) -> ProfileStudy:
     """Return the profiles of a log, with everything that led to them; `fitted` where they were found before."""
     fitted = fitted or fit_profiles(data, question)
-    prepared, model, limits = fitted.prepared, fitted.model, group_limits(data)
-    profiled = prepared.frame.with_columns(model.assign(prepared.frame))
+    prepared, model, limits = fitted.prepared, fitted.model, limits_of(data.section)
+    tables = ProfileTables.of(prepared.frame.with_columns(model.assign(prepared.frame)), limits)
     labels = label_distribution(_counted(data), data.section.failure_states)
     return ProfileStudy(
         preparation=prepared.counts,
@@ -113,11 +104,11 @@ def profile_study(
         columns=list(model.columns_used_),
         left_out=model.left_out_,
         profiles=[ProfileWords(profile=place, words=model.describe(place)) for place in range(model.k_)],
-        resources=[ProfileResources(**row) for row in _rows(resource_table(profiled))],
-        duration=_rows(duration_table(profiled, limits)),
-        activity=_rows(activity_table(profiled, limits)),
-        status=_rows(status_table(profiled)),
-        type=_rows(type_table(profiled, limits)),
+        resources=[ProfileResources(**row) for row in _rows(tables.resources)],
+        duration=_rows(tables.duration),
+        activity=_rows(tables.activity),
+        status=_rows(tables.status),
+        type=_rows(tables.types),
         bic=[Bic(**row) for row in _rows(model.bic_)],
         limits=ProfileLimits(
             short_below_s=limits.short_below_s,
@@ -316,22 +307,6 @@ def replay_policy(
     return replay, judged
 
 
-def group_limits(data: JobInput) -> GroupLimits:
-    """The limits of the site's groups."""
-    return limits_of(data.section)
-
-
-def limits_of(section: JobsSection) -> GroupLimits:
-    """The same out of the settings alone."""
-    return GroupLimits(
-        short_below_s=section.short_below_s,
-        long_above_s=section.long_above_s,
-        new_below_jobs=section.new_below_jobs,
-        frequent_from_jobs=section.frequent_from_jobs,
-        mem_factor=section.memory_factor,
-    )
-
-
 def refuse_empty(data: JobInput) -> None:
     """Raise where there is no job to study."""
     if not data.jobs.height:
@@ -343,18 +318,6 @@ def _counted(data: JobInput, jobs: pl.DataFrame | None = None) -> pl.DataFrame:
     frame = data.jobs if jobs is None else jobs
     dropped = data.section.dropped_states
     return frame.filter(~pl.col("state").is_in(dropped).fill_null(False)) if dropped else frame
-
-
-def _preparation(data: JobInput, *, allocation_as_request: bool) -> PreparationSettings:
-    section = data.section
-    return PreparationSettings(
-        missing=section.missing,
-        min_run_s=section.min_run_s or None,
-        time_zone=data.time_zone,
-        failure_states=tuple(section.failure_states),
-        dropped_states=tuple(section.dropped_states),
-        allocation_as_request=allocation_as_request,
-    )
 
 
 def _rows(frame: pl.DataFrame) -> list[dict[str, Any]]:

@@ -103,7 +103,7 @@ def _check_question(
 def _training(failed: str | None, drop: str | None) -> TrainingSettings:
     """How the failure models are trained: as on a site, but for the states that were named."""
     from stormpetrel.config import settings_from
-    from stormpetrel.jobs.training import TrainingSettings
+    from stormpetrel.lifecycle.job_settings import training_of
 
     named = {
         key: [state.strip().upper() for state in text.split(",") if state.strip()]
@@ -114,11 +114,7 @@ def _training(failed: str | None, drop: str | None) -> TrainingSettings:
         section = settings_from({"jobs": named}, where="--failed or --drop").jobs
     except SettingsError as error:
         raise UsageError(error.what, hint="See --failed and --drop.") from None
-    return TrainingSettings(
-        failure_states=tuple(section.failure_states),
-        dropped_states=tuple(section.dropped_states),
-        min_run_s=section.min_run_s or None,
-    )
+    return training_of(section)
 
 
 def _show(evaluation: WorkloadEvaluation) -> None:
