@@ -73,7 +73,7 @@ def read_input(
             jobs = site.jobs.read_jobs().collect()
         if not jobs.height:
             raise NotEnoughJobsError("The site has no jobs yet.", hint="Run: stormpetrel ingest jobs --live, or name files.")
-    section = _with_states(settings.jobs, failed, drop)
+    section = with_states(settings.jobs, failed, drop)
     if since:
         import polars as pl
 
@@ -94,7 +94,8 @@ def _read_files(
     return log.jobs, (*log.notes, *refused)
 
 
-def _with_states(section: JobsSection, failed: str | None, drop: str | None) -> JobsSection:
+def with_states(section: JobsSection, failed: str | None, drop: str | None) -> JobsSection:
+    """The section [jobs] with the states that --failed and --drop name in place of its own; UsageError where one is unknown."""
     from pydantic import ValidationError
 
     changes = {
