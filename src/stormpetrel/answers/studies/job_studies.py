@@ -237,8 +237,11 @@ def trend_study(data: JobInput, by: str, every: str = "1w", *, top: int = 10) ->
     )
 
 
-def waste_study(data: JobInput, by: str) -> WasteStudy:
-    """Return the ledger by one breakdown, the largest loss first, checked against the log's own totals to the core-second."""
+def waste_study(data: JobInput, by: str, *, policy: PolicyReplay | None = None) -> WasteStudy:
+    """Return the ledger by one breakdown, the largest loss first, checked against the log's own totals to the core-second.
+
+    `policy` is what `policy_replay` gave, where that was asked for.
+    """
     refuse_empty(data)
     counted = _counted(data, with_profile(data) if by == "profile" else None)
     states, zone = data.section.failure_states, data.time_zone
@@ -252,6 +255,7 @@ def waste_study(data: JobInput, by: str) -> WasteStudy:
         uncounted=reconciled.uncounted,
         dropped=data.jobs.height - counted.height,
         reconciled=True,  # check_ledger has raised otherwise
+        policy=policy,
     )
 
 

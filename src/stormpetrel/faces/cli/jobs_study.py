@@ -16,7 +16,7 @@ from stormpetrel.faces.cli.job_input import Drop, Failed, Fields, Files, Format,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stormpetrel.answers.schemas.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, TrendStudy, WasteStudy
+    from stormpetrel.answers.schemas.job_studies import FeatureStudy, ProfileStudy, TrendStudy, WasteStudy
     from stormpetrel.answers.studies.job_input import JobInput
     from stormpetrel.faces.report.blocks import Section
 
@@ -199,8 +199,8 @@ def waste(
         step("adding up")
         from stormpetrel.answers.studies.job_studies import policy_replay, waste_study
 
-        study = waste_study(data, _breakdown(by))
         replay, curve = policy_replay(data, tau=tau, progress=step) if policy else (None, None)
+        study = waste_study(data, _breakdown(by), policy=replay)
     if plot:
         from stormpetrel.faces.report.jobs_figures import policy_drawings, waste_drawings
 
@@ -208,11 +208,9 @@ def waste(
         drawings += policy_drawings(replay, curve) if replay is not None and curve is not None else ()
         _draw(plot, "What failed jobs cost", drawings)
     if as_json:
-        unasked = {"asked"} if tau is None else None
-        asked_for = {} if replay is None else {"policy": replay.model_dump(mode="json", exclude=unasked)}
-        print_json({**study.model_dump(mode="json"), **asked_for})
+        print_json(study)
         return
-    _show_waste(console(), data, study, replay)
+    _show_waste(console(), data, study)
     following = "stormpetrel jobs trends --by user" if policy else "stormpetrel jobs waste --policy (what early cancelling saves)"
     _close(console(), plot, following)
 
@@ -285,7 +283,7 @@ def _show_trends(out: Console, data: JobInput, study: TrendStudy) -> None:
     out.print()
 
 
-def _show_waste(out: Console, data: JobInput, study: WasteStudy, replay: PolicyReplay | None) -> None:
+def _show_waste(out: Console, data: JobInput, study: WasteStudy) -> None:
     from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report import job_tables as tables
 
@@ -294,8 +292,8 @@ def _show_waste(out: Console, data: JobInput, study: WasteStudy, replay: PolicyR
     for line in tables.waste_words(study):
         out.print(f"  {line}")
     out.print()
-    if replay is not None:
-        show_table(out, tables.policy_table(replay))
+    if study.policy is not None:
+        show_table(out, tables.policy_table(study.policy))
 
 
 def _begin(out: Console, data: JobInput) -> None:
