@@ -41,6 +41,7 @@ from stormpetrel.answers.schemas.job_studies import (
 )
 from stormpetrel.answers.schemas.trends import Mover, TrendPoint
 from stormpetrel.answers.schemas.waste import PolicyPoint, WasteGroup, WasteTotal
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs import feature_study as features
 from stormpetrel.jobs.cancel_policy import CancelCurve, cancel_curve, policy_at
@@ -128,21 +129,29 @@ def with_profile(data: JobInput, fitted: FittedProfiles | None = None) -> pl.Dat
     return data.jobs.with_columns(fitted.model.assign(everyone.frame))
 
 
-def feature_study(data: JobInput, moment: Moment, *, progress: Progress = lambda _: None) -> FeatureStudy:
+def feature_study(
+    data: JobInput, moment: Moment, *, progress: Progress = lambda _: None, engine: Engine = ONE_PROCESS
+) -> FeatureStudy:
     """Return what each feature of a moment is worth, with profiles as an evaluation and the report make them.
 
-    They come from jobs before those that the ablation is judged on.
+    They come from jobs before those that the ablation is judged on. Each group that is left out is one item of the engine.
     """
     from stormpetrel.jobs.evaluation import PROFILE_SHARE
     from stormpetrel.jobs.training import label_jobs
 
     refuse_empty(data)
     labelled = label_jobs(data.jobs, data.training(), [moment], profiles_from=PROFILE_SHARE)
-    return study_features(labelled, moment, progress=progress)
+    return study_features(labelled, moment, progress=progress, engine=engine)
 
 
 def study_features(
-    labelled: LabelledJobs, moment: Moment, *, with_ablation: bool = True, seed: int = 0, progress: Progress = lambda _: None
+    labelled: LabelledJobs,
+    moment: Moment,
+    *,
+    with_ablation: bool = True,
+    seed: int = 0,
+    progress: Progress = lambda _: None,
+    engine: Engine = ONE_PROCESS,
 ) -> FeatureStudy:
     """Return the same of jobs that are labelled already, in order of submission; ablation, the long part, may be left out."""
     matrix, rows = labelled.features[moment], labelled.reached(moment)
@@ -161,9 +170,9 @@ def study_features(
         groups = {name: group_of(name) for name in matrix.names}
 
         def show(group: str, done: int, total: int) -> None:
-            progress(f"without {group} ({done} of {total})" if group else "verdicts")
+            progress(f"left out: {group} ({done} of {total})" if group else "verdicts")
 
-        ablated = features.ablation(x, matrix.names, groups, y, seed=seed, progress=show)
+        ablated = features.ablation(x, matrix.names, groups, y, seed=seed, progress=show, engine=engine)
         ablation = FeatureAblation(
             roc_auc=ablated.roc_auc, pr_auc=ablated.pr_auc, groups=[GroupAblation(**row) for row in _rows(ablated.groups)]
         )

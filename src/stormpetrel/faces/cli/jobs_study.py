@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
+from stormpetrel.faces.cli.context import Context, Json, Workers, console, plain, print_json
 from stormpetrel.faces.cli.job_input import Drop, Failed, Fields, Files, Format, Since, read_input, steps_shown
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def features(
     failed: Failed = None,
     drop: Drop = None,
     since: Since = None,
+    workers: Workers = 1,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -128,9 +129,10 @@ def features(
     with steps_shown(quiet=as_json) as step:
         step("history and features")
         from stormpetrel.answers.studies.job_studies import feature_study
+        from stormpetrel.engine import Engine
         from stormpetrel.jobs.moments import Moment
 
-        study = feature_study(data, Moment(at.value), progress=step)
+        study = feature_study(data, Moment(at.value), progress=step, engine=Engine(workers))
     if plot:
         from stormpetrel.faces.report.jobs_figures import feature_drawings
 
