@@ -15,8 +15,11 @@ from stormpetrel.answers.overview.job_table import COLUMNS
 from stormpetrel.answers.schemas.base import Answer
 from stormpetrel.answers.schemas.capacity import MOST_CORES
 from stormpetrel.answers.schemas.health import Version
+from stormpetrel.answers.schemas.job_studies import AskedPoint, PolicyReplay
 from stormpetrel.answers.schemas.jobs import JobRow
 from stormpetrel.answers.schemas.quality import QualityLine
+from stormpetrel.answers.schemas.registry import ModelVersionLine, TrainedModel
+from stormpetrel.answers.schemas.waste import PolicyPoint
 from stormpetrel.events import capacity
 from stormpetrel.lifecycle.running_quality import QUALITY_SCHEMA
 
@@ -59,3 +62,24 @@ def test_a_field_is_found_by_its_name_in_the_json():
 def test_what_a_later_version_adds_is_left_out():
     assert Version.model_validate({"version": "2", "api": "v1", "more": True}) == Version(version="2", api="v1")
     assert issubclass(Version, Answer)
+
+
+def test_what_is_kept_of_a_model_stands_beside_its_name_and_is_found_again():
+    model = TrainedModel(
+        name="jobs-submit", version=3, created="2026-03-02T12:00:00+00:00", about={"n_train": 5, "why": "by hand"}
+    )
+    printed = model.model_dump(mode="json")
+    assert list(printed) == ["name", "version", "created", "n_train", "why"]
+    assert TrainedModel.model_validate(printed) == model
+
+
+def test_a_line_of_a_version_leaves_out_its_sentence():
+    line = ModelVersionLine(name="m", version=1, created="c", current=True, about={"seed": 0}, summary="learnt from 5 jobs")
+    assert line.model_dump() == {"name": "m", "version": 1, "created": "c", "current": True, "seed": 0}
+
+
+def test_what_nobody_asked_for_is_no_key():
+    point = {"tau": 0.5, "asked_tau": 0.6} | dict.fromkeys(PolicyPoint.model_fields.keys() - {"tau"}, 1)
+    replay = dict.fromkeys(PolicyReplay.model_fields.keys() - {"asked"}, 1.0)
+    assert "asked" not in PolicyReplay.model_construct(**replay).model_dump(warnings=False)
+    assert PolicyReplay.model_construct(**replay, asked=AskedPoint(**point)).model_dump(warnings=False)["asked"]["tau"] == 0.5

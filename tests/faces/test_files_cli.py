@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from stormpetrel.answers.site.sql import refuse_outside
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli.sql import refuse_outside
 from stormpetrel.faces.report.page import write_page
 from tests.builders import make_jobs, make_site, write_sacct
 from tests.faces.test_cli import complaint, output, run, run_process

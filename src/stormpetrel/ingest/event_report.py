@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final
 
 import polars as pl
 
+from stormpetrel.ingest.report import IngestCounts
 from stormpetrel.records.events import COVERED, WHOLE
 from stormpetrel.store.event_gaps import EventGap
 from stormpetrel.store.tables import Committed
@@ -19,38 +19,27 @@ _MOST_NOTES: Final = 50
 
 
 @dataclass(slots=True)
-class EventReport:
+class EventReport(IngestCounts):
     """The counts of one ingest: `read` and `quarantined` are events; kept, known and changed are buckets of time.
 
-    Of background they are values, of outages they are outages. `problems` are sources that failed: the others were read.
+    Of background they are values, of outages they are outages. `last` is the end of the last bucket. `problems` are sources that
+    failed: the others were read.
     """
 
     source: str = ""
-    read: int = 0
-    kept: int = 0
-    known: int = 0
-    changed: int = 0
     quarantined: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
-    first: datetime | None = None
-    last: datetime | None = None  # the end of the last bucket
     gaps: list[EventGap] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """The report as `--json` prints it."""
         return {
             "source": self.source,
-            "read": self.read,
-            "kept": self.kept,
-            "known": self.known,
-            "changed": self.changed,
+            **self.counted(),
             "quarantined": dict(self.quarantined),
             "kinds": dict(self.kinds.most_common()),
-            "first": self.first.isoformat() if self.first else None,
-            "last": self.last.isoformat() if self.last else None,
+            **self.span(),
             "gaps": [gap.as_dict() for gap in self.gaps[-_MOST_GAPS:]],
             "notes": self.notes[:_MOST_NOTES],
             "problems": self.problems,
@@ -68,11 +57,6 @@ class EventReport:
         whole = counts.filter(pl.col("place") == WHOLE, pl.col("kind") != COVERED, pl.col("count") != 0)
         self.read += int(whole["count"].sum())
         self.kinds.update(dict(whole.group_by("kind").agg(pl.col("count").sum()).iter_rows()))
-
-    def stretch(self, first: datetime, last: datetime) -> None:
-        """Make the span of the report hold these times."""
-        self.first = min(self.first, first) if self.first else first
-        self.last = max(self.last, last) if self.last else last
 
     def set_aside(self, why: str, events: int) -> None:
         """Count events that were read and cannot be counted."""

@@ -20,6 +20,7 @@ import polars as pl
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.ingest.commit import commit_jobs
 from stormpetrel.ingest.known import KnownRecords, fingerprints, known_records
+from stormpetrel.ingest.report import IngestCounts
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.doubts import RULES
 from stormpetrel.records.jobs import JOB_SCHEMA
@@ -40,13 +41,9 @@ Progress = Callable[[int, int], None]  # bytes done, records read
 
 
 @dataclass(slots=True)
-class IngestReport:
+class IngestReport(IngestCounts):
     """The counts of one ingest; read = kept + known + changed + folded + all that was quarantined."""
 
-    read: int = 0
-    kept: int = 0
-    known: int = 0
-    changed: int = 0
     folded: int = 0
     quarantined: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
@@ -54,24 +51,16 @@ class IngestReport:
     unread: UnreadCounts = field(default_factory=UnreadCounts)
     states: Counter[str] = field(default_factory=Counter)
     raw_states: Counter[str] = field(default_factory=Counter)
-    first: datetime | None = None
-    last: datetime | None = None
     gaps: list[tuple[datetime, datetime]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """The report as `--json` prints it."""
         return {
-            "read": self.read,
-            "kept": self.kept,
-            "known": self.known,
-            "changed": self.changed,
+            **self.counted(),
             "folded": self.folded,
             "quarantined": dict(self.quarantined),
             "states": dict(sorted(self.states.items())),
-            "first": self.first.isoformat() if self.first else None,
-            "last": self.last.isoformat() if self.last else None,
+            **self.span(),
             "seconds": round(self.seconds, 3),
             "raw_states": dict(sorted(self.raw_states.items())),
             "examples": self.examples,
@@ -105,8 +94,7 @@ class IngestReport:
         self.raw_states.update(dict(states["state_raw"].fill_null("").value_counts().iter_rows()))
         first, last = states["submit_time"].min(), states["submit_time"].max()
         assert isinstance(first, datetime) and isinstance(last, datetime)
-        self.first = min(self.first, first) if self.first else first
-        self.last = max(self.last, last) if self.last else last
+        self.stretch(first, last)
 
 
 def ingest_jobs(site: Site, source: JobSource, *, progress: Progress | None = None, remember: bool = True) -> IngestReport:
@@ -171,8 +159,8 @@ def combined(reports: list[IngestReport]) -> IngestReport:
         total.unread.merge(report.unread)
         for rule, examples in report.examples.items():
             total.examples[rule] = [*total.examples.get(rule, []), *examples][:_EXAMPLES]
-        total.first = min(filter(None, (total.first, report.first)), default=None)
-        total.last = max(filter(None, (total.last, report.last)), default=None)
+        if report.first and report.last:
+            total.stretch(report.first, report.last)
         total.gaps += report.gaps
         total.notes += report.notes
     return total

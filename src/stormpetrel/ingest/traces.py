@@ -21,6 +21,7 @@ import polars as pl
 
 from stormpetrel.engine import Progress
 from stormpetrel.errors import NoSamplesError, SourceFormatError
+from stormpetrel.ingest.report import IngestCounts
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.short_jobs import short_job_windows, without_short_jobs
 from stormpetrel.records.traces import Split, Trace
@@ -47,38 +48,26 @@ class Gap:
 
 
 @dataclass(slots=True)
-class TraceReport:
+class TraceReport(IngestCounts):
     """The counts of one ingest; read = kept + known + changed + all that was left out."""
 
-    read: int = 0
-    kept: int = 0
-    known: int = 0
-    changed: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     bridged: int = 0
     short_jobs: int = 0  # windows of jobs that are too short for the others, among those read
     nodes: set[str] = field(default_factory=set)
     threads: set[tuple[str, int]] = field(default_factory=set)
-    first: datetime | None = None
-    last: datetime | None = None
     gaps: list[Gap] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
-    notes: list[str] = field(default_factory=list)
-    seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """The report as `--json` prints it."""
         return {
-            "read": self.read,
-            "kept": self.kept,
-            "known": self.known,
-            "changed": self.changed,
+            **self.counted(),
             "left_out": dict(self.left_out),
             "bridged": self.bridged,
             "nodes": len(self.nodes),
             "threads": len(self.threads),
-            "first": self.first.isoformat() if self.first else None,
-            "last": self.last.isoformat() if self.last else None,
+            **self.span(),
             "seconds": round(self.seconds, 3),
             "short_jobs": self.short_jobs,
             "gaps": [{"node": gap.node, "from": gap.start.isoformat(), "to": gap.end.isoformat()} for gap in self.longest_gaps()],
@@ -101,9 +90,7 @@ class TraceReport:
         self.threads.update(zip(trace.nodes, trace.cpus, strict=True))
         self.gaps += gaps_of(trace)
         if len(windows):
-            first, last = _moment(windows.start_s.min()), _moment(windows.start_s.max() + windows.window_s)
-            self.first = min(self.first, first) if self.first else first
-            self.last = max(self.last, last) if self.last else last
+            self.stretch(_moment(windows.start_s.min()), _moment(windows.start_s.max() + windows.window_s))
 
 
 def ingest_campaigns(site: Site, paths: Sequence[Path], *, progress: Progress | None = None) -> TraceReport:

@@ -6,6 +6,7 @@ prepared frame -> JobProfiles.fit -> assign -> profile 0, 1, …; prepared frame
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -212,6 +213,28 @@ def knee(curve: Floats) -> int:
         return 1
     chord = np.linspace(1.0, 0.0, len(curve))
     return int(np.argmax(chord - (curve - curve[-1]) / drop)) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileTables:
+    """What the jobs of each profile are like: one table per trait, one row per profile that has jobs, in their order."""
+
+    resources: pl.DataFrame
+    duration: pl.DataFrame
+    activity: pl.DataFrame
+    status: pl.DataFrame
+    types: pl.DataFrame
+
+    @classmethod
+    def of(cls, profiled: pl.DataFrame, limits: GroupLimits = GroupLimits()) -> Self:
+        """The tables of prepared jobs with their `profile`."""
+        return cls(
+            resources=resource_table(profiled),
+            duration=duration_table(profiled, limits),
+            activity=activity_table(profiled, limits),
+            status=status_table(profiled),
+            types=type_table(profiled, limits),
+        )
 
 
 def resource_table(profiled: pl.DataFrame) -> pl.DataFrame:

@@ -32,24 +32,11 @@ READINGS: Final = (
 
 # Which readings each space gives: all of them would be three hundred columns, most of them copies of each other.
 _SLOW: Final = ("failed_rate_1h", "failed_rate_12h", "failed_rate_4d", "failed_rate_30d")
-_RATES: Final = (*_SLOW, "failed_rate_2jobs", "failed_rate_12jobs")
 _OWN: Final = tuple(name for name in READINGS if name != "ended_30d")
-_NARROW: Final = (
-    *_RATES[1:],
-    "ended_30d",
-    "failure_streak",
-    "since_failure",
-    "since_success",
-    "timeout_share",
-    "oom_share",
-    "typical_run",
-    "run_to_limit",
-    "quick_share",
-    "running",
-    "pending",
-    "since_submit",
-    "burst",
-)
+_NOT_NARROW: Final = (
+    "failed_rate_1h", "failed_rate_ever", "ended_12h", "ended_total", "since_end", "crash_share", "cancelled_share",
+)  # fmt: skip
+_NARROW: Final = tuple(name for name in READINGS if name not in _NOT_NARROW)
 _WIDE: Final = (*_SLOW, "failed_rate_12jobs", "ended_12h", "since_failure")
 READINGS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "site": (*_SLOW, "ended_12h", "running", "pending", "since_failure"),

@@ -10,10 +10,10 @@ compared with, and no model that warns is built this way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
 from time import perf_counter
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,44 +42,48 @@ RULES: Final = {"rule_run_limit": "Rule: run time ≥ limit", "rule_near_limit":
 CONFIDENCE_BINS: Final = 50
 
 
+class ClassScores(NamedTuple):
+    """How well one class of jobs, failed or completed, was told from the other at probability .5."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
 @dataclass(frozen=True, slots=True)
 class TableOneRow:
-    """One line of the table: precision, recall and F1 of both classes at probability .5, accuracy, area under the ROC curve."""
+    """One line of the table: the scores of both classes, accuracy, area under the ROC curve."""
 
     model: str
     title: str
     part: str
-    precision_failed: float
-    precision_completed: float
-    recall_failed: float
-    recall_completed: float
-    f1_failed: float
-    f1_completed: float
+    failed: ClassScores
+    completed: ClassScores
     accuracy: float
-    roc_auc: float | None
-    jobs: int | None
+    roc_auc: float | None = None
+    jobs: int | None = None
 
 
-Scores = tuple[float, float, float]  # precision, recall, F1
-
-
-def _line(
-    name: tuple[str, str, str], bad: Scores, good: Scores, accuracy: float, area: float | None = None, jobs: int | None = None
+def _published(
+    model: str,
+    title: str,
+    failed: tuple[float, float, float],
+    completed: tuple[float, float, float],
+    accuracy: float,
+    roc_auc: float | None = None,
 ) -> TableOneRow:
-    return TableOneRow(*name, bad[0], good[0], bad[1], good[1], bad[2], good[2], accuracy, area, jobs)
+    return TableOneRow(model, title, "test", ClassScores(*failed), ClassScores(*completed), accuracy, roc_auc)
 
 
 # The table as the seed prints it, on a log of its own.
 SEED_TABLE_ONE: Final[Mapping[str, TableOneRow]] = {
-    "xgboost": _line(("xgboost", "XGBoost", "test"), (0.59, 0.98, 0.73), (1.00, 0.94, 0.97), 0.94),
-    "xgboost_random_oversampling": _line(
-        ("xgboost_random_oversampling", "XGBoost + random oversampling", "test"), (0.06, 0.31, 0.10), (0.91, 0.58, 0.71), 0.56
+    "xgboost": _published("xgboost", "XGBoost", (0.59, 0.98, 0.73), (1.00, 0.94, 0.97), 0.94),
+    "xgboost_random_oversampling": _published(
+        "xgboost_random_oversampling", "XGBoost + random oversampling", (0.06, 0.31, 0.10), (0.91, 0.58, 0.71), 0.56
     ),
-    "xgboost_smote": _line(
-        ("xgboost_smote", "XGBoost + SMOTE oversampling", "test"), (0.03, 0.10, 0.05), (0.91, 0.76, 0.72), 0.70
-    ),
-    "xgboost_active_learning": _line(
-        ("xgboost_active_learning", "XGBoost + active learning", "test"), (0.78, 0.87, 0.82), (0.98, 0.97, 0.97), 0.97, 0.99
+    "xgboost_smote": _published("xgboost_smote", "XGBoost + SMOTE oversampling", (0.03, 0.10, 0.05), (0.91, 0.76, 0.72), 0.70),
+    "xgboost_active_learning": _published(
+        "xgboost_active_learning", "XGBoost + active learning", (0.78, 0.87, 0.82), (0.98, 0.97, 0.97), 0.97, 0.99
     ),
 }
 
@@ -105,10 +109,6 @@ class TableOne:
     def row(self, model: str, part: str = "test") -> TableOneRow:
         """One line of the table."""
         return next(row for row in self.rows if (row.model, row.part) == (model, part))
-
-    def as_rows(self) -> list[dict[str, Any]]:
-        """The lines as plain dictionaries, for JSON, each with the name of the split."""
-        return [{"split": self.split, **asdict(row)} for row in self.rows]
 
     def roc_points(self, model: str) -> pl.DataFrame:
         """The ROC curve of the test part to three digits (Fig. 10): false_rate, true_rate."""
@@ -305,10 +305,11 @@ def row_of(model: str, title: str, part: str, forecast: Forecast) -> TableOneRow
     """One line of the table out of the forecasts of one part."""
     truth, probability = forecast
     flagged = probability >= THRESHOLD
-    of_failed = scores_at(truth, probability, THRESHOLD)
-    of_completed = scores_at(~truth, (~flagged).astype(np.float64), THRESHOLD)
+    of_failed = ClassScores(*scores_at(truth, probability, THRESHOLD))
+    of_completed = ClassScores(*scores_at(~truth, (~flagged).astype(np.float64), THRESHOLD))
     accuracy = float(np.mean(flagged == truth))
-    return _line((model, title, part), of_failed, of_completed, accuracy, roc_auc(truth, probability), int(truth.size))
+    area = roc_auc(truth, probability)
+    return TableOneRow(model, title, part, of_failed, of_completed, accuracy, area, int(truth.size))
 
 
 def _check_names(recipes: Sequence[str], split: str) -> None:

@@ -30,6 +30,7 @@ from stormpetrel.jobs.training import Progress, TrainingSettings, silent, train
 from stormpetrel.learn.family import BY_HAND
 from stormpetrel.learn.model_record import Role, Unit
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, operator
+from stormpetrel.lifecycle.job_settings import training_of
 from stormpetrel.lifecycle.training_needs import training_needs
 from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.store.models import ModelVersion, NewModel, Training
@@ -56,12 +57,7 @@ def model_name(moment: Moment) -> str:
 
 def training_settings(settings: Settings) -> TrainingSettings:
     """What a site's settings say about training."""
-    return TrainingSettings(
-        failure_states=tuple(settings.jobs.failure_states),
-        dropped_states=tuple(settings.jobs.dropped_states),
-        time_zone=settings.site.time_zone,
-        min_run_s=settings.jobs.min_run_s or None,
-    )
+    return training_of(settings.jobs, settings.site.time_zone)
 
 
 def train_job_models(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -63,13 +63,24 @@ def named_expressions(entries: Sequence[str], setting: str) -> list[NamedExpress
     return list(found.values())
 
 
+class ResumableServer(Protocol):
+    """A server whose errors say where the next run goes on."""
+
+    resume: datetime | None
+
+
 @dataclass(frozen=True, slots=True)
 class BackgroundReading:
-    """How the names of one server are read: bucket by bucket, on from each cursor."""
+    """How the names of one server are read: bucket by bucket, on from each cursor.
+
+    `setting` holds the names; `series` is the most series that each name gave at once.
+    """
 
     source: str
+    setting: str
     events: EventsSection
     chunk: timedelta
+    series: dict[str, int] = field(default_factory=dict)
 
     @property
     def bucket_s(self) -> int:
@@ -77,7 +88,7 @@ class BackgroundReading:
         return self.events.bucket_minutes * 60
 
     def spans(
-        self, wanted: Sequence[NamedExpression], ask: Ask, cursor: CursorOf, now: datetime, *, resume: Callable[[datetime], None]
+        self, wanted: Sequence[NamedExpression], ask: Ask, cursor: CursorOf, now: datetime, *, server: ResumableServer
     ) -> Iterator[BackgroundSpan]:
         """Each name in turn, oldest first.
 
@@ -88,7 +99,7 @@ class BackgroundReading:
         away = False
         for one in wanted:
             try:
-                yield from self._read(one, ask, cursor, now, resume)
+                yield from self._read(one, ask, cursor, now, server)
                 away = False
             except (SettingsError, SourceFormatError) as error:
                 problem = problem or error
@@ -99,8 +110,18 @@ class BackgroundReading:
         if problem is not None:
             raise problem
 
+    def count(self, name: str, series: int) -> None:
+        """Note how many series a name gave."""
+        self.series[name] = max(self.series.get(name, 0), series)
+
+    def notes(self) -> list[str]:
+        """What a person should know about the series of each name."""
+        missing = f"{self.source.capitalize()} has no such series; check {self.setting}."
+        unusual = {name: count for name, count in self.series.items() if count != 1}
+        return [f"{name}: {f'{count:,} series were added up.' if count else missing}" for name, count in unusual.items()]
+
     def _read(
-        self, one: NamedExpression, ask: Ask, cursor: CursorOf, now: datetime, resume: Callable[[datetime], None]
+        self, one: NamedExpression, ask: Ask, cursor: CursorOf, now: datetime, server: ResumableServer
     ) -> Iterator[BackgroundSpan]:
         name = self._cursor_name(one)
         left_at = cursor(name)
@@ -109,7 +130,7 @@ class BackgroundReading:
             return
         start = self._start(left_at, now)
         while start < end:
-            resume(start)
+            server.resume = start
             until = min(bucket_floor(start + self.chunk, max(self.bucket_s, 86_400)), end)
             until = until if until > start else min(start + max(self.chunk, timedelta(seconds=self.bucket_s)), end)
             values = self._frame(one.name, ask(one, start, until), start, until)
@@ -157,11 +178,6 @@ def bucket_means(
     means = np.full(buckets, np.nan)
     np.divide(sums, number, out=means, where=number > 0)
     return means
-
-
-def several_words(name: str, count: int) -> str:
-    """The note about an expression that gives more than one series."""
-    return f"{name}: {count:,} series were added up."
 
 
 def _since(events: EventsSection, now: datetime) -> datetime:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -17,17 +18,12 @@ from stormpetrel.config import EventsSection, GraphiteSection
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.cursor import CursorOf
 from stormpetrel.records.traces import Seconds
-from stormpetrel.sources.background_buckets import (
-    BackgroundReading,
-    NamedExpression,
-    Samples,
-    named_expressions,
-    several_words,
-)
+from stormpetrel.sources.background_buckets import BackgroundReading, NamedExpression, Samples, named_expressions
 from stormpetrel.sources.event_contract import BackgroundSpan
 from stormpetrel.sources.json_server import JsonServer
 from stormpetrel.sources.server_connection import Address
 
+_SETTING: Final = "graphite.targets"
 _CHUNK: Final = timedelta(days=7)  # at a point every ten seconds 60,000 points, or 2 MB
 _COARSEST: Final = timedelta(days=3)  # between two points
 _MOST_SERIES: Final = 2000  # of one target
@@ -45,35 +41,28 @@ class GraphiteBackground:
         *,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._targets = named_expressions(settings.targets, "graphite.targets")
+        self._targets = named_expressions(settings.targets, _SETTING)
         self._address = Address("graphite", settings.url, settings.token_file, settings.ca_file, settings.timeout_s)
-        self._reading = BackgroundReading(self.source, events or EventsSection(), _CHUNK)
+        self._reading = BackgroundReading(self.source, _SETTING, events or EventsSection(), _CHUNK)
         self._pause = pause
-        self._found: dict[str, int] = {}  # the most series that a name gave at once
         self._coarse: dict[str, int] = {}  # seconds between points, where they are longer than a bucket
         self.notes: list[str] = []
 
     def spans(self, cursor: CursorOf, now: datetime) -> Iterator[BackgroundSpan]:
         """What has not been read yet, name by name, oldest first, in whole buckets that are over and settled."""
         with JsonServer(self._address, pause=self._pause) as server:
-
-            def resume(moment: datetime) -> None:
-                server.resume = moment
-
-            def ask(one: NamedExpression, start: datetime, end: datetime) -> list[Samples]:
-                return self._series(server, one, start, end)
-
             try:
-                yield from self._reading.spans(self._targets, ask, cursor, now, resume=resume)
+                ask = partial(self._series, server)
+                yield from self._reading.spans(self._targets, ask, cursor, now, server=server)
             finally:
-                self._tell()
+                self.notes += self._notes()
 
     def _series(self, server: JsonServer, one: NamedExpression, start: datetime, end: datetime) -> list[Samples]:
         series = self._ask(server, one, start, end)
         if any(0 < time_s.size < (end - start).total_seconds() / self._reading.bucket_s for time_s, _ in series):
             # Points that are further apart than buckets: ask for some before as well, to see how far, and which one begins there.
             series = self._ask(server, one, start - _COARSEST, end)
-        self._found[one.name] = max(self._found.get(one.name, 0), len(series))
+        self._reading.count(one.name, len(series))
         return [self._as_long_as_buckets(one.name, *samples) for samples in series]
 
     def _ask(self, server: JsonServer, one: NamedExpression, start: datetime, end: datetime) -> list[Samples]:
@@ -104,13 +93,9 @@ class GraphiteBackground:
         offsets = np.arange(0, step_s, bucket_s, dtype=np.float64)  # (repeats,)
         return (time_s[:, None] + offsets).ravel(), np.repeat(values, offsets.size)
 
-    def _tell(self) -> None:
-        for name, count in self._found.items():
-            if count > 1:
-                self.notes.append(several_words(name, count))
-            elif count == 0:
-                self.notes.append(f"{name}: Graphite has no such series; check graphite.targets.")
-        self.notes += [f"{name}: Graphite keeps a point every {step_s / 60:g} min." for name, step_s in self._coarse.items()]
+    def _notes(self) -> list[str]:
+        coarse = [f"{name}: Graphite keeps a point every {step_s / 60:g} min." for name, step_s in self._coarse.items()]
+        return self._reading.notes() + coarse
 
 
 def _samples(points: list[list[float | None]]) -> Samples:

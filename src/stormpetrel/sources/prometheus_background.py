@@ -9,21 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from stormpetrel.config import EventsSection, PrometheusSection
 from stormpetrel.errors import SettingsError, SourceUnavailableError
 from stormpetrel.records.cursor import CursorOf
-from stormpetrel.sources.background_buckets import (
-    BackgroundReading,
-    NamedExpression,
-    Samples,
-    named_expressions,
-    several_words,
-)
+from stormpetrel.sources.background_buckets import BackgroundReading, NamedExpression, Samples, named_expressions
 from stormpetrel.sources.event_contract import BackgroundSpan
 from stormpetrel.sources.prometheus_query import PrometheusServer, Series
 
+_SETTING: Final = "prometheus.background"
 _MOST_POINTS: Final = 10_080  # of a query: a week of minutes; a server that has a limit has 11,000
 _STEPS: Final = (5, 60)  # seconds between two evaluations, for the shortest and for long buckets
 
@@ -41,28 +37,21 @@ class PrometheusBackground:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._settings, self._pause = settings, pause
-        self._queries = named_expressions(settings.background, "prometheus.background")
+        self._queries = named_expressions(settings.background, _SETTING)
         bucket_s = (events or EventsSection()).bucket_minutes * 60
         self._step_s = min(max(bucket_s // 30, _STEPS[0]), _STEPS[1])
         chunk = timedelta(seconds=max(_MOST_POINTS * self._step_s // bucket_s, 1) * bucket_s)
-        self._reading = BackgroundReading(self.source, events or EventsSection(), chunk)
-        self._found: dict[str, int] = {}
+        self._reading = BackgroundReading(self.source, _SETTING, events or EventsSection(), chunk)
         self.notes: list[str] = []
 
     def spans(self, cursor: CursorOf, now: datetime) -> Iterator[BackgroundSpan]:
         """What has not been read yet, name by name, oldest first, in whole buckets that are over and settled."""
         with PrometheusServer(self._settings, pause=self._pause) as server:
-
-            def resume(moment: datetime) -> None:
-                server.resume = moment
-
-            def ask(one: NamedExpression, start: datetime, end: datetime) -> list[Samples]:
-                return self._series(server, one, start, end)
-
             try:
-                yield from self._reading.spans(self._queries, ask, cursor, now, resume=resume)
+                ask = partial(self._series, server)
+                yield from self._reading.spans(self._queries, ask, cursor, now, server=server)
             finally:
-                self._tell()
+                self.notes += self._reading.notes()
 
     def _series(self, server: PrometheusServer, one: NamedExpression, start: datetime, end: datetime) -> list[Samples]:
         """The query at every step of the span; a half of the span at a time where the server finds it too much."""
@@ -71,7 +60,7 @@ class PrometheusBackground:
         length = f"{round((end - start).total_seconds()) + 1}s:{self._step_s}s"
         hint = f"Check {one.name!r} in prometheus.background."
         try:
-            found = server.instant(f"({one.expression})[{length}]", end.timestamp())
+            answer = server.instant(f"({one.expression})[{length}]", end.timestamp())
         except SettingsError as error:
             raise SettingsError(error.what, hint=hint) from None
         except SourceUnavailableError as error:
@@ -82,15 +71,8 @@ class PrometheusBackground:
                 raise SourceUnavailableError(error.what, hint=hint) from None
             middle = start + buckets // 2 * timedelta(seconds=self._reading.bucket_s)
             return [*self._series(server, one, start, middle), *self._series(server, one, middle, end)]
-        self._found[one.name] = max(self._found.get(one.name, 0), len(found))
-        return [_inside(series, start.timestamp(), end.timestamp()) for series in found]
-
-    def _tell(self) -> None:
-        for name, count in self._found.items():
-            if count > 1:
-                self.notes.append(several_words(name, count))
-            elif count == 0:
-                self.notes.append(f"{name}: Prometheus has no such series; check prometheus.background.")
+        self._reading.count(one.name, len(answer))
+        return [_inside(series, start.timestamp(), end.timestamp()) for series in answer]
 
 
 def _inside(series: Series, start_s: float, end_s: float) -> Samples:

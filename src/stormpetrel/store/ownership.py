@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -45,27 +47,24 @@ def who_else_can_write(folder: Path, name: str) -> str:
 
 def owner_other_than_us(folder: Path, name: str) -> str:
     """The user, other than us and root, that a folder or a file in it belongs to; empty where there is none."""
-    for path in (folder, folder / name):
-        try:
-            owner = path.stat().st_uid
-        except OSError:
-            continue
-        if owner not in (os.geteuid(), _ROOT):
-            return user_name(owner)
-    return ""
+    others = (status.st_uid for _, status in _readable(folder, name) if status.st_uid not in (os.geteuid(), _ROOT))
+    return next(map(user_name, others), "")
 
 
 def refuse_writable_by_everybody(folder: Path, name: str) -> None:
     """SettingsError where a site's folder or settings can be written by just anybody."""
-    for path in (folder, folder / name):
-        try:
-            mode = path.stat().st_mode
-        except OSError:
-            continue
-        if mode & _OTHERS and not (path.is_dir() and mode & stat.S_ISVTX):
+    for path, status in _readable(folder, name):
+        if status.st_mode & _OTHERS and not (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
             raise SettingsError(
                 f"Everybody can write to {path}, and so decide which commands this site runs.", hint=f"Run: chmod o-w {path}"
             )
+
+
+def _readable(folder: Path, name: str) -> Iterator[tuple[Path, os.stat_result]]:
+    """A folder and a file in it with their status, without those that cannot be read."""
+    for path in (folder, folder / name):
+        with suppress(OSError):
+            yield path, path.stat()
 
 
 def refuse_folder_of_another(folder: Path) -> None:

@@ -8,6 +8,10 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stormpetrel.store.site import Site
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # what systemd gives to a service
 _UNIT = """\
@@ -43,6 +47,11 @@ UMask=0077
 [Install]
 WantedBy=multi-user.target
 """
+
+
+def site_unit(role: str, site: Site) -> str:
+    """The unit of `watch` or `serve` with what the settings of a site say."""
+    return systemd_unit(role, site.folder, state_dir=site.settings.store.state_dir, sacct=site.settings.slurm.sacct)
 
 
 def systemd_unit(

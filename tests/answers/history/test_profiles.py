@@ -36,16 +36,16 @@ def test_the_tables_are_those_of_the_study(model):
     found = view(model)
     prepared = prepare(LOG).frame
     profiled = prepared.with_columns(model.assign(prepared))
-    assert_frame_equal(found.resources, resource_table(profiled))
-    assert_frame_equal(found.duration, duration_table(profiled))
-    assert_frame_equal(found.status, status_table(profiled))
+    assert_frame_equal(found.tables.resources, resource_table(profiled))
+    assert_frame_equal(found.tables.duration, duration_table(profiled))
+    assert_frame_equal(found.tables.status, status_table(profiled))
     assert found.k == model.k_ == len(found.words)
 
 
 def test_a_job_is_of_the_profile_that_its_forecast_saw(model):
     silent = LOG.with_columns(req_mem_bytes=pl.when(pl.int_range(pl.len()) % 3 != 0).then("req_mem_bytes"))
     seen = with_profile(silent, model).filter(~never_started())["profile"].value_counts().sort("profile")
-    assert view(model, silent).resources["jobs"].to_list() == seen.drop_nulls()["count"].to_list()
+    assert view(model, silent).tables.resources["jobs"].to_list() == seen.drop_nulls()["count"].to_list()
 
 
 def test_how_jobs_ended_leaves_out_those_that_have_not(model):
@@ -67,13 +67,13 @@ def test_users_see_the_profiles_of_the_site_and_their_own_jobs(tmp_path):
         mine, all_jobs = (live.boards.profiles.wait(live, scope_of(viewer)).value for viewer in (ADA, LOCAL))
         answer = profiles(live, ADA)
     assert (answer.jobs, answer.own_only, [kind.words for kind in answer.profiles]) == (mine.jobs, True, list(mine.words))
-    assert [kind.jobs for kind in answer.profiles if kind.jobs] == mine.resources["jobs"].to_list()
+    assert [kind.jobs for kind in answer.profiles if kind.jobs] == mine.tables.resources["jobs"].to_list()
     assert mine.words == all_jobs.words
     assert mine.own_only and not all_jobs.own_only
     assert mine.users["user"].unique().to_list() == ["user2"]
     assert mine.jobs + mine.never_started == LOG.filter(pl.col("user") == "user2").height < all_jobs.jobs
     assert all_jobs.never_started == LOG.select(never_started().sum()).item() > 0
-    assert mine.activity.drop("profile").sum_horizontal().max() == 1
+    assert mine.tables.activity.drop("profile").sum_horizontal().max() == 1
 
 
 def test_profiles_are_those_of_the_registry_where_it_has_some(tmp_path, model):

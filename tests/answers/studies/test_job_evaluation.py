@@ -10,6 +10,7 @@ from stormpetrel.answers.schemas.job_evaluation import EvaluationQuestion, JobEv
 from stormpetrel.answers.studies import job_evaluation
 from stormpetrel.answers.studies.job_input import JobInput
 from stormpetrel.config import JobsSection
+from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE
 from tests.jobs.logs import one_thread
 from tests.lifecycle.sites import few_trees, steady_log
 
@@ -51,3 +52,10 @@ def test_nothing_is_refitted_unless_it_is_asked_for(data, evaluated):
 def test_an_answer_survives_its_own_json(evaluated):
     answer, _ = evaluated
     assert JobEvaluation.model_validate_json(answer.model_dump_json()) == answer
+
+
+def test_a_line_of_table_one_has_the_scores_of_both_classes_by_name():
+    line = job_evaluation.table_line(SEED_TABLE_ONE["xgboost_active_learning"], "random")
+    assert (line.split, line.title, line.part, line.jobs) == ("random", "XGBoost + active learning", "test", None)
+    assert (line.precision_failed, line.recall_failed, line.f1_failed) == (0.78, 0.87, 0.82)
+    assert (line.precision_completed, line.recall_completed, line.f1_completed) == (0.98, 0.97, 0.97)

@@ -11,6 +11,7 @@ from stormpetrel.answers.schemas.job_studies import ProfileQuestion, ProfileStud
 from stormpetrel.answers.studies import job_studies
 from stormpetrel.answers.studies.job_input import JobInput
 from stormpetrel.config import JobsSection
+from stormpetrel.engine import Engine
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs import feature_study
 from stormpetrel.jobs.moments import Moment
@@ -91,6 +92,26 @@ def test_features_without_ablation_have_no_verdict_and_constants_no_correlation(
     assert study.ablation is None and study.verdicts is None
     assert study.matrix.names[0] == "failed" and study.matrix.r[0][0] == pytest.approx(1.0)
     assert any(line.pearson is None for line in study.correlations)
+
+
+def test_each_group_that_is_left_out_is_an_item_of_the_engine(monkeypatch):
+    groups = []
+
+    class WatchedEngine(Engine):
+        def map(self, function, items, **options):
+            groups.extend(items)
+            return super().map(function, items, **options)
+
+    monkeypatch.setattr(feature_study, "_TREES", 4)
+    study = job_studies.feature_study(log_of(), Moment.SUBMIT, engine=WatchedEngine())
+    assert set(groups) == {line.group for line in study.ablation.groups}
+
+
+@pytest.mark.slow
+def test_features_have_the_same_figures_with_one_worker_and_with_two():
+    data = log_of(failed=lambda k: k % 4 == 3)
+    alone, apart = (job_studies.feature_study(data, Moment.SUBMIT, engine=Engine(workers)) for workers in (1, 2))
+    assert alone.verdicts and apart == alone
 
 
 def test_columns_are_correlated_with_failing_over_the_jobs_that_ended():

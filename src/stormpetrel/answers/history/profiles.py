@@ -22,16 +22,9 @@ from stormpetrel.jobs.groups import GroupLimits
 from stormpetrel.jobs.keys import stand_ins
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.preparation import UNKNOWN, PreparationSettings, label_distribution, prepare
-from stormpetrel.jobs.profiles import (
-    SUBMIT,
-    JobProfiles,
-    activity_table,
-    duration_table,
-    resource_table,
-    status_table,
-    type_table,
-)
+from stormpetrel.jobs.profiles import SUBMIT, JobProfiles, ProfileTables
 from stormpetrel.jobs.seed_protocol import seed_columns
+from stormpetrel.lifecycle.job_settings import limits_of, preparation_of
 from stormpetrel.records.jobs import KEY, never_started
 from stormpetrel.records.states import FINISHED
 
@@ -58,9 +51,8 @@ _COLUMN_WORDS: Final = {
 class ProfileView:
     """The profiles, and the jobs of the viewer by profile, as the frames that a page draws; `profiles` answers with their counts.
 
-    `words` says of each profile what it is like at this site. The tables are of `jobs` jobs, those that the viewer may see:
-    `resources`, `duration`, `activity`, `status` and `types` as in `jobs.profiles`; `users` has profile, user, jobs, failed and
-    failed_share.
+    `words` says of each profile what it is like at this site. The tables are of `jobs` jobs, those that the viewer may see;
+    `users` has profile, user, jobs, failed and failed_share.
     """
 
     words: tuple[str, ...]
@@ -70,11 +62,7 @@ class ProfileView:
     jobs: int
     never_started: int  # jobs that are not among those: they were over before they ran
     labels: pl.DataFrame
-    resources: pl.DataFrame
-    duration: pl.DataFrame
-    activity: pl.DataFrame
-    status: pl.DataFrame
-    types: pl.DataFrame
+    tables: ProfileTables
     users: pl.DataFrame
     heat_names: tuple[str, ...]  # the outcome first
     heat: Floats
@@ -95,8 +83,8 @@ def profiles(live: LiveSite, viewer: Viewer) -> Profiles:
 
 
 def _answer(view: ProfileView, as_of: datetime) -> Profiles:
-    resources = {row["profile"]: row for row in view.resources.iter_rows(named=True)}
-    counts = {name: _by_profile(getattr(view, name)) for name in ("duration", "activity", "status", "types")}
+    resources = {row["profile"]: row for row in view.tables.resources.iter_rows(named=True)}
+    counts = {name: _by_profile(getattr(view.tables, name)) for name in ("duration", "activity", "status", "types")}
     means = ("cpu_mean", "mem_gb_mean", "run_time_s_mean", "wait_time_s_mean")
     return Profiles(
         as_of=as_of,
@@ -146,8 +134,6 @@ def profile_background() -> Background[ProfileView]:
 
 def view_of(jobs: pl.DataFrame, model: JobProfiles, settings: Settings, *, version: int | None, own_only: bool) -> ProfileView:
     """The view of some jobs by some profiles."""
-    from stormpetrel.answers.studies.job_studies import limits_of
-
     limits, preparation = limits_of(settings.jobs), _preparation(jobs, settings)
     prepared = prepare(jobs, preparation).frame
     profiled = prepared.with_columns(model.assign(_requests(prepared)))
@@ -160,11 +146,7 @@ def view_of(jobs: pl.DataFrame, model: JobProfiles, settings: Settings, *, versi
         jobs=profiled.height,
         never_started=int(jobs.select(never_started().sum()).item()),
         labels=label_distribution(_ended(jobs, settings)),
-        resources=resource_table(profiled),
-        duration=duration_table(profiled, limits),
-        activity=activity_table(profiled, limits),
-        status=status_table(profiled),
-        types=type_table(profiled, limits),
+        tables=ProfileTables.of(profiled, limits),
         users=_users(profiled),
         heat_names=names,
         heat=heat,
@@ -190,15 +172,7 @@ def _model_of(live: LiveSite) -> tuple[JobProfiles, int | None]:
 
 
 def _preparation(jobs: pl.DataFrame, settings: Settings) -> PreparationSettings:
-    section = settings.jobs
-    return PreparationSettings(
-        missing=section.missing,
-        min_run_s=section.min_run_s or None,
-        time_zone=settings.site.time_zone,
-        failure_states=tuple(section.failure_states),
-        dropped_states=tuple(section.dropped_states),
-        allocation_as_request=bool(stand_ins(jobs)),
-    )
+    return preparation_of(settings.jobs, settings.site.time_zone, allocation_as_request=bool(stand_ins(jobs)))
 
 
 def _ended(jobs: pl.DataFrame, settings: Settings) -> pl.DataFrame:

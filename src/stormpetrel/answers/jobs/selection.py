@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import polars as pl
 
 from stormpetrel.answers.viewer import READ
-from stormpetrel.config import SITE_FILE, Settings
+from stormpetrel.config import SITE_FILE
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.preparation import PreparationSettings, Prepared, prepare
+from stormpetrel.lifecycle.job_settings import preparation_of
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY
 from stormpetrel.records.times import UTC_TIME
 
@@ -159,18 +160,7 @@ def _of_site(source: SiteLike, viewer: Viewer, last_days: float | None, progress
         now,
         name,
         pl.DataFrame(schema=JOB_SCHEMA),  # the model reads them from the site
-        _preparation(settings),
-    )
-
-
-def _preparation(settings: Settings) -> PreparationSettings:
-    section = settings.jobs
-    return PreparationSettings(
-        missing=section.missing,
-        min_run_s=section.min_run_s or None,
-        time_zone=settings.site.time_zone,
-        failure_states=tuple(section.failure_states),
-        dropped_states=tuple(section.dropped_states),
+        preparation_of(settings.jobs, settings.site.time_zone),
     )
 
 

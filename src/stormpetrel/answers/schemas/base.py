@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 IsoTime = Annotated[datetime, PlainSerializer(datetime.isoformat, return_type=str)]  # with its offset: +00:00, never Z
 
@@ -36,6 +44,38 @@ class Answer(BaseModel):
         if name not in type(self).model_fields:
             raise KeyError(name)
         return getattr(self, name)
+
+
+class FlatAnswer(Answer):
+    """An answer with a part whose keys are not known beforehand; in JSON they stand beside the known ones, and win over them."""
+
+    flat: ClassVar[str]  # the field with that part
+
+    @model_serializer(mode="wrap")
+    def _flatten(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        free: dict[str, Any] = fields.pop(self.flat, {})
+        return fields | free
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, values: Any) -> Any:
+        """Read what `_flatten` wrote: what is no field of its own belongs to the free part."""
+        if not isinstance(values, dict) or cls.flat in values:
+            return values
+        own = {name: value for name, value in values.items() if name in cls.model_fields}
+        return own | {cls.flat: {name: value for name, value in values.items() if name not in own}}
+
+
+class SparseAnswer(Answer):
+    """An answer of which some fields are in JSON only where somebody has asked for them; null means that nobody has."""
+
+    where_asked: ClassVar[frozenset[str]]
+
+    @model_serializer(mode="wrap")
+    def _leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        return {name: value for name, value in fields.items() if value is not None or name not in self.where_asked}
 
 
 class Problem(Answer):

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from stormpetrel.answers.schemas.base import Answer, IsoTime, Question
-from stormpetrel.answers.schemas.grid import GridAlarm
 
 EventPlace = Literal["site", "submit_host", "group", "node"]
 
@@ -70,8 +69,19 @@ class EventTable(Answer):
     message: str = Field(description="why there is no row; else empty")
 
 
+class ScoredAlarm(Answer):
+    """Buckets of alarm that belong together."""
+
+    start: IsoTime = Field(serialization_alias="from")
+    end: IsoTime = Field(serialization_alias="to", description="not in it")
+    score: float | None = Field(description="of its most abnormal bucket")
+    findings: list[str] = Field(serialization_alias="why", description="what was wrong, a sentence each")
+    labels: list[str] = Field(description="what people say of that time")
+    threshold: float | None = Field(exclude=True)
+
+
 class EventScoring(Answer):
-    """What scoring new buckets came to, and every alarm of the model in use."""
+    """What scoring new buckets came to, and the newest alarms of the model in use."""
 
     model: str
     version: int
@@ -82,7 +92,8 @@ class EventScoring(Answer):
     newest: datetime | None = Field(description="beginning of the newest of them")
     newest_score: float | None
     newest_alarm: bool
-    episodes: list[GridAlarm] = Field(description="the oldest first")
+    episodes: list[ScoredAlarm] = Field(description="the oldest first")
+    episodes_in_all: int = Field(exclude=True)
 
 
 class OutageLabel(Answer):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from stormpetrel.answers.schemas.base import Answer, Question
+from stormpetrel.answers.schemas.base import Answer, Question, SparseAnswer
 from stormpetrel.answers.schemas.trends import Mover, TrendPoint
 from stormpetrel.answers.schemas.waste import PolicyPoint, WasteGroup, WasteTotal
 
@@ -180,17 +180,6 @@ class TrendStudy(Answer):
     movers: list[Mover] = Field(description="among all groups, the clearest first")
 
 
-class WasteStudy(Answer):
-    """What failed jobs of a log held, the largest loss first; it adds up to the log's own totals to the core-second."""
-
-    by: str
-    groups: list[WasteGroup]
-    total: WasteTotal
-    uncounted: dict[str, int] = Field(description="jobs that are not in it, by why")
-    dropped: int = Field(description="jobs in a state that is left out: in no sum")
-    reconciled: bool
-
-
 class ChosenOn(Answer):
     """The earlier splits, on which the threshold was chosen."""
 
@@ -213,9 +202,10 @@ class AskedPoint(PolicyPoint):
     asked_tau: float
 
 
-class PolicyReplay(Answer):
+class PolicyReplay(SparseAnswer):
     """Cancelling two minutes in, replayed: τ chosen on the earlier splits, judged on the later ones."""
 
+    where_asked: ClassVar[frozenset[str]] = frozenset({"asked"})
     chosen_on: ChosenOn
     judged_on: JudgedOn
     tau: float
@@ -223,3 +213,16 @@ class PolicyReplay(Answer):
     hindsight: PolicyPoint = Field(description="the best on the later splits, which nobody could have known")
     wrong_kill_price: float
     asked: AskedPoint | None = Field(default=None, description="the threshold that was asked for")
+
+
+class WasteStudy(SparseAnswer):
+    """What failed jobs of a log held, the largest loss first; it adds up to the log's own totals to the core-second."""
+
+    where_asked: ClassVar[frozenset[str]] = frozenset({"policy"})
+    by: str
+    groups: list[WasteGroup]
+    total: WasteTotal
+    uncounted: dict[str, int] = Field(description="jobs that are not in it, by why")
+    dropped: int = Field(description="jobs in a state that is left out: in no sum")
+    reconciled: bool
+    policy: PolicyReplay | None = Field(default=None, description="what cancelling early would have saved")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from stormpetrel.answers.schemas.base import Answer, IsoTime
+from stormpetrel.answers.schemas.base import Answer, FlatAnswer, IsoTime
 
 
 class PutInUse(Answer):
@@ -55,15 +55,16 @@ class ShownTraining(RegisteredTraining):
     summaries: dict[str, str] = Field(description="by model: what it learnt from and what it does")
 
 
-class ModelVersionLine(Answer):
-    """One version of a model."""
+class ModelVersionLine(FlatAnswer):
+    """One version of a model; what the registry keeps of it stands beside its name in JSON."""
 
+    flat: ClassVar[str] = "about"
     name: str
     version: int
     created: str = Field(description="ISO 8601")
     current: bool
     about: dict[str, Any] = Field(description="everything that the registry keeps of it")
-    summary: str = Field(description="what it learnt from and what it does")
+    summary: str = Field(default="", exclude=True, description="what it learnt from and what it does")
 
 
 class ModelVersions(Answer):
@@ -80,19 +81,29 @@ class PromotionReceipt(RegisteredTraining):
     taken_up: bool = Field(description="whether a running watch takes it up by itself")
 
 
-class TrainedModel(Answer):
-    """A model that was trained and put in use."""
+class TrainedModel(FlatAnswer):
+    """A model that was trained and put in use; in JSON its figures stand beside its name."""
 
+    flat: ClassVar[str] = "about"
     name: str
     version: int
     created: str = Field(description="ISO 8601")
     about: dict[str, Any] = Field(description="its figures, and what it was trained on")
 
 
-class TrainingReceipt(Answer):
-    """What a training came to."""
+class NewTraining(FlatAnswer):
+    """A training that was put in use, and the model of it that answers; in JSON the model's figures stand beside its name."""
 
-    training: str | None = Field(default=None, description="its name, where the family's command tells it")
+    flat: ClassVar[str] = "about"
+    training: str = Field(examples=["events-3"])
+    name: str
+    version: int
+    about: dict[str, Any] = Field(description="its figures, and what it was trained on")
+
+
+class TrainingReceipt(Answer):
+    """The models of one training; `jobs train --json` prints them as a list."""
+
     models: list[TrainedModel]
     missing: list[str] = Field(
         default=[], description="what the models lack that could not be trained, a part of a sentence each"

@@ -1,21 +1,21 @@
 """Training models on a site and putting them in use: acts of who manages it.
 
-Site + Viewer -> train_jobs, train_traces, train_events, fit_generator -> TrainingReceipt.
+Site + Viewer -> train_jobs -> TrainingReceipt; train_traces -> TrainedModel; train_events, fit_generator -> NewTraining.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stormpetrel.answers.schemas.registry import TrainedModel, TrainingReceipt
+from stormpetrel.answers.schemas.registry import NewTraining, TrainedModel, TrainingReceipt
 from stormpetrel.answers.viewer import MANAGE
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.jobs.moments import Moment
-    from stormpetrel.store.models import ModelVersion
+    from stormpetrel.store.models import ModelVersion, Training
     from stormpetrel.store.site import Site
     from stormpetrel.traces.architecture import Architecture, AutoencoderSettings
 
@@ -28,7 +28,7 @@ def train_jobs(site: Site, viewer: Viewer, moments: Collection[Moment], *, progr
 
     viewer.require(MANAGE)
     models = train_job_models(site, moments, user=viewer.user or None, progress=progress)
-    return TrainingReceipt(models=_trained(models), missing=missing_words(models[0]))
+    return TrainingReceipt(models=[_trained(model) for model in models], missing=missing_words(models[0]))
 
 
 def train_traces(
@@ -40,7 +40,7 @@ def train_traces(
     settings: AutoencoderSettings,
     device: str,
     progress: Progress,
-) -> TrainingReceipt:
+) -> TrainedModel:
     """Train a model of traces on the site's windows, or on those of campaign files; their test campaigns are left alone."""
     from stormpetrel.lifecycle.trace_models import campaign_windows, train_trace_model
     from stormpetrel.sources.trace_files import read_campaigns
@@ -52,34 +52,35 @@ def train_traces(
     model = train_trace_model(
         site, architecture, windows=windows, settings=settings, device=device, user=viewer.user or None, progress=progress
     )
-    return TrainingReceipt(models=_trained([model]))
+    return _trained(model)
 
 
-def train_events(site: Site, viewer: Viewer, name: str | None, *, seed: int, progress: Progress) -> TrainingReceipt:
-    """Train a model on the site's event counts; of its models only the one that gives alarms is told."""
+def train_events(site: Site, viewer: Viewer, name: str | None, *, seed: int, progress: Progress) -> NewTraining:
+    """Train a model on the site's event counts; of its models the receipt names the one that gives alarms."""
     from stormpetrel.lifecycle.event_models import train_event_model
 
     viewer.require(MANAGE)
     training = train_event_model(site, name, seed=seed, user=viewer.user or None, progress=progress)
-    models = [model for model in training.models if model.about.get("role") != "forecast"]
-    return TrainingReceipt(training=training.name, models=_trained(models[:1]))
+    return _new(training, next(model for model in training.models if model.about.get("role") != "forecast"))
 
 
 def fit_generator(
     site: Site, viewer: Viewer, name: str, *, seed: int, settings: dict[str, Any], progress: Progress
-) -> TrainingReceipt:
+) -> NewTraining:
     """Fit a generator to the site's jobs; settings that it does not know are refused before anything is read."""
     from stormpetrel.answers.workload.input import make_generator
     from stormpetrel.lifecycle.workload_models import fit_site_generator
 
     viewer.require(MANAGE)
     make_generator(name, seed=seed, **settings)
-    given = {option: value for option, value in settings.items() if value is not None}
-    training = fit_site_generator(site, name, seed=seed, progress=progress, **given)
-    return TrainingReceipt(training=training.name, models=_trained(training.models[:1]))
+    chosen = {option: value for option, value in settings.items() if value is not None}
+    training = fit_site_generator(site, name, seed=seed, user=viewer.user or None, progress=progress, **chosen)
+    return _new(training, training.models[0])
 
 
-def _trained(models: Iterable[ModelVersion]) -> list[TrainedModel]:
-    return [
-        TrainedModel(name=model.name, version=model.version, created=model.created, about=dict(model.about)) for model in models
-    ]
+def _trained(model: ModelVersion) -> TrainedModel:
+    return TrainedModel(name=model.name, version=model.version, created=model.created, about=dict(model.about))
+
+
+def _new(training: Training, model: ModelVersion) -> NewTraining:
+    return NewTraining(training=training.name, name=model.name, version=model.version, about=dict(model.about))

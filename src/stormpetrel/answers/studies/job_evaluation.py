@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.schemas.job_evaluation import EvaluationQuestion
     from stormpetrel.answers.studies.job_input import JobInput
     from stormpetrel.jobs.evaluation import Evaluation
-    from stormpetrel.jobs.seed_protocol import TableOne
+    from stormpetrel.jobs.seed_protocol import TableOne, TableOneRow
 
 Progress = Callable[[str], None]
 SPLITS: Final[tuple[Literal["random", "time"], ...]] = ("random", "time")
@@ -119,7 +119,22 @@ def published_table(
 
 def table_lines(table: TableOne) -> list[TableOneLine]:
     """Return the lines of one table, in their order."""
-    return [TableOneLine(**row) for row in table.as_rows()]
+    return [table_line(row, table.split) for row in table.rows]
+
+
+def table_line(row: TableOneRow, split: str) -> TableOneLine:
+    """Return one line of a table, or of the published one."""
+    return TableOneLine(
+        split=split,
+        model=row.model,
+        title=row.title,
+        part=row.part,
+        **{f"{score}_failed": value for score, value in row.failed._asdict().items()},
+        **{f"{score}_completed": value for score, value in row.completed._asdict().items()},
+        accuracy=row.accuracy,
+        roc_auc=row.roc_auc,
+        jobs=row.jobs,
+    )
 
 
 def _in_split(split: str, progress: Progress) -> Callable[[str, int, int], None]:

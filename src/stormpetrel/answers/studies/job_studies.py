@@ -41,29 +41,20 @@ from stormpetrel.answers.schemas.job_studies import (
 )
 from stormpetrel.answers.schemas.trends import Mover, TrendPoint
 from stormpetrel.answers.schemas.waste import PolicyPoint, WasteGroup, WasteTotal
+from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs import feature_study as features
 from stormpetrel.jobs.cancel_policy import CancelCurve, cancel_curve, policy_at
 from stormpetrel.jobs.features import group_of
-from stormpetrel.jobs.groups import GroupLimits
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.preparation import PreparationSettings, Prepared, label_distribution, prepare
-from stormpetrel.jobs.profiles import (
-    END,
-    SUBMIT,
-    JobProfiles,
-    activity_table,
-    duration_table,
-    resource_table,
-    status_table,
-    type_table,
-)
+from stormpetrel.jobs.profiles import END, SUBMIT, JobProfiles, ProfileTables
 from stormpetrel.jobs.waste import check_ledger, core_seconds, elapsed_seconds, ledger, reconcile
+from stormpetrel.lifecycle.job_settings import limits_of, preparation_of
 from stormpetrel.records.jobs import never_started
 
 if TYPE_CHECKING:
     from stormpetrel.answers.studies.job_input import JobInput
-    from stormpetrel.config import JobsSection
     from stormpetrel.jobs.evaluation import Evaluation
     from stormpetrel.jobs.training import LabelledJobs
 
@@ -85,7 +76,8 @@ class FittedProfiles:
 def fit_profiles(data: JobInput, question: ProfileQuestion = ProfileQuestion()) -> FittedProfiles:
     """Prepare the jobs and find their profiles."""
     refuse_empty(data)
-    prepared = prepare(data.jobs, _preparation(data, allocation_as_request=question.columns == "submit"))
+    settings = preparation_of(data.section, data.time_zone, allocation_as_request=question.columns == "submit")
+    prepared = prepare(data.jobs, settings)
     if not prepared.frame.height:
         raise NotEnoughJobsError(
             f"None of the {data.jobs.height:,} jobs is left after preparation.", hint="Lower jobs.min_run_s, or set jobs.missing."
@@ -99,8 +91,8 @@ def profile_study(
 ) -> ProfileStudy:
     """Return the profiles of a log, with everything that led to them; `fitted` where they were found before."""
     fitted = fitted or fit_profiles(data, question)
-    prepared, model, limits = fitted.prepared, fitted.model, group_limits(data)
-    profiled = prepared.frame.with_columns(model.assign(prepared.frame))
+    prepared, model, limits = fitted.prepared, fitted.model, limits_of(data.section)
+    tables = ProfileTables.of(prepared.frame.with_columns(model.assign(prepared.frame)), limits)
     labels = label_distribution(_counted(data), data.section.failure_states)
     return ProfileStudy(
         preparation=prepared.counts,
@@ -113,11 +105,11 @@ def profile_study(
         columns=list(model.columns_used_),
         left_out=model.left_out_,
         profiles=[ProfileWords(profile=place, words=model.describe(place)) for place in range(model.k_)],
-        resources=[ProfileResources(**row) for row in _rows(resource_table(profiled))],
-        duration=_rows(duration_table(profiled, limits)),
-        activity=_rows(activity_table(profiled, limits)),
-        status=_rows(status_table(profiled)),
-        type=_rows(type_table(profiled, limits)),
+        resources=[ProfileResources(**row) for row in _rows(tables.resources)],
+        duration=_rows(tables.duration),
+        activity=_rows(tables.activity),
+        status=_rows(tables.status),
+        type=_rows(tables.types),
         bic=[Bic(**row) for row in _rows(model.bic_)],
         limits=ProfileLimits(
             short_below_s=limits.short_below_s,
@@ -137,21 +129,29 @@ def with_profile(data: JobInput, fitted: FittedProfiles | None = None) -> pl.Dat
     return data.jobs.with_columns(fitted.model.assign(everyone.frame))
 
 
-def feature_study(data: JobInput, moment: Moment, *, progress: Progress = lambda _: None) -> FeatureStudy:
+def feature_study(
+    data: JobInput, moment: Moment, *, progress: Progress = lambda _: None, engine: Engine = ONE_PROCESS
+) -> FeatureStudy:
     """Return what each feature of a moment is worth, with profiles as an evaluation and the report make them.
 
-    They come from jobs before those that the ablation is judged on.
+    They come from jobs before those that the ablation is judged on. Each group that is left out is one item of the engine.
     """
     from stormpetrel.jobs.evaluation import PROFILE_SHARE
     from stormpetrel.jobs.training import label_jobs
 
     refuse_empty(data)
     labelled = label_jobs(data.jobs, data.training(), [moment], profiles_from=PROFILE_SHARE)
-    return study_features(labelled, moment, progress=progress)
+    return study_features(labelled, moment, progress=progress, engine=engine)
 
 
 def study_features(
-    labelled: LabelledJobs, moment: Moment, *, with_ablation: bool = True, seed: int = 0, progress: Progress = lambda _: None
+    labelled: LabelledJobs,
+    moment: Moment,
+    *,
+    with_ablation: bool = True,
+    seed: int = 0,
+    progress: Progress = lambda _: None,
+    engine: Engine = ONE_PROCESS,
 ) -> FeatureStudy:
     """Return the same of jobs that are labelled already, in order of submission; ablation, the long part, may be left out."""
     matrix, rows = labelled.features[moment], labelled.reached(moment)
@@ -170,9 +170,9 @@ def study_features(
         groups = {name: group_of(name) for name in matrix.names}
 
         def show(group: str, done: int, total: int) -> None:
-            progress(f"without {group} ({done} of {total})" if group else "verdicts")
+            progress(f"left out: {group} ({done} of {total})" if group else "verdicts")
 
-        ablated = features.ablation(x, matrix.names, groups, y, seed=seed, progress=show)
+        ablated = features.ablation(x, matrix.names, groups, y, seed=seed, progress=show, engine=engine)
         ablation = FeatureAblation(
             roc_auc=ablated.roc_auc, pr_auc=ablated.pr_auc, groups=[GroupAblation(**row) for row in _rows(ablated.groups)]
         )
@@ -246,8 +246,11 @@ def trend_study(data: JobInput, by: str, every: str = "1w", *, top: int = 10) ->
     )
 
 
-def waste_study(data: JobInput, by: str) -> WasteStudy:
-    """Return the ledger by one breakdown, the largest loss first, checked against the log's own totals to the core-second."""
+def waste_study(data: JobInput, by: str, *, policy: PolicyReplay | None = None) -> WasteStudy:
+    """Return the ledger by one breakdown, the largest loss first, checked against the log's own totals to the core-second.
+
+    `policy` is what `policy_replay` gave, where that was asked for.
+    """
     refuse_empty(data)
     counted = _counted(data, with_profile(data) if by == "profile" else None)
     states, zone = data.section.failure_states, data.time_zone
@@ -261,6 +264,7 @@ def waste_study(data: JobInput, by: str) -> WasteStudy:
         uncounted=reconciled.uncounted,
         dropped=data.jobs.height - counted.height,
         reconciled=True,  # check_ledger has raised otherwise
+        policy=policy,
     )
 
 
@@ -316,22 +320,6 @@ def replay_policy(
     return replay, judged
 
 
-def group_limits(data: JobInput) -> GroupLimits:
-    """The limits of the site's groups."""
-    return limits_of(data.section)
-
-
-def limits_of(section: JobsSection) -> GroupLimits:
-    """The same out of the settings alone."""
-    return GroupLimits(
-        short_below_s=section.short_below_s,
-        long_above_s=section.long_above_s,
-        new_below_jobs=section.new_below_jobs,
-        frequent_from_jobs=section.frequent_from_jobs,
-        mem_factor=section.memory_factor,
-    )
-
-
 def refuse_empty(data: JobInput) -> None:
     """Raise where there is no job to study."""
     if not data.jobs.height:
@@ -343,18 +331,6 @@ def _counted(data: JobInput, jobs: pl.DataFrame | None = None) -> pl.DataFrame:
     frame = data.jobs if jobs is None else jobs
     dropped = data.section.dropped_states
     return frame.filter(~pl.col("state").is_in(dropped).fill_null(False)) if dropped else frame
-
-
-def _preparation(data: JobInput, *, allocation_as_request: bool) -> PreparationSettings:
-    section = data.section
-    return PreparationSettings(
-        missing=section.missing,
-        min_run_s=section.min_run_s or None,
-        time_zone=data.time_zone,
-        failure_states=tuple(section.failure_states),
-        dropped_states=tuple(section.dropped_states),
-        allocation_as_request=allocation_as_request,
-    )
 
 
 def _rows(frame: pl.DataFrame) -> list[dict[str, Any]]:

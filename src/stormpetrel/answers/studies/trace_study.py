@@ -1,13 +1,15 @@
 """Studies of recorded campaigns: how good trace models are on them, how often to sample, and the windows that are drawn of them.
 
-TraceStudy -> study_answer -> TraceStudyAnswer; SamplingStudy -> sampling_answer -> SamplingAnswer. For figures alone, as arrays:
-mapped_windows -> MappedWindows, reconstructed_windows -> ReconstructedWindows. A study needs no site: whoever has the files may.
+campaign files + kept models -> study_of_kept_models -> TraceStudy -> study_answer -> TraceStudyAnswer; SamplingStudy ->
+sampling_answer -> SamplingAnswer. For figures alone, as arrays: mapped_windows -> MappedWindows, reconstructed_windows ->
+ReconstructedWindows. A study needs no site: whoever has the files may.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +35,7 @@ from stormpetrel.traces.evaluation import FIGURES
 from stormpetrel.traces.separability import PcaMap
 
 if TYPE_CHECKING:
+    from stormpetrel.records.traces import Trace
     from stormpetrel.traces.evaluation import ErrorSpread, TraceEvaluation
     from stormpetrel.traces.evaluation import ModelFigures as Figures
     from stormpetrel.traces.sampling import SamplingStudy
@@ -58,6 +61,21 @@ class ReconstructedWindows:
     step_s: float
     original: Rates  # (job types, steps, 4)
     by_architecture: Mapping[Architecture, Rates]  # (job types, steps, 4) each
+
+
+def study_of_kept_models(
+    campaigns: Sequence[Path], models: Path, *, progress: Callable[[str], None] = lambda _: None
+) -> tuple[TraceStudy, list[Trace]]:
+    """Judge models that a study has kept in a folder on campaign files, cut as they were then; the traces are drawn, too."""
+    from stormpetrel.sources.trace_files import read_campaigns
+    from stormpetrel.traces.campaign_splits import split_traces
+    from stormpetrel.traces.study import kept_cut, kept_plan, run_study
+
+    progress("reading campaigns")
+    traces = read_campaigns(campaigns)
+    split = split_traces(traces, kept_cut(models))
+    study = run_study(split, kept_plan(models), models, progress=lambda share, step: progress(f"{share:.0%} {step}"))
+    return study, traces
 
 
 def evaluation_answer(evaluation: TraceEvaluation) -> TraceEvaluationAnswer:

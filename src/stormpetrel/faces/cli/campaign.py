@@ -15,7 +15,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.context import Json, console, plain, print_json
 
 if TYPE_CHECKING:
-    from stormpetrel.rehearse.campaign_files import Campaign
+    from stormpetrel.answers.schemas.campaigns import CampaignReceipt
 
 app = typer.Typer(help="Labelled recordings of CPU traces.", no_args_is_help=True)
 ALL_TYPES = "np,bad_io,good_io,mpi,idle"
@@ -66,26 +66,26 @@ def run(
     """
     if whole_set and split is not None:
         raise UsageError("--set makes a campaign for each split.", hint="Leave --split out.")
-    from stormpetrel.records.traces import Split
-    from stormpetrel.rehearse.campaign import CampaignRequest, cpus_of, run_campaign, run_set
-    from stormpetrel.rehearse.plan import kinds_of
+    from stormpetrel.answers.schemas.campaigns import CampaignRun
+    from stormpetrel.answers.studies.campaigns import run_campaigns
+    from stormpetrel.answers.viewer import LOCAL
 
-    request = CampaignRequest(
-        folder=folder,
-        split=Split(split.value if split else "train"),
+    act = CampaignRun(
+        split=split.value if split else "train",
+        whole_set=whole_set,
         name=name,
-        kinds=tuple(kinds_of(types)),
-        cpus=cpus_of(cpus) if cpus else (),
+        types=types,
         seconds_per_job=seconds_per_job,
         repeat=repeat,
-        seed=seed,
-        prometheus_url=prometheus,
+        cpus=cpus,
+        prometheus=prometheus,
         node=node,
         scratch=scratch,
+        seed=seed,
     )
     with _share_bar("campaign", shown=not as_json) as progress:
-        done = list(run_set(request, progress)) if whole_set else [run_campaign(request, progress)]
-    _tell(done, as_json=as_json)
+        receipt = run_campaigns(folder, LOCAL, act, progress=progress)
+    _show(receipt, as_json=as_json)
 
 
 @app.command("simulate")
@@ -101,16 +101,16 @@ def simulate(
     as_json: Json = False,
 ) -> None:
     """Write simulated campaigns, in the layout of recorded ones."""
-    from stormpetrel.rehearse.simulated_campaigns import SimulationRequest, write_simulated
+    from stormpetrel.answers.schemas.campaigns import CampaignSimulation
+    from stormpetrel.answers.studies.campaigns import simulate_campaigns
+    from stormpetrel.answers.viewer import LOCAL
 
-    request = SimulationRequest(folder, train, validation, test, nodes, threads, minutes, seed)
-    total = max(1, train + validation + test)
-    done: list[Campaign] = []
+    act = CampaignSimulation(
+        train=train, validation=validation, test=test, nodes=nodes, threads=threads, minutes=minutes, seed=seed
+    )
     with _share_bar("simulating", shown=not as_json) as progress:
-        for campaign in write_simulated(request):
-            done.append(campaign)
-            progress(len(done) / total, campaign.path.name)
-    _tell(done, as_json=as_json)
+        receipt = simulate_campaigns(folder, LOCAL, act, progress=progress)
+    _show(receipt, as_json=as_json)
 
 
 @contextmanager
@@ -133,26 +133,27 @@ def _share_bar(title: str, *, shown: bool) -> Iterator[Callable[[float, str], No
         yield lambda share, words: bar.update(task, completed=share, words=plain(words))
 
 
-def _tell(campaigns: list[Campaign], *, as_json: bool) -> None:
+def _show(receipt: CampaignReceipt, *, as_json: bool) -> None:
     if as_json:
-        print_json({"campaigns": [{"path": str(campaign.path), **campaign.facts} for campaign in campaigns]})
+        print_json(receipt)
         return
     out = console()
-    for campaign in campaigns:
+    for campaign in receipt.campaigns:
         facts = campaign.facts
-        out.print(f"{plain(str(campaign.path))}: {facts['split']}, {facts['steps']:,} steps of {facts['step_s']:g} s")
-        _tell_types(facts["types"])
+        out.print(f"{plain(campaign.path)}: {facts['split']}, {facts['steps']:,} steps of {facts['step_s']:g} s")
+        _show_types(facts["types"])
         if "recording" in facts:
             check = facts["recording"]["exporter_check"]
             compared, agree = check["steps_compared"], check["agree"]
             out.print(f"  the exporter named the same job for {agree:,} of {compared:,} steps of a thread")
         for problem in facts["problems"]:
             out.print(f"  {plain(problem)}")
-    if campaigns:
-        out.print(f"to judge models by it: stormpetrel traces evaluate {plain(str(campaigns[0].path.parent))}")
+    if receipt.campaigns:
+        folder = Path(receipt.campaigns[0].path).parent
+        out.print(f"to judge models by it: stormpetrel traces evaluate {plain(str(folder))}")
 
 
-def _tell_types(types: dict[str, dict[str, Any]]) -> None:
+def _show_types(types: dict[str, dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2))

@@ -45,7 +45,6 @@ def demo(
     from stormpetrel.faces.cli.demo_events import add_events
     from stormpetrel.faces.cli.demo_traces import add_traces
     from stormpetrel.faces.cli.demo_words import print_alarms, print_next, print_risks, print_summary, print_traces, summary_json
-    from stormpetrel.faces.cli.event_alarms import alarm_json
     from stormpetrel.faces.cli.ingest import print_receipt
     from stormpetrel.store.summary import summarise
 
@@ -68,7 +67,7 @@ def demo(
                     "summary": summary_json(summary),
                     "judged": len(at_risk),
                     "windows_scored": scored.scored if scored else None,
-                    "alarms": [alarm_json(alarm) for alarm in alarms.episodes] if alarms else None,
+                    "alarms": [alarm.model_dump(mode="json", by_alias=True) for alarm in alarms.episodes] if alarms else None,
                 }
             )
         else:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.schemas.grid import GridAlarm
+    from stormpetrel.answers.schemas.events import ScoredAlarm
     from stormpetrel.store.site import Site
 
 _SHOWN: Final = timedelta(days=7)  # alarms of the last week are told
@@ -18,7 +18,7 @@ class DemoAlarms:
     """How many hours were looked at, and the alarms of the last week, oldest first."""
 
     hours: int
-    episodes: list[GridAlarm]
+    episodes: list[ScoredAlarm]
 
 
 def add_events(site: Site, *, quiet: bool) -> DemoAlarms | None:

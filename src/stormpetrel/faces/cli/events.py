@@ -9,7 +9,7 @@ import typer
 
 from stormpetrel.faces.cli import events_evaluate, events_label, events_show
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
-from stormpetrel.faces.cli.event_alarms import alarm_json, alarm_span, label_command
+from stormpetrel.faces.cli.event_alarms import alarm_span, label_command
 from stormpetrel.faces.cli.trace_input import progress_shown
 
 if TYPE_CHECKING:
@@ -45,13 +45,12 @@ def train(
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site, progress_shown(quiet=as_json) as progress:
         receipt = train_events(site, LOCAL, model, seed=seed, progress=progress)
-    entry = receipt.models[0]
     if as_json:
-        print_json({"training": receipt.training, "name": entry.name, "version": entry.version, **entry.about})
+        print_json(receipt)
         return
-    out, about = console(), entry.about
+    out, about = console(), receipt.about
     out.print(
-        f"{plain(entry.name)} version {entry.version}: {about['buckets']:,} buckets of {about['bucket_s'] // 60} minutes, "
+        f"{plain(receipt.name)} version {receipt.version}: {about['buckets']:,} buckets of {about['bucket_s'] // 60} minutes, "
         f"{len(about['kinds'])} kinds, {about['labelled_outage_buckets']:,} buckets of labelled outages"
     )
     out.print(
@@ -78,15 +77,14 @@ def score(
 
     chosen: Context = context.obj
     with chosen.open_site(to_write=True) as site, progress_shown(quiet=as_json) as progress:
-        scoring, zone = score_events(site, LOCAL, progress=progress), site.settings.site.time_zone
+        scoring, zone = score_events(site, LOCAL, last=last, progress=progress), site.settings.site.time_zone
     if as_json:
-        episodes = [alarm_json(alarm) for alarm in scoring.episodes[-last:]]
-        print_json({**scoring.model_dump(mode="json", exclude={"episodes"}), "episodes": episodes})
+        print_json(scoring)
         return
-    _show(scoring, last, zone)
+    _show(scoring, zone)
 
 
-def _show(scoring: EventScoring, last: int, zone: str) -> None:
+def _show(scoring: EventScoring, zone: str) -> None:
     out = console()
     by = f"{plain(scoring.model)} version {scoring.version}"
     out.print(f"{scoring.scored:,} buckets scored by {by}, {scoring.alarms:,} of them alarms")
@@ -101,8 +99,9 @@ def _show(scoring: EventScoring, last: int, zone: str) -> None:
     if not alarms:
         out.print("No alarm so far.")
         return
-    out.print(f"{len(alarms):,} alarms in all" + (f", the newest {last}:" if len(alarms) > last else ":"))
-    for alarm in alarms[-last:]:
+    newest = f", the newest {len(alarms):,}" if scoring.episodes_in_all > len(alarms) else ""
+    out.print(f"{scoring.episodes_in_all:,} alarms in all{newest}:")
+    for alarm in alarms:
         times = alarm.score / alarm.threshold if alarm.score is not None and alarm.threshold else 0.0
         barely = ", barely above the threshold" if 1 <= times < _BARELY else ""
         labels = f" [{plain('; '.join(alarm.labels))}]" if alarm.labels else ""

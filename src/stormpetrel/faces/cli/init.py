@@ -10,7 +10,7 @@ import typer
 from stormpetrel.faces.cli.context import Json, print_json
 
 if TYPE_CHECKING:
-    from stormpetrel.sources.discover import Found
+    from stormpetrel.answers.schemas.setup import SiteReceipt
 
 _FIELDS = (
     "JobID,JobIDRaw,Cluster,JobName,User,Account,Partition,QOS,Submit,Eligible,Start,End,Elapsed,State,ExitCode,Timelimit,ReqCPUS,"
@@ -32,40 +32,29 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Make a site: look for Slurm, HTCondor and Prometheus, write a commented site.toml, ask nothing."""
-    from stormpetrel.config import settings_from
-    from stormpetrel.sources.discover import discover
-    from stormpetrel.store.site import create_site
+    from stormpetrel.answers.schemas.setup import NewSite
+    from stormpetrel.answers.site.setup import make_site
+    from stormpetrel.answers.viewer import LOCAL
 
-    found = discover()
-    values: dict[str, object] = {
-        "site": {"name": folder.name, "time_zone": time_zone or found.time_zone, "cluster": cluster or found.cluster},
-        "store": {"state_dir": str(Path(state_dir).expanduser().resolve()) if state_dir else ""},
-        # sacct shows more than slurmrestd: it is used where both are there.
-        "slurm": {"sacct": found.sacct or "sacct", "rest_url": "" if found.sacct else found.rest_url},
-        "prometheus": {"url": found.prometheus_url},
-        "htcondor": {"event_log": found.event_log},
-    }
-    settings = settings_from(values, where="the command line")
-    create_site(folder, settings).close()
+    receipt = make_site(folder, LOCAL, NewSite(time_zone=time_zone, cluster=cluster, state_dir=state_dir))
     if as_json:
-        zone, name = settings.site.time_zone, settings.site.cluster
-        print_json({"site": str(folder), "time_zone": zone, "cluster": name, "found": list(found.lines)})
+        print_json(receipt)
     else:
-        _print(folder, found, settings.site.time_zone)
+        _print(folder, receipt)
 
 
-def _print(folder: Path, found: Found, zone: str) -> None:
+def _print(folder: Path, receipt: SiteReceipt) -> None:
     typer.echo(f"{folder} is a site now; its settings are in {folder / 'site.toml'}. Found on this machine:")
-    for line in found.lines:
+    for line in receipt.found:
         typer.echo(f"  {line}")
-    if zone != found.time_zone:
-        typer.echo(f"Times are read as {zone}.")
+    if receipt.time_zone != receipt.machine_time_zone:
+        typer.echo(f"Times are read as {receipt.time_zone}.")
     typer.echo("\nNext:")
     site = f"stormpetrel --site {folder}"
-    if found.sacct or found.rest_url:
+    if receipt.has_slurm:
         typer.echo(f"  {site} ingest jobs --live")
     typer.echo(f"  {site} ingest jobs FILE   # sacct -P output, SWF, PBS, HTCondor, CSV; for sacct:")
     typer.echo(f"      sacct -a -D -P -S 2024-01-01 -o {_FIELDS} > jobs.txt")
-    if found.event_log:
-        typer.echo(f"  {site} ingest jobs {found.event_log}")
+    if receipt.event_log:
+        typer.echo(f"  {site} ingest jobs {receipt.event_log}")
     typer.echo(f"  {site} doctor")

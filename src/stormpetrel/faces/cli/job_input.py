@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stormpetrel.answers.studies.job_input import JobInput
-from stormpetrel.errors import NotEnoughJobsError, UsageError
+from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.context import Context, console, plain, progress_bar
 
 if TYPE_CHECKING:
-    import polars as pl
-
+    from stormpetrel.answers.studies.job_input import JobInput
     from stormpetrel.config import JobsSection
     from stormpetrel.jobs.moments import Moment
 
@@ -61,40 +60,22 @@ def read_input(
     quiet: bool = False,
 ) -> JobInput:
     """The jobs of the files, or of the site where no file is named; states named on the command line win over site.toml."""
-    from stormpetrel.config import Settings
+    from stormpetrel.answers.studies.job_input import jobs_of_files, jobs_of_site
+    from stormpetrel.answers.viewer import LOCAL
 
-    notes: tuple[str, ...] = ()
     if files:
-        settings = Settings()
-        jobs, notes = _read_files(files, format_name, fields, quiet=quiet)
+        columns = [name.strip() for name in fields.split(",")] if fields else None
+        with progress_bar(f"reading {', '.join(files)}", 0, shown=not quiet) as progress:
+            data = jobs_of_files(files, format_name, columns, progress=progress)
     else:
         with context.open_site() as site:
-            settings = site.settings
-            jobs = site.jobs.read_jobs().collect()
-        if not jobs.height:
-            raise NotEnoughJobsError("The site has no jobs yet.", hint="Run: stormpetrel ingest jobs --live, or name files.")
-    section = _with_states(settings.jobs, failed, drop)
-    if since:
-        import polars as pl
-
-        jobs = jobs.filter(pl.col("submit_time") >= parse_day(since, "--since"))
-    return JobInput(jobs, section, settings.site.time_zone, notes)
+            data = jobs_of_site(site, LOCAL)
+    data = replace(data, section=with_states(data.section, failed, drop))
+    return data.since(parse_day(since, "--since")) if since else data
 
 
-def _read_files(
-    files: list[str], format_name: str | None, fields: str | None, *, quiet: bool
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    from stormpetrel.sources.formats import ReadOptions
-    from stormpetrel.sources.reading import read_log
-
-    options = ReadOptions(fields=[name.strip() for name in fields.split(",")] if fields else None)
-    with progress_bar(f"reading {', '.join(files)}", 0, shown=not quiet) as progress:
-        log = read_log(files, format_name, options, progress=progress)
-    refused = tuple(f"{count:,} records were refused: {rule}" for rule, count in log.refused.items())
-    return log.jobs, (*log.notes, *refused)
-
-
-def _with_states(section: JobsSection, failed: str | None, drop: str | None) -> JobsSection:
+def with_states(section: JobsSection, failed: str | None, drop: str | None) -> JobsSection:
+    """The section [jobs] with the states that --failed and --drop name in place of its own; UsageError where one is unknown."""
     from pydantic import ValidationError
 
     changes = {

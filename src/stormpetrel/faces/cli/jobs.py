@@ -28,7 +28,7 @@ def train(context: typer.Context, at: At = ALL_MOMENTS, as_json: Json = False) -
     with chosen.open_site(to_write=True) as site, steps_shown(quiet=as_json) as progress:
         receipt = train_jobs(site, LOCAL, moments_of(at), progress=progress)
     if as_json:
-        print_json([{**model.model_dump(exclude={"about"}), **model.about} for model in receipt.models])
+        print_json([model.model_dump(mode="json") for model in receipt.models])
         return
     out, entries = console(), receipt.models
     for entry in entries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -95,7 +95,7 @@ def evaluate(
 
 
 def _evaluate_published(data: JobInput, seed: int, workers: int, plot: Path | None, *, as_json: bool) -> None:
-    from stormpetrel.answers.studies.job_evaluation import evaluate_published
+    from stormpetrel.answers.studies.job_evaluation import evaluate_published, table_line
     from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE
 
     with steps_shown(quiet=as_json) as progress:
@@ -113,7 +113,7 @@ def _evaluate_published(data: JobInput, seed: int, workers: int, plot: Path | No
     )
     out.print("\nAs published, on another log (random split)")
     for row in SEED_TABLE_ONE.values():
-        out.print(f"  {row.title:<34}{_table_line(row, None)}")
+        out.print(f"  {row.title:<34}{_table_line(table_line(row, 'random'), None)}")
 
 
 def _show_tables(lines: Sequence[TableOneLine], title: str) -> None:
@@ -129,7 +129,7 @@ def _show_tables(lines: Sequence[TableOneLine], title: str) -> None:
                 out.print(f"  {line.title:<34}{_table_line(line, learnt.get((split, line.model)))}")
 
 
-def _table_line(row: Any, learnt: Any) -> str:
+def _table_line(row: TableOneLine, learnt: TableOneLine | None) -> str:
     pairs = [(getattr(row, f"{name}_failed"), getattr(row, f"{name}_completed")) for name in ("precision", "recall", "f1")]
     numbers = "".join(f"{f'{bad:.2f} / {good:.2f}':>13}" for bad, good in pairs)
     trained = f" ({learnt.accuracy:.3f})" if learnt is not None else ""

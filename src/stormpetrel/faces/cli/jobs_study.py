@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
+from stormpetrel.faces.cli.context import Context, Json, Workers, console, plain, print_json
 from stormpetrel.faces.cli.job_input import Drop, Failed, Fields, Files, Format, Since, read_input, steps_shown
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stormpetrel.answers.schemas.job_studies import FeatureStudy, PolicyReplay, ProfileStudy, TrendStudy, WasteStudy
+    from stormpetrel.answers.schemas.job_studies import FeatureStudy, ProfileStudy, TrendStudy, WasteStudy
     from stormpetrel.answers.studies.job_input import JobInput
     from stormpetrel.faces.report.blocks import Section
 
@@ -120,6 +120,7 @@ def features(
     failed: Failed = None,
     drop: Drop = None,
     since: Since = None,
+    workers: Workers = 1,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -128,9 +129,10 @@ def features(
     with steps_shown(quiet=as_json) as step:
         step("history and features")
         from stormpetrel.answers.studies.job_studies import feature_study
+        from stormpetrel.engine import Engine
         from stormpetrel.jobs.moments import Moment
 
-        study = feature_study(data, Moment(at.value), progress=step)
+        study = feature_study(data, Moment(at.value), progress=step, engine=Engine(workers))
     if plot:
         from stormpetrel.faces.report.jobs_figures import feature_drawings
 
@@ -199,8 +201,8 @@ def waste(
         step("adding up")
         from stormpetrel.answers.studies.job_studies import policy_replay, waste_study
 
-        study = waste_study(data, _breakdown(by))
         replay, curve = policy_replay(data, tau=tau, progress=step) if policy else (None, None)
+        study = waste_study(data, _breakdown(by), policy=replay)
     if plot:
         from stormpetrel.faces.report.jobs_figures import policy_drawings, waste_drawings
 
@@ -208,11 +210,9 @@ def waste(
         drawings += policy_drawings(replay, curve) if replay is not None and curve is not None else ()
         _draw(plot, "What failed jobs cost", drawings)
     if as_json:
-        unasked = {"asked"} if tau is None else None
-        asked_for = {} if replay is None else {"policy": replay.model_dump(mode="json", exclude=unasked)}
-        print_json({**study.model_dump(mode="json"), **asked_for})
+        print_json(study)
         return
-    _show_waste(console(), data, study, replay)
+    _show_waste(console(), data, study)
     following = "stormpetrel jobs trends --by user" if policy else "stormpetrel jobs waste --policy (what early cancelling saves)"
     _close(console(), plot, following)
 
@@ -285,7 +285,7 @@ def _show_trends(out: Console, data: JobInput, study: TrendStudy) -> None:
     out.print()
 
 
-def _show_waste(out: Console, data: JobInput, study: WasteStudy, replay: PolicyReplay | None) -> None:
+def _show_waste(out: Console, data: JobInput, study: WasteStudy) -> None:
     from stormpetrel.faces.cli.tables import show_table
     from stormpetrel.faces.report import job_tables as tables
 
@@ -294,8 +294,8 @@ def _show_waste(out: Console, data: JobInput, study: WasteStudy, replay: PolicyR
     for line in tables.waste_words(study):
         out.print(f"  {line}")
     out.print()
-    if replay is not None:
-        show_table(out, tables.policy_table(replay))
+    if study.policy is not None:
+        show_table(out, tables.policy_table(study.policy))
 
 
 def _begin(out: Console, data: JobInput) -> None:

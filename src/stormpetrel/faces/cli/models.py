@@ -124,8 +124,8 @@ def _show_training(training: ShownTraining) -> None:
 
 
 def _show_versions(answer: ModelVersions, *, as_json: bool) -> None:
-    if as_json:  # what is kept of a version stands beside its name, as it always did
-        print_json([{**line.model_dump(mode="json", exclude={"about", "summary"}), **line.about} for line in answer.versions])
+    if as_json:
+        print_json([line.model_dump(mode="json") for line in answer.versions])
         return
     out = console()
     for line in answer.versions:

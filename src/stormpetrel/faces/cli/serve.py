@@ -21,10 +21,9 @@ def serve(
     chosen: Context = context.obj
     with chosen.open_site() as site:
         if unit:
-            from stormpetrel.watch.units import systemd_unit
+            from stormpetrel.watch.units import site_unit
 
-            store, slurm = site.settings.store, site.settings.slurm
-            typer.echo(systemd_unit("serve", site.folder, state_dir=store.state_dir, sacct=slurm.sacct), nl=False)
+            typer.echo(site_unit("serve", site), nl=False)
             return
         from stormpetrel.faces.web.serving import serve as do_serve
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,15 +11,11 @@ from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
 
 if TYPE_CHECKING:
-    import polars as pl
     from rich.console import Console
 
+    from stormpetrel.answers.schemas.sql import SqlAnswer
 
 _SHOWN_ROWS = 1000
-_READERS = re.compile(r"\b(read|scan)_\w+", re.IGNORECASE)
-# Columns of the site's tables that SQL takes for something else unless they stand in quotes; a test holds this to be all.
-_UNQUOTED = re.compile(r"\b(user)\b(?!\s*\()", re.IGNORECASE)
-_QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
 _NARROWEST = 8  # a column of a table needs about this many characters to say anything
 
 
@@ -40,91 +34,29 @@ def sql(
     """Ask the site's tables (jobs, predictions, quarantine, …; --tables lists them) in SQL; nothing can be changed this way."""
     if tables == bool(query):
         raise UsageError("Give a query, or --tables.", hint='Such as: stormpetrel sql "select count(*) n from jobs"')
-    if query:
-        _check(query, files=files)
+    from stormpetrel.answers.schemas.sql import SqlQuestion
+    from stormpetrel.answers.site.sql import ask_tables, list_tables
+    from stormpetrel.answers.viewer import LOCAL
+
     most = limit or (None if as_json else _SHOWN_ROWS)
     chosen: Context = context.obj
     with chosen.open_site() as site:
-        from stormpetrel.store.sql_tables import sql_tables
-
-        known = sql_tables(site)
-        rows = _answer(query, known, most + 1 if most else None) if query else _listed(known)
-    cut = most is not None and rows.height > most
-    rows = rows.head(most) if most else rows
+        answer = (
+            list_tables(site, LOCAL) if tables else ask_tables(site, LOCAL, SqlQuestion(query=query, limit=most, files=files))
+        )
     if as_json:
-        print_json([_plain_row(row) for row in rows.iter_rows(named=True)])
+        print_json(answer.model_dump(mode="json")["rows"])
     else:
-        _print_rows(rows)
-    if cut:
+        _print_rows(answer)
+    if answer.is_cut:
         typer.echo(f"(the first {most:,} rows; --limit N shows more)", err=True)
 
 
-def _check(query: str, *, files: bool) -> None:
-    """UsageError for anything but a question to the site's tables."""
-    if not re.match(r"\s*(\(|select\b|with\b|from\b|show\b|explain\b|values\b)", query, re.IGNORECASE):
-        raise UsageError("Only questions can be asked: a query begins with SELECT or WITH.", hint="Nothing was changed.")
-    refuse_outside(query, files=files)
-
-
-def _answer(query: str, tables: dict[str, pl.LazyFrame], most: int | None) -> pl.DataFrame:
-    """The rows of a query, at most so many."""
-    import polars as pl
-
-    try:
-        found = pl.SQLContext(tables, eager=False).execute(query)
-        return (found.head(most) if most else found).collect()
-    except (pl.exceptions.PolarsError, ValueError, TypeError, OSError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        if "unsupported function" in first and (word := _UNQUOTED.search(_QUOTED.sub("", query))) is not None:
-            raise UsageError(
-                f"That query does not work: {word[0]} is a word of SQL itself, and wants quotes where it is a column.",
-                hint="""Write "user", and the whole query in single quotes: sql 'select "user", state from jobs'.""",
-            ) from error
-        raise UsageError(f"That query does not work: {first}.", hint=f"Tables: {', '.join(tables)}.") from error
-
-
-def _listed(tables: dict[str, pl.LazyFrame]) -> pl.DataFrame:
-    """The tables, each with its columns."""
-    import polars as pl
-
-    rows = [(name, ", ".join(frame.collect_schema().names())) for name, frame in tables.items()]
-    return pl.DataFrame(rows, schema=["table", "columns"], orient="row")
-
-
-def refuse_outside(query: str, *, files: bool) -> None:
-    """UsageError for a query that would read files without leave, or reach another machine.
-
-    Polars has functions that read files and addresses (`read_csv`, `read_parquet`, …) as soon as the query is looked at. There
-    is no way to switch them off, and guessing where a string or a comment ends is how such checks are got around: their names
-    may stand nowhere in the query.
-    """
-    reader = _READERS.search(query)
-    if reader is None:
-        return
-    if not files:
-        raise UsageError(
-            f"The query names {reader[0]}, which reads files, and only the site's tables are asked.",
-            hint="Add --files to let it read files with your rights.",
-        )
-    if "://" in query:
-        raise UsageError("A query reads files of this machine only, no addresses.", hint="Fetch the file first.")
-
-
-def _plain_row(row: dict[str, object]) -> dict[str, object]:
-    return {name: _plain_value(value) for name, value in row.items()}
-
-
-def _plain_value(value: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None  # JSON has no word for it
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
-
-
-def _print_rows(rows: pl.DataFrame) -> None:
+def _print_rows(answer: SqlAnswer) -> None:
     """A table where people look and it fits, a record per block where it does not, tab-separated text in a pipe."""
     out = console()
-    cells = [["" if value is None else plain(str(value)) for value in row] for row in rows.iter_rows()]
-    names = [plain(name) for name in rows.columns]
+    cells = [["" if value is None else plain(str(value)) for value in row] for row in map(dict.values, answer.rows)]
+    names = [plain(name) for name in answer.columns]
     if not sys.stdout.isatty():
         for line in (names, *cells):
             typer.echo("\t".join(line))

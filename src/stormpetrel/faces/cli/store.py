@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -88,22 +87,21 @@ def restore(
     as_json: Json = False,
 ) -> None:
     """Make a new site (the folder of --site) out of a backup; its state goes into the same folder."""
-    from stormpetrel.store.backup import restore as do_restore
-    from stormpetrel.store.outside_settings import outside_settings
+    from stormpetrel.answers.schemas.setup import Restoration
+    from stormpetrel.answers.site.setup import restore_site
+    from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
     if chosen.site_folder is None:
         raise UsageError("Nothing says where to restore to.", hint="Add --site NEWDIR before the command.")
-    with do_restore(source, chosen.site_folder, state_url=state_url, state_dir=state_dir) as site:
-        jobs = site.jobs.read_jobs().select("job_id").collect().height
-        outside = outside_settings(site.settings)
+    receipt = restore_site(chosen.site_folder, LOCAL, source, Restoration(state_url=state_url, state_dir=state_dir))
     if as_json:
-        print_json({"site": str(chosen.site_folder), "jobs": jobs, "outside": [asdict(entry) for entry in outside]})
+        print_json(receipt)
         return
-    typer.echo(f"{chosen.site_folder}: restored, {jobs:,} jobs.")
-    if outside:
+    typer.echo(f"{chosen.site_folder}: restored, {receipt.jobs:,} jobs.")
+    if receipt.outside:
         typer.echo("Its settings name these; none was run, opened or asked. Look at them before you start anything on the site:")
-    for entry in outside:
+    for entry in receipt.outside:
         typer.echo(f"  {entry.kind:8} {entry.name} = {plain(entry.value)}")
 
 

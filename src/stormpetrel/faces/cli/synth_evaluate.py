@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stormpetrel.errors import SettingsError, UsageError
+from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.context import Context, Json, Workers, console, plain, print_json
-from stormpetrel.faces.cli.job_input import Drop, Failed, Fields
+from stormpetrel.faces.cli.job_input import Drop, Failed, Fields, with_states
 from stormpetrel.faces.cli.workload_input import (
     Device,
     Epochs,
@@ -102,23 +102,10 @@ def _check_question(
 
 def _training(failed: str | None, drop: str | None) -> TrainingSettings:
     """How the failure models are trained: as on a site, but for the states that were named."""
-    from stormpetrel.config import settings_from
-    from stormpetrel.jobs.training import TrainingSettings
+    from stormpetrel.config import JobsSection
+    from stormpetrel.lifecycle.job_settings import training_of
 
-    named = {
-        key: [state.strip().upper() for state in text.split(",") if state.strip()]
-        for key, text in (("failure_states", failed), ("dropped_states", drop))
-        if text is not None
-    }
-    try:
-        section = settings_from({"jobs": named}, where="--failed or --drop").jobs
-    except SettingsError as error:
-        raise UsageError(error.what, hint="See --failed and --drop.") from None
-    return TrainingSettings(
-        failure_states=tuple(section.failure_states),
-        dropped_states=tuple(section.dropped_states),
-        min_run_s=section.min_run_s or None,
-    )
+    return training_of(with_states(JobsSection(), failed, drop))
 
 
 def _show(evaluation: WorkloadEvaluation) -> None:

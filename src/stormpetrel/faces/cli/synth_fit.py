@@ -105,12 +105,11 @@ def _fit_on_site(chosen: Context, model: str, seed: int, settings: dict[str, Any
 
     with chosen.open_site(to_write=True) as site, bar_shown(quiet=as_json) as progress:
         receipt = fit_generator(site, LOCAL, model, seed=seed, settings=settings, progress=progress)
-    entry = receipt.models[0]
     if as_json:
-        print_json({"training": receipt.training, "name": entry.name, "version": entry.version, **entry.about})
+        print_json(receipt)
         return
-    about = entry.about
-    console().print(f"{plain(entry.name)} version {entry.version} is in use: {about['n_train']:,} jobs learnt")
+    about = receipt.about
+    console().print(f"{plain(receipt.name)} version {receipt.version} is in use: {about['n_train']:,} jobs learnt")
     _show_groups(about.get("groups") or {})
     _show_notes(about.get("notes") or [])
     if about.get("not_scored"):

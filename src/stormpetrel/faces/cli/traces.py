@@ -57,10 +57,9 @@ def train(
     kind = architectures_of(architecture)[0] if architecture else None
     with chosen.open_site(to_write=True) as site, progress_shown(quiet=as_json) as progress:
         settings = autoencoder_settings(epochs, seed)
-        receipt = train_traces(site, LOCAL, kind, campaigns=campaigns, settings=settings, device=device, progress=progress)
-    entry = receipt.models[0]
+        entry = train_traces(site, LOCAL, kind, campaigns=campaigns, settings=settings, device=device, progress=progress)
     if as_json:
-        print_json({**entry.model_dump(exclude={"about"}), **entry.about})
+        print_json(entry)
         return
     out, about = console(), entry.about
     windows_words = (

@@ -27,10 +27,9 @@ def watch(
     chosen: Context = context.obj
     with chosen.open_site() as site:
         if unit:
-            from stormpetrel.watch.units import systemd_unit
+            from stormpetrel.watch.units import site_unit
 
-            store, slurm = site.settings.store, site.settings.slurm
-            typer.echo(systemd_unit("watch", site.folder, state_dir=store.state_dir, sacct=slurm.sacct), nl=False)
+            typer.echo(site_unit("watch", site), nl=False)
             return
         from stormpetrel.watch.logs import Log
         from stormpetrel.watch.running import WatchOptions, run_watch

@@ -160,8 +160,6 @@ def _job_words(evaluation: Evaluation, result: MomentResult, place: int) -> str:
 
 def _scores(row: TableOneRow) -> tuple[Any, ...]:
     return (
-        f"{row.precision_failed:.2f} / {row.precision_completed:.2f}",
-        f"{row.recall_failed:.2f} / {row.recall_completed:.2f}",
-        f"{row.f1_failed:.2f} / {row.f1_completed:.2f}",
+        *(f"{of_failed:.2f} / {of_completed:.2f}" for of_failed, of_completed in zip(row.failed, row.completed, strict=True)),
         row.accuracy,
     )

@@ -14,13 +14,7 @@ import numpy as np
 from stormpetrel.engine import Progress
 from stormpetrel.synth.rows.copula_gan import as_the_log, marginals_of_record, marginals_record
 from stormpetrel.synth.rows.marginals import learn_marginals, to_normal
-from stormpetrel.synth.rows.row_generator import (
-    BATCH_ROWS,
-    NeuralRowGenerator,
-    epoch_progress,
-    read_weights,
-    weights_file,
-)
+from stormpetrel.synth.rows.row_generator import BATCH_ROWS, NeuralRowGenerator, weights_file, with_weights
 from stormpetrel.synth.rows.row_table import Codes, Table
 from stormpetrel.synth.rows.table_encoding import TableEncoding
 
@@ -36,15 +30,13 @@ class CopulaGanSessions(NeuralRowGenerator):
     name = "copulagan-sessions"
 
     def _fit_table(self, table: Table, progress: Progress) -> None:
-        from stormpetrel.synth.rows.gan_training import Training
         from stormpetrel.synth.rows.window_gan import train_windows
 
         rng = np.random.default_rng(self.seed)
         self.marginals_ = learn_marginals(table)
         scores = to_normal(mark_same_user(table), self.marginals_, rng)
         self.encoding_ = TableEncoding.of_normal_scores(scores)
-        training = Training(self.epochs, self.batch_size, self.seed, self.device, epoch_progress(progress, self.epochs))
-        self.generator_ = train_windows(self.encoding_.encode(scores, rng), self._look(), training)
+        self.generator_ = train_windows(self.encoding_.encode(scores, rng), self._look(), self._training(progress))
         self.made_ = learn_marginals(next(self._scores(_TRIAL_STRANDS, min(_TRIAL_ROWS, 10 * table.height), rng)))
 
     def _stream(self, most: int, rng: np.random.Generator) -> Iterator[Table]:
@@ -62,11 +54,6 @@ class CopulaGanSessions(NeuralRowGenerator):
         length = -(-rows // strands)
         return (self.encoding_.decode(made) for made in run_of_rows(self.generator_, strands, length, rng))
 
-    def _look(self) -> Any:
-        from stormpetrel.synth.rows.networks import RowLook
-
-        return RowLook(len(self.encoding_.numbers), self.encoding_.sizes)
-
     def _record(self) -> dict[str, Any]:
         return {"encoding": self.encoding_.record(), **marginals_record(self.marginals_, self.made_)}
 
@@ -78,9 +65,7 @@ class CopulaGanSessions(NeuralRowGenerator):
 
         self.encoding_ = TableEncoding.of_record(record["encoding"])
         self.marginals_, self.made_ = marginals_of_record(record, set(self.encoding_.numbers))
-        self.generator_ = NextRow(self._look())
-        self.generator_.load_state_dict(read_weights(files))
-        self.generator_.eval()
+        self.generator_ = with_weights(NextRow(self._look()), files)
 
 
 def mark_same_user(table: Table) -> Table:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stormpetrel.engine import Progress
-from stormpetrel.synth.rows.row_generator import NeuralRowGenerator, epoch_progress, read_weights, weights_file
+from stormpetrel.synth.rows.row_generator import NeuralRowGenerator, weights_file, with_weights
 from stormpetrel.synth.rows.row_table import Table
 from stormpetrel.synth.rows.table_encoding import TableEncoding
 
@@ -22,12 +22,11 @@ class Ctgan(NeuralRowGenerator):
     name = "ctgan"
 
     def _fit_table(self, table: Table, progress: Progress) -> None:
-        from stormpetrel.synth.rows.gan_training import Training, train_gan
+        from stormpetrel.synth.rows.gan_training import train_gan
 
         rng = np.random.default_rng(self.seed)
         self.encoding_ = self._encoding(table, rng)
-        training = Training(self.epochs, self.batch_size, self.seed, self.device, epoch_progress(progress, self.epochs))
-        self.generator_, self.conditions_ = train_gan(self.encoding_.encode(table, rng), self._look(), training)
+        self.generator_, self.conditions_ = train_gan(self.encoding_.encode(table, rng), self._look(), self._training(progress))
 
     def _draw(self, rows: int, rng: np.random.Generator) -> Table:
         from stormpetrel.synth.rows.gan_training import draw_rows
@@ -36,11 +35,6 @@ class Ctgan(NeuralRowGenerator):
 
     def _encoding(self, table: Table, rng: np.random.Generator) -> TableEncoding:
         return TableEncoding.learn(table, rng)
-
-    def _look(self) -> Any:
-        from stormpetrel.synth.rows.networks import RowLook
-
-        return RowLook(len(self.encoding_.numbers), self.encoding_.sizes)
 
     def _record(self) -> dict[str, Any]:
         return {"encoding": self.encoding_.record(), "shares": [share.tolist() for share in self.conditions_.shares]}
@@ -56,6 +50,5 @@ class Ctgan(NeuralRowGenerator):
         self.conditions_ = Conditions([np.asarray(share, dtype=np.float64) for share in record["shares"]])
         if self.conditions_.sizes != tuple(self.encoding_.categories.values()):
             raise ValueError("its conditions do not fit its columns")
-        self.generator_ = ResidualGenerator(NOISE + self.conditions_.width, self._look().width)
-        self.generator_.load_state_dict(read_weights(files))
-        self.generator_.eval()
+        network = ResidualGenerator(NOISE + self.conditions_.width, self._look().width)
+        self.generator_ = with_weights(network, files)

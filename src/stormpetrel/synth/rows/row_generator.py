@@ -6,10 +6,10 @@ Workload -> fit -> RowGenerator -> batches -> frames. A subclass learns a table 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 import polars as pl
@@ -20,6 +20,11 @@ from stormpetrel.learn.saving import load_model_bytes, save_model
 from stormpetrel.synth.contract import Wanted, refuse_conditions
 from stormpetrel.synth.rows.row_table import Clock, RowLayout, Table, learn_rows
 from stormpetrel.synth.workload import SUBMIT, Workload
+
+if TYPE_CHECKING:
+    from stormpetrel.synth.rows.gan_training import Training
+    from stormpetrel.synth.rows.networks import RowLook
+    from stormpetrel.synth.rows.table_encoding import TableEncoding
 
 FORMAT_VERSION: Final = 1
 WEIGHTS: Final = "weights.safetensors"
@@ -134,6 +139,8 @@ class RowGenerator(ABC):
 class NeuralRowGenerator(RowGenerator):
     """A row generator that is a network: epochs, rows of a step, where it computes (`auto`, `cpu`, `cuda`)."""
 
+    encoding_: TableEncoding
+
     def __init__(self, *, epochs: int = 300, batch_size: int = 500, seed: int = 0, device: str = "auto") -> None:
         super().__init__(seed=seed)
         if not 1 <= epochs <= 100_000:
@@ -155,6 +162,21 @@ class NeuralRowGenerator(RowGenerator):
         need_torch(cls.name)
         return super().load(folder)
 
+    def _look(self) -> RowLook:
+        """What an encoded row looks like to a network."""
+        from stormpetrel.synth.rows.networks import RowLook
+
+        return RowLook(len(self.encoding_.numbers), self.encoding_.sizes)
+
+    def _training(self, progress: Progress) -> Training:
+        """How its network is trained; `progress` hears of each epoch."""
+        from stormpetrel.synth.rows.gan_training import Training
+
+        def tell(epoch: int) -> None:
+            progress(epoch / self.epochs, f"epoch {epoch} of {self.epochs}")
+
+        return Training(self.epochs, self.batch_size, self.seed, self.device, tell)
+
     def _settings(self) -> dict[str, Any]:
         return {"epochs": self.epochs, "batch_size": self.batch_size, "seed": self.seed}
 
@@ -172,7 +194,7 @@ def weights_file(state: Mapping[str, Any]) -> dict[str, bytes]:
     return {WEIGHTS: save({name: tensor.cpu().contiguous() for name, tensor in state.items()})}
 
 
-def read_weights(files: Mapping[str, bytes]) -> dict[str, Any]:
+def _read_weights(files: Mapping[str, bytes]) -> dict[str, Any]:
     """The weights in the file of a model; ValueError where they are damaged."""
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -184,9 +206,11 @@ def read_weights(files: Mapping[str, bytes]) -> dict[str, Any]:
     return weights
 
 
-def epoch_progress(progress: Progress, epochs: int) -> Callable[[int], None]:
-    """Tells after each epoch (1 …) how far the training is."""
-    return lambda epoch: progress(epoch / epochs, f"epoch {epoch} of {epochs}")
+def with_weights(network: Any, files: Mapping[str, bytes]) -> Any:
+    """The network with the weights in the file of a model, ready to draw rows; ValueError where they do not fit."""
+    network.load_state_dict(_read_weights(files))
+    network.eval()
+    return network
 
 
 def _how_many(wanted: Wanted, layout: RowLayout, start_s: float) -> tuple[int, float | None]:

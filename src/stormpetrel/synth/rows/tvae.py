@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stormpetrel.engine import Progress
-from stormpetrel.synth.rows.row_generator import NeuralRowGenerator, epoch_progress, read_weights, weights_file
+from stormpetrel.synth.rows.row_generator import NeuralRowGenerator, weights_file, with_weights
 from stormpetrel.synth.rows.row_table import Table
 from stormpetrel.synth.rows.table_encoding import TableEncoding
 
@@ -22,23 +22,16 @@ class Tvae(NeuralRowGenerator):
     name = "tvae"
 
     def _fit_table(self, table: Table, progress: Progress) -> None:
-        from stormpetrel.synth.rows.gan_training import Training
         from stormpetrel.synth.rows.vae_training import train_vae
 
         rng = np.random.default_rng(self.seed)
         self.encoding_ = TableEncoding.learn(table, rng)
-        training = Training(self.epochs, self.batch_size, self.seed, self.device, epoch_progress(progress, self.epochs))
-        self.decoder_ = train_vae(self.encoding_.encode(table, rng), self._look(), training)
+        self.decoder_ = train_vae(self.encoding_.encode(table, rng), self._look(), self._training(progress))
 
     def _draw(self, rows: int, rng: np.random.Generator) -> Table:
         from stormpetrel.synth.rows.vae_training import draw_decoded
 
         return self.encoding_.decode(draw_decoded(self.decoder_, self._look(), rows, rng))
-
-    def _look(self) -> Any:
-        from stormpetrel.synth.rows.networks import RowLook
-
-        return RowLook(len(self.encoding_.numbers), self.encoding_.sizes)
 
     def _record(self) -> dict[str, Any]:
         return {"encoding": self.encoding_.record()}
@@ -50,6 +43,4 @@ class Tvae(NeuralRowGenerator):
         from stormpetrel.synth.rows.vae_training import Decoder
 
         self.encoding_ = TableEncoding.of_record(record["encoding"])
-        self.decoder_ = Decoder(self._look())
-        self.decoder_.load_state_dict(read_weights(files))
-        self.decoder_.eval()
+        self.decoder_ = with_weights(Decoder(self._look()), files)

@@ -55,14 +55,4 @@
             show({at: parameters.get("at"), kind: parameters.get("kind")}, !link.closest("#grid-bucket"));
         }
     }, true);
-
-    // In a table the arrow keys move; Enter follows the link of a cell.
-    document.addEventListener("keydown", function (event) {
-        var cell = event.key === "Enter" && event.target.closest && event.target.closest(".grid-page .ag-cell");
-        var link = cell && event.target.tagName !== "A" && cell.querySelector("a");
-        if (link) {
-            event.preventDefault();
-            link.click();
-        }
-    });
 })();

@@ -92,7 +92,7 @@ def _names(view: ProfileView) -> dict[str, str]:
 
 
 def _in_words(view: ProfileView) -> Component:
-    jobs = dict(view.resources.select("profile", "jobs").iter_rows())
+    jobs = dict(view.tables.resources.select("profile", "jobs").iter_rows())
     total = max(1, sum(jobs.values()))
     items = []
     for profile, words in enumerate(view.words):
@@ -140,13 +140,13 @@ def _elbow(view: ProfileView) -> Component:
 
 
 def _resources(view: ProfileView) -> Component:
-    figure = figures.profile_resources_figure(view.resources)
+    figure = figures.profile_resources_figure(view.tables.resources)
     figure.update_yaxes(dtick="D2")
     columns = [TableColumn("profile", "Profile"), TableColumn("jobs", "Jobs", "number")]
     columns += [TableColumn(name, title, "number") for name, title in _MEANS]
     rows = [
         {"profile": f"Profile {row['profile']}", "jobs": row["jobs"], **{name: _mean(row, name) for name, _ in _MEANS}}
-        for row in view.resources.iter_rows(named=True)
+        for row in view.tables.resources.iter_rows(named=True)
     ]
     table = text_table(columns, rows, caption="Resources of each profile, mean and standard deviation")
     summary = "Mean of what jobs of each profile used and how long they took; the bar is one standard deviation."
@@ -154,21 +154,21 @@ def _resources(view: ProfileView) -> Component:
 
 
 def _compositions(view: ProfileView) -> list[Component]:
-    limits = view.limits
+    limits, tables = view.limits, view.tables
     hours = (limits.short_below_s / _HOUR_S, limits.long_above_s / _HOUR_S)
-    tables = (
-        ("How long they run", "duration", view.duration, "jobs", f"Short is below {hours[0]:g} h, long above {hours[1]:g} h."),
-        ("How they end", "status", view.status, "jobs", "Other: cancelled, not counted, or not ended."),
+    parts = (
+        ("How long they run", "duration", tables.duration, "jobs", f"Short is below {hours[0]:g} h, long above {hours[1]:g} h."),
+        ("How they end", "status", tables.status, "jobs", "Other: cancelled, not counted, or not ended."),
         (
-            "What they need most", "type", view.types, "jobs",
+            "What they need most", "type", tables.types, "jobs",
             f"Memory (compute): more than {limits.mem_factor:g} times the median memory per CPU (less than one such part).",
         ),
         (
-            "How active their users are", "activity", view.activity, "users",
+            "How active their users are", "activity", tables.activity, "users",
             f"New: fewer than {limits.new_below_jobs:,} jobs; frequent: {limits.frequent_from_jobs:,} or more.",
         ),
     )  # fmt: skip
-    return [_composition(*one) for one in tables if _tells(one[2])]
+    return [_composition(*part) for part in parts if _tells(part[2])]
 
 
 def _composition(title: str, name: str, table: pl.DataFrame, unit: str, summary: str) -> Component:
