@@ -2,7 +2,7 @@
 
 `import xgboost` imports scikit-learn, scipy.stats and pandas for its classes in scikit-learn's shape: 2.5 s of processor time
 instead of 0.6 s. `leave_sklearn_out` is for programs of our own, where `classifier_class` is how such a class is had; in a
-notebook, where others import what they like, it is never called.
+notebook, where others import what they like, it is never called, and `serve` imports scikit-learn before it has threads.
 """
 
 from __future__ import annotations
