@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.features import FeatureMatrix
 from stormpetrel.learn.threads import threads
+from stormpetrel.learn.xgboost_alone import classifier_class
 
 _XGBOOST_COLUMNS: Final = (
     "request.cpus",
@@ -49,12 +50,10 @@ def user_rate(train: FeatureMatrix, failed: NDArray[np.bool_], test: FeatureMatr
 
 def xgboost_untuned(train: FeatureMatrix, failed: NDArray[np.bool_], test: FeatureMatrix) -> NDArray[np.float64]:
     """Gradient-boosted trees with everyday settings (300 trees of depth 6 at rate .05) on request, calendar and user rates."""
-    import xgboost
-
     if not failed.any() or failed.all():
         raise NotEnoughJobsError("The training part holds one outcome only.", hint="Use a longer log.")
     columns = [train.names.index(name) for name in _XGBOOST_COLUMNS]
-    model = xgboost.XGBClassifier(n_estimators=300, max_depth=6, learning_rate=0.05, n_jobs=threads())
+    model = classifier_class()(n_estimators=300, max_depth=6, learning_rate=0.05, n_jobs=threads())
     model.fit(train.values[:, columns], failed)
     return np.asarray(model.predict_proba(test.values[:, columns])[:, 1], dtype=np.float64)
 

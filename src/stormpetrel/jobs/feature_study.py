@@ -22,6 +22,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.jobs.resampling import Matrix, Truth
 from stormpetrel.jobs.seed_models import threads
 from stormpetrel.learn.metrics import pr_auc, roc_auc
+from stormpetrel.learn.xgboost_alone import classifier_class
 
 Floats = npt.NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
@@ -224,9 +225,7 @@ def _without_use(shap: float, used: float, lost: float, least: float) -> str:
 
 
 def _fitted(x: Matrix, y: Truth, seed: int) -> Any:
-    from xgboost import XGBClassifier
-
-    model = XGBClassifier(
+    model = classifier_class()(
         n_estimators=_TREES,
         max_depth=6,
         learning_rate=0.1,

@@ -15,6 +15,7 @@ import polars as pl
 from stormpetrel.engine import cores
 from stormpetrel.jobs.active_learning import Classifier, Floats, active_learning, failure_probability
 from stormpetrel.jobs.resampling import Matrix, Truth, random_oversample, smote
+from stormpetrel.learn.xgboost_alone import classifier_class
 
 # At most two threads, whatever the machine has: results depend on the number. Small tables get one: on a busy machine two
 # threads that wait for each other after every node of a tree took a hundred times as long as one.
@@ -78,9 +79,7 @@ def threads(rows: int) -> int:
 
 def xgboost_model(seed: int, rows: int, **others: Any) -> Classifier:
     """An untrained XGBoost classifier for so many rows: 200 trees of depth 8."""
-    from xgboost import XGBClassifier
-
-    model: Classifier = XGBClassifier(
+    model: Classifier = classifier_class()(
         n_estimators=200, max_depth=8, learning_rate=0.1, tree_method="hist", n_jobs=threads(rows), random_state=seed, **others
     )
     return model

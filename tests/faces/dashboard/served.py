@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import polars as pl
+from fastapi import FastAPI
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from stormpetrel.answers.live_site import LiveSite
+from stormpetrel.faces.web.app import create_app
 from stormpetrel.ingest.commit import commit_jobs
 from stormpetrel.records.jobs import VALUES, field_mask
 from stormpetrel.simulate.feed import write_fake_sacct
 from stormpetrel.store.site import Site
 from stormpetrel.watch.loop import Watch
+from tests.faces.web.made import running
 from tests.faces.web.made import wait_until as until
 from tests.parts.quick_sacct import answering, write_quick_sacct
 from tests.parts.watched_site import TRAINED, make_watched_site, move_clock
@@ -69,6 +72,37 @@ def _add_hostile(site: Site) -> None:
         line=pl.lit(0, dtype=pl.Int64),
     )
     commit_jobs(site.jobs, rows, fields=field_mask(frozenset(VALUES)), as_of=TRAINED)
+
+
+class OneAddress:
+    """A web server that shows one site after the other: what a browser has read and compiled of an address, it reads once.
+
+    A site that is shown while another one is hides it, until it is over.
+    """
+
+    def __init__(self) -> None:
+        self._url = ""
+        self._apps: list[FastAPI] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """What uvicorn asks, the newest app answers."""
+        await self._apps[-1](scope, receive, send)
+
+    @classmethod
+    @contextmanager
+    def opened(cls) -> Iterator[Self]:
+        """The server, which has nothing to show yet."""
+        address = cls()
+        address._apps.append(FastAPI())  # is told that the server starts and ends
+        with running(address) as address._url:
+            yield address
+
+    @contextmanager
+    def showing(self, live: LiveSite) -> Iterator[str]:
+        """Show a site's pages; their address."""
+        self._apps.append(create_app(live))
+        yield self._url
+        self._apps.pop()
 
 
 @dataclass
@@ -139,8 +173,11 @@ class Visit:
         raise AssertionError(f"No label showed over {target} of {plot}.")
 
     def overflow(self) -> int:
-        """By how many pixels the page is wider than the window."""
-        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+        """By how many pixels the page is wider than the window, once its plots have followed the window."""
+        wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        with suppress(PlaywrightTimeout):
+            self.page.wait_for_function(f"{wider} === 0", timeout=10_000)
+        return int(self.page.evaluate(wider))
 
 
 class Visitor:
@@ -149,9 +186,9 @@ class Visitor:
     A test that ends leaves nothing in its tab: no page, no cookie, nothing in the browser's storage.
     """
 
-    def __init__(self, chromium: Browser, board: Board) -> None:
+    def __init__(self, chromium: Browser) -> None:
         self._chromium = chromium
-        self._board = board
+        self.url = ""  # of the board that is looked at
         self._context: BrowserContext | None = None
         self._free: list[Page] = []
         self._visits: list[tuple[Visit, dict[str, Callable[[Any], None]]]] = []
@@ -168,7 +205,7 @@ class Visitor:
         visit = Visit(self._free.pop() if self._free else self._new_page())
         self._visits.append((visit, self._listen(visit)))
         visit.show(size, theme)
-        visit.page.goto(self._board.url + path)
+        visit.page.goto(self.url + path)
         visit.page.wait_for_selector(wait_for)
         return visit
 
@@ -184,7 +221,7 @@ class Visitor:
                 visit.errors.append(message.text)
 
         def see(request: Request) -> None:
-            if not request.url.startswith((self._board.url, "data:", "blob:")):
+            if not request.url.startswith((self.url, "data:", "blob:")):
                 visit.outside.append(request.url)
 
         listeners = {"console": hear, "pageerror": lambda error: visit.errors.append(str(error)), "request": see}
@@ -197,9 +234,7 @@ class Visitor:
         for visit, listeners in self._visits:
             for event, listener in listeners.items():
                 visit.page.remove_listener(event, listener)
-            visit.page.goto(
-                f"{self._board.url}/healthz"
-            )  # of the same origin: its storage can be cleared, and nothing asks again
+            visit.page.goto(f"{self.url}/healthz")  # of the same origin: its storage can be cleared, and nothing asks again
             visit.page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
             visit.page.context.clear_cookies()
             self._free.append(visit.page)

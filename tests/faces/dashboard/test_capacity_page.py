@@ -11,12 +11,10 @@ from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.faces.dashboard.pages import capacity as capacity_page
 from stormpetrel.faces.dashboard.pages.capacity import cores_of
 from stormpetrel.faces.dashboard.shell import page_of
-from stormpetrel.faces.web.app import create_app
 from tests.answers.live_sites import put_jobs
 from tests.builders import make_site
 from tests.events.loads import end_of, steady_jobs
 from tests.faces.dashboard.served import PHONE, Board, wait_until
-from tests.faces.web.made import running
 
 browser_test = pytest.mark.browser
 DRAWN = "#capacity-load .main-svg"
@@ -25,7 +23,7 @@ ADA = Viewer("ada", is_admin=False)
 
 
 @pytest.fixture(scope="module")
-def board(tmp_path_factory):
+def board(tmp_path_factory, address):
     """A site with twelve weeks of jobs, one account of which is markup, served."""
     jobs = steady_jobs(12, growth=0.05, load=0.62, cores=200)
     named = pl.when(pl.col("account") == "chemistry").then(pl.lit(MARKUP)).otherwise("account").alias("account")
@@ -35,7 +33,7 @@ def board(tmp_path_factory):
         live = LiveSite(site)
         live.refresh()
         live.boards.capacity.wait(live)
-        with running(create_app(live)) as url:
+        with address.showing(live) as url:
             yield Board(url, site, live)
 
 

@@ -18,12 +18,10 @@ from stormpetrel.faces.dashboard.pages.grid import moment_of, question
 from stormpetrel.faces.dashboard.pages.grid_bucket import bucket_part
 from stormpetrel.faces.dashboard.pages.grid_cards import counts, length
 from stormpetrel.faces.dashboard.shell import page_of
-from stormpetrel.faces.web.app import create_app
 from stormpetrel.records.outages import Outage, OutageKind
 from tests.answers import grid_sites as made
 from tests.builders import make_site
 from tests.faces.dashboard.served import PHONE, Board, wait_until
-from tests.faces.web.made import running
 
 browser_test = pytest.mark.browser
 DRAWN = "#grid-counts .main-svg"
@@ -44,7 +42,7 @@ def hostile_scores():
 
 
 @pytest.fixture(scope="module")
-def board(tmp_path_factory):
+def board(tmp_path_factory, address):
     """A site with counts, outages, a gap and scores, served."""
     folder = tmp_path_factory.mktemp("grid") / "site"
     with make_site(folder, serve={"requests_per_minute": 1_000_000}, site={"time_zone": ZONE}, graphite=made.GRAPHITE) as site:
@@ -52,7 +50,7 @@ def board(tmp_path_factory):
         made.put_background(site, GRID)
         made.put_outages(site, GRID, HOSTILE)
         live = made.make_live(site, GRID, hostile_scores())
-        with running(create_app(live)) as url:
+        with address.showing(live) as url:
             yield Board(url, site, live)
 
 

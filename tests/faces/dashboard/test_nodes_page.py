@@ -16,12 +16,10 @@ from stormpetrel.faces.dashboard.pages.node_cards import diagnosis, embeddings
 from stormpetrel.faces.dashboard.pages.node_trace import trace_part
 from stormpetrel.faces.dashboard.pages.nodes import question
 from stormpetrel.faces.dashboard.shell import page_of
-from stormpetrel.faces.web.app import create_app
 from stormpetrel.records.job_ref import ref_text
 from tests.answers import traced_sites as made
 from tests.builders import make_site
 from tests.faces.dashboard.served import PHONE, Board, wait_until
-from tests.faces.web.made import running
 
 browser_test = pytest.mark.browser
 DRAWN = "#nodes-lines .main-svg"
@@ -42,13 +40,13 @@ def _stand_in_model():
 
 
 @pytest.fixture(scope="module")
-def traced(tmp_path_factory):
+def traced(tmp_path_factory, address):
     """A site with windows and scores, served."""
     folder = tmp_path_factory.mktemp("traced") / "site"
     with make_site(folder, serve={"requests_per_minute": 1_000_000}) as site:
         made.put_people(site)
         live = made.make_live(site, EVERYTHING, made.scores_of(EVERYTHING))
-        with running(create_app(live)) as url:
+        with address.showing(live) as url:
             yield Board(url, site, live)
 
 

@@ -13,11 +13,9 @@ from stormpetrel.answers.workload.workload import workload_answer
 from stormpetrel.faces.dashboard.pages import workload as workload_page
 from stormpetrel.faces.dashboard.pages import workload_cards
 from stormpetrel.faces.dashboard.shell import page_of
-from stormpetrel.faces.web.app import create_app
 from tests.answers.workload_sites import GENERATOR, GROUP, put_generator, put_workload
 from tests.builders import make_site
 from tests.faces.dashboard.served import PHONE, Board, wait_until
-from tests.faces.web.made import running
 
 browser_test = pytest.mark.browser
 DRAWN = "#workload-cdf .main-svg"
@@ -29,7 +27,7 @@ BAR = """() => {
 
 
 @pytest.fixture(scope="module")
-def board(tmp_path_factory):
+def board(tmp_path_factory, address):
     """A site with a long name, two weeks of jobs and a generator with a group whose name is markup, served."""
     serve = {"requests_per_minute": 1_000_000}
     site_named = {"name": "the cluster of the institute of everything"}
@@ -39,7 +37,7 @@ def board(tmp_path_factory):
         live = LiveSite(site)
         live.refresh()
         live.workload.board.wait(live)
-        with running(create_app(live)) as url:
+        with address.showing(live) as url:
             yield Board(url, site, live)
 
 

@@ -44,6 +44,7 @@ from stormpetrel.faces.cli import (
 )
 from stormpetrel.faces.cli.context import Context
 from stormpetrel.learn.threads import wait_politely
+from stormpetrel.learn.xgboost_alone import leave_sklearn_out
 
 app = typer.Typer(
     name="stormpetrel",
@@ -132,6 +133,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     os.umask(_FOR_US_ALONE)
     wait_politely()
+    leave_sklearn_out()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our dots and bars is no reason to fail

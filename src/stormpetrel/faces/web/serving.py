@@ -49,7 +49,10 @@ def serve(
     link = f"http://{where}{prefix}/"
     live = LiveSite(site)
     try:
-        # Before the thread that follows the site: two threads that import pandas at the same time meet it half done.
+        # Before the thread that follows the site: two threads that import pandas at the same time meet it half done, and plotly
+        # takes it for whole while scikit-learn imports it in another.
+        import sklearn.utils  # noqa: F401
+
         app = create_app(live, address=str(where))
         live.start()
         for line in opening_lines(link, where, site.settings.serve, anyone_poses=anyone_poses):
