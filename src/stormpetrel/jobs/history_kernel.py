@@ -334,7 +334,7 @@ def sweep(  # noqa: C901
 ) -> None:
     """Walk through the events; readings go to the matrices that have rows, the others are not made."""
     spaces = codes.shape[1]
-    yes = np.bool_(True)  # a plain True would be a type of its own, and `note_end` compiled twice
+    yes = bool(np.bool_(True))  # a plain True would be a type of its own, and `note_end` compiled twice
     for event in range(event_kind.size):
         what, job, now = event_kind[event], event_job[event], event_time[event]
         nodes = node_codes[node_from[job] : node_from[job + 1]]
