@@ -13,6 +13,7 @@ one_polars_thread_per_worker()  # before anything uses polars
 from stormpetrel.learn.threads import wait_politely
 from tests.parts import is_bare, need
 from tests.parts.command_line import build_commands_once
+from tests.parts.fresh_clone import import_backwards_in_every_other_worker
 from tests.parts.temporary_files import use_memory
 from tests.parts.unclosed import watch_connections
 from tests.schedule import WholeFiles, longest_first
@@ -21,6 +22,11 @@ wait_politely()  # the tests run side by side
 watch_connections()
 use_memory()
 build_commands_once()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session):
+    import_backwards_in_every_other_worker(session.config.args)
 
 
 def pytest_collection_modifyitems(items):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stormpetrel.jobs import history_kernel
 from stormpetrel.jobs.history import History
 from stormpetrel.jobs.history_kernel import HALF_LIVES_JOBS, HALF_LIVES_S
 from stormpetrel.jobs.moments import MOMENTS, Moment
@@ -327,3 +328,17 @@ def test_many_entities_do_not_lose_their_rows_when_the_history_grows():
     remembered.sweep(strangers)
     found = remembered.read(first, Moment.START, np.array([T0.timestamp() + 1000]))
     assert found.at[Moment.START][0, found.names.index("user.failure_streak")] == 1
+
+
+@pytest.mark.parametrize("missing", [(), ("time_limit_s",), ("time_limit_s", "elapsed_s", "req_mem_bytes", "node_list")])
+@pytest.mark.parametrize("height", [1, 40])
+def test_what_a_log_lacks_does_not_make_numba_compile_anew(missing, height):
+    whole = make_log(height, unfinished=0.2)
+    jobs = whole.with_columns(pl.lit(None, dtype=whole.schema[column]).alias(column) for column in missing)
+    for frame in (jobs, pl.concat([jobs, whole], rechunk=False)):
+        known = history()
+        known.sweep(frame, MOMENTS)
+        known.take_in(frame, "submit")
+        known.read(frame, Moment.SUBMIT, np.full(frame.height, T0.timestamp()))
+    for compiled in (history_kernel.sweep, history_kernel.read_many):
+        assert len(compiled.signatures) == 1

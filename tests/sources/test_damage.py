@@ -17,9 +17,8 @@ from stormpetrel.sources.formats import ReadOptions, open_source, sniff_format
 from tests.builders import DOCUMENTS, T0, Job, number_of, read_all, unread_in
 
 NAMES = st.text(
-    st.characters(
-        codec="utf-8", exclude_characters='|\x00\n\r,;"\\= \t\x1c\x1d\x1e\x1f', exclude_categories=("Cs", "Cc", "Zl", "Zp", "Zs")
-    ),
+    # Without surrogates (Cs) whatever is drawn can be written as UTF-8; to ask for that codec by name takes hypothesis a second.
+    st.characters(exclude_characters='|\x00\n\r,;"\\= \t\x1c\x1d\x1e\x1f', exclude_categories=("Cs", "Cc", "Zl", "Zp", "Zs")),
     min_size=1,
     max_size=12,
 )

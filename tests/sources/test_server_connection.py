@@ -1,9 +1,11 @@
 """Connections to servers: secrets come from private files of one line, and are never part of a message."""
 
+import ssl
+
 import pytest
 
 from stormpetrel.errors import SettingsError
-from stormpetrel.sources.server_connection import read_secret, read_token
+from stormpetrel.sources.server_connection import read_secret, read_token, trusted_for
 
 
 def written(folder, content, mode=0o600):
@@ -30,3 +32,14 @@ def test_a_file_that_others_can_read_or_that_is_missing_says_what_to_do(tmp_path
         read_token(written(tmp_path, b"token", 0o640), hint="Set it.")
     with pytest.raises(SettingsError, match=r"The token file .*missing cannot be read: .* Set it\."):
         read_token(tmp_path / "missing", hint="Set it.")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9090", "unix:///run/slurmrestd.sock"])
+def test_an_address_without_encryption_needs_no_certificates_and_trusts_nobody(url, monkeypatch):
+    monkeypatch.setattr(ssl, "create_default_context", lambda **_: pytest.fail("certificates were read"))
+    trusted = trusted_for(url)
+    assert trusted.verify_mode == ssl.CERT_REQUIRED and not trusted.get_ca_certs()
+
+
+def test_an_encrypted_address_is_checked_against_what_the_system_trusts():
+    assert trusted_for("https://prometheus.example.org") is True

@@ -39,7 +39,10 @@ class Readings:
 
 @dataclass(slots=True)
 class JobArrays:
-    """A job frame as the compiled sweep wants it: seconds, codes, numbers."""
+    """A job frame as the compiled sweep wants it: seconds, codes, numbers.
+
+    Every array can be written and lies row by row: numba compiles anew (a second and more) for each mixture of those that do not.
+    """
 
     submit: NDArray[np.float64]
     start: NDArray[np.float64]  # NaN where it never started
@@ -204,10 +207,10 @@ class History:
             codes=self._code_matrix(frame, take_in=True),
             asked=_request_logarithms(frame),
             first_run=jobs["restart"].fill_null(0).to_numpy() == 0,
-            failed=numbers["failed"].to_numpy(),
-            outcome=numbers["outcome"].to_numpy(),
-            log_run=numbers["log_run"].to_numpy(),
-            limit_share=numbers["limit_share"].to_numpy(),
+            failed=numbers["failed"].to_numpy(writable=True),
+            outcome=numbers["outcome"].to_numpy(writable=True),
+            log_run=numbers["log_run"].to_numpy(writable=True),
+            limit_share=numbers["limit_share"].to_numpy(writable=True),
             node_from=node_from,
             node_codes=node_codes,
         )
@@ -260,7 +263,7 @@ def _request_logarithms(frame: pl.DataFrame) -> NDArray[np.float64]:
         cpus=pl.col("asked_cpus").cast(pl.Float64).log1p(),
         limit=pl.col("time_limit_s").log1p(),
         mem=pl.col("req_mem_bytes").cast(pl.Float64).log1p(),
-    ).to_numpy()
+    ).to_numpy(order="c", writable=True)
 
 
 def _seconds(column: str) -> pl.Expr:

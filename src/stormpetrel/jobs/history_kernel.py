@@ -3,6 +3,7 @@
 One row of float64 per entity. `note_*` change a row in constant time when something happens to a job; `read_entity` writes
 what the row says at a moment; `sweep` walks through a log in the order of time. The batch and the live path call these same
 functions, so they cannot disagree. One file: numba's cache on disk looks at the file of a function, not at those it calls.
+Loops stand where numpy would have a slice: each kind of slice that is written takes the compiler half a second.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ def empty_rows(count: int) -> NDArray[np.float64]:
     """Rows of entities that nothing is known about."""
     rows = np.zeros((count, N_SLOTS))
     for slot in (UPDATED, LAST_END, LAST_FAILURE, LAST_SUCCESS, LAST_SUBMIT, ASKED_CPUS, ASKED_LIMIT, ASKED_MEM):
-        rows[:, slot] = np.nan
+        for row in range(count):
+            rows[row, slot] = np.nan
     return rows
 
 
@@ -135,7 +137,8 @@ def note_end(  # noqa: C901
             row[WEIGHT + h] *= keep
             row[FAILED + h] *= keep
         keep = np.exp(-_DECAY_S[LONG] * past)
-        row[ENDED : QUICK + 1] *= keep
+        for slot in range(ENDED, QUICK + 1):
+            row[slot] *= keep
     row[UPDATED] = now
     row[ENDED] += 1.0
     if kind >= 0:
@@ -192,7 +195,8 @@ def read_entity(row: Row, now: float, prior: float, out: NDArray[np.float32]) ->
         out[at + 9] = row[KIND + 2] / ended
         out[at + 10] = row[KIND + 4] / ended
     else:
-        out[at + 7 : at + 11] = np.nan
+        for place in range(at + 7, at + 11):
+            out[place] = np.nan
     runs = row[RUN_WEIGHT]
     out[at + 11] = row[LOG_RUN] / runs if runs > 1e-9 else np.nan
     out[at + 13] = row[QUICK] / runs if runs > 1e-9 else np.nan
@@ -221,7 +225,9 @@ def read_job(
     """Write one job's readings of every space to `out`; `wanted[space, reading]` is its place there, −1 for none."""
     spaces, readings = wanted.shape
     buffer = np.empty(readings, dtype=np.float32)
-    rates = np.full(spaces, np.nan)
+    rates = np.empty(spaces)
+    for space in range(spaces):
+        rates[space] = np.nan
     for space in range(spaces):
         code = codes[space]
         if code < 0:
@@ -249,7 +255,8 @@ def compare_request(user_row: NDArray[np.float64], asked: NDArray[np.float64], o
 @njit(cache=True)
 def read_nodes(rows: NDArray[np.float64], nodes: NDArray[np.int64], now: float, prior: float, out: NDArray[np.float32]) -> None:
     """Write what the history of a job's nodes says to `out`, in the order of NODE_READINGS."""
-    out[:] = np.nan
+    for place in range(out.size):
+        out[place] = np.nan
     if nodes.size == 0:
         return
     buffer = np.empty(N_READINGS, dtype=np.float32)
@@ -327,6 +334,7 @@ def sweep(  # noqa: C901
 ) -> None:
     """Walk through the events; readings go to the matrices that have rows, the others are not made."""
     spaces = codes.shape[1]
+    yes = bool(np.bool_(True))  # a plain True would be a type of its own, and `note_end` compiled twice
     for event in range(event_kind.size):
         what, job, now = event_kind[event], event_job[event], event_time[event]
         nodes = node_codes[node_from[job] : node_from[job + 1]]
@@ -344,7 +352,7 @@ def sweep(  # noqa: C901
                     row = rows[codes[job, space]]
                     note_end(row, now, started[job], first_run[job], failed[job], outcome[job], log_run[job], limit_share[job])
             for node in nodes:
-                note_end(node_rows[node], now, True, True, failed[job], outcome[job], log_run[job], limit_share[job])
+                note_end(node_rows[node], now, yes, yes, failed[job], outcome[job], log_run[job], limit_share[job])
         else:
             out = out_start if what == START else out_two_minutes
             if out.shape[0] > 0:

@@ -209,7 +209,7 @@ def pair(
     data: Bytes, events: Ints, size: int, jobs: Ints, index: Ints, letters: Bytes, rows: Ints, base: int, fast_us: int
 ) -> int:
     """Make rows of the first `size` events, whose names stand in `data`; `base` rows came before. Returns how many there are."""
-    count = 0
+    count = int(np.int64(0))  # a plain 0 would be a type of its own, and `_emit` compiled twice
     for place in range(size):
         count = _emit(data, events[place], jobs, index, letters, rows, base, count, fast_us)
     return count

@@ -372,7 +372,7 @@ def scan(  # noqa: C901
     beginning was given up (0: none does). Returns the number of events, how many bytes are settled (up to the end of the last
     one), and the problem of what follows them.
     """
-    at = begun = settled = count = 0
+    at = begun = settled = count = int(np.int64(0))  # a plain 0 would be a type of its own, and whatever takes it compiled twice
     is_open = False
     while count < events.shape[0]:
         stop, has_nul = _line_end(data, words, at)

@@ -99,7 +99,9 @@ def _slurmrestd(sockets: Sequence[str]) -> str:
 def _responds(url: str, codes: set[int]) -> bool:
     import httpx
 
+    from stormpetrel.sources.server_connection import trusted_for
+
     try:
-        return httpx.get(url, timeout=1.0).status_code in codes
+        return httpx.get(url, timeout=1.0, verify=trusted_for(url)).status_code in codes
     except httpx.HTTPError:
         return False

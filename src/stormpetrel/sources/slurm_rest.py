@@ -16,7 +16,7 @@ from stormpetrel.config import SlurmSection
 from stormpetrel.errors import SettingsError, SourceUnavailableError
 from stormpetrel.sources.contract import Chunk, JobSource, LiveSource
 from stormpetrel.sources.pending_arrays import split_arrays
-from stormpetrel.sources.server_connection import read_token
+from stormpetrel.sources.server_connection import read_token, trusted_for
 from stormpetrel.sources.slurm_json import SlurmJson
 from stormpetrel.sources.unfinished import in_one_form, is_unfinished
 
@@ -133,13 +133,13 @@ def connect(slurm: SlurmSection) -> httpx.Client:
         headers = {"X-SLURM-USER-NAME": slurm.rest_user, "X-SLURM-USER-TOKEN": token.removeprefix("SLURM_JWT=")}
     url = slurm.rest_url
     if url.startswith("unix://"):
-        transport = httpx.HTTPTransport(uds=url.removeprefix("unix://"))
+        transport = httpx.HTTPTransport(uds=url.removeprefix("unix://"), verify=trusted_for(url))
         return httpx.Client(transport=transport, base_url="http://localhost", headers=headers, timeout=slurm.timeout_s)
     if not url.startswith(("http://", "https://")):
         raise SettingsError(
             f"slurm.rest_url {url!r} is no address.", hint="Write http://host:6820, https://… or unix:///path/to/socket."
         )
-    return httpx.Client(base_url=url, headers=headers, timeout=slurm.timeout_s)
+    return httpx.Client(base_url=url, headers=headers, timeout=slurm.timeout_s, verify=trusted_for(url))
 
 
 def newest_version(client: httpx.Client, slurm: SlurmSection) -> str:

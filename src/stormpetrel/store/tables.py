@@ -26,6 +26,7 @@ from stormpetrel.records.times import month_of
 from stormpetrel.store.digests import FileDigests
 from stormpetrel.store.filesystem import writing
 from stormpetrel.store.panics import without_panic_text
+from stormpetrel.store.table_log import LOGS, LogSummary, fingerprint_of
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable, WriterProperties
@@ -65,7 +66,7 @@ class Committed:
 
 
 class Table:
-    """One Delta Lake table, opened anew for each use so that it sees what others have committed."""
+    """One Delta Lake table, looked at anew for each use so that it sees what others have committed."""
 
     def __init__(self, folder: Path, spec: TableSpec) -> None:
         self.path = folder.resolve() / spec.name
@@ -190,8 +191,21 @@ class Table:
         """
         if self._is_missing():
             return []
-        actions = pl.DataFrame(self.open().get_add_actions(flatten=True))
-        return [self._inside(relative) for relative in actions["path"]] if actions.height else []
+        return [self._inside(relative) for relative in self._log_summary().files]
+
+    def _log_summary(self) -> LogSummary:
+        """What the log says now; read by Delta Lake unless a log with this very content was."""
+        log = self.path / "_delta_log"
+        before = fingerprint_of(log)
+        known = LOGS.get(before)
+        if known is not None:
+            return known
+        table = self.open()
+        actions = pl.DataFrame(table.get_add_actions(flatten=True))
+        summary = LogSummary(table.version(), tuple(actions["path"]) if actions.height else ())
+        if fingerprint_of(log) == before:  # nobody has committed meanwhile
+            LOGS.remember(before, summary)
+        return summary
 
     def refuse_paths_outside(self) -> None:
         """StoreError where the log names, also among what was removed, a file that does not lie in this table."""
@@ -218,7 +232,7 @@ class Table:
 
     def version(self) -> int:
         """The version number that a model trained now would record."""
-        return 0 if self._is_missing() else self.open().version()
+        return 0 if self._is_missing() else self._log_summary().version
 
     def cursor(self, name: str) -> int | None:
         """Where a live source was left, as committed together with its rows."""

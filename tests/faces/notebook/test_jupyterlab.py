@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
 
 from tests.parts import need, require
@@ -58,6 +57,8 @@ def lab(tmp_path: Path, practice_site: Path, request: pytest.FixtureRequest, mon
     """JupyterLab over a folder with one notebook, in the theme that the test names."""
     need("jupyterlab")
     require("chromium", install="chromium fonts-liberation")
+    import nbformat  # a second of processor time, which whoever collects the tests would pay
+
     work, config = tmp_path / "work", tmp_path / "config"
     work.mkdir()
     code = f"from stormpetrel.faces.notebook import EarlyWarning\n\nEarlyWarning({str(practice_site)!r})"

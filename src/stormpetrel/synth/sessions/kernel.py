@@ -67,14 +67,21 @@ def draw(forest: Any, x: Any) -> int:
 
 
 @_compiled
+def copy(values: Any, x: Any, at: int) -> None:
+    """Write the values into `x` from `at` on: a slice would take the compiler half a second for each kind of them."""
+    for place in range(len(values)):
+        x[at + place] = values[place]
+
+
+@_compiled
 def describe(x: Any, habits: Any, session: Any, position: int, moment_s: float, memory: Any, features: Any) -> int:
     """Write the circumstances of a job into `x`; how many they are. Mirrors `features.circumstances`."""
     jobs, mean_gap, theme, start_s, length_s = session
     at = len(habits)
-    x[:at] = habits
+    copy(habits, x, 0)
     x[at] = np.log1p(jobs)
     x[at + 1] = mean_gap
-    x[at + 2 : at + _KNOWN] = theme
+    copy(theme, x, at + 2)
     at += _KNOWN
     x[at] = np.log1p(position)
     mean = length_s / max(jobs - 1, 1)
@@ -88,9 +95,10 @@ def describe(x: Any, habits: Any, session: Any, position: int, moment_s: float, 
     x[at + 1] = memory[RUNTIME]
     at += _RESULT
     if memory[REQUEST] < 0:
-        x[at : at + features.shape[1]] = NOTHING_YET
+        for place in range(features.shape[1]):
+            x[at + place] = NOTHING_YET
     else:
-        x[at : at + features.shape[1]] = features[int(memory[REQUEST])]
+        copy(features[int(memory[REQUEST])], x, at)
     return int(at + features.shape[1])
 
 
@@ -187,7 +195,7 @@ def generate(
             again = mine[REQUEST] >= 0 and same_values[draw(same_forest, x)] > 0
             asked = int(mine[REQUEST]) if again else request_values[draw(request_forest, x)]
             x[at] = 1.0 if again else 0.0
-            x[at + 1 : at + 1 + features.shape[1]] = features[asked]
+            copy(features[asked], x, at + 1)
             place = outcome(outcome_forest, x, runtime_values, limit_values, limits[asked])
             seconds = run_time(runtime_values[place], limit_values[place], limits[asked])
             if abs(ledger[0]) > band:
@@ -200,7 +208,7 @@ def generate(
             seconds = shaken(seconds, limits[asked], blur)
             submit[row], who[row], which[row], request[row] = moment, user[s], s, asked
             state[row], runtime[row] = state_values[place], seconds
-            extra[row] = numbers[place]
+            copy(numbers[place], extra[row], 0)
             mine[AT], mine[REQUEST], mine[STATE] = moment, asked, state_values[place]
             mine[RUNTIME] = NOTHING_YET if np.isnan(seconds) else seconds
             row += 1
