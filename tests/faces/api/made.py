@@ -95,9 +95,9 @@ class World:
 
 
 @contextmanager
-def small_world(folder: Path) -> Iterator[World]:
+def small_world(folder: Path, **serve: Any) -> Iterator[World]:
     """Serve a site without jobs and models inside this process."""
-    with make_site(folder, serve=SERVE) as site:
+    with make_site(folder, serve=SERVE | serve) as site:
         live = LiveSite(site)
         app = bare_app(live)
         app.include_router(router(live))

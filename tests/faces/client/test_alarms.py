@@ -22,7 +22,8 @@ NOW = datetime.now(UTC)
 OLDER = {
     "id": 1, "severity": "page", "state": "open", "kinds": ["node_eats_jobs"], "families": ["jobs"],
     "subjects": [{"kind": "node", "name": "n017"}], "since": "2026-11-05T01:32:00+00:00", "until": "2026-11-05T02:58:00+00:00",
-    "raised_at": "2026-11-05T02:58:00+00:00", "blame": "node", "verdict": None, "late": False, "title": "n017 fails", "page": True,
+    "raised_at": "2026-11-05T02:58:00+00:00", "blame": "node", "verdict": None, "late": False,
+    "title": "n017 fails", "page": True,
 }  # fmt: skip
 
 
