@@ -21,6 +21,9 @@ _LABELS: Final = {
     "on_one_node": "share of the lost jobs on one node",
     "neighbours": "jobs of others on the same nodes",
     "neighbours_failed": "of these failed",
+    "count": "events counted",
+    "expected": "expected",
+    "share": "share",
 }
 _HELD_BACK: Final = {
     LATE: "It was known too long after the fact to wake anybody.",

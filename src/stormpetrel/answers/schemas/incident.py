@@ -93,6 +93,7 @@ class SimilarIncident(Answer):
 class DeliveryLine(Answer):
     """A message about the incident to one receiver, and what became of it."""
 
+    key: str = Field(description="its stable name", examples=["incident-53-0-firing-ops"])
     route: str = Field(description="its name in site.toml")
     kind: str = Field(description="firing or resolved", examples=["firing"])
     state: str = Field(description="waiting, delivered or given_up", examples=["delivered"])
