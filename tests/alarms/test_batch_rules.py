@@ -3,6 +3,7 @@ from datetime import timedelta
 import pytest
 
 from stormpetrel.alarms.batch_rules import FEWEST_JOBS, applications_failing, batches_failing, wave
+from stormpetrel.alarms.job_rules import JobRules
 from tests.parts.alarm_jobs import DAY0, at, everyday, job, known
 
 END = at(8)
@@ -83,3 +84,11 @@ def test_a_batch_that_fails_is_told_though_its_user_had_other_jobs_that_day():
 def test_a_batch_that_goes_on_failing_is_told_to_its_end():
     batch = failing("new", 60, name="fit", start=at(7, hour=8))
     assert batches_failing(known(everyday(), batch), DAY0, END).rows["at"].max() == batch[-1]["end_time"]
+
+
+def test_a_batch_that_pauses_and_goes_on_carries_what_decided_each_time():
+    first, second = (failing("ann", n, name="fit", start=start) for n, start in ((15, at(7, hour=8)), (6, at(7, hour=10))))
+    earlier, later = (one for one in JobRules(at(7)).step(known(everyday(), first, second), END) if one.subject.name == "ann")
+    assert (earlier.figure("deciding_lost"), earlier.figure("deciding_tried")) == (FEWEST_JOBS, FEWEST_JOBS)
+    assert earlier.figure("tried") == 15 and later.figure("tried") == 6  # each job is counted once
+    assert later.figure("deciding_tried") == 16  # with those before the pause

@@ -142,4 +142,19 @@ def test_a_user_sees_incidents_of_own_jobs_without_the_names_of_others():
 def test_one_line_says_it_all(made, line):
     (incident,) = book_of(made)
     assert title(incident, "UTC") == line.replace("23:00", "2024-05-06 23:00")
-    assert title(incident, "Asia/Tokyo") == line.replace("23:00", "08:00")
+    assert title(incident, "Asia/Tokyo") == line.replace("23:00", "2024-05-07 08:00")
+
+
+def test_the_hour_alone_is_told_to_who_asks_within_a_day():
+    (incident,) = book_of(made := finding())
+    line = "n017 fails every job since {}: 3 of 3, others 2 %; suspected: node"
+    assert title(incident, "UTC", now=made.since + timedelta(hours=23, minutes=59)) == line.format("23:00")
+    for now in (made.since + timedelta(hours=24), made.since - timedelta(minutes=1)):
+        assert title(incident, "UTC", now=now) == line.format("2024-05-06 23:00")
+
+
+def test_a_batch_that_goes_on_is_told_by_what_decided_not_by_the_few_jobs_since_the_last_time():
+    (few,) = book_of(batch_finding(lost=5, tried=6, deciding_lost=19, deciding_tried=20))
+    assert ": 19 of the last 20, before 2 %" in title(few, "UTC")
+    (many,) = book_of(batch_finding(lost=31, tried=33, deciding_lost=19, deciding_tried=20))
+    assert ": 31 of 33, before 2 %" in title(many, "UTC")

@@ -71,7 +71,7 @@ def _failing_as_one(rows: pl.DataFrame, after: datetime, *, users: int) -> pl.Da
     opened = pl.when(full).then(pl.col("first")).otherwise(pl.col("at") - WINDOW + pl.duration(microseconds=1))
     usual = (pl.col("window_bad") - pl.col("past_bad") + 1) / (pl.col("window_jobs") - pl.col("past_jobs") + _PRIOR_JOBS)
     hits = events.filter(tried >= FEWEST_JOBS, bad >= ALL_BUT * tried, usual <= HIGHEST_USUAL).with_columns(
-        score=bad / tried, usual=usual, opened=opened
+        score=bad / tried, usual=usual, opened=opened, deciding_lost=bad, deciding_tried=tried
     )
     if not hits.height:
         return no_triggers()

@@ -29,6 +29,7 @@ RETURNS_WITHIN: Final = timedelta(days=7)  # after it was resolved; later it is 
 _LATE: Final = timedelta(hours=1)  # what is known so long after the fact wakes nobody
 _AT_ONCE: Final = timedelta(minutes=15)  # nodes that fall ill within this time have a cause in common
 _SAME_JOBS: Final = 0.5  # share of a finding's jobs that are an incident's as well
+_OF_THE_BEGINNING: Final = frozenset({"usual", "deciding_lost", "deciding_tried"})  # what was so when the trouble began
 _MOST_JOBS: Final = 2000  # of one kind and subject that are remembered, the newest
 
 
@@ -208,8 +209,8 @@ def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
 def _summed(figure: Evidence, old: Finding, users: int) -> Evidence:
     if figure.name == "users":
         return replace(figure, value=users)
-    if figure.name == "usual":  # what was so before the trouble began
-        return replace(figure, value=old.figure("usual"))
+    if figure.name in _OF_THE_BEGINNING:
+        return replace(figure, value=old.figure(figure.name))
     return replace(figure, value=figure.value + old.figure(figure.name)) if figure.unit == Unit.JOBS else figure
 
 

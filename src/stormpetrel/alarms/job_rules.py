@@ -124,6 +124,7 @@ def _finding(rule: _Rule, episode: Episode, surroundings: Callable[[Episode], tu
         Evidence("tried", episode.members.height, Unit.JOBS),
         Evidence("users", len(users), Unit.COUNT),
         Evidence("usual", episode.usual, Unit.COUNT if rule.about == SubjectKind.CLUSTER else Unit.SHARE),
+        *_deciding(episode),
     )
     parts = (Subject(SubjectKind.APPLICATION, episode.part),) if episode.part else ()
     return Finding(
@@ -143,6 +144,16 @@ def _finding(rule: _Rule, episode: Episode, surroundings: Callable[[Episode], tu
         deciding_jobs=bad.filter(pl.col("at") <= episode.decided_at).height,
         users=tuple(users),
         continues=episode.continues,
+    )
+
+
+def _deciding(episode: Episode) -> tuple[Evidence, ...]:
+    """What the first trigger looked at. An earlier episode may have counted some of these jobs: here are fewer."""
+    if episode.deciding_lost is None or episode.deciding_tried is None:
+        return ()
+    return (
+        Evidence("deciding_lost", episode.deciding_lost, Unit.COUNT),
+        Evidence("deciding_tried", episode.deciding_tried, Unit.COUNT),
     )
 
 

@@ -6,7 +6,7 @@ Incident, time zone -> title -> "n017 fails every job since 14:00: 46 of 46, oth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -14,21 +14,26 @@ from stormpetrel.records.findings import Finding, FindingKind, SubjectKind
 from stormpetrel.records.incidents import LEADING, Blame, Incident
 
 _MOST_NAMES: Final = 2
+_A_DAY: Final = timedelta(days=1)
 
 
-def title(incident: Incident, zone: str) -> str:
-    """Return the line of an incident, times in this zone."""
+def title(incident: Incident, zone: str, now: datetime | None = None) -> str:
+    """Return the line of an incident, times in this zone: with the date, unless `now` says that it began within 24 hours."""
     kind = min(incident.kinds, key=LEADING.index)
     findings = [finding for finding in incident.findings if finding.kind == kind]
-    since = format_since(min(finding.since for finding in findings), incident.until, zone)
+    since = format_since(min(finding.since for finding in findings), zone, now)
     end = "cause unclear" if incident.blame == Blame.UNCLEAR else f"suspected: {incident.blame}"
     return f"{_words(kind, findings, since)}; {end}"
 
 
-def format_since(since: datetime, until: datetime, zone: str) -> str:
-    """Return a time as people say it: the hour where the day goes without saying, else the day as well."""
-    local, last = since.astimezone(ZoneInfo(zone)), until.astimezone(ZoneInfo(zone))
-    return f"{local:%H:%M}" if local.date() == last.date() else f"{local:%Y-%m-%d %H:%M}"
+def format_since(since: datetime, zone: str, now: datetime | None = None) -> str:
+    """Return a time as people say it: the hour alone where it is of the 24 hours before `now`, else the date as well.
+
+    Lists give no `now`: their lines are read side by side, and again on another day.
+    """
+    local = since.astimezone(ZoneInfo(zone))
+    recent = now is not None and timedelta(0) <= now - since < _A_DAY
+    return f"{local:%H:%M}" if recent else f"{local:%Y-%m-%d %H:%M}"
 
 
 def _words(kind: FindingKind, findings: Sequence[Finding], since: str) -> str:
@@ -43,7 +48,7 @@ def _words(kind: FindingKind, findings: Sequence[Finding], since: str) -> str:
     if kind == FindingKind.NODE_DOWN:
         return f"{_names(findings)} went down at {since}: {lost:,} {'job' if lost == 1 else 'jobs'} lost"
     if kind == FindingKind.BATCH_FAILS:
-        return f"{_batch(findings)} since {since}: {lost:,} of {tried:,}, before {_percent(usual)}"
+        return f"{_batch(findings)} since {since}: {_failed(findings)}, before {_percent(usual)}"
     if kind in (FindingKind.TIMEOUT_WAVE, FindingKind.OOM_WAVE):
         what = "run out of time" if kind == FindingKind.TIMEOUT_WAVE else "run out of memory"
         users = int(max(finding.figure("users") for finding in findings))
@@ -70,6 +75,18 @@ def _words_of_events(kind: FindingKind, findings: Sequence[Finding], since: str)
     events = list(dict.fromkeys(subject.name for finding in findings for subject in finding.subjects[1:]))
     where = f", mostly on {_list(events)}" if events else ""
     return f"events of jobs are unusual since {since}: {count:,} {first.label}, expected {expected:,.0f}{where}"
+
+
+def _failed(findings: Sequence[Finding]) -> str:
+    """How many of a batch failed: those counted, or what decided where that is more (the rest is counted elsewhere)."""
+    lost = tried = 0.0
+    of_last = False
+    for finding in findings:
+        earlier = finding.figure("deciding_tried") > finding.figure("tried")
+        lost += finding.figure("deciding_lost" if earlier else "lost")
+        tried += finding.figure("deciding_tried" if earlier else "tried")
+        of_last = of_last or earlier
+    return f"{lost:,.0f} of {'the last ' if of_last else ''}{tried:,.0f}"
 
 
 def _batch(findings: Sequence[Finding]) -> str:

@@ -24,7 +24,10 @@ TRIGGERS: Final[dict[str, DataType | DataTypeClass]] = {
     "since": UTC_TIME,
     "score": pl.Float64,
     "usual": pl.Float64,  # what would have been expected
+    "deciding_lost": pl.Int64,  # of so many jobs that were looked at, so many had failed; null where a rule does not count so
+    "deciding_tried": pl.Int64,
 }
+_MAY_LACK: Final = {"part": "", "deciding_lost": None, "deciding_tried": None}
 MEMBERS: Final[dict[str, DataType | DataTypeClass]] = {
     "cluster": pl.String,
     "name": pl.String,
@@ -57,6 +60,8 @@ class Episode:
     until: datetime
     score: float
     usual: float
+    deciding_lost: int | None  # of the jobs that the first trigger looked at; some may have been counted before
+    deciding_tried: int | None
     continues: bool  # the episode of the step before
     members: pl.DataFrame  # in the order of `at`
 
@@ -73,7 +78,8 @@ def no_members() -> pl.DataFrame:
 
 def conform(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows with the columns of triggers, in the order of time; `part` is empty where there is none."""
-    whole = rows if "part" in rows.columns else rows.with_columns(part=pl.lit(""))
+    lacking = {name: pl.lit(value) for name, value in _MAY_LACK.items() if name not in rows.columns}
+    whole = rows.with_columns(**lacking)
     return whole.select(pl.col(name).cast(dtype) for name, dtype in TRIGGERS.items()).sort("at", "cluster", "name", "part")
 
 
@@ -87,7 +93,8 @@ def episodes(triggers: Triggers, counted: dict[tuple[str, str, str], datetime]) 
     apart = (pl.col("at").diff() > CLOSE).fill_null(False).cast(pl.Int32).cum_sum().over(keys)
     spans = rows.with_columns(span=apart).group_by(*keys, "span", maintain_order=True).agg(
         pl.col("since").first(), decided_at=pl.col("at").min(), until=pl.col("at").max(), score=pl.col("score").max(),
-        usual=pl.col("usual").first(),
+        usual=pl.col("usual").first(), deciding_lost=pl.col("deciding_lost").first(),
+        deciding_tried=pl.col("deciding_tried").first(),
     )  # fmt: skip
     mine = triggers.members.join(spans, on=keys, how="semi").partition_by(keys, as_dict=True)
     for span in spans.drop("span").iter_rows(named=True):

@@ -56,9 +56,13 @@ class IncidentStore:
         is_open: bool | None = None,
         resolved_after: datetime | None = None,
         severities: Iterable[Severity] | None = None,
+        before: int | None = None,
         limit: int | None = None,
     ) -> list[Incident]:
-        """Return incidents, the newest first; `resolved_after` leaves out those that were over before."""
+        """Return incidents, the newest first; `resolved_after` leaves out those that were over before.
+
+        `before` leaves out those with this number or a higher one: with `limit`, to read them piece by piece.
+        """
         query = sa.select(incidents.c.body).order_by(incidents.c.number.desc())
         if is_open is not None:
             query = query.where(incidents.c.resolved.is_(None) if is_open else incidents.c.resolved.is_not(None))
@@ -66,6 +70,8 @@ class IncidentStore:
             query = query.where(sa.or_(incidents.c.resolved.is_(None), incidents.c.resolved > _text(resolved_after)))
         if severities is not None:
             query = query.where(incidents.c.severity.in_([severity.value for severity in severities]))
+        if before is not None:
+            query = query.where(incidents.c.number < before)
         if limit is not None:
             query = query.limit(limit)
         with self._state.transaction() as connection:
@@ -78,6 +84,12 @@ class IncidentStore:
         if body is None:
             raise NotThereError(f"There is no incident {number}.", hint="List them: stormpetrel alarms list")
         return _incident(body)
+
+    def first_raised(self) -> datetime | None:
+        """Return when the first incident was raised; None where there is none."""
+        with self._state.transaction() as connection:
+            text = connection.execute(sa.select(sa.func.min(incidents.c.raised))).scalar()
+        return datetime.fromisoformat(text) if text else None
 
     def changed_at(self) -> datetime | None:
         """Return when an incident last changed; None where there is none."""

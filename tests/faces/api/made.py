@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +21,7 @@ from stormpetrel.faces.api.routes import router
 from stormpetrel.faces.web.app import bare_app, protected
 from stormpetrel.lifecycle.live import open_stream
 from stormpetrel.store.site import Site, open_site
+from tests.builders import make_site
 from tests.faces.web.made import client_of
 from tests.parts.made_once import made_once
 from tests.parts.watched_site import TRAINED, copy_site, make_watched_site, watched_site_once
@@ -89,6 +92,16 @@ class World:
         answer = self.ask("GET", path, user=user, **options)
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+
+@contextmanager
+def small_world(folder: Path, **serve: Any) -> Iterator[World]:
+    """Serve a site without jobs and models inside this process."""
+    with make_site(folder, serve=SERVE | serve) as site:
+        live = LiveSite(site)
+        app = bare_app(live)
+        app.include_router(router(live))
+        yield World(site, live, protected(app, site))
 
 
 def open_world(folder: Path) -> World:

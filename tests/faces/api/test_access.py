@@ -19,6 +19,8 @@ BODIES: dict[str, Any] = {
     "predict_script": {"text": "#!/bin/bash\n#SBATCH -t 10\n"},
     "give_opinion": {"job": "", "advice": "Ask for less.", "useful": True},
     "save_view": {"link": "/jobs"},
+    "act_on_alarm": {"kind": "note", "note": "seen"},
+    "mute": {"kind": "node", "name": "n017", "hours": 1.0},
 }
 
 
@@ -39,6 +41,7 @@ def asked(world, endpoint, *, ref: str, **options: Any):
     """One endpoint with everything that it needs, about one job."""
     name, method, path, operation = endpoint
     path = path.replace("{ref}", ref).replace("{training}", "jobs-1").replace("{name}", "a")
+    path = path.replace("{number}", "1").replace("{mute}", "1")
     needed = [one["name"] for one in operation.get("parameters", []) if one["in"] == "query" and one.get("required")]
     query = {"id": ref.partition("-")[0]} if "id" in needed else {}
     assert set(needed) == set(query), f"say here what {name} needs"

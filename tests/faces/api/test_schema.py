@@ -13,8 +13,9 @@ from stormpetrel.faces.web.app import create_app
 from tests.faces.api.made import ADMIN
 
 REJECTED = [400, 401, 403, 404, 405, 413, 422, 429]  # 413: what has too many items is also too large
-# What JSON Schema cannot say: a text that is no script, a name of invisible characters, jobs of a generator that is not there.
-SAID_IN_WORDS = ("predict_script", "save_view", "sample_workload")
+# What JSON Schema cannot say: a text that is no script, a name of invisible characters, jobs of a generator that is not there, an
+# empty note, a mute without an end.
+SAID_IN_WORDS = ("predict_script", "save_view", "sample_workload", "act_on_alarm", "mute")
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,6 @@ def test_every_parameter_and_every_field_that_is_sent_has_a_meaning(app):
     document = app.openapi()
     operations = [operation for methods in document["paths"].values() for operation in methods.values()]
     assert all(one.get("description") for operation in operations for one in operation.get("parameters", []))
-    for name in ("PredictionRequest", "ScriptRequest", "ViewAct", "WorkloadRequest"):
+    for name in ("PredictionRequest", "ScriptRequest", "ViewAct", "WorkloadRequest", "NewAct", "NewMute"):
         fields = document["components"]["schemas"][name]["properties"]
         assert [field for field, about in fields.items() if not about.get("description")] == []

@@ -1,13 +1,29 @@
-"""Incidents as `stormpetrel alarms … --json` prints them; times as ISO 8601 with their offset."""
+"""Incidents as `stormpetrel alarms … --json` prints them and the API sends them; times as ISO 8601 with their offset."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
 from stormpetrel.answers.schemas.base import Answer, IsoTime, Question
+from stormpetrel.answers.schemas.jobs import Moment
+
+MOST_INCIDENTS: Final = 1000  # that one answer lists
+_FAMILY: Final = r"^[a-z_]{1,32}$"
+
+
+class IncidentQuestion(Question):
+    """Which incidents; those that are not over, where nothing else is asked for."""
+
+    state: Literal["open", "all"] = Field(
+        default="open", description="`open`: those that are not over, acknowledged or not; `all`: those that are over as well"
+    )
+    since: Moment | None = Field(default=None, description="of which something was heard at this time or later")
+    severity: Literal["info", "warning", "page"] | None = Field(default=None, description="so loud, or louder")
+    family: str | None = Field(default=None, pattern=_FAMILY, description="that this family of watchers saw", examples=["jobs"])
+    limit: int = Field(default=100, ge=1, le=MOST_INCIDENTS, description="so many, the newest")
 
 
 class ReplayQuestion(Question):
@@ -46,11 +62,13 @@ class IncidentLine(Answer):
 
 
 class IncidentList(Answer):
-    """Incidents, the oldest first."""
+    """Incidents, the newest first; of a replay, the oldest first."""
 
     incidents: list[IncidentLine]
-    pages_per_week: float | None = Field(description="null where there was no time to count over")
-    weeks: float = Field(description="how long that was")
+    pages_per_week: float | None = Field(
+        description="what was sent at once, returns counted, also of incidents that are not listed; null: no time to count over"
+    )
+    weeks: float = Field(description="how long that was: since the watch or the first incident, or since the time asked for")
 
 
 class ReplayAnswer(IncidentList):

@@ -20,6 +20,10 @@ Node = Mapping[str, Any]
 _SECTIONS: Final = {
     "predict": ("Predictions", "Judge a job before it is submitted."),
     "jobs": ("Jobs", "Jobs of the site, what was said about them, and why."),
+    "alarms": (
+        "Alarms",
+        "Incidents: what is wrong with the cluster, since when, whose fault it probably is, and what people did.",
+    ),
     "nodes": ("Nodes and traces", "What the threads of the nodes do, and where that is unlike anything the model has learnt."),
     "grid": ("Grid", "The grid as a whole: how many events of each kind there are, and whether that is normal operation."),
     "site": ("Site", "The site as a whole: what the pages of the dashboard show."),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from stormpetrel.errors import UsageError
+from stormpetrel.faces.cli import alarm_acts
 from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json, site_moment
+from stormpetrel.faces.cli.incident_text import format_time, print_incident, print_list
 from stormpetrel.faces.cli.trace_input import progress_shown
 
 if TYPE_CHECKING:
@@ -21,9 +22,69 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _group() -> None:
-    """A group, although it has one command so far."""
+@app.command("list")
+def list_alarms(
+    context: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="Heard of at this time or later, in the site's zone: 2026-01-31T14:00.", show_default=False),
+    ] = None,
+    severity: Annotated[
+        Literal["info", "warning", "page"] | None, typer.Option("--severity", help="So loud, or louder.", show_default=False)
+    ] = None,
+    family: Annotated[
+        str | None, typer.Option("--family", help="Seen by these watchers only, such as jobs.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most so many, the newest.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """List the incidents, the newest first: those that are open, or all."""
+    from stormpetrel.answers.alarms.incidents import list_incidents
+    from stormpetrel.answers.schemas.alarms import IncidentQuestion
+    from stormpetrel.answers.viewer import LOCAL
+
+    chosen: Context = context.obj
+    with chosen.open_site() as site:
+        zone = site.settings.site.time_zone
+        question = IncidentQuestion(
+            state="all" if everything else "open",
+            since=site_moment(since, zone, "--since"),
+            severity=severity,
+            family=_known_family(family),
+            limit=limit,
+        )
+        answer = list_incidents(site, LOCAL, question)
+    if as_json:
+        print_json(answer)
+    else:
+        narrowed = any(choice is not None for choice in (since, severity, family))
+        print_list(console(), answer, zone, everything=everything, narrowed=narrowed, limit=limit)
+
+
+@app.command("show")
+def show(context: typer.Context, number: alarm_acts.Number, as_json: Json = False) -> None:
+    """Show one incident in full: evidence, time line, what people did, lost jobs, similar past incidents."""
+    from stormpetrel.answers.alarms.incidents import show_incident
+    from stormpetrel.answers.viewer import LOCAL
+
+    chosen: Context = context.obj
+    with chosen.open_site() as site:
+        zone = site.settings.site.time_zone
+        answer = show_incident(site, LOCAL, number)
+    if as_json:
+        print_json(answer)
+    else:
+        print_incident(console(), answer, zone)
+
+
+app.command("ack")(alarm_acts.acknowledge)
+app.command("confirm")(alarm_acts.confirm)
+app.command("dismiss")(alarm_acts.dismiss)
+app.command("note")(alarm_acts.note)
+app.command("mute")(alarm_acts.mute)
+app.command("unmute")(alarm_acts.unmute)
+app.command("mutes")(alarm_acts.mutes)
 
 
 @app.command("replay")
@@ -48,17 +109,23 @@ def replay(
     if as_json:
         print_json(answer)
     else:
-        _show(answer)
+        _show_replay(answer)
 
 
-def _show(answer: ReplayAnswer) -> None:
+def _known_family(text: str | None) -> str | None:
+    if text is not None and not (text.isascii() and text.replace("_", "").isalpha() and text.islower() and len(text) <= 32):
+        raise UsageError(f"--family {plain(text[:80])!r} is no family of watchers.", hint="Write it as an incident has it: jobs.")
+    return text
+
+
+def _show_replay(answer: ReplayAnswer) -> None:
     out = console()
     if answer.since is None or answer.until is None or answer.first is None or answer.last is None:
         out.print("The site has no job that has ended: there is no past to walk through. Next: stormpetrel ingest jobs FILE")
         return
-    span = f"{_format(answer.since, answer.zone)} to {_format(answer.until, answer.zone)} ({plain(answer.zone)})"
+    span = f"{format_time(answer.since, answer.zone)} to {format_time(answer.until, answer.zone)} ({plain(answer.zone)})"
     if not answer.weeks:
-        records = f"{_format(answer.first, answer.zone)} to {_format(answer.last, answer.zone)} ({plain(answer.zone)})"
+        records = f"{format_time(answer.first, answer.zone)} to {format_time(answer.last, answer.zone)} ({plain(answer.zone)})"
         out.print(f"No job has ended in that time. There are records of {records}.")
         return
     if not answer.incidents:
@@ -76,8 +143,4 @@ def _show(answer: ReplayAnswer) -> None:
 
 def _line(incident: IncidentLine, zone: str) -> str:
     state = "" if incident.state == "resolved" else f" [{incident.state}]"
-    return f"{incident.id:>4}  {_format(incident.raised_at, zone)}  {incident.severity:<7}  {plain(incident.title)}{state}"
-
-
-def _format(moment: datetime, zone: str) -> str:
-    return f"{moment.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M}"
+    return f"{incident.id:>4}  {format_time(incident.raised_at, zone)}  {incident.severity:<7}  {plain(incident.title)}{state}"

@@ -15,10 +15,12 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from stormpetrel import __version__
+from stormpetrel.answers.schemas.alarms import IncidentList
 from stormpetrel.answers.schemas.base import Answer
 from stormpetrel.answers.schemas.capacity import Capacity
 from stormpetrel.answers.schemas.grid import GridCounts, GridNow, GridOutages
 from stormpetrel.answers.schemas.health import Health, Version
+from stormpetrel.answers.schemas.incident import Act, ActReceipt, IncidentAnswer, MuteLine, MuteReceipt
 from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
 from stormpetrel.answers.schemas.jobs import JobPage, JobRow
 from stormpetrel.answers.schemas.nodes import Nodes, WindowTraces
@@ -253,6 +255,68 @@ class Client:
         """
         told = self._server.download("POST", "/workload/sample", Path(path), body=wish)
         return int(told.get("x-stormpetrel-jobs", 0))
+
+    def alarms(
+        self,
+        *,
+        state: str = "open",
+        since: datetime | str | None = None,
+        severity: str | None = None,
+        family: str | None = None,
+        limit: int = 100,
+    ) -> IncidentList:
+        """Incidents, the newest first: those that are not over, or with `state="all"` also those that are.
+
+        `severity` names the lowest that is wanted: info, warning or page.
+        """
+        query = {"state": state, "since": _in_link(since), "severity": severity, "family": family, "limit": limit}
+        return self._read(IncidentList, self._server.ask("GET", "/alarms", query=query))
+
+    def alarm(self, number: int) -> IncidentAnswer:
+        """One incident in full: evidence, time line, what people did, lost jobs, similar past incidents."""
+        return self._read(IncidentAnswer, self._server.ask("GET", f"/alarms/{number}"))
+
+    def act_on_alarm(self, number: int, kind: Act, note: str = "") -> ActReceipt:
+        """Keep what you did to an incident: acknowledge, confirm, dismiss or note; administrators only."""
+        return self._read(ActReceipt, self._server.ask("POST", f"/alarms/{number}/acts", body={"kind": kind, "note": note}))
+
+    def acknowledge(self, number: int, note: str = "") -> ActReceipt:
+        """Say that you look after an incident; administrators only."""
+        return self.act_on_alarm(number, "acknowledge", note)
+
+    def confirm(self, number: int, note: str = "") -> ActReceipt:
+        """Say that an incident is one; administrators only."""
+        return self.act_on_alarm(number, "confirm", note)
+
+    def dismiss(self, number: int, note: str = "") -> ActReceipt:
+        """Say that an incident is none: it is over; administrators only."""
+        return self.act_on_alarm(number, "dismiss", note)
+
+    def note(self, number: int, text: str) -> ActReceipt:
+        """Write something to an incident; administrators only."""
+        return self.act_on_alarm(number, "note", text)
+
+    def mutes(self) -> list[MuteLine]:
+        """What nothing is sent about now; administrators only."""
+        return self._read_list(MuteLine, self._server.ask("GET", "/alarms/mutes")["mutes"])
+
+    def mute(
+        self,
+        kind: str,
+        name: str,
+        *,
+        hours: float | None = None,
+        until: datetime | str | None = None,
+        reason: str = "",
+        cluster: str | None = None,
+    ) -> MuteReceipt:
+        """Send nothing about a subject (`mute("node", "n017", hours=8)`) for a time; administrators only."""
+        body = {"kind": kind, "name": name, "hours": hours, "until": _in_link(until), "reason": reason, "cluster": cluster}
+        return self._read(MuteReceipt, self._server.ask("POST", "/alarms/mutes", body=body))
+
+    def unmute(self, mute: int) -> None:
+        """End a mute by its `id`; administrators only."""
+        self._server.ask("DELETE", f"/alarms/mutes/{mute}")
 
     def models(self) -> list[Training]:
         """Every training that is kept, newest first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stormpetrel.faces.notebook.incidents import Incidents, IncidentView, alarms, incident
 from stormpetrel.faces.notebook.insight import JobInsight, look_into
 from stormpetrel.faces.notebook.loading import LoadedJobs, load_jobs
 from stormpetrel.faces.notebook.model import LatestModel, latest_model
@@ -14,12 +15,16 @@ from stormpetrel.faces.notebook.widget import EarlyWarning
 
 __all__ = [
     "EarlyWarning",
+    "IncidentView",
+    "Incidents",
     "JobInsight",
     "LatestModel",
     "LoadedJobs",
     "PreparedJobs",
     "ScriptCheck",
+    "alarms",
     "check_script",
+    "incident",
     "latest_model",
     "load_jobs",
     "look_into",

@@ -1,0 +1,205 @@
+"""What is wrong with the cluster: the incidents of a site, and one of them in full.
+
+Site + Viewer + IncidentQuestion -> list_incidents -> IncidentList; + number -> show_incident -> IncidentAnswer. A user sees the
+incidents of own jobs, without names, jobs and notes of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from stormpetrel.alarms.acts import with_acts
+from stormpetrel.alarms.figure_words import figure_label, figure_text, held_back_words
+from stormpetrel.alarms.similar import Likeness, nearest
+from stormpetrel.alarms.titles import title
+from stormpetrel.answers.alarms.links import job_link, jobs_link, subject_link
+from stormpetrel.answers.alarms.replay import incident_line, visible
+from stormpetrel.answers.alarms.timeline import act_line, timeline
+from stormpetrel.answers.schemas.alarms import IncidentList, IncidentQuestion
+from stormpetrel.answers.schemas.incident import (
+    MOST_JOBS,
+    DeliveryLine,
+    IncidentAnswer,
+    IncidentFigure,
+    IncidentFinding,
+    IncidentJob,
+    LinkedSubject,
+    SimilarIncident,
+)
+from stormpetrel.answers.viewer import READ
+from stormpetrel.errors import NotThereError
+from stormpetrel.records.findings import SubjectKind
+from stormpetrel.records.incidents import SEVERITIES, IncidentState, Severity
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.records.findings import Evidence, Finding
+    from stormpetrel.records.incidents import Incident, IncidentAct
+    from stormpetrel.store.site import Site
+
+_AT_ONCE: Final = 50  # incidents read at a time
+_LOOKED_AT: Final = 300  # past incidents among which similar ones are looked for, the newest
+_WEEK: Final = timedelta(weeks=1)
+_SHORTEST: Final = timedelta(days=1)  # over less no rate is told
+_ABOUT_JOBS: Final = ("lost", "tried")  # figures that the table of jobs shows
+
+
+def list_incidents(site: Site, viewer: Viewer, question: IncidentQuestion | None = None) -> IncidentList:
+    """Return the incidents that this viewer may see, the newest first, and how many messages a week there were."""
+    viewer.require(READ)
+    asked = question or IncidentQuestion()
+    zone = site.settings.site.time_zone
+    shown: list[Incident] = []
+    for incident in _matching(site, viewer, asked):
+        shown.append(incident)
+        if len(shown) == asked.limit:
+            break
+    began = _counted_from(site, asked.since)
+    span = max(site.now() - began, timedelta(0)) if began else timedelta(0)
+    pages = _pages(site, viewer, began) / (span / _WEEK) if began and span >= _SHORTEST else None
+    return IncidentList(incidents=[incident_line(one, zone) for one in shown], pages_per_week=pages, weeks=span / _WEEK)
+
+
+def show_incident(site: Site, viewer: Viewer, number: int) -> IncidentAnswer:
+    """Return one incident in full; NotThereError where there is none, or none that this viewer may see, in the same words."""
+    viewer.require(READ)
+    incident, acts = _seen(site, viewer, number)
+    zone = site.settings.site.time_zone
+    jobs = list(dict.fromkeys(ref for finding in incident.findings for ref in reversed(finding.jobs)))
+    return IncidentAnswer(
+        **dict(incident_line(incident, zone)),
+        cluster=incident.cluster,
+        findings=[_finding(finding, viewer, zone) for finding in incident.findings],
+        reasons=[_figure(figure) for figure in incident.reasons],
+        timeline=timeline(incident, acts, names=viewer.is_admin),
+        acts=[act_line(act, names=viewer.is_admin) for act in acts],
+        jobs=[IncidentJob(ref=ref, job=ref.partition("-")[0], link=job_link(ref)) for ref in jobs[:MOST_JOBS]],
+        jobs_total=len(jobs),
+        similar=[_similar(site, viewer, likeness) for likeness in _nearest(site, viewer, incident)],
+        held_back=incident.held_back,
+        held_back_words=held_back_words(incident.held_back),
+        deliveries=_deliveries(site, number) if viewer.is_admin else [],
+    )
+
+
+def _seen(site: Site, viewer: Viewer, number: int) -> tuple[Incident, Sequence[IncidentAct]]:
+    """An incident as this viewer may see it, with what people did to it; NotThereError where that is nothing."""
+    incident = site.incidents.get(number)
+    acts = site.incidents.acts([number])[number]
+    shown = visible(with_acts(incident, acts), viewer)
+    if shown is None:
+        raise NotThereError(f"There is no incident {number}.", hint="List them: stormpetrel alarms list")
+    return shown, acts
+
+
+def _matching(site: Site, viewer: Viewer, asked: IncidentQuestion) -> Iterator[Incident]:
+    """The incidents that are asked for, the newest first, read piece by piece."""
+    loud = None if asked.severity is None else SEVERITIES[SEVERITIES.index(Severity(asked.severity)) :]
+    before: int | None = None
+    while True:
+        piece = site.incidents.list(
+            is_open=True if asked.state == "open" else None,
+            resolved_after=asked.since,
+            severities=loud,
+            before=before,
+            limit=_AT_ONCE,
+        )
+        acts = site.incidents.acts(incident.id for incident in piece)
+        for incident in piece:
+            shown = visible(with_acts(incident, acts[incident.id]), viewer)
+            if shown is not None and _is_asked_for(shown, asked):
+                yield shown
+        if len(piece) < _AT_ONCE:
+            return
+        before = piece[-1].id
+
+
+def _is_asked_for(incident: Incident, asked: IncidentQuestion) -> bool:
+    """Whether an incident fits what the store does not know: what people said, when it was last heard of, who saw it."""
+    if asked.state == "open" and incident.state == IncidentState.RESOLVED:
+        return False
+    if asked.since is not None and incident.until < asked.since:
+        return False
+    return asked.family is None or asked.family in incident.families
+
+
+def _counted_from(site: Site, since: datetime | None) -> datetime | None:
+    """From when on messages are counted: since the watch began or the first incident, but not before `since`."""
+    began = min(filter(None, (site.incidents.first_raised(), site.predictions.began())), default=None)
+    return began if began is None or since is None else max(began, since)
+
+
+def _pages(site: Site, viewer: Viewer, began: datetime) -> int:
+    """How many messages were sent at once about what this viewer may see, returns counted."""
+    loud = site.incidents.list(resolved_after=began, severities=[Severity.PAGE])
+    shown = [incident for incident in loud if visible(incident, viewer) is not None]
+    return sum(moment >= began for incident in shown for moment in incident.paged_at)
+
+
+def _finding(finding: Finding, viewer: Viewer, zone: str) -> IncidentFinding:
+    subjects = [
+        LinkedSubject(kind=subject.kind.value, name=subject.name, link=subject_link(subject, finding.since, finding.until, zone))
+        for subject in finding.subjects
+    ]
+    return IncidentFinding(
+        kind=finding.kind.value,
+        family=finding.family,
+        rule=finding.rule,
+        subjects=subjects,
+        since=finding.since,
+        until=finding.until,
+        decided_at=finding.decided_at,
+        known_at=finding.known_at,
+        score=finding.score,
+        threshold=finding.threshold,
+        evidence=[_figure(figure, _jobs_of(finding, figure, viewer, zone)) for figure in finding.evidence],
+    )
+
+
+def _jobs_of(finding: Finding, figure: Evidence, viewer: Viewer, zone: str) -> str | None:
+    """Where the jobs of a figure are shown: those of the user whom it is about, or who asks; else all of that time."""
+    if figure.name not in _ABOUT_JOBS:
+        return None
+    user = finding.subject.name if finding.subject.kind == SubjectKind.USER else "" if viewer.is_admin else viewer.user
+    return jobs_link(finding.since, finding.until, zone, **({"user": user} if user else {}))
+
+
+def _figure(figure: Evidence, link: str | None = None) -> IncidentFigure:
+    return IncidentFigure(
+        name=figure.name,
+        value=figure.value,
+        unit=figure.unit.value,
+        label=figure_label(figure),
+        text=figure_text(figure),
+        link=link,
+    )
+
+
+def _nearest(site: Site, viewer: Viewer, incident: Incident) -> list[Likeness]:
+    past = site.incidents.list(before=incident.id, limit=_LOOKED_AT)
+    return nearest(incident, [shown for one in past if (shown := visible(one, viewer)) is not None])
+
+
+def _similar(site: Site, viewer: Viewer, likeness: Likeness) -> SimilarIncident:
+    number = likeness.incident.id
+    acts = site.incidents.acts([number])[number]
+    then = with_acts(likeness.incident, acts)
+    kinds = [kind.value.replace("_", " ") for kind in likeness.kinds]
+    same = [*kinds, *(f"{one.kind.value.replace('_', ' ')} {one.name}" for one in likeness.subjects)]
+    return SimilarIncident(
+        id=number,
+        title=title(then, site.settings.site.time_zone),
+        since=then.since,
+        distance=likeness.distance,
+        same=[*same, f"suspected: {then.blame}"] if likeness.same_blame else same,
+        verdict=None if then.verdict is None else then.verdict.value,
+        acts=[act_line(act, names=viewer.is_admin) for act in acts],
+    )
+
+
+def _deliveries(site: Site, number: int) -> list[DeliveryLine]:
+    """The messages about an incident, the newest first. Nothing is sent so far: here is where the outbox of the site is asked."""
+    del site, number
+    return []

@@ -1,0 +1,81 @@
+"""Incidents: which there are, one in full, what people do to them, what is muted. Looking changes nothing: acts are posted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.responses import Response
+
+from stormpetrel.answers.alarms import acts
+from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
+from stormpetrel.answers.schemas.alarms import IncidentList, IncidentQuestion
+from stormpetrel.answers.schemas.incident import ActReceipt, IncidentAnswer, MuteReceipt, Mutes, NewAct, NewMute
+from stormpetrel.faces.api.endpoint import Manager, Reader, errors, json_response, refuse_other_methods
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.live_site import LiveSite
+
+_LARGEST = 2**31 - 1
+IncidentNumber = Annotated[int, Path(ge=1, le=_LARGEST, description="the number of an incident", examples=[53])]
+MuteId = Annotated[int, Path(ge=1, le=_LARGEST, description="the `id` of a mute", examples=[2])]
+
+
+def alarm_router(live: LiveSite) -> APIRouter:
+    """The endpoints about incidents."""
+    api = APIRouter(prefix="/alarms", tags=["alarms"])
+
+    @api.get("", operation_id="alarms", summary="Incidents", response_model=IncidentList, responses=errors())
+    def list_all(viewer: Reader, question: Annotated[IncidentQuestion, Query()]) -> Response:
+        """Incidents, the newest first: those that are not over, or all; users see those of their own jobs."""
+        return json_response(list_incidents(live.site, viewer, question))
+
+    _add_mutes(api, live)
+
+    @api.get("/{number}", operation_id="alarm", summary="One incident", response_model=IncidentAnswer, responses=errors(404))
+    def show(viewer: Reader, number: IncidentNumber) -> Response:
+        """One incident in full: evidence with links, time line, what people did, lost jobs, similar past incidents."""
+        return json_response(show_incident(live.site, viewer, number))
+
+    @api.post(
+        "/{number}/acts",
+        operation_id="act_on_alarm",
+        summary="Acknowledge, confirm, dismiss, note",
+        status_code=201,
+        response_model=ActReceipt,
+        responses=errors(404, 413),
+    )
+    def act_on(viewer: Manager, number: IncidentNumber, act: NewAct) -> Response:
+        """Keep what you did to an incident; administrators only, and it stands in the audit trail."""
+        return json_response(acts.act_on_incident(live.site, viewer, number, act.kind, act.note), status=201)
+
+    return api
+
+
+def _add_mutes(api: APIRouter, live: LiveSite) -> None:
+    """The endpoints about mutes; before those with a number, since `mutes` stands in the same place."""
+
+    @api.get("/mutes", operation_id="mutes", summary="What is muted", response_model=Mutes, responses=errors())
+    def list_muted(viewer: Reader) -> Response:
+        """What nothing is sent about now, until when, by whom and why; administrators only."""
+        return json_response(acts.list_mutes(live.site, viewer))
+
+    @api.post(
+        "/mutes",
+        operation_id="mute",
+        summary="Mute a subject",
+        status_code=201,
+        response_model=MuteReceipt,
+        responses=errors(413),
+    )
+    def mute(viewer: Manager, wanted: NewMute) -> Response:
+        """Send nothing about a node, a user or another subject for a time; it is listed all the same. Administrators only."""
+        return json_response(acts.mute_subject(live.site, viewer, wanted), status=201)
+
+    refuse_other_methods(api, "/mutes", allow=("GET", "POST"))
+
+    @api.delete("/mutes/{mute}", operation_id="unmute", summary="End a mute", status_code=204, responses=errors(404))
+    def unmute(viewer: Manager, mute: MuteId) -> Response:
+        """End a mute at once; administrators only."""
+        acts.unmute(live.site, viewer, mute)
+        return Response(status_code=204)

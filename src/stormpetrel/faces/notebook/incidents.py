@@ -1,0 +1,160 @@
+"""Incidents in a notebook: a table of them, and one in full.
+
+site -> alarms -> Incidents, which has a table and shows itself; site + number -> incident -> IncidentView.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+from zoneinfo import ZoneInfo
+
+import polars as pl
+
+from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
+from stormpetrel.answers.jobs.selection import SiteLike, opened
+from stormpetrel.answers.schemas.alarms import IncidentQuestion
+from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.errors import UsageError
+from stormpetrel.faces.notebook import markup
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.schemas.alarms import IncidentLine, IncidentList
+    from stormpetrel.answers.schemas.incident import IncidentAnswer, IncidentFinding, SimilarIncident
+
+_SHOWN_JOBS: Final = 20
+_MOST: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Incidents:
+    """Incidents, the newest first; times of the table are in the site's zone."""
+
+    answer: IncidentList
+    zone: str
+
+    def __len__(self) -> int:
+        return len(self.answer.incidents)
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """One row per incident, what it is in one line."""
+        rows = [_row(line, self.zone) for line in self.answer.incidents]
+        times = pl.Datetime("us", self.zone)
+        schema = {
+            "Number": pl.Int64, "Severity": pl.String, "State": pl.String, "Raised": times, "What": pl.String,
+            "Suspected": pl.String, "Verdict": pl.String, "Sent": pl.Boolean,
+        }  # fmt: skip
+        return pl.DataFrame(rows, schema=schema)
+
+    def summary(self) -> str:
+        """How many there are, and how many messages a week that makes."""
+        count = "1 incident" if len(self) == 1 else f"{len(self):,} incidents"
+        rate = self.answer.pages_per_week
+        return f"{count}." if rate is None else f"{count}; {rate:.2g} messages a week over {self.answer.weeks:.1f} weeks."
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            [f"{line.id}: {line.severity}, {line.state}: {line.title}" for line in self.answer.incidents] + [self.summary()]
+        )
+
+    def _repr_html_(self) -> str:
+        if not len(self):
+            return markup.page(markup.said("There is no such incident."))
+        lines = [
+            f"{line.id}: {line.severity}, {line.state}{f', {line.verdict}' if line.verdict else ''}: {line.title}"
+            for line in self.answer.incidents
+        ]
+        return markup.page(markup.bullets(lines), markup.sentence(self.summary(), quiet=True))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class IncidentView:
+    """One incident in full."""
+
+    answer: IncidentAnswer
+    zone: str
+
+    def summary(self) -> str:
+        """Its number, how loud it is, where it stands, and the line that says it all."""
+        verdict = f", {self.answer.verdict}" if self.answer.verdict else ""
+        return f"Incident {self.answer.id}, {self.answer.severity}, {self.answer.state}{verdict}: {self.answer.title}"
+
+    def parts(self) -> dict[str, list[str]]:
+        """Everything else as lines, by heading; without headings that have none."""
+        answer = self.answer
+        parts = {
+            f"Suspected: {answer.blame}": [f"{figure.label}: {figure.text}" for figure in answer.reasons],
+            **{f"Seen by {part.family}: {part.kind.replace('_', ' ')}": self._finding(part) for part in answer.findings},
+            "What happened": [f"{self._time(one.time)} {one.words}" for one in answer.timeline],
+            f"Lost jobs ({answer.jobs_total:,})": [", ".join(job.job for job in answer.jobs[:_SHOWN_JOBS])]
+            if answer.jobs
+            else [],
+            "Like it before": [self._similar(one) for one in answer.similar],
+        }
+        return {heading: lines for heading, lines in parts.items() if lines}
+
+    def __repr__(self) -> str:
+        lines = [line for heading, part in self.parts().items() for line in (heading, *(f"  {one}" for one in part))]
+        return "\n".join([self.summary(), *self._held_back(), *lines])
+
+    def _repr_html_(self) -> str:
+        parts = [markup.heading(heading) + markup.bullets(lines) for heading, lines in self.parts().items()]
+        return markup.page(*(markup.sentence(line) for line in (self.summary(), *self._held_back())), *parts)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return {"text/html": self._repr_html_(), "text/plain": repr(self)}
+
+    def _held_back(self) -> list[str]:
+        return [f"Not sent. {self.answer.held_back_words}"] if self.answer.held_back_words else []
+
+    def _finding(self, finding: IncidentFinding) -> list[str]:
+        subjects = ", ".join(f"{subject.kind} {subject.name}" for subject in finding.subjects)
+        span = f"{self._time(finding.since)} to {self._time(finding.until)}"
+        return [f"{subjects}, {span}", *(f"{figure.label}: {figure.text}" for figure in finding.evidence)]
+
+    def _similar(self, similar: SimilarIncident) -> str:
+        notes = "; ".join(f"{act.user}: {act.note}" for act in similar.acts if act.note)
+        verdict = f", {similar.verdict}" if similar.verdict else ""
+        return f"{similar.id}{verdict}: {similar.title}{f' ({notes})' if notes else ''}"
+
+    def _time(self, moment: datetime) -> str:
+        return f"{moment.astimezone(ZoneInfo(self.zone)):%Y-%m-%d %H:%M}"
+
+
+def alarms(
+    site: SiteLike,
+    *,
+    state: Literal["open", "all"] = "open",
+    since: datetime | None = None,
+    severity: Literal["info", "warning", "page"] | None = None,
+    limit: int = 100,
+) -> Incidents:
+    """Incidents of a site, the newest first: those that are not over, or all; so loud, or louder. `since` has its zone."""
+    if since is not None and since.tzinfo is None:
+        raise UsageError("`since` has no zone.", hint="Write datetime(2026, 1, 31, 14, tzinfo=UTC).")
+    if not 1 <= limit <= _MOST:
+        raise UsageError(f"limit is {limit}.", hint=f"Choose 1 to {_MOST:,}.")
+    question = IncidentQuestion(state=state, since=since, severity=severity, limit=limit)
+    with opened(site) as open_one:
+        return Incidents(list_incidents(open_one, LOCAL, question), open_one.settings.site.time_zone)
+
+
+def incident(site: SiteLike, number: int) -> IncidentView:
+    """One incident in full: evidence, time line, what people did, lost jobs, similar past incidents."""
+    with opened(site) as open_one:
+        return IncidentView(show_incident(open_one, LOCAL, number), open_one.settings.site.time_zone)
+
+
+def _row(line: IncidentLine, zone: str) -> dict[str, Any]:
+    return {
+        "Number": line.id,
+        "Severity": line.severity,
+        "State": line.state,
+        "Raised": line.raised_at.astimezone(ZoneInfo(zone)),
+        "What": line.title,
+        "Suspected": line.blame,
+        "Verdict": line.verdict,
+        "Sent": line.page,
+    }
