@@ -66,7 +66,8 @@ class Delivery:
         if len(self.notices) == 1:
             return self.notices[0].line
         firing = sum(notice.kind == MessageKind.FIRING for notice in self.latest)
-        return f"{len(self.latest)} incidents at {self.site}: {firing} firing, {len(self.latest) - firing} resolved"
+        incidents = "1 incident" if len(self.latest) == 1 else f"{len(self.latest):,} incidents"
+        return f"{incidents} at {self.site}: {firing:,} firing, {len(self.latest) - firing:,} resolved"
 
     @property
     def latest(self) -> tuple[Notice, ...]:

@@ -1,7 +1,7 @@
 """Which messages must exist: for each incident and each route that it concerns, one when it opens and one when it is over.
 
-incidents (what people did applied) + routes + silences -> due_messages -> Message. Nothing is remembered here: asked again, the same
-messages come out, with the same keys.
+incidents (what people did applied) + routes + silences -> due_messages -> Message. Nothing is remembered here: asked again, the
+same messages come out, with the same keys.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _is_sent(incident: Incident, route: Route, silences: Silences, now: datetime
     """
     if incident.verdict == Verdict.DISMISSED:
         return False
-    if incident.severity == Severity.PAGE and (incident.is_sent or route.severity == Severity.PAGE):
+    if incident.severity == Severity.PAGE and (incident.is_sent or Severity(route.severity) == Severity.PAGE):
         return incident.is_sent
     return not incident.late and not silences.reason(incident, now)
 

@@ -1,7 +1,7 @@
 """Messages on their way to receivers, in SQL: kept until they are delivered, and then what became of them.
 
-Message -> insert -> waiting -> begin -> delivered, failed or give_up. `begin` is committed before an attempt, so that after a kill
-the repeat is known to be one.
+Message -> insert -> waiting -> begin -> delivered, failed or give_up. `begin` is committed before an attempt, so that after a
+kill the repeat is known to be one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class MessageStore:
     def __init__(self, state: StateStore) -> None:
         self._state = state
 
-    def insert(self, messages: Sequence[Message]) -> list[Message]:
+    def insert(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Keep those that are not there yet, all or none; return them."""
         if not messages:
             return []
@@ -58,12 +58,12 @@ class MessageStore:
                 keys.update(connection.execute(sa.select(table.c.key).where(table.c.incident.in_(piece))).scalars())
         return keys
 
-    def waiting(self, route: str | None = None) -> list[Message]:
+    def waiting(self, route: str | None = None) -> Sequence[Message]:
         """Return what is not delivered yet, the oldest first; of one route, or of all."""
         query = sa.select(table).where(table.c.state == MessageState.WAITING.value).order_by(*_IN_ORDER)
         return self._read(query if route is None else query.where(table.c.route == route))
 
-    def list(self, *, incident: int | None = None, limit: int | None = None) -> list[Message]:
+    def list(self, *, incident: int | None = None, limit: int | None = None) -> Sequence[Message]:
         """Return messages with their fate, the newest first; about one incident, or all."""
         query = sa.select(table).order_by(*(column.desc() for column in _IN_ORDER)).limit(limit)
         return self._read(query if incident is None else query.where(table.c.incident == incident))
@@ -92,6 +92,15 @@ class MessageStore:
         with self._state.transaction() as connection:
             connection.execute(sa.insert(table).values(_row(message)))
 
+    def delivered_among(self, keys: Sequence[str]) -> set[str]:
+        """Return those of the keys whose messages were delivered."""
+        found: set[str] = set()
+        with self._state.transaction() as connection:
+            for piece in _pieces(keys):
+                query = sa.select(table.c.key).where(table.c.key.in_(piece), table.c.state == MessageState.DELIVERED.value)
+                found.update(connection.execute(query).scalars())
+        return found
+
     def deliveries(self, route: str, since: datetime) -> int:
         """Return how often something was delivered on a route after a moment; a digest counts once."""
         times = sa.select(sa.func.count(sa.distinct(table.c.delivered)))
@@ -110,14 +119,13 @@ class MessageStore:
 
     def routes_since(self, names: Collection[str], now: datetime) -> dict[str, datetime]:
         """Return when each of these routes was first seen; one that is new is seen now."""
-        text = self._state.fact(_ROUTES_FACT)
-        known = {name: datetime.fromisoformat(moment) for name, moment in json.loads(text or "{}").items() if name in names}
-        if set(known) != set(names):
-            known |= {name: now for name in names if name not in known}
-            self._state.set_fact(_ROUTES_FACT, json.dumps({name: _text(moment) for name, moment in known.items()}))
-        return known
+        kept = json.loads(self._state.fact(_ROUTES_FACT) or "{}")
+        if set(kept) != set(names):
+            kept = {name: kept.get(name, _text(now)) for name in names}
+            self._state.set_fact(_ROUTES_FACT, json.dumps(kept))
+        return {name: datetime.fromisoformat(moment) for name, moment in kept.items()}
 
-    def _read(self, query: sa.Select[Any]) -> list[Message]:
+    def _read(self, query: sa.Select[Any]) -> Sequence[Message]:
         with self._state.transaction() as connection:
             return [_message(row) for row in connection.execute(query)]
 
