@@ -109,8 +109,9 @@ class MessageStore:
             return int(connection.execute(query).scalar_one())
 
     def counts(self) -> MessageCounts:
-        """Return how many messages wait, since when, and how many were given up."""
+        """Return how many messages wait, since when, and how many were given up; tests are not counted."""
         query = sa.select(table.c.state, sa.func.count(), sa.func.min(table.c.created)).group_by(table.c.state)
+        query = query.where(table.c.kind != MessageKind.TEST.value)
         with self._state.transaction() as connection:
             rows = {state: (count, first) for state, count, first in connection.execute(query)}
         waiting, first = rows.get(MessageState.WAITING.value, (0, None))

@@ -6,7 +6,7 @@ Step, quality frame -> WatchMetrics -> text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import polars as pl
@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from stormpetrel.store.source_health import SourceBook, troubles
 from stormpetrel.watch.grid import GridStep
 from stormpetrel.watch.loop import Step
+from stormpetrel.watch.outbox import OutboxStep
 
 QUALITY_FIGURES: Final = ("n", "pr_auc", "failed_share", "brier", "ece", "precision", "recall")
 _MS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -56,6 +57,13 @@ class WatchMetrics:
         self.grid_bucket = Gauge("stormpetrel_grid_bucket_timestamp_seconds", "When the newest bucket begins", **within)
         self.grid_alarms = Counter("stormpetrel_grid_alarm_buckets", "Buckets that were alarms", **within)
         self.grid_problems = Counter("stormpetrel_grid_problems", "Looks at the grid's events in vain", **within)
+        self.heartbeat = Gauge("stormpetrel_watch_heartbeat_timestamp_seconds", "When the loop last made a turn", **within)
+        self.messages_waiting = Gauge("stormpetrel_messages_waiting", "Messages that are not delivered yet", **within)
+        self.messages_wait = Gauge(
+            "stormpetrel_messages_oldest_waiting_seconds", "For how long the oldest of them waits", **within
+        )
+        self.messages_given_up = Gauge("stormpetrel_messages_given_up", "Messages that a receiver refused", **within)
+        self.heartbeat.set_to_current_time()
         self.trainings = Counter("stormpetrel_trainings", "Trainings started by the watch", ["result"], **within)
 
     def ask(self, *, ready: Callable[[], bool], lag_s: Callable[[], float]) -> None:
@@ -87,6 +95,17 @@ class WatchMetrics:
         self.grid_threshold.set(newest["threshold"])
         self.grid_bucket.set(newest["bucket_start"].timestamp())
         self.grid_score.set(float("nan") if newest["score"] is None else newest["score"])
+
+    def beat(self) -> None:
+        """The loop has made a turn."""
+        self.heartbeat.set_to_current_time()
+
+    def note_outbox(self, step: OutboxStep, now: datetime) -> None:
+        """Show what waits to be delivered."""
+        self.messages_waiting.set(step.waiting)
+        self.messages_given_up.set(step.given_up)
+        waited = now - step.oldest_waiting if step.oldest_waiting else timedelta(0)
+        self.messages_wait.set(max(0.0, waited.total_seconds()))
 
     def _note_predictions(self, predictions: pl.DataFrame, pace: float) -> None:
         groups = predictions.group_by("moment", "flagged", "model_version").len()

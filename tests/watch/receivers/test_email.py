@@ -10,7 +10,7 @@ from stormpetrel.errors import SettingsError
 from stormpetrel.records.messages import MessageKind
 from stormpetrel.watch.receivers.email import EmailReceiver
 from stormpetrel.watch.receivers.receiver import DeliveryError
-from tests.parts import free_ports
+from tests.parts import free_ports, require
 from tests.parts.inbox import Inbox
 from tests.parts.told_incidents import route
 from tests.watch.receivers.made import delivery, notice
@@ -103,6 +103,7 @@ def test_without_starttls_nothing_is_sent_where_it_is_asked_for(inbox):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
+    require("openssl", install="openssl")
     folder = tmp_path_factory.mktemp("tls")
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
