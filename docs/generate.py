@@ -24,7 +24,7 @@ from markdown_tables import code, table
 from pydantic_core import PydanticUndefined
 
 from stormpetrel import errors
-from stormpetrel.config import Settings, settings_as_toml
+from stormpetrel.config import Settings, _toml_value, settings_as_toml, table_type
 from stormpetrel.faces.cli.main import app
 from stormpetrel.records import doubts, jobs, states
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED, JobState
@@ -82,7 +82,26 @@ def settings_reference() -> str:
             for key, field in section.model_fields.items()
         ]
         parts += [f"## \\[{name}\\]", section.__doc__.strip(), table(("key", "type", "default", "meaning"), rows)]
+        parts += [
+            _table_keys(f"{name}.{key}", inner)
+            for key, field in section.model_fields.items()
+            if (inner := table_type(field.annotation))
+        ]
     return "\n\n".join(parts)
+
+
+def _table_keys(name: str, model: Any) -> str:
+    """The keys of each table of a list of tables."""
+    rows = (
+        (
+            code(f"{name}.{key}"),
+            _type_name(field.annotation),
+            "must be given" if field.is_required() else code(_toml_value(field.default)),
+            _meaning(field),
+        )
+        for key, field in model.model_fields.items()
+    )
+    return f"Each table `[[{name}]]`:\n\n" + table(("key", "type", "default", "meaning"), rows)
 
 
 def settings_file() -> str:
@@ -94,10 +113,16 @@ def _type_name(annotation: Any) -> str:
     names = {str: "text", int: "whole number", float: "number", bool: "true or false"}
     if typing.get_origin(annotation) is typing.Literal:
         return " or ".join(code(word) for word in typing.get_args(annotation))
+    if table_type(annotation):
+        return "tables"
+    if typing.get_origin(inner := (typing.get_args(annotation) or (None,))[0]) is typing.Literal:
+        return f"list of {_type_name(inner)}"
     return names.get(annotation) or f"list of {names[typing.get_args(annotation)[0]]}"
 
 
 def _toml(section: Any, key: str) -> str:
+    if table_type(section.model_fields[key].annotation):
+        return "[]"
     text = settings_as_toml(Settings())
     found = re.search(rf"^\[{_section_name(section)}\].*?^{key} = (.*?)$", text, re.MULTILINE | re.DOTALL)
     assert found

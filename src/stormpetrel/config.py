@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import functools
 import tomllib
+import typing
 from pathlib import Path
 from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
@@ -15,6 +16,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from stormpetrel.errors import SettingsError
+from stormpetrel.records.routes import Route, check_address
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, JobState
 
 SITE_FILE = "site.toml"
@@ -301,6 +303,43 @@ class ServeSection(_Section):
     requests_per_minute: int = Field(default=1200, ge=10, description="requests that one viewer may make in a minute")
 
 
+class NotifySection(_Section):
+    """Who is told about incidents."""
+
+    public_url: str = Field(
+        default="",
+        description="where people reach the dashboard, such as https://petrel.example.org; empty: messages have no link",
+    )
+    heartbeat_url: str = Field(
+        default="",
+        description="address that is asked (GET) every minute while the loop turns; whoever misses it raises the alarm",
+    )
+    routes: list[Route] = Field(default=[], description="the ways to people, each a table of its own: [[notify.routes]]")
+
+    @field_validator("public_url", "heartbeat_url")
+    @classmethod
+    def _address(cls, url: str) -> str:
+        if url:
+            check_address(url)
+        return url
+
+    @field_validator("public_url")
+    @classmethod
+    def _no_query(cls, url: str) -> str:
+        if "?" in url or "#" in url:
+            raise ValueError("expected an address without ? and #, such as https://petrel.example.org")
+        return url
+
+    @field_validator("routes")
+    @classmethod
+    def _one_name_each(cls, routes: list[Route]) -> list[Route]:
+        names = [route.name for route in routes]
+        twice = next((name for name in names if names.count(name) > 1), "")
+        if twice:
+            raise ValueError(f"two routes are called '{twice}'; expected a name of its own for each")
+        return routes
+
+
 class Settings(_Section):
     """Everything that can be set for a site."""
 
@@ -316,6 +355,7 @@ class Settings(_Section):
     grafana: GrafanaSection = GrafanaSection()
     htcondor: HtcondorSection = HtcondorSection()
     watch: WatchSection = WatchSection()
+    notify: NotifySection = NotifySection()
     serve: ServeSection = ServeSection()
 
 
@@ -358,10 +398,29 @@ def settings_as_toml(settings: Settings) -> str:
     for name, info in Settings.model_fields.items():
         section = getattr(settings, name)
         lines += [f"[{name}]  # {(info.annotation.__doc__ or '').strip()}" if info.annotation else f"[{name}]"]
-        for key, field in type(section).model_fields.items():
-            lines += [f"# {field.description}", f"{key} = {_toml_value(getattr(section, key))}"]
+        values = {key: getattr(section, key) for key in type(section).model_fields}
+        lines += _key_lines(section, {key: value for key, value in values.items() if not _is_tables(section, key)})
+        for key in [key for key in values if _is_tables(section, key)]:
+            lines.append(f"# {type(section).model_fields[key].description}")
+            for table in values[key]:
+                lines += ["", f"[[{name}.{key}]]", *_key_lines(table, dict(table))]
         lines.append("")
     return "\n".join(lines)
+
+
+def table_type(annotation: object) -> type[BaseModel] | None:
+    """The model of a key that is a list of tables; None for every other key."""
+    (inner, *_) = typing.get_args(annotation) or (None,)
+    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+
+
+def _is_tables(section: BaseModel, key: str) -> bool:
+    return table_type(type(section).model_fields[key].annotation) is not None
+
+
+def _key_lines(section: BaseModel, values: dict[str, object]) -> list[str]:
+    fields = type(section).model_fields
+    return [line for key, value in values.items() for line in (f"# {fields[key].description}", f"{key} = {_toml_value(value)}")]
 
 
 def _toml_value(value: object) -> str:
@@ -381,15 +440,18 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "extra_forbidden":
         return f"unknown key '{where}'.{_did_you_mean(tuple(str(part) for part in problem['loc']))}"
     message = str(problem["msg"]).removeprefix("Value error, ")
-    return f"'{where}': {message} (found {problem['input']!r})."
+    found = "" if isinstance(problem["input"], dict) or where.startswith("notify.") else f" (found {problem['input']!r})"
+    return f"'{where}': {message}{found}."  # an address to post to may be a secret
 
 
 def _did_you_mean(location: tuple[str, ...]) -> str:
     model: type[BaseModel] = Settings
     for part in location[:-1]:
-        annotation = model.model_fields[part].annotation
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             model = annotation
+        else:
+            model = table_type(annotation) or model
     close = difflib.get_close_matches(location[-1], list(model.model_fields), n=1)
     known = ", ".join(model.model_fields)
     return f" Did you mean '{close[0]}'?" if close else f" Known: {known}."

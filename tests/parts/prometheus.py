@@ -22,8 +22,8 @@ class RealPrometheus:
 
     program, package = "prometheus", "prometheus"
 
-    def __init__(self, targets: Sequence[str], *, interval_s: float = 1.0, job: str = "node") -> None:
-        self._targets, self._interval_s, self._job = list(targets), interval_s, job
+    def __init__(self, targets: Sequence[str], *, interval_s: float = 1.0, job: str = "node", rules: str = "") -> None:
+        self._targets, self._interval_s, self._job, self._rules = list(targets), interval_s, job, rules
         self._daemon: Daemon | None = None
 
     def __enter__(self) -> RealPrometheus:
@@ -33,6 +33,7 @@ class RealPrometheus:
         self.url = f"http://127.0.0.1:{self.port}"
         self._config = self.folder / "scrape.yml"
         self._config.write_text(self._scrape_config())
+        (self.folder / "rules.yml").write_text(self._rules)
         try:
             self.start()
         except BaseException:
@@ -69,6 +70,11 @@ class RealPrometheus:
         found = self.query(f"min(count_over_time({metric}[5m]))")
         return int(found[0]["value"][1]) if found else 0
 
+    def firing(self) -> set[str]:
+        """The names of the alerts that fire."""
+        alerts = httpx.get(f"{self.url}/api/v1/alerts", timeout=10).json()["data"]["alerts"]
+        return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
+
     _ready_path = "/-/ready"
 
     def _command(self) -> list[str]:
@@ -82,7 +88,8 @@ class RealPrometheus:
         targets = ", ".join(f"'{target}'" for target in self._targets)
         every = f"{round(self._interval_s * 1000)}ms"
         return (
-            f"global:\n  scrape_interval: {every}\n  scrape_timeout: {every}\n"
+            f"global:\n  scrape_interval: {every}\n  scrape_timeout: {every}\n  evaluation_interval: {every}\n"
+            f"{'rule_files: [rules.yml]' if self._rules else ''}\n"
             f"scrape_configs:\n- job_name: {self._job}\n  static_configs:\n  - targets: [{targets}]\n"
         )
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
+from pydantic import BaseModel
+
 from stormpetrel.config import Settings
 
 COMMAND: Final = "command"
@@ -17,7 +19,7 @@ SERVER: Final = "server"
 FILE: Final = "file"
 TRUST: Final = "trust"
 _COMMANDS: Final = frozenset({"sacct", "squeue", "scontrol", "sinfo", "sacctmgr", "scancel"})
-_FILES: Final = frozenset({"feed", "event_log", "state_dir"})
+_FILES: Final = frozenset({"feed", "event_log", "state_dir", "template"})
 _TRUSTED: Final = frozenset({"address", "admins", "hosts", "login", "prefix", "proxies", "user_header"})
 
 
@@ -34,7 +36,7 @@ def kind_of(key: str) -> str:
     """What a setting of this name reaches; empty where it reaches nothing."""
     if key in _COMMANDS or key.endswith("_command"):
         return COMMAND
-    if key == "url" or key.endswith("_url"):
+    if key in ("url", "host", "recipients") or key.endswith("_url"):
         return SERVER
     if key in _FILES or key.endswith("_file"):
         return FILE
@@ -43,9 +45,10 @@ def kind_of(key: str) -> str:
 
 def outside_settings(settings: Settings) -> list[OutsideSetting]:
     """The settings that reach outside and are not as they come; passwords in addresses are left out."""
+    sections: list[tuple[str, BaseModel]] = [(name, getattr(settings, name)) for name in type(settings).model_fields]
+    sections += [(f"notify.routes.{route.name}", route) for route in settings.notify.routes]
     found = []
-    for section_name in type(settings).model_fields:
-        section = getattr(settings, section_name)
+    for section_name, section in sections:
         for key, field in type(section).model_fields.items():
             value = getattr(section, key)
             if kind_of(key) and value and value != field.default:

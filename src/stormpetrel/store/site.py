@@ -27,6 +27,7 @@ from stormpetrel.store.forgotten import ForgottenStore
 from stormpetrel.store.identity import holds_tables
 from stormpetrel.store.incidents import IncidentStore
 from stormpetrel.store.jobs import JobStore
+from stormpetrel.store.messages import MessageStore
 from stormpetrel.store.migrations import SiteFiles
 from stormpetrel.store.models import ModelRegistry
 from stormpetrel.store.opinions import OpinionStore
@@ -66,6 +67,7 @@ class Site:
         self.event_scores = EventScoreStore(folder / "tables", state.writer_lock)
         self.forgotten = ForgottenStore(folder / "tables", state.writer_lock)
         self.incidents = IncidentStore(state)
+        self.messages = MessageStore(state)
         self.outages = OutageStore(state)
         self.models = ModelRegistry(folder / "models", state, hmac.digest(key, b"models", "sha256"))
         self.tokens = TokenStore(state)

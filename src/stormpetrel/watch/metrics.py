@@ -6,7 +6,7 @@ Step, quality frame -> WatchMetrics -> text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import polars as pl
@@ -18,6 +18,7 @@ from stormpetrel.lifecycle.trace_models import Scored
 from stormpetrel.store.source_health import SourceBook, troubles
 from stormpetrel.watch.grid import GridStep
 from stormpetrel.watch.loop import Step
+from stormpetrel.watch.outbox import OutboxStep
 
 QUALITY_FIGURES: Final = ("n", "pr_auc", "failed_share", "brier", "ece", "precision", "recall")
 _MS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -59,6 +60,13 @@ class WatchMetrics:
         self.grid_problems = Counter("stormpetrel_grid_problems", "Looks at the grid's events in vain", **within)
         self.windows = Counter("stormpetrel_windows_scored", "CPU windows that were scored", **within)
         self.flagged_windows = Counter("stormpetrel_windows_flagged", "CPU windows above the threshold", **within)
+        self.heartbeat = Gauge("stormpetrel_watch_heartbeat_timestamp_seconds", "When the loop last made a turn", **within)
+        self.messages_waiting = Gauge("stormpetrel_messages_waiting", "Messages that are not delivered yet", **within)
+        self.messages_wait = Gauge(
+            "stormpetrel_messages_oldest_waiting_seconds", "For how long the oldest of them waits", **within
+        )
+        self.messages_given_up = Gauge("stormpetrel_messages_given_up", "Messages that a receiver refused", **within)
+        self.heartbeat.set_to_current_time()
         self.trainings = Counter("stormpetrel_trainings", "Trainings started by the watch", ["result"], **within)
 
     def ask(self, *, ready: Callable[[], bool], lag_s: Callable[[], float]) -> None:
@@ -95,6 +103,17 @@ class WatchMetrics:
         """Count what a look at CPU traces came to."""
         self.windows.inc(scored.scored)
         self.flagged_windows.inc(scored.flagged)
+
+    def beat(self) -> None:
+        """The loop has made a turn."""
+        self.heartbeat.set_to_current_time()
+
+    def note_outbox(self, step: OutboxStep, now: datetime) -> None:
+        """Show what waits to be delivered."""
+        self.messages_waiting.set(step.waiting)
+        self.messages_given_up.set(step.given_up)
+        waited = now - step.oldest_waiting if step.oldest_waiting else timedelta(0)
+        self.messages_wait.set(max(0.0, waited.total_seconds()))
 
     def _note_predictions(self, predictions: pl.DataFrame, pace: float) -> None:
         groups = predictions.group_by("moment", "flagged", "model_version").len()

@@ -154,11 +154,13 @@ class _Runner:
     def _caught_up(self, horizon: datetime) -> None:
         """A day of many: a turn that lasts for minutes is no reason to be restarted."""
         self._say_alive(horizon)
+        self.metrics.beat()
         self.log.info("catching up", horizon=horizon)
         _notify_systemd("WATCHDOG=1")
 
     def turn(self) -> float:
         """One turn; how long to pause afterwards."""
+        self.metrics.beat()
         try:
             is_away = self._look_at_jobs()
             if self._watch is None:

@@ -33,6 +33,7 @@ from stormpetrel.faces.cli import (
     jobs,
     models,
     nightly,
+    notify,
     report,
     serve,
     sql,
@@ -66,6 +67,7 @@ app.add_typer(traces.app, name="traces")
 app.add_typer(events.app, name="events")
 app.add_typer(synth.app, name="synth")
 app.add_typer(alarms.app, name="alarms")
+app.add_typer(notify.app, name="notify")
 app.command("check")(answers.check)
 app.command("why")(answers.why)
 app.command("watch")(watch.watch)

@@ -1,0 +1,1 @@
+"""What takes messages: an Alertmanager, a webhook, a mail server."""
