@@ -15,12 +15,12 @@ from typing import Final
 from stormpetrel.alarms.acts import with_acts
 from stormpetrel.alarms.notices import make_delivery, trial_notice
 from stormpetrel.alarms.routing import concerns, due_messages, is_over
-from stormpetrel.alarms.silences import MaintenanceWindow, Silences
+from stormpetrel.alarms.silences import Silences
 from stormpetrel.records.incidents import Incident
 from stormpetrel.records.messages import Message, MessageKind, MessageState
-from stormpetrel.records.outages import OutageKind
 from stormpetrel.records.routes import ALERTMANAGER, WEBHOOK, Route
 from stormpetrel.store.site import Site
+from stormpetrel.watch.incident_keeper import silences_of
 from stormpetrel.watch.receivers.alertmanager import AlertmanagerReceiver
 from stormpetrel.watch.receivers.email import EmailReceiver
 from stormpetrel.watch.receivers.heartbeat import Heartbeat
@@ -154,10 +154,3 @@ def short_site_id(site: Site) -> str:
     """Return what tells the messages of this site from those of another one."""
     identity = site.state.identity()
     return identity.site_id[:8] if identity else "site"
-
-
-def silences_of(site: Site, now: datetime) -> Silences:
-    """Return what is muted or under maintenance on a site at a moment."""
-    overlapping = site.outages.list(since=now, until=now + timedelta(microseconds=1))
-    windows = (MaintenanceWindow(one.start, one.end) for one in overlapping if one.kind == OutageKind.MAINTENANCE)
-    return Silences(tuple(site.incidents.mutes(after=now)), tuple(windows))

@@ -27,6 +27,7 @@ from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import SourceBook
 from stormpetrel.store.upkeep import tidy
 from stormpetrel.store.watch_status import WatchStatus, read_status, read_watch, write_status
+from stormpetrel.watch.delivering import Delivering
 from stormpetrel.watch.event_findings import EventFindings
 from stormpetrel.watch.grid import GridStep, GridWatch
 from stormpetrel.watch.incident_keeper import IncidentKeeper
@@ -116,7 +117,8 @@ class _Runner:
             others.append(EventFindings(site, grid, state=keeper.state_of(EventFindings.name), note=self._note_grid))
         if has_traces:
             others.append(TraceFindings(site, book, state=keeper.state_of(TraceFindings.name), note=self.metrics.note_traces))
-        self.others = WatcherThreads([SteppingWatcher(watcher, site, keeper, log) for watcher in others], log)
+        self._delivering = Delivering(site, self.metrics, log, every_s=max(1.0, options.poll_s))
+        self.others = WatcherThreads([*(SteppingWatcher(one, site, keeper, log) for one in others), self._delivering], log)
         self._training = TrainingSchedule(site, for_jobs=self._watch is not None)
         self._horizon: datetime | None = None
         self.metrics.ask(ready=lambda: not (self.health.alive() or self.health.not_ready), lag_s=self._lag_s)
@@ -299,6 +301,7 @@ class _Runner:
     def end(self) -> None:
         """Stop what runs beside the loop, and leave word."""
         self.others.end()
+        self._delivering.end()
         self._training.stop()
         _notify_systemd("STOPPING=1")
         self._leave_word(stopped=True)

@@ -57,6 +57,7 @@ class SteppingWatcher:
 
     def __init__(self, watcher: Watcher, site: Site, keeper: IncidentKeeper, log: Log) -> None:
         self.watcher, self._site, self._keeper, self._log = watcher, site, keeper, log
+        self.name = watcher.name
         self.health = WatcherHealth(watcher.name)
         self._told = ""  # what was last told to be wrong
 
@@ -105,26 +106,37 @@ def tell_incidents(log: Log, changed: Iterable[Incident], now: datetime) -> None
             (log.warning if incident.severity == Severity.PAGE else log.info)("incident", **facts)
 
 
-class WatcherThreads:
-    """The watchers besides the one of jobs, each stepping in a thread of its own."""
+class Stepping(Protocol):
+    """Something that makes one step after the other."""
 
-    def __init__(self, watchers: Iterable[SteppingWatcher], log: Log) -> None:
-        self.watchers = tuple(watchers)
+    @property
+    def name(self) -> str:
+        """What its thread is called."""
+
+    def step(self) -> float:
+        """Make one step; return the seconds until the next."""
+
+
+class WatcherThreads:
+    """What goes on beside the loop of jobs, each stepping in a thread of its own."""
+
+    def __init__(self, stepping: Iterable[Stepping], log: Log) -> None:
+        self._stepping = tuple(stepping)
         self._log = log
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def start(self, *, steps: int | None = None) -> None:
         """Begin; with `steps` each makes so many and ends."""
-        for watcher in self.watchers:
-            thread = threading.Thread(target=self._run, args=(watcher, steps), name=watcher.watcher.name, daemon=True)
+        for one in self._stepping:
+            thread = threading.Thread(target=self._run, args=(one, steps), name=one.name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
-    def _run(self, watcher: SteppingWatcher, steps: int | None) -> None:
+    def _run(self, stepping: Stepping, steps: int | None) -> None:
         done = 0
         while not self._stop.is_set():
-            pause_s = self._guarded(watcher.step)
+            pause_s = self._guarded(stepping.step)
             done += 1
             if done == steps:
                 return
