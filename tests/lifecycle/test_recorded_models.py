@@ -28,7 +28,7 @@ from stormpetrel.store.event_series import series_of
 from stormpetrel.store.model_seals import folder_digest
 from stormpetrel.store.repair import repair
 from stormpetrel.store.site import Site, open_site
-from stormpetrel.store.state import models as registry
+from stormpetrel.store.state_tables import models as registry
 from stormpetrel.synth.contract import Wanted, sample
 from stormpetrel.watch.loop import Watch
 from stormpetrel.watch.training import TrainingSchedule

@@ -9,7 +9,7 @@ from stormpetrel.records.findings import Subject, SubjectKind
 from stormpetrel.records.incidents import ActKind, IncidentAct, Mute, Severity
 from stormpetrel.store.incidents import LONGEST_NOTE
 from stormpetrel.store.scrub import scrub
-from stormpetrel.store.state import incidents as table
+from stormpetrel.store.state_tables import incidents as table
 from tests.builders import make_site
 from tests.parts.alarm_findings import batch_finding, finding
 from tests.parts.alarm_jobs import at

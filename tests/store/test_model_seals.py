@@ -13,7 +13,7 @@ from stormpetrel.store.backup import backup, restore
 from stormpetrel.store.model_seals import KEYED, SEAL
 from stormpetrel.store.models import NewModel
 from stormpetrel.store.site import create_site, open_site
-from stormpetrel.store.state import meta, models
+from stormpetrel.store.state_tables import meta, models
 from tests.builders import make_site
 
 NAME = "jobs-submit"

@@ -10,7 +10,8 @@ from stormpetrel.errors import ModelError, NotThereError
 from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.models import NewModel
 from stormpetrel.store.site import open_site
-from stormpetrel.store.state import STATE_FORMAT, meta, models
+from stormpetrel.store.state import STATE_FORMAT
+from stormpetrel.store.state_tables import meta, models
 from tests.builders import make_site
 
 

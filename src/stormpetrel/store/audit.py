@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from stormpetrel.errors import StoreNotWritableError
 from stormpetrel.store.state import StateStore
-from stormpetrel.store.state import audit as table
+from stormpetrel.store.state_tables import audit as table
 
 _MERGED_WITHIN: Final = timedelta(hours=1)
 _TIMES, _LAST = "times", "last"  # of a row that stands for several

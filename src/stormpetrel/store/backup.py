@@ -22,7 +22,8 @@ from stormpetrel.store.filesystem import writing
 from stormpetrel.store.identity import IDENTITY_FILE
 from stormpetrel.store.ownership import refuse_folder_of_another
 from stormpetrel.store.site import KEY_FILE, Site, open_site, owner_of, remove_half_made, state_folder
-from stormpetrel.store.state import ALL_TABLES, STATE_FORMAT, meta, open_state, refuse_network
+from stormpetrel.store.state import STATE_FORMAT, open_state, refuse_network
+from stormpetrel.store.state_tables import ALL_TABLES, meta
 
 _STATE: Final = "state.json"
 _TABLES: Final = "tables"

@@ -15,7 +15,8 @@ import sqlalchemy as sa
 
 from stormpetrel.records.jobs import KEY
 from stormpetrel.store.site import Site
-from stormpetrel.store.state import StateStore, meta, opinions, tokens, views
+from stormpetrel.store.state import StateStore
+from stormpetrel.store.state_tables import meta, opinions, tokens, views
 
 _KEY: Final = "forgettings"
 

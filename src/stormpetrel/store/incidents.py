@@ -17,7 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 from stormpetrel.errors import NotThereError, StoreError, UsageError
 from stormpetrel.records.findings import Subject, SubjectKind
 from stormpetrel.records.incidents import ActKind, Incident, IncidentAct, IncidentState, Mute, Severity
-from stormpetrel.store.state import StateStore, incident_acts, incidents, mutes, watchers
+from stormpetrel.store.state import StateStore
+from stormpetrel.store.state_tables import incident_acts, incidents, mutes, watchers
 
 LONGEST_NOTE: Final = 4000
 _LONGEST_NAME: Final = 300

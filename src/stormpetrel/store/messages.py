@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from stormpetrel.records.messages import Message, MessageKind, MessageState
 from stormpetrel.store.state import StateStore
-from stormpetrel.store.state import messages as table
+from stormpetrel.store.state_tables import messages as table
 
 _ROUTES_FACT: Final = "notify_routes"  # when each route was first seen
 _LONGEST_PROBLEM: Final = 500

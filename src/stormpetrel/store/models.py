@@ -23,8 +23,9 @@ from stormpetrel.records.times import moment_of
 from stormpetrel.store.filesystem import writing
 from stormpetrel.store.model_entries import Entry, write_entry
 from stormpetrel.store.model_seals import FILES, KEYED, SEAL, folder_digest, is_sealed, sealed
-from stormpetrel.store.state import StateStore, audit
-from stormpetrel.store.state import models as table
+from stormpetrel.store.state import StateStore
+from stormpetrel.store.state_tables import audit
+from stormpetrel.store.state_tables import models as table
 
 PROMOTE: Final = "models promote"  # what stands in the audit trail
 ROLLBACK: Final = "models rollback"

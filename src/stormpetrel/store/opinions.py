@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from stormpetrel.errors import UsageError
 from stormpetrel.store.state import StateStore
-from stormpetrel.store.state import opinions as table
+from stormpetrel.store.state_tables import opinions as table
 
 _LONGEST_ADVICE: Final = 2000
 _LONGEST_JOB: Final = 300

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.store.state import StateStore
-from stormpetrel.store.state import outages as table
+from stormpetrel.store.state_tables import outages as table
 from stormpetrel.store.tables import Committed
 
 _LONGEST_NAME: Final = 200  # of source and uid, as the table has them

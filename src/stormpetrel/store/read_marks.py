@@ -13,7 +13,8 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from stormpetrel.store.state import StateStore, meta
+from stormpetrel.store.state import StateStore
+from stormpetrel.store.state_tables import meta
 
 _KEY_LENGTH: Final = 60
 

@@ -26,7 +26,7 @@ from stormpetrel.store.identity import Standing, new_identity, read_identity
 from stormpetrel.store.model_entries import Entry, entries_beside
 from stormpetrel.store.models import Training
 from stormpetrel.store.site import Site, open_site, state_folder
-from stormpetrel.store.state import models as registry
+from stormpetrel.store.state_tables import models as registry
 from stormpetrel.store.tables import Table
 from stormpetrel.store.upkeep import forget
 

@@ -10,8 +10,8 @@ from urllib.parse import unquote_plus
 
 import sqlalchemy as sa
 
-from stormpetrel.store.state import (
-    StateStore,
+from stormpetrel.store.state import StateStore
+from stormpetrel.store.state_tables import (
     audit,
     incident_acts,
     incidents,

@@ -1,6 +1,6 @@
 """The state store: what changes, in SQL. SQLite beside the site, or PostgreSQL by URL.
 
-Later rooms add their tables here (alarms, verdicts, the registry); each is declared once, with SQLAlchemy Core.
+Its tables are declared in state_tables.py.
 """
 
 from __future__ import annotations
@@ -30,135 +30,11 @@ from stormpetrel.store.filesystem import errno_in, filesystem_type, is_network, 
 from stormpetrel.store.identity import Identity, holds_tables, identity_of, new_identity, read_identity
 from stormpetrel.store.lock import file_lock
 from stormpetrel.store.migrations import Migration, SiteFiles, migrate
+from stormpetrel.store.state_tables import ALL_TABLES, METADATA, forgotten, ingests, meta
 
 STATE_FORMAT = 6  # what each format added: migrations.py
 STATE_FILE = "state.db"
 _UNFINISHED = "unfinished"  # the key of `meta` that says that a new state is still being filled
-_METADATA = sa.MetaData()
-
-meta = sa.Table("meta", _METADATA, sa.Column("key", sa.String(64), primary_key=True), sa.Column("value", sa.Text, nullable=False))
-ingests = sa.Table(
-    "ingests",
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("finished", sa.String(40), nullable=False),
-    sa.Column("source", sa.Text, nullable=False),
-    sa.Column("report", sa.Text, nullable=False),
-)
-forgotten = sa.Table("forgotten", _METADATA, sa.Column("digest", sa.String(64), primary_key=True))
-models = sa.Table(
-    "models",
-    _METADATA,
-    sa.Column("name", sa.String(64), primary_key=True),  # such as `jobs-submit`
-    sa.Column("version", sa.Integer, primary_key=True),
-    sa.Column("created", sa.String(40), nullable=False),
-    sa.Column("about", sa.Text, nullable=False),  # JSON: figures, data window, table version
-    sa.Column("current", sa.Boolean, nullable=False),
-)
-tokens = sa.Table(
-    "tokens",
-    _METADATA,
-    sa.Column("digest", sa.String(64), primary_key=True),  # SHA-256 of the token; the token itself is nowhere
-    sa.Column("name", sa.String(128), nullable=False, unique=True),
-    sa.Column("user", sa.Text, nullable=False),  # whose jobs it shows
-    sa.Column("scopes", sa.Text, nullable=False),  # JSON list
-    sa.Column("created", sa.String(40), nullable=False),
-    sa.Column("expires", sa.String(40)),
-)
-opinions = sa.Table(
-    "opinions",  # "was this advice useful?"
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("time", sa.String(40), nullable=False),
-    sa.Column("user", sa.Text, nullable=False),
-    sa.Column("job", sa.Text, nullable=False),
-    sa.Column("advice", sa.Text, nullable=False),
-    sa.Column("useful", sa.Boolean, nullable=False),
-)
-views = sa.Table(
-    "views",  # saved views: a name for a link
-    _METADATA,
-    sa.Column("user", sa.String(128), primary_key=True),
-    sa.Column("name", sa.String(128), primary_key=True),
-    sa.Column("link", sa.Text, nullable=False),
-)
-audit = sa.Table(
-    "audit",  # who did what
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("time", sa.String(40), nullable=False),
-    sa.Column("user", sa.Text, nullable=False),
-    sa.Column("action", sa.Text, nullable=False),
-    sa.Column("about", sa.Text, nullable=False),  # JSON
-)
-outages = sa.Table(
-    "outages",  # what people, Grafana and calendars say of spans of time
-    _METADATA,
-    sa.Column("source", sa.String(200), primary_key=True),
-    sa.Column("uid", sa.String(200), primary_key=True),
-    sa.Column("start", sa.String(40), nullable=False),  # ISO, UTC
-    sa.Column("end", sa.String(40)),  # null while it lasts
-    sa.Column("kind", sa.String(20), nullable=False),  # outage, maintenance, normal
-    sa.Column("title", sa.Text, nullable=False),
-)
-incidents = sa.Table(
-    "incidents",
-    _METADATA,
-    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("raised", sa.String(40), nullable=False),  # ISO, UTC
-    sa.Column("resolved", sa.String(40)),  # null while it lasts
-    sa.Column("changed", sa.String(40), nullable=False),
-    sa.Column("severity", sa.String(20), nullable=False),
-    sa.Column("body", sa.Text, nullable=False),  # JSON: what the findings say; what people said is in `incident_acts`
-)
-incident_acts = sa.Table(
-    "incident_acts",  # acknowledgements, verdicts, notes
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("incident", sa.Integer, nullable=False, index=True),
-    sa.Column("time", sa.String(40), nullable=False),
-    sa.Column("user", sa.Text, nullable=False),
-    sa.Column("kind", sa.String(20), nullable=False),
-    sa.Column("note", sa.Text, nullable=False),
-)
-mutes = sa.Table(
-    "mutes",  # nothing is sent about these until then
-    _METADATA,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("cluster", sa.Text, nullable=False),
-    sa.Column("kind", sa.String(20), nullable=False),  # of the subject
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("since", sa.String(40), nullable=False),
-    sa.Column("until", sa.String(40), nullable=False),
-    sa.Column("user", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
-)
-watchers = sa.Table(
-    "watchers",  # what each watcher needs to go on where it was; written together with the incidents that it led to
-    _METADATA,
-    sa.Column("name", sa.String(64), primary_key=True),
-    sa.Column("body", sa.Text, nullable=False),  # JSON
-)
-messages = sa.Table(
-    "messages",
-    _METADATA,
-    sa.Column("key", sa.String(200), primary_key=True),
-    sa.Column("route", sa.String(64), nullable=False),
-    sa.Column("kind", sa.String(20), nullable=False),
-    sa.Column("incident", sa.Integer, nullable=False, index=True),
-    sa.Column("opening", sa.Integer, nullable=False),
-    sa.Column("created", sa.String(40), nullable=False),
-    sa.Column("state", sa.String(20), nullable=False, index=True),
-    sa.Column("tries", sa.Integer, nullable=False),
-    sa.Column("not_before", sa.String(40)),
-    sa.Column("sending_since", sa.String(40)),
-    sa.Column("delivered", sa.String(40)),
-    sa.Column("problem", sa.Text, nullable=False),
-)
-ALL_TABLES = (
-    meta, ingests, forgotten, models, tokens, opinions, views, audit, outages,
-    incidents, incident_acts, mutes, watchers, messages,
-)  # fmt: skip
 
 
 class StateStore:
@@ -265,7 +141,7 @@ class StateStore:
         """Remember not to take in a user again, by a keyed digest of the name; a new one begins a new generation."""
         with self.transaction() as connection:
             if _take_tombstones(connection, [digest]):
-                migration = Migration(connection, _METADATA, self._files)
+                migration = Migration(connection, METADATA, self._files)
                 identity = identity_of(migration.facts())
                 migration.keep((identity.following() if identity else new_identity()).as_facts())
 
@@ -287,7 +163,7 @@ class StateStore:
         """Change who the site is; a state that was being filled is finished."""
         with self.transaction() as connection:
             connection.execute(sa.delete(meta).where(meta.c.key == _UNFINISHED))
-            Migration(connection, _METADATA, self._files).keep(identity.as_facts())
+            Migration(connection, METADATA, self._files).keep(identity.as_facts())
 
     def fact(self, key: str) -> str:
         """What the store notes about itself under a key; empty where it notes nothing."""
@@ -325,7 +201,7 @@ class StateStore:
                 connection.execute(sa.delete(table))
                 if rows := tables.get(table.name, []):
                     connection.execute(sa.insert(table), rows)
-            migrate(Migration(connection, _METADATA, self._files), found=found)
+            migrate(Migration(connection, METADATA, self._files), found=found)
 
     def close(self) -> None:
         """Close the connections; one that another thread is still reading through, when that thread gives it back."""
@@ -415,9 +291,9 @@ def _create_tables(store: StateStore, owner: str) -> None:
     if store._files and holds_tables(store._files.tables):
         facts[_UNFINISHED] = "being filled"
     with store.transaction() as connection:
-        _METADATA.create_all(connection)
+        METADATA.create_all(connection)
         if connection.execute(sa.select(meta)).first() is None:
-            Migration(connection, _METADATA, store._files).keep(facts)
+            Migration(connection, METADATA, store._files).keep(facts)
 
 
 def _migrate(store: StateStore) -> None:
@@ -425,7 +301,7 @@ def _migrate(store: StateStore) -> None:
     with store.transaction() as connection:
         if store.is_sqlite:  # Python's driver begins a transaction only before a row is changed, not before a table is
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-        migration = Migration(connection, _METADATA, store._files)
+        migration = Migration(connection, METADATA, store._files)
         migrate(migration, found=int(migration.facts()["format"]))
 
 

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.store.state import StateStore
-from stormpetrel.store.state import tokens as table
+from stormpetrel.store.state_tables import tokens as table
 
 MARK: Final = "sp_"  # so that a token left in a file or a log can be searched for
 _RANDOM_BYTES: Final = 32

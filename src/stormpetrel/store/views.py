@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.store.state import StateStore
-from stormpetrel.store.state import views as table
+from stormpetrel.store.state_tables import views as table
 
 LONGEST_LINK: Final = 2000
 _LONGEST_NAME: Final = 128

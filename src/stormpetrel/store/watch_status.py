@@ -14,7 +14,8 @@ from typing import Final, Literal
 import sqlalchemy as sa
 
 from stormpetrel.store.source_health import JOBS, SourceHealth, Trouble, leading, span_words, troubles
-from stormpetrel.store.state import StateStore, meta
+from stormpetrel.store.state import StateStore
+from stormpetrel.store.state_tables import meta
 
 _KEY: Final = "watch"
 _SOURCES_KEY: Final = "watch-sources"

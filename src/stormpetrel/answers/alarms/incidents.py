@@ -14,13 +14,13 @@ from stormpetrel.alarms.acts import with_acts
 from stormpetrel.alarms.figure_words import figure_label, figure_text, held_back_words
 from stormpetrel.alarms.similar import Likeness, nearest
 from stormpetrel.alarms.titles import title
+from stormpetrel.answers.alarms.deliveries import delivery_line
 from stormpetrel.answers.alarms.links import job_link, jobs_link, subject_link
 from stormpetrel.answers.alarms.replay import incident_line, visible
 from stormpetrel.answers.alarms.timeline import act_line, timeline
 from stormpetrel.answers.schemas.alarms import IncidentList, IncidentQuestion
 from stormpetrel.answers.schemas.incident import (
     MOST_JOBS,
-    DeliveryLine,
     IncidentAnswer,
     IncidentFigure,
     IncidentFinding,
@@ -80,7 +80,7 @@ def show_incident(site: Site, viewer: Viewer, number: int) -> IncidentAnswer:
         similar=[_similar(site, viewer, likeness) for likeness in _nearest(site, viewer, incident)],
         held_back=incident.held_back,
         held_back_words=held_back_words(incident.held_back),
-        deliveries=_deliveries(site, number) if viewer.is_admin else [],
+        deliveries=[delivery_line(one) for one in site.messages.list(incident=number)] if viewer.is_admin else [],
     )
 
 
@@ -197,9 +197,3 @@ def _similar(site: Site, viewer: Viewer, likeness: Likeness) -> SimilarIncident:
         verdict=None if then.verdict is None else then.verdict.value,
         acts=[act_line(act, names=viewer.is_admin) for act in acts],
     )
-
-
-def _deliveries(site: Site, number: int) -> list[DeliveryLine]:
-    """The messages about an incident, the newest first. Nothing is sent so far: here is where the outbox of the site is asked."""
-    del site, number
-    return []

@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints
 
 from stormpetrel.answers.schemas.alarms import IncidentLine, IncidentSubject
 from stormpetrel.answers.schemas.base import Answer, IsoTime, Request
+from stormpetrel.answers.schemas.deliveries import DeliveryLine
 from stormpetrel.answers.schemas.jobs import Moment
 
 MOST_JOBS: Final = 100  # of an incident that one answer names
@@ -88,19 +89,6 @@ class SimilarIncident(Answer):
     same: list[str] = Field(description="what they have in common, in words", examples=[["kind", "node n017"]])
     verdict: Literal["confirmed", "dismissed"] | None
     acts: list[IncidentActLine] = Field(description="what was done then, the oldest first")
-
-
-class DeliveryLine(Answer):
-    """A message about the incident to one receiver, and what became of it."""
-
-    key: str = Field(description="its stable name", examples=["incident-53-0-firing-ops"])
-    route: str = Field(description="its name in site.toml")
-    kind: str = Field(description="firing or resolved", examples=["firing"])
-    state: str = Field(description="waiting, delivered or given_up", examples=["delivered"])
-    created: IsoTime
-    delivered: IsoTime | None = None
-    tries: int = 0
-    problem: str = Field(default="", description="why the last attempt failed")
 
 
 class IncidentAnswer(IncidentLine):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from zoneinfo import ZoneInfo
 
 import polars as pl
+from polars.datatypes import DataType, DataTypeClass
 
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
 from stormpetrel.answers.jobs.selection import SiteLike, opened
@@ -18,6 +19,7 @@ from stormpetrel.answers.schemas.alarms import IncidentQuestion
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.notebook import markup
+from stormpetrel.records.times import UTC_TIME
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.alarms import IncidentLine, IncidentList
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 _SHOWN_JOBS: Final = 20
 _MOST: Final = 1000
+_COLUMNS: Final[dict[str, DataType | DataTypeClass]] = {
+    "Number": pl.Int64, "Severity": pl.String, "State": pl.String, "Raised": UTC_TIME, "What": pl.String,
+    "Suspected": pl.String, "Verdict": pl.String, "Sent": pl.Boolean,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -40,13 +46,8 @@ class Incidents:
     @property
     def table(self) -> pl.DataFrame:
         """One row per incident, what it is in one line."""
-        rows = [_row(line, self.zone) for line in self.answer.incidents]
-        times = pl.Datetime("us", self.zone)
-        schema = {
-            "Number": pl.Int64, "Severity": pl.String, "State": pl.String, "Raised": times, "What": pl.String,
-            "Suspected": pl.String, "Verdict": pl.String, "Sent": pl.Boolean,
-        }  # fmt: skip
-        return pl.DataFrame(rows, schema=schema)
+        rows = [_row(line) for line in self.answer.incidents]
+        return pl.DataFrame(rows, schema=_COLUMNS).with_columns(pl.col("Raised").dt.convert_time_zone(self.zone))
 
     def summary(self) -> str:
         """How many there are, and how many messages a week that makes."""
@@ -147,12 +148,12 @@ def incident(site: SiteLike, number: int) -> IncidentView:
         return IncidentView(show_incident(open_one, LOCAL, number), open_one.settings.site.time_zone)
 
 
-def _row(line: IncidentLine, zone: str) -> dict[str, Any]:
+def _row(line: IncidentLine) -> dict[str, Any]:
     return {
         "Number": line.id,
         "Severity": line.severity,
         "State": line.state,
-        "Raised": line.raised_at.astimezone(ZoneInfo(zone)),
+        "Raised": line.raised_at,
         "What": line.title,
         "Suspected": line.blame,
         "Verdict": line.verdict,

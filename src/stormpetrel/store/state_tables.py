@@ -1,0 +1,134 @@
+"""The tables of the state store, each declared once.
+
+To change one: change it here, raise STATE_FORMAT (state.py) and add a step (migrations.py).
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+METADATA = sa.MetaData()
+
+meta = sa.Table("meta", METADATA, sa.Column("key", sa.String(64), primary_key=True), sa.Column("value", sa.Text, nullable=False))
+ingests = sa.Table(
+    "ingests",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("finished", sa.String(40), nullable=False),
+    sa.Column("source", sa.Text, nullable=False),
+    sa.Column("report", sa.Text, nullable=False),
+)
+forgotten = sa.Table("forgotten", METADATA, sa.Column("digest", sa.String(64), primary_key=True))
+models = sa.Table(
+    "models",
+    METADATA,
+    sa.Column("name", sa.String(64), primary_key=True),  # such as `jobs-submit`
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("created", sa.String(40), nullable=False),
+    sa.Column("about", sa.Text, nullable=False),  # JSON: figures, data window, table version
+    sa.Column("current", sa.Boolean, nullable=False),
+)
+tokens = sa.Table(
+    "tokens",
+    METADATA,
+    sa.Column("digest", sa.String(64), primary_key=True),  # SHA-256 of the token; the token itself is nowhere
+    sa.Column("name", sa.String(128), nullable=False, unique=True),
+    sa.Column("user", sa.Text, nullable=False),  # whose jobs it shows
+    sa.Column("scopes", sa.Text, nullable=False),  # JSON list
+    sa.Column("created", sa.String(40), nullable=False),
+    sa.Column("expires", sa.String(40)),
+)
+opinions = sa.Table(
+    "opinions",  # "was this advice useful?"
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("time", sa.String(40), nullable=False),
+    sa.Column("user", sa.Text, nullable=False),
+    sa.Column("job", sa.Text, nullable=False),
+    sa.Column("advice", sa.Text, nullable=False),
+    sa.Column("useful", sa.Boolean, nullable=False),
+)
+views = sa.Table(
+    "views",  # saved views: a name for a link
+    METADATA,
+    sa.Column("user", sa.String(128), primary_key=True),
+    sa.Column("name", sa.String(128), primary_key=True),
+    sa.Column("link", sa.Text, nullable=False),
+)
+audit = sa.Table(
+    "audit",  # who did what
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("time", sa.String(40), nullable=False),
+    sa.Column("user", sa.Text, nullable=False),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("about", sa.Text, nullable=False),  # JSON
+)
+outages = sa.Table(
+    "outages",  # what people, Grafana and calendars say of spans of time
+    METADATA,
+    sa.Column("source", sa.String(200), primary_key=True),
+    sa.Column("uid", sa.String(200), primary_key=True),
+    sa.Column("start", sa.String(40), nullable=False),  # ISO, UTC
+    sa.Column("end", sa.String(40)),  # null while it lasts
+    sa.Column("kind", sa.String(20), nullable=False),  # outage, maintenance, normal
+    sa.Column("title", sa.Text, nullable=False),
+)
+incidents = sa.Table(
+    "incidents",
+    METADATA,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("raised", sa.String(40), nullable=False),  # ISO, UTC
+    sa.Column("resolved", sa.String(40)),  # null while it lasts
+    sa.Column("changed", sa.String(40), nullable=False),
+    sa.Column("severity", sa.String(20), nullable=False),
+    sa.Column("body", sa.Text, nullable=False),  # JSON: what the findings say; what people said is in `incident_acts`
+)
+incident_acts = sa.Table(
+    "incident_acts",  # acknowledgements, verdicts, notes
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("incident", sa.Integer, nullable=False, index=True),
+    sa.Column("time", sa.String(40), nullable=False),
+    sa.Column("user", sa.Text, nullable=False),
+    sa.Column("kind", sa.String(20), nullable=False),
+    sa.Column("note", sa.Text, nullable=False),
+)
+mutes = sa.Table(
+    "mutes",  # nothing is sent about these until then
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("cluster", sa.Text, nullable=False),
+    sa.Column("kind", sa.String(20), nullable=False),  # of the subject
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("since", sa.String(40), nullable=False),
+    sa.Column("until", sa.String(40), nullable=False),
+    sa.Column("user", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+)
+watchers = sa.Table(
+    "watchers",  # what each watcher needs to go on where it was; written together with the incidents that it led to
+    METADATA,
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("body", sa.Text, nullable=False),  # JSON
+)
+messages = sa.Table(
+    "messages",
+    METADATA,
+    sa.Column("key", sa.String(200), primary_key=True),
+    sa.Column("route", sa.String(64), nullable=False),
+    sa.Column("kind", sa.String(20), nullable=False),
+    sa.Column("incident", sa.Integer, nullable=False, index=True),
+    sa.Column("opening", sa.Integer, nullable=False),
+    sa.Column("created", sa.String(40), nullable=False),
+    sa.Column("state", sa.String(20), nullable=False, index=True),
+    sa.Column("tries", sa.Integer, nullable=False),
+    sa.Column("not_before", sa.String(40)),
+    sa.Column("sending_since", sa.String(40)),
+    sa.Column("delivered", sa.String(40)),
+    sa.Column("problem", sa.Text, nullable=False),
+)
+ALL_TABLES = (
+    meta, ingests, forgotten, models, tokens, opinions, views, audit, outages,
+    incidents, incident_acts, mutes, watchers, messages,
+)  # fmt: skip
