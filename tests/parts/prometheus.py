@@ -87,9 +87,10 @@ class RealPrometheus:
     def _scrape_config(self) -> str:
         targets = ", ".join(f"'{target}'" for target in self._targets)
         every = f"{round(self._interval_s * 1000)}ms"
+        # Only where there are rules: VictoriaMetrics refuses keys that it does not know.
+        rules = f"  evaluation_interval: {every}\nrule_files: [rules.yml]\n" if self._rules else ""
         return (
-            f"global:\n  scrape_interval: {every}\n  scrape_timeout: {every}\n  evaluation_interval: {every}\n"
-            f"{'rule_files: [rules.yml]' if self._rules else ''}\n"
+            f"global:\n  scrape_interval: {every}\n  scrape_timeout: {every}\n{rules}"
             f"scrape_configs:\n- job_name: {self._job}\n  static_configs:\n  - targets: [{targets}]\n"
         )
 
