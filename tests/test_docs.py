@@ -184,6 +184,7 @@ def test_the_public_errors_are_these():
         "SourceError",
         "SourceFormatError",
         "SourceUnavailableError",
+        "NoSamplesError",
         "ModelError",
         "NotEnoughJobsError",
         "LeakError",

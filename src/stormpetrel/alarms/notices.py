@@ -101,7 +101,7 @@ def make_notice(message: Message, incident: Incident, *, zone: str, public_url: 
         kind=message.kind,
         incident=incident.id,
         severity=incident.severity.value,
-        title=clean_line(title(shown, zone)),
+        title=clean_line(title(shown, zone, message.created)),
         cluster=clean_line(incident.cluster),
         finding=leading.value,
         blame=incident.blame.value,
