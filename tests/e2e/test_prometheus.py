@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,11 @@ from stormpetrel.records.checks import Finding
 from stormpetrel.records.window_frames import windows_of
 from stormpetrel.sources import server_connection
 from stormpetrel.store.site import Site
+from stormpetrel.store.source_health import SourceBook
+from stormpetrel.watch.incident_keeper import IncidentKeeper
+from stormpetrel.watch.logs import Log
+from stormpetrel.watch.trace_findings import TraceFindings
+from stormpetrel.watch.watcher import SteppingWatcher
 from tests.builders import make_site
 from tests.parts import Daemon, free_ports, wait_until
 from tests.parts.prometheus import RealPrometheus, RealVictoria
@@ -102,6 +108,26 @@ def test_counters_of_this_machine_become_windows_that_sum_to_one(
         assert report.nodes == {"127.0.0.1"} and not report.notes
         again = ingest_live(site)
         assert again.known >= rows.height and again.changed == 0
+
+
+def test_the_watch_scores_each_window_as_soon_as_it_is_whole(servers: dict[str, RealPrometheus], tmp_path: Path) -> None:
+    with site_for(tmp_path / "site", servers["prometheus"], step_s=0.4, window_s=2.0) as site:
+        servers["prometheus"].wait_for_samples("node_cpu_seconds_total", 6)
+        book = SourceBook()
+        watcher = SteppingWatcher(TraceFindings(site, book), site, IncidentKeeper(site), Log(io.StringIO()))
+
+        def scored() -> pl.DataFrame:
+            watcher.step()
+            return site.trace_scores.read().collect()
+
+        wait_until(lambda: scored().height >= 3 * CPUS, "three windows of each thread are scored", limit_s=60)
+        scores, windows = scored(), site.cpu_windows.read().collect()
+        assert scores.height == windows.height and scores["score"].is_finite().all()
+        (source,) = book.sources()
+        assert source.name == "prometheus (traces)" and source.last_good and not source.problem and source.records
+        assert watcher.health.problem == "" and site.incidents.list() == []
+        again = TraceFindings(site, state=IncidentKeeper(site).state_of("traces") or watcher.watcher.state)
+        assert again.step(site.now()) == [] and again.state >= watcher.watcher.state
 
 
 def test_a_server_that_was_restarted_leaves_a_gap_and_nothing_is_lost(

@@ -30,10 +30,13 @@ from stormpetrel.records.clock import running_clock
 from stormpetrel.records.jobs import KEY
 from stormpetrel.simulate.feed import set_clock
 from stormpetrel.store.watch_status import WatchStatus, read_status
+from stormpetrel.watch.job_findings import FIRST_LOOK, SETTLED
+from stormpetrel.watch.replay import replay
 from stormpetrel.watch.units import systemd_unit
 from tests.parts import wait_until
 from tests.parts.command_line import run_here, start
 from tests.parts.watched_site import TRAINED, copy_site, move_clock
+from tests.watch.test_incident_keeper import facts
 from tests.watch.test_loop import SAID, SECOND, predictions_of, undisturbed
 
 QUALITY = re.compile(r'^stormpetrel_quality\{figure="n",model_version="1",moment="submit"\} (.*)$', re.MULTILINE)
@@ -96,6 +99,8 @@ def test_killed_at_any_moment_and_started_again_it_says_the_same_and_nothing_twi
     assert said.height > 20
     assert not said.select(*KEY, "moment").is_duplicated().any()
     assert said.select(SAID).equals(undisturbed(site, site.now() - SECOND).select(SAID))
+    past = replay(site, since=TRAINED - FIRST_LOOK, until=site.now() - SECOND - SETTLED)
+    assert [facts(one) for one in site.incidents.list()[::-1]] == [facts(one) for one in past.incidents] != []
 
 
 def fetch(port: int, path: str) -> tuple[int, str]:
