@@ -281,6 +281,17 @@ class WatchSection(_Section):
     quality_days: float = Field(default=30.0, gt=0, description="running quality is that of predictions of this many days")
 
 
+class AlarmsSection(_Section):
+    """Incidents, and how many of them are sent at once."""
+
+    pages_per_week: float = Field(
+        default=3.0,
+        ge=0,
+        le=1000,
+        description="incidents sent at once, over all families; 0: only what a rule calls a page, uncapped",
+    )
+
+
 class ServeSection(_Section):
     """The dashboard and the API."""
 
@@ -355,6 +366,7 @@ class Settings(_Section):
     grafana: GrafanaSection = GrafanaSection()
     htcondor: HtcondorSection = HtcondorSection()
     watch: WatchSection = WatchSection()
+    alarms: AlarmsSection = AlarmsSection()
     notify: NotifySection = NotifySection()
     serve: ServeSection = ServeSection()
 

@@ -18,6 +18,9 @@ WINDOW: Final = timedelta(hours=12)  # in which they ended
 LAST_JOBS: Final = 20  # of a group that are looked at, at most
 ALL_BUT: Final = 0.9  # share that failed
 HIGHEST_USUAL: Final = 0.5  # share of failed jobs in the week before, above which failing is nothing new
+LOWEST_SCORE: Final = 3.4  # of a batch that these rules tell
+_BROKEN: Final = 0.95  # share of a broken batch that fails
+_RAREST: Final = 0.02  # nobody's usual share is taken to be lower
 FEWEST_USERS: Final = 3  # whose jobs of one application fail
 WAVE: Final = timedelta(hours=3)
 FEWEST_IN_WAVE: Final = 5  # users
@@ -71,12 +74,24 @@ def _failing_as_one(rows: pl.DataFrame, after: datetime, *, users: int) -> pl.Da
     opened = pl.when(full).then(pl.col("first")).otherwise(pl.col("at") - WINDOW + pl.duration(microseconds=1))
     usual = (pl.col("window_bad") - pl.col("past_bad") + 1) / (pl.col("window_jobs") - pl.col("past_jobs") + _PRIOR_JOBS)
     hits = events.filter(tried >= FEWEST_JOBS, bad >= ALL_BUT * tried, usual <= HIGHEST_USUAL).with_columns(
-        score=bad / tried, usual=usual, opened=opened, deciding_lost=bad, deciding_tried=tried
+        usual=usual, opened=opened, deciding_lost=bad, deciding_tried=tried
     )
     if not hits.height:
         return no_triggers()
     failures = sums.filter("failed").join(hits, on=keys, how="semi")
-    return conform(_since(_of_users(hits, failures, keys, users) if users > 1 else hits, failures, keys))
+    return conform(_scored(_since(_of_users(hits, failures, keys, users) if users > 1 else hits, failures, keys)))
+
+
+def _scored(hits: pl.DataFrame) -> pl.DataFrame:
+    """Add how much better a broken batch explains the jobs looked at than the usual share of failures does, in nats.
+
+    The same in minutes tells more than in half a day: added is the logarithm of how much shorter than the window it took.
+    """
+    usual = pl.col("usual").clip(_RAREST, HIGHEST_USUAL)
+    kept = pl.col("deciding_tried") - pl.col("deciding_lost")
+    gain = pl.col("deciding_lost") * (_BROKEN / usual).log() + kept * ((1 - _BROKEN) / (1 - usual)).log()
+    took = (pl.col("at") - pl.col("since")).dt.total_seconds().clip(60.0, WINDOW.total_seconds())
+    return hits.with_columns(score=gain + (WINDOW.total_seconds() / took).log())
 
 
 def _since(hits: pl.DataFrame, failures: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from stormpetrel.alarms.blame import blame_of, severity_of
+from stormpetrel.alarms.budget import BUDGET, PageBudget
 from stormpetrel.alarms.silences import LATE, Silences
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, SubjectKind, Unit
 from stormpetrel.records.incidents import LEADING, SEVERITIES, Incident, IncidentState, Severity, order_of
@@ -29,7 +30,9 @@ RETURNS_WITHIN: Final = timedelta(days=7)  # after it was resolved; later it is 
 _LATE: Final = timedelta(hours=1)  # what is known so long after the fact wakes nobody
 _AT_ONCE: Final = timedelta(minutes=15)  # nodes that fall ill within this time have a cause in common
 _SAME_JOBS: Final = 0.5  # share of a finding's jobs that are an incident's as well
-_OF_THE_BEGINNING: Final = frozenset({"usual", "deciding_lost", "deciding_tried"})  # what was so when the trouble began
+_OF_THE_BEGINNING: Final = frozenset(
+    {"usual", "deciding_lost", "deciding_tried", "deciding_score"}
+)  # what was so when the trouble began
 _MOST_JOBS: Final = 2000  # of one kind and subject that are remembered, the newest
 
 
@@ -45,6 +48,7 @@ class IncidentBook:
         # The lost jobs of the incidents that are not over, or can come back.
         self._jobs = {number: _jobs_of(incident) for number, incident in self._incidents.items()}
         self.silences = Silences()
+        self.budget: PageBudget | None = None  # without one only what a rule calls a page is sent
 
     def __iter__(self) -> Iterator[Incident]:
         return iter(self._incidents.values())
@@ -111,11 +115,21 @@ class IncidentBook:
 
     def _send(self, incident: Incident, finding: Finding) -> Incident:
         """The incident with the page that is due after this finding: one per opening, unless something holds it back."""
-        if incident.severity != Severity.PAGE or incident.is_sent:
+        by_rule = severity_of(incident.findings) == Severity.PAGE
+        is_page = by_rule
+        if self.budget is not None:
+            is_page = by_rule or self.budget.is_page(finding)
+            self.budget.note((incident.id, len(incident.reopened_at)), finding, by_rule=by_rule)
+        if not is_page or incident.is_sent:
             return incident
+        incident = replace(incident, severity=Severity.PAGE)
         reason = LATE if _is_late(finding) else self.silences.reason(incident, finding.known_at)
+        if not reason and self.budget is not None and not self.budget.has_room(finding.known_at, by_rule=by_rule):
+            reason = BUDGET
         if reason:
             return replace(incident, held_back=reason)
+        if self.budget is not None:
+            self.budget.sent(finding.known_at)
         return replace(incident, paged_at=(*incident.paged_at, finding.known_at), held_back="", late=False)
 
     def _resolve_quiet(self, now: datetime) -> list[int]:

@@ -41,8 +41,8 @@ def _wave(outcome: str) -> Callable[[pl.DataFrame, datetime, datetime], Triggers
 _RULES: Final = (
     _Rule(FindingKind.NODE_EATS_JOBS, 1, SubjectKind.NODE, node_rules.THRESHOLD, node_rules.lost_at_once),
     _Rule(FindingKind.NODE_DOWN, 1, SubjectKind.NODE, 1.0, node_rules.node_failures),
-    _Rule(FindingKind.BATCH_FAILS, 1, SubjectKind.USER, batch_rules.ALL_BUT, batch_rules.batches_failing),
-    _Rule(FindingKind.BATCH_FAILS, 1, SubjectKind.APPLICATION, batch_rules.ALL_BUT, batch_rules.applications_failing),
+    _Rule(FindingKind.BATCH_FAILS, 1, SubjectKind.USER, batch_rules.LOWEST_SCORE, batch_rules.batches_failing),
+    _Rule(FindingKind.BATCH_FAILS, 1, SubjectKind.APPLICATION, batch_rules.LOWEST_SCORE, batch_rules.applications_failing),
     _Rule(FindingKind.TIMEOUT_WAVE, 1, SubjectKind.CLUSTER, batch_rules.WAVE_THRESHOLD, _wave("TIMEOUT")),
     _Rule(FindingKind.OOM_WAVE, 1, SubjectKind.CLUSTER, batch_rules.WAVE_THRESHOLD, _wave("OUT_OF_MEMORY")),
 )
@@ -124,6 +124,7 @@ def _finding(rule: _Rule, episode: Episode, surroundings: Callable[[Episode], tu
         Evidence("tried", episode.members.height, Unit.JOBS),
         Evidence("users", len(users), Unit.COUNT),
         Evidence("usual", episode.usual, Unit.COUNT if rule.about == SubjectKind.CLUSTER else Unit.SHARE),
+        Evidence("deciding_score", episode.deciding_score, Unit.NATS),
         *_deciding(episode),
     )
     parts = (Subject(SubjectKind.APPLICATION, episode.part),) if episode.part else ()

@@ -59,6 +59,7 @@ class Episode:
     decided_at: datetime
     until: datetime
     score: float
+    deciding_score: float  # at the first trigger
     usual: float
     deciding_lost: int | None  # of the jobs that the first trigger looked at; some may have been counted before
     deciding_tried: int | None
@@ -93,6 +94,7 @@ def episodes(triggers: Triggers, counted: dict[tuple[str, str, str], datetime]) 
     apart = (pl.col("at").diff() > CLOSE).fill_null(False).cast(pl.Int32).cum_sum().over(keys)
     spans = rows.with_columns(span=apart).group_by(*keys, "span", maintain_order=True).agg(
         pl.col("since").first(), decided_at=pl.col("at").min(), until=pl.col("at").max(), score=pl.col("score").max(),
+        deciding_score=pl.col("score").first(),
         usual=pl.col("usual").first(), deciding_lost=pl.col("deciding_lost").first(),
         deciding_tried=pl.col("deciding_tried").first(),
     )  # fmt: skip

@@ -48,6 +48,7 @@ class Unit(StrEnum):
     COUNT = "count"
     EVENTS = "events"
     SECONDS = "seconds"
+    NATS = "nats"  # natural logarithm of a ratio of likelihoods
 
 
 @dataclass(frozen=True, slots=True, order=True)

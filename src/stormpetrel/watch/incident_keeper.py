@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from stormpetrel.alarms.budget import PageBudget
 from stormpetrel.alarms.grouping import RETURNS_WITHIN, IncidentBook
 from stormpetrel.alarms.silences import MaintenanceWindow, Silences
 from stormpetrel.records.findings import Finding
@@ -31,6 +32,7 @@ class IncidentKeeper:
         self._lock = threading.Lock()
         self._book: IncidentBook | None = None
         self._forgettings = 0
+        self._budget: PageBudget | None = None
         self._looked: datetime | None = None
 
     def state_of(self, watcher: str) -> str:
@@ -51,6 +53,13 @@ class IncidentKeeper:
             self._looked = now
             return changed
 
+    def set_budget(self, budget: PageBudget | None) -> None:
+        """Hold to this budget from now on; without one only what a rule calls a page is sent."""
+        with self._lock:
+            self._budget = budget
+            if self._book is not None:
+                self._book.budget = budget
+
     def is_due(self, now: datetime) -> bool:
         """Whether it is time to see which incidents are over, although nothing was found."""
         with self._lock:
@@ -62,6 +71,7 @@ class IncidentKeeper:
         if self._book is None or forgotten != self._forgettings:
             recent = self._site.incidents.list(resolved_after=now - _LONGEST_QUIET)
             self._book = IncidentBook(recent, first_id=self._site.incidents.next_number())
+            self._book.budget = self._budget
             self._forgettings = forgotten
         return self._book
 

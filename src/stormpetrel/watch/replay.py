@@ -15,6 +15,7 @@ from typing import Final
 
 import polars as pl
 
+from stormpetrel.alarms.budget import PageBudget
 from stormpetrel.alarms.grouping import IncidentBook
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import Incident
@@ -63,6 +64,7 @@ def replay(
         return Replay((), start, start, recorded)
     rhythm = every or timedelta(seconds=site.settings.watch.poll_s)
     watcher, book, now = JobFindings(site, start), IncidentBook(), start
+    book.budget = PageBudget(site.settings.alarms.pages_per_week, start) if site.settings.alarms.pages_per_week else None
     while now < end:
         now = min(now + PIECE, end)
         findings = [_at_its_time(finding, start, rhythm, end) for finding in watcher.step(now)]

@@ -36,6 +36,7 @@ from stormpetrel.watch.logs import Log
 from stormpetrel.watch.loop import Step, Watch, retry_pause_s
 from stormpetrel.watch.metrics import WatchMetrics
 from stormpetrel.watch.monitor import HealthMonitor
+from stormpetrel.watch.page_budget import BudgetLearning
 from stormpetrel.watch.reading import LiveReader, Read, has_job_sources, nothing_to_watch
 from stormpetrel.watch.service import Health, serving
 from stormpetrel.watch.system_findings import SystemFindings
@@ -117,8 +118,9 @@ class _Runner:
             others.append(EventFindings(site, grid, state=keeper.state_of(EventFindings.name), note=self._note_grid))
         if has_traces:
             others.append(TraceFindings(site, book, state=keeper.state_of(TraceFindings.name), note=self.metrics.note_traces))
-        self._delivering = Delivering(site, self.metrics, log, every_s=max(1.0, options.poll_s))
-        self.others = WatcherThreads([*(SteppingWatcher(one, site, keeper, log) for one in others), self._delivering], log)
+        self._delivering = Delivering(site, self.metrics, log, every_s=options.poll_s)
+        steppings = (SteppingWatcher(one, site, keeper, log, poll_s=options.poll_s) for one in others)
+        self.others = WatcherThreads([BudgetLearning(site, keeper), *steppings, self._delivering], log)
         self._training = TrainingSchedule(site, for_jobs=self._watch is not None)
         self._horizon: datetime | None = None
         self.metrics.ask(ready=lambda: not (self.health.alive() or self.health.not_ready), lag_s=self._lag_s)

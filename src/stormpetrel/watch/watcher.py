@@ -5,6 +5,7 @@ Watcher.step(now) -> Findings -> IncidentKeeper -> incidents, again and again, a
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from stormpetrel.watch.logs import Log
 from stormpetrel.watch.loop import retry_pause_s
 
 _PLACES: Final = frozenset({SubjectKind.NODE, SubjectKind.SUBMIT_HOST, SubjectKind.CLUSTER, SubjectKind.SOURCE})  # not people
+_PAUSE_OF_STEPS_S: Final = 0.5  # where some steps are all that is wanted: nobody waits for what is due tomorrow
 _PATIENCE_S: Final = 30.0  # for a look that is under way when the watch ends
 
 
@@ -55,7 +57,8 @@ class WatcherHealth:
 class SteppingWatcher:
     """Makes the steps of one watcher, and hands on what it finds; a step that fails is told and tried again later."""
 
-    def __init__(self, watcher: Watcher, site: Site, keeper: IncidentKeeper, log: Log) -> None:
+    def __init__(self, watcher: Watcher, site: Site, keeper: IncidentKeeper, log: Log, *, poll_s: float = math.inf) -> None:
+        self._poll_s = poll_s  # whoever wants to look more often
         self.watcher, self._site, self._keeper, self._log = watcher, site, keeper, log
         self.name = watcher.name
         self.health = WatcherHealth(watcher.name)
@@ -73,7 +76,7 @@ class SteppingWatcher:
             if not isinstance(error, SourceError):  # told as that source's
                 self._tell(str(error))
             self.health = WatcherHealth(self.watcher.name, self.health.stepped, str(error), failures)
-        return retry_pause_s(self.health.failures, self.watcher.every_s)
+        return retry_pause_s(self.health.failures, min(self._poll_s, self.watcher.every_s))
 
     def take(self, findings: list[Finding], now: datetime) -> None:
         """Commit what was found; a step that found nothing is committed now and then."""
@@ -140,7 +143,7 @@ class WatcherThreads:
             done += 1
             if done == steps:
                 return
-            self._stop.wait(pause_s)
+            self._stop.wait(pause_s if steps is None else min(pause_s, _PAUSE_OF_STEPS_S))
 
     def _guarded(self, step: Callable[[], float]) -> float:
         """A mistake of ours in one family must not end the others: it is told, and the family rests for a while."""
