@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
+import measured_alarms
 import measured_events
 import measured_jobs
 import measured_synth
@@ -401,6 +402,7 @@ def error_table() -> str:
 
 
 PARTS: Final[dict[str, Callable[[], str]]] = {
+    **measured_alarms.PARTS,
     **measured_jobs.PARTS,
     **measured_traces.PARTS,
     **measured_events.PARTS,

@@ -4,9 +4,10 @@ from datetime import timedelta
 import pytest
 
 from stormpetrel.alarms.grouping import IncidentBook
-from stormpetrel.alarms.silences import LATE, MAINTENANCE, MUTED, MaintenanceWindow, Silences
+from stormpetrel.alarms.silences import LATE, MAINTENANCE, MUTED, Silences
 from stormpetrel.records.findings import Subject, SubjectKind
 from stormpetrel.records.incidents import Mute
+from stormpetrel.records.outages import MaintenanceWindow
 from tests.parts.alarm_findings import finding
 from tests.parts.alarm_jobs import at
 
@@ -47,6 +48,15 @@ def test_a_second_node_is_told_although_the_first_one_is_muted():
     first, second = finding(), replace(finding(), subjects=(Subject(SubjectKind.NODE, "n018"),))
     (incident,) = take(Silences((mute(),)), first, second)
     assert incident.page and incident.held_back == ""
+
+
+def test_nodes_that_are_worked_on_in_windows_of_their_own_are_all_under_maintenance():
+    first, second = finding(), replace(finding(), subjects=(Subject(SubjectKind.NODE, "n018"),))
+    windows = tuple(MaintenanceWindow(at(0), at(2), frozenset({name})) for name in ("n017", "n018"))
+    (incident,) = take(Silences(windows=windows), first, second)
+    assert not incident.page and incident.held_back == MAINTENANCE
+    (incident,) = take(Silences(windows=windows[:1]), first, second)
+    assert incident.page
 
 
 def test_what_goes_on_after_the_mute_is_sent_then():

@@ -25,17 +25,22 @@ from stormpetrel.lifecycle.job_models import train_job_models
 from stormpetrel.lifecycle.live import current_versions
 from stormpetrel.lifecycle.running_quality import settled
 from stormpetrel.records import predictions
+from stormpetrel.records.findings import Finding, FindingKind, SubjectKind
 from stormpetrel.records.predictions import LATE_AFTER_S
 from stormpetrel.simulate.writing import sacct_text
 from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.store.site import Site, open_site
+from stormpetrel.store.source_health import SourceBook
 from stormpetrel.store.watch_status import read_status
 from stormpetrel.watch import running, training
+from stormpetrel.watch.incident_keeper import IncidentKeeper
 from stormpetrel.watch.logs import Log
+from stormpetrel.watch.system_findings import SystemFindings
 from tests.builders import make_site
 from tests.jobs.logs import one_thread
 from tests.lifecycle.sites import few_trees
 from tests.parts import wait_until
+from tests.parts.alarm_findings import finding
 from tests.parts.command_line import start
 from tests.parts.slurm import RealSlurm
 from tests.parts.watched_site import simulated_jobs
@@ -250,3 +255,30 @@ def test_a_job_is_judged_two_minutes_after_its_start(slurm, watched):
     wait_until(lambda: moments_of(watched, job) == ["submit", "start", "2min"], "it is judged two minutes in", limit_s=200)
     assert max(delays_of(said_of(watched, job))) <= 10.0
     slurm.command("scancel", str(job))
+
+
+# Maintenance
+
+
+def test_a_node_that_is_reserved_for_maintenance_is_not_paged_about_and_the_others_are(slurm, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    reserved, other = slurm.nodes
+    words = (f"nodes={reserved}", "starttime=now", "duration=60", "flags=maint,ignore_jobs", "users=root")
+    with make_site(tmp_path / "site", site={"cluster": "c1"}) as site:
+        keeper = IncidentKeeper(site)
+        watcher = SystemFindings(site, SourceBook(patience_s=60.0), note_reserved=keeper.note_reserved)
+        slurm.command("scontrol", "create", "reservation", "ReservationName=work", *words)
+        try:
+            watcher.step(site.now())
+        finally:
+            slurm.command("scontrol", "delete", "ReservationName=work")
+        (worked_on,) = keeper.take("jobs", [sick(reserved, site.now())], "", site.now())
+        assert worked_on.held_back == "maintenance" and not worked_on.page
+        later = site.now() + timedelta(minutes=30)  # what falls ill together is one incident
+        assert [one.page for one in keeper.take("jobs", [sick(other, later)], "", later)] == [True]
+        watcher.step(later)  # the reservation was deleted
+        assert [one.page for one in keeper.take("jobs", [sick(reserved, later)], "", later)] == [True]
+
+
+def sick(node: str, now: datetime) -> Finding:
+    return finding(FindingKind.NODE_EATS_JOBS, (SubjectKind.NODE, node), when=now, known=now)

@@ -17,10 +17,10 @@ SICK_NODE = "n007"
 SICK_FROM = START + timedelta(days=14)
 
 
-def replayed_site(folder: Path, **sections: dict[str, object]) -> Site:
-    """Write the file, and a site that has read it; its zone is UTC unless told otherwise."""
+def replayed_site(folder: Path, *, start: datetime = START, **sections: dict[str, object]) -> Site:
+    """Write the file, and a site that has read it; its zone is UTC unless told otherwise. The node is sick from day 14 on."""
     fault = Fault(6, 14 * 86_400, 17 * 86_400)
-    spec = ClusterSpec(nodes=16, days=17, load=0.6, seed=2, start=START, faults=(fault,))
+    spec = ClusterSpec(nodes=16, days=17, load=0.6, seed=2, start=start, faults=(fault,))
     path = folder.with_suffix(".txt")
     write_sacct(simulate(spec), path)
     site = make_site(folder, **{"site": {"time_zone": "UTC"}} | sections)

@@ -30,6 +30,10 @@ USAGE = "\n".join(
 )
 SIGNAL = f"Job terminated.\n\t(0) Abnormal termination (signal 11)\n\t(0) No core file\n{USAGE}"
 HELD = "Job was held.\n\tOver memory.\n\tCode 34 Subcode 0"
+ERROR_HELD = "Job was held.\n\tError from slot1_2@n9: Failed to execute 'x@y': (errno=22)\n\tCode 6 Subcode 22"
+SHADOW = "Shadow exception!\n\tError from starter on slot4@n8: no answer\n\t0  -  Run Bytes Sent By Job"
+SHADOW += "\n\t0  -  Run Bytes Received By Job"
+REMOTE = "Error from starter on slot1@n8:\n\tFailed to open the output file\n\tCode 13 Subcode 2"
 EVICTED = f"Job was evicted.\n\t(0) CPU times\n{USAGE}\n\t0  -  Run Bytes Sent By Job\n\t0  -  Run Bytes Received By Job"
 
 
@@ -105,6 +109,9 @@ def test_both_recordings_of_the_same_jobs_have_the_same_counts() -> None:
         event(0, SUBMIT) + event(1, EXECUTE) + event(4, EVICTED) + event(1, EXECUTE) + event(5, ended(1)),
         event(0, SUBMIT) + ad(0, AcctGroup="nova") + event(1, EXECUTE) + ad(1, GLIDEIN_Site="FNAL") + event(5, ended()) + ad(5),
         event(0, SUBMIT) + event(12, HELD) + event(13, "Job was released.\n\tvia condor_release"),
+        event(0, SUBMIT) + event(12, ERROR_HELD) + event(13, "Job was released.\n\tvia condor_release"),
+        event(7, SHADOW) + event(21, REMOTE) + event(12, ERROR_HELD),
+        event(0, SUBMIT) + event(1, EXECUTE) + event(7, SHADOW) + event(7, SHADOW),
     ],
 )  # fmt: skip
 def test_made_log_gives_what_htcondors_own_reader_gives(tmp_path: Path, log: str) -> None:
@@ -143,6 +150,27 @@ def test_failure_is_told_beside_the_end_and_a_fast_one_once_more() -> None:
     assert kinds(begun + event(5, ended(3), late))[2:] == ["JobTerminated", "JobFailed"]
     assert kinds(begun + event(5, ended(0), soon))[2:] == ["JobTerminated"]
     assert kinds(event(5, ended(3), soon)) == ["JobTerminated", "JobFailed"]  # its start was never seen
+
+
+def test_a_hold_or_error_is_placed_on_the_host_that_its_text_names_and_nothing_after_it_is() -> None:
+    log = event(12, ERROR_HELD) + event(13, "Job was released.") + event(7, SHADOW) + event(21, REMOTE) + event(6, "Image size")
+    assert scan(log)[0]["node"].to_list() == ["n9", None, "n8", "n8", None]
+
+
+def test_the_host_of_a_job_that_is_known_to_run_goes_before_the_one_in_the_text() -> None:
+    assert scan(event(1, EXECUTE) + event(12, ERROR_HELD))[0]["node"].to_list() == ["n7", "n7"]
+
+
+@pytest.mark.parametrize(
+    "words", ["Error from n9: away", "Error from slot1@n9", "Error from slot1@n 9: away", "An Error from a@n9: x"]
+)
+def test_what_names_no_slot_names_no_host(words: str) -> None:
+    assert scan(event(12, f"Job was held.\n\t{words}\n\tCode 1 Subcode 0"))[0]["node"].to_list() == [None]
+
+
+def test_every_hold_of_a_recorded_log_that_names_a_slot_has_its_host() -> None:
+    rows = scan(gzip.decompress((RECORDINGS / "condor-eventlog-23.9.log.gz").read_bytes()))[0]
+    assert sorted(rows.filter(pl.col("kind") == "JobHeld")["node"].fill_null("")) == ["", *["vm"] * 13]  # one by condor_hold
 
 
 def test_node_of_an_end_is_that_of_its_start_and_nobodys_after_it() -> None:

@@ -133,7 +133,7 @@ class Incident:
     def known_at(self) -> datetime:
         """When it was known to be what it is: a failing batch that turns out to be a sick node was raised before that."""
         leading = min(self.kinds, key=LEADING.index)
-        return self.paged_at[0] if self.paged_at else min(part.known_at for part in self.findings if part.kind == leading)
+        return min(part.known_at for part in self.findings if part.kind == leading)
 
     @property
     def kinds(self) -> tuple[FindingKind, ...]:

@@ -7,6 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from stormpetrel.records.findings import Subject, SubjectKind
+
 BY_HAND: Final = "hand"  # the source of what was labelled at the command line
 
 
@@ -30,3 +32,21 @@ class Outage:
     uid: str = ""
     outage_type: str = ""  # of a simulated one: node_collapse, …
     severity: str = ""  # of a simulated one: mild, moderate, severe
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceWindow:
+    """Work on a cluster from `start` on, until `end` or for an unknown time; on these nodes, or on all."""
+
+    start: datetime
+    end: datetime | None
+    nodes: frozenset[str] = frozenset()
+    cluster: str = ""  # empty: any
+
+    def is_open(self, cluster: str, at: datetime) -> bool:
+        """Whether there is work on this cluster at a moment."""
+        return self.cluster in ("", cluster) and self.start <= at and (self.end is None or at < self.end)
+
+    def covers(self, subject: Subject) -> bool:
+        """Whether a subject of its cluster is worked on: one of its nodes, or anything where it names none."""
+        return not self.nodes or (subject.kind == SubjectKind.NODE and subject.name in self.nodes)

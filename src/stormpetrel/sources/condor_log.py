@@ -18,7 +18,7 @@ from stormpetrel.sources.lines import Block, LineFile, Refused, shown, sound_lin
 
 SUBMIT, EXECUTE, EVICTED, TERMINATED, IMAGE_SIZE, SHADOW_EXCEPTION = 0, 1, 4, 5, 6, 7
 ABORTED, SUSPENDED, UNSUSPENDED, HELD, RELEASED, DISCONNECTED, RECONNECTED = 9, 10, 11, 12, 13, 22, 23
-RECONNECT_FAILED, AD_INFORMATION = 24, 28
+REMOTE_ERROR, RECONNECT_FAILED, AD_INFORMATION = 21, 24, 28
 
 _HEADER: Final = re.compile(
     r"(\d{3}) \((-?\d{1,12})\.(-?\d{1,12})\.-?\d{1,12}\) (?:(\d{4})-(\d\d)-(\d\d)[ T]|(\d\d)/(\d\d) )(\d\d):(\d\d):(\d\d)"

@@ -43,8 +43,9 @@ from stormpetrel.sources.condor_scan_state import (
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 SUBMIT, EXECUTE, EVICTED, TERMINATED, SHADOW_EXCEPTION, ABORTED, HELD = 0, 1, 4, 5, 7, 9, 12
-RECONNECT_FAILED, AD_INFORMATION = 24, 28
+REMOTE_ERROR, RECONNECT_FAILED, AD_INFORMATION = 21, 24, 28
 _ENDS_RUN: Final = (EVICTED, TERMINATED, SHADOW_EXCEPTION, ABORTED, HELD, RECONNECT_FAILED)
+_TELLS_HOST: Final = (SHADOW_EXCEPTION, HELD, REMOTE_ERROR)  # in its text: of this event only, the job may not run there any more
 SITE, NODE = 0, 3  # as in PLACES
 FAILED, FAST = 1, 2  # bits of a row's mark
 
@@ -190,9 +191,10 @@ def _emit(
         jobs[slot, AT + NODE] = jobs[slot, AT + SITE] = NOWHERE
     for place in range(4):
         name = _named(data, event, place, index, letters)
-        if name >= 0:
+        if name >= 0 and (place != NODE or event[NUMBER] not in _TELLS_HOST):
             jobs[slot, AT + place] = name
-        rows[count, PLACES_AT + place] = jobs[slot, AT + place]
+        known = jobs[slot, AT + place]
+        rows[count, PLACES_AT + place] = known if known >= 0 else name
     rows[count, ROW_NUMBER], rows[count, ROW_TIME_US], rows[count, MARK] = number, time_us, 0
     start_us = jobs[slot, START_US]
     if number == TERMINATED and event[ENDED_BADLY]:

@@ -6,6 +6,7 @@ not bytes: the library does not tell where it stands.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from stormpetrel.sources.condor_scan_state import MOST_JOBS
 from stormpetrel.sources.job_rows import text, whole
 
 _BATCH: Final = 50_000
+_NODE: Final = PLACES.index("node")
 _MOST_FAILURES: Final = 100  # in a row: the library stands still in front of some damage
 _SLACK: Final = timedelta(days=1)
 _UNREADABLE: Final = "bad_record"
@@ -38,6 +40,11 @@ _ENDS_RUN: Final = frozenset(
         condor_log.RECONNECT_FAILED,
     }
 )  # fmt: skip
+# These name a host in their text: it is that of the event, the job may not run there any more.
+_TELLS_HOST: Final = {
+    condor_log.SHADOW_EXCEPTION: "Message", condor_log.HELD: "HoldReason", condor_log.REMOTE_ERROR: "ExecuteHost",
+}  # fmt: skip
+_ERROR: Final = re.compile(r"\s*(?:Error from )?(?:starter on )?([^\s:]*@[^\s:]*):", re.ASCII)
 _NAMES: Final = {
     "site": ("MachineAttrGLIDEIN_Site0", "GLIDEIN_Site", "JOB_Site"),
     "submit_host": ("SubmitHost",),
@@ -160,6 +167,7 @@ class _Rows:
             return
         job = self._job((cluster, proc))
         places = self._places_of(event)
+        told = self._told_node(event) if int(event.type) in _TELLS_HOST else -1
         trigger = whole(event.get("TriggerEventTypeNumber")) if int(event.type) == condor_log.AD_INFORMATION else None
         if trigger is not None and trigger in job.awaited:
             self._repeat(job, trigger, places)
@@ -167,7 +175,7 @@ class _Rows:
         number = int(event.type) if trigger is None else trigger
         if trigger is None:
             job.awaited.add(number)
-        self._row(event, number, job, at, places, is_new)
+        self._row(event, number, job, at, places, is_new, told)
 
     def batch(self) -> EventBatch:
         """The rows so far; there are none afterwards."""
@@ -200,10 +208,19 @@ class _Rows:
     def _places_of(self, event: Any) -> list[int]:
         found = []
         for place in PLACES:
-            name = next((given for key in _NAMES[place] if (given := text(event.get(key)))), None)
+            keys = () if place == "node" and int(event.type) in _TELLS_HOST else _NAMES[place]
+            name = next((given for key in keys if (given := text(event.get(key)))), None)
             name = host_name((host_of(name) if place == "node" else name) or "") if name else ""
             found.append(self._ids.setdefault(name, len(self._ids)) if name else -1)
         return found
+
+    def _told_node(self, event: Any) -> int:
+        """The host that the text of an error names; -1 where it names none."""
+        number = int(event.type)
+        words = text(event.get(_TELLS_HOST[number])) or ""
+        match = _ERROR.match(f"{words}:" if number == condor_log.REMOTE_ERROR else words)
+        name = host_name(host_of(match[1]) or "") if match else ""
+        return self._ids.setdefault(name, len(self._ids)) if name else -1
 
     def _repeat(self, job: _Job, number: int, places: list[int]) -> None:
         """An 028 tells again of an event that has a row; what it adds goes there."""
@@ -213,12 +230,12 @@ class _Rows:
         for place, name in enumerate(places):
             if name < 0 or job.places[place] >= 0:
                 continue
-            if place != PLACES.index("node") or job.start is not None:
+            if place != _NODE or job.start is not None:
                 job.places[place] = name
             if is_here and self._places[row][place] < 0:
                 self._places[row][place] = name
 
-    def _row(self, event: Any, number: int, job: _Job, at: datetime, places: list[int], is_new: bool) -> None:
+    def _row(self, event: Any, number: int, job: _Job, at: datetime, places: list[int], is_new: bool, told: int) -> None:
         if number in (condor_log.SUBMIT, condor_log.EXECUTE):
             job.start = at if number == condor_log.EXECUTE else None
             job.places[0] = job.places[3] = -1
@@ -231,7 +248,7 @@ class _Rows:
             job.row = self._base + len(self.number)
             self.number.append(number)
             self._times.append(at)
-            self._places.append(list(job.places))
+            self._places.append([*job.places[:_NODE], job.places[_NODE] if job.places[_NODE] >= 0 else told])
             self._marks.append(mark)
         if number in _ENDS_RUN:
             job.start, job.places[3] = None, -1

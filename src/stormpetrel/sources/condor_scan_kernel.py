@@ -51,8 +51,8 @@ from stormpetrel.sources.condor_scan_state import (
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 # Events whose lines are read; the others are known by their first line.
-SUBMIT, EXECUTE, TERMINATED, AD_INFORMATION = 0, 1, 5, 28
-_READ_WHOLE: Final = (EXECUTE, TERMINATED, AD_INFORMATION)
+SUBMIT, EXECUTE, TERMINATED, SHADOW_EXCEPTION, HELD, REMOTE_ERROR, AD_INFORMATION = 0, 1, 5, 7, 12, 21, 28
+_READ_WHOLE: Final = (EXECUTE, TERMINATED, SHADOW_EXCEPTION, HELD, AD_INFORMATION)
 SITE, HOST, GROUP, NODE = 0, 1, 2, 3  # as in PLACES
 
 # What the attributes of an event 028 (or lines of the same form below an Execute) tell: name, role, and how good the name is
@@ -71,14 +71,15 @@ _RANK_OF: Final = np.array([rank for _, _, rank in ATTRIBUTES])
 # Of each letter the names that begin with it: from this one to before that one.
 _FIRST_WITH: Final = np.searchsorted([ord(name[0]) for name, _, _ in ATTRIBUTES], np.arange(257))
 # The beginnings of lines that say something, one after the other in _WORDS.
-_EXECUTING, _SUBMITTED, _RETURNED, _SIGNALLED, _WORDS_END = 0, 23, 48, 85, 118
+_EXECUTING, _SUBMITTED, _RETURNED, _SIGNALLED, _ERROR, _STARTER, _WORDS_END = 0, 23, 48, 85, 118, 129, 140
 _WORDS: Final = np.frombuffer(
-    b"Job executing on host: Job submitted from host: (1) Normal termination (return value (0) Abnormal termination (signal ",
+    b"Job executing on host: Job submitted from host: (1) Normal termination (return value (0) Abnormal termination (signal "
+    b"Error from starter on ",
     dtype=np.uint8,
 )
 
 _NEWLINE, _TAB, _RETURN, _SPACE, _QUOTE, _DOT, _ZERO, _NINE = 10, 9, 13, 32, 34, 46, 48, 57
-_MINUS, _PLUS, _SLASH, _COLON, _OPEN, _CLOSE, _EQUALS, _T, _Z = 45, 43, 47, 58, 40, 41, 61, 84, 90
+_MINUS, _PLUS, _SLASH, _COLON, _OPEN, _CLOSE, _EQUALS, _AT_SIGN, _T, _Z = 45, 43, 47, 58, 40, 41, 61, 64, 84, 90
 _FALSE: Final = (70, 102)  # how `false` begins
 _ONES, _LOWS, _NEWLINES = np.uint64(0x0101010101010101), np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x0A0A0A0A0A0A0A0A)
 _ONE, _SEVEN, _TOP_BYTE = np.uint64(1), np.uint64(7), np.uint64(56)
@@ -291,12 +292,30 @@ def _take(data: Bytes, at: int, stop: int, event: Ints, role: int, rank: int) ->
 
 
 @_compiled
+def _error(data: Bytes, at: int, stop: int, event: Ints) -> None:
+    """`Error from slot4@host: …` or `Error from starter on slot4@host: …`: the slot; what is no slot is no place."""
+    if not _same(data, at, stop, _WORDS, _ERROR, _STARTER):
+        return
+    at += _STARTER - _ERROR
+    if _same(data, at, stop, _WORDS, _STARTER, _WORDS_END):
+        at += _WORDS_END - _STARTER
+    end, is_slot = at, False
+    while end < stop and data[end] > _SPACE and data[end] != _COLON:
+        is_slot |= data[end] == _AT_SIGN
+        end += 1
+    if is_slot and end < stop and data[end] == _COLON:
+        _place(at, end, event, NODE, 0)
+
+
+@_compiled
 def _title(data: Bytes, at: int, stop: int, event: Ints) -> None:
     """What stands behind the time in the first line."""
     if event[NUMBER] == SUBMIT and _same(data, at, stop, _WORDS, _SUBMITTED, _RETURNED):
         _place(at + _RETURNED - _SUBMITTED, stop, event, HOST, 0)
     elif event[NUMBER] == EXECUTE and _same(data, at, stop, _WORDS, _EXECUTING, _SUBMITTED):
         _place(at + _SUBMITTED - _EXECUTING, stop, event, NODE, 0)
+    elif event[NUMBER] == REMOTE_ERROR:
+        _error(data, at, stop, event)
 
 
 @_compiled
@@ -304,13 +323,15 @@ def _body(data: Bytes, at: int, stop: int, event: Ints) -> None:
     """A line below the first one, of the events that say something there."""
     while at < stop and (data[at] == _TAB or data[at] == _SPACE):
         at += 1
-    if event[NUMBER] != TERMINATED:
+    if event[NUMBER] == HELD or event[NUMBER] == SHADOW_EXCEPTION:
+        _error(data, at, stop, event)
+    elif event[NUMBER] != TERMINATED:
         _attribute(data, at, stop, event)
     elif data[at] == _OPEN:
         if _same(data, at, stop, _WORDS, _RETURNED, _SIGNALLED):
             value, _ = _whole(data, at + _SIGNALLED - _RETURNED, 12)
             event[ENDED_BADLY] = value != 0
-        elif _same(data, at, stop, _WORDS, _SIGNALLED, _WORDS_END):
+        elif _same(data, at, stop, _WORDS, _SIGNALLED, _ERROR):
             event[ENDED_BADLY] = 1
 
 

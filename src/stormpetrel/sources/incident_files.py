@@ -1,7 +1,7 @@
-"""Files of incidents -> outages and maintenance: CSV here, iCalendar in `incident_calendar`.
+"""Files of incidents -> outages and maintenance: CSV here, iCalendar in `incident_calendar`, downtimes in `incident_downtimes`.
 
-file -> incident_file -> IncidentTable or IncidentCalendar -> outages(start, end). What cannot be read is told with its line; the
-rest is kept. Reading a file again changes nothing; what is gone from it is gone here.
+file -> incident_file -> a source of incidents -> outages(start, end). What cannot be read is told with its line; the rest is
+kept. Reading a file again changes nothing; what is gone from it is gone here.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from stormpetrel.sources.incident_times import FARTHEST, LONGEST, check_span, en
 
 if TYPE_CHECKING:
     from stormpetrel.sources.incident_calendar import IncidentCalendar
+    from stormpetrel.sources.incident_downtimes import IncidentDowntimes
 
 _MOST_BYTES: Final = 16 * 1024**2
 _MOST_ROWS: Final = 100_000
@@ -35,8 +36,10 @@ _ALIASES: Final = {
 }
 
 
-def incident_file(path: Path, *, zone: str, now: datetime, kind: OutageKind | None = None) -> IncidentTable | IncidentCalendar:
-    """The file as a source of outages: a calendar if it looks like one, else a table.
+def incident_file(
+    path: Path, *, zone: str, now: datetime, kind: OutageKind | None = None
+) -> IncidentTable | IncidentCalendar | IncidentDowntimes:
+    """The file as a source of outages: a calendar or a list of downtimes if it looks like one, else a table.
 
     `zone` is that of times that have none; `kind` is of entries that do not say what they are.
     """
@@ -46,6 +49,10 @@ def incident_file(path: Path, *, zone: str, now: datetime, kind: OutageKind | No
         from stormpetrel.sources.incident_calendar import IncidentCalendar
 
         return IncidentCalendar(path.name, text, zone=zone, now=now, kind=kind, told=told)
+    from stormpetrel.sources.incident_downtimes import IncidentDowntimes, is_downtime_file
+
+    if path.suffix.lower() in (".yaml", ".yml") or is_downtime_file(text):
+        return IncidentDowntimes(path.name, text, zone=zone, now=now, kind=kind, told=told)
     return IncidentTable(path.name, text, zone=zone, now=now, kind=kind, told=told)
 
 
@@ -162,7 +169,9 @@ def _text_of(path: Path) -> tuple[str, list[str]]:
         what = f"{path.name} is larger than {_MOST_BYTES // 1024**2} MiB."
         raise SourceFormatError(what, hint="That is no list of incidents; cut it into parts if it is.")
     if b"\0" in content[:4096]:
-        raise SourceFormatError(f"{path.name} is not text.", hint="A CSV or iCalendar (.ics) file in UTF-8 is expected.")
+        raise SourceFormatError(
+            f"{path.name} is not text.", hint="A CSV, iCalendar (.ics) or downtime (.yaml) file in UTF-8 is expected."
+        )
     try:
         return content.decode("utf-8-sig"), []
     except UnicodeDecodeError:

@@ -22,6 +22,9 @@ _DURATION: Final = re.compile(
 )
 _UNIX: Final = re.compile(r"\d{9,10}(?:\.\d{1,6})?|\d{13}")  # seconds, or milliseconds
 _DOTTED: Final = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?:[ T]+(\d{1,2}:\d{2}(?::\d{2})?))?")
+_MONTHS: Final = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+# As downtimes of grids are written: `Jul 20, 2018 16:00 -0500`.
+_NAMED_MONTH: Final = re.compile(rf"({'|'.join(_MONTHS)}) (\d{{1,2}}), (\d{{4}}) (\d{{1,2}}:\d{{2}})(?: ([+-]\d{{4}}|UTC))?")
 HOW_TO_WRITE: Final = "Write it as 2026-01-31 14:00 (in the site's zone) or 2026-01-31T14:00+01:00."
 
 
@@ -80,6 +83,11 @@ def _parsed(words: str) -> datetime:
     if dotted:
         day, month, year, clock = dotted.groups()
         words = f"{year}-{int(month):02}-{int(day):02}T{(clock or '00:00').zfill(5)}"
+    named = _NAMED_MONTH.fullmatch(words)
+    if named:
+        month, day, year, clock, offset = named.groups()
+        zone = {None: "", "UTC": "+00:00"}.get(offset, offset)
+        words = f"{year}-{_MONTHS.index(month) + 1:02}-{int(day):02}T{clock.zfill(5)}{zone}"
     return datetime.fromisoformat(words.removesuffix(" UTC") + ("+00:00" if words.endswith(" UTC") else ""))
 
 

@@ -5,9 +5,11 @@ Outbox -> Delivering.step -> seconds until the next turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import datetime
 
+from stormpetrel.alarms.silences import Silences
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.store.site import Site
 from stormpetrel.watch.logs import Log
@@ -20,9 +22,11 @@ class Delivering:
 
     name = "messages"
 
-    def __init__(self, site: Site, metrics: WatchMetrics, log: Log, *, every_s: float) -> None:
+    def __init__(
+        self, site: Site, metrics: WatchMetrics, log: Log, *, every_s: float, silences: Callable[[datetime], Silences]
+    ) -> None:
         self._site, self._metrics, self._log, self._every_s = site, metrics, log, every_s
-        self._outbox = Outbox(site)
+        self._outbox = Outbox(site, silences=silences)
         self._problems: Mapping[str, str] = {}
 
     def step(self) -> float:

@@ -11,14 +11,17 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from stormpetrel.alarms.event_rules import FAMILY, Bucket, finding_of_score, findings_of_rules
+from stormpetrel.alarms.event_waves import REACH, WAVES, Wave, event_waves, finding_of_wave
 from stormpetrel.events.finding import findings_of_json
 from stormpetrel.lifecycle.event_scoring import hard_findings
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.job_ref import ref_text
 from stormpetrel.records.jobs import KEY
+from stormpetrel.store.event_series import series_of
 from stormpetrel.store.site import Site
 from stormpetrel.watch.cluster_name import ClusterName
 from stormpetrel.watch.grid import GridStep, GridWatch
@@ -56,17 +59,29 @@ class EventFindings:
         since = self._told_to or now - _FIRST_LOOK
         length = timedelta(minutes=self._site.settings.events.bucket_minutes)
         rules = hard_findings(self._site, since)
+        waves = self._waves(since, length)
         scored = self._alarms(since)
         findings = []
-        for start in sorted({*rules, *scored}):
+        for start in sorted({*rules, *waves, *scored}):
             bucket = self._bucket(start, length)
             findings += findings_of_rules(bucket, rules.get(start, []), now)
+            findings += [finding_of_wave(bucket, wave, now) for wave in waves.get(start, [])]
             if start in scored and (odd := self._odd(bucket, scored[start], now)):
                 findings.append(odd)
         newest = self._newest_seen(since)
         if newest is not None:
             self._told_to = max(since, newest + length)
         return findings
+
+    def _waves(self, since: datetime, length: timedelta) -> dict[datetime, list[Wave]]:
+        """The waves of holds and shadow exceptions, by bucket."""
+        series = series_of(self._site, since=since - REACH)
+        seen = [series.moment(int(at)) for at in np.flatnonzero(~series.is_gap)]
+        rows = self._site.event_counts.read(since=since - REACH, places=True, bucket_s=round(length.total_seconds()))
+        waves: dict[datetime, list[Wave]] = {}
+        for wave in event_waves(rows.filter(pl.col("kind").is_in([*WAVES])).collect(), seen, length, since):
+            waves.setdefault(wave.start, []).append(wave)
+        return waves
 
     def _odd(self, bucket: Bucket, row: dict[str, object], now: datetime) -> Finding | None:
         score, threshold = row["score"], row["threshold"]

@@ -13,10 +13,10 @@ from typing import Final
 
 from stormpetrel.alarms.budget import PageBudget
 from stormpetrel.alarms.grouping import RETURNS_WITHIN, IncidentBook
-from stormpetrel.alarms.silences import MaintenanceWindow, Silences
+from stormpetrel.alarms.silences import Silences
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import Incident
-from stormpetrel.records.outages import OutageKind
+from stormpetrel.records.outages import MaintenanceWindow, OutageKind
 from stormpetrel.store.forgetting import forgettings
 from stormpetrel.store.site import Site
 
@@ -34,6 +34,15 @@ class IncidentKeeper:
         self._forgettings = 0
         self._budget: PageBudget | None = None
         self._looked: datetime | None = None
+        self._reserved: tuple[MaintenanceWindow, ...] = ()
+
+    def note_reserved(self, windows: tuple[MaintenanceWindow, ...]) -> None:
+        """Take the maintenance that the scheduler has reserved, in place of what it said before."""
+        self._reserved = windows
+
+    def silences(self, now: datetime) -> Silences:
+        """Return what is muted or under maintenance at a moment: what the site's state says, and what is reserved."""
+        return silences_of(self._site, now, self._reserved)
 
     def state_of(self, watcher: str) -> str:
         """Return what a watcher needs to go on where it was; empty where it has never committed anything."""
@@ -44,7 +53,7 @@ class IncidentKeeper:
         with self._lock:
             try:
                 book = self._current_book(now)
-                book.silences = silences_of(self._site, now)
+                book.silences = self.silences(now)
                 changed = book.take(findings, now)
                 self._site.incidents.commit(changed, watcher=watcher, watcher_state=state, now=now)
             except BaseException:
@@ -76,11 +85,13 @@ class IncidentKeeper:
         return self._book
 
 
-def silences_of(site: Site, now: datetime) -> Silences:
-    """Return what is muted or under maintenance on a site at a moment."""
-    windows = (
-        MaintenanceWindow(outage.start, outage.end)
-        for outage in site.outages.list(since=now, until=now + timedelta(microseconds=1))
-        if outage.kind == OutageKind.MAINTENANCE
-    )
-    return Silences(tuple(site.incidents.mutes(after=now)), tuple(windows))
+def silences_of(site: Site, now: datetime, reserved: Sequence[MaintenanceWindow] = ()) -> Silences:
+    """Return what is muted or under maintenance on a site at a moment; `reserved` is maintenance that its scheduler tells of."""
+    windows = maintenance_of(site, since=now, until=now + timedelta(microseconds=1))
+    return Silences(tuple(site.incidents.mutes(after=now)), (*windows, *reserved))
+
+
+def maintenance_of(site: Site, *, since: datetime, until: datetime) -> tuple[MaintenanceWindow, ...]:
+    """Return the maintenance of a site that overlaps a span of time, as people, calendars and files tell it."""
+    spans = site.outages.list(since=since, until=until)
+    return tuple(MaintenanceWindow(span.start, span.end) for span in spans if span.kind == OutageKind.MAINTENANCE)

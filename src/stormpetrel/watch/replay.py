@@ -17,9 +17,11 @@ import polars as pl
 
 from stormpetrel.alarms.budget import PageBudget
 from stormpetrel.alarms.grouping import IncidentBook
+from stormpetrel.alarms.silences import Silences
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import Incident
 from stormpetrel.store.site import Site
+from stormpetrel.watch.incident_keeper import maintenance_of
 from stormpetrel.watch.job_findings import JobFindings
 
 PIECE: Final = timedelta(days=7)
@@ -65,6 +67,8 @@ def replay(
     rhythm = every or timedelta(seconds=site.settings.watch.poll_s)
     watcher, book, now = JobFindings(site, start), IncidentBook(), start
     book.budget = PageBudget(site.settings.alarms.pages_per_week, start) if site.settings.alarms.pages_per_week else None
+    # Maintenance is announced: it is taken as the site knows it today. Mutes are of the present.
+    book.silences = Silences(windows=maintenance_of(site, since=start, until=end))
     while now < end:
         now = min(now + PIECE, end)
         findings = [_at_its_time(finding, start, rhythm, end) for finding in watcher.step(now)]

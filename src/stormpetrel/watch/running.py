@@ -113,12 +113,13 @@ class _Runner:
         keeper = IncidentKeeper(site)
         self._findings = JobFindings(site, site.now() - FIRST_LOOK, state=keeper.state_of(JobFindings.name))
         self._jobs = SteppingWatcher(self._findings, site, keeper, log)
-        others: list[Watcher] = [SystemFindings(site, book, state=keeper.state_of(SystemFindings.name))]
+        state = keeper.state_of(SystemFindings.name)
+        others: list[Watcher] = [SystemFindings(site, book, state=state, note_reserved=keeper.note_reserved)]
         if grid.is_active:
             others.append(EventFindings(site, grid, state=keeper.state_of(EventFindings.name), note=self._note_grid))
         if has_traces:
             others.append(TraceFindings(site, book, state=keeper.state_of(TraceFindings.name), note=self.metrics.note_traces))
-        self._delivering = Delivering(site, self.metrics, log, every_s=options.poll_s)
+        self._delivering = Delivering(site, self.metrics, log, every_s=options.poll_s, silences=keeper.silences)
         steppings = (SteppingWatcher(one, site, keeper, log, poll_s=options.poll_s) for one in others)
         self.others = WatcherThreads([BudgetLearning(site, keeper), *steppings, self._delivering], log)
         self._training = TrainingSchedule(site, for_jobs=self._watch is not None)

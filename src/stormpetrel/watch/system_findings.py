@@ -1,36 +1,57 @@
 """The watcher of the system itself: sources that stopped telling anything, and nodes that the scheduler has set down.
 
-SourceBook, scontrol -> SystemFindings.step(now) -> findings.
+SourceBook, scontrol -> SystemFindings.step(now) -> findings. It also reads which nodes are reserved for maintenance, and hands
+that on: nobody is paged about them.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from stormpetrel.alarms.system_rules import FAMILY, SourceLag, SystemRules
 from stormpetrel.errors import SourceError
 from stormpetrel.records.findings import Finding
+from stormpetrel.records.outages import MaintenanceWindow
 from stormpetrel.sources.slurm_nodes import read_node_states
+from stormpetrel.sources.slurm_reservations import read_maintenance
 from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import SourceBook, SourceHealth, troubles
 from stormpetrel.watch.cluster_name import ClusterName
 
 _NODES_EVERY: Final = timedelta(seconds=30)
+_RESERVED_EVERY: Final = timedelta(minutes=1)
 _PATIENCE_S: Final = 5.0
 
 
 class SystemFindings:
-    """Watches the sources of one watch, and the nodes of a Slurm, from where `state` was left."""
+    """Watches the sources of one watch, and the nodes of a Slurm, from where `state` was left.
+
+    `note_reserved` hears of the maintenance that is reserved: at once of what the state says, since a watch that starts again
+    during maintenance must not page about it, and then of what Slurm says.
+    """
 
     name = FAMILY
 
-    def __init__(self, site: Site, book: SourceBook, *, state: str = "") -> None:
-        self._site, self._book = site, book
-        found = [(key, datetime.fromisoformat(told)) for key, told in json.loads(state)["found"]] if state else []
-        self._rules = SystemRules(ClusterName(site).name(), found)
+    def __init__(
+        self,
+        site: Site,
+        book: SourceBook,
+        *,
+        state: str = "",
+        note_reserved: Callable[[tuple[MaintenanceWindow, ...]], None] = lambda windows: None,
+    ) -> None:
+        self._site, self._book, self._note_reserved = site, book, note_reserved
+        before = json.loads(state) if state else {}
+        found = [(key, datetime.fromisoformat(told)) for key, told in before.get("found", [])]
+        self._cluster = ClusterName(site)
+        self._rules = SystemRules(self._cluster.name(), found)
         self._nodes_at: datetime | None = None
+        self._reserved_at: datetime | None = None
+        self._reserved = tuple(_window(facts) for facts in before.get("reserved", []))
+        note_reserved(self._reserved)
 
     @property
     def every_s(self) -> float:
@@ -39,11 +60,15 @@ class SystemFindings:
 
     @property
     def state(self) -> str:
-        """What lasts, and when each was last told."""
-        return json.dumps({"found": [(key, told.isoformat()) for key, told in self._rules.found]})
+        """What lasts, and when each was last told; and what is reserved."""
+        found = [(key, told.isoformat()) for key, told in self._rules.found]
+        return json.dumps({"found": found, "reserved": [_facts(window) for window in self._reserved]})
 
     def step(self, now: datetime) -> list[Finding]:
         """Return what is wrong with the sources and the nodes; a scheduler that does not answer is its source's problem."""
+        if self._reserved_at is None or now - self._reserved_at >= _RESERVED_EVERY:
+            self._reserved_at = now
+            self._read_reserved()
         findings = self._rules.sources((self._lag(source, now) for source in self._unwell()), now)
         if self._nodes_at is None or now - self._nodes_at >= _NODES_EVERY:
             self._nodes_at = now
@@ -70,3 +95,22 @@ class SystemFindings:
         except SourceError:
             return []
         return [] if nodes is None else self._rules.nodes(nodes, now)
+
+    def _read_reserved(self) -> None:
+        """Ask which nodes are under maintenance; while Slurm does not answer, what it said before holds."""
+        try:
+            windows = read_maintenance(self._site.settings.slurm, cluster=self._cluster.name(), patience_s=_PATIENCE_S)
+        except SourceError:
+            return
+        self._reserved = windows or ()
+        self._note_reserved(self._reserved)
+
+
+def _facts(window: MaintenanceWindow) -> dict[str, object]:
+    end = window.end.isoformat() if window.end else None
+    return {"start": window.start.isoformat(), "end": end, "nodes": sorted(window.nodes), "cluster": window.cluster}
+
+
+def _window(facts: dict[str, Any]) -> MaintenanceWindow:
+    end = datetime.fromisoformat(facts["end"]) if facts["end"] else None
+    return MaintenanceWindow(datetime.fromisoformat(facts["start"]), end, frozenset(facts["nodes"]), facts["cluster"])

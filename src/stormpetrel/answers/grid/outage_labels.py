@@ -60,7 +60,7 @@ def remove_label(site: Site, viewer: Viewer, uid: str) -> OutageLabel:
 
 
 def label_from_file(site: Site, viewer: Viewer, file: Path, *, kind: OutageKind | None, since: str | None) -> EventIngest:
-    """Read a CSV or iCalendar file of incidents; `kind` is that of entries that do not say."""
+    """Read a CSV, iCalendar or downtime file of incidents; `kind` is that of entries that do not say."""
     from stormpetrel.sources.incident_files import incident_file
 
     viewer.require(MANAGE)

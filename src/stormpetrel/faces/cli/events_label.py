@@ -39,7 +39,8 @@ def label(
     ] = None,
     title: Annotated[str, typer.Option("--title", help="What happened, in a few words.", show_default=False)] = "",
     file: Annotated[
-        Path | None, typer.Option("--file", help="Read a CSV or iCalendar file of incidents instead.", show_default=False)
+        Path | None,
+        typer.Option("--file", help="Read a CSV, iCalendar or downtime file of incidents instead.", show_default=False),
     ] = None,
     grafana: Annotated[bool, typer.Option("--grafana", help="Read Grafana's annotations instead.")] = False,
     since: Annotated[

@@ -1,0 +1,50 @@
+"""Maintenance that is reserved in Slurm: which nodes, from when to when.
+
+scontrol show reservation -> read_maintenance -> MaintenanceWindow, of the reservations with the flag MAINT.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from stormpetrel.records.nodes import expand_nodes
+from stormpetrel.records.outages import MaintenanceWindow
+from stormpetrel.sources.slurm_cluster import ask_scontrol
+
+if TYPE_CHECKING:
+    from stormpetrel.config import SlurmSection
+
+_FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z]\w*)=(\S*)")
+
+
+def read_maintenance(slurm: SlurmSection, *, cluster: str, patience_s: float) -> tuple[MaintenanceWindow, ...] | None:
+    """Return the maintenance that Slurm has reserved for now and later; None where there is no scontrol."""
+    text = ask_scontrol(slurm, ["--all", "--oneliner", "show", "reservation"], patience_s)
+    return None if text is None else tuple(maintenance_in(text, cluster=cluster))
+
+
+def maintenance_in(text: str, *, cluster: str) -> Iterator[MaintenanceWindow]:
+    """The maintenance in the text of `scontrol -o show reservation`; one without nodes, of licences say, is none.
+
+    A reservation of all nodes is one of the whole cluster: its submit hosts and what its users do are excused as well.
+    """
+    for line in text.splitlines():
+        fields: dict[str, str] = {}
+        for match in _FIELD.finditer(line.partition(" Comment=")[0]):  # behind it stands what a person wrote
+            fields.setdefault(match[1], match[2])
+        flags = fields.get("Flags", "").split(",")
+        nodes = frozenset(expand_nodes(fields.get("Nodes")))
+        start, end = _moment(fields.get("StartTime", "")), _moment(fields.get("EndTime", ""))
+        if "MAINT" in flags and nodes and start and end and start < end:
+            yield MaintenanceWindow(start, end, frozenset() if "ALL_NODES" in flags else nodes, cluster)
+
+
+def _moment(text: str) -> datetime | None:
+    """A time as scontrol writes it for us: seconds since 1970, or a date in UTC."""
+    try:
+        return datetime.fromtimestamp(int(text), UTC) if text.isdecimal() else datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
