@@ -99,3 +99,27 @@ def test_a_link_changes_nothing_and_a_verdict_does(browser, board):
     assert visit.axe() == [] and visit.overflow() == 0
     assert visit.page.evaluate("window.hacked") is None
     visit.clean()
+
+
+@browser_test
+def test_the_first_page_says_whether_to_act_and_what_is_new_since_the_last_visit(browser, board):
+    visit = browser.open("/", wait_for="#now-headline")
+    page = visit.page
+    assert "open incidents, 1 of them a page" in page.inner_text("#now-headline")
+    assert page.locator("#now-body a", has_text="n017").get_attribute("href") == "/alarms?incident=3"
+    assert "calm" not in page.inner_text("main").lower()
+    page.wait_for_function("localStorage.getItem('stormpetrel-visit /')")
+    assert page.locator("#now-news .card").count() == 0  # the first visit: nothing is new, or everything
+    assert visit.axe() == []
+
+    page.evaluate("at => localStorage.setItem('stormpetrel-visit /', JSON.stringify({seen: at}))", (NOW - 4 * HOUR).isoformat())
+    page.reload()
+    page.wait_for_selector("#now-news .card:has-text('raised')")
+    visit.show(PHONE, "dark")
+    page.wait_for_selector("html[data-theme=dark]")
+    assert visit.axe() == [] and visit.overflow() == 0 and page.evaluate("window.hacked") is None
+
+    page.goto(f"{board.url}/?view=all")  # the table of jobs was the first page once
+    page.wait_for_selector("h1:has-text('Jobs')")
+    assert page.url == f"{board.url}/jobs?view=all"
+    visit.clean()

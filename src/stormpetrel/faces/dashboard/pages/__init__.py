@@ -13,6 +13,7 @@ from stormpetrel.faces.dashboard.pages import (
     jobs,
     model,
     nodes,
+    now,
     profiles,
     trends,
     waste,
@@ -20,6 +21,6 @@ from stormpetrel.faces.dashboard.pages import (
 )
 
 PAGES: Final[tuple[DashboardPage, ...]] = (
-    alarms.PAGE, jobs.PAGE, trends.PAGE, waste.PAGE, profiles.PAGE, nodes.PAGE, grid.PAGE, capacity.PAGE, workload.PAGE,
-    model.PAGE, health.PAGE,
+    now.PAGE, alarms.PAGE, jobs.PAGE, trends.PAGE, waste.PAGE, profiles.PAGE, nodes.PAGE, grid.PAGE, capacity.PAGE,
+    workload.PAGE, model.PAGE, health.PAGE,
 )  # fmt: skip

@@ -87,7 +87,7 @@ def register(app: Dash, live: LiveSite) -> None:
             return no_update, no_update, no_update, str(error)
 
 
-PAGE: Final = DashboardPage("/alarms", "Alarms", 0, layout, register)
+PAGE: Final = DashboardPage("/alarms", "Alarms", 1, layout, register)
 _INSIDE: Final[Any] = {"data-inside": "true"}
 
 
