@@ -18,6 +18,7 @@ ROW_PX: Final = 26
 _WIDEST: Final = 3.0  # as many times more columns than rows
 _MOST_COLUMNS: Final = 8  # of small sites
 _MOST_NAMED: Final = 40  # nodes whose names fit into their cells
+_MOST_APART: Final = 1_000  # nodes between whose cells there is room for a line
 _INCIDENT: Final = 1.0  # a node that an open incident is about is as bad as can be
 _SCALE: Final = [[0.0, "#cfe3ef"], [0.15, "#f5e3b3"], [0.5, "#e69f00"], [1.0, "#d55e00"]]
 
@@ -31,13 +32,14 @@ def node_map(nodes: Sequence[NowNode]) -> Figure:
     empty = rows * columns - len(nodes)
     values = [*(badness(node) for node in nodes), *[None] * empty]
     words = [*(_words(node) for node in nodes), *[""] * empty]
+    gap = 1 if len(nodes) <= _MOST_APART else 0
     figure = go.Figure(layout=layout("", "", ""))
     figure.add_heatmap(
         z=[values[row * columns : (row + 1) * columns] for row in range(rows)],
         hovertext=[words[row * columns : (row + 1) * columns] for row in range(rows)],
         text=[[label(node.node) for node in nodes[row * columns : (row + 1) * columns]] for row in range(rows)],
         texttemplate="%{text}" if len(nodes) <= _MOST_NAMED else None,
-        zmin=0, zmax=1, colorscale=_SCALE, xgap=1, ygap=1, hoverongaps=False,
+        zmin=0, zmax=1, colorscale=_SCALE, xgap=gap, ygap=gap, hoverongaps=False,
         hovertemplate="%{hovertext}<extra></extra>",
         colorbar={"thickness": 12, "outlinewidth": 0, "tickformat": ".0%"},
     )  # fmt: skip

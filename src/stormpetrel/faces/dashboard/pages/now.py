@@ -172,7 +172,7 @@ def _hour(live: LiveSite, answer: NowAnswer) -> list[Component]:
     ]
     columns = (
         TableColumn("kind", "Events"), TableColumn("count", "Count", "number"), TableColumn("expected", "Expected", "number"),
-        TableColumn("outside", ""),
+        TableColumn("outside", "Unusual"),
     )  # fmt: skip
     table = text_table(columns, rows, caption="Events of the newest hour against their forecast")
     link = html.P(linked(live, "More on the page Grid", "/grid"), className="small")
