@@ -41,7 +41,7 @@ def a_job(board, *conditions):
 
 
 def test_the_page_opens_without_complaint_and_asks_nobody_else(browser):
-    visit = browser.open("/", wait_for=LOADED)
+    visit = browser.open("/jobs", wait_for=LOADED)
     expect(visit.page).to_have_title("Jobs · Stormpetrel")
     expect(visit.page.locator(".nav-link[aria-current]")).to_have_text("Jobs")
     visit.clean()

@@ -21,8 +21,9 @@ browser_test = pytest.mark.browser
 DRAWN = "#workload-cdf .main-svg"
 ADA = Viewer("ada", is_admin=False)
 BAR = """() => {
+  const bar = document.querySelectorAll(".navigation > *");
   const place = link => ({...link.getBoundingClientRect().toJSON(), visible: link.checkVisibility({visibilityProperty: true})});
-  return [[...document.querySelectorAll(".nav-link")].map(place), document.querySelector(".tools").getBoundingClientRect().x];
+  return [[...bar].map(place), document.querySelector(".tools").getBoundingClientRect().x];
 }"""
 
 
@@ -106,16 +107,25 @@ def test_the_page_opens_without_complaint_and_draws_any_column(browser):
 
 
 @browser_test
-def test_ten_pages_fit_into_the_bar_on_top(browser):
+def test_the_headings_fit_into_the_bar_on_top_and_open_by_keyboard(browser):
     visit = browser.open("/health")  # nothing that draws itself anew at each width
-    for width in (1920, 1610, 1440, 1366, 1280, 1250):
+    for width in (1920, 1440, 1366, 1280, 1120, 1000):
         visit.page.set_viewport_size({"width": width, "height": 700})
         wait_until(lambda: visit.overflow() == 0)
         links, tools = visit.page.evaluate(BAR)
-        assert len(links) == 10 and all(link["visible"] for link in links)
+        assert len(links) == 6 and all(link["visible"] for link in links)
         assert len({round(link["y"]) for link in links}) == 1
         assert links[-1]["right"] <= tools
-    visit.page.set_viewport_size({"width": 1200, "height": 700})
+    summary, link = (
+        visit.page.locator(f".navigation {where}") for where in ("summary:text-is('Plan')", ".nav-link:text-is('Workload')")
+    )
+    summary.focus()
+    visit.page.keyboard.press("Enter")
+    wait_until(link.is_visible)
+    assert visit.axe() == []
+    visit.page.keyboard.press("Escape")
+    wait_until(lambda: not link.is_visible())
+    visit.page.set_viewport_size({"width": 960, "height": 700})
     assert not visit.page.locator(".nav-link >> nth=0").is_visible() and visit.page.locator(".menu-toggle").is_visible()
     visit.clean()
 

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from stormpetrel.answers.alarms.incidents import list_incidents
 from stormpetrel.answers.grid.alarms import alarms_of
 from stormpetrel.answers.grid.board import GridBoard, GridLack
 from stormpetrel.answers.grid.words import finding_words, kept_findings
+from stormpetrel.answers.schemas.alarms import MOST_INCIDENTS, IncidentQuestion
 from stormpetrel.answers.schemas.grid import (
     CountsQuestion,
     GridAlarm,
@@ -55,6 +57,7 @@ class GridState(StrEnum):
     """How the grid is, in a word."""
 
     CALM = "calm"
+    INCIDENT = "incident"  # the events are as expected, but an incident is open
     ALARM = "alarm"
     MAINTENANCE = "maintenance"
     SILENT = "silent"  # no data for longer than a bucket takes
@@ -66,7 +69,19 @@ def grid(live: LiveSite, viewer: Viewer, *, board: Made[GridBoard] | None = None
     """How the grid is now, out of a board that is there already, or else of one that is waited for."""
     viewer.require(READ)
     latest = board or live.boards.grid.wait(live).value
-    return now_of(live.site, latest.value, in_full=viewer.is_admin)
+    now = now_of(live.site, latest.value, in_full=viewer.is_admin)
+    return _above_incidents(live, viewer, now) if now.state == GridState.CALM.value else now
+
+
+def _above_incidents(live: LiveSite, viewer: Viewer, now: GridNow) -> GridNow:
+    """The same where no incident is open; else what the events say, and never that all is calm."""
+    count = len(list_incidents(live.site, viewer, IncidentQuestion(limit=MOST_INCIDENTS)).incidents)
+    if not count:
+        return now
+    words = f"{count:,} open {'incident' if count == 1 else 'incidents'}"
+    seen = now.headline.removeprefix("Calm: ").rstrip(".")
+    headline = f"{words}. Of the events: {seen}."
+    return now.model_copy(update={"state": GridState.INCIDENT.value, "headline": headline, "hint": "See the page Alarms."})
 
 
 def grid_period(

@@ -18,8 +18,9 @@ class GridNow(Answer):
     """How the grid is."""
 
     as_of: datetime
-    state: Literal["calm", "alarm", "maintenance", "silent", "unjudged", "empty"] = Field(
-        description="silent: no data for longer than a bucket takes; unjudged: counts, but no model or no score; empty: no counts"
+    state: Literal["calm", "incident", "alarm", "maintenance", "silent", "unjudged", "empty"] = Field(
+        description="incident: the events are as expected, but an incident is open; silent: no data for longer than a bucket "
+        "takes; unjudged: counts, but no model or no score; empty: no counts"
     )
     headline: str = Field(examples=["Alarm since 14:00."])
     hint: str = Field(description="what to do next; may be empty")

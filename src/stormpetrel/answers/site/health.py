@@ -91,6 +91,12 @@ def health(live: LiveSite, viewer: Viewer) -> Health:
     return _answer(live, lines, latest, versions=_versions(), is_short=False, sources=list(_live_sources(watch)))
 
 
+def source_lags(live: LiveSite, viewer: Viewer) -> list[HealthSource]:
+    """Return what the watch reads by itself, and how long ago each was read well; for administrators, none for others."""
+    viewer.require(READ)
+    return list(_live_sources(read_watch(live.site.state))) if viewer.is_admin else []
+
+
 def _answer(
     live: LiveSite,
     lines: list[HealthLine],

@@ -12,7 +12,9 @@ from stormpetrel.answers.history.model_quality import model_quality
 from stormpetrel.answers.history.profiles import profiles
 from stormpetrel.answers.history.trends import trends
 from stormpetrel.answers.history.waste import cancel_policy, waste
+from stormpetrel.answers.overview.now import now_page
 from stormpetrel.answers.schemas.health import Health, Version
+from stormpetrel.answers.schemas.now import NowAnswer
 from stormpetrel.answers.schemas.profiles import Profiles
 from stormpetrel.answers.schemas.quality import QualityAnswer, QualityQuestion
 from stormpetrel.answers.schemas.trends import Trends, TrendsQuestion
@@ -62,6 +64,11 @@ def site_router(live: LiveSite) -> APIRouter:
     def get_quality(viewer: Reader, question: Annotated[QualityQuestion, Query()]) -> Response:
         """Running quality by moment and model version, out of live predictions whose jobs have ended."""
         return json_response(model_quality(live, viewer, question))
+
+    @api.get("/now", operation_id="now", summary="Whether to act", response_model=NowAnswer, responses=errors())
+    def get_now(viewer: Reader) -> Response:
+        """Open incidents, jobs at risk, nodes, the newest hour of events, the lag of each source; the first page shows it."""
+        return json_response(now_page(live, viewer))
 
     @api.get("/health", operation_id="health", summary="How the site is", response_model=Health, responses=errors())
     def get_health(viewer: Reader) -> Response:

@@ -24,6 +24,7 @@ from stormpetrel.answers.schemas.incident import Act, ActReceipt, IncidentAnswer
 from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
 from stormpetrel.answers.schemas.jobs import JobPage, JobRow
 from stormpetrel.answers.schemas.nodes import Nodes, WindowTraces
+from stormpetrel.answers.schemas.now import NowAnswer
 from stormpetrel.answers.schemas.own import View
 from stormpetrel.answers.schemas.predictions import Prediction, ScriptAnswer
 from stormpetrel.answers.schemas.profiles import Profiles
@@ -193,6 +194,10 @@ class Client:
         """How good the forecasts have been."""
         query = {"moment": moment, "version": version, "every": every}
         return self._read(QualityAnswer, self._server.ask("GET", "/quality", query=query))
+
+    def now(self) -> NowAnswer:
+        """Whether to act: open incidents, jobs at risk, nodes, the newest hour of events, the lag of each source."""
+        return self._read(NowAnswer, self._server.ask("GET", "/now"))
 
     def health(self) -> Health:
         """How the site is."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from dash import Dash
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
+HEADINGS: Final = ("Jobs", "Nodes", "Cluster", "Plan")
 PageLayout = Callable[["LiveSite", "Viewer", Mapping[str, str]], "Component"]
 
 
@@ -29,10 +30,11 @@ class DashboardPage:
 
     path: str  # "/trends"
     title: str  # "Trends"
-    order: int  # place in the navigation
+    order: int  # place in the navigation, among those of its heading
     layout: PageLayout
     register: Callable[[Dash, LiveSite], None]
     follows_link: bool = False
+    heading: str = ""  # under which it stands in the navigation: one of HEADINGS, or none
 
 
 def in_browser(app: Dash, function: str, *dependencies: Any, prevent_initial_call: bool = True) -> None:

@@ -11,7 +11,7 @@ from stormpetrel.answers.viewer import current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import attributes, notice
 from stormpetrel.faces.dashboard.freshness import freshness
-from stormpetrel.faces.dashboard.page import DashboardPage, in_browser, path_in_browser
+from stormpetrel.faces.dashboard.page import HEADINGS, in_browser, path_in_browser
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.dashboard.saved_views import register_saved_views, views_menu
 
@@ -107,7 +107,7 @@ def _header(app: Dash, live: LiveSite) -> Component:
                 className="brand",
             ),
             html.Nav(
-                [dcc.Link(page.title, href=path_in_browser(app, page.path), className="nav-link") for page in _in_order()],
+                [*_links(app, ""), *(_heading(app, heading) for heading in HEADINGS)],
                 id="shell-navigation",
                 className="navigation",
                 **attributes(aria_label="Pages"),
@@ -142,12 +142,24 @@ def _tool(words: str, icon: str, action: str, *, title: str = "", className: str
     )
 
 
-def _in_order() -> list[DashboardPage]:
-    return sorted(PAGES, key=lambda page: page.order)
+def _links(app: Dash, heading: str) -> list[Component]:
+    """The pages under a heading; "": those that stand beside the headings."""
+    pages = sorted((page for page in PAGES if page.heading == heading), key=lambda page: page.order)
+    return [dcc.Link(page.title, href=path_in_browser(app, page.path), className="nav-link") for page in pages]
+
+
+def _heading(app: Dash, heading: str) -> Component:
+    """A menu of pages, opened by pointer or Enter; where there is only one, that page itself."""
+    links = _links(app, heading)
+    if len(links) == 1:
+        return links[0]
+    return html.Details(
+        [html.Summary(heading, className="nav-heading"), html.Div(links, className="menu-sheet nav-sheet")],
+        className="menu nav-menu",
+    )
 
 
 def _known_to_browser(app: Dash) -> dict[str, dict[str, Any]]:
     """Path as the browser shows it -> the page's title, its path here, and whether it follows its link itself."""
     about = {page.path: {"title": page.title, "page": page.path, "follows": page.follows_link} for page in PAGES}
-    paths = {path_in_browser(app, path): one for path, one in about.items()}
-    return {**paths, path_in_browser(app, "/"): about[_in_order()[0].path]} if about else {}
+    return {path_in_browser(app, path): one for path, one in about.items()}

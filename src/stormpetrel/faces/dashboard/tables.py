@@ -33,6 +33,8 @@ class TableColumn:
     kind: Kind = "text"
     width: int | None = None  # pixels at least, and its part of what is left
     hint: str = ""
+    grow: int | None = None  # its part of what is left, where that is not its width
+    wraps: bool = False  # over several lines, in a table whose rows are high enough
 
 
 def text_table(columns: Sequence[TableColumn], rows: Iterable[dict[str, Any]], *, caption: str) -> Component:
@@ -51,6 +53,7 @@ def sortable_table(
     label: str,
     total: dict[str, Any] | None = None,
     most_px: int = 520,
+    row_px: int = _ROW_PX,
 ) -> Component:
     """A table that the browser sorts and filters by itself; `total` stays below the others."""
     from dash_ag_grid import AgGrid
@@ -77,9 +80,10 @@ def sortable_table(
             "ensureDomOrder": True,
             "suppressColumnVirtualisation": True,
             "tooltipShowDelay": 500,
+            **({"rowHeight": row_px} if row_px != _ROW_PX else {}),
             **({"pinnedBottomRowData": [total]} if total is not None else {}),
         },
-        style={"height": f"{min(most_px, _HEAD_PX + _ROW_PX * max(1, shown))}px", "width": "100%"},
+        style={"height": f"{min(most_px, _HEAD_PX + row_px * max(1, shown))}px", "width": "100%"},
     )
     return html.Div(grid, role="region", **_label(label))
 
@@ -101,7 +105,9 @@ def _label(words: str) -> Any:
 
 def _definition(column: TableColumn) -> dict[str, Any]:
     found: dict[str, Any] = {"field": column.key, "headerName": column.title}
-    found |= {"flex": column.width or _WIDE_PX, "minWidth": column.width or _WIDE_PX}
+    found |= {"flex": column.grow or column.width or _WIDE_PX, "minWidth": column.width or _WIDE_PX}
+    if column.wraps:
+        found["wrapText"] = True
     if column.hint:
         found["headerTooltip"] = column.hint
     if column.kind in _FORMATS:

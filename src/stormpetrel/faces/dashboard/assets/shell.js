@@ -64,12 +64,23 @@
         })();
     }
 
+    // The table of jobs stood on the first page once: a link to it with parameters leads to where it is now.
+    function oldLink(pages, search) {
+        var path = Object.keys(pages).find(function (path) { return pages[path].page === "/jobs"; });
+        window.history.replaceState({}, "", path + search);
+        window.setTimeout(tellDash, 0);
+        return window.dash_clientside.no_update;
+    }
+
     window.stormpetrelLink = {replaceQuery: replaceQuery, pushQuery: pushQuery, go: go, keepFocus: keepFocus};
     window.dash_clientside = window.dash_clientside || {};
     window.dash_clientside.shell = {
         route: function (pathname, search, current, pages) {
             var path = pathname.length > 1 ? pathname.replace(/\/+$/, "") : pathname;
             var known = pages[path] || pages[pathname] || {title: "Not found", page: null};
+            if (known.page === "/" && search) {
+                return oldLink(pages, search);
+            }
             var same = current && current.page === known.page;
             document.title = known.title + " · Stormpetrel";
             mark(pages, known.page);

@@ -5,9 +5,22 @@ from __future__ import annotations
 from typing import Final
 
 from stormpetrel.faces.dashboard.page import DashboardPage
-from stormpetrel.faces.dashboard.pages import capacity, grid, health, jobs, model, nodes, profiles, trends, waste, workload
+from stormpetrel.faces.dashboard.pages import (
+    alarms,
+    capacity,
+    grid,
+    health,
+    jobs,
+    model,
+    nodes,
+    now,
+    profiles,
+    trends,
+    waste,
+    workload,
+)
 
 PAGES: Final[tuple[DashboardPage, ...]] = (
-    jobs.PAGE, trends.PAGE, waste.PAGE, profiles.PAGE, nodes.PAGE, grid.PAGE, capacity.PAGE, workload.PAGE, model.PAGE,
-    health.PAGE,
+    now.PAGE, alarms.PAGE, jobs.PAGE, trends.PAGE, waste.PAGE, profiles.PAGE, nodes.PAGE, grid.PAGE, capacity.PAGE,
+    workload.PAGE, model.PAGE, health.PAGE,
 )  # fmt: skip

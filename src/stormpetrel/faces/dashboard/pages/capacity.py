@@ -68,7 +68,7 @@ def register(app: Dash, live: LiveSite) -> None:
     in_browser(app, "pages.choose", Input("capacity-cores", "value"))
 
 
-PAGE: Final = DashboardPage("/capacity", "Capacity", 4, layout, register)
+PAGE: Final = DashboardPage("/capacity", "Capacity", 0, layout, register, heading="Plan")
 
 
 def cores_of(text: str | None) -> tuple[float | None, str]:

@@ -96,7 +96,7 @@ def register(app: Dash, live: LiveSite) -> None:
             return notice(error.what, error.hint)
 
 
-PAGE: Final = DashboardPage("/grid", "Grid", 4, layout, register)
+PAGE: Final = DashboardPage("/grid", "Grid", 0, layout, register, heading="Cluster")
 
 
 def question(live: LiveSite, query: Mapping[str, str]) -> tuple[GridQuestion, list[str]]:

@@ -70,7 +70,7 @@ def _what(bucket: GridBucketDetail) -> list[Component]:
         verdict: list[Any] = [marked("○", "Not judged", "chip-wait")]
     else:
         numbers = "" if score is None or threshold is None else f" Score {score:.3g}, threshold {threshold:.3g}."
-        verdict = [marked("▲", "Alarm", "chip-fail") if bucket.alarm else marked("●", "Calm", "chip-complete"), numbers]
+        verdict = [marked("▲", "Alarm", "chip-fail") if bucket.alarm else marked("●", "No alarm", "chip-complete"), numbers]
     parts: list[Component] = [html.P(verdict)]
     parts += [html.P(f"{NAMES[one.kind]}: {one.title}") for one in bucket.outages]
     return [*parts, findings(bucket.findings)] if bucket.findings else parts

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _TONES: Final = {
     GridState.CALM: ("●", "Calm", "chip-complete", ""), GridState.ALARM: ("▲", "Alarm", "chip-fail", "health-problem"),
+    GridState.INCIDENT: ("▲", "Incident", "chip-fail", "health-warning"),
     GridState.SILENT: ("○", "No data", "chip-wait", "health-warning"),
     GridState.MAINTENANCE: ("◆", "Maintenance", "chip-wait", "health-warning"),
     GridState.UNJUDGED: ("○", "Not judged", "chip-wait", "health-warning"),

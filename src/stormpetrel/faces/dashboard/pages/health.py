@@ -49,7 +49,7 @@ def register(app: Dash, live: LiveSite) -> None:
     register_filling(app, _filling(live))
 
 
-PAGE: Final = DashboardPage("/health", "Health", 5, layout, register)
+PAGE: Final = DashboardPage("/health", "Health", 1, layout, register, heading="Cluster")
 
 
 def _filling(live: LiveSite) -> Filling:

@@ -95,7 +95,7 @@ def register(app: Dash, live: LiveSite) -> None:
     register_panel(app, live)
 
 
-PAGE: Final = DashboardPage("/jobs", "Jobs", 0, layout, register, follows_link=True)
+PAGE: Final = DashboardPage("/jobs", "Jobs", 0, layout, register, follows_link=True, heading="Jobs")
 
 
 def _figures(live: LiveSite, viewer: Viewer) -> Component:

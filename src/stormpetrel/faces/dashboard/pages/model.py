@@ -92,7 +92,7 @@ def register(app: Dash, live: LiveSite) -> None:
             return notice(error.what, error.hint, kind="error")
 
 
-PAGE: Final = DashboardPage("/model", "Model", 4, layout, register)
+PAGE: Final = DashboardPage("/model", "Model", 4, layout, register, heading="Jobs")
 
 
 def _question(live: LiveSite, query: Mapping[str, str]) -> QualityQuestion:

@@ -93,7 +93,7 @@ def register(app: Dash, live: LiveSite) -> None:
             return notice(error.what, error.hint)
 
 
-PAGE: Final = DashboardPage("/nodes", "Nodes", 4, layout, register)
+PAGE: Final = DashboardPage("/nodes", "Nodes", 0, layout, register, heading="Nodes")
 
 
 def question(query: Mapping[str, str]) -> NodesQuestion:

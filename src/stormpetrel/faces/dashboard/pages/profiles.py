@@ -53,7 +53,7 @@ def register(app: Dash, live: LiveSite) -> None:
     register_filling(app, _filling(live))
 
 
-PAGE: Final = DashboardPage("/profiles", "Profiles", 3, layout, register)
+PAGE: Final = DashboardPage("/profiles", "Profiles", 3, layout, register, heading="Jobs")
 
 
 def _filling(live: LiveSite) -> Filling:

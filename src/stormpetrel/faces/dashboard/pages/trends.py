@@ -75,7 +75,7 @@ def register(app: Dash, live: LiveSite) -> None:
     in_browser(app, "pages.choose", Input("trends-group", "value"))
 
 
-PAGE: Final = DashboardPage("/trends", "Trends", 1, layout, register)
+PAGE: Final = DashboardPage("/trends", "Trends", 1, layout, register, heading="Jobs")
 
 
 def _question(query: Mapping[str, str]) -> TrendsQuestion:

@@ -89,7 +89,7 @@ def register(app: Dash, live: LiveSite) -> None:
         return words, figure
 
 
-PAGE: Final = DashboardPage("/waste", "Waste", 2, layout, register)
+PAGE: Final = DashboardPage("/waste", "Waste", 2, layout, register, heading="Jobs")
 
 
 def _question(query: Mapping[str, str]) -> WasteQuestion:

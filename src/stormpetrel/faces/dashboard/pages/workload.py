@@ -89,7 +89,7 @@ def register(app: Dash, live: LiveSite) -> None:
         return card, not answer.fitting.running, _known(answer), no_update if same else None, no_update if same else SOON_MS
 
 
-PAGE: Final = DashboardPage("/workload", "Workload", 4, layout, register)
+PAGE: Final = DashboardPage("/workload", "Workload", 1, layout, register, heading="Plan")
 
 
 def _known(answer: WorkloadAnswer) -> str:

@@ -1,0 +1,196 @@
+"""The page of alarms: the list of incidents, and one incident with its evidence, what was done about it, and a verdict.
+
+link: state, or incident -> IncidentList or IncidentAnswer -> table or cards. A verdict is
+posted by a button; a link changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from stormpetrel.answers.alarms.acts import act_on_incident
+from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
+from stormpetrel.answers.schemas.alarms import MOST_INCIDENTS, IncidentLine, IncidentQuestion
+from stormpetrel.answers.schemas.incident import LONGEST_NOTE
+from stormpetrel.answers.viewer import MANAGE, current_viewer
+from stormpetrel.errors import NotThereError, StormpetrelError, UsageError
+from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head
+from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
+from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
+from stormpetrel.faces.dashboard.page import DashboardPage
+from stormpetrel.faces.dashboard.pages.incident_cards import format_time, incident_cards, state_words
+from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
+
+STATES: Final = {"open": "Open", "all": "All"}
+_LEAD: Final = "What is wrong with the cluster, one line for each cause."
+_MOST_DIGITS: Final = 9
+_ROW_PX: Final = 72  # three lines of a title
+_ACTS: Final = {"acknowledge": "Acknowledge", "confirm": "Confirm", "dismiss": "Dismiss", "note": "Keep the note"}
+_HINTS: Final = {
+    "acknowledge": "I look after it",
+    "confirm": "It is one",
+    "dismiss": "It is none: it is over",
+    "note": "Only what is written here",
+}
+_DONE: Final = {"acknowledge": "Acknowledged.", "confirm": "Confirmed.", "dismiss": "Dismissed.", "note": "The note is kept."}
+
+
+def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Component:
+    """The page of a link."""
+    parts = fill(_filling(live), viewer, query)
+    if "incident" not in query:
+        link = PageLink.of(live, "/alarms", query)
+        shown = choice("Show", STATES, chosen(query, "state", STATES, "open"), link, "state")
+        return html.Div([page_head("Alarms", _LEAD), controls(shown), *parts], className="alarms-page")
+    number = incident_number(query)
+    back = html.A("All incidents", href=PageLink.of(live, "/alarms").path, className="button", **_INSIDE)
+    head = page_head("Incident" if number is None else f"Incident {number}", "", back)
+    return html.Div([head, *(_form(viewer, number) if number is not None else []), *parts], className="alarms-page incident-page")
+
+
+def register(app: Dash, live: LiveSite) -> None:
+    """Add what the page answers to."""
+    filling = _filling(live)
+    register_filling(app, filling)
+
+    @app.callback(
+        Output("alarms-body", "children", allow_duplicate=True),
+        Output("alarms-stamp", "data", allow_duplicate=True),
+        Output("alarms-note", "value"),
+        Output("alarms-said", "children"),
+        *(Input(f"alarms-{kind}-act", "n_clicks") for kind in _ACTS),
+        State("alarms-note", "value"),
+        State("alarms-number", "data"),
+        prevent_initial_call=True,
+    )
+    def act(*given: Any) -> Any:
+        """Keep a verdict or a note, and show the incident as it stands then."""
+        *clicks, note, number = given
+        kind = str(ctx.triggered_id or "").removeprefix("alarms-").removesuffix("-act")
+        if not any(clicks) or kind not in _ACTS:
+            return no_update, no_update, no_update, no_update
+        viewer, query = current_viewer(), {"incident": str(number)}
+        try:
+            act_on_incident(live.site, viewer, _known_number(query), kind, _note(note))
+            return filling.body(viewer, query), filling.stamp(viewer), "", _DONE[kind]
+        except StormpetrelError as error:
+            return no_update, no_update, no_update, str(error)
+
+
+PAGE: Final = DashboardPage("/alarms", "Alarms", 1, layout, register)
+_INSIDE: Final[Any] = {"data-inside": "true"}
+
+
+def incident_number(query: Mapping[str, str]) -> int | None:
+    """The incident that a link names; None where it names none."""
+    text = query.get("incident", "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else None
+
+
+def incident_rows(live: LiveSite, lines: list[IncidentLine]) -> list[dict[str, Any]]:
+    """Incidents as rows of a table."""
+    zone, path = live.settings.site.time_zone, PageLink.of(live, "/alarms").path
+    return [
+        {
+            "number": line.id,
+            "number_link": f"{path}?{urlencode({'incident': line.id})}",
+            "raised": format_time(line.raised_at, zone),
+            "severity": line.severity,
+            "state": line.state,
+            "title": line.title,
+            "title_link": f"{path}?{urlencode({'incident': line.id})}",
+            "suspected": line.blame,
+            "verdict": line.verdict or "",
+            "sent": "sent" if line.page else "late" if line.late else "listed only",
+        }
+        for line in lines
+    ]
+
+
+def _filling(live: LiveSite) -> Filling:
+    def stamp(viewer: Viewer) -> str | None:
+        """What changes with the newest incidents, and with what people do about any."""
+        lines = list_incidents(live.site, viewer, IncidentQuestion(state="all", limit=100)).incidents
+        acts = live.site.incidents.acts(line.id for line in lines)
+        kept = [len(acts[line.id]) for line in lines]
+        return f"{hash((*(line.model_dump_json() for line in lines), *kept, live.site.messages.counts()))}"
+
+    def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
+        if "incident" not in query:
+            return _list(live, viewer, chosen(query, "state", STATES, "open"))
+        return incident_cards(live, show_incident(live.site, viewer, _known_number(query)))
+
+    return Filling("alarms", stamp, body, "The incidents are")
+
+
+def _list(live: LiveSite, viewer: Viewer, state: str) -> list[Component]:
+    answer = list_incidents(live.site, viewer, IncidentQuestion(state="all" if state == "all" else "open", limit=MOST_INCIDENTS))
+    if not answer.incidents:
+        which, hint = (
+            ("", "The watch raises them: stormpetrel watch") if state == "all" else ("open ", "Those that are over: All.")
+        )
+        return [notice(f"There is no {which}incident.", hint), as_of(live, live.now())]
+    columns = (
+        TableColumn("number", "No.", "link", 72),
+        TableColumn("title", "What", "link", 256, grow=640, wraps=True),
+        TableColumn("raised", "Raised", width=165),
+        TableColumn("severity", "Severity", width=118),
+        TableColumn("state", "State", width=130),
+        TableColumn("suspected", "Suspected", width=130),
+        TableColumn("verdict", "Verdict", width=105),
+        TableColumn("sent", "Sent", width=110, hint="Whether a message was sent at once"),
+    )
+    table = sortable_table(
+        "alarms-table", columns, incident_rows(live, answer.incidents), label="Incidents", most_px=720, row_px=_ROW_PX
+    )
+    rate = ""
+    if answer.pages_per_week is not None:
+        rate = f"{answer.pages_per_week:.2g} messages a week over {answer.weeks:.1f} weeks."
+    whose = "" if viewer.is_admin else "These are the incidents of your own jobs."
+    return [card(state_words(answer.incidents), table), as_of(live, live.now(), rate, whose)]
+
+
+def _form(viewer: Viewer, number: int) -> list[Component]:
+    """What an administrator can do; outside of what is drawn anew, so that a note that is being written stays."""
+    if not viewer.is_admin or MANAGE not in viewer.scopes:
+        return []
+    note = dcc.Textarea(id="alarms-note", maxLength=LONGEST_NOTE, className="input", rows=2, value="")
+    buttons = [
+        html.Button(words, id=f"alarms-{kind}-act", type="button", className="button", title=_HINTS[kind])
+        for kind, words in _ACTS.items()
+    ]
+    label = html.Label("Why, or what was done", htmlFor="alarms-note", className="field-label")
+    return [
+        card(
+            "Your verdict",
+            html.Div([label, note], className="field"),
+            html.Div(buttons, className="incident-acts"),
+            html.P(id="alarms-said", className="small soft", role="status"),
+            dcc.Store(id="alarms-number", data=number),
+            className="incident-form",
+        )
+    ]
+
+
+def _known_number(query: Mapping[str, str]) -> int:
+    number = incident_number(query)
+    if number is None:
+        raise NotThereError("There is no such incident.", hint="Choose one from the list: All incidents.")
+    return number
+
+
+def _note(given: Any) -> str:
+    note = given.strip() if isinstance(given, str) else ""
+    if len(note) > LONGEST_NOTE:
+        raise UsageError(f"The note is longer than {LONGEST_NOTE:,} letters.", hint="Shorten it.")
+    return note
