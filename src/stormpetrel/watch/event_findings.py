@@ -61,8 +61,8 @@ class EventFindings:
         rules = hard_findings(self._site, since)
         waves = self._waves(since, length)
         scored = self._alarms(since)
-        findings = []
-        for start in sorted({*rules, *waves, *scored}):
+        settled, findings = self._grid.settled_end(now), []
+        for start in sorted(start for start in {*rules, *waves, *scored} if start + length <= settled):
             bucket = self._bucket(start, length)
             findings += findings_of_rules(bucket, rules.get(start, []), now)
             findings += [finding_of_wave(bucket, wave, now) for wave in waves.get(start, [])]
@@ -70,7 +70,7 @@ class EventFindings:
                 findings.append(odd)
         newest = self._newest_seen(since)
         if newest is not None:
-            self._told_to = max(since, newest + length)
+            self._told_to = max(since, min(newest + length, settled))
         return findings
 
     def _waves(self, since: datetime, length: timedelta) -> dict[datetime, list[Wave]]:

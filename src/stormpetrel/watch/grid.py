@@ -62,7 +62,7 @@ class GridWatch:
     def step(self) -> GridStep | None:
         """Look at the grid if a bucket has ended and settled since the last look; None where there is nothing to do."""
         now = self._site.now()
-        due = self._due(now)
+        due = self.settled_end(now)
         if not self.is_active or due == self._done or (self._not_before and now < self._not_before):
             return None
         try:
@@ -82,7 +82,7 @@ class GridWatch:
         every_s = self._site.settings.events.bucket_minutes * 60 / self._site.pace()
         return self._book.look(name, watcher=EVENTS, every_s=every_s)
 
-    def _due(self, now: datetime) -> datetime:
+    def settled_end(self, now: datetime) -> datetime:
         """The end of the newest bucket that is over and settled."""
         settings = self._site.settings.events
         settled = now - timedelta(minutes=settings.settle_minutes)
