@@ -125,11 +125,9 @@ def print_coming(out: Console, folder: Path) -> None:
     """What will happen within two minutes, and what to do about it."""
     site = f"{_program()} --site {shlex.quote(str(folder))}"
     out.print(
-        "\nWithin two minutes a node begins to lose every job that it gets. It becomes an incident, and its message arrives here:"
+        "\nWithin two minutes a healthy node begins to lose every job that it gets. It becomes an incident, and a message arrives"
     )
-    out.print(
-        "a line that begins with 'Message:', says what is wrong, and links to it. Answer it by its number N, in another terminal:"
-    )
+    out.print("here, as for what else is wrong: a line 'Message: …' with a link. Answer it by its number N, in another terminal:")
     out.print(f"  {site} alarms show N      # evidence, lost jobs, what is suspected")
     out.print(f"  {site} alarms confirm N      # it is one: it is acknowledged from then on, and a message tells when it is over")
     out.print(f"  {site} alarms dismiss N      # it is none: it is over, and a message says so\n")
