@@ -1,8 +1,9 @@
-"""`stormpetrel demo`, as a newcomer sees it: what it says, pages that live, nothing left behind when it is stopped or killed."""
+"""`stormpetrel demo`, as a newcomer sees it: pages that live, an incident that is told, nothing left behind when it is killed."""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -83,6 +84,24 @@ def assert_worth_showing(folder: Path, first: dict[str, Any], *, jobs: int) -> N
     assert at_risk_now(folder) >= 1, "jobs at risk wait or run on the first screen"
 
 
+def incident_in_inbox(said: Path, url: str) -> str:
+    """The number of the incident whose message is shown in the demo's terminal; it links to the demo's own pages."""
+    link = re.compile(rf"^Message: \[page\] n\d+ fails .*  {re.escape(url)}/alarms\?incident=(\d+)$", re.MULTILINE)
+    wait_until(lambda: link.search(said.read_text()), "a node that falls sick is told in the inbox", limit_s=120)
+    return str(link.findall(said.read_text())[-1])
+
+
+def assert_answer_is_heard(folder: Path, said: Path, number: str) -> None:
+    """A verdict changes the state of the incident; that it is over arrives in the inbox as well."""
+    for act, outcome in (("confirm", ("acknowledged", "confirmed")), ("dismiss", ("resolved", "dismissed"))):
+        report_of(run_here(folder, "alarms", act, number, "--json"))
+        shown = report_of(run_here(folder, "alarms", "show", number, "--json"))
+        assert (shown["state"], shown["verdict"]) == outcome
+        assert (shown["severity"], shown["late"], shown["kinds"][0]) == ("page", False, "node_eats_jobs")
+    over = re.compile(rf"^Message: resolved: .*incident={number}$", re.MULTILINE)
+    wait_until(lambda: over.search(said.read_text()), "that it is over is told in the inbox", limit_s=60)
+
+
 @pytest.mark.slow
 def test_the_demo_of_a_newcomer_is_worth_showing(tmp_path):
     """As a process, with three months of jobs and models that are trained in full."""
@@ -113,20 +132,24 @@ def test_the_demo_shows_a_living_site_and_leaves_no_process_behind(made, tmp_pat
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     words = [sys.executable, "-m", "stormpetrel", "demo", str(folder), "--address", f"127.0.0.1:{port}"]
-    with (tmp_path / "said.txt").open("w") as said:
-        living = subprocess.Popen(words, stdout=said, stderr=said, cwd=tmp_path)
+    said = tmp_path / "said.txt"
+    with said.open("w") as log:
+        living = subprocess.Popen(words, stdout=log, stderr=log, cwd=tmp_path)
     try:
         wait_until(lambda: jobs_on(url).get("total", 0) > 1000, "the last week is judged", limit_s=240)
         before = jobs_on(url)["items"][0]["submit_time"]
         wait_until(lambda: jobs_on(url)["items"][0]["submit_time"] > before, "a new job is judged", limit_s=120)
         wait_until(lambda: len(nodes_on(url)["nodes"]) == 4, "the nodes are on their page", limit_s=60)
+        if number == signal.SIGKILL:  # the first of the two: what is told once is not told again
+            assert "alarms confirm N" in said.read_text()
+            assert_answer_is_heard(folder, said, incident_in_inbox(said, url))
         children = psutil.Process(living.pid).children(recursive=True)
         assert children
     finally:
         living.send_signal(number)
         living.wait(timeout=90)
     wait_until(lambda: not any(child.is_running() for child in children), "the watch ends with the demo", limit_s=60)
-    assert f"http://127.0.0.1:{port}" in (tmp_path / "said.txt").read_text()
+    assert f"http://127.0.0.1:{port}" in said.read_text()
     with open_site(folder) as site:
         assert not site.predictions.read().select("job_id", "array_task", "submit_time", "moment").collect().is_duplicated().any()
 

@@ -9,13 +9,14 @@ gives (application, cores, nodes, start, end, outcome), beside `frames`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
 import polars as pl
 
-from stormpetrel.simulate.arrivals import submissions
+from stormpetrel.simulate.arrivals import Submission, submissions
 from stormpetrel.simulate.frames import FrameMaker
 from stormpetrel.simulate.outages import random_outages
 from stormpetrel.simulate.outcomes import Reactions
@@ -28,17 +29,20 @@ __all__ = ["ClusterSpec", "Fault", "ended_jobs", "simulate"]
 CHUNK: Final = 50_000
 
 
-def simulate(spec: ClusterSpec, *, chunk: int = CHUNK) -> Iterator[pl.DataFrame]:
-    """The jobs of a simulated site as job frames of `chunk` rows, in the order in which they end."""
+def simulate(spec: ClusterSpec, *, chunk: int = CHUNK, more: Iterable[Submission] = ()) -> Iterator[pl.DataFrame]:
+    """The jobs of a simulated site as job frames of `chunk` rows, in the order in which they end.
+
+    `more` is submitted beside what the users would submit anyway, in time order.
+    """
     population = make_population(spec, spec.seed)
     maker = FrameMaker(spec, population)
-    jobs = ended_jobs(spec, population)
+    jobs = ended_jobs(spec, population, more=more)
     while part := list(islice(jobs, chunk)):
         yield maker.frame(part)
 
 
-def ended_jobs(spec: ClusterSpec, population: Population | None = None) -> Iterator[EndedJob]:
+def ended_jobs(spec: ClusterSpec, population: Population | None = None, *, more: Iterable[Submission] = ()) -> Iterator[EndedJob]:
     """The same jobs one at a time, with what nobody on a real site knows: what each of them needed."""
     people = population or make_population(spec, spec.seed)
     scheduler = Scheduler(spec, Reactions(people, spec), random_outages(spec))
-    return scheduler.run(submissions(people, spec))
+    return scheduler.run(heapq.merge(submissions(people, spec), more))

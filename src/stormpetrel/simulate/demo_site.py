@@ -1,4 +1,5 @@
 """The demo's site: three months of a small simulated cluster up to a busy afternoon, and a month beyond, with one sick node.
+Soon after that moment, within the hour, a second node falls sick, so that a watch has something to tell.
 
 The site lives by a clock of its own, which begins at that afternoon whenever the demo is started: at night and on Sundays the
 simulated users sleep, and somebody who tries the demo then would see an empty cluster.
@@ -9,6 +10,7 @@ folder -> record_demo -> a feed, and the commands `sacct`, `sbatch` and `scancel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,7 @@ import polars as pl
 
 from stormpetrel.records.clock import fixed_clock
 from stormpetrel.simulate.cluster import simulate
+from stormpetrel.simulate.coming_fault import plan_fault
 from stormpetrel.simulate.feed import record_feed, write_fake_sacct
 from stormpetrel.simulate.spec import DAY_S, ClusterSpec, Fault
 from stormpetrel.simulate.submitting import write_fake_sbatch, write_fake_scancel
@@ -28,6 +31,7 @@ COMING_DAYS: Final = 30
 _SICK_NODE: Final = 16
 _TUESDAY: Final = 1
 _AFTERNOON: Final = timedelta(hours=16, minutes=30)
+_FALLS_SICK: Final = timedelta(minutes=20)  # after `now`; at the usual pace a third of a minute, in which the watch has started
 
 
 def demo_now(wall: datetime) -> datetime:
@@ -55,8 +59,10 @@ def record_demo(folder: Path, now: datetime, progress: Callable[[int], None]) ->
             progress(done)
             yield frame
 
-    spec = demo_spec(now)
-    record_feed(counted(simulate(spec, chunk=5_000)), folder, fixed_clock(now), spec=spec)
+    past = demo_spec(now)
+    coming = plan_fault(past, int((now + _FALLS_SICK - past.start).total_seconds()))
+    spec = replace(past, faults=(*past.faults, coming.fault))
+    record_feed(counted(simulate(spec, chunk=5_000, more=coming.submissions)), folder, fixed_clock(now), spec=spec)
     write_fake_sbatch(folder)
     write_fake_scancel(folder)
     return write_fake_sacct(folder)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +29,7 @@ _FEED = "feed"
 _BROUGHT = (_FEED, "traces", "events.log")  # what `synth sample -o FOLDER/` may have put there
 _LEARNT_DAYS_AGO = 7  # the model knows nothing of the last week: what it says about that week can be held against it
 _SPEED = 60.0
+_UNTIL_KNOWN = timedelta(minutes=40)  # after a node has fallen sick, by the simulated clock
 
 
 def demo(
@@ -48,7 +50,7 @@ def demo(
     from stormpetrel.faces.cli.ingest import print_receipt
     from stormpetrel.store.summary import summarise
 
-    with _open_or_create(folder) as site:
+    with _open_or_create(folder, address) as site:
         _stop_clock(site, quiet=as_json)
         receipt = _ingest_live(site, quiet=as_json)
         summary = summarise(site.jobs.read_jobs(), site.settings.jobs.failure_states)
@@ -79,11 +81,13 @@ def demo(
             print_alarms(out, alarms)
             print_next(out, folder, at_risk, folder / _EXAMPLE, owner)
         if serve and not as_json:
-            _show(site, address, speed)
+            _show(site, folder, address, speed)
 
 
-def _show(site: Site, address: str, speed: float) -> None:
-    """Watch the site in a process of its own, and serve its pages in this one, until Ctrl-C."""
+def _show(site: Site, folder: Path, address: str, speed: float) -> None:
+    """Watch the site in a process of its own, serve its pages and take its messages in this one, until Ctrl-C."""
+    from stormpetrel.faces.cli.demo_inbox import ROUTE, open_inbox
+    from stormpetrel.faces.cli.demo_words import print_coming
     from stormpetrel.faces.web.serving import serve as serve_site
 
     out = console()
@@ -92,8 +96,20 @@ def _show(site: Site, address: str, speed: float) -> None:
         f"jobs come, start, fail and complete on http://{address}"
     )
     out.print("Ctrl-C stops it; run the same command again to go on.")
-    with _watching(site):
+    has_inbox = any(route.name == ROUTE for route in site.settings.notify.routes)  # not that of an earlier version
+    if has_inbox and _falls_sick_soon(site, speed):
+        print_coming(out, folder)
+    with open_inbox(site.folder, out.print) if has_inbox else nullcontext(), _watching(site):
         serve_site(site, address=address)
+
+
+def _falls_sick_soon(site: Site, speed: float) -> bool:
+    """Whether a node of the simulated cluster falls sick so soon that it is known within two minutes."""
+    from stormpetrel.simulate.feed import Feed
+
+    spec, now = Feed(site.folder / _FEED).spec, site.now()
+    begins = [spec.start + timedelta(seconds=fault.start_s) - now for fault in spec.faults] if spec else []
+    return any(timedelta(0) < until and until + _UNTIL_KNOWN < timedelta(seconds=120 * speed) for until in begins)
 
 
 @contextmanager
@@ -131,8 +147,9 @@ def _start_clock(site: Site, speed: float) -> None:
     set_clock(site.folder / _FEED, running_clock(site.now(), speed=speed))
 
 
-def _open_or_create(folder: Path) -> Site:
+def _open_or_create(folder: Path, address: str) -> Site:
     from stormpetrel.config import SITE_FILE, settings_from
+    from stormpetrel.faces.cli.demo_inbox import close_inbox, inbox_settings
     from stormpetrel.simulate.demo_site import CLUSTER
     from stormpetrel.store.site import create_site, open_site
 
@@ -143,7 +160,7 @@ def _open_or_create(folder: Path) -> Site:
         if (site.settings.site.name, site.settings.site.cluster) != (CLUSTER, CLUSTER):
             site.close()
             raise UsageError(f"{folder} is a real site, not the demo's.", hint="Name another folder: stormpetrel demo NEWDIR")
-        return site
+        return _with_public_url(site, address)
     slurm: dict[str, object] = {
         "sacct": str(folder.resolve() / _FEED / "sacct"),
         "since": f"{_first_day(folder):%Y-%m-%d}",
@@ -151,8 +168,25 @@ def _open_or_create(folder: Path) -> Site:
         "pause_s": 0.0,
     }
     about = {"name": CLUSTER, "cluster": CLUSTER, "feed": _FEED}
+    notify = inbox_settings(folder, address)
     with _feed_aside(folder):
-        return create_site(folder, settings_from({"site": about, "slurm": slurm, "watch": {"poll_s": 2.0}}))
+        site = create_site(folder, settings_from({"site": about, "slurm": slurm, "watch": {"poll_s": 2.0}, "notify": notify}))
+    close_inbox(site.folder)
+    return site
+
+
+def _with_public_url(site: Site, address: str) -> Site:
+    """The site, its messages linking to where it is served this time; a line that somebody has changed is left alone."""
+    from stormpetrel.config import SITE_FILE
+    from stormpetrel.store.site import open_site
+
+    before, after = (f'public_url = "{url}"' for url in (site.settings.notify.public_url, f"http://{address}"))
+    text = (site.folder / SITE_FILE).read_text()
+    if before == after or not site.settings.notify.public_url or before not in text:
+        return site
+    site.close()
+    write_private(site.folder / SITE_FILE, text.replace(before, after))
+    return open_site(site.folder)
 
 
 @contextmanager
@@ -202,8 +236,6 @@ def _record(folder: Path, now: datetime, *, quiet: bool) -> None:
 
 def _train(site: Site, *, quiet: bool) -> None:
     """Train once, on what was known a week ago; later runs use what is there."""
-    from datetime import timedelta
-
     from stormpetrel.faces.cli.job_input import steps_shown
     from stormpetrel.lifecycle.job_models import FAMILY, train_job_models
 

@@ -101,7 +101,7 @@ _QUERIES = (
 
 def print_next(out: Console, folder: Path, at_risk: Sequence[JobForecast], example: Path, owner: str) -> None:
     """Commands to try on the site."""
-    program = "stormpetrel" if shutil.which("stormpetrel") else shlex.quote(sys.argv[0])
+    program = _program()
     site = f"{program} --site {shlex.quote(str(folder))}"
     out.print("\nNext, try:")
     if at_risk:
@@ -119,6 +119,22 @@ def print_next(out: Console, folder: Path, at_risk: Sequence[JobForecast], examp
     out.print(f"  {site} serve      # the dashboard and the API")
     out.print(f"  {site} doctor")
     out.print(f"  {program} init mysite            # a site of your own")
+
+
+def print_coming(out: Console, folder: Path) -> None:
+    """What will happen within two minutes, and what to do about it."""
+    site = f"{_program()} --site {shlex.quote(str(folder))}"
+    out.print(
+        "\nWithin two minutes a healthy node begins to lose every job that it gets. It becomes an incident, and a message arrives"
+    )
+    out.print("here, as for what else is wrong: a line 'Message: …' with a link. Answer it by its number N, in another terminal:")
+    out.print(f"  {site} alarms show N      # evidence, lost jobs, what is suspected")
+    out.print(f"  {site} alarms confirm N      # it is one: it is acknowledged from then on, and a message tells when it is over")
+    out.print(f"  {site} alarms dismiss N      # it is none: it is over, and a message says so\n")
+
+
+def _program() -> str:
+    return "stormpetrel" if shutil.which("stormpetrel") else shlex.quote(sys.argv[0])
 
 
 def summary_json(summary: SiteSummary) -> dict[str, object]:
