@@ -158,3 +158,9 @@ def test_a_batch_that_goes_on_is_told_by_what_decided_not_by_the_few_jobs_since_
     assert ": 19 of the last 20, before 2 %" in title(few, "UTC")
     (many,) = book_of(batch_finding(lost=31, tried=33, deciding_lost=19, deciding_tried=20))
     assert ": 31 of 33, before 2 %" in title(many, "UTC")
+
+
+def test_two_watchers_that_see_the_same_node_are_not_added_up():
+    (incident,) = book_of(finding(), finding(when=at(1, hour=1), lost=90, tried=90, family="events"))
+    assert incident.families == ("jobs", "events") and len(incident.findings) == 2
+    assert "3 of 3" in title(incident, "UTC")

@@ -173,8 +173,8 @@ def _is_about(incident: Incident, finding: Finding) -> bool:
 
 
 def _is_same(old: Finding, new: Finding) -> bool:
-    """Whether two findings are of one kind about the same subjects of one cluster."""
-    return (old.kind, old.subjects, old.cluster) == (new.kind, new.subjects, new.cluster)
+    """Whether two findings are of one watcher, and of one kind about the same subjects of one cluster."""
+    return (old.family, old.kind, old.subjects, old.cluster) == (new.family, new.kind, new.subjects, new.cluster)
 
 
 def _joined(incident: Incident, finding: Finding) -> Incident:

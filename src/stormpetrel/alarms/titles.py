@@ -20,10 +20,17 @@ _A_DAY: Final = timedelta(days=1)
 def title(incident: Incident, zone: str, now: datetime | None = None) -> str:
     """Return the line of an incident, times in this zone: with the date, unless `now` says that it began within 24 hours."""
     kind = min(incident.kinds, key=LEADING.index)
-    findings = [finding for finding in incident.findings if finding.kind == kind]
+    findings = _of_one_watcher([finding for finding in incident.findings if finding.kind == kind])
     since = format_since(min(finding.since for finding in findings), zone, now)
     end = "cause unclear" if incident.blame == Blame.UNCLEAR else f"suspected: {incident.blame}"
     return f"{_words(kind, findings, since)}; {end}"
+
+
+def _of_one_watcher(findings: Sequence[Finding]) -> Sequence[Finding]:
+    """The findings of the watcher that saw most subjects, of several the first: two that see the same must not be added up."""
+    families = list(dict.fromkeys(finding.family for finding in findings))
+    by_family = {family: [finding for finding in findings if finding.family == family] for family in families}
+    return max(by_family.values(), key=len)
 
 
 def format_since(since: datetime, zone: str, now: datetime | None = None) -> str:
