@@ -23,6 +23,7 @@ from stormpetrel.store.identity import read_identity
 from stormpetrel.store.repair import repair
 from stormpetrel.store.site import open_site
 from stormpetrel.store.state import STATE_FORMAT
+from stormpetrel.store.state_tables import METADATA
 from tests.builders import make_jobs, make_site, table_of, write_sacct
 from tests.parts import wait_until
 from tests.parts.command_line import change_settings, complaint_of, report_of, run, run_here, start
@@ -111,11 +112,11 @@ def test_two_first_visitors_of_an_empty_database_both_get_in(postgres, tmp_path,
     url = postgres.new_database()
     engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     if moment == "before the format is written":
-        state._METADATA.create_all(engine)
+        METADATA.create_all(engine)
     try:
         with ThreadPoolExecutor() as pool, engine.connect() as first:
             # The first visitor, stopped in the middle of its transaction.
-            state._METADATA.create_all(first)
+            METADATA.create_all(first)
             first.execute(sa.insert(state.meta), [{"key": "format", "value": str(STATE_FORMAT)}, {"key": "owner", "value": ""}])
             second = pool.submit(lambda: state.open_state(tmp_path, url=url, lock_folder=tmp_path).close())
             waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"

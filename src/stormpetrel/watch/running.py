@@ -121,7 +121,7 @@ class _Runner:
             others.append(TraceFindings(site, book, state=keeper.state_of(TraceFindings.name), note=self.metrics.note_traces))
         self._delivering = Delivering(site, self.metrics, log, every_s=options.poll_s, silences=keeper.silences)
         steppings = (SteppingWatcher(one, site, keeper, log, poll_s=options.poll_s) for one in others)
-        self.others = WatcherThreads([BudgetLearning(site, keeper), *steppings, self._delivering], log)
+        self.others = WatcherThreads([BudgetLearning(site, keeper), *steppings, self._delivering], log, after=self.monitor.check)
         self._training = TrainingSchedule(site, for_jobs=self._watch is not None)
         self._horizon: datetime | None = None
         self.metrics.ask(ready=lambda: not (self.health.alive() or self.health.not_ready), lag_s=self._lag_s)

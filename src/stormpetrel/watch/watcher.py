@@ -121,10 +121,10 @@ class Stepping(Protocol):
 
 
 class WatcherThreads:
-    """What goes on beside the loop of jobs, each stepping in a thread of its own."""
+    """What goes on beside the loop of jobs, each stepping in a thread of its own; `after` is called after each step."""
 
-    def __init__(self, stepping: Iterable[Stepping], log: Log) -> None:
-        self._stepping = tuple(stepping)
+    def __init__(self, stepping: Iterable[Stepping], log: Log, *, after: Callable[[], None] = lambda: None) -> None:
+        self._stepping, self._after = tuple(stepping), after
         self._log = log
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -140,6 +140,7 @@ class WatcherThreads:
         done = 0
         while not self._stop.is_set():
             pause_s = self._guarded(stepping.step)
+            self._after()
             done += 1
             if done == steps:
                 return
