@@ -14,7 +14,6 @@ from tests.parts.alarm_jobs import at
 from tests.parts.post_box import PostBox
 from tests.parts.prometheus import RealPrometheus
 
-pytestmark = pytest.mark.prometheus
 RULES = resources.files("stormpetrel.watch").joinpath("rules", "stormpetrel.yml").read_text("utf-8")
 
 CASES = """
@@ -62,11 +61,13 @@ def promtool(tmp_path, *words):
     return subprocess.run([find_program("promtool"), *words], cwd=tmp_path, capture_output=True, text=True)
 
 
+@pytest.mark.prometheus
 def test_promtool_takes_the_rules(tmp_path):
     done = promtool(tmp_path, "check", "rules", "rules.yml")
     assert done.returncode == 0 and "5 rules found" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.prometheus
 def test_each_rule_fires_when_it_should_and_not_before(tmp_path):
     done = promtool(tmp_path, "test", "rules", "cases.yml")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -82,6 +83,7 @@ def test_the_watch_shows_every_metric_that_the_rules_ask_for():
     assert "stormpetrel_messages_oldest_waiting_seconds 90.0" in text and "stormpetrel_messages_waiting 2.0" in text
 
 
+@pytest.mark.prometheus
 def test_a_real_prometheus_notices_that_the_watch_died():
     metrics = WatchMetrics()
     quick = re.sub(r"for: \d+m", "for: 0s", RULES)
