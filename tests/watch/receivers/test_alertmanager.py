@@ -15,7 +15,6 @@ from tests.parts.post_box import PostBox
 from tests.parts.told_incidents import Told, route
 from tests.watch.receivers.made import NOW, delivery, notice
 
-pytestmark = pytest.mark.alertmanager
 HOUR = timedelta(hours=1)
 
 
@@ -57,6 +56,7 @@ def notified(people, site_name, status):
     return [sorted({alert["labels"]["incident"] for alert in body["alerts"]}) for body in mine]
 
 
+@pytest.mark.alertmanager
 def test_incidents_fire_and_are_resolved_each_in_a_group_of_its_own(server, people, site):
     name, told, outbox = site.settings.site.name, Told(site), Outbox(site, patience_s=30)
     told.take(finding(when=NOW, users=("ann",)), batch_finding("cat", when=NOW))
@@ -74,6 +74,7 @@ def test_incidents_fire_and_are_resolved_each_in_a_group_of_its_own(server, peop
     outbox.close()
 
 
+@pytest.mark.alertmanager
 def test_what_is_open_is_told_again_after_alertmanager_has_forgotten_it_and_that_is_no_new_message(server, site, monkeypatch):
     monkeypatch.setattr(AlertmanagerReceiver, "refresh_every_s", 0.001)
     name, outbox = site.settings.site.name, Outbox(site, patience_s=30)
@@ -89,6 +90,7 @@ def test_what_is_open_is_told_again_after_alertmanager_has_forgotten_it_and_that
     outbox.close()
 
 
+@pytest.mark.alertmanager
 def test_an_alert_fires_long_enough_for_a_watch_to_be_restarted(server, receiver):
     sent = datetime.now(UTC)
     receiver.send(delivery(notice(7), site="holds"))
@@ -96,6 +98,7 @@ def test_an_alert_fires_long_enough_for_a_watch_to_be_restarted(server, receiver
     assert HOLDS - timedelta(minutes=5) < ends - sent <= HOLDS + timedelta(minutes=5)
 
 
+@pytest.mark.alertmanager
 def test_an_incident_whose_suspect_changes_is_one_alert(server, receiver):
     receiver.send(delivery(notice(8, blame="unclear"), site="changes"))
     receiver.refresh(delivery(notice(8, blame="node"), site="changes"))
@@ -105,6 +108,7 @@ def test_an_incident_whose_suspect_changes_is_one_alert(server, receiver):
     assert alerts_of(server, "changes") == {}
 
 
+@pytest.mark.alertmanager
 def test_hostile_names_stay_in_their_label(server, receiver):
     evil = 'n1",severity="none"} or {x="' + "ü" * 500
     receiver.send(delivery(notice(9, node=evil, title=evil), site='we "quote"'))
@@ -116,6 +120,7 @@ def test_empty_labels_are_left_out():
     assert "node" not in labels_of(notice(node=""), "s")
 
 
+@pytest.mark.alertmanager
 def test_a_trial_is_an_alert_of_its_own_that_soon_ends(server, site):
     assert send_trial(site, site.settings.notify.routes[0], NOW).state == MessageState.DELIVERED
     (alert,) = [one for one in server.alerts() if one["labels"]["alertname"] == "StormpetrelTest"]
