@@ -16,6 +16,8 @@ from tests.builders import table_of
 from tests.parts.command_line import report_of, run
 from tests.simulate.made_workload import made_workload
 
+ADDRESS = "127.0.0.1:8050"  # where the demo answers; nobody listens there
+
 JOBS = made_workload(400)
 
 
@@ -33,7 +35,7 @@ def taken_in(site: Site) -> pl.DataFrame:
 
 def test_a_site_is_made_around_the_recorded_jobs(recorded, monkeypatch):
     monkeypatch.chdir(recorded)
-    with demo._open_or_create(recorded.relative_to(recorded)) as site:
+    with demo._open_or_create(recorded.relative_to(recorded), ADDRESS) as site:
         assert site.settings.slurm.since == f"{JOBS['submit_time'][0]:%Y-%m-%d}"
         seen = taken_in(site)
         assert seen.height == JOBS.filter(pl.col("submit_time") <= site.now()).height > 250
@@ -46,7 +48,7 @@ def test_a_site_is_made_around_the_recorded_jobs(recorded, monkeypatch):
 
 def test_the_jobs_to_come_come_as_the_clock_runs(recorded):
     feed, first = Feed(recorded / "feed"), JOBS["submit_time"][0]
-    with demo._open_or_create(recorded) as site:
+    with demo._open_or_create(recorded, ADDRESS) as site:
         before, later = site.now(), site.now() + timedelta(hours=6)
         demo._start_clock(site, 3600.0)
     assert Feed(feed.folder).speed == 3600.0
@@ -56,10 +58,10 @@ def test_the_jobs_to_come_come_as_the_clock_runs(recorded):
 @pytest.mark.parametrize("made", [False, True], ids=["before the site was there", "after it"])
 def test_a_demo_that_was_killed_while_it_made_the_site_goes_on(recorded, made):
     if made:
-        demo._open_or_create(recorded).close()
+        demo._open_or_create(recorded, ADDRESS).close()
     aside = recorded.with_name(".mine.feed")
     (recorded / "feed").rename(aside)  # as if it had been killed between two moves
-    with demo._open_or_create(recorded) as site:
+    with demo._open_or_create(recorded, ADDRESS) as site:
         assert site.settings.slurm.since == f"{JOBS['submit_time'][0]:%Y-%m-%d}"
     assert (recorded / "feed" / "sacct").exists() and not aside.exists()
 
@@ -67,7 +69,7 @@ def test_a_demo_that_was_killed_while_it_made_the_site_goes_on(recorded, made):
 def test_a_folder_with_other_things_beside_the_feed_is_left_alone(recorded):
     (recorded / "mine.txt").write_text("mine")
     with pytest.raises(SettingsError, match="not an empty folder"):
-        demo._open_or_create(recorded)
+        demo._open_or_create(recorded, ADDRESS)
     assert sorted(path.name for path in recorded.iterdir()) == ["feed", "mine.txt"]
 
 

@@ -20,6 +20,8 @@ from tests.parts.command_line import report_of
 from tests.parts.command_line import run as run_whole
 from tests.simulate.made_workload import made_workload
 
+ADDRESS = "127.0.0.1:8050"  # where the demo answers; nobody listens there
+
 BOTH = frozenset(ALONGSIDE)
 
 
@@ -75,7 +77,7 @@ def owners(site: Site, windows: pl.DataFrame) -> pl.DataFrame:
 
 def test_the_demo_takes_in_the_traces_of_its_own_jobs(tmp_path):
     record_whole_site(tmp_path / "mine", [made_workload(500)], Alongside(BOTH, hours=0.5))
-    with demo._open_or_create(tmp_path / "mine") as site:
+    with demo._open_or_create(tmp_path / "mine", ADDRESS) as site:
         demo._stop_clock(site, quiet=True)
         demo._ingest_live(site, quiet=True)
         assert demo_traces._take_in_own(site)
@@ -88,7 +90,7 @@ def test_a_demo_killed_between_two_moves_puts_everything_back(tmp_path):
     record_whole_site(tmp_path / "mine", [made_workload(300)], Alongside(frozenset({"events"})))
     (tmp_path / "mine" / "feed").rename(tmp_path / ".mine.feed")
     (tmp_path / "mine" / "events.log").rename(tmp_path / ".mine.events.log")
-    demo._open_or_create(tmp_path / "mine").close()
+    demo._open_or_create(tmp_path / "mine", ADDRESS).close()
     assert (tmp_path / "mine" / "feed" / "sacct").exists() and (tmp_path / "mine" / "events.log").exists()
 
 
