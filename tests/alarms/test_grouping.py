@@ -59,6 +59,31 @@ def test_the_next_batch_of_its_user_does_not_bring_a_healed_node_back():
     assert incidents[0].state == IncidentState.RESOLVED and incidents[0].reopened_at == ()
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_sick_node_its_odd_cpu_traces_and_the_surge_of_failures_on_it_are_one_incident(turned):
+    """Without job records no job says that they belong together: the place that the counts name does."""
+    surge = finding(FindingKind.COUNTS_ODD, (CLUSTER, "c1"), (NODE, "n017"), when=at(1, minute=20), family="events", jobs=())
+    node = finding(when=at(1, minute=30), family="events", jobs=())
+    odd = finding(FindingKind.WINDOWS_ODD, when=at(1, minute=40), family="traces", jobs=())
+    (incident,) = book_of(*((node, surge, odd) if turned else (surge, node, odd)))
+    assert set(incident.families) == {"events", "traces"} and incident.subjects[0] == Subject(NODE, "n017")
+    assert len(incident.paged_at) == 1
+    elsewhere = finding(FindingKind.COUNTS_ODD, (CLUSTER, "c1"), (NODE, "n2"), when=at(1, minute=35), family="events", jobs=())
+    assert len(book_of(node, elsewhere)) == 2
+
+
+def test_what_happened_to_the_whole_cluster_comes_back_only_as_what_it_was():
+    wave = finding(FindingKind.TIMEOUT_WAVE, (CLUSTER, "c1"))
+    odd = finding(FindingKind.COUNTS_ODD, (CLUSTER, "c1"), when=at(1, hour=2), jobs=())
+    assert len(book_of(wave, odd)) == 1
+    later = finding(FindingKind.COUNTS_ODD, (CLUSTER, "c1"), when=at(3), jobs=())
+    again = finding(FindingKind.TIMEOUT_WAVE, (CLUSTER, "c1"), when=at(3, hour=1), jobs=("new",))
+    assert [one.kinds for one in book_of(wave, later, again)] == [
+        (FindingKind.TIMEOUT_WAVE,),
+        (FindingKind.COUNTS_ODD, FindingKind.TIMEOUT_WAVE),
+    ]
+
+
 def test_nodes_that_fall_ill_together_are_one_incident_and_point_at_what_they_share():
     nodes = [finding(FindingKind.NODE_EATS_JOBS, (NODE, f"n{k}"), when=at(1, minute=k), users=("ann", "bob")) for k in range(4)]
     (incident,) = book_of(*nodes)

@@ -73,9 +73,9 @@ class IncidentBook:
             if before:
                 return max(before, key=lambda one: max(old.until for old in one.findings if _is_same(old, finding)))
         near = [one for one in self._recent() if one.cluster == finding.cluster]
-        about = next((one for one in near if _is_about(one, finding)), None)
-        if about is not None:
-            return about
+        about = [one for one in near if _is_about(one, finding)]
+        if about:
+            return min(about, key=lambda one: (one.resolved_at is not None, one.id))
         return next((one for one in near if one.resolved_at is None and self._same_cause(one, finding)), None)
 
     def _recent(self) -> Iterator[Incident]:
@@ -83,7 +83,9 @@ class IncidentBook:
         return (self._incidents[number] for number in self._jobs)
 
     def _same_cause(self, incident: Incident, finding: Finding) -> bool:
-        """Whether most of a finding's jobs are an incident's, or several nodes fell ill at once."""
+        """Whether most jobs of a finding are an incident's, one names what the other is about, or several nodes fell ill at once."""
+        if any(_points_at(finding, old) or _points_at(old, finding) for old in incident.findings):
+            return True
         # Two nodes that have some jobs in common have a cause each, unless they fell ill together.
         node = finding.subject.kind == SubjectKind.NODE
         deciding = finding.jobs[: finding.deciding_jobs]
@@ -163,13 +165,21 @@ def _is_late(finding: Finding) -> bool:
 def _is_about(incident: Incident, finding: Finding) -> bool:
     """Whether an incident is about the subject of a finding; of a user's work, about the same application of his.
 
-    A batch that fell to a sick node is part of that incident, but the next batch of its user is another matter.
+    A batch that fell to a sick node is part of that incident, but the next batch of its user is another matter; and much can
+    happen to a whole cluster: what is over comes back only as what it was.
     """
+    if finding.subject.kind == SubjectKind.CLUSTER and incident.resolved_at is not None and finding.kind not in incident.kinds:
+        return False
     leading = min(incident.kinds, key=LEADING.index)
     about = [old.subjects for old in incident.findings if old.kind == leading]
     if finding.subject.kind == SubjectKind.USER:
         return finding.subjects in about
     return finding.subject in [subjects[0] for subjects in about]
+
+
+def _points_at(counts: Finding, other: Finding) -> bool:
+    """Whether unusual counts lie mostly at the place that another finding is about."""
+    return counts.kind == FindingKind.COUNTS_ODD and other.subject in counts.subjects[1:]
 
 
 def _is_same(old: Finding, new: Finding) -> bool:
