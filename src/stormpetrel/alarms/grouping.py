@@ -83,7 +83,7 @@ class IncidentBook:
         return (self._incidents[number] for number in self._jobs)
 
     def _same_cause(self, incident: Incident, finding: Finding) -> bool:
-        """Whether most jobs of a finding are an incident's, one names what the other is about, or several nodes fell ill at once."""
+        """Whether most jobs of a finding are an incident's, one names what the other is about, or nodes fell ill at once."""
         if any(_points_at(finding, old) or _points_at(old, finding) for old in incident.findings):
             return True
         # Two nodes that have some jobs in common have a cause each, unless they fell ill together.
