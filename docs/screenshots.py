@@ -23,6 +23,9 @@ OUT = Path(__file__).parent / "screenshots"
 CHROMIUM = "/usr/bin/chromium"
 LAPTOP, PHONE = (1366, 860), (390, 844)
 PAGES = {
+    "now": "/",
+    "alarms": "/alarms",
+    "incident": "/alarms",  # its newest
     "jobs": "/jobs",
     "job": "/jobs?view=all&prediction=equals:Fail",  # with its riskiest job open
     "trends": "/trends",
@@ -35,7 +38,7 @@ PAGES = {
     "model": "/model",
     "health": "/health",
 }
-ON_A_PHONE = ("jobs", "job")
+ON_A_PHONE = ("now", "jobs", "job")
 
 
 def stormpetrel(*words: str, **options: Any) -> subprocess.Popen[str]:
@@ -55,7 +58,7 @@ def served(site: Path) -> Iterator[str]:
         stormpetrel("--site", str(site), "serve", "--address", address),
     ]
     try:
-        wait_for(lambda: predictions_in(address) > 1000)
+        wait_for(lambda: predictions_in(address) > 1000 and sent_incidents(address))
         yield f"http://{address}"
     finally:
         for process in processes:
@@ -70,6 +73,15 @@ def predictions_in(address: str) -> int:
             return int(json.load(answer)["total"])
     except (OSError, ValueError, KeyError):
         return 0
+
+
+def sent_incidents(address: str) -> list[int]:
+    """The open incidents that somebody was told of, the newest first."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/api/v1/alarms?severity=page", timeout=10) as answer:
+            return [incident["id"] for incident in json.load(answer)["incidents"]]
+    except (OSError, ValueError, KeyError):
+        return []
 
 
 def wait_for(condition: Any, limit_s: float = 300.0) -> None:
@@ -91,9 +103,10 @@ def photograph(url: str, only: set[str]) -> None:
                 context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
                 page = context.new_page()
                 for name in [name for name in names if name in only]:
-                    page.goto(url + PAGES[name])
+                    query = f"?incident={sent_incidents(url.removeprefix('http://'))[0]}" if name == "incident" else ""
+                    page.goto(url + PAGES[name] + query)
                     settle(page)
-                    if name in ON_A_PHONE:
+                    if name in ("jobs", "job"):
                         page.locator("#jobs-grid .risk").first.wait_for(timeout=60_000)
                     if name == "job":
                         page.locator(

@@ -46,7 +46,7 @@ def output(site, *words):
 def test_the_list_shows_open_incidents_and_what_to_do_next(site):
     text = output(site, "list")
     assert text.index("n017 fails every job since") < text.index("jobs of ann fail since")  # the newest first
-    assert "2 open incidents; 0.67 messages a week over 3.0 weeks. Times in Europe/Berlin." in text
+    assert "2 open incidents; pages a week: 0.67, over 3.0 weeks. Times in Europe/Berlin." in text
     assert "Look at one: stormpetrel alarms show 3" in text and "Acknowledge it: stormpetrel alarms ack 3" in text
     assert "resolved, confirmed" not in text and "resolved, confirmed" in output(site, "list", "--all")
 

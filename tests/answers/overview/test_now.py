@@ -45,6 +45,19 @@ def test_a_site_without_anything_wrong_says_so_and_leaves_out_what_it_does_not_h
     assert {kind.kind for kind in answer.hour.kinds} == set(GRID.series.kinds)
 
 
+def test_what_is_still_worked_out_after_a_start_is_named_and_there_soon(tmp_path, monkeypatch):
+    with make_site(tmp_path / "site", site={"time_zone": "UTC"}) as site:
+        site.now = lambda: END + timedelta(minutes=20)
+        live = made.make_live(site, GRID, made.scores_of(GRID))
+        monkeypatch.setattr(live.boards.grid, "look", lambda live: None)
+        answer = now_page(live, LOCAL)
+        assert "hour" in answer.pending and answer.hour is None
+        monkeypatch.undo()
+        for board in (live.boards.grid, live.boards.books, live.boards.nodes):
+            board.wait(live)
+        assert now_page(live, LOCAL).pending == [] and now_page(live, LOCAL).hour is not None
+
+
 def test_calm_is_never_said_above_an_open_incident(live):
     assert grid(live, LOCAL).state == "calm"
     raise_incidents(live.site, finding(when=END - HOUR), batch_finding("ann", when=END - HOUR))

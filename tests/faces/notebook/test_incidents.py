@@ -30,7 +30,7 @@ def test_open_incidents_are_a_table_the_newest_first(folder):
     assert table["Number"].to_list() == [3, 2] and table["Severity"].to_list() == ["page", "info"]
     assert table.schema["Raised"].time_zone == "Europe/Berlin" and table["What"][0].startswith("n017 fails every job")
     assert len(alarms(folder, state="all")) == 3 and len(alarms(folder, severity="page")) == 1
-    assert "0.67 messages a week" in repr(alarms(folder))
+    assert "pages a week: 0.67" in repr(alarms(folder))
 
 
 def test_one_incident_shows_itself(folder):

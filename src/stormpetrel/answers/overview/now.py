@@ -1,7 +1,7 @@
 """How the site is now: open incidents, jobs at risk, nodes, the cluster's hour against its expectation, sources.
 
 LiveSite + Viewer -> now_page -> NowAnswer; + a time -> news_since -> NewsAnswer. Composed of the answers of other pages: who may
-see what is decided there. Nothing is waited for: what is still being worked out is left out.
+see what is decided there. Nothing is waited for: what is still being worked out is named as pending.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
 import polars as pl
@@ -73,6 +73,7 @@ def now_page(live: LiveSite, viewer: Viewer) -> NowAnswer:
         grid=how if how is not None and how.state != GridState.EMPTY.value else None,
         hour=None if board is None or how is None else _hour(live, viewer, board.value, how),
         sources=sources,
+        pending=_pending(live),
     )
 
 
@@ -159,6 +160,22 @@ def _sums(days: pl.DataFrame, first: date) -> list[tuple[str, int, int]]:
     rows = days.filter((pl.col("day") >= first) & (pl.col("judged") > 0))
     sums = rows.group_by(pl.col("node").cast(pl.String)).agg(pl.col("judged", "judged_failed").sum())
     return list(sums.filter(pl.col("node") != "").select("node", "judged", "judged_failed").iter_rows())
+
+
+def _pending(live: LiveSite) -> list[Literal["nodes", "hour"]]:
+    """The parts that were never worked out yet, and can be."""
+    waits: dict[Literal["nodes", "hour"], list[Background[Any]]] = {
+        "nodes": [live.boards.books, live.boards.nodes],
+        "hour": [live.boards.grid],
+    }
+    return [part for part, boards in waits.items() if any(_is_waited_for(board, live) for board in boards)]
+
+
+def _is_waited_for(board: Background[Any], live: LiveSite) -> bool:
+    try:
+        return board.look(live) is None
+    except StormpetrelError:
+        return False
 
 
 def _looked(board: Background[T], live: LiveSite) -> Made[T] | None:

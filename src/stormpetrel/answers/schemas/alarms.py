@@ -70,6 +70,11 @@ class IncidentList(Answer):
     )
     weeks: float = Field(description="how long that was: since the watch or the first incident, or since the time asked for")
 
+    @property
+    def rate_words(self) -> str:
+        """How often somebody was paged, in a few words; empty where there was no time to count over."""
+        return "" if self.pages_per_week is None else f"pages a week: {self.pages_per_week:.2g}, over {self.weeks:.1f} weeks"
+
 
 class ReplayAnswer(IncidentList):
     """What a watch would have told about a part of the past."""

@@ -50,6 +50,9 @@ class NowAnswer(Answer):
     grid: GridNow | None
     hour: NowHour | None
     sources: list[HealthSource] = Field(description="what the watch reads by itself; for administrators")
+    pending: list[Literal["nodes", "hour"]] = Field(
+        default=[], description="what is still being worked out, after a start of the server; ask again in a few seconds"
+    )
 
 
 class NewsLine(Answer):

@@ -82,7 +82,7 @@ def _sum(answer: IncidentList, zone: str, *, everything: bool, narrowed: bool, l
         return f"No such {which}incident." if narrowed else f"There is no {which}incident."
     incidents = f"1 {which}incident" if count == 1 else f"{count:,} {which}incidents"
     shown = f"The newest {incidents}; --limit shows more" if count == limit else incidents
-    rate = "" if answer.pages_per_week is None else f"; {answer.pages_per_week:.2g} messages a week over {answer.weeks:.1f} weeks"
+    rate = f"; {answer.rate_words}" if answer.rate_words else ""
     return f"{shown}{rate}. Times in {plain(zone)}."
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SOON_MS: Final = 1_000
 LATER_MS: Final = 15_000
+PARTIAL: Final = "partial "  # what a stamp begins with while some of the body is still being worked out
 _LONGEST_QUERY: Final = 4_000
 
 
@@ -40,7 +41,8 @@ class Filling:
     page
         What the ids of its components begin with.
     stamp
-        What the body would be made of now; None while that is still being worked out. Cheap.
+        What the body would be made of now; None while that is still being worked out, `PARTIAL` and more while a part of it
+        is. Cheap.
     body
         The body, for a viewer and the parameters of the link.
     waits_for
@@ -123,4 +125,4 @@ def _stamp(filling: Filling, viewer: Viewer) -> str | None:
 
 
 def _interval(stamp: str | None) -> int:
-    return SOON_MS if stamp is None else LATER_MS
+    return SOON_MS if stamp is None or stamp.startswith(PARTIAL) else LATER_MS

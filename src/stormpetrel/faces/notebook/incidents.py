@@ -50,10 +50,10 @@ class Incidents:
         return pl.DataFrame(rows, schema=_COLUMNS).with_columns(pl.col("Raised").dt.convert_time_zone(self.zone))
 
     def summary(self) -> str:
-        """How many there are, and how many messages a week that makes."""
+        """How many there are, and how many pages a week that makes."""
         count = "1 incident" if len(self) == 1 else f"{len(self):,} incidents"
-        rate = self.answer.pages_per_week
-        return f"{count}." if rate is None else f"{count}; {rate:.2g} messages a week over {self.answer.weeks:.1f} weeks."
+        rate = self.answer.rate_words
+        return f"{count}; {rate}." if rate else f"{count}."
 
     def __repr__(self) -> str:
         return "\n".join(

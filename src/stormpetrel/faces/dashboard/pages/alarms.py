@@ -153,9 +153,7 @@ def _list(live: LiveSite, viewer: Viewer, state: str) -> list[Component]:
     table = sortable_table(
         "alarms-table", columns, incident_rows(live, answer.incidents), label="Incidents", most_px=720, row_px=_ROW_PX
     )
-    rate = ""
-    if answer.pages_per_week is not None:
-        rate = f"{answer.pages_per_week:.2g} messages a week over {answer.weeks:.1f} weeks."
+    rate = f"{answer.rate_words.capitalize()}." if answer.rate_words else ""
     whose = "" if viewer.is_admin else "These are the incidents of your own jobs."
     return [card(state_words(answer.incidents), table), as_of(live, live.now(), rate, whose)]
 

@@ -17,7 +17,7 @@ from stormpetrel.answers.overview.now import news_since, now_page
 from stormpetrel.answers.viewer import current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, page_head, plot
-from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
+from stormpetrel.faces.dashboard.filling import PARTIAL, Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.pages.incident_cards import format_time, incident_chips, linked
 from stormpetrel.faces.dashboard.tables import TableColumn, marked, text_table
@@ -79,7 +79,8 @@ def _filling(live: LiveSite) -> Filling:
         """What changes with all that is shown: at least once a minute, since lags grow."""
         answer = now_page(live, viewer)
         parts = (answer.headline, *(line.model_dump_json() for line in answer.incidents), answer.hour, answer.at_risk_total)
-        return f"{hash(str(parts))} {len(answer.nodes)} {live.version} {datetime.now(UTC):%H:%M}"
+        partial = PARTIAL if answer.pending else ""
+        return f"{partial}{hash(str(parts))} {answer.pending} {len(answer.nodes)} {live.version} {datetime.now(UTC):%H:%M}"
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
         del query
@@ -145,7 +146,7 @@ def _at_risk(live: LiveSite, answer: NowAnswer) -> list[Component]:
 
 def _nodes(answer: NowAnswer) -> list[Component]:
     if not answer.nodes:
-        return []
+        return [_waits("Nodes")] if "nodes" in answer.pending else []
     count = len(answer.nodes)
     bad = sum(bool(node.incidents) for node in answer.nodes)
     said = f"{count:,} {'node' if count == 1 else 'nodes'}, {bad:,} with an open incident."
@@ -160,7 +161,7 @@ def _nodes(answer: NowAnswer) -> list[Component]:
 def _hour(live: LiveSite, answer: NowAnswer) -> list[Component]:
     hour, grid = answer.hour, answer.grid
     if hour is None or grid is None:
-        return []
+        return [_waits("The cluster")] if "hour" in answer.pending else []
     rows = [
         {
             "kind": kind.kind,
@@ -177,6 +178,10 @@ def _hour(live: LiveSite, answer: NowAnswer) -> list[Component]:
     table = text_table(columns, rows, caption="Events of the newest hour against their forecast")
     link = html.P(linked(live, "More on the page Grid", "/grid"), className="small")
     return [card(f"The cluster from {_span(live, hour)}", html.P(grid.headline), table, link)]
+
+
+def _waits(name: str) -> Component:
+    return card(name, html.P("Being worked out: it appears here in a few seconds.", className="soft small"))
 
 
 def _span(live: LiveSite, hour: NowHour) -> str:
