@@ -12,6 +12,7 @@ from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.faces.dashboard.shell import page_of
 from stormpetrel.records.findings import FindingKind, SubjectKind
+from stormpetrel.records.messages import Message, MessageKind, message_key
 from tests.builders import make_site
 from tests.faces.dashboard.served import PHONE, Board
 from tests.parts.alarm_findings import batch_finding, finding
@@ -40,10 +41,20 @@ def board(tmp_path_factory, address):
             finding(FindingKind.TIMEOUT_WAVE, (SubjectKind.CLUSTER, "c1"), when=NOW - HOUR, users=("bob", "cat")),
         )
         act_on_incident(site, LOCAL, 1, "confirm", f"new disk {MARKUP}")
+        write_messages(site)
         live = LiveSite(site)
         live.refresh()
         with address.showing(live) as url:
             yield Board(url, site, live)
+
+
+def write_messages(site):
+    """One that was delivered and one that was given up."""
+    keys = [message_key(incident, 0, MessageKind.FIRING, "ops") for incident in (2, 3)]
+    site.messages.insert([Message(key, "ops", MessageKind.FIRING, 2 + place, 0, NOW) for place, key in enumerate(keys)])
+    site.messages.begin(keys, NOW)
+    site.messages.delivered(keys[:1], NOW)
+    site.messages.give_up(keys[1:], f"refused {MARKUP}")
 
 
 def sent(live, viewer, query=""):
@@ -66,6 +77,13 @@ def test_who_may_only_read_is_shown_no_form(board):
     assert "alarms-confirm" not in sent(board.live, reader, "incident=3") and "alarms-confirm" in sent(
         board.live, LOCAL, "incident=3"
     )
+
+
+def test_every_message_and_its_fate_is_shown_to_administrators_alone(board):
+    told = sent(board.live, LOCAL, "state=messages")
+    assert all(words in told for words in ("alarms-messages", "delivered", "given up", "incident=3", "Given up: 1."))
+    seen_by_ann = sent(board.live, ANN, "state=messages")
+    assert "alarms-messages" not in seen_by_ann and "given up" not in seen_by_ann and "Messages" not in seen_by_ann
 
 
 @pytest.mark.parametrize("query", ["incident=x", "incident=-1", f"incident={'9' * 400}", "incident=999", "state=7"])
@@ -96,6 +114,9 @@ def test_a_link_changes_nothing_and_a_verdict_does(browser, board):
 
     visit.show(PHONE, "dark")
     visit.page.wait_for_selector("html[data-theme=dark]")
+    assert visit.axe() == [] and visit.overflow() == 0
+    visit.page.goto(f"{board.url}/alarms?state=messages")
+    visit.page.wait_for_selector("#alarms-messages .ag-row:has-text('given up')")
     assert visit.axe() == [] and visit.overflow() == 0
     assert visit.page.evaluate("window.hacked") is None
     visit.clean()

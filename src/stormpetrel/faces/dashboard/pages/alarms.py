@@ -1,6 +1,6 @@
-"""The page of alarms: the list of incidents, and one incident with its evidence, what was done about it, and a verdict.
+"""The page of alarms: the list of incidents, every message about them, and one incident with evidence and a verdict.
 
-link: state, or incident -> IncidentList or IncidentAnswer -> table or cards. A verdict is
+link: state, or incident -> IncidentList, DeliveryList or IncidentAnswer -> table or cards. A verdict is
 posted by a button; a link changes nothing.
 """
 
@@ -13,8 +13,10 @@ from urllib.parse import urlencode
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from stormpetrel.answers.alarms.acts import act_on_incident
+from stormpetrel.answers.alarms.deliveries import deliveries
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
 from stormpetrel.answers.schemas.alarms import MOST_INCIDENTS, IncidentLine, IncidentQuestion
+from stormpetrel.answers.schemas.deliveries import DeliveryQuestion
 from stormpetrel.answers.schemas.incident import LONGEST_NOTE
 from stormpetrel.answers.viewer import MANAGE, current_viewer
 from stormpetrel.errors import NotThereError, StormpetrelError, UsageError
@@ -22,7 +24,7 @@ from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage
-from stormpetrel.faces.dashboard.pages.incident_cards import format_time, incident_cards, state_words
+from stormpetrel.faces.dashboard.pages.incident_cards import delivery_row, format_time, incident_cards, state_words
 from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
 
 STATES: Final = {"open": "Open", "all": "All"}
+_MESSAGES: Final = {"messages": "Messages"}  # for administrators
+_MOST_MESSAGES: Final = 1000
 _LEAD: Final = "What is wrong with the cluster, one line for each cause."
 _MOST_DIGITS: Final = 9
 _ROW_PX: Final = 72  # three lines of a title
@@ -50,7 +54,7 @@ def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Componen
     parts = fill(_filling(live), viewer, query)
     if "incident" not in query:
         link = PageLink.of(live, "/alarms", query)
-        shown = choice("Show", STATES, chosen(query, "state", STATES, "open"), link, "state")
+        shown = choice("Show", _states(viewer), chosen(query, "state", _states(viewer), "open"), link, "state")
         return html.Div([page_head("Alarms", _LEAD), controls(shown), *parts], className="alarms-page")
     number = incident_number(query)
     back = html.A("All incidents", href=PageLink.of(live, "/alarms").path, className="button", **_INSIDE)
@@ -127,7 +131,8 @@ def _filling(live: LiveSite) -> Filling:
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
         if "incident" not in query:
-            return _list(live, viewer, chosen(query, "state", STATES, "open"))
+            state = chosen(query, "state", _states(viewer), "open")
+            return _messages(live, viewer) if state in _MESSAGES else _list(live, viewer, state)
         return incident_cards(live, show_incident(live.site, viewer, _known_number(query)))
 
     return Filling("alarms", stamp, body, "The incidents are")
@@ -156,6 +161,40 @@ def _list(live: LiveSite, viewer: Viewer, state: str) -> list[Component]:
     rate = f"{answer.rate_words.capitalize()}." if answer.rate_words else ""
     whose = "" if viewer.is_admin else "These are the incidents of your own jobs."
     return [card(state_words(answer.incidents), table), as_of(live, live.now(), rate, whose)]
+
+
+def _states(viewer: Viewer) -> dict[str, str]:
+    return STATES | _MESSAGES if viewer.is_admin else STATES
+
+
+def _messages(live: LiveSite, viewer: Viewer) -> list[Component]:
+    """Every message and its fate, the newest first."""
+    answer = deliveries(live.site, viewer, DeliveryQuestion(limit=_MOST_MESSAGES))
+    if not answer.deliveries:
+        hint = "Try its routes: stormpetrel notify test" if answer.routes else "It has no [[notify.routes]] in site.toml."
+        return [notice("No message was written on this site.", hint), as_of(live, live.now())]
+    zone, path = live.settings.site.time_zone, PageLink.of(live, "/alarms").path
+    columns = (
+        TableColumn("incident", "Incident", "link", 110),
+        TableColumn("route", "Route", width=140),
+        TableColumn("kind", "Message", width=120),
+        TableColumn("state", "Fate", width=120),
+        TableColumn("created", "Written", width=165),
+        TableColumn("delivered", "Delivered", width=165),
+        TableColumn("tries", "Tries", "number", 90),
+        TableColumn("problem", "Problem", width=200, grow=400, wraps=True),
+    )
+    rows = [
+        delivery_row(line, zone)
+        | {
+            "incident": line.incident or "test",
+            "incident_link": f"{path}?{urlencode({'incident': line.incident})}" if line.incident else "",
+        }
+        for line in answer.deliveries
+    ]
+    table = sortable_table("alarms-messages", columns, rows, label="Messages", most_px=720)
+    said = f"Waiting: {answer.waiting:,}. Given up: {answer.given_up:,}."
+    return [card("Messages", table), as_of(live, live.now(), said)]
 
 
 def _form(viewer: Viewer, number: int) -> list[Component]:

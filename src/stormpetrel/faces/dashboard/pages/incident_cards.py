@@ -161,16 +161,18 @@ def _deliveries(deliveries: Sequence[DeliveryLine], zone: str) -> list[Component
         TableColumn("created", "Written"), TableColumn("delivered", "Delivered"), TableColumn("tries", "Tries", "number"),
         TableColumn("problem", "Problem"),
     )  # fmt: skip
-    rows = [
-        {
-            "route": one.route,
-            "kind": one.kind,
-            "state": one.state.replace("_", " "),
-            "created": format_time(one.created, zone),
-            "delivered": format_time(one.delivered, zone) if one.delivered else "",
-            "tries": one.tries,
-            "problem": one.problem,
-        }
-        for one in deliveries
-    ]
+    rows = [delivery_row(one, zone) for one in deliveries]
     return [card("Messages", text_table(columns, rows, caption="Messages about this incident"))]
+
+
+def delivery_row(line: DeliveryLine, zone: str) -> dict[str, Any]:
+    """A message and what became of it, as a row of a table."""
+    return {
+        "route": line.route,
+        "kind": line.kind,
+        "state": line.state.replace("_", " "),
+        "created": format_time(line.created, zone),
+        "delivered": format_time(line.delivered, zone) if line.delivered else "",
+        "tries": line.tries,
+        "problem": line.problem,
+    }
