@@ -36,8 +36,7 @@ class JobFindings:
 
     def __init__(self, site: Site, start: datetime, *, state: str = "") -> None:
         self._site = site
-        known = _STATE.validate_json(state) if state else _State(start, ())
-        self._rules = JobRules(known.seen_to, known.counted)
+        self._rules = _rules_of(state) if state else JobRules(start)
         self._recent = RecentJobs(site)
 
     @property
@@ -49,6 +48,10 @@ class JobFindings:
     def state(self) -> str:
         """What is needed to go on from here."""
         return _STATE.dump_json(_State(self._rules.seen_to, tuple(self._rules.counted()))).decode()
+
+    def go_back(self, state: str) -> None:
+        """Go on from an earlier state: what was found since was not kept."""
+        self._rules = _rules_of(state)
 
     def step(self, now: datetime) -> list[Finding]:
         """Return what can be known at `now` and could not at the step before."""
@@ -65,3 +68,8 @@ class JobFindings:
             return []
         findings = self._rules.step(self._recent.between(self._rules.needed_since, until), until)
         return [replace(finding, known_at=max(now, finding.decided_at)) for finding in findings]
+
+
+def _rules_of(state: str) -> JobRules:
+    known = _STATE.validate_json(state)
+    return JobRules(known.seen_to, known.counted)
