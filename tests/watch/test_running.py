@@ -81,7 +81,8 @@ def in_process(folder: Path, *arguments: str):
     return CliRunner().invoke(app, ["--site", str(folder), *arguments])
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_kills.py kills oftener in less time: here the clock runs, and the command is the real one
+@pytest.mark.parametrize("kills", [12])
 def test_killed_at_any_moment_and_started_again_it_says_the_same_and_nothing_twice(site, kills):
     chance = random.Random(5)
     set_clock(site.folder / "feed", running_clock(TRAINED, speed=4800.0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 import polars as pl
@@ -24,6 +25,8 @@ NEEDED: Final = (
 )  # fmt: skip
 AT_ONCE: Final = timedelta(minutes=2)  # a job that fails sooner after its start than this is lost at once
 LONG_AGO: Final = timedelta(days=7)  # how far back the rules look for what is usual
+_MOST_LISTS: Final = 20_000  # node lists whose names are remembered
+_NOBODY: Final[frozenset[str]] = frozenset()
 _WIDEST_JOB: Final = 64  # nodes; a wider job says little about any one of them
 
 
@@ -85,11 +88,28 @@ def by_node(rows: pl.DataFrame) -> pl.DataFrame:
     """Return one row per job and node, with the number of nodes of the job (`width`); each distinct list is expanded once."""
     lists = rows["node_list"].drop_nulls().unique(maintain_order=True)
     expanded = pl.DataFrame(
-        {"node_list": lists, "node": [sorted(set(expand_nodes(text))) for text in lists]},
+        {"node_list": lists, "node": [_nodes_of(text) for text in lists]},
         schema={"node_list": pl.String, "node": pl.List(pl.String)},
     ).with_columns(width=pl.col("node").list.len())
     usable = expanded.filter(pl.col("width").is_between(1, _WIDEST_JOB))
     return rows.join(usable, on="node_list", how="inner", maintain_order="left").explode("node")
+
+
+def touching(rows: pl.DataFrame, nodes: pl.DataFrame) -> pl.Series:
+    """Return which of the rows have a node list with one of these nodes (`cluster`, `node`) in it."""
+    named: dict[str, set[str]] = {}
+    for cluster, node in nodes.select("cluster", "node").iter_rows():
+        named.setdefault(cluster, set()).add(node)
+    lists = rows.select("cluster", "node_list").unique().drop_nulls("node_list")
+    hits = [not named.get(cluster, _NOBODY).isdisjoint(_nodes_of(text)) for cluster, text in lists.iter_rows()]
+    marked = lists.filter(pl.Series(hits, dtype=pl.Boolean)).with_columns(touches=pl.lit(True))
+    keyed = rows.select("cluster", "node_list").join(marked, on=["cluster", "node_list"], how="left", maintain_order="left")
+    return keyed["touches"].fill_null(False)
+
+
+@lru_cache(maxsize=_MOST_LISTS)
+def _nodes_of(node_list: str) -> tuple[str, ...]:
+    return tuple(sorted(set(expand_nodes(node_list))))
 
 
 def with_counts(

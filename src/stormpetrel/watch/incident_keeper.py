@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from stormpetrel.alarms.budget import PageBudget
 from stormpetrel.alarms.grouping import RETURNS_WITHIN, IncidentBook
@@ -24,15 +24,24 @@ _LOOK_AGAIN: Final = timedelta(minutes=1)  # at incidents that may be over, wher
 _LONGEST_QUIET: Final = timedelta(days=4) + RETURNS_WITHIN  # nothing that is longer over can come back
 
 
-class IncidentKeeper:
-    """Keeps the incidents of one site; asked by the threads of all watchers."""
+class Budgets(Protocol):
+    """Knows how many incidents may be sent."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def current(self, now: datetime) -> PageBudget | None:
+        """Return the budget that holds at a moment; None: only what a rule calls a page is sent."""
+
+    def go_back(self) -> None:
+        """Take note that what was decided last was not committed."""
+
+
+class IncidentKeeper:
+    """Keeps the incidents of one site, and sends as many as its budgets allow; asked by the threads of all watchers."""
+
+    def __init__(self, site: Site, budgets: Budgets | None = None) -> None:
+        self._site, self._budgets = site, budgets
         self._lock = threading.Lock()
         self._book: IncidentBook | None = None
         self._forgettings = 0
-        self._budget: PageBudget | None = None
         self._looked: datetime | None = None
         self._reserved: tuple[MaintenanceWindow, ...] = ()
 
@@ -54,20 +63,16 @@ class IncidentKeeper:
             try:
                 book = self._current_book(now)
                 book.silences = self.silences(now)
+                book.budget = self._budgets.current(now) if self._budgets else None
                 changed = book.take(findings, now)
                 self._site.incidents.commit(changed, watcher=watcher, watcher_state=state, now=now)
             except BaseException:
                 self._book = None  # it may be ahead of what was committed
+                if self._budgets:
+                    self._budgets.go_back()
                 raise
             self._looked = now
             return changed
-
-    def set_budget(self, budget: PageBudget | None) -> None:
-        """Hold to this budget from now on; without one only what a rule calls a page is sent."""
-        with self._lock:
-            self._budget = budget
-            if self._book is not None:
-                self._book.budget = budget
 
     def is_due(self, now: datetime) -> bool:
         """Whether it is time to see which incidents are over, although nothing was found."""
@@ -80,7 +85,6 @@ class IncidentKeeper:
         if self._book is None or forgotten != self._forgettings:
             recent = self._site.incidents.list(resolved_after=now - _LONGEST_QUIET)
             self._book = IncidentBook(recent, first_id=self._site.incidents.next_number())
-            self._book.budget = self._budget
             self._forgettings = forgotten
         return self._book
 

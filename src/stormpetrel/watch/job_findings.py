@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-import polars as pl
 from pydantic import TypeAdapter
 
 from stormpetrel.alarms.job_rules import FAMILY, CountedJobs, JobRules
-from stormpetrel.alarms.known_jobs import NEEDED, known_jobs
 from stormpetrel.records.findings import Finding
 from stormpetrel.store.site import Site
+from stormpetrel.watch.recent_jobs import RecentJobs, read_known_jobs
 
 FIRST_LOOK: Final = timedelta(days=1)  # how far back a first watch looks for what may still be going on
 SETTLED: Final = timedelta(seconds=15)  # accounting tells of an end some seconds after it
@@ -37,8 +36,8 @@ class JobFindings:
 
     def __init__(self, site: Site, start: datetime, *, state: str = "") -> None:
         self._site = site
-        known = _STATE.validate_json(state) if state else _State(start, ())
-        self._rules = JobRules(known.seen_to, known.counted)
+        self._rules = _rules_of(state) if state else JobRules(start)
+        self._recent = RecentJobs(site)
 
     @property
     def every_s(self) -> float:
@@ -50,28 +49,27 @@ class JobFindings:
         """What is needed to go on from here."""
         return _STATE.dump_json(_State(self._rules.seen_to, tuple(self._rules.counted()))).decode()
 
+    def go_back(self, state: str) -> None:
+        """Go on from an earlier state: what was found since was not kept."""
+        self._rules = _rules_of(state)
+
     def step(self, now: datetime) -> list[Finding]:
         """Return what can be known at `now` and could not at the step before."""
-        return self._rules.step(self._jobs(self._rules.needed_since, now), now)
+        return self._rules.step(read_known_jobs(self._site, self._rules.needed_since, now), now)
 
     def live_step(self, known_to: datetime, now: datetime) -> list[Finding]:
-        """Return what the records up to `known_to` tell, known at `now`; without a failure among them nothing else is read."""
+        """Return what the records up to `known_to` tell, known at `now`; of the table only what has changed is read."""
         until = known_to - SETTLED
         if until <= self._rules.seen_to:
             return []
-        if not self._has_failure(self._rules.seen_to, until):
+        self._recent.read(self._rules.needed_since)
+        if not self._recent.has_failure(self._rules.seen_to, until):
             self._rules.skip_to(until)
             return []
-        return [replace(finding, known_at=max(now, finding.decided_at)) for finding in self.step(until)]
+        findings = self._rules.step(self._recent.between(self._rules.needed_since, until), until)
+        return [replace(finding, known_at=max(now, finding.decided_at)) for finding in findings]
 
-    def _has_failure(self, after: datetime, until: datetime) -> bool:
-        states = [str(state) for state in self._site.settings.jobs.failure_states]
-        rows = self._site.jobs.table.scan().filter(pl.col("end_time") > after, pl.col("end_time") <= until)
-        return rows.filter(pl.col("state").is_in(states)).select("state").head(1).collect().height > 0
 
-    def _jobs(self, since: datetime, now: datetime) -> pl.DataFrame:
-        """The jobs that ended after `since` or were running then, and had started, or were over, by `now`."""
-        moment = pl.coalesce("end_time", "start_time")
-        rows = self._site.jobs.table.scan().filter(moment > since, pl.coalesce("start_time", "end_time") <= now)
-        settings = self._site.settings.jobs
-        return known_jobs(rows.select(NEEDED).collect(), settings.failure_states, settings.dropped_states)
+def _rules_of(state: str) -> JobRules:
+    known = _STATE.validate_json(state)
+    return JobRules(known.seen_to, known.counted)

@@ -1,63 +1,148 @@
 """The budget of a live site: thresholds from its own incidents, and from a replay of what came before its first watch.
 
-Site -> site_budget -> PageBudget; BudgetLearning does so beside the loop, at the start and once a day.
+Site + now -> DailyBudgets.current -> PageBudget. What a day's thresholds are learnt from is noted in the state before anything is
+judged by them: a watch that starts again, on that day, decides as the one before would have, and replays nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
 
 from stormpetrel.alarms.acts import with_acts
 from stormpetrel.alarms.budget import HISTORY, SHORTEST, PageBudget
+from stormpetrel.errors import StormpetrelError
+from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import Incident, Verdict
 from stormpetrel.store.site import Site
-from stormpetrel.watch.incident_keeper import IncidentKeeper
 from stormpetrel.watch.replay import recorded_span, replay
 
+NAME: Final = "budget"  # under which it is kept, beside what the watchers need to go on
 _BEGAN: Final = "alarms_began"  # when incidents were first raised live
-_DAY_S: Final = 86_400.0
 
 
-class BudgetLearning:
-    """Learns the budget of one site and hands it to its keeper; a step of the watch, in a thread of its own."""
+@dataclass(frozen=True, slots=True)
+class BudgetHistory:
+    """What the thresholds of one day (UTC) are learnt from; `since` is when it began."""
 
-    name = "budget"
-
-    def __init__(self, site: Site, keeper: IncidentKeeper) -> None:
-        self._site, self._keeper = site, keeper
-
-    def step(self) -> float:
-        """Learn it anew; return the seconds until the next time."""
-        self._keeper.set_budget(site_budget(self._site, self._site.now()))
-        return _DAY_S / self._site.pace()
+    day: date
+    since: datetime
+    past: tuple[Incident, ...]  # those of the replay have negative numbers
 
 
-def site_budget(site: Site, now: datetime) -> PageBudget | None:
-    """Return the budget that the site's own history allows; None where the settings promise nothing.
+_HISTORY: Final = TypeAdapter(BudgetHistory)
 
-    Incidents that people confirmed are no part of calm history, and are left out.
+
+class DayBudget(PageBudget):
+    """A budget whose thresholds are those of one day: what is raised meanwhile counts from the next day on."""
+
+    def note(self, opening: tuple[int, int], finding: Finding, *, by_rule: bool) -> None:
+        """Remember nothing: the incident itself is kept, and looked at when the day is over."""
+
+
+class DailyBudgets:
+    """Learns the budget of one site, day by day; asked by the threads of all watchers, one at a time."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._lock = threading.Lock()
+        self._learning: threading.Thread | None = None
+        self._history: BudgetHistory | None = None
+        self._budget: PageBudget | None = None
+
+    def is_ready(self, now: datetime) -> bool:
+        """Whether the first history is known; where it is not, it is learnt from the past beside the loop, once."""
+        if self._learning is not None and self._learning.is_alive():
+            return False
+        if self._history is not None or not self._site.settings.alarms.pages_per_week or self._kept() is not None:
+            return True
+        self._learning = threading.Thread(target=self._learn, args=(now,), name=NAME, daemon=True)
+        self._learning.start()
+        return False
+
+    def _learn(self, now: datetime) -> None:
+        with suppress(StormpetrelError):  # it is tried again, and told then
+            self._history_of(now)
+
+    def current(self, now: datetime) -> PageBudget | None:
+        """Return the budget of a day, as it was when the day's first findings were judged; None where nothing is promised."""
+        per_week = self._site.settings.alarms.pages_per_week
+        if not per_week:
+            return None
+        history = self._history_of(now)
+        if self._budget is None:
+            self._budget = _day_budget(per_week, history, self._site.incidents.list(resolved_after=now - HISTORY))
+        return self._budget
+
+    def go_back(self) -> None:
+        """Begin again at what is committed: what was decided last was not."""
+        with self._lock:
+            self._history = self._budget = None
+
+    def _history_of(self, now: datetime) -> BudgetHistory:
+        day = now.astimezone(UTC).date()
+        with self._lock:
+            if self._history is None or self._history.day != day:
+                kept = self._kept()
+                if kept is None or kept.day != day:
+                    kept = site_history(self._site, now, before=kept)
+                    body = _HISTORY.dump_json(kept).decode()
+                    self._site.incidents.commit([], watcher=NAME, watcher_state=body, now=now)
+                self._history, self._budget = kept, None
+            return self._history
+
+    def _kept(self) -> BudgetHistory | None:
+        body = self._site.incidents.watcher_state(NAME)
+        try:
+            return _HISTORY.validate_json(body) if body else None
+        except ValidationError:  # of another version: it is learnt anew
+            return None
+
+
+def site_history(site: Site, now: datetime, *, before: BudgetHistory | None = None) -> BudgetHistory:
+    """Return what thresholds are learnt from at a moment: incidents so far, and what a replay of earlier records raises.
+
+    `before` is the history of an earlier day, which has replayed already, if there was enough to replay. Incidents that people
+    confirmed are no part of calm history, and are left out.
     """
-    per_week = site.settings.alarms.pages_per_week
-    if not per_week:
-        return None
     began = _began(site, now)
+    if before is None or before.since == began:
+        since, replayed = _replayed(site, began)
+    else:
+        since, replayed = before.since, [one for one in before.past if one.id < 0 and one.raised_at >= now - HISTORY]
     live = site.incidents.list(resolved_after=now - HISTORY)
-    since, before = _replayed(site, began, now)
     acts = site.incidents.acts(incident.id for incident in live)
     calm = [one for one in live if with_acts(one, acts[one.id]).verdict != Verdict.CONFIRMED]
-    return PageBudget(per_week, since, [*before, *calm])
+    return BudgetHistory(now.astimezone(UTC).date(), since, tuple(_without_jobs(one) for one in [*replayed, *calm]))
 
 
-def _replayed(site: Site, began: datetime, now: datetime) -> tuple[datetime, list[Incident]]:
+def _day_budget(per_week: float, history: BudgetHistory, live: Sequence[Incident]) -> PageBudget:
+    """The budget of a day, with the pages that were sent since it began."""
+    budget = DayBudget(per_week, history.since, history.past)
+    counted = {one.id: one.paged_at for one in history.past}
+    for paged_at in sorted(at for one in live for at in one.paged_at if at not in counted.get(one.id, ())):
+        budget.sent(paged_at)
+    return budget
+
+
+def _replayed(site: Site, began: datetime) -> tuple[datetime, list[Incident]]:
     """What the records of jobs from before the first watch would have raised, with numbers of their own, and since when."""
     first, _ = recorded_span(site)
-    start = max(first, now - HISTORY) if first else began
+    start = max(first, began - HISTORY) if first else began
     if began - start < SHORTEST:  # too short to learn anything from
         return began, []
     past = replay(site, since=start, until=began)
     return start, [replace(one, id=-one.id, paged_at=()) for one in past.incidents]
+
+
+def _without_jobs(incident: Incident) -> Incident:
+    return replace(incident, findings=tuple(replace(one, jobs=(), users=()) for one in incident.findings))
 
 
 def _began(site: Site, now: datetime) -> datetime:

@@ -36,7 +36,7 @@ from stormpetrel.watch.logs import Log
 from stormpetrel.watch.loop import Step, Watch, retry_pause_s
 from stormpetrel.watch.metrics import WatchMetrics
 from stormpetrel.watch.monitor import HealthMonitor
-from stormpetrel.watch.page_budget import BudgetLearning
+from stormpetrel.watch.page_budget import DailyBudgets
 from stormpetrel.watch.reading import LiveReader, Read, has_job_sources, nothing_to_watch
 from stormpetrel.watch.service import Health, serving
 from stormpetrel.watch.system_findings import SystemFindings
@@ -65,7 +65,7 @@ class WatchOptions:
 def run_watch(site: Site, options: WatchOptions, log: Log) -> None:
     """Watch a site until a signal comes; StoreBusyError where another process watches it already."""
     with site.state.sole("watch"), _stopping(options) as stop:
-        runner = _Runner(site, options, log)
+        runner = WatchRunner(site, options, log)
         with serving(options.address, runner.health, runner.metrics.text, hosts=site.settings.watch.hosts) as port:
             log.info("watching", site=site.settings.site.name, parts=runner.parts, metrics_port=port, pid=os.getpid())
             try:
@@ -76,7 +76,7 @@ def run_watch(site: Site, options: WatchOptions, log: Log) -> None:
     log.info("stopped")
 
 
-def _turn(runner: _Runner, stop: threading.Event, options: WatchOptions) -> None:
+def _turn(runner: WatchRunner, stop: threading.Event, options: WatchOptions) -> None:
     _notify_systemd("READY=1")
     runner.begin()
     runner.others.start(steps=options.steps)
@@ -92,8 +92,8 @@ def _turn(runner: _Runner, stop: threading.Event, options: WatchOptions) -> None
         stop.wait(max(0.0, pause - (time.monotonic() - started)))
 
 
-class _Runner:
-    """The loop with everything around it."""
+class WatchRunner:
+    """The loop with everything around it; `begin`, one `turn` after the other, `end`."""
 
     def __init__(self, site: Site, options: WatchOptions, log: Log) -> None:
         self.site, self.options, self.log = site, options, log
@@ -110,7 +110,8 @@ class _Runner:
         self.parts = [
             name for name, there in (("jobs", self._watch), ("events", grid.is_active), ("traces", has_traces)) if there
         ]
-        keeper = IncidentKeeper(site)
+        self._budgets = DailyBudgets(site)
+        keeper = IncidentKeeper(site, self._budgets)
         self._findings = JobFindings(site, site.now() - FIRST_LOOK, state=keeper.state_of(JobFindings.name))
         self._jobs = SteppingWatcher(self._findings, site, keeper, log)
         state = keeper.state_of(SystemFindings.name)
@@ -121,7 +122,7 @@ class _Runner:
             others.append(TraceFindings(site, book, state=keeper.state_of(TraceFindings.name), note=self.metrics.note_traces))
         self._delivering = Delivering(site, self.metrics, log, every_s=options.poll_s, silences=keeper.silences)
         steppings = (SteppingWatcher(one, site, keeper, log, poll_s=options.poll_s) for one in others)
-        self.others = WatcherThreads([BudgetLearning(site, keeper), *steppings, self._delivering], log, after=self.monitor.check)
+        self.others = WatcherThreads([*steppings, self._delivering], log, after=self.monitor.check)
         self._training = TrainingSchedule(site, for_jobs=self._watch is not None)
         self._horizon: datetime | None = None
         self.metrics.ask(ready=lambda: not (self.health.alive() or self.health.not_ready), lag_s=self._lag_s)
@@ -194,9 +195,20 @@ class _Runner:
         self._note(step)
         if step.read.until is None:
             return True
-        now = self.site.now()
-        self._jobs.take(self._findings.live_step(step.read.until, now), now)
+        self._find(step.read.until)
         return False
+
+    def _find(self, known_to: datetime) -> None:
+        """Hand on what the records up to a time tell; where there is time, not before it is known how much may be sent."""
+        now = self.site.now()
+        if self.options.steps is None and not self._budgets.is_ready(now):
+            return
+        before = self._findings.state
+        try:
+            self._jobs.take(self._findings.live_step(known_to, now), now)
+        except BaseException:
+            self._findings.go_back(before)  # what was found and is not kept is found again
+            raise
 
     def _note(self, step: Step) -> None:
         self._horizon = step.horizon

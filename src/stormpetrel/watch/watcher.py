@@ -136,6 +136,11 @@ class WatcherThreads:
             self._threads.append(thread)
             thread.start()
 
+    def step_once(self) -> None:
+        """Let each make one step, one after the other, here: for whoever holds the clock."""
+        for one in self._stepping:
+            one.step()
+
     def _run(self, stepping: Stepping, steps: int | None) -> None:
         done = 0
         while not self._stop.is_set():
