@@ -157,6 +157,16 @@ class TracesSection(_Section):
         default=0.001, gt=0, lt=1, description="share of calm windows that may be flagged; promised once enough of them were seen"
     )
     watch: bool = Field(default=True, description="whether the watch reads and scores the CPU counters of prometheus.url")
+    keep_windows_mb: float = Field(
+        default=1500.0,
+        gt=0,
+        description="megabytes of windows that the watch keeps a day: all, or those of flagged nodes and of a sample of nodes",
+    )
+    keep_scores_mb: float = Field(
+        default=150.0,
+        gt=0,
+        description="megabytes of scores that the watch keeps a day: all, or flagged ones, those of kept windows, and a sample",
+    )
 
 
 class HtcondorSection(_Section):

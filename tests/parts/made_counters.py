@@ -12,6 +12,7 @@ from datetime import datetime
 import numpy as np
 
 from stormpetrel.errors import SourceUnavailableError
+from stormpetrel.sources.prometheus_matrix import SampleBlock
 from stormpetrel.sources.prometheus_query import Series
 
 MODES = ("user", "nice", "system", "iowait", "irq", "softirq", "steal", "idle")
@@ -81,6 +82,13 @@ class MadeServer:
         wanted = re.compile(re.sub(r"\\(.)", r"\1", instances[1]))  # out of its quotes
         metric = names[1] if names else selector.partition("{")[0]
         return [one for one in self._within(metric, start_s, end_s) if wanted.fullmatch(one.labels["instance"])]
+
+    def block(self, selector: str, start_s: float, end_s: float) -> SampleBlock:
+        """The same as one block."""
+        series = self.samples(selector, start_s, end_s)
+        return SampleBlock.of_series(
+            [one.labels for one in series], [one.time_s for one in series], [one.values for one in series]
+        )
 
     def _within(self, metric: str, start_s: float, end_s: float) -> list[Series]:
         found = []

@@ -19,7 +19,7 @@ def scores(n=6, *, version=1, model="traces-vanilla", node="n1"):
             "cluster": "c", "trace": "live", "node": node, "cpu": range(n), "split": None, "job_id": "7", "job_type": "NP",
             "window_start": [START + timedelta(minutes=5 * k) for k in range(n)], "window_s": 100.0, "model": model,
             "model_version": version, "score": [k / 10 for k in range(n)], "flagged": False, "x": 0.0, "y": 0.0,
-            "max_iowait": 0.1, "bad_io_distance": None,
+            "max_iowait": 0.1, "bad_io_distance": None, "stands_for": None,
         },
         schema_overrides=TRACE_SCORE_SCHEMA,
     )  # fmt: skip

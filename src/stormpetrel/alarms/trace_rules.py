@@ -1,6 +1,6 @@
 """Findings from scored CPU windows: a node of which many more windows are flagged than usual, and keep being so.
 
-scored windows -> odd_nodes(windows, after, now) -> findings.
+scored windows -> odd_nodes(windows, after, now) -> findings; or scored windows -> node_moments -> odd_moments -> findings.
 
 A threshold that promises one flagged window in a thousand may flag far more on a site that it has not seen, on all nodes
 alike; so a node is compared with what was usual on the others in the day before, and flags must last: windows of one job resemble
@@ -27,19 +27,35 @@ _RAREST: Final = 0.005  # no site's usual share of flagged windows is taken to b
 _THREADS_AS_ONE: Final = 8.0  # threads of a node rise and fall together: so many count as one observation
 
 
-def odd_nodes(windows: pl.DataFrame, after: datetime, now: datetime, *, model: str) -> list[Finding]:
-    """Return the nodes that became unusual in (after, now].
+def node_moments(windows: pl.DataFrame) -> pl.DataFrame:
+    """Return how many windows of each node ended at each moment, how many of them were flagged, and the highest score.
 
-    `windows` are scored windows of the last day: cluster, node, window_start, window_s, flagged, score.
+    `windows` are scored windows: cluster, node, window_start, window_s, flagged, score, and stands_for where a row counts for more
+    than itself. Sorted by cluster, node and `at`, the end of the windows; `since` is when the first of them began.
     """
+    counted = pl.col("stands_for").fill_null(1).cast(pl.Int64) if "stands_for" in windows.columns else pl.lit(1, dtype=pl.Int64)
     ends = pl.col("window_start") + pl.duration(microseconds=(pl.col("window_s").cast(pl.Float64) * 1e6).cast(pl.Int64))
-    moments = (
-        windows.with_columns(at=ends)
-        .filter(pl.col("at") <= now)
+    return (
+        windows.with_columns(at=ends, _counted=counted)
         .group_by("cluster", "node", "at")
-        .agg(since=pl.col("window_start").min(), flagged=pl.col("flagged").sum(), windows=pl.len(), score=pl.col("score").max())
+        .agg(
+            since=pl.col("window_start").min(),
+            flagged=pl.col("_counted").filter(pl.col("flagged")).sum(),
+            windows=pl.col("_counted").sum(),
+            score=pl.col("score").max(),
+        )
         .sort("cluster", "node", "at")
     )
+
+
+def odd_nodes(windows: pl.DataFrame, after: datetime, now: datetime, *, model: str) -> list[Finding]:
+    """Return the nodes that became unusual in (after, now], out of scored windows of the last day."""
+    return odd_moments(node_moments(windows), after, now, model=model)
+
+
+def odd_moments(moments: pl.DataFrame, after: datetime, now: datetime, *, model: str) -> list[Finding]:
+    """The same out of what `node_moments` made of these windows."""
+    moments = moments.filter(pl.col("at") <= now)
     whole = moments.group_by("cluster").agg(all_flagged=pl.col("flagged").sum(), all_windows=pl.col("windows").sum())
     own = moments.group_by("cluster", "node").agg(own_flagged=pl.col("flagged").sum(), own_windows=pl.col("windows").sum())
     usual = own.join(whole, on="cluster").with_columns(
@@ -49,7 +65,11 @@ def odd_nodes(windows: pl.DataFrame, after: datetime, now: datetime, *, model: s
     )
     rates = {(row["cluster"], row["node"]): row["usual"] for row in usual.iter_rows(named=True)}
     found = []
-    for (cluster, node), rows in moments.group_by("cluster", "node", maintain_order=True):
+    # Of the moments that were told before, only the last few are looked at again; a node without a new flag has nothing to tell.
+    new = pl.col("at") > after
+    from_new = (pl.int_range(pl.len()) >= new.arg_max().cast(pl.Int64) - _LAST_MOMENTS).over("cluster", "node")
+    recent = moments.filter((new & (pl.col("flagged") > 0)).any().over("cluster", "node")).filter(from_new)
+    for (cluster, node), rows in recent.group_by("cluster", "node", maintain_order=True):
         fired = [row for row in _fired(rows, rates[cluster, node]) if row["at"] > after]
         if fired:
             found.append(_finding(str(cluster), str(node), fired, rates[cluster, node], now, model))

@@ -35,7 +35,7 @@ from stormpetrel.store.site import Site
 COMMIT_WINDOWS: Final = 20_000  # of 1.2 kB each
 _MOST_GAPS: Final = 20  # that a report lists
 # Beside a chunk this many steps are read as well, so that a gap at its edge is bridged as one in its middle is.
-_BESIDE: Final = BRIDGE_STEPS + 1
+BESIDE_STEPS: Final = BRIDGE_STEPS + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +150,12 @@ def _take_span(site: Site, reading: PrometheusTraces, span: Span, report: TraceR
     A chunk without a single sample does not move the cursor: what a server gets late, after an outage, is still found.
     """
     steps = round((span.end_s - span.start_s) / reading.step_s)
-    before = reading.steps + _BESIDE  # a window more: a job that ends in the first one may have begun in it
-    wide = Grid(span.start_s - before * reading.step_s, reading.step_s, before + steps + _BESIDE)
+    before = reading.steps + BESIDE_STEPS  # a window more: a job that ends in the first one may have begun in it
+    wide = Grid(span.start_s - before * reading.step_s, reading.step_s, before + steps + BESIDE_STEPS)
     waiting: pl.DataFrame | None = None
     anything = False
     for trace in reading.traces(wide):
-        windows, short, inner = _cut_inside(trace, reading.steps)
+        windows, short, inner = cut_inside(trace, reading.steps)
         report.add(windows, inner, short)
         anything = anything or not np.isnan(inner.rates).all()
         for frame in _frames(site, [windows, *short], None):
@@ -167,10 +167,10 @@ def _take_span(site: Site, reading: PrometheusTraces, span: Span, report: TraceR
     return anything
 
 
-def _cut_inside(trace: Trace, steps: int) -> tuple[Windows, list[Windows], Trace]:
+def cut_inside(trace: Trace, steps: int) -> tuple[Windows, list[Windows], Trace]:
     """The windows of a chunk, those of its short jobs, and the chunk, without the steps that were read beside it."""
     filled, was_missing = bridge(trace.rates, BRIDGE_STEPS)
-    inside = slice(steps + _BESIDE, trace.steps - _BESIDE)
+    inside = slice(steps + BESIDE_STEPS, trace.steps - BESIDE_STEPS)
     inner = replace(trace, time_s=trace.time_s[inside], rates=trace.rates[inside], job=trace.job[inside])
     windows = cut_windows(replace(inner, rates=filled[inside]), steps=steps, bridge_steps=0)
     pieces = (inner.steps // steps, steps, trace.threads)

@@ -24,7 +24,7 @@ from stormpetrel.learn.model_record import Unit
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, incomplete_entry, operator
 from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.records.traces import ANOMALOUS_TYPES, MIXED, MIXED_JOB, Trace
-from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, WINDOW_KEY, windows_of
+from stormpetrel.records.window_frames import COUNTED, TRACE_SCORE_SCHEMA, WINDOW_KEY, windows_of
 from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.store.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
@@ -285,14 +285,15 @@ def calibrated(site: Site, model: TraceModel) -> TraceModel:
     known = site.trace_scores.read(model=model.name, version=model.version).filter(
         ~pl.col("job_type").is_in([*ANOMALOUS_TYPES, MIXED])
     )
-    rows = known.select("trace", "window_start", "node", "job_id", "job_type", "window_s", "score").collect()
+    rows = known.select("trace", "window_start", "node", "job_id", "job_type", "window_s", "score", counted=COUNTED).collect()
     if not rows.height:
         return model
     together = rows.select("trace", "window_start", "node", "job_id", "job_type").n_unique()
     moments = rows.group_by("trace", "window_start").agg(pl.col("window_s").max()).sort("trace", "window_start")
     covered = pl.min_horizontal(pl.col("window_start").diff(-1).over("trace").dt.total_microseconds().abs() / 1e6, "window_s")
     hours = float(moments.select(covered.fill_null(pl.col("window_s")).sum()).item()) / 3600
-    promise = promised(rows["score"].to_numpy(), Calm(rows.height, together, hours), site.settings.traces.alarm_share)
+    scores = np.repeat(rows["score"].to_numpy(), rows["counted"].to_numpy())
+    promise = promised(scores, Calm(scores.size, together, hours), site.settings.traces.alarm_share)
     site.state.set_fact(_CALIBRATION, json.dumps(promise.as_dict()))
     return replace(model, promise=promise)
 
@@ -316,21 +317,22 @@ def score_new_windows(
     site: Site,
     model: TraceModel,
     *,
+    since: datetime | None = None,
     chunk_windows: int = CHUNK_WINDOWS,
     progress: Progress = no_progress,
 ) -> Scored:
-    """Score the windows that this version of the model has not scored yet, in whole moments, one commit per chunk.
+    """Score the windows (from `since` on) that this version of the model has not scored yet, in whole moments, a commit per chunk.
 
     A moment is scored with all its threads, those that were scored before as well: they are neighbours of the late ones.
     """
-    pending = _pending(site, model)
+    pending = _pending(site, model, since)
     scored, flagged, other, commits, done = 0, 0, 0, 0, 0
     sets_threshold = model.is_shipped and not model.promise.is_kept
     size = min(chunk_windows, pending.height // _PARTS) if sets_threshold else chunk_windows
     for first, last, waiting in _chunks(pending, size):
         progress(done / max(1, pending.height), f"scoring {done:,} of {pending.height:,} windows")
         rows = site.cpu_windows.read(since=first, until=last + timedelta(microseconds=1)).collect()
-        fitting = _sorted(rows.filter(_seen_by(model)))
+        fitting = _sorted(rows.filter(seen_by(model)))
         if fitting.height:
             model = calibrated(site, model)
             scores = score_frame(model, fitting)
@@ -370,12 +372,13 @@ def _scores_of_length(model: TraceModel, rows: pl.DataFrame) -> pl.DataFrame:
         y=pl.Series(found.y),
         max_iowait=pl.Series(found.max_iowait),
         bad_io_distance=distance,
+        stands_for=pl.lit(None, dtype=pl.Int32),
     ).cast({name: dtype for name, dtype in TRACE_SCORE_SCHEMA.items()})  # noqa: C416  a Schema is refused beside `_row`
 
 
-def _pending(site: Site, model: TraceModel) -> pl.DataFrame:
-    known = site.trace_scores.read(model=model.name, version=model.version).select(WINDOW_KEY)
-    keys = site.cpu_windows.read().select(WINDOW_KEY)
+def _pending(site: Site, model: TraceModel, since: datetime | None) -> pl.DataFrame:
+    known = site.trace_scores.read(since=since, model=model.name, version=model.version).select(WINDOW_KEY)
+    keys = site.cpu_windows.read(since=since).select(WINDOW_KEY)
     return keys.join(known, on=list(WINDOW_KEY), how="anti", nulls_equal=True).collect()
 
 
@@ -390,7 +393,7 @@ def _chunks(pending: pl.DataFrame, size: int) -> Iterator[tuple[datetime, dateti
         yield first, last, pending.filter(pl.col("window_start").is_between(first, last))
 
 
-def _seen_by(model: TraceModel) -> pl.Expr:
+def seen_by(model: TraceModel) -> pl.Expr:
     """Windows that a model scores: the shipped encoder all of them, another those of its length and the short ones of jobs."""
     if model.is_shipped:
         return pl.lit(True)

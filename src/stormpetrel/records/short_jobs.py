@@ -40,8 +40,8 @@ def short_job_windows(
     """The windows of the jobs in a trace that contain no window of `steps` steps; those of one length together, shortest first.
 
     Windows of the grid begin at the step `origin` and every `steps` before and after it. With `until`, the trace is a piece of a
-    longer one: only jobs that end behind the step `origin` and not behind `until` are cut, so that each is cut in one piece only;
-    a window before `origin` and a step behind `until` must be in it.
+    longer one: only jobs that end at the step `origin` or behind it, and before `until`, are cut, so that each is cut in one piece
+    only, and nothing behind `until` need be known; a window before `origin` must be in it.
     """
     runs = _runs(trace.job)
     before_grid = origin - -(-origin // steps) * steps  # a beginning of a window at or before the first step
@@ -49,7 +49,7 @@ def short_job_windows(
     length = runs.end - runs.first
     wanted = (runs.job >= 0) & (next_start + steps > runs.end) & (length >= max(2, round(FEWEST_SHARE * steps)))
     if until is not None:
-        wanted &= (runs.end > origin) & (runs.end <= until)
+        wanted &= (runs.end >= origin) & (runs.end < until)
     runs = runs.take(wanted)
     filled, _ = bridge(trace.rates, bridge_steps)
     kept = np.minimum(runs.end - runs.first, steps)

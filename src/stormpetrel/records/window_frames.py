@@ -44,8 +44,11 @@ TRACE_SCORE_SCHEMA: Final = pl.Schema(
         "y": pl.Float32(),
         "max_iowait": pl.Float32(),
         "bad_io_distance": pl.Float32(),  # from the centroid of Bad IO in the space of embeddings; null where none is known
+        "stands_for": pl.Int32(),  # windows of the same node and moment that are counted by this row; null: itself
     }
 )
+
+COUNTED: Final = pl.col("stands_for").fill_null(1).cast(pl.Int64)  # how many windows a row of scores is counted as
 
 
 def frame_of(windows: Windows, *, cluster: str, split: Split | None = None) -> pl.DataFrame:

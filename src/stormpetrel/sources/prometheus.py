@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from stormpetrel.sources.prometheus_traces import (
     thread_jobs,
 )
 
+if TYPE_CHECKING:
+    from stormpetrel.sources.prometheus_matrix import SampleBlock
+
 CURSOR: Final = "prometheus"
 _FIRST_RUN_S: Final = 3600.0
 _LOOK_BACK_S: Final = 240.0
@@ -41,6 +44,7 @@ _MOST_SAMPLES: Final = 800_000  # per query: a node of 128 threads for ten minut
 _MARGIN_S: Final = 2.0  # a node's clock may be this far from the server's
 _ONE_CPU: Final = 'mode="idle",cpu="0"'
 _PORT: Final = "(:[0-9]+)?"
+_BESIDE: Final = f'__name__=~"{"|".join(JOB_METRICS)}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +96,21 @@ class PrometheusTraces:
         if cursor is not None:
             first = math.floor((cursor / 1e6 - self._settings.overlap_s) / self.window_s)
         else:
-            first = math.ceil(self._since(now) / self.window_s)
+            first = math.ceil(self.since(now) / self.window_s)
         at_once = max(1, math.floor(self._settings.chunk_minutes * 60 / self.window_s))
         for begin in range(first, last, at_once):
             start_s, end_s = begin * self.window_s, min(begin + at_once, last) * self.window_s
             position = max(round(end_s * 1e6), cursor or 0)  # it never moves back
             yield Span(start_s, end_s, Cursor(CURSOR, position))
+
+    @property
+    def resume(self) -> datetime | None:
+        """Where the next run would go on if this one failed."""
+        return self._server.resume
+
+    @resume.setter
+    def resume(self, moment: datetime) -> None:
+        self._server.resume = moment
 
     def resume_at(self, cursor: int | None, span: Span) -> None:
         """Where the next run would go on if this one failed: for the words of an error."""
@@ -122,6 +135,25 @@ class PrometheusTraces:
                 hint="Set prometheus.node_label to the label that names the node.",
             )
         return dict(sorted(nodes.items()))
+
+    def counters(self, labels: Sequence[str], start_s: float, end_s: float) -> SampleBlock:
+        """The CPU counters of the nodes with these labels in a span of time, as they were stored."""
+        chosen = f"{self._settings.node_label}=~{any_of(list(labels))}"
+        return self._server.block(f"{CPU_COUNTERS}{{{self._matchers(chosen)}}}", start_s, end_s)
+
+    def beside_counters(self, nodes: Sequence[str], start_s: float, end_s: float) -> SampleBlock:
+        """What is told beside the counters of nodes: which job has which thread, and the nodes' own clocks."""
+        chosen = f"{self._settings.node_label}=~{any_of(list(nodes), ending=_PORT)}"
+        return self._server.block(f"{{{self._matchers(_BESIDE, chosen)}}}", start_s, end_s)
+
+    def node_of(self, labels: Mapping[str, str]) -> str | None:
+        """The node that a series is about; None where its label is no name."""
+        return node_name(labels.get(self._settings.node_label, ""))
+
+    def leave_out(self, node: str, why: str) -> None:
+        """Remember that a node cannot be used, and why."""
+        self._wrong[node] = why
+        self._note(f"{why}: left out")
 
     def scrape_intervals(self, now_s: float) -> dict[str, float]:
         """How far apart the samples of each node have been in the last minutes, in seconds, judged by one of its CPUs."""
@@ -164,8 +196,7 @@ class PrometheusTraces:
         labels = any_of([value for node in batch for value in nodes[node]])
         counters = self._by_node(self._server.samples(f"{CPU_COUNTERS}{{{self._matchers(f'{label}=~{labels}')}}}", *span))
         hosts = any_of(list(batch), ending=_PORT)
-        metrics = f'__name__=~"{"|".join(JOB_METRICS)}"'
-        others = self._by_node(self._server.samples(f"{{{self._matchers(metrics, f'{label}=~{hosts}')}}}", *span))
+        others = self._by_node(self._server.samples(f"{{{self._matchers(_BESIDE, f'{label}=~{hosts}')}}}", *span))
         number_of: dict[str, int] = {}
         threads: list[tuple[str, int]] = []
         rates, job = [], []
@@ -228,7 +259,8 @@ class PrometheusTraces:
         chosen = self._settings.select.strip().strip("{}").strip().rstrip(",")
         return ",".join(filter(None, (chosen, *more)))
 
-    def _since(self, now: datetime) -> float:
+    def since(self, now: datetime) -> float:
+        """Where a first run begins, in Unix time: an hour ago where the settings do not say."""
         if not self._settings.since:
             return now.timestamp() - _FIRST_RUN_S
         try:

@@ -24,6 +24,10 @@ from stormpetrel.sources.server_connection import Address, BusyError, HttpServer
 if TYPE_CHECKING:
     import httpx
 
+    from stormpetrel.sources.prometheus_matrix import SampleBlock
+
+Reader = Callable[[bytes], dict[str, Any] | None]  # of a body
+
 _MOST_BYTES: Final = 64 * 1024**2  # of one answer: about two million samples
 _SHORTEST_S: Final = 2.0  # a piece of time that is not halved any more
 _BUSY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -73,6 +77,32 @@ class PrometheusServer(HttpServer):
         middle_s = start_s + span_s / 2
         return _joined([*self.samples(selector, start_s, middle_s), *self.samples(selector, middle_s, end_s)])
 
+    def block(self, selector: str, start_s: float, end_s: float) -> SampleBlock:
+        """The same samples as one block, read ten times as fast; of an answer in an unusual form, by way of its series."""
+        from stormpetrel.sources.prometheus_matrix import SampleBlock, read_matrix
+
+        span_s, found = end_s - start_s, []
+
+        def quick(body: bytes) -> dict[str, Any] | None:
+            matrix = read_matrix(body)
+            found[:] = [] if matrix is None else [matrix[0]]
+            return None if matrix is None else _json_of(matrix[1])
+
+        if span_s <= self._longest_s:
+            form = {"query": f"{selector}[{round(span_s * 1000)}ms]", "time": f"{end_s:.3f}"}
+            try:
+                answer = self._ask(form, lambda body: quick(body) or _json_of(body))
+                if found and answer["data"]["resultType"] == "matrix":
+                    return found[0]
+            except (KeyError, TypeError):
+                pass  # the slow way says what is wrong
+            except _TooMuchError:
+                pass  # the slow way asks for less
+        series = self.samples(selector, start_s, end_s)
+        return SampleBlock.of_series(
+            [one.labels for one in series], [one.time_s for one in series], [one.values for one in series]
+        )
+
     def _series(self, expression: str, at_s: float) -> list[Series]:
         answer = self._ask({"query": expression, "time": f"{at_s:.3f}"})
         try:
@@ -82,24 +112,28 @@ class PrometheusServer(HttpServer):
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
             raise self.failure(SourceFormatError, "answered in a form that no Prometheus has", "Check prometheus.url.") from None
 
-    def _ask(self, form: dict[str, str]) -> dict[str, Any]:
-        """The answer to a query, as JSON; three tries where the server is slow, away or busy."""
-        return self._tried(lambda: self._once(form), hint="Check that it runs and can be reached: stormpetrel doctor.")
+    def _ask(self, form: dict[str, str], read: Reader | None = None) -> dict[str, Any]:
+        """The answer to a query, as JSON or what `read` makes of it; three tries where the server is slow, away or busy."""
+        return self._tried(
+            lambda: self._once(form, read or _json_of), hint="Check that it runs and can be reached: stormpetrel doctor."
+        )
 
-    def _once(self, form: dict[str, str]) -> dict[str, Any]:
+    def _once(self, form: dict[str, str], read: Reader) -> dict[str, Any]:
         status, headers, body = self._exchanged(lambda: self._request(form), most_bytes=_MOST_BYTES, too_long=_TooMuchError)
         if self._post and status in _NO_POST:  # a proxy that lets only GET through
             self._post = False
-            return self._once(form)
-        answer = _json_of(body)
+            return self._once(form, read)
+        answer = read(body) if status == 200 else _json_of(body)
         if status == 200:
             return self._whole(answer, body, headers.get("content-type", ""))
         raise self._refusal(status, answer, headers)
 
     def _request(self, form: dict[str, str]) -> AbstractContextManager[httpx.Response]:
+        # Not packed: 20,000 threads are 9 MB a second, which costs a network less than packing and unpacking cost two machines.
+        headers = {"Accept-Encoding": "identity"}
         if self._post:
-            return self._client.stream("POST", "api/v1/query", data=form)
-        return self._client.stream("GET", "api/v1/query", params=form)
+            return self._client.stream("POST", "api/v1/query", data=form, headers=headers)
+        return self._client.stream("GET", "api/v1/query", params=form, headers=headers)
 
     def _whole(self, answer: dict[str, Any] | None, body: bytes, kind: str) -> dict[str, Any]:
         """An answer that is all there: no page of a proxy, no half of a body, no part of the data."""

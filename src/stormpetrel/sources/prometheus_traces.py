@@ -89,14 +89,26 @@ def sample_interval(series: Sequence[Series]) -> float | None:
 def node_rates(series: Sequence[Series], clock: Series | None, grid: Grid, seen: Counter[str]) -> tuple[tuple[int, ...], Rates]:
     """The CPUs of a node and their shares (steps, cpus, 4); resets and jumps of the clock are counted in `seen`."""
     time_s, cpus, modes, counters = _counter_table(series)
-    rates = np.full((grid.steps, len(cpus), len(MODES)), np.nan, dtype=np.float32)
-    time_s, jumped = _true_times(time_s, clock, grid.step_s)
+    return cpus, table_rates(time_s, modes, counters, clock, grid, seen)
+
+
+def table_rates(
+    time_s: Seconds,
+    modes: Sequence[str],
+    counters: npt.NDArray[np.float64],
+    clock: Series | None,
+    grid: Grid,
+    seen: Counter[str],
+) -> Rates:
+    """The shares (steps, cpus, 4) that a table of counters (samples, cpus, modes) comes to, NaN where a sample is missing."""
+    rates = np.full((grid.steps, counters.shape[1], len(MODES)), np.nan, dtype=np.float32)
+    time_s, jumped = true_times(time_s, clock, grid.step_s)
     seen["clock jump"] += int(jumped.sum())
     in_order = np.concatenate([[True], time_s[1:] > np.maximum.accumulate(time_s)[:-1]]) if time_s.size else np.zeros(0, bool)
     jump_before = np.concatenate([[0], np.cumsum(jumped)]) if time_s.size else np.zeros(0, int)
     time_s, counters, jump_before = time_s[in_order], counters[in_order], jump_before[in_order]
     if time_s.size < 2:
-        return cpus, rates
+        return rates
     growth = np.diff(counters, axis=0)  # (samples - 1, cpus, modes)
     reset = (growth < -_FALLS_BY_S).any(axis=2) | (growth.sum(axis=2) < 0)
     seen["counter reset"] += int(reset.any(axis=1).sum())
@@ -108,7 +120,7 @@ def node_rates(series: Sequence[Series], clock: Series | None, grid: Grid, seen:
     for place in range(len(MODES)):
         part = used[:, :, groups == place].sum(axis=2)
         rates[:, :, place] = np.divide(part, total, out=np.full(total.shape, np.nan), where=whole & (total > 0))
-    return cpus, rates
+    return rates
 
 
 def thread_jobs(series: Sequence[Series], cpus: Sequence[int], grid: Grid, window_s: float, number_of: dict[str, int]) -> Indices:
@@ -181,11 +193,16 @@ def _counter_table(
     return time_s, cpus, modes, table
 
 
+def is_cpu(text: str) -> bool:
+    """Whether a label is the number of a CPU."""
+    return _CPU.fullmatch(text) is not None
+
+
 def _is_cpu(series: Series) -> bool:
-    return _CPU.fullmatch(series.labels.get("cpu", "")) is not None
+    return is_cpu(series.labels.get("cpu", ""))
 
 
-def _true_times(stored_s: Seconds, clock: Series | None, step_s: float) -> tuple[Seconds, npt.NDArray[np.bool_]]:
+def true_times(stored_s: Seconds, clock: Series | None, step_s: float) -> tuple[Seconds, npt.NDArray[np.bool_]]:
     """When the counters were really read, and between which samples the node's clock jumped.
 
     The node's own time is taken where it was exported and is near the server's; a node that lives in another hour keeps its

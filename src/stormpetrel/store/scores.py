@@ -5,7 +5,7 @@ a frame of the table's schema -> append -> rows that were new; read -> frame. Wh
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar, Final
 
 import polars as pl
@@ -75,3 +75,15 @@ class TraceScoreStore(ScoreStore):
     spec = TRACE_SCORES
     key = (*WINDOW_KEY, "model", "model_version")
     time = "window_start"
+
+    def append_moment(self, scores: pl.DataFrame, start: datetime) -> int:
+        """Add what was kept of the scores of a moment, in one commit; how many rows.
+
+        A node with rows that stand for others stays as it was: the same moment read twice, with a sample more, would be counted
+        twice.
+        """
+        version = ["cluster", "trace", "node", "model", "model_version"]
+        with self._writer_lock():
+            rows = self.table.between(self.time, start, start + timedelta(microseconds=1))
+            said = rows.filter(pl.col("stands_for") > 1).select(version).unique().collect()
+            return self.table.append_new(scores.join(said, on=version, how="anti"), key=self.key, column=self.time)

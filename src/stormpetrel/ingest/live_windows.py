@@ -1,0 +1,107 @@
+"""CPU windows as they end: a Prometheus -> the windows of all nodes of one moment after the other, each with its cursor.
+
+Site -> LiveWindows.moments(now) -> LiveMoment. Nothing is committed here: whoever takes a moment commits its cursor with it, and
+whoever begins anew (after a kill, or a problem) goes on behind the last that was committed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import polars as pl
+
+from stormpetrel.errors import NoSamplesError
+from stormpetrel.ingest.traces import BESIDE_STEPS, TraceReport, cut_inside
+from stormpetrel.records.cursor import Cursor
+from stormpetrel.records.window_frames import frame_of
+from stormpetrel.sources.prometheus import CURSOR, PrometheusTraces
+from stormpetrel.sources.prometheus_live import LiveTraces, Moment
+from stormpetrel.sources.prometheus_traces import CPU_COUNTERS
+from stormpetrel.store.site import Site
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveMoment:
+    """The windows that ended at one moment, as a frame of CPU_WINDOW_SCHEMA, sorted by node and CPU; and what was left out."""
+
+    start: datetime
+    end: datetime
+    windows: pl.DataFrame
+    cursor: Cursor
+    report: TraceReport
+    late: bool
+
+
+class LiveWindows:
+    """Follows the CPU counters of a site's Prometheus; what was read and not yet cut is lost with it, and read again."""
+
+    def __init__(self, site: Site, source: PrometheusTraces | None = None) -> None:
+        settings = site.settings
+        self._site, self._source = site, source or PrometheusTraces(settings.prometheus, window_s=settings.traces.window_s)
+        self._live: LiveTraces | None = None
+
+    def close(self) -> None:
+        """Give back the connection."""
+        self._source.__exit__()
+
+    def moments(self, now: datetime) -> Iterator[LiveMoment]:
+        """The windows that have ended and can be judged at `now`, oldest first; one without a single sample is passed over.
+
+        NoSamplesError where moments have passed and nothing was seen in any of them: they are asked for again the next time.
+        """
+        live = self._live = self._live or self._from_cursor(now)
+        passed, found = 0, False
+        try:
+            for moment in live.moments(now.timestamp()):
+                passed += 1
+                cut = self._cut(moment)
+                if cut is not None:
+                    found = True
+                    yield cut
+        except BaseException:  # it may stand in the middle of a piece
+            self._live = None
+            raise
+        if passed and not found:
+            self._live = None
+            raise NoSamplesError(
+                f"{self._source.name} has no samples of {CPU_COUNTERS} in the last {passed} windows.",
+                hint="Check that the nodes are scraped, and prometheus.select; after a start, wait for a whole window.",
+            )
+
+    def next_read(self, now: datetime) -> datetime | None:
+        """When there is something to be read again; None where nothing was read yet."""
+        if self._live is None:
+            return None
+        return datetime.fromtimestamp(self._live.next_read(now.timestamp()), UTC)
+
+    def _from_cursor(self, now: datetime) -> LiveTraces:
+        position, window_s = self._site.cpu_windows.cursor(CURSOR), self._source.window_s
+        first = math.ceil(self._source.since(now) / window_s) if position is None else math.floor(position / 1e6 / window_s)
+        self._source.resume = datetime.fromtimestamp(first * window_s, UTC)
+        return LiveTraces(
+            self._source,
+            first * window_s,
+            settle_s=self._site.settings.prometheus.settle_s,
+            before=self._source.steps + BESIDE_STEPS,
+            beside=BESIDE_STEPS,
+            is_first=position is None,
+        )
+
+    def _cut(self, moment: Moment) -> LiveMoment | None:
+        report = TraceReport()
+        cluster, frames, seen = self._site.settings.site.cluster or "cluster", [], False
+        for trace in moment.traces:
+            windows, short, inner = cut_inside(trace, self._source.steps)
+            report.add(windows, inner, short)
+            seen = seen or not np.isnan(inner.rates).all()
+            frames += [frame_of(part, cluster=cluster) for part in (windows, *short)]
+        report.notes = list(self._source.notes)
+        if not seen:
+            return None
+        start, end = (datetime.fromtimestamp(at_s, UTC) for at_s in (moment.start_s, moment.end_s))
+        windows = pl.concat(frames).sort("trace", "window_start", "node", "cpu", maintain_order=True)
+        return LiveMoment(start, end, windows, moment.cursor, report, moment.late)

@@ -1,0 +1,51 @@
+"""Scoring of windows as they end: the windows of a moment -> scores and windows that are kept, each in one commit.
+
+Site, TraceModel, LiveMoment -> take_moment -> TakenMoment. Scores first, the windows with the cursor behind them: killed in between,
+the moment is read again, what was said of it stays said, and the tables are the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from stormpetrel.ingest.live_windows import LiveMoment
+from stormpetrel.lifecycle.trace_models import Scored, TraceModel, calibrated, score_frame, seen_by
+from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA
+from stormpetrel.store.site import Site
+from stormpetrel.traces.keeping import Quota, kept_scores, kept_windows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TakenMoment:
+    """What became of a moment: the model after it, the counts, and the scores of all its windows, kept or not."""
+
+    model: TraceModel
+    scored: Scored
+    scores: pl.DataFrame  # of TRACE_SCORE_SCHEMA
+
+
+def take_moment(site: Site, model: TraceModel, moment: LiveMoment) -> TakenMoment:
+    """Score the windows of a moment and keep what the settings leave room for, with the cursor that stands for them."""
+    model = calibrated(site, model)
+    fits = moment.windows.with_columns(fits=seen_by(model))["fits"]
+    fitting = moment.windows.filter(fits)
+    scores = score_frame(model, fitting) if fitting.height else pl.DataFrame(schema=TRACE_SCORE_SCHEMA)
+    settings = site.settings.traces
+    steps = max(2, round(settings.window_s / site.settings.prometheus.step_s))
+    quota = Quota.of_day(
+        windows_mb=settings.keep_windows_mb, scores_mb=settings.keep_scores_mb, window_s=settings.window_s, steps=steps
+    )
+    kept = kept_windows(scores, quota.windows)
+    rows = kept_scores(scores, kept, quota.scores)
+    added = site.trace_scores.append_moment(rows, moment.start)
+    strange = moment.windows.filter(~fits)  # of another length than the model sees: for the one that comes after it
+    room = max(0, quota.windows - int(kept.sum()))
+    keep = pl.concat([fitting.filter(kept), strange.head(room)])
+    done = site.cpu_windows.commit(keep, cursor=moment.cursor)
+    report = moment.report
+    report.kept, report.known, report.changed = report.kept + done.kept, report.known + done.known, report.changed + done.changed
+    flagged = int(scores["flagged"].sum())
+    scored = Scored(scores.height if added else 0, flagged, strange.height, int(added > 0), model.promise, model.is_shipped)
+    return TakenMoment(model, scored, scores)
