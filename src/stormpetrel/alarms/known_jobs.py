@@ -41,7 +41,17 @@ def known_jobs(
         outcome(),
     )
     return named.select(
-        "cluster", "user", "application", "state", "start_time", "end_time", "node_list", "failed", "outcome", ref_text()
+        "cluster",
+        "user",
+        "application",
+        "state",
+        "submit_time",
+        "start_time",
+        "end_time",
+        "node_list",
+        "failed",
+        "outcome",
+        ref_text(),
     )
 
 
@@ -72,7 +82,7 @@ def trials(jobs: pl.DataFrame, now: datetime) -> pl.DataFrame:
     soon = pl.col("start_time") + AT_ONCE
     ended_at_once = (pl.col("end_time") < soon).fill_null(False)
     rows = jobs.filter(pl.col("start_time").is_not_null(), pl.col("node_list").is_not_null()).select(
-        "cluster", "user", "application", "start_time", "node_list", "ref",
+        "cluster", "user", "application", "submit_time", "start_time", "node_list", "ref",
         at=pl.when(ended_at_once).then(pl.col("end_time")).otherwise(soon),
         lost=ended_at_once & (pl.col("state") == JobState.FAILED),
         tells=~ended_at_once | pl.col("state").is_in([JobState.FAILED, JobState.COMPLETED]),

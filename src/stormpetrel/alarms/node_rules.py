@@ -5,6 +5,10 @@ known jobs -> lost_at_once, node_failures -> Triggers, one row per lost job that
 Whether a node is to blame is a comparison of two explanations of its last jobs. Sick node: it loses nearly everything. Healthy
 node: a job is lost as often as its like (same user, same application) are elsewhere, and sometimes a whole batch of a user is
 broken, so that ten of its jobs lost are hardly more than one. A batch whose jobs survive elsewhere in that time is not broken.
+
+Yet a script is broken from one submission on until it is mended, and what is handed in one after the other goes to the node that
+is free. So one user alone names a node only by survivors that were handed in between the lost jobs; what else speaks for it needs
+the jobs of a second user.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ from stormpetrel.records.states import JobState
 
 FEWEST_LOST: Final = 3  # jobs lost at once before a node is named
 THRESHOLD: Final = 12.0  # natural logarithm of how much better the sick node explains what was seen
+_MOST_OF_ONE_USER: Final = 8.0  # that one user adds to it whose survivors elsewhere were handed in before or after the lost jobs
+_BETWEEN: Final = timedelta(minutes=30)  # a survivor is between two lost jobs if both were handed in within this time of it
 LAST_JOBS: Final = 64  # of a node that are looked at
 WINDOW: Final = timedelta(hours=24)  # and how old they may be
 _LOST_FOR_ONE: Final = 8  # losses that outweigh a survivor
@@ -123,10 +129,29 @@ def _with_like(recent: pl.DataFrame, tried: pl.DataFrame, on_nodes: pl.DataFrame
             (pl.col(f"{name}_all_{what}") - pl.col(f"{name}_here_{what}")).clip(0).alias(f"{name}_{what}")
             for what in ("tried", "lost")
         )
+    groups = _with_between(groups, recent, tried, on_nodes)
     groups = with_counts(groups, tried, ("cluster",), week, pl.col("moment"), "site_all")
     groups = with_counts(groups, on_nodes, ("cluster", "node"), week, pl.col("moment"), "site_here")
     elsewhere = {what: (pl.col(f"site_all_{what}") - pl.col(f"site_here_{what}")).clip(0) for what in ("tried", "lost")}
     return groups.with_columns(others=(elsewhere["lost"] + 1) / (elsewhere["tried"] + 2))
+
+
+def _with_between(groups: pl.DataFrame, recent: pl.DataFrame, tried: pl.DataFrame, on_nodes: pl.DataFrame) -> pl.DataFrame:
+    """Add how many jobs of each batch that were handed in between those lost here survived elsewhere since then (`between`)."""
+    keys = ["event", "node", "user", "application"]
+    lost = recent.filter("counts").select(*keys, "submit_time").unique().sort("submit_time")
+    spans = groups.filter(pl.col("lost_here") > 0).select("cluster", *keys, "began", "moment")
+    like = tried.filter(~pl.col("lost")).join(spans, on=_LIKE, how="semi").select(*_LIKE, "at", "submit_time", "ref")
+    kept = spans.join(like, on=_LIKE).filter(pl.col("at") > pl.col("began"), pl.col("at") <= pl.col("moment"))
+    kept = kept.join(on_nodes.select("node", "ref"), on=["node", "ref"], how="anti").sort("submit_time")
+    for strategy in ("backward", "forward"):
+        kept = kept.join_asof(
+            lost, on="submit_time", by=keys, strategy=strategy, tolerance=_BETWEEN, coalesce=False, suffix="_lost",
+            check_sortedness=False,
+        )  # fmt: skip
+        kept = kept.filter(pl.col("submit_time_lost").is_not_null()).drop("submit_time_lost")
+    counts = kept.group_by(keys).agg(between=pl.len().cast(pl.Int64))
+    return groups.join(counts, on=keys, how="left").with_columns(pl.col("between").fill_null(0))
 
 
 def _explained(groups: pl.DataFrame) -> pl.DataFrame:
@@ -137,14 +162,16 @@ def _explained(groups: pl.DataFrame) -> pl.DataFrame:
     usual = (pl.col("usual_lost") + _PRIOR_JOBS * pl.col("others")) / (pl.col("usual_tried") + _PRIOR_JOBS)
     good = 1.0 - sum(weight for _, weight in _BAD_BATCHES)
     batches = [(usual.clip(_RAREST, _SICK), pl.lit(good)), *((pl.lit(rate), pl.lit(weight)) for rate, weight in _BAD_BATCHES)]
-    lost, kept = pl.col("fresh_lost"), pl.col("fresh_tried") - pl.col("fresh_lost")
-    elsewhere = [weight.log() + lost * rate.log() + kept * (1 - rate).log() for rate, weight in batches]
-    everywhere = [
-        seen + pl.col("lost_here") * rate.log() + pl.col("kept_here") * (1 - rate).log()
-        for seen, (rate, _) in zip(elsewhere, batches, strict=True)
-    ]
     sick = pl.col("lost_here") * math.log(_SICK) + pl.col("kept_here") * math.log(1 - _SICK)
-    gained = groups.with_columns(gain=sick - _log_sum(everywhere) + _log_sum(elsewhere))
+    gains = []
+    for kept in (pl.col("fresh_tried") - pl.col("fresh_lost"), pl.col("between")):
+        elsewhere = [weight.log() + pl.col("fresh_lost") * rate.log() + kept * (1 - rate).log() for rate, weight in batches]
+        everywhere = [
+            seen + pl.col("lost_here") * rate.log() + pl.col("kept_here") * (1 - rate).log()
+            for seen, (rate, _) in zip(elsewhere, batches, strict=True)
+        ]
+        gains.append(sick - _log_sum(everywhere) + _log_sum(elsewhere))
+    gained = groups.with_columns(gain=pl.max_horizontal(pl.min_horizontal(gains[0], _MOST_OF_ONE_USER), gains[1]))
     # In one order, whatever order the records came in: the same jobs have the same score to the last digit.
     gained = gained.sort("moment", "event", "node", "user", "application")
     users = gained.group_by("event", "cluster", "node", "moment", "user", maintain_order=True).agg(
