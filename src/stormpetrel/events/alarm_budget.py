@@ -22,11 +22,11 @@ APART_HOURS: Final = 6.0
 # for weeks on end would be one episode, and within any budget.
 EPISODE_HOURS: Final = 24.0
 
-RECENT_DAYS: Final = 56  # that the threshold of a day is learnt from
+RECENT_DAYS: Final = 70  # that the threshold of a day is learnt from
 FEWEST_DAYS: Final = 14  # before there are so many, the threshold of the training holds
 # The tail of the highest scores of days is a Gumbel distribution through these two quantiles. The days above the upper one may
 # have been outages that nobody labelled: they do not count, however high they were.
-QUANTILES: Final = (0.2, 0.7)
+QUANTILES: Final = (0.2, 0.75)
 DAY_S: Final = 86_400
 
 Floats = npt.NDArray[np.float64]
