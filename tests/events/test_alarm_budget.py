@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stormpetrel.errors import ModelError
-from stormpetrel.events.alarm_budget import episodes, threshold_for
+from stormpetrel.events.alarm_budget import FEWEST_DAYS, daily_thresholds, episodes, threshold_for
 
 HOUR = 3600
 
@@ -84,3 +84,50 @@ def test_endless_scores_are_above_all_others():
     scores = np.random.default_rng(4).normal(size=2 * 168)
     scores[[20, 60, 100]] = np.inf
     assert threshold_for(scores, np.ones(scores.size, dtype=bool), HOUR, 1.0) == np.inf
+
+
+def hours_from(day, count):
+    return day * 86_400 + HOUR * np.arange(count, dtype=np.int64)
+
+
+def test_the_threshold_of_a_day_follows_a_site_that_has_become_noisier():
+    rng = np.random.default_rng(2)
+    weeks = 60
+    scale = np.repeat([1.0, 3.0], weeks // 2 * 168)
+    scores = scale * rng.exponential(size=weeks * 168)
+    calm = np.ones(scores.size, dtype=bool)
+    first = threshold_for(scores[: 8 * 168], calm[: 8 * 168], HOUR, 1.0)
+    thresholds = daily_thresholds(scores, calm, hours_from(100, scores.size), HOUR, 1.0, first=first)
+    late = slice((weeks // 2 + 8) * 168, None)
+    followed, stayed = (len(episodes(scores[late] > limit, HOUR)) / 22 for limit in (thresholds[late], first))
+    assert 0.5 <= followed <= 1.3 and stayed > 5
+
+
+def test_the_threshold_of_a_day_knows_nothing_of_that_day_or_of_later_ones():
+    rng = np.random.default_rng(3)
+    scores = rng.exponential(size=30 * 24)
+    other = scores.copy()
+    other[20 * 24 :] *= 10
+    calm, start_s = np.ones(scores.size, dtype=bool), hours_from(100, scores.size)
+    before, after = (daily_thresholds(one, calm, start_s, HOUR, 1.0, first=9.0) for one in (scores, other))
+    assert (before[: 21 * 24] == after[: 21 * 24]).all() and before[-1] != after[-1]
+    assert (before[: FEWEST_DAYS * 24] == 9.0).all() and (before[FEWEST_DAYS * 24 :] != 9.0).all()
+
+
+def test_outages_that_nobody_labelled_hardly_move_the_threshold_of_a_day():
+    rng = np.random.default_rng(4)
+    scores = rng.exponential(size=60 * 24)
+    with_outages = scores.copy()
+    with_outages[5 * 24 :: 10 * 24] = 100.0  # one day in ten
+    calm, start_s = np.ones(scores.size, dtype=bool), hours_from(100, scores.size)
+    without, beside = (daily_thresholds(one, calm, start_s, HOUR, 1.0, first=9.0)[-1] for one in (scores, with_outages))
+    assert beside == pytest.approx(without, rel=0.15)
+
+
+def test_gaps_and_days_seen_in_part_say_nothing_about_the_threshold():
+    scores = np.random.default_rng(5).exponential(size=40 * 24)
+    start_s = hours_from(100, scores.size)
+    calm = np.ones(scores.size, dtype=bool)
+    calm[np.arange(scores.size) % 24 < 13] = False  # eleven hours of each day
+    assert (daily_thresholds(scores, calm, start_s, HOUR, 1.0, first=9.0) == 9.0).all()
+    assert (daily_thresholds(np.full(scores.size, np.nan), calm, start_s, HOUR, 1.0, first=9.0) == 9.0).all()

@@ -1,7 +1,8 @@
 """The alarm budget: how high a score must be so that calm operation raises only so many alarms a week.
 
-scores, calm buckets -> threshold_for -> threshold. A bucket alarms where its score is above the threshold. Alarming buckets less
-than six hours apart are one episode: people are called once for it.
+scores, calm buckets -> threshold_for -> one threshold; -> daily_thresholds -> a threshold for each bucket, learnt anew every day.
+A bucket alarms where its score is above the threshold. Alarming buckets less than six hours apart are one episode: people are
+called once for it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ APART_HOURS: Final = 6.0
 # for weeks on end would be one episode, and within any budget.
 EPISODE_HOURS: Final = 24.0
 
+RECENT_DAYS: Final = 70  # that the threshold of a day is learnt from
+FEWEST_DAYS: Final = 14  # before there are so many, the threshold of the training holds
+# The tail of the highest scores of days is a Gumbel distribution through these two quantiles. The days above the upper one may
+# have been outages that nobody labelled: they do not count, however high they were.
+QUANTILES: Final = (0.2, 0.75)
+DAY_S: Final = 86_400
+
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -68,6 +77,44 @@ def threshold_for(scores: Floats, calm: Mask, bucket_s: int, per_week: float) ->
             return float(values[end])
         begin = end + 1
     return float(np.nextafter(values[-1], -np.inf))
+
+
+def daily_thresholds(scores: Floats, calm: Mask, start_s: Ints, bucket_s: int, per_week: float, *, first: float) -> Floats:
+    """(buckets,) the threshold of each, from the highest scores of the RECENT_DAYS before its day; `first` while they are few.
+
+    A site changes, and the threshold goes with it. What the day itself and later ones hold is not looked at.
+
+    Parameters
+    ----------
+    scores, calm
+        As in `threshold_for`. A day counts if it has calm buckets with scores for at least half of its length.
+    start_s
+        (buckets,) Unix seconds, in the order of time.
+    first
+        The threshold that was chosen when the model was trained.
+    """
+    usable = calm & ~np.isnan(scores)
+    day = start_s // DAY_S
+    days, begins = np.unique(day[usable], return_index=True)
+    thresholds = np.full(scores.size, first)
+    if not days.size:
+        return thresholds
+    highest = np.maximum.reduceat(scores[usable], begins)
+    is_whole = np.diff(np.append(begins, usable.sum())) * bucket_s >= DAY_S / 2
+    days, highest = days[is_whole], highest[is_whole]
+    for today in np.unique(day):
+        recent = highest[(days >= today - RECENT_DAYS) & (days < today)]
+        if recent.size >= FEWEST_DAYS:
+            thresholds[day == today] = _level(recent, per_week / 7)
+    return thresholds
+
+
+def _level(highest: Floats, per_day: float) -> float:
+    """The score that is exceeded so many times a day: the highest scores of days are maxima, and their law is that of maxima."""
+    low, high = np.quantile(highest, QUANTILES)
+    low_place, high_place = (-np.log(-np.log(share)) for share in QUANTILES)
+    scale = (high - low) / (high_place - low_place)
+    return float(high + scale * (-np.log(per_day) - high_place))
 
 
 class _RisingAlarms:

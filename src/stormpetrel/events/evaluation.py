@@ -1,8 +1,10 @@
 """Evaluation: models and baselines on the same data sets, each in the order of time.
 
-Dataset -> judge_contestants -> Judged per model. A model learns from the training part, its threshold comes from calm buckets
-after that, and it is judged on the test part, which comes last and which it has not seen. It scores the whole series in one go,
-so that a bucket of the test part has its history, and it is never shown a label of an outage while it scores.
+Dataset -> judge_contestants -> Judged per model. A model learns from the training part, its first threshold comes from calm
+buckets after that, and it is judged on the test part, which comes last and which it has not seen. It scores the whole series in
+one go, so that a bucket of the test part has its history, and it is never shown a label of an outage while it scores. The
+threshold is learnt anew every day from the weeks before, as a site does it, outages of the test part among them: nobody has
+labelled those yet.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ import numpy as np
 
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import StormpetrelError, UsageError
-from stormpetrel.events.alarm_budget import threshold_for
+from stormpetrel.events.alarm_budget import daily_thresholds, threshold_for
 from stormpetrel.events.baselines import BASELINES, WITH_CHANCE
 from stormpetrel.events.contract import EventModel
-from stormpetrel.events.event_metrics import AlarmFigures, TestOutage, calm_buckets, judge_alarm
+from stormpetrel.events.event_metrics import AlarmFigures, TestOutage, calm_buckets, counted_buckets, judge_alarm
 from stormpetrel.records.event_series import EventSeries
 
 PER_WEEK: Final = 1.0
@@ -107,8 +109,12 @@ def judge_contestant(dataset: Dataset, one: Contestant, *, per_week: float = PER
     scored = time.monotonic()
     before = len(dataset.train_unlabelled)
     after = before + len(dataset.calm)
-    threshold = threshold_for(scores[before:after], calm_buckets(dataset.calm), dataset.calm.bucket_s, per_week)
-    figures = judge_alarm(scores[after:], dataset.test, dataset.outages, threshold)
+    bucket_s = dataset.calm.bucket_s
+    first = threshold_for(scores[before:after], calm_buckets(dataset.calm), bucket_s, per_week)
+    calm = np.concatenate([calm_buckets(dataset.calm), counted_buckets(dataset.test.unlabelled())])
+    start_s = np.concatenate([dataset.calm.start_s, dataset.test.start_s])
+    thresholds = daily_thresholds(scores[before:], calm, start_s, bucket_s, per_week, first=first)[len(dataset.calm) :]
+    figures = judge_alarm(scores[after:], dataset.test, dataset.outages, thresholds)
     return Judged(figures, "", round(fitted - began, 3), round(scored - fitted, 3))
 
 

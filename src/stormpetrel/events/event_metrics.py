@@ -76,8 +76,8 @@ FIGURES: Final = (
 )
 
 
-def judge_alarm(scores: Scores, test: EventSeries, outages: Sequence[TestOutage], threshold: float) -> AlarmFigures:
-    """All the figures of one model at a threshold that was chosen elsewhere.
+def judge_alarm(scores: Scores, test: EventSeries, outages: Sequence[TestOutage], threshold: float | Scores) -> AlarmFigures:
+    """All the figures of one model at a threshold that was chosen elsewhere: one for all buckets, or one for each.
 
     A bucket that the model gave no score is one that it did not alarm at, and stands below all others.
     """
@@ -99,7 +99,7 @@ def judge_alarm(scores: Scores, test: EventSeries, outages: Sequence[TestOutage]
         delay_hours=float(np.median(delays)) if delays else None,
         alarm_share=float(alarm[calm].mean()) if calm.any() else None,
         outage_share=float(truth[counted].mean()) if counted.any() else None,
-        threshold=float(threshold),
+        threshold=float(np.median(threshold)),
         caught=caught,
     )
 

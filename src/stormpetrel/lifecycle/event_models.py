@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
@@ -45,9 +46,11 @@ class EventModelInUse:
     forecaster: Forecaster
     kinds: tuple[str, ...]
     bucket_s: int
-    threshold: float
+    threshold: float  # that was chosen at the training; that of a day is learnt from the weeks before it
     name: str
     version: int
+    per_week: float = 1.0  # alarms that calm operation may raise
+    trained_until_s: int = 0  # Unix seconds: the first bucket that was not learnt from
 
     @property
     def history_buckets(self) -> int:
@@ -172,6 +175,8 @@ class EventFamily(SiteFamily[EventModelInUse]):
         about = entry.about
         try:
             kinds, bucket_s, threshold = tuple(map(str, about["kinds"])), int(about["bucket_s"]), float(about["threshold"])
+            per_week = float(about["alarms_per_week"])
+            last = datetime.fromisoformat(about["trained_until"])
         except (KeyError, TypeError, ValueError):
             raise incomplete_entry(training) from None
         model = load(site.models.verified_folder(entry.name, entry.version))
@@ -179,7 +184,10 @@ class EventFamily(SiteFamily[EventModelInUse]):
         forecaster: Any = model if beside is None else load(site.models.verified_folder(beside.name, beside.version))
         if not hasattr(forecaster, "forecast"):
             raise ModelFormatError(f"{training.name} has no model that says what was expected.", hint=how_to_train(FAMILY))
-        return EventModelInUse(model, forecaster, kinds, bucket_s, threshold, entry.name, entry.version)
+        until_s = round(last.timestamp()) + bucket_s
+        return EventModelInUse(
+            model, forecaster, kinds, bucket_s, threshold, entry.name, entry.version, per_week=per_week, trained_until_s=until_s
+        )
 
     def rows_of(self, about: Mapping[str, Any]) -> int:
         """Buckets that were seen."""

@@ -16,7 +16,9 @@ import polars as pl
 
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
+from stormpetrel.events.alarm_budget import DAY_S, RECENT_DAYS, daily_thresholds
 from stormpetrel.events.contract import Forecast, Scores
+from stormpetrel.events.count_forecast import calm_for_training
 from stormpetrel.events.finding import Finding, findings_as_json
 from stormpetrel.events.nodes_and_hosts import HARD, black_holes, silent_grid, silent_hosts
 from stormpetrel.events.placed import Placed
@@ -28,6 +30,7 @@ from stormpetrel.store.event_series import series_of
 from stormpetrel.store.site import Site
 
 _REACH: Final = 2 * REFERENCE  # how far back places are looked at: a silent host needs a week of history before its silence
+_MOST_PAST: Final = 20_000  # buckets before the new ones that are scored for the threshold: of a minute, the last 14 days
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ def score_new_buckets(site: Site, used: EventModelInUse, *, progress: Progress =
     new = _pending(series, known)
     if not new.size:
         return ScoredBuckets(pl.DataFrame(schema=EVENT_SCORE_SCHEMA))
-    first = max(0, int(new[0]) - used.history_buckets)  # what lies before it does not change any score
+    first = max(0, int(new[0]) - _past_buckets(used) - used.history_buckets)  # what lies before it changes no score
     series, new = series.take(first, len(series)), new - first
     progress(0.2, f"scoring {new.size:,} buckets")
     rows = scored_rows(site, used, series, new, progress=progress)
@@ -76,8 +79,13 @@ def scored_rows(
     *,
     progress: Progress = no_progress,
 ) -> pl.DataFrame:
-    """What the model says of some buckets of a series, as a frame of EVENT_SCORE_SCHEMA."""
-    scores, forecast = used.model.score(series, since=int(places[0])), used.forecaster.forecast(series)
+    """What the model says of some buckets of a series, as a frame of EVENT_SCORE_SCHEMA.
+
+    The threshold of a bucket comes from the weeks before its day, as far as the series has them and the model did not learn them.
+    """
+    scores = used.model.score(series, since=max(0, int(places[0]) - _past_buckets(used)))
+    thresholds = _thresholds(used, series, scores)
+    forecast = used.forecaster.forecast(series)
     since = series.moment(int(places[0])) - _REACH
     counts = site.event_counts.read(since=since, places=True, bucket_s=used.bucket_s).collect()
     hard = _hard_findings(
@@ -85,7 +93,7 @@ def scored_rows(
     )
     placed = Placed(counts)
     quiet = series.label == MAINTENANCE
-    above = np.nan_to_num(scores, nan=-np.inf) > used.threshold
+    above = np.nan_to_num(scores, nan=-np.inf) > thresholds
     why: list[list[Finding]] = []
     alarm: list[bool] = []
     for done, at in enumerate(places):
@@ -94,7 +102,18 @@ def scored_rows(
         why.append(_all_findings(found, findings_at(series, forecast, int(at), placed)) if alarm[-1] else found)
         if done % 200 == 0:
             progress(0.2 + 0.8 * done / places.size, f"scoring {places.size:,} buckets")
-    return _frame(used, series, scores, forecast, places, alarm, why, said_at=site.now())
+    return _frame(used, series, (scores, thresholds), forecast, places, alarm, why, said_at=site.now())
+
+
+def _thresholds(used: EventModelInUse, series: EventSeries, scores: Scores) -> Scores:
+    """(buckets,) the threshold of each; labelled outages, maintenance and what was learnt from say nothing about calm scores."""
+    calm = calm_for_training(series) & (series.start_s >= used.trained_until_s)
+    return daily_thresholds(scores, calm, series.start_s, used.bucket_s, used.per_week, first=used.threshold)
+
+
+def _past_buckets(used: EventModelInUse) -> int:
+    """How many buckets before a bucket its threshold depends on."""
+    return min((RECENT_DAYS + 1) * DAY_S // used.bucket_s, _MOST_PAST)
 
 
 def hard_findings(site: Site, since: datetime) -> dict[datetime, list[Finding]]:
@@ -133,7 +152,7 @@ def _hard_findings(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, 
 def _frame(
     used: EventModelInUse,
     series: EventSeries,
-    scores: Scores,
+    judged: tuple[Scores, Scores],  # scores and thresholds
     forecast: Forecast,
     places: np.ndarray[tuple[int], np.dtype[np.intp]],
     alarm: Sequence[bool],
@@ -141,7 +160,7 @@ def _frame(
     *,
     said_at: datetime,
 ) -> pl.DataFrame:
-    size = places.size
+    size, (scores, thresholds) = places.size, judged
     lists = {
         "counts": series.of_kinds(forecast.kinds).counts,
         "expected": forecast.expected,
@@ -156,7 +175,7 @@ def _frame(
             "model": [used.name] * size,
             "model_version": [used.version] * size,
             "score": pl.Series(scores[places]).fill_nan(None),
-            "threshold": [used.threshold] * size,
+            "threshold": thresholds[places],
             "alarm": list(alarm),
             "said_at": [said_at] * size,
             "kinds": [list(forecast.kinds)] * size,

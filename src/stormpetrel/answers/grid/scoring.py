@@ -37,7 +37,7 @@ def score_events(
     return EventScoring(
         model=used.name,
         version=used.version,
-        threshold=used.threshold,
+        threshold=newest.get("threshold", used.threshold),
         scored=done.scored,
         alarms=done.alarms,
         buckets=rows.height,
