@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 import numpy as np
 import polars as pl
@@ -18,16 +17,14 @@ from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
 from stormpetrel.events.contract import Forecast, Scores
 from stormpetrel.events.finding import Finding, findings_as_json
-from stormpetrel.events.nodes_and_hosts import HARD, black_holes, silent_grid, silent_hosts
+from stormpetrel.events.nodes_and_hosts import HARD, REACH, black_holes, silent_grid, silent_hosts
 from stormpetrel.events.placed import Placed
-from stormpetrel.events.why import REFERENCE, findings_at
+from stormpetrel.events.why import findings_at
 from stormpetrel.lifecycle.event_models import EventModelInUse
 from stormpetrel.records.event_series import MAINTENANCE, EventSeries
 from stormpetrel.records.events import EVENT_SCORE_SCHEMA
 from stormpetrel.store.event_series import series_of
 from stormpetrel.store.site import Site
-
-_REACH: Final = 2 * REFERENCE  # how far back places are looked at: a silent host needs a week of history before its silence
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +75,9 @@ def scored_rows(
 ) -> pl.DataFrame:
     """What the model says of some buckets of a series, as a frame of EVENT_SCORE_SCHEMA."""
     scores, forecast = used.model.score(series, since=int(places[0])), used.forecaster.forecast(series)
-    since = series.moment(int(places[0])) - _REACH
+    since = series.moment(int(places[0])) - REACH
     counts = site.event_counts.read(since=since, places=True, bucket_s=used.bucket_s).collect()
-    hard = _hard_findings(
-        counts, series.take(max(0, int(places[0]) - round(_REACH.total_seconds() / used.bucket_s)), len(series))
-    )
+    hard = _hard_findings(counts, series.take(max(0, int(places[0]) - round(REACH.total_seconds() / used.bucket_s)), len(series)))
     placed = Placed(counts)
     quiet = series.label == MAINTENANCE
     above = np.nan_to_num(scores, nan=-np.inf) > used.threshold
@@ -99,10 +94,10 @@ def scored_rows(
 
 def hard_findings(site: Site, since: datetime) -> dict[datetime, list[Finding]]:
     """Return black holes, silent hosts and a silent grid by the bucket that began at or after `since`: they need no model."""
-    series = series_of(site, since=since - _REACH)
+    series = series_of(site, since=since - REACH)
     if not len(series):
         return {}
-    counts = site.event_counts.read(since=since - _REACH, places=True, bucket_s=series.bucket_s).collect()
+    counts = site.event_counts.read(since=since - REACH, places=True, bucket_s=series.bucket_s).collect()
     return {moment: several for moment, several in _hard_findings(counts, series).items() if moment >= since}
 
 
