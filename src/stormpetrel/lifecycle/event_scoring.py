@@ -77,7 +77,7 @@ def scored_rows(
     scores, forecast = used.model.score(series, since=int(places[0])), used.forecaster.forecast(series)
     since = series.moment(int(places[0])) - REACH
     counts = site.event_counts.read(since=since, places=True, bucket_s=used.bucket_s).collect()
-    hard = _hard_findings(counts, series.take(max(0, int(places[0]) - round(REACH.total_seconds() / used.bucket_s)), len(series)))
+    hard = rule_findings(counts, series.take(max(0, int(places[0]) - round(REACH.total_seconds() / used.bucket_s)), len(series)))
     placed = Placed(counts)
     quiet = series.label == MAINTENANCE
     above = np.nan_to_num(scores, nan=-np.inf) > used.threshold
@@ -92,13 +92,32 @@ def scored_rows(
     return _frame(used, series, scores, forecast, places, alarm, why, said_at=site.now())
 
 
-def hard_findings(site: Site, since: datetime) -> dict[datetime, list[Finding]]:
-    """Return black holes, silent hosts and a silent grid by the bucket that began at or after `since`: they need no model."""
-    series = series_of(site, since=since - REACH)
-    if not len(series):
-        return {}
-    counts = site.event_counts.read(since=since - REACH, places=True, bucket_s=series.bucket_s).collect()
-    return {moment: several for moment, several in _hard_findings(counts, series).items() if moment >= since}
+@dataclass(frozen=True, slots=True)
+class OddBucket:
+    """A bucket whose score is above the threshold, and why."""
+
+    start: datetime
+    score: float
+    why: tuple[Finding, ...]
+
+
+def odd_buckets(used: EventModelInUse, series: EventSeries, first: int, counts: pl.DataFrame) -> list[OddBucket]:
+    """Return the buckets of a series from place `first` on that are above the threshold, without those under maintenance.
+
+    `counts` are counts by place from REACH before them on.
+    """
+    begin = max(0, first - used.history_buckets)  # what lies before it does not change any score
+    series, first = series.take(begin, len(series)).of_kinds(used.kinds), first - begin
+    scores = np.nan_to_num(used.model.score(series, since=first), nan=-np.inf)
+    above = np.flatnonzero((scores > used.threshold) & (series.label != MAINTENANCE))
+    above = above[above >= first]
+    if not above.size:
+        return []
+    forecast, placed = used.forecaster.forecast(series), Placed(counts)
+    return [
+        OddBucket(series.moment(int(at)), float(scores[at]), tuple(findings_at(series, forecast, int(at), placed)))
+        for at in above
+    ]
 
 
 def _pending(series: EventSeries, known: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
@@ -116,8 +135,8 @@ def _all_findings(hard: list[Finding], others: list[Finding]) -> list[Finding]:
     return [*hard, *(one for one in others if one.kind not in HARD or one.kind not in known)]
 
 
-def _hard_findings(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, list[Finding]]:
-    """Black holes, silent hosts and a silent grid, by bucket."""
+def rule_findings(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, list[Finding]]:
+    """Return black holes, silent hosts and a silent grid by bucket; of the first REACH of the counts only what they can tell."""
     found = black_holes(counts, zone=series.zone, bucket_s=series.bucket_s)
     for silences in (silent_hosts(counts, series), silent_grid(series)):
         for moment, several in silences.items():
