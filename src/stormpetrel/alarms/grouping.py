@@ -73,9 +73,11 @@ class IncidentBook:
             if before:
                 return max(before, key=lambda one: max(old.until for old in one.findings if _is_same(old, finding)))
         near = [one for one in self._recent() if one.cluster == finding.cluster]
-        about = next((one for one in near if _is_about(one, finding)), None)
-        if about is not None:
-            return about
+        about = [one for one in near if _is_about(one, finding)]
+        if about and finding.subject.kind == SubjectKind.CLUSTER:  # much can be told of it: rather to what it was told with
+            return next((one for one in about if finding.kind in one.kinds), about[0])
+        if about:
+            return about[0]
         return next((one for one in near if one.resolved_at is None and self._same_cause(one, finding)), None)
 
     def _recent(self) -> Iterator[Incident]:
@@ -163,8 +165,11 @@ def _is_late(finding: Finding) -> bool:
 def _is_about(incident: Incident, finding: Finding) -> bool:
     """Whether an incident is about the subject of a finding; of a user's work, about the same application of his.
 
-    A batch that fell to a sick node is part of that incident, but the next batch of its user is another matter.
+    A batch that fell to a sick node is part of that incident, but the next batch of its user is another matter. An incident of a
+    whole cluster that is over comes back only with what was in it.
     """
+    if finding.subject.kind == SubjectKind.CLUSTER and incident.resolved_at is not None and finding.kind not in incident.kinds:
+        return False
     leading = min(incident.kinds, key=LEADING.index)
     about = [old.subjects for old in incident.findings if old.kind == leading]
     if finding.subject.kind == SubjectKind.USER:
@@ -186,7 +191,7 @@ def _joined(incident: Incident, finding: Finding) -> Incident:
     return replace(
         incident,
         findings=findings,
-        since=min(part.since for part in findings),
+        since=min(incident.since, *(part.since for part in findings)),
         until=max(incident.until, finding.until),
         severity=severity,
         blame=blame,
@@ -206,7 +211,7 @@ def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
     users = tuple(sorted({*old.users, *new.users}))
     joined = replace(
         new,
-        since=old.since if new.continues else min(old.since, new.since),
+        since=_since(old, new),
         decided_at=min(old.decided_at, new.decided_at),
         known_at=min(old.known_at, new.known_at),
         until=max(old.until, new.until),
@@ -218,6 +223,13 @@ def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
         users=users,
     )
     return (*findings[:same], joined, *findings[same + 1 :])
+
+
+def _since(old: Finding, new: Finding) -> datetime:
+    """Since when a finding that was joined with another holds; of several silences the last is told."""
+    if new.kind == FindingKind.SILENCE:
+        return new.since
+    return old.since if new.continues else min(old.since, new.since)
 
 
 def _summed(figure: Evidence, old: Finding, users: int) -> Evidence:

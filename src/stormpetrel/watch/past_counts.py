@@ -60,6 +60,12 @@ class PastCounts:
         marks = self.whole.filter(pl.col("kind") == COVERED)["bucket_start"].unique()
         return int(((marks + self.bucket > since) & (marks + self.bucket <= until)).sum())
 
+    def partial(self) -> int:
+        """Return how many buckets have counts and were seen whole by nobody."""
+        is_mark = pl.col("kind") == COVERED
+        marks = self.whole.filter(is_mark).select("bucket_start")
+        return self.whole.filter(~is_mark).join(marks, on="bucket_start", how="anti")["bucket_start"].n_unique()
+
     def walked(self, now: datetime) -> EventSeries:
         """Return all kinds, seen as one walks through the past: a bucket is whole if anybody has marked it.
 

@@ -48,6 +48,7 @@ class LookedAt:
 
     jobs: int = 0  # that ended in that time
     buckets: int = 0  # of events, seen whole
+    partial_buckets: int = 0  # of events that were counted but not seen whole, whenever
     models: int = 0  # of events, trained on the way
     has_traces: bool = False
 
@@ -90,7 +91,7 @@ def replay(
     counts = past_counts(site)
     recorded = first, last = _span(site, counts)
     if first is None or last is None:
-        return Replay((), None, None, recorded)
+        return Replay((), None, None, recorded, LookedAt(partial_buckets=counts.partial()))
     start = max(first, since) if since else first
     end = min(last, until) if until else last
     if end <= start:
@@ -151,7 +152,7 @@ def _looked_at(
 ) -> LookedAt:
     ended = pl.col("end_time").is_between(start, end, closed="right")
     jobs = site.jobs.table.scan().filter(ended).select(pl.len()).collect().item()
-    return LookedAt(jobs, counts.seen(start, end), events.trained, has_traces)
+    return LookedAt(jobs, counts.seen(start, end), counts.partial(), events.trained, has_traces)
 
 
 def _take(book: IncidentBook, findings: list[Finding], now: datetime) -> list[Finding]:
