@@ -93,8 +93,9 @@ class PastCounts:
         """Return a series of one column: all events of the kinds that would have been chosen by each bucket."""
         total = np.where(series.is_gap, np.nan, 0.0)
         told = np.nan_to_num(series.counts) > 0  # (buckets, kinds)
-        first = np.where(told.any(axis=0), told.argmax(axis=0), len(series))  # (kinds,) when each was first told of
-        edges = [0, *sorted({int(at) for at in first if 0 < at < len(series)}), len(series)]
+        ever = [np.flatnonzero(column) for column in told.T]
+        first = [int(places[0]) if places.size else len(series) for places in ever]  # when each kind was first told of
+        edges = [0, *sorted({at for at in first if 0 < at < len(series)}), len(series)]
         for begin, end in pairwise(edges):
             known = [kind for kind, at in zip(series.kinds, first, strict=True) if at <= begin]
             chosen = set(chosen_kinds(self.site.settings, known))
