@@ -6,7 +6,10 @@ from typer.testing import CliRunner
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.alarms import app
 from stormpetrel.faces.cli.context import Context
+from stormpetrel.records.cursor import Cursor
+from tests.answers.grid_sites import made_grid, put_counts
 from tests.builders import make_site
+from tests.parts.made_events import counts_of
 from tests.parts.replayed_site import SICK_NODE, replayed_site
 
 KEYS = {
@@ -37,7 +40,8 @@ def test_programs_get_the_keys_that_are_promised(site):
 def test_people_get_a_line_per_incident_and_a_sum(site):
     lines = run(site).output.splitlines()
     assert any(f"{SICK_NODE} fails " in line and " page " in line for line in lines)
-    assert "2 sent at once" in lines[-1] and "(Europe/Berlin)" in lines[-1]
+    assert "2 sent at once" in lines[-2] and "(Europe/Berlin)" in lines[-2]
+    assert lines[-1] == "Looked at 5,551 jobs, 416 buckets of events, no scores of CPU windows."
 
 
 def test_times_are_in_the_zone_of_the_site_unless_they_say_otherwise(site):
@@ -46,16 +50,32 @@ def test_times_are_in_the_zone_of_the_site_unless_they_say_otherwise(site):
 
 
 def test_a_time_without_records_is_told_with_what_there_is(site):
-    assert "No job has ended in that time. There are records of 2024-01-01" in run(site, "--since", "2030-01-01").output
+    assert "Nothing is recorded in that time. There are records of 2024-01-01" in run(site, "--since", "2030-01-01").output
 
 
 def test_a_calm_time_is_told_as_one(site):
     assert "Nothing would have been raised: " in run(site, "--until", "2024-01-01T12:00").output
 
 
-def test_a_site_without_jobs_is_told_what_to_do(tmp_path):
+def test_a_site_without_records_is_told_what_to_do(tmp_path):
     with make_site(tmp_path / "empty") as empty:
-        assert "Next: stormpetrel ingest jobs FILE" in run(empty).output
+        assert "Next: stormpetrel ingest jobs FILE, or stormpetrel ingest events FILE" in run(empty).output
+
+
+def test_a_table_of_counts_alone_has_a_past_and_models_are_trained_on_the_way_unless_told_not_to(tmp_path):
+    with make_site(tmp_path / "grid", site={"time_zone": "UTC"}) as grid:
+        put_counts(grid, made_grid(700))
+    with_models, rules = run(grid).output, run(grid, "--no-models").output
+    assert "jobs are held on node0028.site-03 since " in with_models and "jobs are held on node0028.site-03 since " in rules
+    assert "Looked at 0 jobs, 700 buckets of events (2 models trained on the way), no scores of CPU windows." in with_models
+    assert "Looked at 0 jobs, 700 buckets of events, no scores of CPU windows." in rules
+
+
+def test_buckets_of_which_none_was_seen_whole_are_told(tmp_path):
+    with make_site(tmp_path / "short") as short:
+        counts = counts_of([(0, "Submit", 4), (1, "Submit", 2)])
+        short.event_counts.add(counts, cursor=Cursor("made", 1))
+        assert "Of 2 buckets of events none was seen whole: too little to walk through." in run(short).output
 
 
 def test_what_is_no_time_is_refused(site):

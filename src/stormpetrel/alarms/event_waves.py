@@ -9,7 +9,7 @@ count the group with most is left out, and a node is named for holds only if no 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -48,8 +48,17 @@ class Wave:
     score: float
 
 
-def event_waves(counts: pl.DataFrame, seen: Sequence[datetime], bucket: timedelta, since: datetime) -> list[Wave]:
+def event_waves(
+    counts: pl.DataFrame,
+    seen: Sequence[datetime],
+    bucket: timedelta,
+    since: datetime,
+    *,
+    before: Collection[tuple[FindingKind, datetime]] | None = None,
+) -> list[Wave]:
     """Return the waves in the buckets from `since` on that were seen whole, in the order of time.
+
+    A bucket is judged by itself and by those before it.
 
     Parameters
     ----------
@@ -57,12 +66,15 @@ def event_waves(counts: pl.DataFrame, seen: Sequence[datetime], bucket: timedelt
         Rows of COUNT_SCHEMA by place, from REACH before `since` on.
     seen
         The beginnings of the buckets that were seen whole, oldest first, from REACH before `since` on.
+    before
+        The kinds and beginnings of the waves before `since`, where they are known; found out if left out.
     """
     waves = []
     for kind in WAVES:
         rows = counts.filter(pl.col("kind") == kind)
         if rows.height:
-            waves += _Kind(kind, rows, seen, bucket).waves()
+            known = None if before is None else {start for one, start in before if one == WAVES[kind]}
+            waves += _Kind(kind, rows, seen, bucket).waves(since, known)
     return sorted((wave for wave in waves if wave.start >= since), key=lambda wave: (wave.start, wave.kind, wave.node))
 
 
@@ -94,22 +106,29 @@ class _Kind:
         self._bucket_s = bucket.total_seconds()
         self._total = self._table(rows, WHOLE)[1][:, 0] if seen else np.empty(0)
         self._nodes, self._on_node = self._table(rows, "node")  # (buckets, nodes)
-        self._groups, self._of_group = self._table(rows, "group")  # (buckets, groups)
+        _, self._of_group = self._table(rows, "group")  # (buckets, groups)
+        self._groups_known = _values_known(self._of_group, self._start_s)  # (buckets,)
 
-    def waves(self) -> list[Wave]:
-        spread = self._total - (self._of_group.max(axis=1) if len(self._groups) > 1 else 0.0)  # (buckets,)
+    def waves(self, since: datetime, known: Collection[datetime] | None) -> list[Wave]:
+        """The waves from `since` on, and those before unless they are known."""
+        biggest = self._of_group.max(axis=1, initial=0.0)  # (buckets,)
+        spread = self._total - np.where(self._groups_known > 1, biggest, 0.0)  # (buckets,)
+        nodes_known = _values_known(self._on_node, self._start_s)  # (buckets,)
         was_wave = np.zeros(len(self._seen), dtype=np.bool_)
         waves: list[Wave] = []
-        for at in range(len(self._seen)):
+        for at, start in enumerate(self._seen):
+            if known is not None and start < since:
+                was_wave[at] = start in known
+                continue
             past = self._past(at, was_wave)
             if past.size * self._bucket_s < _SHORTEST_PAST.total_seconds():
                 continue
-            nodes = self._node_waves(at, past)
+            nodes = self._node_waves(at, past, int(nodes_known[at]))
             rest = spread[at] - sum(wave.count for wave in nodes)
             score, expected = _score(rest, spread[past])
             is_wave = rest >= _FEWEST and score >= THRESHOLD and rest >= _TIMES_RECORD * spread[past].max()
             if is_wave:
-                waves.append(Wave(self._seen[at], self._kind, "", float(self._total[at]), expected, score))
+                waves.append(Wave(start, self._kind, "", float(self._total[at]), expected, score))
             waves += nodes
             was_wave[at] = is_wave or bool(nodes)
         return waves
@@ -119,10 +138,10 @@ class _Kind:
         age_s = self._start_s[at] - self._start_s[:at]
         return np.flatnonzero((age_s <= PAST.total_seconds()) & ~(was_wave[:at] & (age_s <= _STAYS_NEWS.total_seconds())))
 
-    def _node_waves(self, at: int, past: npt.NDArray[np.intp]) -> list[Wave]:
+    def _node_waves(self, at: int, past: npt.NDArray[np.intp], nodes: int) -> list[Wave]:
         """One or two nodes that have far more than they had, and than the others have now."""
         now = self._on_node[at]
-        others = max(1, len(self._nodes) - 1)
+        others = max(1, nodes - 1)
         waves = []
         for place in np.flatnonzero(now >= _FEWEST_ON_NODE):
             before = self._on_node[past, place]
@@ -134,7 +153,7 @@ class _Kind:
 
     def _of_one_group(self, at: int, past: npt.NDArray[np.intp]) -> float:
         """How many holds beyond its usual number the worst group has: a batch that somebody got wrong is no node's trouble."""
-        if self._kind != FindingKind.HOLD_WAVE or len(self._groups) < 2:
+        if self._kind != FindingKind.HOLD_WAVE or self._groups_known[at] < 2:
             return 0.0
         return float((self._of_group[at] - self._of_group[past].mean(axis=0)).max())
 
@@ -150,6 +169,13 @@ class _Kind:
             if (at := row.get(start.astimezone(UTC))) is not None:
                 table[at, column[value]] += count
         return values, table
+
+
+def _values_known(table: Floats, start_s: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """(buckets,) how many values of (buckets, values) counts were told of in each bucket and the REACH before it."""
+    last_s = np.maximum.accumulate(np.where(table > 0, start_s[:, None], -1), axis=0)  # (buckets, values) when last
+    fresh = (last_s >= 0) & (last_s >= start_s[:, None] - round(REACH.total_seconds()))
+    return np.asarray(fresh.sum(axis=1), dtype=np.int64)
 
 
 def _score(count: float, past: Floats, *, least: float = 0.0) -> tuple[float, float]:

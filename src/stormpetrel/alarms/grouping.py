@@ -74,8 +74,8 @@ class IncidentBook:
                 return max(before, key=lambda one: max(old.until for old in one.findings if _is_same(old, finding)))
         near = [one for one in self._recent() if one.cluster == finding.cluster]
         about = [one for one in near if _is_about(one, finding)]
-        if about:
-            return min(about, key=lambda one: (one.resolved_at is not None, one.id))
+        if about:  # an open one rather than one that would come back, and rather where the same was seen
+            return min(about, key=lambda one: (one.resolved_at is not None, finding.kind not in one.kinds, one.id))
         return next((one for one in near if one.resolved_at is None and self._same_cause(one, finding)), None)
 
     def _recent(self) -> Iterator[Incident]:
@@ -196,7 +196,7 @@ def _joined(incident: Incident, finding: Finding) -> Incident:
     return replace(
         incident,
         findings=findings,
-        since=min(part.since for part in findings),
+        since=min(incident.since, *(part.since for part in findings)),
         until=max(incident.until, finding.until),
         severity=severity,
         blame=blame,
@@ -216,7 +216,7 @@ def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
     users = tuple(sorted({*old.users, *new.users}))
     joined = replace(
         new,
-        since=old.since if new.continues else min(old.since, new.since),
+        since=_since(old, new),
         decided_at=min(old.decided_at, new.decided_at),
         known_at=min(old.known_at, new.known_at),
         until=max(old.until, new.until),
@@ -228,6 +228,13 @@ def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
         users=users,
     )
     return (*findings[:same], joined, *findings[same + 1 :])
+
+
+def _since(old: Finding, new: Finding) -> datetime:
+    """Since when a finding that was joined with another holds; of several silences the last is told."""
+    if new.kind == FindingKind.SILENCE:
+        return new.since
+    return old.since if new.continues else min(old.since, new.since)
 
 
 def _summed(figure: Evidence, old: Finding, users: int) -> Evidence:

@@ -30,6 +30,7 @@ _TIMES_MEDIAN_BLIND: Final = 10.0
 _SILENT_EXPECTED: Final = 20.0  # events that a silent host should have told by now
 _LONGEST_SILENCE: Final = timedelta(days=7)  # a host that has been silent for longer is retired
 _HISTORY: Final = timedelta(days=7)  # of a host, before anybody can say that it is silent
+REACH: Final = _LONGEST_SILENCE + _HISTORY  # of counts before a bucket, by which it is judged
 
 # Worth an alarm whatever the model says.
 HARD: Final = frozenset({FindingKind.BLACK_HOLE, FindingKind.SILENT_HOST, FindingKind.SILENCE})
@@ -44,14 +45,23 @@ def black_holes(counts: pl.DataFrame, *, zone: str, bucket_s: int) -> dict[datet
     by_node = rows.group_by("bucket_start", "value").agg(
         pl.col("count").filter(pl.col("kind") == kind.value).sum().alias(kind.name) for kind in kinds
     )
-    kinds_counted = set(counts["kind"].unique())
     usual = pl.col("EXECUTE").filter(pl.col("EXECUTE") > 0).median().over("bucket_start")
-    found = by_node.with_columns(usual=usual).with_columns(eats=_eats_jobs(kinds_counted)).filter(_alone(kinds_counted))
-    found = found.sort("bucket_start", "EXECUTE", descending=[False, True])
+    judged = by_node.with_columns(
+        _told(counts, EventKind.FAILED_FAST, by_node), _told(counts, EventKind.FAILED, by_node), usual=usual
+    )
+    found = judged.with_columns(eats=_eats_jobs()).filter(_alone()).sort("bucket_start", "EXECUTE", descending=[False, True])
     findings: dict[datetime, list[Finding]] = {}
     for row in found.iter_rows(named=True):
         findings.setdefault(row["bucket_start"], []).append(_hole(row, zone, bucket_s))
     return findings
+
+
+def _told(counts: pl.DataFrame, kind: EventKind, rows: pl.DataFrame) -> pl.Series:
+    """Whether the sources have told of a kind in the bucket of each row or within REACH before it; `tells_…`."""
+    told_s = counts.filter(pl.col("kind") == kind.value)["bucket_start"].unique().sort().dt.epoch("s").to_numpy()
+    row_s = rows["bucket_start"].dt.epoch("s").to_numpy()
+    since = np.searchsorted(told_s, row_s - round(REACH.total_seconds()), side="left")
+    return pl.Series(f"tells_{kind.name}", np.searchsorted(told_s, row_s, side="right") > since)
 
 
 def _hole(row: dict[str, Any], zone: str, bucket_s: int) -> Finding:
@@ -80,37 +90,34 @@ def _hole(row: dict[str, Any], zone: str, bucket_s: int) -> Finding:
     )
 
 
-def _eats_jobs(told: set[str]) -> pl.Expr:
+def _eats_jobs() -> pl.Expr:
     """Whether a node's row is that of a black hole, judged by the best that the sources tell."""
-    starts = pl.col("EXECUTE")
-    if EventKind.FAILED_FAST.value in told:
-        fast = pl.col("FAILED_FAST")
-        return (fast >= _FAST_FAILURES) & (fast >= _FAILED_SHARE * starts) & (starts >= _TIMES_MEDIAN * pl.col("usual"))
-    lost = pl.col("FAILED") if EventKind.FAILED.value in told else pl.col("TERMINATED")
-    return (starts >= _STARTS) & (lost >= _FAILED_SHARE * starts) & (starts >= _TIMES_MEDIAN_BLIND * pl.col("usual"))
+    starts, fast = pl.col("EXECUTE"), pl.col("FAILED_FAST")
+    by_fast = (fast >= _FAST_FAILURES) & (fast >= _FAILED_SHARE * starts) & (starts >= _TIMES_MEDIAN * pl.col("usual"))
+    lost = pl.when("tells_FAILED").then("FAILED").otherwise("TERMINATED")
+    blind = (starts >= _STARTS) & (lost >= _FAILED_SHARE * starts) & (starts >= _TIMES_MEDIAN_BLIND * pl.col("usual"))
+    return pl.when("tells_FAILED_FAST").then(by_fast).otherwise(blind)
 
 
-def _alone(told: set[str]) -> pl.Expr:
+def _alone() -> pl.Expr:
     """Whether a node that eats jobs is to blame: where other nodes lose many as well, it is the jobs."""
-    lost = next((kind.name for kind in (EventKind.FAILED_FAST, EventKind.FAILED) if kind.value in told), None)
-    if lost is None:  # everybody's jobs end
-        return pl.col("eats")
-    elsewhere = pl.col(lost).filter(~pl.col("eats")).sum().over("bucket_start")
-    return pl.col("eats") & (elsewhere <= _ELSEWHERE * pl.col(lost))
+    lost = pl.when("tells_FAILED_FAST").then("FAILED_FAST").when("tells_FAILED").then("FAILED")  # else everybody's jobs end
+    elsewhere = lost.filter(~pl.col("eats")).sum().over("bucket_start")
+    return pl.col("eats") & (elsewhere <= _ELSEWHERE * lost).fill_null(value=True)
 
 
 def silent_hosts(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, list[Finding]]:
     """Per bucket: submit hosts that tell nothing for longer than ever before, while others do."""
     rows = counts.filter(pl.col("place") == "submit_host", pl.col("value") != OTHER_VALUES)
-    if rows["value"].n_unique() < 2:
-        return {}  # of a single host, silence is the grid's
+    if not rows.height:
+        return {}
     hosts, events = _by_host(rows, series)
     seen = ~series.is_gap
     anybody = events.sum(axis=1) > 0  # (buckets,)
     findings: dict[datetime, list[Finding]] = {}
     for place, host in enumerate(hosts):
         for at, first, expected in _silences(events[:, place], seen, series.bucket_s):
-            if anybody[at]:
+            if anybody[at]:  # of a single host, silence is the grid's
                 start = series.moment(at)
                 findings.setdefault(start, []).append(_silent(host, series, at, first, expected))
     return findings
@@ -146,26 +153,33 @@ def _by_host(rows: pl.DataFrame, series: EventSeries) -> tuple[list[str], npt.ND
 
 
 def _silences(events: npt.NDArray[np.float64], seen: npt.NDArray[np.bool_], bucket_s: int) -> list[tuple[int, int, float]]:
-    """The buckets at which a host's silence is news: (bucket, first silent bucket, events that were to be expected since)."""
-    most, least = (round(span.total_seconds() / bucket_s) for span in (_LONGEST_SILENCE, _HISTORY))
+    """The buckets at which a host's silence is news: (bucket, first silent bucket, events that were to be expected since).
+
+    Each is judged by the REACH before it, so that it does not matter of how many buckets somebody asks at once.
+    """
+    most, least, reach = (round(span.total_seconds() / bucket_s) for span in (_LONGEST_SILENCE, _HISTORY, REACH))
     ever = np.flatnonzero(events > 0)
     if not ever.size:
         return []
+    total, count = (np.concatenate([[0], np.cumsum(values)]) for values in (events, seen))
     found: list[tuple[int, int, float]] = []
-    begin, longest, run, first = int(ever[0]), 0, 0, 0
-    for at in range(begin, events.size):
-        if not seen[at]:
-            continue
+    pauses: list[tuple[int, int]] = []  # (first silent bucket, how many) of the silences that are over
+    run, first = 0, 0
+    for at in np.flatnonzero(seen[int(ever[0]) :]) + int(ever[0]):
         if events[at] > 0:
-            longest, run = max(longest, run), 0
+            if run:
+                pauses.append((first, run))
+            run = 0
             continue
-        first = at if run == 0 else first
+        first = int(at) if run == 0 else first
         run += 1
-        if run > longest and run <= most and first - begin >= least:
-            before = slice(max(begin, first - least), first)
-            expected = run * float(events[before].sum()) / max(1, int(seen[before].sum()))
-            if expected >= _SILENT_EXPECTED:
-                found.append((at, first, expected))
+        begin = int(ever[min(int(np.searchsorted(ever, at - reach)), ever.size - 1)])  # since then it is known
+        if run > most or first - begin < least:
+            continue
+        before = max(begin, first - least)
+        expected = run * float(total[first] - total[before]) / max(1, int(count[first] - count[before]))
+        if expected >= _SILENT_EXPECTED and all(length < run for since, length in pauses if since > begin):
+            found.append((int(at), first, expected))
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -72,12 +72,10 @@ def train_event_model(
     version = site.event_counts.table.version()
     series = _useful(series_of(site))
     chosen = _chosen(site, name)
-    cut = round((1 - CALM_SHARE) * len(series))
+    cut, model, beside, alarm_about = _fitted(site, series, chosen, seed, progress)
     learnt = series.take(0, cut)
-    model = make(chosen, seed=seed, sequence=_sequence(site)).fit(learnt, progress=progress)
-    progress(0.9, "setting the threshold")
     about = {
-        **_alarm_about(model, series, cut, site.settings.events.alarms_per_week),
+        **alarm_about,
         "kinds": list(series.kinds),
         "bucket_s": series.bucket_s,
         "buckets": int((~learnt.is_gap).sum()),
@@ -91,10 +89,41 @@ def train_event_model(
         "code_version": __version__,
     }
     models = {f"{FAMILY}-{chosen}": NewModel(model.save, about)}
-    if not hasattr(model, "forecast"):
-        beside = make(FORECAST, seed=seed, sequence=_sequence(site)).fit(learnt)
+    if beside is not None:
         models[_FORECAST_NAME] = NewModel(beside.save, {**about, "role": "forecast"})
     return site.models.add_together(models, promoted_by=user or operator(), action="events train")
+
+
+def fit_event_model(site: Site, series: EventSeries, *, seed: int = 0, progress: Progress = no_progress) -> EventModelInUse:
+    """The model that a training on this series would make, not saved; ModelError where the series is too short."""
+    series = _useful(series)
+    chosen = _chosen(site, None)
+    cut, model, beside, about = _fitted(site, series, chosen, seed, progress)
+    return EventModelInUse(
+        model,
+        cast(Any, beside or model),
+        series.kinds,
+        series.bucket_s,
+        about["threshold"],
+        f"{FAMILY}-{chosen}",
+        0,
+        per_week=about["alarms_per_week"],
+        trained_until_s=round(series.moment(cut - 1).timestamp()) + series.bucket_s,
+    )
+
+
+def _fitted(
+    site: Site, series: EventSeries, chosen: str, seed: int, progress: Progress
+) -> tuple[int, SavedModel, SavedModel | None, dict[str, Any]]:
+    """How many buckets were learnt from, the model, a forecaster beside one that is none, and the threshold."""
+    cut = round((1 - CALM_SHARE) * len(series))
+    learnt = series.take(0, cut)
+    model = make(chosen, seed=seed, sequence=_sequence(site)).fit(learnt, progress=progress)
+    progress(0.9, "setting the threshold")
+    about = _alarm_about(model, series, cut, site.settings.events.alarms_per_week)
+    if hasattr(model, "forecast"):
+        return cut, model, None, about
+    return cut, model, make(FORECAST, seed=seed, sequence=_sequence(site)).fit(learnt), about
 
 
 def _useful(series: EventSeries) -> EventSeries:

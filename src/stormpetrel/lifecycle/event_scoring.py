@@ -20,16 +20,15 @@ from stormpetrel.events.alarm_budget import DAY_S, RECENT_DAYS, daily_thresholds
 from stormpetrel.events.contract import Forecast, Scores
 from stormpetrel.events.count_forecast import calm_for_training
 from stormpetrel.events.finding import Finding, findings_as_json
-from stormpetrel.events.nodes_and_hosts import HARD, black_holes, silent_grid, silent_hosts
+from stormpetrel.events.nodes_and_hosts import HARD, REACH, black_holes, silent_grid, silent_hosts
 from stormpetrel.events.placed import Placed
-from stormpetrel.events.why import REFERENCE, findings_at
+from stormpetrel.events.why import findings_at
 from stormpetrel.lifecycle.event_models import EventModelInUse
 from stormpetrel.records.event_series import MAINTENANCE, EventSeries
 from stormpetrel.records.events import EVENT_SCORE_SCHEMA
 from stormpetrel.store.event_series import series_of
 from stormpetrel.store.site import Site
 
-_REACH: Final = 2 * REFERENCE  # how far back places are looked at: a silent host needs a week of history before its silence
 _MOST_PAST: Final = 20_000  # buckets before the new ones that are scored for the threshold: of a minute, the last 14 days
 
 
@@ -86,11 +85,9 @@ def scored_rows(
     scores = used.model.score(series, since=max(0, int(places[0]) - _past_buckets(used)))
     thresholds = _thresholds(used, series, scores)
     forecast = used.forecaster.forecast(series)
-    since = series.moment(int(places[0])) - _REACH
+    since = series.moment(int(places[0])) - REACH
     counts = site.event_counts.read(since=since, places=True, bucket_s=used.bucket_s).collect()
-    hard = _hard_findings(
-        counts, series.take(max(0, int(places[0]) - round(_REACH.total_seconds() / used.bucket_s)), len(series))
-    )
+    hard = rule_findings(counts, series.take(max(0, int(places[0]) - round(REACH.total_seconds() / used.bucket_s)), len(series)))
     placed = Placed(counts)
     quiet = series.label == MAINTENANCE
     above = np.nan_to_num(scores, nan=-np.inf) > thresholds
@@ -113,16 +110,42 @@ def _thresholds(used: EventModelInUse, series: EventSeries, scores: Scores) -> S
 
 def _past_buckets(used: EventModelInUse) -> int:
     """How many buckets before a bucket its threshold depends on."""
-    return min((RECENT_DAYS + 1) * DAY_S // used.bucket_s, _MOST_PAST)
+    return min(int((RECENT_DAYS + 1) * DAY_S // used.bucket_s), _MOST_PAST)
 
 
-def hard_findings(site: Site, since: datetime) -> dict[datetime, list[Finding]]:
-    """Return black holes, silent hosts and a silent grid by the bucket that began at or after `since`: they need no model."""
-    series = series_of(site, since=since - _REACH)
-    if not len(series):
-        return {}
-    counts = site.event_counts.read(since=since - _REACH, places=True, bucket_s=series.bucket_s).collect()
-    return {moment: several for moment, several in _hard_findings(counts, series).items() if moment >= since}
+@dataclass(frozen=True, slots=True)
+class OddBucket:
+    """A bucket whose score is above the threshold, and why."""
+
+    start: datetime
+    score: float
+    threshold: float
+    why: tuple[Finding, ...]
+
+
+def odd_buckets(used: EventModelInUse, series: EventSeries, first: int, counts: pl.DataFrame) -> list[OddBucket]:
+    """Return the buckets of a series from place `first` on that are above the threshold, without those under maintenance.
+
+    `counts` are counts by place from REACH before them on.
+    """
+    begin = max(0, first - _past_buckets(used) - used.history_buckets)  # what lies before it changes no score and no threshold
+    series, first = series.take(begin, len(series)).of_kinds(used.kinds), first - begin
+    scores = used.model.score(series, since=max(0, first - _past_buckets(used)))
+    thresholds = _thresholds(used, series, scores)
+    above = np.flatnonzero((np.nan_to_num(scores, nan=-np.inf) > thresholds) & (series.label != MAINTENANCE))
+    above = above[above >= first]
+    if not above.size:
+        return []
+    forecast, placed = used.forecaster.forecast(series), Placed(counts)
+    return [
+        OddBucket(
+            series.moment(int(at)),
+            float(scores[at]),
+            float(thresholds[at]),
+            tuple(findings_at(series, forecast, int(at), placed)),
+        )
+        for at in above
+    ]
 
 
 def _pending(series: EventSeries, known: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
@@ -140,8 +163,8 @@ def _all_findings(hard: list[Finding], others: list[Finding]) -> list[Finding]:
     return [*hard, *(one for one in others if one.kind not in HARD or one.kind not in known)]
 
 
-def _hard_findings(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, list[Finding]]:
-    """Black holes, silent hosts and a silent grid, by bucket."""
+def rule_findings(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, list[Finding]]:
+    """Return black holes, silent hosts and a silent grid by bucket; of the first REACH of the counts only what they can tell."""
     found = black_holes(counts, zone=series.zone, bucket_s=series.bucket_s)
     for silences in (silent_hosts(counts, series), silent_grid(series)):
         for moment, several in silences.items():

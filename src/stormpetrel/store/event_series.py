@@ -34,9 +34,24 @@ def series_of(
     """
     bucket_s = site.settings.events.bucket_minutes * 60
     rows = site.event_counts.read(bucket_s=bucket_s).select("source", "bucket_start", "kind", "count").collect()
+    return series_from(site, rows, site.outages.list(), now=site.now(), since=since, until=until, kinds=kinds)
+
+
+def series_from(
+    site: Site,
+    rows: pl.DataFrame,
+    outages: Sequence[Outage],
+    *,
+    now: datetime,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    kinds: Sequence[str] | None = None,
+) -> EventSeries:
+    """The same of these counts (source, bucket_start, kind, count of the whole, marks included) and outages, as seen at `now`."""
+    bucket_s = site.settings.events.bucket_minutes * 60
     is_mark = rows["kind"] == COVERED
     coverage = coverage_of(rows.filter(is_mark).select("source", "bucket_start"), bucket_s)
-    over = site.now() - timedelta(seconds=bucket_s - 1)  # a clock that was ahead once has marked what is not over yet
+    over = now - timedelta(seconds=bucket_s - 1)  # a clock that was ahead once has marked what is not over yet
     inside = _inside(coverage.start_s, since, over if until is None else min(until, over))
     start_s, whole = coverage.start_s[inside], coverage.whole[inside]
     counted = rows.filter(~is_mark)
@@ -49,7 +64,7 @@ def series_of(
         bucket_s=bucket_s,
         kinds=columns,
         counts=counts,
-        label=labels_of(site.outages.list(), start_s, bucket_s, now=site.now()),
+        label=labels_of(outages, start_s, bucket_s, now=now),
         background=background,
         background_names=names,
         zone=site.settings.site.time_zone,

@@ -1,24 +1,28 @@
 """The watcher of events: when a bucket is over, read it, score it, and say what is wrong with it.
 
 Site -> EventFindings.step(now) -> findings. Rules over places speak from the first week of counts on, without a model; the model
-adds what is unusual as a whole. Its training has a clock of its own (`watch/training.py`).
+adds what is unusual as a whole. Its training has a clock of its own (`watch/training.py`). The replay of the past
+(`watch/event_past.py`) makes findings of buckets with the same functions.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from stormpetrel.alarms.event_rules import FAMILY, Bucket, finding_of_score, findings_of_rules
 from stormpetrel.alarms.event_waves import REACH, WAVES, Wave, event_waves, finding_of_wave
+from stormpetrel.events.finding import Finding as Reason
 from stormpetrel.events.finding import findings_of_json
-from stormpetrel.lifecycle.event_scoring import hard_findings
-from stormpetrel.records.findings import Finding
+from stormpetrel.lifecycle.event_scoring import rule_findings
+from stormpetrel.records.event_series import EventSeries
+from stormpetrel.records.findings import Finding, FindingKind
 from stormpetrel.records.job_ref import ref_text
 from stormpetrel.records.jobs import KEY
 from stormpetrel.store.event_series import series_of
@@ -27,7 +31,18 @@ from stormpetrel.watch.cluster_name import ClusterName
 from stormpetrel.watch.grid import GridStep, GridWatch
 
 _FIRST_LOOK: Final = timedelta(days=1)  # how far back a first watch looks for what may still be going on
+_WAITS: Final = timedelta(days=7)  # so long a bucket that was not seen whole can still be told, as late
 _MOST_JOBS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class OddCounts:
+    """What a model says of a bucket that is above its threshold."""
+
+    score: float
+    threshold: float
+    model: str
+    why: tuple[Reason, ...]
 
 
 class EventFindings:
@@ -38,7 +53,9 @@ class EventFindings:
     def __init__(self, site: Site, grid: GridWatch, *, state: str = "", note: Callable[[GridStep], None] = lambda step: None):
         self._site, self._grid, self._note = site, grid, note
         self._cluster = ClusterName(site)
-        self._told_to = datetime.fromisoformat(json.loads(state)["told_to"]) if state else None
+        known = json.loads(state) if state else {}
+        self._told_to = datetime.fromisoformat(known["told_to"]) if known else None
+        self._untold: list[tuple[int, int]] = [(int(first), int(last)) for first, last in known.get("untold", [])]
 
     @property
     def every_s(self) -> float:
@@ -47,70 +64,130 @@ class EventFindings:
 
     @property
     def state(self) -> str:
-        """Up to which bucket everything was told."""
-        return json.dumps({"told_to": self._told_to.isoformat()}) if self._told_to else ""
+        """Up to which bucket everything was told, and the spans before it (Unix seconds) that were not seen whole."""
+        return json.dumps({"told_to": self._told_to.isoformat(), "untold": self._untold}) if self._told_to else ""
 
     def step(self, now: datetime) -> list[Finding]:
-        """Return what the buckets tell that are over and were not told."""
+        """Return what the buckets tell that are over and were not told; of those that had a gap when they were over as well."""
         looked = self._grid.step()
         if looked is None:
             return []
         self._note(looked)
-        since = self._told_to or now - _FIRST_LOOK
+        since, settled = self._told_to or now - _FIRST_LOOK, self._grid.settled_end(now)
         length = timedelta(minutes=self._site.settings.events.bucket_minutes)
-        rules = hard_findings(self._site, since)
-        waves = self._waves(since, length)
-        scored = self._alarms(since)
-        settled, findings = self._grid.settled_end(now), []
-        for start in sorted(start for start in {*rules, *waves, *scored} if start + length <= settled):
-            bucket = self._bucket(start, length)
-            findings += findings_of_rules(bucket, rules.get(start, []), now)
-            findings += [finding_of_wave(bucket, wave, now) for wave in waves.get(start, [])]
-            if start in scored and (odd := self._odd(bucket, scored[start], now)):
-                findings.append(odd)
+        series = series_of(self._site, since=since - _WAITS - REACH, until=settled)
+        due = self._due(series, since)
+        findings = self._findings(series, due, length, now) if due else []
         newest = self._newest_seen(since)
         if newest is not None:
             self._told_to = max(since, min(newest + length, settled))
+            self._untold = _unseen(series, self._told_to)
         return findings
 
-    def _waves(self, since: datetime, length: timedelta) -> dict[datetime, list[Wave]]:
-        """The waves of holds and shadow exceptions, by bucket."""
-        series = series_of(self._site, since=since - REACH)
-        seen = [series.moment(int(at)) for at in np.flatnonzero(~series.is_gap)]
-        rows = self._site.event_counts.read(since=since - REACH, places=True, bucket_s=round(length.total_seconds()))
-        waves: dict[datetime, list[Wave]] = {}
-        for wave in event_waves(rows.filter(pl.col("kind").is_in([*WAVES])).collect(), seen, length, since):
-            waves.setdefault(wave.start, []).append(wave)
-        return waves
+    def _due(self, series: EventSeries, since: datetime) -> set[datetime]:
+        """The buckets that were seen whole and not told."""
+        waits = series.start_s >= since.timestamp()
+        for first, last in self._untold:
+            waits |= (series.start_s >= first) & (series.start_s < last)
+        return {series.moment(int(at)) for at in np.flatnonzero(waits & ~series.is_gap)}
 
-    def _odd(self, bucket: Bucket, row: dict[str, object], now: datetime) -> Finding | None:
-        score, threshold = row["score"], row["threshold"]
-        return finding_of_score(
-            bucket,
-            findings_of_json(str(row["why"])),
-            score=float(score) if isinstance(score, float) else 0.0,
-            threshold=float(threshold) if isinstance(threshold, float) else 0.0,
-            model=f"{row['model']}/{row['model_version']}",
-            known_at=now,
-        )
+    def _findings(self, series: EventSeries, due: Collection[datetime], length: timedelta, now: datetime) -> list[Finding]:
+        since = min(due)
+        counts = self._site.event_counts.read(since=since - REACH, places=True, bucket_s=series.bucket_s).collect()
+        series = series.take(int(np.searchsorted(series.start_s, (since - REACH).timestamp())), len(series))
+        rules = rule_findings(counts, series)
+        waves = waves_by_bucket(counts, series, since)
+        odd = self._odd(since)
+        starts = sorted({*rules, *waves, *odd} & set(due))
+        jobs = FailedJobs(self._site, starts, length)
+        findings: list[Finding] = []
+        for start in starts:
+            bucket = jobs.bucket(self._cluster.name(), start)
+            findings += findings_of_bucket(bucket, rules.get(start, ()), waves.get(start, ()), odd.get(start), now)
+        return findings
 
-    def _alarms(self, since: datetime) -> dict[datetime, dict[str, object]]:
-        """The alarms of the model in use, by bucket."""
+    def _odd(self, since: datetime) -> dict[datetime, OddCounts]:
+        """What the model in use says, by bucket, of those that are above its threshold."""
         used = self._grid.model
         if used is None:
             return {}
-        rows = self._site.event_scores.read(since=since, model=used.name, version=used.version).filter("alarm").collect()
-        return {row["bucket_start"]: row for row in rows.iter_rows(named=True)}
+        rows = self._site.event_scores.read(since=since, model=used.name, version=used.version)
+        above = rows.filter("alarm", pl.col("score") > pl.col("threshold")).collect()
+        return {row["bucket_start"]: _odd_counts(row) for row in above.iter_rows(named=True)}
 
     def _newest_seen(self, since: datetime) -> datetime | None:
         newest: datetime | None = self._site.event_counts.read(since=since).select(pl.col("bucket_start").max()).collect().item()
         return newest
 
-    def _bucket(self, start: datetime, length: timedelta) -> Bucket:
-        """The bucket with the jobs that failed in it, as far as there are records of them: the same jobs are the same cause."""
-        settings = self._site.settings
-        ended = pl.col("end_time").is_between(start, start + length, closed="right")
-        failed = pl.col("state").is_in([str(state) for state in settings.jobs.failure_states])
-        rows = self._site.jobs.table.scan().filter(ended, failed).select(*KEY, "user").head(_MOST_JOBS).collect()
+
+def findings_of_bucket(
+    bucket: Bucket, reasons: Iterable[Reason], waves: Iterable[Wave], odd: OddCounts | None, now: datetime
+) -> list[Finding]:
+    """Return what the rules, the waves and the model say of one bucket, known at `now`."""
+    findings = findings_of_rules(bucket, reasons, now)
+    findings += [finding_of_wave(bucket, wave, now) for wave in waves]
+    if odd is not None:
+        unusual = finding_of_score(bucket, odd.why, score=odd.score, threshold=odd.threshold, model=odd.model, known_at=now)
+        findings += [unusual] if unusual else []
+    return findings
+
+
+def waves_by_bucket(
+    counts: pl.DataFrame,
+    series: EventSeries,
+    since: datetime,
+    before: Collection[tuple[FindingKind, datetime]] | None = None,
+) -> dict[datetime, list[Wave]]:
+    """Return the waves of holds and shadow exceptions by the bucket, from `since` on; `series` says which were seen whole."""
+    seen = [series.moment(int(at)) for at in np.flatnonzero(~series.is_gap)]
+    rows = counts.filter(pl.col("kind").is_in([*WAVES]))
+    waves: dict[datetime, list[Wave]] = {}
+    for wave in event_waves(rows, seen, timedelta(seconds=series.bucket_s), since, before=before):
+        waves.setdefault(wave.start, []).append(wave)
+    return waves
+
+
+class FailedJobs:
+    """The failed jobs of some buckets, as far as there are records of them: the same jobs are the same cause."""
+
+    def __init__(self, site: Site, starts: Collection[datetime], length: timedelta) -> None:
+        self._length = length
+        self._rows = _failed_jobs(site, min(starts), max(starts) + length) if starts else pl.DataFrame()
+
+    def bucket(self, cluster: str, start: datetime) -> Bucket:
+        """Return a bucket with the jobs that failed in it."""
+        ended = pl.col("end_time").is_between(start, start + self._length, closed="right")
+        rows = self._rows.filter(ended).head(_MOST_JOBS)
         users = tuple(sorted(set(rows["user"].drop_nulls().to_list()) - {""}))
-        return Bucket(self._cluster.name(), start, length, tuple(rows.select(ref_text())["ref"].to_list()), users)
+        return Bucket(cluster, start, self._length, tuple(rows.select(ref_text())["ref"].to_list()), users)
+
+
+def _failed_jobs(site: Site, since: datetime, until: datetime) -> pl.DataFrame:
+    ended = pl.col("end_time").is_between(since, until, closed="right")
+    failed = pl.col("state").is_in([str(state) for state in site.settings.jobs.failure_states])
+    return site.jobs.table.scan().filter(ended, failed).select(*KEY, "user", "end_time").sort("end_time", *KEY).collect()
+
+
+def _odd_counts(row: dict[str, Any]) -> OddCounts:
+    model = f"{row['model']}/{row['model_version']}"
+    return OddCounts(row["score"], row["threshold"], model, tuple(findings_of_json(row["why"])))
+
+
+def _unseen(series: EventSeries, until: datetime) -> list[tuple[int, int]]:
+    """The spans (Unix seconds) of the last days before `until` that were not seen whole, from the first that was on."""
+    whole = np.flatnonzero(~series.is_gap)
+    if not whole.size:
+        return []
+    until_s, bucket_s = int(until.timestamp()), series.bucket_s
+    first_s = int(series.start_s[whole[0]])
+    oldest_s = first_s + max(0, -(-(until_s - round(_WAITS.total_seconds()) - first_s) // bucket_s)) * bucket_s
+    seen = set(series.start_s[whole].tolist())
+    spans: list[tuple[int, int]] = []
+    for start_s in range(oldest_s, until_s, bucket_s):
+        if start_s in seen:
+            continue
+        if spans and spans[-1][1] == start_s:
+            spans[-1] = (spans[-1][0], start_s + bucket_s)
+        else:
+            spans.append((start_s, start_s + bucket_s))
+    return spans

@@ -1,9 +1,10 @@
-"""Replay: walk through a site's own past with the watcher and the rules of the live loop, and no look ahead.
+"""Replay: walk through a site's own past with the watchers and the rules of the live loop, and no look ahead.
 
 Site -> replay -> Replay: which incidents, when each would have been known, how many pages a week.
 
 The rules decide at the moments of the records, whenever they are asked. So the past is taken in pieces of days, and each finding
-is given the time at which a watch that looks every `every` would have had it.
+is given the time at which a watch that looks every `every` would have had it. Findings of all families go into one book, in the
+order in which they would have been known.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from itertools import groupby
+from typing import Final, Protocol
 
 import polars as pl
 
@@ -21,11 +23,34 @@ from stormpetrel.alarms.silences import Silences
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import Incident
 from stormpetrel.store.site import Site
+from stormpetrel.watch.event_past import EventPast
 from stormpetrel.watch.incident_keeper import maintenance_of
 from stormpetrel.watch.job_findings import JobFindings
+from stormpetrel.watch.past_counts import PastCounts, past_counts
+from stormpetrel.watch.trace_past import TracePast, scored_span
 
 PIECE: Final = timedelta(days=7)
 _WEEK: Final = timedelta(weeks=1)
+_AT_ONCE: Final = timedelta(0)
+
+
+class _Walker(Protocol):
+    """Tells, from one moment to the next, what could be known."""
+
+    def step(self, now: datetime) -> list[Finding]:
+        """Return what was decided up to `now` and not told before."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """What a replay has looked at."""
+
+    jobs: int = 0  # that ended in that time
+    buckets: int = 0  # of events, seen whole
+    partial_buckets: int = 0  # of events that were counted but not seen whole, whenever
+    models: int = 0  # of events, trained on the way
+    has_traces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +61,7 @@ class Replay:
     since: datetime | None
     until: datetime | None
     recorded: tuple[datetime | None, datetime | None]  # from when to when there are records
+    looked_at: LookedAt = LookedAt()
 
     @property
     def weeks(self) -> float:
@@ -54,45 +80,91 @@ def replay(
     since: datetime | None = None,
     until: datetime | None = None,
     every: timedelta | None = None,
+    models: bool = True,
     progress: Callable[[float, str], None] = lambda _share, _words: None,
 ) -> Replay:
-    """Return the incidents that a watch looking every so often would have raised; without times, over all job records."""
-    recorded = first, last = recorded_span(site)
+    """Return the incidents that a watch looking every so often would have raised; without times, over all that is recorded.
+
+    Without `models` only rules speak: no model of events is trained on the way.
+    """
+    progress(0.0, "reading")
+    counts = past_counts(site)
+    recorded = first, last = _span(site, counts)
     if first is None or last is None:
-        return Replay((), None, None, recorded)
+        return Replay((), None, None, recorded, LookedAt(partial_buckets=counts.partial()))
     start = max(first, since) if since else first
     end = min(last, until) if until else last
     if end <= start:
         return Replay((), start, start, recorded)
-    rhythm = every or timedelta(seconds=site.settings.watch.poll_s)
-    watcher, book, now = JobFindings(site, start), IncidentBook(), start
+    book, now = IncidentBook(), start
     book.budget = PageBudget(site.settings.alarms.pages_per_week, start) if site.settings.alarms.pages_per_week else None
     # Maintenance is announced: it is taken as the site knows it today. Mutes are of the present.
     book.silences = Silences(windows=maintenance_of(site, since=start, until=end))
+
+    def share() -> float:
+        return (now - start) / (end - start)
+
+    events = EventPast(counts, start, models=models, progress=lambda words: progress(share(), words))
+    traces = TracePast(site, start) if scored_span(site) else None
+    walkers: list[tuple[_Walker, timedelta]] = [(JobFindings(site, start), _AT_ONCE), (events, events.settle)]
+    if traces:
+        walkers.append((traces, traces.settle))
+    rhythm = every or timedelta(seconds=site.settings.watch.poll_s)
+    waiting: list[Finding] = []
     while now < end:
-        now = min(now + PIECE, end)
-        findings = [_at_its_time(finding, start, rhythm, end) for finding in watcher.step(now)]
-        book.take(findings, now)
-        progress((now - start) / (end - start), f"{now:%Y-%m-%d}")
-    return Replay(tuple(book), start, end, recorded)
+        upto = min(now + PIECE, end)
+        for walker, settle in walkers:
+            waiting += [_at_its_time(finding, start, rhythm, settle) for finding in walker.step(upto)]
+        now = upto
+        # What was decided in this piece may be known in the next one, before something that is decided there.
+        waiting = _take(book, waiting, now)
+        progress(share(), f"{now:%Y-%m-%d}")
+    if until is None or until > last:
+        _take(book, waiting, max((finding.known_at for finding in waiting), default=now))
+    return Replay(tuple(book), start, end, recorded, _looked_at(site, counts, events, start, end, has_traces=traces is not None))
 
 
 def recorded_span(site: Site) -> tuple[datetime | None, datetime | None]:
-    """Return the times between which something is known of jobs: the first start or end, and the last, not after now."""
+    """Return the times between which something is known of jobs, events or CPU traces, not after now."""
+    return _span(site, past_counts(site))
+
+
+def _span(site: Site, counts: PastCounts) -> tuple[datetime | None, datetime | None]:
+    spans = [span for span in (_job_span(site), counts.span(), scored_span(site)) if span is not None]
+    if not spans:
+        return None, None
+    return min(first for first, _ in spans), max(last for _, last in spans)
+
+
+def _job_span(site: Site) -> tuple[datetime, datetime] | None:
+    """The first start or end of a job, and the last end, not after now."""
     times = site.jobs.table.scan().select("start_time", "end_time").filter(pl.col("end_time") <= site.now())
     row = times.select(
         first=pl.min_horizontal(pl.col("start_time").min(), pl.col("end_time").min()), last=pl.col("end_time").max()
     )
     first, last = row.collect().row(0)
     # The first record itself must come after the beginning.
-    return (None, None) if last is None else (_utc(first) - timedelta(seconds=1), _utc(last))
+    return None if last is None else (first.astimezone(UTC) - timedelta(seconds=1), last.astimezone(UTC))
 
 
-def _utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC)
+def _looked_at(
+    site: Site, counts: PastCounts, events: EventPast, start: datetime, end: datetime, *, has_traces: bool
+) -> LookedAt:
+    ended = pl.col("end_time").is_between(start, end, closed="right")
+    jobs = site.jobs.table.scan().filter(ended).select(pl.len()).collect().item()
+    return LookedAt(jobs, counts.seen(start, end), counts.partial(), events.trained, has_traces)
 
 
-def _at_its_time(finding: Finding, start: datetime, rhythm: timedelta, end: datetime) -> Finding:
-    """The finding as known at the first look after it was decided."""
-    looks = -(-(finding.decided_at - start) // rhythm)
-    return replace(finding, known_at=min(start + looks * rhythm, max(end, finding.decided_at)))
+def _take(book: IncidentBook, findings: list[Finding], now: datetime) -> list[Finding]:
+    """Give the book what was known by `now`, look by look; return the rest."""
+    ready = sorted((finding for finding in findings if finding.known_at <= now), key=lambda finding: finding.known_at)
+    for known_at, several in groupby(ready, key=lambda finding: finding.known_at):
+        book.take(several, known_at)
+    book.take((), now)
+    return [finding for finding in findings if finding.known_at > now]
+
+
+def _at_its_time(finding: Finding, start: datetime, rhythm: timedelta, settle: timedelta) -> Finding:
+    """The finding as known at the first look after it was decided and settled."""
+    looks = -(-(finding.decided_at + settle - start) // rhythm)
+    return replace(finding, known_at=start + looks * rhythm)

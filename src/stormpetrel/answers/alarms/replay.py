@@ -34,7 +34,7 @@ def replay_alarms(
     asked = question or ReplayQuestion()
     if asked.since and asked.until and asked.since >= asked.until:
         raise UsageError("The end of the replay is not after its beginning.", hint="Name a later --until, or an earlier --since.")
-    past = replay(site, since=asked.since, until=asked.until, progress=progress)
+    past = replay(site, since=asked.since, until=asked.until, models=asked.models, progress=progress)
     zone = site.settings.site.time_zone
     shown = [part for incident in past.incidents if (part := visible(incident, viewer)) is not None]
     return ReplayAnswer(
@@ -46,6 +46,11 @@ def replay_alarms(
         first=past.recorded[0],
         last=past.recorded[1],
         zone=zone,
+        jobs=past.looked_at.jobs,
+        buckets=past.looked_at.buckets,
+        partial_buckets=past.looked_at.partial_buckets,
+        event_models=past.looked_at.models,
+        has_traces=past.looked_at.has_traces,
     )
 
 
@@ -72,4 +77,5 @@ def incident_line(incident: Incident, zone: str) -> IncidentLine:
         late=incident.late,
         title=title(incident, zone),
         page=incident.page,
+        returns=len(incident.reopened_at),
     )

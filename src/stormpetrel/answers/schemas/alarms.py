@@ -31,6 +31,7 @@ class ReplayQuestion(Question):
 
     since: datetime | None = Field(default=None, description="from this time on")
     until: datetime | None = Field(default=None, description="up to this time")
+    models: bool = Field(default=True, description="train the models of events that the watch would have had; else rules alone")
 
 
 class IncidentSubject(Answer):
@@ -59,6 +60,7 @@ class IncidentLine(Answer):
     late: bool = Field(description="known so long after the fact that nobody is woken for it")
     title: str = Field(description="one line that says it all")
     page: bool = Field(description="whether it was, or would have been, sent at once")
+    returns: int = Field(default=0, exclude=True, description="how often it came back")
 
 
 class IncidentList(Answer):
@@ -84,3 +86,8 @@ class ReplayAnswer(IncidentList):
     first: IsoTime | None = Field(exclude=True, description="from when on there are records")
     last: IsoTime | None = Field(exclude=True)
     zone: str = Field(exclude=True, description="of the site")
+    jobs: int = Field(exclude=True, description="that ended in that time")
+    buckets: int = Field(exclude=True, description="of events, seen whole in that time")
+    partial_buckets: int = Field(exclude=True, description="of events that were counted, but not seen whole, at any time")
+    event_models: int = Field(exclude=True, description="of events, trained on the way")
+    has_traces: bool = Field(exclude=True, description="whether there are scored CPU windows")

@@ -94,6 +94,9 @@ def replay(
         str | None, typer.Option("--since", help="From this time on, in the site's zone: 2026-01-31T14:00.", show_default=False)
     ] = None,
     until: Annotated[str | None, typer.Option("--until", help="Up to this time.", show_default=False)] = None,
+    no_models: Annotated[
+        bool, typer.Option("--no-models", help="Rules alone: no model of events is trained on the way, which is faster.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Walk through the site's own past without looking ahead: which incidents, and when each would have been known."""
@@ -104,7 +107,9 @@ def replay(
     chosen: Context = context.obj
     with chosen.open_site() as site, progress_shown(quiet=as_json) as progress:
         zone = site.settings.site.time_zone
-        question = ReplayQuestion(since=site_moment(since, zone, "--since"), until=site_moment(until, zone, "--until"))
+        question = ReplayQuestion(
+            since=site_moment(since, zone, "--since"), until=site_moment(until, zone, "--until"), models=not no_models
+        )
         answer = replay_alarms(site, LOCAL, question, progress=progress)
     if as_json:
         print_json(answer)
@@ -121,26 +126,43 @@ def _known_family(text: str | None) -> str | None:
 def _show_replay(answer: ReplayAnswer) -> None:
     out = console()
     if answer.since is None or answer.until is None or answer.first is None or answer.last is None:
-        out.print("The site has no job that has ended: there is no past to walk through. Next: stormpetrel ingest jobs FILE")
+        if answer.partial_buckets:
+            out.print(f"Of {_count(answer.partial_buckets, 'bucket')} of events none was seen whole: too little to walk through.")
+        else:
+            out.print("The site has neither a job that has ended nor counted events: there is no past to walk through.")
+        out.print("Next: stormpetrel ingest jobs FILE, or stormpetrel ingest events FILE")
         return
     span = f"{format_time(answer.since, answer.zone)} to {format_time(answer.until, answer.zone)} ({plain(answer.zone)})"
     if not answer.weeks:
         records = f"{format_time(answer.first, answer.zone)} to {format_time(answer.last, answer.zone)} ({plain(answer.zone)})"
-        out.print(f"No job has ended in that time. There are records of {records}.")
-        return
-    if not answer.incidents:
-        out.print(f"Nothing would have been raised: {span}, {answer.weeks:.1f} weeks.")
+        out.print(f"Nothing is recorded in that time. There are records of {records}.")
         return
     for incident in answer.incidents:
         out.print(_line(incident, answer.zone))
-    incidents = "1 incident" if len(answer.incidents) == 1 else f"{len(answer.incidents):,} incidents"
-    pages = sum(incident.page for incident in answer.incidents)
-    out.print(
-        f"{incidents}, {pages:,} sent at once ({answer.pages_per_week or 0:.2g} messages a week, "
-        f"returns counted); {span}, {answer.weeks:.1f} weeks."
-    )
+    if answer.incidents:
+        pages = sum(incident.page for incident in answer.incidents)
+        rate = f"{answer.pages_per_week or 0:.2g} messages a week, returns counted"
+        incidents = _count(len(answer.incidents), "incident")
+        out.print(f"{incidents}, {pages:,} sent at once ({rate}); {span}, {answer.weeks:.1f} weeks.")
+    else:
+        out.print(f"Nothing would have been raised: {span}, {answer.weeks:.1f} weeks.")
+    out.print(_looked_at(answer))
+
+
+def _looked_at(answer: ReplayAnswer) -> str:
+    """What was there to be looked at."""
+    trained = f" ({_count(answer.event_models, 'model')} trained on the way)" if answer.event_models else ""
+    parts = [_count(answer.jobs, "job"), f"{_count(answer.buckets, 'bucket')} of events{trained}"]
+    traces = "scores of CPU windows" if answer.has_traces else "no scores of CPU windows"
+    return f"Looked at {', '.join(parts)}, {traces}."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _line(incident: IncidentLine, zone: str) -> str:
     state = "" if incident.state == "resolved" else f" [{incident.state}]"
-    return f"{incident.id:>4}  {format_time(incident.raised_at, zone)}  {incident.severity:<7}  {plain(incident.title)}{state}"
+    again = "" if not incident.returns else f", came back {'once' if incident.returns == 1 else f'{incident.returns:,} times'}"
+    head = f"{incident.id:>4}  {format_time(incident.raised_at, zone)}  {incident.severity:<7}"
+    return f"{head}  {plain(incident.title)}{again}{state}"
