@@ -300,6 +300,11 @@ class AlarmsSection(_Section):
         le=1000,
         description="incidents sent at once, over all families; 0: only what a rule calls a page, uncapped",
     )
+    keep_days: int = Field(
+        default=90,
+        ge=60,
+        description="incidents over for longer, and not among the newest 300, are kept in the table `incidents` only",
+    )
 
 
 class ServeSection(_Section):
@@ -334,6 +339,9 @@ class NotifySection(_Section):
     heartbeat_url: str = Field(
         default="",
         description="address that is asked (GET) every minute while the loop turns; whoever misses it raises the alarm",
+    )
+    keep_days: int = Field(
+        default=30, ge=15, description="messages that were delivered or given up are deleted so long after their incident is over"
     )
     routes: list[Route] = Field(default=[], description="the ways to people, each a table of its own: [[notify.routes]]")
 

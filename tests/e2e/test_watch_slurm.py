@@ -20,6 +20,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from stormpetrel.config import SlurmSection
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.lifecycle.job_models import train_job_models
 from stormpetrel.lifecycle.live import current_versions
@@ -29,6 +30,7 @@ from stormpetrel.records.findings import Finding, FindingKind, SubjectKind
 from stormpetrel.records.predictions import LATE_AFTER_S
 from stormpetrel.simulate.writing import sacct_text
 from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm_nodes import read_node_states
 from stormpetrel.store.site import Site, open_site
 from stormpetrel.store.source_health import SourceBook
 from stormpetrel.store.watch_status import read_status
@@ -260,11 +262,13 @@ def test_a_job_is_judged_two_minutes_after_its_start(slurm, watched):
 # Maintenance
 
 
-def test_a_node_that_is_reserved_for_maintenance_is_not_paged_about_and_the_others_are(slurm, tmp_path, monkeypatch):
+@pytest.mark.parametrize("through", ["scontrol", "slurmrestd"])
+def test_a_node_that_is_reserved_for_maintenance_is_not_paged_about_and_the_others_are(slurm, tmp_path, monkeypatch, through):
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     reserved, other = slurm.nodes
     words = (f"nodes={reserved}", "starttime=now", "duration=60", "flags=maint,ignore_jobs", "users=root")
-    with make_site(tmp_path / "site", site={"cluster": "c1"}) as site:
+    address = {"rest_url": slurm.rest_socket()} if through == "slurmrestd" else {}
+    with make_site(tmp_path / "site", site={"cluster": "c1"}, slurm=address) as site:
         keeper = IncidentKeeper(site)
         watcher = SystemFindings(site, SourceBook(patience_s=60.0), note_reserved=keeper.note_reserved)
         slurm.command("scontrol", "create", "reservation", "ReservationName=work", *words)
@@ -278,6 +282,20 @@ def test_a_node_that_is_reserved_for_maintenance_is_not_paged_about_and_the_othe
         assert [one.page for one in keeper.take("jobs", [sick(other, later)], "", later)] == [True]
         watcher.step(later)  # the reservation was deleted
         assert [one.page for one in keeper.take("jobs", [sick(reserved, later)], "", later)] == [True]
+
+
+def test_slurmrestd_says_of_every_node_what_scontrol_says(slurm, monkeypatch):
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    node = slurm.nodes[0]
+    slurm.command("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=new disk")
+    try:
+        said, asked = (
+            read_node_states(SlurmSection(**address), patience_s=20.0) for address in ({"rest_url": slurm.rest_socket()}, {})
+        )
+    finally:
+        slurm.command("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    facts = [[(one.name, one.is_down, "DRAIN" in one.states, one.reason, one.since) for one in nodes] for nodes in (said, asked)]
+    assert facts[0] == facts[1] and (node, False, True, "new disk") in [fact[:4] for fact in facts[0]]
 
 
 def sick(node: str, now: datetime) -> Finding:

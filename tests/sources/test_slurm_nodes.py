@@ -1,6 +1,6 @@
 from datetime import UTC, datetime
 
-from stormpetrel.sources.slurm_nodes import node_states_in
+from stormpetrel.sources.slurm_nodes import node_states_in, node_states_of
 
 # As `scontrol -o show node` of Slurm 22.05 writes it, with SLURM_TIME_FORMAT=%s; shortened.
 TEXT = """\
@@ -23,3 +23,23 @@ def test_the_state_of_each_node_with_its_reason_and_since_when():
 def test_a_reason_cannot_pretend_to_be_a_state():
     (node,) = node_states_in("NodeName=n9 State=DOWN Reason=x State=IDLE [root@99999999999999999999]")
     assert node.is_down and node.since is None
+
+
+def test_slurmrestd_tells_the_same_in_the_shape_of_any_version():
+    old = {
+        "name": "n2",
+        "state": "down",
+        "state_flags": ["DRAIN", "NOT_RESPONDING"],
+        "reason": "disk",
+        "reason_changed_at": 1718000000,
+    }
+    new = {
+        "name": "n2",
+        "state": ["DOWN", "DRAIN", "NOT_RESPONDING"],
+        "reason": "disk",
+        "reason_changed_at": {"set": True, "infinite": False, "number": 1718000000},
+    }
+    assert list(node_states_of([old])) == list(node_states_of([new]))
+    (node,) = node_states_of([new])
+    assert node.is_down and node.since == datetime(2024, 6, 10, 6, 13, 20, tzinfo=UTC)
+    assert list(node_states_of([{"name": 7}, {"name": "n3", "state": ["FUTURE"]}, {}])) == []

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from stormpetrel.records.outages import MaintenanceWindow
-from stormpetrel.sources.slurm_reservations import maintenance_in
+from stormpetrel.sources.slurm_reservations import maintenance_in, maintenance_of
 
 # As `scontrol -o show reservation` of Slurm 22.05 writes it, with SLURM_TIME_FORMAT=%s.
 LINE = (
@@ -44,3 +44,19 @@ def test_a_date_is_understood_where_an_old_scontrol_does_not_write_seconds():
 )
 def test_what_is_no_maintenance_of_nodes_silences_nothing(text):
     assert windows_in(text) == []
+
+
+def test_slurmrestd_tells_of_maintenance_in_the_shape_of_any_version():
+    old = {"name": "r", "flags": "MAINT,SPEC_NODES", "node_list": "n[1-2]", "start_time": 1718000000, "end_time": 1718003600}
+    set_to = {"set": True, "infinite": False}
+    new = {
+        **old,
+        "flags": ["MAINT", "SPEC_NODES"],
+        "start_time": {**set_to, "number": 1718000000},
+        "end_time": {**set_to, "number": 1718003600},
+    }
+    (window,) = maintenance_of([old], cluster="c1")
+    assert [window] == list(maintenance_of([new], cluster="c1")) and window.nodes == {"n1", "n2"}
+    (whole,) = maintenance_of([{**new, "flags": ["MAINT", "ALL_NODES"]}], cluster="c1")
+    assert whole.nodes == frozenset()
+    assert list(maintenance_of([{**new, "flags": []}, {**new, "node_list": ""}, {}], cluster="c1")) == []

@@ -9,6 +9,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.config import SlurmSection
@@ -35,6 +36,7 @@ _FLAGS: Final = {  # slurmdb's word -> sacctmgr's
 }
 
 Record = Mapping[str, Any]
+_KNOWN_VERSIONS: Final[dict[str, str]] = {}  # of the API, by address
 
 
 def read_rest_cluster(slurm: SlurmSection, *, patience_s: float) -> Cluster:
@@ -53,6 +55,37 @@ def read_rest_cluster(slurm: SlurmSection, *, patience_s: float) -> Cluster:
         raise SourceFormatError(f"{slurm.rest_url} shows no partitions.", hint="Check slurm.rest_user and its token.")
     tells_default = any(one.is_default for one in found)
     return Cluster(found, alike(nodes_of(nodes)), tuple(qos_of(qos)) or None, tells_default=tells_default)
+
+
+def read_rest_records(slurm: SlurmSection, path: str, *, patience_s: float) -> list[Record]:
+    """The records of one list of the controller, such as `nodes`, `reservations`; SourceError where it is not there in time.
+
+    The description of the API is half a megabyte and is read once; after an answer that failed it is read again.
+    """
+    deadline = time.monotonic() + patience_s
+    with connect(slurm.model_copy(update={"timeout_s": patience_s})) as client:
+        if not slurm.rest_version and slurm.rest_url not in _KNOWN_VERSIONS:
+            _KNOWN_VERSIONS[slurm.rest_url] = _newest(_fetch(client, "/openapi/v3", deadline, slurm))
+        version = slurm.rest_version or _KNOWN_VERSIONS[slurm.rest_url]
+        try:
+            return _records(_fetch(client, f"/slurm/{version}/{path}", deadline, slurm), path)
+        except SourceUnavailableError:
+            _KNOWN_VERSIONS.pop(slurm.rest_url, None)
+            raise
+
+
+def moment_in(record: Record, *names: str) -> datetime | None:
+    """The first of some fields that holds a moment, in UTC; None where none does."""
+    seconds = next((number for name in names if (number := _number(record.get(name)))), None)
+    try:
+        return datetime.fromtimestamp(seconds, UTC) if seconds else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def words_in(record: Record, *names: str) -> frozenset[str]:
+    """The words in some fields, each of which is a list, or a text with commas."""
+    return frozenset(word.strip().upper() for name in names for word in _words(record.get(name)).split(",") if word.strip())
 
 
 def _fetch(client: httpx.Client, path: str, deadline: float, slurm: SlurmSection) -> bytes:

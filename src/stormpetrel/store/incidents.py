@@ -7,7 +7,10 @@ what a person said meanwhile.
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,20 +20,35 @@ from pydantic import TypeAdapter, ValidationError
 from stormpetrel.errors import NotThereError, StoreError, UsageError
 from stormpetrel.records.findings import Subject, SubjectKind
 from stormpetrel.records.incidents import ActKind, Incident, IncidentAct, IncidentState, Mute, Severity
+from stormpetrel.store.incident_history import IncidentHistory
 from stormpetrel.store.state import StateStore
 from stormpetrel.store.state_tables import incident_acts, incidents, mutes, watchers
 
 LONGEST_NOTE: Final = 4000
 _LONGEST_NAME: Final = 300
 _MOST_ACTS: Final = 1000  # of one incident: nobody fills the disk by clicking
+NEWEST_INCIDENTS: Final = 300  # stay in the state however old: among them similar ones are looked for
+_RECORDED: Final = "yes"  # it is in the table as it is here
+_IS_DUE: Final = sa.or_(incidents.c.recorded.is_(None), incidents.c.recorded != _RECORDED)
+_HIGHEST: Final = 2**62
+_PRUNED_FACT: Final = "incidents_pruned"
+_PIECE: Final = 500  # numbers in one query: SQLite bears some thousand
 _BODY: Final = TypeAdapter(Incident)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What the state store has let go of: no number above `number`, and nothing that was still open at `resolved_before`."""
+
+    number: int
+    resolved_before: datetime | None
 
 
 class IncidentStore:
     """Reads and writes the incidents of a site."""
 
-    def __init__(self, state: StateStore) -> None:
-        self._state = state
+    def __init__(self, state: StateStore, history: IncidentHistory | None = None) -> None:
+        self._state, self._history = state, history
 
     def commit(self, changed: Sequence[Incident], *, watcher: str, watcher_state: str, now: datetime) -> None:
         """Keep new and changed incidents, and what their watcher needs to go on from here: all of it, or nothing."""
@@ -47,9 +65,10 @@ class IncidentStore:
             return str(connection.execute(sa.select(watchers.c.body).where(watchers.c.name == watcher)).scalar() or "")
 
     def next_number(self) -> int:
-        """Return the number that the next incident gets."""
+        """Return the number that the next incident gets: none comes again, also after the state was lost."""
         with self._state.transaction() as connection:
-            return int(connection.execute(sa.select(sa.func.max(incidents.c.number))).scalar() or 0) + 1
+            highest = int(connection.execute(sa.select(sa.func.max(incidents.c.number))).scalar() or 0)
+        return max(highest, self._history.last_number() if self._history else 0, self.pruned().number) + 1
 
     def list(
         self,
@@ -104,14 +123,11 @@ class IncidentStore:
         with self._state.transaction() as connection:
             if not connection.execute(sa.select(incidents.c.number).where(incidents.c.number == act.incident)).first():
                 raise NotThereError(f"There is no incident {act.incident}.", hint="List them: stormpetrel alarms list")
+            connection.execute(sa.update(incidents).where(incidents.c.number == act.incident).values(recorded=None))
             count = sa.select(sa.func.count()).select_from(incident_acts).where(incident_acts.c.incident == act.incident)
             if connection.execute(count).scalar_one() >= _MOST_ACTS:
                 raise UsageError(f"Incident {act.incident} has {_MOST_ACTS:,} notes and verdicts, the most that are kept.")
-            connection.execute(
-                sa.insert(incident_acts).values(
-                    incident=kept.incident, time=_text(kept.at), user=kept.user, kind=kept.kind.value, note=kept.note
-                )
-            )
+            connection.execute(sa.insert(incident_acts).values(_act_row(kept)))
         return kept
 
     def acts(self, numbers: Iterable[int]) -> dict[int, Sequence[IncidentAct]]:
@@ -124,6 +140,82 @@ class IncidentStore:
                 act = IncidentAct(row.incident, datetime.fromisoformat(row.time), row.user, ActKind(row.kind), row.note)
                 acts[row.incident].append(act)
         return acts
+
+    def has_unrecorded(self) -> bool:
+        """Whether an incident changed since it was written to its table."""
+        with self._state.transaction() as connection:
+            return connection.execute(sa.select(incidents.c.number).where(_IS_DUE).limit(1)).first() is not None
+
+    def take_unrecorded(self, limit: int) -> tuple[str, Sequence[Incident]]:
+        """Return incidents that changed since they were written to their table, the oldest first, and a word for `note_recorded`.
+
+        Whatever changes one of them after this call makes it unrecorded again, and so does a kill before `note_recorded`.
+        """
+        token = secrets.token_hex(8)
+        with self._state.transaction() as connection:
+            query = sa.select(incidents.c.number).where(_IS_DUE).order_by(incidents.c.number).limit(limit)
+            numbers = list(connection.execute(query).scalars())
+            if not numbers:
+                return token, []
+            connection.execute(sa.update(incidents).where(incidents.c.number.in_(numbers)).values(recorded=token))
+            bodies = connection.execute(
+                sa.select(incidents.c.body).where(incidents.c.recorded == token).order_by(incidents.c.number)
+            ).scalars()
+            return token, [_incident(body) for body in bodies]
+
+    def note_recorded(self, token: str) -> None:
+        """Note that what `take_unrecorded` gave is in the table; what has changed meanwhile is not."""
+        with self._state.transaction() as connection:
+            connection.execute(sa.update(incidents).where(incidents.c.recorded == token).values(recorded=_RECORDED))
+
+    def prune(self, resolved_before: datetime, *, keep: int) -> int:
+        """Delete incidents that are in their table and over since before a moment, but none of the newest `keep`; how many."""
+        newest = sa.select(incidents.c.number).order_by(incidents.c.number.desc()).limit(keep)
+        over = sa.select(incidents.c.number).where(
+            incidents.c.recorded == _RECORDED, incidents.c.resolved < _text(resolved_before)
+        )
+        with self._state.transaction() as connection:
+            kept = set(connection.execute(newest).scalars()) if keep else set()
+            numbers = sorted(set(connection.execute(over).scalars()) - kept)
+            for start in range(0, len(numbers), _PIECE):
+                piece = numbers[start : start + _PIECE]
+                connection.execute(sa.delete(incident_acts).where(incident_acts.c.incident.in_(piece)))
+                connection.execute(sa.delete(incidents).where(incidents.c.number.in_(piece)))
+        if numbers:
+            self._note_pruned(Pruned(numbers[-1], resolved_before))
+        return len(numbers)
+
+    def restore(self, resolved_after: datetime, now: datetime) -> int:
+        """Take incidents back out of their table, after the state was lost: the newest, and what was not over then; how many."""
+        past = self._history.list(up_to=_HIGHEST) if self._history else []
+        newest, older = past[:NEWEST_INCIDENTS], past[NEWEST_INCIDENTS:]
+        taken = [*newest, *(pair for pair in older if pair[0].resolved_at is None or pair[0].resolved_at > resolved_after)]
+        gone = {one.id for one, _ in past} - {one.id for one, _ in taken}
+        with self._state.transaction() as connection:
+            there = set(connection.execute(sa.select(incidents.c.number)).scalars())
+            taken = [(one, acts) for one, acts in taken if one.id not in there]
+            if taken:
+                connection.execute(sa.insert(incidents), [{**_row(one, now), "recorded": _RECORDED} for one, _ in taken])
+            rows = [_act_row(act) for _, acts in taken for act in acts]
+            if rows:
+                connection.execute(sa.insert(incident_acts), rows)
+        if gone:
+            self._note_pruned(Pruned(max(gone), resolved_after))
+        return len(taken)
+
+    def pruned(self) -> Pruned:
+        """Return which incidents are in their table only."""
+        text = self._state.fact(_PRUNED_FACT)
+        if not text:
+            return Pruned(0, None)
+        facts = json.loads(text)
+        return Pruned(int(facts["number"]), datetime.fromisoformat(facts["before"]))
+
+    def _note_pruned(self, now: Pruned) -> None:
+        before = self.pruned()
+        limit = max(filter(None, (before.resolved_before, now.resolved_before)))
+        facts = {"number": max(before.number, now.number), "before": _text(limit)}
+        self._state.set_fact(_PRUNED_FACT, json.dumps(facts))
 
     def mute(self, mute: Mute) -> Mute:
         """Keep a mute, in place of those of the same subject; its `id` is given here. One that ends at once only ends those."""
@@ -158,6 +250,10 @@ def _row(incident: Incident, now: datetime) -> dict[str, Any]:
         "severity": incident.severity.value,
         "body": _BODY.dump_json(incident).decode(),
     }
+
+
+def _act_row(act: IncidentAct) -> dict[str, Any]:
+    return {"incident": act.incident, "time": _text(act.at), "user": act.user, "kind": act.kind.value, "note": act.note}
 
 
 def _incident(body: str) -> Incident:

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from stormpetrel.records.messages import Message, MessageKind, MessageState
 from stormpetrel.store.state import StateStore
+from stormpetrel.store.state_tables import incidents
 from stormpetrel.store.state_tables import messages as table
 
 _ROUTES_FACT: Final = "notify_routes"  # when each route was first seen
@@ -50,11 +51,11 @@ class MessageStore:
                 connection.execute(sa.insert(table), [_row(message) for message in new])
         return new
 
-    def known(self, incidents: Collection[int]) -> set[str]:
+    def known(self, numbers: Collection[int]) -> set[str]:
         """Return the keys of all messages about these incidents."""
         keys: set[str] = set()
         with self._state.transaction() as connection:
-            for piece in _pieces(sorted(incidents)):
+            for piece in _pieces(sorted(numbers)):
                 keys.update(connection.execute(sa.select(table.c.key).where(table.c.incident.in_(piece))).scalars())
         return keys
 
@@ -125,6 +126,16 @@ class MessageStore:
             kept = {name: kept.get(name, _text(now)) for name in names}
             self._state.set_fact(_ROUTES_FACT, json.dumps(kept))
         return {name: datetime.fromisoformat(moment) for name, moment in kept.items()}
+
+    def prune(self, before: datetime) -> int:
+        """Delete messages made before a moment that are on their way no more; how many.
+
+        Not those about an incident that lasts, or ended after that moment: by their keys it is known that it was told.
+        """
+        lasts = sa.select(incidents.c.number).where(sa.or_(incidents.c.resolved.is_(None), incidents.c.resolved >= _text(before)))
+        is_old = (table.c.created < _text(before), table.c.state != MessageState.WAITING.value)
+        with self._state.transaction() as connection:
+            return connection.execute(sa.delete(table).where(*is_old, table.c.incident.not_in(lasts))).rowcount
 
     def _read(self, query: sa.Select[Any]) -> Sequence[Message]:
         with self._state.transaction() as connection:

@@ -56,6 +56,12 @@ class Migration:
         for name in names:
             self.table(name).create(self.connection, checkfirst=True)
 
+    def add_column(self, table: str, name: str) -> None:
+        """Add a column that may be null, as this version declares it, unless it is there."""
+        if name not in {column["name"] for column in sa.inspect(self.connection).get_columns(table)}:
+            kind = self.table(table).c[name].type.compile(self.connection.dialect)
+            self.connection.execute(sa.text(f"ALTER TABLE {table} ADD COLUMN {name} {kind}"))
+
     def facts(self) -> dict[str, str]:
         """The rows of `meta`."""
         return {row.key: row.value for row in self.connection.execute(sa.select(self.table("meta")))}
@@ -124,4 +130,5 @@ STEPS: Final = (
         "incidents, what people did to them, mutes, watchers, messages",
         lambda migration: migration.create("incidents", "incident_acts", "mutes", "watchers", "messages"),
     ),
+    Step(7, "which incidents are in their table", lambda migration: migration.add_column("incidents", "recorded")),
 )

@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,6 +76,8 @@ def _repair(site: Site, report: Repaired, problem_of: ProblemOf, user: str) -> N
     _enter_models(site, report)
     _put_in_use(site, report, problem_of, user)
     _forget_again(site, report, apart=apart)
+    if report.rebuilt:
+        _take_incidents(site, report)
     if not apart and not report.done:
         return
     if report.rebuilt:
@@ -133,6 +135,13 @@ def _enter_models(site: Site, report: Repaired) -> None:
         connection.execute(sa.insert(registry), [_row(entry) for entry in entries])
     site.models.sign_unsigned()  # whoever repairs a site says that what lies there is the site's own
     report.done.append(f"Entered in the registry again, out of their folders: {_count(len(entries), 'model')}.")
+
+
+def _take_incidents(site: Site, report: Repaired) -> None:
+    """Incidents come back out of their table; messages about them are gone, and are made anew for what lasts."""
+    taken = site.incidents.restore(site.now() - timedelta(days=site.settings.alarms.keep_days), site.now())
+    if taken:
+        report.done.append(f"Taken out of their table, with what people did to them: {_count(taken, 'incident')}.")
 
 
 def _row(entry: Entry) -> dict[str, Any]:

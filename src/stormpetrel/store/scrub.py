@@ -25,16 +25,14 @@ from stormpetrel.store.state_tables import (
     watchers,
 )
 
-_FORGOTTEN: Final = "[forgotten]"
+FORGOTTEN: Final = "[forgotten]"
 _NAMES: Final = frozenset({"name", "part", "users"})  # keys of incidents and watchers under which people are named
 _FIGURES: Final = frozenset({"evidence", "reasons"})  # their names are those of figures
 
 
 def scrub(state: StateStore, *names: str) -> None:
     """Remove a user under every name given: tokens, opinions and views go, reports and the audit trail lose the name."""
-    forms = {form for name in names for form in (name, json.dumps(name, ensure_ascii=False)[1:-1], json.dumps(name)[1:-1])}
-    longest_first = sorted(forms, key=len, reverse=True)
-    whole_word = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, longest_first))})(?!\w)")
+    whole_word = whole_word_of(*names)
     with state.transaction() as connection:
         for table in (tokens, opinions, views):
             connection.execute(sa.delete(table).where(table.c.user.in_(names)))
@@ -52,13 +50,20 @@ def scrub(state: StateStore, *names: str) -> None:
     state.empty_log()
 
 
+def whole_word_of(*names: str) -> re.Pattern[str]:
+    """What finds any of these names where it stands as a word of its own, in plain text and in JSON."""
+    forms = {form for name in names for form in (name, json.dumps(name, ensure_ascii=False)[1:-1], json.dumps(name)[1:-1])}
+    longest_first = sorted(forms, key=len, reverse=True)
+    return re.compile(rf"(?<!\w)({'|'.join(map(re.escape, longest_first))})(?!\w)")
+
+
 def _scrub_ingests(connection: sa.Connection, whole_word: re.Pattern[str]) -> None:
     """The examples of an ingest report may quote the name."""
     for row in connection.execute(sa.select(ingests)).all():
         report = json.loads(row.report)
         if whole_word.search(row.source) or whole_word.search(str(report)):
             report["examples"], report["unread_examples"], report["notes"] = {}, {}, []
-            source = whole_word.sub(_FORGOTTEN, row.source)
+            source = whole_word.sub(FORGOTTEN, row.source)
             connection.execute(sa.update(ingests).where(ingests.c.id == row.id).values(report=json.dumps(report), source=source))
 
 
@@ -73,7 +78,7 @@ def _scrub_token_names(connection: sa.Connection, whole_word: re.Pattern[str]) -
     """Somebody else's token goes on working, under a name that names nobody."""
     for row in connection.execute(sa.select(tokens)).all():
         if whole_word.search(row.name):
-            renamed = f"{whole_word.sub(_FORGOTTEN, row.name)[:100]} {row.digest[:8]}"
+            renamed = f"{whole_word.sub(FORGOTTEN, row.name)[:100]} {row.digest[:8]}"
             connection.execute(sa.update(tokens).where(tokens.c.digest == row.digest).values(name=renamed))
 
 
@@ -82,13 +87,13 @@ def _scrub_titles(connection: sa.Connection, whole_word: re.Pattern[str]) -> Non
     for row in connection.execute(sa.select(outages)).all():
         if whole_word.search(row.title):
             same = (outages.c.source == row.source, outages.c.uid == row.uid)
-            connection.execute(sa.update(outages).where(*same).values(title=whole_word.sub(_FORGOTTEN, row.title)))
+            connection.execute(sa.update(outages).where(*same).values(title=whole_word.sub(FORGOTTEN, row.title)))
 
 
 def _scrub_texts(connection: sa.Connection, whole_word: re.Pattern[str], table: sa.Table, columns: Sequence[str]) -> None:
     for row in connection.execute(sa.select(table)).all():
         texts = {column: getattr(row, column) for column in columns}
-        clean = {column: whole_word.sub(_FORGOTTEN, text) for column, text in texts.items()}
+        clean = {column: whole_word.sub(FORGOTTEN, text) for column, text in texts.items()}
         if clean != texts:
             connection.execute(sa.update(table).where(*_is(table, row)).values(clean))
 
@@ -97,20 +102,22 @@ def _scrub_bodies(connection: sa.Connection, whole_word: re.Pattern[str], table:
     """An incident stays; whoever it names is forgotten."""
     for row in connection.execute(sa.select(table)).all():
         body = json.loads(row.body or "null")
-        clean = _without_names(body, whole_word)
+        clean = without_names(body, whole_word)
         if clean != body:
-            connection.execute(sa.update(table).where(*_is(table, row)).values(body=json.dumps(clean)))
+            again = {"recorded": None} if table is incidents else {}
+            connection.execute(sa.update(table).where(*_is(table, row)).values(body=json.dumps(clean), **again))
 
 
-def _without_names(value: Any, whole_word: re.Pattern[str], *, is_name: bool = False) -> Any:
+def without_names(value: Any, whole_word: re.Pattern[str], *, is_name: bool = False) -> Any:
+    """The parsed JSON of an incident, or of what a watcher left, without the names that are found."""
     if isinstance(value, dict):
         return {
-            key: part if key in _FIGURES else _without_names(part, whole_word, is_name=key in _NAMES)
+            key: part if key in _FIGURES else without_names(part, whole_word, is_name=key in _NAMES)
             for key, part in value.items()
         }
     if isinstance(value, list):
-        return [_without_names(part, whole_word, is_name=is_name) for part in value]
-    return whole_word.sub(_FORGOTTEN, value) if is_name and isinstance(value, str) else value
+        return [without_names(part, whole_word, is_name=is_name) for part in value]
+    return whole_word.sub(FORGOTTEN, value) if is_name and isinstance(value, str) else value
 
 
 def _is(table: sa.Table, row: Any) -> list[sa.ColumnElement[bool]]:

@@ -25,6 +25,7 @@ from stormpetrel.store.event_counts import EventCountStore
 from stormpetrel.store.filesystem import disk_words, writing
 from stormpetrel.store.forgotten import ForgottenStore
 from stormpetrel.store.identity import holds_tables
+from stormpetrel.store.incident_history import IncidentHistory
 from stormpetrel.store.incidents import IncidentStore
 from stormpetrel.store.jobs import JobStore
 from stormpetrel.store.messages import MessageStore
@@ -66,7 +67,8 @@ class Site:
         self.event_background = EventBackgroundStore(folder / "tables", state.writer_lock)
         self.event_scores = EventScoreStore(folder / "tables", state.writer_lock)
         self.forgotten = ForgottenStore(folder / "tables", state.writer_lock)
-        self.incidents = IncidentStore(state)
+        self.incident_history = IncidentHistory(folder / "tables", state.writer_lock)
+        self.incidents = IncidentStore(state, self.incident_history)
         self.messages = MessageStore(state)
         self.outages = OutageStore(state)
         self.models = ModelRegistry(folder / "models", state, hmac.digest(key, b"models", "sha256"))
@@ -89,7 +91,7 @@ class Site:
         of_jobs = (self.jobs.table, self.jobs.sightings, self.quarantine.table, self.predictions.table, self.forgotten.table)
         of_events = (self.event_counts.table, self.event_counts.reasons.table)
         scores = (self.event_background.table, self.event_scores.table)
-        return *of_jobs, self.cpu_windows.table, self.trace_scores.table, *of_events, *scores
+        return *of_jobs, self.cpu_windows.table, self.trace_scores.table, *of_events, *scores, self.incident_history.table
 
     def require_writable(self) -> None:
         """ReadOnlySiteError where the site cannot be written; for work that writes only at its end."""
@@ -223,6 +225,7 @@ def _create_tables(site: Site) -> None:
     site.event_counts.create()
     site.event_background.create()
     site.event_scores.create()
+    site.incident_history.create()
     site.forgotten.create()
 
 

@@ -138,6 +138,10 @@ class SourceBook:
         with self._lock:
             self._sources.pop(name, None)
 
+    def now(self) -> datetime:
+        """The moment by the clock that its records have: the machine's, also where the site's own is another."""
+        return self._clock()
+
     def troubles(self) -> list[Trouble]:
         """What is wrong now."""
         return troubles(self.sources(), self._clock())

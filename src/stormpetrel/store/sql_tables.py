@@ -41,6 +41,7 @@ def sql_tables(site: Site) -> dict[str, pl.LazyFrame]:
         "event_background": site.event_background.read(),
         "event_scores": site.event_scores.read(),
         "event_gaps": site.event_counts.reasons.read().lazy(),
+        "incidents": site.incident_history.read(),
         "outages": _later(_OUTAGES, site.outages.list),
         "models": _later(_MODELS, site.models.versions),
         "opinions": _later(_OPINIONS, lambda: site.opinions.recent(_MOST)),

@@ -83,6 +83,7 @@ incidents = sa.Table(
     sa.Column("changed", sa.String(40), nullable=False),
     sa.Column("severity", sa.String(20), nullable=False),
     sa.Column("body", sa.Text, nullable=False),  # JSON: what the findings say; what people said is in `incident_acts`
+    sa.Column("recorded", sa.String(40)),  # how it got into the table of incidents; null: it changed since
 )
 incident_acts = sa.Table(
     "incident_acts",  # acknowledgements, verdicts, notes

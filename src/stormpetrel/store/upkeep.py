@@ -16,6 +16,7 @@ from stormpetrel.records.traces import LIVE, UNKNOWN
 from stormpetrel.store.agreement import follow_state, standing_of
 from stormpetrel.store.forgetting import count_forgetting, names_user
 from stormpetrel.store.identity import Standing
+from stormpetrel.store.incidents import NEWEST_INCIDENTS
 from stormpetrel.store.scrub import scrub
 from stormpetrel.store.sightings import last_sightings
 from stormpetrel.store.site import Site
@@ -44,7 +45,8 @@ def compact(site: Site) -> list[Compacted]:
         site.jobs.sightings.overwrite(newest.collect())
         removed = site.jobs.sightings.vacuum()
         done.append(Compacted("sightings", before, site.jobs.sightings.file_count(), removed))
-        for table in (site.jobs.table, site.quarantine.table, site.predictions.table, *_telemetry(site), *_grid(site)):
+        incidents = site.incident_history.table
+        for table in (site.jobs.table, site.quarantine.table, site.predictions.table, incidents, *_telemetry(site), *_grid(site)):
             before = table.file_count()
             table.compact()
             done.append(Compacted(table.spec.name, before, table.file_count(), table.vacuum()))
@@ -79,17 +81,35 @@ def tidy(site: Site) -> int:
     return gone
 
 
+def tidy_incidents(site: Site) -> None:
+    """Let the state store go of incidents that are long over and in their table, and of old messages; keep the table small.
+
+    The table's rows are replaced every minute while an incident goes on: it has few files, and many that were such.
+    """
+    now = site.now()
+    site.incidents.prune(now - timedelta(days=site.settings.alarms.keep_days), keep=NEWEST_INCIDENTS)
+    site.messages.prune(now - timedelta(days=site.settings.notify.keep_days))
+    table = site.incident_history.table
+    with site.state.writer_lock():
+        if table.file_count() > 1:
+            table.compact()
+        table.vacuum(keep_hours=_OLD_HOURS)
+        table.shorten_log()
+
+
 def retain(site: Site, days: int) -> int:
     """Delete the jobs submitted more than `days` days ago, from the disk as well; how many.
 
-    Windows that a server told of go with them, and counts of events of that time; campaigns stay, however old: somebody recorded
-    them to learn from.
+    Windows that a server told of go with them, counts of events of that time, and incidents that were over then; campaigns stay,
+    however old: somebody recorded them to learn from.
     """
     if days < 1:
         raise UsageError("Nothing says how long jobs are to be kept.", hint="Add --days N or set store.keep_days in site.toml.")
     limit = site.now() - timedelta(days=days)
     kept, months = pl.col("submit_time") >= limit, pl.col("month") <= f"{limit:%Y-%m}"
     with site.state.writer_lock():
+        site.incidents.prune(limit, keep=0)
+        _keep_where(site.incident_history.table, pl.col("resolved_at").is_null() | (pl.col("resolved_at") >= limit), months)
         _keep_where(site.predictions.table, kept, months)
         for table in _telemetry(site):
             _keep_where(table, (pl.col("trace") != LIVE) | (pl.col("window_start") >= limit), months)
@@ -123,6 +143,7 @@ def forget(site: Site, user: str, *, past_only: bool = False) -> int:
         _forget_refused(site.quarantine.table, user)
         count_forgetting(site.state)  # before the lock is free: whoever commits next knows
     scrub(site.state, user, privacy.pseudonym(user))
+    site.incident_history.forget(user, privacy.pseudonym(user))  # after the state, out of which its rows are written
     if together:
         follow_state(site)  # last: until then the tables count as older, since rows may be left in them
     return gone

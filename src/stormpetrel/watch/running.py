@@ -31,6 +31,7 @@ from stormpetrel.watch.delivering import Delivering
 from stormpetrel.watch.event_findings import EventFindings
 from stormpetrel.watch.grid import GridStep, GridWatch
 from stormpetrel.watch.incident_keeper import IncidentKeeper
+from stormpetrel.watch.incident_recorder import IncidentRecorder
 from stormpetrel.watch.job_findings import FIRST_LOOK, JobFindings
 from stormpetrel.watch.logs import Log
 from stormpetrel.watch.loop import Step, Watch, retry_pause_s
@@ -122,7 +123,7 @@ class WatchRunner:
             others.append(TraceFindings(site, book, state=keeper.state_of(TraceFindings.name), note=self.metrics.note_traces))
         self._delivering = Delivering(site, self.metrics, log, every_s=options.poll_s, silences=keeper.silences)
         steppings = (SteppingWatcher(one, site, keeper, log, poll_s=options.poll_s) for one in others)
-        self.others = WatcherThreads([*steppings, self._delivering], log, after=self.monitor.check)
+        self.others = WatcherThreads([IncidentRecorder(site), *steppings, self._delivering], log, after=self.monitor.check)
         self._training = TrainingSchedule(site, for_jobs=self._watch is not None)
         self._horizon: datetime | None = None
         self.metrics.ask(ready=lambda: not (self.health.alive() or self.health.not_ready), lag_s=self._lag_s)

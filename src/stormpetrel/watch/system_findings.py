@@ -1,14 +1,14 @@
 """The watcher of the system itself: sources that stopped telling anything, and nodes that the scheduler has set down.
 
-SourceBook, scontrol -> SystemFindings.step(now) -> findings. It also reads which nodes are reserved for maintenance, and hands
-that on: nobody is paged about them.
+SourceBook, scontrol or slurmrestd -> SystemFindings.step(now) -> findings. It also reads which nodes are reserved for maintenance,
+and hands that on: nobody is paged about them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from stormpetrel.alarms.system_rules import FAMILY, SourceLag, SystemRules
@@ -66,23 +66,23 @@ class SystemFindings:
 
     def step(self, now: datetime) -> list[Finding]:
         """Return what is wrong with the sources and the nodes; a scheduler that does not answer is its source's problem."""
-        if self._reserved_at is None or now - self._reserved_at >= _RESERVED_EVERY:
+        if self._reserved_at is None or abs(now - self._reserved_at) >= _RESERVED_EVERY:
             self._reserved_at = now
             self._read_reserved()
         findings = self._rules.sources((self._lag(source, now) for source in self._unwell()), now)
-        if self._nodes_at is None or now - self._nodes_at >= _NODES_EVERY:
+        if self._nodes_at is None or abs(now - self._nodes_at) >= _NODES_EVERY:
             self._nodes_at = now
             findings += self._nodes(now)
         return findings
 
     def _unwell(self) -> list[SourceHealth]:
         sources = self._book.sources()
-        names = {trouble.source for trouble in troubles(sources, datetime.now(UTC))}
+        names = {trouble.source for trouble in troubles(sources, self._book.now())}
         return [source for source in sources if source.name in names]
 
     def _lag(self, source: SourceHealth, now: datetime) -> SourceLag:
         """The source, its moments (the machine's) in the site's own clock."""
-        real, pace = datetime.now(UTC), self._site.pace()
+        real, pace = self._book.now(), self._site.pace()
         moments = [
             None if moment is None else now - (real - moment) * pace
             for moment in (source.last_good, source.problem_since or source.looking_since or source.last_good or source.since)

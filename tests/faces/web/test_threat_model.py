@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text("utf-8")
 
@@ -36,8 +38,14 @@ def test_what_is_not_defended_says_loudly_that_loopback_is_shared():
     assert "Every local user is the administrator" in PAGE.partition("## What is not defended")[2]
 
 
-def test_the_rules_of_files_are_numbered_and_each_is_held_by_tests_that_exist():
-    parts = re.split(r"^\*\*F(\d+)\*\* ", PAGE.partition("## Rules: files")[2].partition("\n## ")[0], flags=re.MULTILINE)[1:]
-    held = {int(number): set(re.findall(r"`(test_\w+)`", text)) for number, text in zip(parts[::2], parts[1::2], strict=True)}
-    assert list(held) == list(range(1, len(held) + 1)) and len(held) >= 9
+@pytest.mark.parametrize(("heading", "letter", "fewest"), [("files", "F", 9), ("messages that leave the site", "M", 4)])
+def test_the_other_rules_are_numbered_and_each_is_held_by_tests_that_exist(heading, letter, fewest):
+    text = PAGE.partition(f"## Rules: {heading}\n")[2].partition("\n## ")[0]
+    parts = re.split(rf"^\*\*{letter}(\d+)\*\* ", text, flags=re.MULTILINE)[1:]
+    held = {int(number): set(re.findall(r"`(test_\w+)`", rule)) for number, rule in zip(parts[::2], parts[1::2], strict=True)}
+    assert list(held) == list(range(1, len(held) + 1)) and len(held) >= fewest
     assert all(held.values()) and set().union(*held.values()) - names_of_tests() == set()
+
+
+def test_no_rule_has_a_letter_that_is_not_looked_at():
+    assert set(re.findall(r"^\*\*([A-Z])\d+\*\*", PAGE, re.MULTILINE)) == {"R", "F", "M"}

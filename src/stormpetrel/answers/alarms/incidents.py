@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from heapq import merge
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from stormpetrel.alarms.acts import with_acts
@@ -86,8 +88,13 @@ def show_incident(site: Site, viewer: Viewer, number: int) -> IncidentAnswer:
 
 def _seen(site: Site, viewer: Viewer, number: int) -> tuple[Incident, Sequence[IncidentAct]]:
     """An incident as this viewer may see it, with what people did to it; NotThereError where that is nothing."""
-    incident = site.incidents.get(number)
-    acts = site.incidents.acts([number])[number]
+    try:
+        incident, acts = site.incidents.get(number), site.incidents.acts([number])[number]
+    except NotThereError:
+        past = site.incident_history.get(number) if number <= site.incidents.pruned().number else None
+        if past is None:
+            raise
+        incident, acts = past
     shown = visible(with_acts(incident, acts), viewer)
     if shown is None:
         raise NotThereError(f"There is no incident {number}.", hint="List them: stormpetrel alarms list")
@@ -95,8 +102,36 @@ def _seen(site: Site, viewer: Viewer, number: int) -> tuple[Incident, Sequence[I
 
 
 def _matching(site: Site, viewer: Viewer, asked: IncidentQuestion) -> Iterator[Incident]:
-    """The incidents that are asked for, the newest first, read piece by piece."""
+    """The incidents that are asked for, the newest first; those that the state store has let go of among them."""
     loud = None if asked.severity is None else SEVERITIES[SEVERITIES.index(Severity(asked.severity)) :]
+    kept = _kept(site, asked, loud)
+    highest_gone = 0 if asked.state == "open" else site.incidents.pruned().number
+    every: Iterator[tuple[Incident, Sequence[IncidentAct]]] = kept
+    for incident, acts in kept:
+        if incident.id <= highest_gone:
+            every = chain([(incident, acts)], kept)
+            break
+        yield from _shown(incident, acts, viewer, asked)
+    if highest_gone:
+        past = site.incident_history.list(resolved_after=asked.since, severities=loud, up_to=highest_gone)
+        every = merge(every, past, key=lambda pair: -pair[0].id)
+    told = 0
+    for incident, acts in every:
+        if incident.id != told:  # one may be in both for a moment
+            yield from _shown(incident, acts, viewer, asked)
+        told = incident.id
+
+
+def _shown(incident: Incident, acts: Sequence[IncidentAct], viewer: Viewer, asked: IncidentQuestion) -> Iterator[Incident]:
+    shown = visible(with_acts(incident, acts), viewer)
+    if shown is not None and _is_asked_for(shown, asked):
+        yield shown
+
+
+def _kept(
+    site: Site, asked: IncidentQuestion, loud: Sequence[Severity] | None
+) -> Iterator[tuple[Incident, Sequence[IncidentAct]]]:
+    """The incidents of the state store with what people did to them, the newest first, read piece by piece."""
     before: int | None = None
     while True:
         piece = site.incidents.list(
@@ -107,10 +142,7 @@ def _matching(site: Site, viewer: Viewer, asked: IncidentQuestion) -> Iterator[I
             limit=_AT_ONCE,
         )
         acts = site.incidents.acts(incident.id for incident in piece)
-        for incident in piece:
-            shown = visible(with_acts(incident, acts[incident.id]), viewer)
-            if shown is not None and _is_asked_for(shown, asked):
-                yield shown
+        yield from ((incident, acts[incident.id]) for incident in piece)
         if len(piece) < _AT_ONCE:
             return
         before = piece[-1].id
@@ -126,9 +158,13 @@ def _is_asked_for(incident: Incident, asked: IncidentQuestion) -> bool:
 
 
 def _counted_from(site: Site, since: datetime | None) -> datetime | None:
-    """From when on messages are counted: since the watch began or the first incident, but not before `since`."""
+    """From when on messages are counted: since the watch began or the first incident, but not before `since`.
+
+    Nor before what is still in the state store: what is older is in the table of incidents only.
+    """
     began = min(filter(None, (site.incidents.first_raised(), site.predictions.began())), default=None)
-    return began if began is None or since is None else max(began, since)
+    counted = site.incidents.pruned().resolved_before or began
+    return counted if counted is None or since is None else max(counted, since)
 
 
 def _pages(site: Site, viewer: Viewer, began: datetime) -> int:

@@ -28,6 +28,7 @@ from stormpetrel.store.doctor.store_checks import (
     check_writable,
 )
 from stormpetrel.store.site import Site
+from stormpetrel.watch.notify_checks import check_messages
 
 Check = Callable[[Site], Iterator[Finding]]
 CHECKS: Final[tuple[Check, ...]] = (
@@ -44,6 +45,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_prometheus,
     check_live_reading,
     check_watch,
+    check_messages,
     check_addresses,
     check_extras,
 )

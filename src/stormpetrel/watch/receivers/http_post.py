@@ -31,7 +31,7 @@ class HttpPost:
     def __init__(self, route: Route, path: str = "") -> None:
         import httpx
 
-        address = _address(route)
+        address = address_of(route)
         self._url = address.rstrip("/") + path if path else address
         self.name = shown_address(address)
         self._timeout_s = route.timeout_s
@@ -89,7 +89,8 @@ class HttpPost:
         return DeliveryError(problem, is_final=400 <= status < 500 and status not in _AGAIN, pause_s=pause_s)
 
 
-def _address(route: Route) -> str:
+def address_of(route: Route) -> str:
+    """Return where a route posts to, out of its file where it is a secret; SettingsError where that is no address."""
     if not route.url_file:
         return route.url
     url = read_secret(Path(route.url_file), hint=f"Set url_file of route '{route.name}'.")
