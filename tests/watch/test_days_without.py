@@ -92,7 +92,7 @@ def returned(site):
 
 
 def jobs_of(site):
-    return site.jobs.read_jobs().select("job_id", "submit_time", "state", "end_time", "node_list").sort("job_id").collect()
+    return site.jobs.read_jobs().select("job_id", "submit_time", "state", "end_time", "node_list").sort(pl.all()).collect()
 
 
 def assert_the_past_is_listed(site, box):
