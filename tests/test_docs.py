@@ -196,6 +196,7 @@ def test_the_public_errors_are_these():
         "StoreVersionError",
         "StateLostError",
         "StoreBusyError",
+        "StateAwayError",
         "StoreNotWritableError",
         "DiskFullError",
         "EngineError",

@@ -24,6 +24,7 @@
         ├── StoreVersionError    written by a newer Stormpetrel
         ├── StateLostError       the tables are there, the state that belongs to them is not
         ├── StoreBusyError       another process holds the site; a retry can help
+        ├── StateAwayError       the server of the state store does not answer; a retry can help
         ├── StoreNotWritableError    a folder that cannot be written, no permission
         │   ├── DiskFullError        the disk is full, or the quota is used up
         │   └── ReadOnlySiteError    the whole site can be read and not be written
@@ -159,6 +160,12 @@ class StateLostError(StoreError):
 
 class StoreBusyError(StoreError):
     """Another process holds the site; a retry can help."""
+
+    retry_helps = True
+
+
+class StateAwayError(StoreError):
+    """The server of the state store does not answer; a retry can help."""
 
     retry_helps = True
 

@@ -12,7 +12,7 @@ from stormpetrel.watch.replay import replay
 from tests.builders import make_site
 from tests.parts.alarm_findings import batch_finding, finding
 from tests.parts.alarm_jobs import at
-from tests.parts.replayed_site import SICK_FROM, replayed_site
+from tests.parts.replayed_site import SICK_FROM, SICK_NODE, replayed_site
 
 
 @pytest.fixture
@@ -97,6 +97,21 @@ def test_looking_again_and_again_with_kills_between_ends_with_the_incidents_of_t
     live = sick_site.incidents.list()[::-1]
     past = replay(sick_site, since=start, until=now - timedelta(minutes=37), every=timedelta(minutes=37))
     assert [facts(one) for one in live] == [facts(one) for one in past.incidents] and len(live) > 1
+
+
+def test_records_that_came_while_the_clock_ran_ahead_are_looked_at_when_it_is_put_right(sick_site):
+    now = SICK_FROM + timedelta(hours=36)
+    ahead = JobFindings(sick_site, now + timedelta(hours=2))  # as if all of it had been looked at
+    found = ahead.live_step(now, now)
+    assert SICK_NODE in {one.subject.name for one in found} and {one.known_at for one in found} == {now}
+    assert ahead.live_step(now, now) == []
+
+
+def test_a_clock_that_is_set_back_finds_nothing_twice(sick_site):
+    now = SICK_FROM + timedelta(hours=36)
+    watcher = JobFindings(sick_site, SICK_FROM - timedelta(days=1))
+    assert SICK_NODE in {one.subject.name for one in watcher.live_step(now, now)}
+    assert watcher.live_step(now - timedelta(hours=2), now - timedelta(hours=2)) == []
 
 
 def facts(incident):

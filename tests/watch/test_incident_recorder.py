@@ -137,6 +137,8 @@ def test_what_the_state_has_let_go_of_is_still_listed_shown_and_counted_from(sit
     assert [one.id for one in list_incidents(site, Viewer("ann", is_admin=False), ALL).incidents] == [1]
     with pytest.raises(NotThereError):
         show_incident(site, Viewer("bob", is_admin=False), 1)
+    with pytest.raises(NotThereError, match="no notes and verdicts any more"):
+        act_on_incident(site, LOCAL, 1, "dismiss")
 
 
 def replace_since(question, since):

@@ -106,7 +106,7 @@ def episodes(triggers: Triggers, counted: dict[tuple[str, str, str], datetime]) 
         if before is not None and not goes_on:  # what came before is another episode's
             span["since"] = max(span["since"], before)
         yield Episode(**span, continues=goes_on, members=_not_counted(mine[key], span, before, goes_on=goes_on).sort("at", "ref"))
-        counted[key] = span["until"]
+        counted[key] = span["until"] if before is None else max(before, span["until"])  # earlier: looked at once more
 
 
 def _not_counted(members: pl.DataFrame, span: dict[str, Any], before: datetime | None, *, goes_on: bool) -> pl.DataFrame:

@@ -9,6 +9,7 @@ from typing import Final
 
 from stormpetrel.records.findings import Subject, SubjectKind
 
+_MACHINES: Final = (SubjectKind.NODE, SubjectKind.SUBMIT_HOST)
 BY_HAND: Final = "hand"  # the source of what was labelled at the command line
 
 
@@ -32,11 +33,12 @@ class Outage:
     uid: str = ""
     outage_type: str = ""  # of a simulated one: node_collapse, …
     severity: str = ""  # of a simulated one: mild, moderate, severe
+    resource: str = ""  # the machine or service that it is of, as a list of downtimes names it; empty: the whole cluster
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceWindow:
-    """Work on a cluster from `start` on, until `end` or for an unknown time; on these nodes, or on all."""
+    """Work on a cluster from `start` on, until `end` or for an unknown time; on these nodes and submit hosts, or on all."""
 
     start: datetime
     end: datetime | None
@@ -49,4 +51,4 @@ class MaintenanceWindow:
 
     def covers(self, subject: Subject) -> bool:
         """Whether a subject of its cluster is worked on: one of its nodes, or anything where it names none."""
-        return not self.nodes or (subject.kind == SubjectKind.NODE and subject.name in self.nodes)
+        return not self.nodes or (subject.kind in _MACHINES and subject.name in self.nodes)

@@ -84,7 +84,7 @@ class IncidentDowntimes:
         if len(uid) > LONGEST_UID or not uid.isprintable():
             raise UsageError("Its ID is too long or not plain text.", hint=f"At most {LONGEST_UID} letters are taken.")
         title = ": ".join(part for part in (entry.get("ResourceName", ""), entry.get("Description", "")) if part)
-        return Outage(began, ended, kind, title, self.source, uid)
+        return Outage(began, ended, kind, title, self.source, uid, resource=entry.get("ResourceName", ""))
 
 
 def entries_in(text: str) -> Iterator[tuple[int, dict[str, str]]]:

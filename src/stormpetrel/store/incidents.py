@@ -105,6 +105,12 @@ class IncidentStore:
             raise NotThereError(f"There is no incident {number}.", hint="List them: stormpetrel alarms list")
         return _incident(body)
 
+    def _not_there(self, number: int) -> NotThereError:
+        if self._history is not None and number <= self.pruned().number and self._history.get(number):
+            what = f"Incident {number} has been over for so long that it gets no notes and verdicts any more."
+            return NotThereError(what, hint=f"See it: stormpetrel alarms show {number}")
+        return NotThereError(f"There is no incident {number}.", hint="List them: stormpetrel alarms list")
+
     def first_raised(self) -> datetime | None:
         """Return when the first incident was raised; None where there is none."""
         with self._state.transaction() as connection:
@@ -122,7 +128,7 @@ class IncidentStore:
         kept = IncidentAct(act.incident, act.at.astimezone(UTC), act.user, act.kind, _line(act.note, "note"))
         with self._state.transaction() as connection:
             if not connection.execute(sa.select(incidents.c.number).where(incidents.c.number == act.incident)).first():
-                raise NotThereError(f"There is no incident {act.incident}.", hint="List them: stormpetrel alarms list")
+                raise self._not_there(act.incident)
             connection.execute(sa.update(incidents).where(incidents.c.number == act.incident).values(recorded=None))
             count = sa.select(sa.func.count()).select_from(incident_acts).where(incident_acts.c.incident == act.incident)
             if connection.execute(count).scalar_one() >= _MOST_ACTS:

@@ -116,6 +116,11 @@ def _note_models(migration: Migration, files: SiteFiles) -> None:
         write_entry(files.models / entry.name / f"{entry.version:05d}", entry)
 
 
+def _add_columns(migration: Migration) -> None:
+    migration.add_column("incidents", "recorded")
+    migration.add_column("outages", "resource")
+
+
 STEPS: Final = (
     Step(2, "the registry of models", lambda migration: migration.create("models")),
     Step(
@@ -130,5 +135,5 @@ STEPS: Final = (
         "incidents, what people did to them, mutes, watchers, messages",
         lambda migration: migration.create("incidents", "incident_acts", "mutes", "watchers", "messages"),
     ),
-    Step(7, "which incidents are in their table", lambda migration: migration.add_column("incidents", "recorded")),
+    Step(7, "which incidents are in their table; which machine an outage is of", _add_columns),
 )

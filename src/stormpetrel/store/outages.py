@@ -90,7 +90,8 @@ def _checked(outage: Outage) -> Outage:
         raise UsageError("The name of an outage is too long.", hint=f"At most {_LONGEST_NAME} characters are kept.")
     title = " ".join("".join(letter if letter.isprintable() else " " for letter in outage.title).split())[:_LONGEST_TITLE]
     end = outage.end.astimezone(UTC) if outage.end else None
-    kept = replace(outage, start=outage.start.astimezone(UTC), end=end, title=title)
+    resource = outage.resource if outage.resource.isprintable() and len(outage.resource) <= _LONGEST_NAME else ""
+    kept = replace(outage, start=outage.start.astimezone(UTC), end=end, title=title, resource=resource)
     return kept if kept.uid else replace(kept, uid=_uid_of(kept))
 
 
@@ -117,9 +118,12 @@ def _row(outage: Outage) -> dict[str, Any]:
         "end": _text(outage.end) if outage.end else None,
         "kind": str(outage.kind),
         "title": outage.title,
+        "resource": outage.resource or None,
     }
 
 
 def _outage(row: Any) -> Outage:
     end = datetime.fromisoformat(row.end) if row.end else None
-    return Outage(datetime.fromisoformat(row.start), end, OutageKind(row.kind), row.title, row.source, row.uid)
+    return Outage(
+        datetime.fromisoformat(row.start), end, OutageKind(row.kind), row.title, row.source, row.uid, resource=row.resource or ""
+    )

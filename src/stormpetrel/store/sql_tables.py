@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 _TIME: Final = pl.Datetime("us", "UTC")
 _OUTAGES: Final = pl.Schema(
-    {"source": pl.String(), "uid": pl.String(), "start": _TIME, "end": _TIME, "kind": pl.String(), "title": pl.String()}
+    {
+        "source": pl.String(),
+        "uid": pl.String(),
+        "start": _TIME,
+        "end": _TIME,
+        "kind": pl.String(),
+        "title": pl.String(),
+        "resource": pl.String(),
+    }
 )
 _MODELS: Final = pl.Schema(
     {"name": pl.String(), "version": pl.Int64(), "created": pl.String(), "current": pl.Boolean(), "about": pl.String()}

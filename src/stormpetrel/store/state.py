@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from stormpetrel.errors import (
     MissingExtraError,
     NetworkFilesystemError,
+    StateAwayError,
     StateLostError,
     StoreBusyError,
     StoreError,
@@ -402,6 +403,7 @@ def _database_errors() -> Iterator[None]:
         number = errno_in(reason) if isinstance(error.orig, sqlite3.Error) else None
         if number is not None:
             raise OSError(number, os.strerror(number)) from error  # a file problem: `writing` has the sentence
-        raise StoreError(
+        is_away = isinstance(error, sa.exc.OperationalError) and not isinstance(error.orig, sqlite3.Error)
+        raise (StateAwayError if is_away else StoreError)(
             f"The state store did not answer: {reason}.", hint="Check store.state_url and that the server runs."
         ) from error

@@ -73,6 +73,7 @@ outages = sa.Table(
     sa.Column("end", sa.String(40)),  # null while it lasts
     sa.Column("kind", sa.String(20), nullable=False),  # outage, maintenance, normal
     sa.Column("title", sa.Text, nullable=False),
+    sa.Column("resource", sa.String(200)),  # the machine that it is of; null: the whole cluster
 )
 incidents = sa.Table(
     "incidents",

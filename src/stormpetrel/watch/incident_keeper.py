@@ -19,6 +19,7 @@ from stormpetrel.records.incidents import Incident
 from stormpetrel.records.outages import MaintenanceWindow, OutageKind
 from stormpetrel.store.forgetting import forgettings
 from stormpetrel.store.site import Site
+from stormpetrel.watch.known_machines import KnownMachines
 
 _LOOK_AGAIN: Final = timedelta(minutes=1)  # at incidents that may be over, where nobody finds anything
 _LONGEST_QUIET: Final = timedelta(days=4) + RETURNS_WITHIN  # nothing that is longer over can come back
@@ -38,7 +39,7 @@ class IncidentKeeper:
     """Keeps the incidents of one site, and sends as many as its budgets allow; asked by the threads of all watchers."""
 
     def __init__(self, site: Site, budgets: Budgets | None = None) -> None:
-        self._site, self._budgets = site, budgets
+        self._site, self._budgets, self._machines = site, budgets, KnownMachines(site)
         self._lock = threading.Lock()
         self._book: IncidentBook | None = None
         self._forgettings = 0
@@ -51,7 +52,7 @@ class IncidentKeeper:
 
     def silences(self, now: datetime) -> Silences:
         """Return what is muted or under maintenance at a moment: what the site's state says, and what is reserved."""
-        return silences_of(self._site, now, self._reserved)
+        return silences_of(self._site, now, self._reserved, self._machines)
 
     def state_of(self, watcher: str) -> str:
         """Return what a watcher needs to go on where it was; empty where it has never committed anything."""
@@ -89,13 +90,23 @@ class IncidentKeeper:
         return self._book
 
 
-def silences_of(site: Site, now: datetime, reserved: Sequence[MaintenanceWindow] = ()) -> Silences:
+def silences_of(
+    site: Site, now: datetime, reserved: Sequence[MaintenanceWindow] = (), known: KnownMachines | None = None
+) -> Silences:
     """Return what is muted or under maintenance on a site at a moment; `reserved` is maintenance that its scheduler tells of."""
-    windows = maintenance_of(site, since=now, until=now + timedelta(microseconds=1))
+    windows = maintenance_of(site, since=now, until=now + timedelta(microseconds=1), known=known)
     return Silences(tuple(site.incidents.mutes(after=now)), (*windows, *reserved))
 
 
-def maintenance_of(site: Site, *, since: datetime, until: datetime) -> tuple[MaintenanceWindow, ...]:
-    """Return the maintenance of a site that overlaps a span of time, as people, calendars and files tell it."""
-    spans = site.outages.list(since=since, until=until)
-    return tuple(MaintenanceWindow(span.start, span.end) for span in spans if span.kind == OutageKind.MAINTENANCE)
+def maintenance_of(
+    site: Site, *, since: datetime, until: datetime, known: KnownMachines | None = None
+) -> tuple[MaintenanceWindow, ...]:
+    """Return the maintenance of a site that overlaps a span of time, as people, calendars and files tell it.
+
+    A downtime of one machine that the site knows is of that machine; any other is of the whole cluster.
+    """
+    spans = [span for span in site.outages.list(since=since, until=until) if span.kind == OutageKind.MAINTENANCE]
+    machines = known or KnownMachines(site)
+    return tuple(
+        MaintenanceWindow(span.start, span.end, machines.named(span.resource) if span.resource else frozenset()) for span in spans
+    )

@@ -17,6 +17,7 @@ from stormpetrel.store.site import Site
 from stormpetrel.watch.recent_jobs import RecentJobs, read_known_jobs
 
 FIRST_LOOK: Final = timedelta(days=1)  # how far back a first watch looks for what may still be going on
+_SET_BACK: Final = timedelta(minutes=1)
 SETTLED: Final = timedelta(seconds=15)  # accounting tells of an end some seconds after it
 
 
@@ -60,6 +61,8 @@ class JobFindings:
     def live_step(self, known_to: datetime, now: datetime) -> list[Finding]:
         """Return what the records up to `known_to` tell, known at `now`; of the table only what has changed is read."""
         until = known_to - SETTLED
+        if until < self._rules.seen_to - _SET_BACK:
+            return self._looked_again(until, now)
         if until <= self._rules.seen_to:
             return []
         self._recent.read(self._rules.needed_since)
@@ -67,6 +70,12 @@ class JobFindings:
             self._rules.skip_to(until)
             return []
         findings = self._rules.step(self._recent.between(self._rules.needed_since, until), until)
+        return [replace(finding, known_at=max(now, finding.decided_at)) for finding in findings]
+
+    def _looked_again(self, until: datetime, now: datetime) -> list[Finding]:
+        """The clock was set back: it may have run ahead of the scheduler's, so that records of that time were never looked at."""
+        self._rules = JobRules(until - FIRST_LOOK, self._rules.counted())
+        findings = [finding for finding in self.step(until) if finding.figure("lost")]  # others were found before
         return [replace(finding, known_at=max(now, finding.decided_at)) for finding in findings]
 
 

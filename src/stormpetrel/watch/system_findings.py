@@ -1,7 +1,7 @@
 """The watcher of the system itself: sources that stopped telling anything, and nodes that the scheduler has set down.
 
-SourceBook, scontrol or slurmrestd -> SystemFindings.step(now) -> findings. It also reads which nodes are reserved for maintenance,
-and hands that on: nobody is paged about them.
+SourceBook, scontrol or slurmrestd -> SystemFindings.step(now) -> findings. It also reads which nodes are reserved for
+maintenance, and hands that on: nobody is paged about them.
 """
 
 from __future__ import annotations

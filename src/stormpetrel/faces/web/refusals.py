@@ -24,6 +24,7 @@ from stormpetrel.errors import (
     ModelFormatError,
     NotThereError,
     SourceUnavailableError,
+    StateAwayError,
     StoreBusyError,
     StoreNotWritableError,
     StormpetrelError,
@@ -46,6 +47,7 @@ _STATUS: Final[tuple[tuple[type[StormpetrelError], int], ...]] = (  # the first 
     (ModelBusyError, 503),
     (ModelError, 409),  # no model yet, or too few jobs
     (StoreBusyError, 503),
+    (StateAwayError, 503),
     (DiskFullError, 507),
     (StoreNotWritableError, 409),
     (SourceUnavailableError, 503),
