@@ -173,7 +173,7 @@ def _silences(events: npt.NDArray[np.float64], seen: npt.NDArray[np.bool_], buck
             continue
         first = int(at) if run == 0 else first
         run += 1
-        begin = int(ever[min(np.searchsorted(ever, at - reach), ever.size - 1)])  # since then it is known
+        begin = int(ever[min(int(np.searchsorted(ever, at - reach)), ever.size - 1)])  # since then it is known
         if run > most or first - begin < least:
             continue
         before = max(begin, first - least)

@@ -9,7 +9,7 @@ order in which they would have been known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -31,11 +31,14 @@ from stormpetrel.watch.trace_past import TracePast, scored_span
 
 PIECE: Final = timedelta(days=7)
 _WEEK: Final = timedelta(weeks=1)
+FAMILIES: Final = (JobFindings.name, EventPast.name, TracePast.name)
 _AT_ONCE: Final = timedelta(0)
 
 
 class _Walker(Protocol):
     """Tells, from one moment to the next, what could be known."""
+
+    name: str
 
     def step(self, now: datetime) -> list[Finding]:
         """Return what was decided up to `now` and not told before."""
@@ -80,12 +83,13 @@ def replay(
     since: datetime | None = None,
     until: datetime | None = None,
     every: timedelta | None = None,
+    families: Collection[str] = FAMILIES,
     models: bool = True,
     progress: Callable[[float, str], None] = lambda _share, _words: None,
 ) -> Replay:
     """Return the incidents that a watch looking every so often would have raised; without times, over all that is recorded.
 
-    Without `models` only rules speak: no model of events is trained on the way.
+    `families` are those that are looked at. Without `models` only rules speak: no model of events is trained on the way.
     """
     progress(0.0, "reading")
     counts = past_counts(site)
@@ -104,11 +108,13 @@ def replay(
     def share() -> float:
         return (now - start) / (end - start)
 
+    models = models and EventPast.name in families
     events = EventPast(counts, start, models=models, progress=lambda words: progress(share(), words))
     traces = TracePast(site, start) if scored_span(site) else None
-    walkers: list[tuple[_Walker, timedelta]] = [(JobFindings(site, start), _AT_ONCE), (events, events.settle)]
+    settled: list[tuple[_Walker, timedelta]] = [(JobFindings(site, start), _AT_ONCE), (events, events.settle)]
     if traces:
-        walkers.append((traces, traces.settle))
+        settled.append((traces, traces.settle))
+    walkers = [(walker, settle) for walker, settle in settled if walker.name in families]
     rhythm = every or timedelta(seconds=site.settings.watch.poll_s)
     waiting: list[Finding] = []
     while now < end:
