@@ -56,7 +56,7 @@ def _replayed(site: Site, began: datetime, now: datetime) -> tuple[datetime, lis
     start = max(first, now - HISTORY) if first else began
     if began - start < SHORTEST:  # too short to learn anything from
         return began, []
-    past = replay(site, since=start, until=began)
+    past = replay(site, since=start, until=began, count_jobs=False)
     return start, [replace(one, id=-one.id, paged_at=()) for one in past.incidents]
 
 

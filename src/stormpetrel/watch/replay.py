@@ -26,7 +26,7 @@ from stormpetrel.store.site import Site
 from stormpetrel.watch.event_past import EventPast
 from stormpetrel.watch.incident_keeper import maintenance_of
 from stormpetrel.watch.job_findings import JobFindings
-from stormpetrel.watch.past_counts import PastCounts, past_counts
+from stormpetrel.watch.past_counts import PastCounts, counted_span, past_counts
 from stormpetrel.watch.trace_past import TracePast, scored_span
 
 PIECE: Final = timedelta(days=7)
@@ -85,15 +85,18 @@ def replay(
     every: timedelta | None = None,
     families: Collection[str] = FAMILIES,
     models: bool = True,
+    count_jobs: bool = True,
     progress: Callable[[float, str], None] = lambda _share, _words: None,
 ) -> Replay:
     """Return the incidents that a watch looking every so often would have raised; without times, over all that is recorded.
 
-    `families` are those that are looked at. Without `models` only rules speak: no model of events is trained on the way.
+    `families` are those that are looked at. Without `models` only rules speak: no model of events is trained on the way. Without
+    `count_jobs` events are those that are in the site's tables; else those that its job records tell are counted where the watch
+    would do so.
     """
     progress(0.0, "reading")
-    counts = past_counts(site)
-    recorded = first, last = _span(site, counts)
+    recorded = first, last = recorded_span(site)
+    counts = past_counts(site, count_jobs=count_jobs)
     if first is None or last is None:
         return Replay((), None, None, recorded, LookedAt(partial_buckets=counts.partial()))
     start = max(first, since) if since else first
@@ -132,14 +135,10 @@ def replay(
 
 def recorded_span(site: Site) -> tuple[datetime | None, datetime | None]:
     """Return the times between which something is known of jobs, events or CPU traces, not after now."""
-    return _span(site, past_counts(site))
-
-
-def _span(site: Site, counts: PastCounts) -> tuple[datetime | None, datetime | None]:
-    spans = [span for span in (_job_span(site), counts.span(), scored_span(site)) if span is not None]
+    spans = [span for span in (_job_span(site), counted_span(site), scored_span(site)) if span is not None]
     if not spans:
         return None, None
-    return min(first for first, _ in spans), max(last for _, last in spans)
+    return min(first for first, _ in spans), min(site.now(), max(last for _, last in spans))
 
 
 def _job_span(site: Site) -> tuple[datetime, datetime] | None:
