@@ -226,8 +226,8 @@ def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
 
 
 def _since(old: Finding, new: Finding) -> datetime:
-    """Since when a finding that was joined with another holds; of several silences the last is told."""
-    if new.kind == FindingKind.SILENCE:
+    """Since when a finding that was joined with another holds; where figures are of its own span, the last one is told."""
+    if new.kind in (FindingKind.SILENCE, FindingKind.COUNTS_ODD):
         return new.since
     return old.since if new.continues else min(old.since, new.since)
 
