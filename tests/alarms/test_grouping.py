@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -195,9 +196,17 @@ def test_of_a_second_silence_the_title_tells_since_when_it_lasts():
     )
 
 
-def test_of_unusual_counts_the_title_tells_the_newest_and_adds_nothing_up():
-    here = (CLUSTER, "c1"), (SubjectKind.SUBMIT_HOST, "ap1")
-    odd = [of_cluster(FindingKind.COUNTS_ODD, at(1), count=500.0, expected=100.0)]
-    odd.append(finding(FindingKind.COUNTS_ODD, *here, when=at(1, hour=2), family="events", count=70.0, expected=7.0))
-    (incident,) = book_of(*odd)
-    assert "since 2" in title(incident, "UTC") and ": 70 " in title(incident, "UTC") and "mostly on ap1" in title(incident, "UTC")
+def test_of_unusual_counts_the_title_tells_the_worst_bucket_of_the_last_time_and_adds_nothing_up():
+    def odd(when, score, count, *places):
+        one = finding(FindingKind.COUNTS_ODD, (CLUSTER, "c1"), *places, when=when, family="events", count=count, expected=7.0)
+        return replace(one, score=score)
+
+    host = (SubjectKind.SUBMIT_HOST, "ap1")
+    worst = [odd(at(1), 20.0, 500.0, host), odd(at(1, hour=1), 30.0, 900.0, host), odd(at(1, hour=2), 15.0, 70.0, host)]
+    (incident,) = book_of(*worst, odd(at(1, hour=3), 14.0, 11.0))
+    assert title(incident, "UTC").startswith(f"events of jobs are unusual since {at(1):%Y-%m-%d %H:%M}: 900 ")
+    assert "mostly on ap1" in title(incident, "UTC")
+    (again,) = book_of(*worst, odd(at(4), 14.0, 11.0))
+    assert title(again, "UTC").startswith(f"events of jobs are unusual since {at(4) - HOUR:%Y-%m-%d %H:%M}: 11 ")
+    (same_place,) = book_of(*worst, odd(at(4), 14.0, 11.0, host))
+    assert title(same_place, "UTC").startswith(f"events of jobs are unusual since {at(4) - HOUR:%Y-%m-%d %H:%M}: 11 ")

@@ -209,20 +209,27 @@ def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
         return (*findings, new)
     old = findings[same]
     users = tuple(sorted({*old.users, *new.users}))
+    told = old if _tells_more(old, new) else new
     joined = replace(
         new,
-        since=_since(old, new),
+        since=_since(old, told),
+        label=told.label,
         decided_at=min(old.decided_at, new.decided_at),
         known_at=min(old.known_at, new.known_at),
         until=max(old.until, new.until),
         score=max(old.score, new.score),
-        evidence=tuple(_summed(figure, old, len(users)) for figure in new.evidence),
+        evidence=tuple(_summed(figure, old, len(users)) for figure in told.evidence),
         jobs=(*old.jobs, *new.jobs)[-_MOST_JOBS:],
         deciding_jobs=old.deciding_jobs,
         continues=old.continues,
         users=users,
     )
     return (*findings[:same], joined, *findings[same + 1 :])
+
+
+def _tells_more(old: Finding, new: Finding) -> bool:
+    """Whether figures stay as they were: of unusual counts those of the worst bucket are told, until there is a pause."""
+    return new.kind == FindingKind.COUNTS_ODD and new.decided_at - old.until <= _USUALLY_QUIET and old.score >= new.score
 
 
 def _since(old: Finding, new: Finding) -> datetime:
