@@ -108,3 +108,16 @@ def counted(series, kind, place, values, counts):
     names = [str(values[one]) for one in value]
     frame = pl.DataFrame({"bucket_start": start, "value": names, "count": amount[hour, value].astype(np.int64)})
     return as_counts(frame.with_columns(kind=pl.lit(kind), place=pl.lit(place)), "made", 3600)
+
+
+def test_nodes_and_groups_of_the_future_change_nothing_and_known_waves_need_not_be_found_again():
+    rows = quiet(HELD) + events(NOW, HELD, {"n7": 30, "n3": 2}, dict.fromkeys(GROUPS, 8)) + events(NOW + 1, HELD, *EVERYWHERE)
+    later = events(NOW + 3, HELD, {f"m{number}": 9 for number in range(300)}, {"new": 2700})
+    told = waves_of(rows, last=NOW + 3)
+    assert told and waves_of(rows + later, last=NOW + 4)[: len(told)] == told
+    counts = counts_of([(hour, kind, int(count), place, str(value)) for hour, kind, count, place, value in rows])
+    seen = [H0 + hour * HOUR for hour in range(NOW + 3)]
+    known = {(wave.kind, wave.start) for wave in told if wave.start < seen[NOW + 1]}
+    assert known
+    after = event_waves(counts, seen, HOUR, seen[NOW + 1], before=known)
+    assert after == [wave for wave in told if wave.start >= seen[NOW + 1]]

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -189,3 +190,48 @@ def test_two_watchers_that_see_the_same_node_are_not_added_up():
     (incident,) = book_of(finding(), finding(when=at(1, hour=1), lost=90, tried=90, family="events"))
     assert incident.families == ("jobs", "events") and len(incident.findings) == 2
     assert "3 of 3" in title(incident, "UTC")
+
+
+def of_cluster(kind, when, **figures):
+    return finding(kind, (CLUSTER, "c1"), when=when, family="events", **figures)
+
+
+def test_an_incident_of_the_cluster_that_is_over_comes_back_only_with_what_was_in_it():
+    silent, odd = of_cluster(FindingKind.SILENCE, at(1)), of_cluster(FindingKind.COUNTS_ODD, at(3))
+    assert [incident.kinds for incident in book_of(silent, odd)] == [(FindingKind.SILENCE,), (FindingKind.COUNTS_ODD,)]
+    (together,) = book_of(silent, of_cluster(FindingKind.COUNTS_ODD, at(1, hour=1)))
+    assert together.kinds == (FindingKind.SILENCE, FindingKind.COUNTS_ODD)
+    (_, again) = book_of(silent, odd, of_cluster(FindingKind.COUNTS_ODD, at(5)))
+    assert again.reopened_at == (at(5) + timedelta(seconds=5),)
+
+
+def test_of_what_is_open_about_the_cluster_a_finding_joins_what_it_was_told_with():
+    wave, silent = of_cluster(FindingKind.TIMEOUT_WAVE, at(1)), of_cluster(FindingKind.SILENCE, at(1, hour=12))
+    back = [of_cluster(FindingKind.TIMEOUT_WAVE, at(1, hour=13)), of_cluster(FindingKind.SILENCE, at(1, hour=13, minute=30))]
+    first, second = book_of(wave, silent, *back)
+    assert first.kinds == (FindingKind.TIMEOUT_WAVE,) and second.kinds == (FindingKind.SILENCE,)
+
+
+def test_of_a_second_silence_the_title_tells_since_when_it_lasts():
+    first, second = (of_cluster(FindingKind.SILENCE, when, expected=count) for when, count in ((at(1), 90.0), (at(2), 30.0)))
+    (incident,) = book_of(first, second)
+    assert incident.since == at(1) - HOUR and len(incident.reopened_at) == 1
+    assert title(incident, "UTC") == (
+        f"nothing was heard of the cluster since {at(2) - HOUR:%Y-%m-%d %H:%M}, usual are 30 events in that time; cause unclear"
+    )
+
+
+def test_of_unusual_counts_the_title_tells_the_worst_bucket_of_the_last_time_and_adds_nothing_up():
+    def odd(when, score, count, *places):
+        one = finding(FindingKind.COUNTS_ODD, (CLUSTER, "c1"), *places, when=when, family="events", count=count, expected=7.0)
+        return replace(one, score=score)
+
+    host = (SubjectKind.SUBMIT_HOST, "ap1")
+    worst = [odd(at(1), 20.0, 500.0, host), odd(at(1, hour=1), 30.0, 900.0, host), odd(at(1, hour=2), 15.0, 70.0, host)]
+    (incident,) = book_of(*worst, odd(at(1, hour=3), 14.0, 11.0))
+    assert title(incident, "UTC").startswith(f"events of jobs are unusual since {at(1):%Y-%m-%d %H:%M}: 900 ")
+    assert "mostly on ap1" in title(incident, "UTC")
+    (again,) = book_of(*worst, odd(at(4), 14.0, 11.0))
+    assert title(again, "UTC").startswith(f"events of jobs are unusual since {at(4) - HOUR:%Y-%m-%d %H:%M}: 11 ")
+    (same_place,) = book_of(*worst, odd(at(4), 14.0, 11.0, host))
+    assert title(same_place, "UTC").startswith(f"events of jobs are unusual since {at(4) - HOUR:%Y-%m-%d %H:%M}: 11 ")

@@ -111,3 +111,19 @@ def test_a_grid_that_tells_nothing_for_longer_than_ever_is_silent_and_a_usual_pa
     found = silent_grid(series)
     assert min(found) == START + timedelta(hours=192)  # two hours were silent before
     assert found[START + timedelta(hours=192)][0].words.startswith("No event of any kind since Monday 22:00, 148 were to be")
+
+
+def test_a_bucket_is_judged_by_the_two_weeks_before_it_however_many_are_asked_about() -> None:
+    """A pause three weeks ago, and a kind of failures that is told of only later, change nothing."""
+    rows = [row for row in _told(800, 790) if not (row[3] == "schedd-2" and 200 <= row[0] < 220)]
+    part = [row for row in rows if row[0] >= 790 - 336]
+    late = START + timedelta(hours=790)
+    whole, recent = (
+        {start: found for start, found in silent_hosts(_frame(told), _series(800)).items() if start >= late}
+        for told in (rows, part)
+    )
+    assert whole and whole == recent
+    blind = [(0, "Execute", "node", f"n{node}", 10) for node in range(9)]
+    blind += [(0, "Execute", "node", "hole", 500), (0, "JobTerminated", "node", "hole", 495)]
+    later = [(9, "JobFailedFast", "node", "n1", 1)]
+    assert list(black_holes(_frame([*blind, *later]), zone="UTC", bucket_s=3600)) == [START]

@@ -1,9 +1,11 @@
 import json
+import tempfile
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from typer.testing import CliRunner
 
-from stormpetrel.errors import UsageError
+from stormpetrel.errors import SourceError, UsageError
 from stormpetrel.faces.cli.alarms import app
 from stormpetrel.faces.cli.context import Context
 from stormpetrel.records.cursor import Cursor
@@ -80,3 +82,27 @@ def test_buckets_of_which_none_was_seen_whole_are_told(tmp_path):
 
 def test_what_is_no_time_is_refused(site):
     assert isinstance(run(site, "--since", "yesterday").exception, UsageError)
+
+
+def replay_files(*words):
+    return CliRunner().invoke(app, ["replay", *words], obj=Context(site_folder=None, debug=False))
+
+
+def test_a_file_of_sacct_or_a_table_of_counts_is_replayed_without_a_site_and_leaves_none(site, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    text = str(site.folder.with_suffix(".txt"))
+    document = json.loads(replay_files("--file", text, "--time-zone", "UTC", "--json").stdout)
+    of_site = json.loads(run(site, "--json").stdout)
+    assert [one["raised_at"] for one in document["incidents"]] == [one["raised_at"] for one in of_site["incidents"]]
+    table = tmp_path / "counts.csv"
+    hours = [datetime(2026, 3, 1, tzinfo=UTC) + timedelta(hours=hour) for hour in range(240)]
+    lines = [f"{hour:%Y-%m-%d %H:%M:%S},{0 if hour > hours[230] else 40},{30}" for hour in hours]
+    table.write_text("\n".join(["Time,Submit,Execute", *lines]))
+    assert "Looked at 0 jobs, 240 buckets of events" in replay_files("--events", str(table)).output
+    assert list(tmp_path.iterdir()) == [table]
+
+
+def test_files_that_are_not_there_and_options_without_files_are_refused(site, tmp_path):
+    assert isinstance(replay_files("--file", str(tmp_path / "none.txt")).exception, SourceError)
+    assert isinstance(replay_files("--file", "x", "--time-zone", "Mars/Base").exception, UsageError)
+    assert isinstance(run(site, "--format", "swf").exception, UsageError)

@@ -8,10 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.records.events import COVERED
 from stormpetrel.records.findings import FindingKind
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.simulate.grid import GridSpec, simulate_grid
+from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.watch import replay as replaying
 from stormpetrel.watch.event_findings import EventFindings
 from stormpetrel.watch.event_past import EventPast
@@ -172,3 +174,24 @@ def test_that_a_source_had_a_gap_is_not_known_before_it_speaks_again(tmp_path):
                 [one for one in EventPast(past_counts(site), H0, models=False).step(end) if one.decided_at < H0 + 350 * HOUR]
             )
     assert found[0] and found[0] == found[1]
+
+
+def sacct_line(number, at):
+    submit, start, end = (f"{at + timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%S}" for minutes in (0, 1, 5))
+    return f"{number + 1}|ann|fit|COMPLETED|{submit}|{start}|{end}"
+
+
+def test_records_of_jobs_that_stop_for_days_are_told_as_a_silence_whether_or_not_they_come_back_soon(tmp_path):
+    """Two weeks of jobs, and then none for 30 or for 80 hours: at hour 5 nobody knows which."""
+    found = []
+    for pause in (30, 80):
+        with make_site(tmp_path / f"pause{pause}", site={"time_zone": "UTC"}) as site:
+            hours = [*range(24 * 14), *range(24 * 14 + pause, 24 * 14 + pause + 30)]
+            times = [H0 + HOUR * hour + timedelta(minutes=2 * place) for hour in hours for place in range(20)]
+            path = tmp_path / f"{pause}.txt"
+            path.write_text("\n".join(["JobID|User|JobName|State|Submit|Start|End", *map(sacct_line, range(len(times)), times)]))
+            ingest_jobs(site, SacctText(path))
+            early = H0 + HOUR * (24 * 14 + 12)
+            walker = EventPast(past_counts(site), H0, models=False)
+            found.append([(one.kind, one.decided_at) for one in walker.step(early + 200 * HOUR) if one.decided_at < early])
+    assert found[0] == found[1] and {kind for kind, _ in found[0]} == {FindingKind.SILENCE}

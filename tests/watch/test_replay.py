@@ -2,7 +2,9 @@ from datetime import timedelta
 
 import pytest
 
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.records.findings import FindingKind, SubjectKind
+from stormpetrel.sources.sacct_text import SacctText
 from stormpetrel.watch import replay as replaying
 from stormpetrel.watch.job_findings import JobFindings
 from stormpetrel.watch.replay import pages_per_week, recorded_span, replay
@@ -73,3 +75,29 @@ def test_an_empty_site_has_no_past(tmp_path):
     with make_site(tmp_path / "empty") as empty:
         assert recorded_span(empty) == (None, None)
         assert replay(empty).since is None
+
+
+def test_another_future_of_the_jobs_changes_nothing_that_was_known_before_it(site, past, tmp_path):
+    """All that ends later fails on one node; incidents of all families that were known by then stay as they were."""
+    cut = SICK_FROM + timedelta(hours=20)
+    header, *lines = site.folder.with_suffix(".txt").read_text().splitlines()
+    names = header.split("|")
+    state, end = names.index("State"), names.index("End")
+    rows = [line.split("|") for line in lines]
+    for row in rows:
+        if row[end] > f"{cut:%Y-%m-%dT%H:%M:%S}" and row[state] != "RUNNING":
+            row[state] = "FAILED"
+    path = tmp_path / "other.txt"
+    path.write_text("\n".join([header, *map("|".join, rows)]))
+    with make_site(tmp_path / "other", site={"time_zone": "UTC"}) as other:
+        ingest_jobs(other, SacctText(path))
+        changed = replay(other)
+    known = [
+        (one.id, one.raised_at, [page for page in one.paged_at if page <= cut]) for one in past.incidents if one.raised_at <= cut
+    ]
+    assert known and known == [
+        (one.id, one.raised_at, [page for page in one.paged_at if page <= cut])
+        for one in changed.incidents
+        if one.raised_at <= cut
+    ]
+    assert len(changed.incidents) > len(past.incidents)

@@ -84,7 +84,8 @@ def _of_rule(bucket: Bucket, reason: Reason, known_at: datetime) -> Finding:
     kind, subject = about[reason.kind]
     jobs: tuple[Evidence, ...] = ()
     if kind == FindingKind.NODE_EATS_JOBS:
-        jobs = (Evidence("lost", round(reason.count * reason.share), Unit.JOBS), Evidence("tried", reason.count, Unit.JOBS))
+        lost = round(reason.count * min(1.0, reason.share))  # more may end in a bucket than start in it
+        jobs = (Evidence("lost", lost, Unit.JOBS), Evidence("tried", reason.count, Unit.JOBS))
     return Finding(
         family=FAMILY,
         rule=f"{kind}/1",

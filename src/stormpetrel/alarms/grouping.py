@@ -214,14 +214,16 @@ def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
         return (*findings, new)
     old = findings[same]
     users = tuple(sorted({*old.users, *new.users}))
+    told = old if _tells_more(old, new) else new
     joined = replace(
         new,
-        since=_since(old, new),
+        since=_since(old, told),
+        label=told.label,
         decided_at=min(old.decided_at, new.decided_at),
         known_at=min(old.known_at, new.known_at),
         until=max(old.until, new.until),
         score=max(old.score, new.score),
-        evidence=tuple(_summed(figure, old, len(users)) for figure in new.evidence),
+        evidence=tuple(_summed(figure, old, len(users)) for figure in told.evidence),
         jobs=(*old.jobs, *new.jobs)[-_MOST_JOBS:],
         deciding_jobs=old.deciding_jobs,
         continues=old.continues,
@@ -230,9 +232,14 @@ def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
     return (*findings[:same], joined, *findings[same + 1 :])
 
 
+def _tells_more(old: Finding, new: Finding) -> bool:
+    """Whether figures stay as they were: of unusual counts those of the worst bucket are told, until there is a pause."""
+    return new.kind == FindingKind.COUNTS_ODD and new.decided_at - old.until <= _USUALLY_QUIET and old.score >= new.score
+
+
 def _since(old: Finding, new: Finding) -> datetime:
-    """Since when a finding that was joined with another holds; of several silences the last is told."""
-    if new.kind == FindingKind.SILENCE:
+    """Since when a finding that was joined with another holds; where figures are of its own span, the last one is told."""
+    if new.kind in (FindingKind.SILENCE, FindingKind.COUNTS_ODD):
         return new.since
     return old.since if new.continues else min(old.since, new.since)
 

@@ -137,7 +137,7 @@ def _replayed(site: Site, began: datetime) -> tuple[datetime, list[Incident]]:
     start = max(first, began - HISTORY) if first else began
     if began - start < SHORTEST:  # too short to learn anything from
         return began, []
-    past = replay(site, since=start, until=began)
+    past = replay(site, since=start, until=began, count_jobs=False)
     return start, [replace(one, id=-one.id, paged_at=()) for one in past.incidents]
 
 

@@ -47,14 +47,6 @@ class PastCounts:
         here = self.of_jobs.filter(pl.col("bucket_start") >= since, pl.col("bucket_start") < until)
         return pl.concat([_without(stored, self.job_source, self.counted_from), here])
 
-    def span(self) -> tuple[datetime, datetime] | None:
-        """Return the beginning of the first bucket that was seen whole, and the end of the last; None where there is none."""
-        marks = self.whole.filter(pl.col("kind") == COVERED)["bucket_start"]
-        first, last = marks.min(), marks.max()
-        if not isinstance(first, datetime) or not isinstance(last, datetime):
-            return None
-        return first.astimezone(UTC), last.astimezone(UTC) + self.bucket
-
     def seen(self, since: datetime, until: datetime) -> int:
         """Return how many buckets that were over in (since, until] were seen whole by somebody."""
         marks = self.whole.filter(pl.col("kind") == COVERED)["bucket_start"].unique()
@@ -104,9 +96,19 @@ class PastCounts:
         return EventSeries(series.start_s, series.bucket_s, ("events",), total[:, None], series.label, zone=series.zone)
 
 
-def past_counts(site: Site) -> PastCounts:
-    """Return the counts of a site: what its sources have told, and where its watch counts job records, these."""
-    source, counted_from, of_jobs = _of_jobs(site)
+def counted_span(site: Site) -> tuple[datetime, datetime] | None:
+    """Return the beginning of the first bucket in the tables that was seen whole and the end of the last; None where none was."""
+    bucket = timedelta(minutes=site.settings.events.bucket_minutes)
+    seen = site.event_counts.seen().filter(pl.col("bucket_s") == _seconds(bucket))
+    first, last = seen["first"].min(), seen["last"].max()
+    if not isinstance(first, datetime) or not isinstance(last, datetime):
+        return None
+    return first.astimezone(UTC), last.astimezone(UTC) + bucket
+
+
+def past_counts(site: Site, *, count_jobs: bool = True) -> PastCounts:
+    """Return the counts of a site: what its sources have told, and where its watch counts job records, these anew."""
+    source, counted_from, of_jobs = _of_jobs(site) if count_jobs else ("", None, pl.DataFrame(schema=COUNT_SCHEMA))
     bucket_s = site.settings.events.bucket_minutes * 60
     stored = site.event_counts.read(bucket_s=bucket_s).select(_WHOLE).collect()
     whole = pl.concat([_without(stored, source, counted_from), of_jobs.filter(pl.col("place") == WHOLE).select(_WHOLE)])

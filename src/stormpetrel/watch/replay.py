@@ -9,7 +9,7 @@ order in which they would have been known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -26,16 +26,19 @@ from stormpetrel.store.site import Site
 from stormpetrel.watch.event_past import EventPast
 from stormpetrel.watch.incident_keeper import maintenance_of
 from stormpetrel.watch.job_findings import JobFindings
-from stormpetrel.watch.past_counts import PastCounts, past_counts
+from stormpetrel.watch.past_counts import PastCounts, counted_span, past_counts
 from stormpetrel.watch.trace_past import TracePast, scored_span
 
 PIECE: Final = timedelta(days=7)
 _WEEK: Final = timedelta(weeks=1)
+FAMILIES: Final = (JobFindings.name, EventPast.name, TracePast.name)
 _AT_ONCE: Final = timedelta(0)
 
 
 class _Walker(Protocol):
     """Tells, from one moment to the next, what could be known."""
+
+    name: str
 
     def step(self, now: datetime) -> list[Finding]:
         """Return what was decided up to `now` and not told before."""
@@ -80,16 +83,20 @@ def replay(
     since: datetime | None = None,
     until: datetime | None = None,
     every: timedelta | None = None,
+    families: Collection[str] = FAMILIES,
     models: bool = True,
+    count_jobs: bool = True,
     progress: Callable[[float, str], None] = lambda _share, _words: None,
 ) -> Replay:
     """Return the incidents that a watch looking every so often would have raised; without times, over all that is recorded.
 
-    Without `models` only rules speak: no model of events is trained on the way.
+    `families` are those that are looked at. Without `models` only rules speak: no model of events is trained on the way. Without
+    `count_jobs` events are those that are in the site's tables; else those that its job records tell are counted where the watch
+    would do so.
     """
     progress(0.0, "reading")
-    counts = past_counts(site)
-    recorded = first, last = _span(site, counts)
+    recorded = first, last = recorded_span(site)
+    counts = past_counts(site, count_jobs=count_jobs)
     if first is None or last is None:
         return Replay((), None, None, recorded, LookedAt(partial_buckets=counts.partial()))
     start = max(first, since) if since else first
@@ -104,11 +111,13 @@ def replay(
     def share() -> float:
         return (now - start) / (end - start)
 
+    models = models and EventPast.name in families
     events = EventPast(counts, start, models=models, progress=lambda words: progress(share(), words))
     traces = TracePast(site, start) if scored_span(site) else None
-    walkers: list[tuple[_Walker, timedelta]] = [(JobFindings(site, start), _AT_ONCE), (events, events.settle)]
+    settled: list[tuple[_Walker, timedelta]] = [(JobFindings(site, start), _AT_ONCE), (events, events.settle)]
     if traces:
-        walkers.append((traces, traces.settle))
+        settled.append((traces, traces.settle))
+    walkers = [(walker, settle) for walker, settle in settled if walker.name in families]
     rhythm = every or timedelta(seconds=site.settings.watch.poll_s)
     waiting: list[Finding] = []
     while now < end:
@@ -126,14 +135,10 @@ def replay(
 
 def recorded_span(site: Site) -> tuple[datetime | None, datetime | None]:
     """Return the times between which something is known of jobs, events or CPU traces, not after now."""
-    return _span(site, past_counts(site))
-
-
-def _span(site: Site, counts: PastCounts) -> tuple[datetime | None, datetime | None]:
-    spans = [span for span in (_job_span(site), counts.span(), scored_span(site)) if span is not None]
+    spans = [span for span in (_job_span(site), counted_span(site), scored_span(site)) if span is not None]
     if not spans:
         return None, None
-    return min(first for first, _ in spans), max(last for _, last in spans)
+    return min(first for first, _ in spans), min(site.now(), max(last for _, last in spans))
 
 
 def _job_span(site: Site) -> tuple[datetime, datetime] | None:

@@ -1,19 +1,26 @@
 """What the watch would have told about the site's own past.
 
-Site + Viewer + ReplayQuestion -> replay_alarms -> ReplayAnswer. A user sees the incidents of his own jobs, without the
-names of others; pages are counted over what he sees.
+Site + Viewer + ReplayQuestion -> replay_alarms -> ReplayAnswer; ReplayFiles -> site_of_files -> Site, for files alone. A user
+sees the incidents of his own jobs, without the names of others; pages are counted over what he sees.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+from zoneinfo import available_timezones
 
 from stormpetrel.alarms.grouping import seen_by_user
 from stormpetrel.alarms.titles import title
-from stormpetrel.answers.schemas.alarms import IncidentLine, IncidentSubject, ReplayAnswer, ReplayQuestion
-from stormpetrel.answers.viewer import READ
-from stormpetrel.errors import UsageError
+from stormpetrel.answers.schemas.alarms import IncidentLine, IncidentSubject, ReplayAnswer, ReplayFiles, ReplayQuestion
+from stormpetrel.answers.schemas.ingest import JobFiles
+from stormpetrel.answers.site.ingest import Bar, ingest_event_files, ingest_job_files
+from stormpetrel.answers.viewer import LOCAL, READ
+from stormpetrel.engine import no_progress
+from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.watch.replay import pages_per_week, replay
 
 if TYPE_CHECKING:
@@ -52,6 +59,29 @@ def replay_alarms(
         event_models=past.looked_at.models,
         has_traces=past.looked_at.has_traces,
     )
+
+
+@contextmanager
+def site_of_files(files: ReplayFiles, *, bar: Bar) -> Iterator[Site]:
+    """Make a site of files alone, which is gone afterwards; what is wrong with a file is raised."""
+    from stormpetrel.config import settings_from
+    from stormpetrel.store.site import create_site
+
+    if files.time_zone not in available_timezones():
+        raise UsageError(f"{files.time_zone[:80]!r} is no time zone.", hint="Name one such as Europe/Berlin.")
+    with TemporaryDirectory(prefix="stormpetrel-") as folder:
+        settings = settings_from({"site": {"time_zone": files.time_zone}})
+        with create_site(Path(folder) / "site", settings) as site:
+            if files.jobs:
+                read = ingest_job_files(site, LOCAL, JobFiles(files=files.jobs, format=files.format), bar=bar)
+                if read.problems:
+                    raise read.problems[-1]
+            if files.events:
+                paths = [Path(name) for name in files.events]
+                counted = ingest_event_files(site, LOCAL, paths, format_name=files.format, year=None, progress=no_progress)
+                if counted.problems:
+                    raise StormpetrelError(counted.problems[-1])
+            yield site
 
 
 def visible(incident: Incident, viewer: Viewer) -> Incident | None:

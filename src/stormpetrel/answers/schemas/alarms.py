@@ -34,6 +34,15 @@ class ReplayQuestion(Question):
     models: bool = Field(default=True, description="train the models of events that the watch would have had; else rules alone")
 
 
+class ReplayFiles(Question):
+    """Files to replay without a site."""
+
+    jobs: list[str] = Field(default=[], description="files of job records")
+    events: list[str] = Field(default=[], description="event logs, tables of events or of counts")
+    format: str | None = Field(default=None, description="of them all; found from each file if left out")
+    time_zone: str = Field(default="UTC", description="of their times")
+
+
 class IncidentSubject(Answer):
     """Something or somebody that an incident is about, or that is involved."""
 

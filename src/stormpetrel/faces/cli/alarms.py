@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli import alarm_acts
-from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json, site_moment
+from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json, progress_bar, site_moment
 from stormpetrel.faces.cli.incident_text import format_time, print_incident, print_list
 from stormpetrel.faces.cli.trace_input import progress_shown
 
@@ -97,15 +99,40 @@ def replay(
     no_models: Annotated[
         bool, typer.Option("--no-models", help="Rules alone: no model of events is trained on the way, which is faster.")
     ] = False,
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--file", help="Without a site: this file of job records; may be repeated.", show_default=False),
+    ] = None,
+    event_files: Annotated[
+        list[str] | None,
+        typer.Option("--events", help="Without a site: this event log or table of counts; may be repeated.", show_default=False),
+    ] = None,
+    format_name: Annotated[
+        str | None,
+        typer.Option("--format", help="Format of these files; found from each if left out.", show_default=False),
+    ] = None,
+    time_zone: Annotated[
+        str, typer.Option("--time-zone", help="Zone of the times in these files, such as Europe/Berlin.")
+    ] = "UTC",
     as_json: Json = False,
 ) -> None:
     """Walk through the site's own past without looking ahead: which incidents, and when each would have been known."""
-    from stormpetrel.answers.alarms.replay import replay_alarms
-    from stormpetrel.answers.schemas.alarms import ReplayQuestion
+    from stormpetrel.answers.alarms.replay import replay_alarms, site_of_files
+    from stormpetrel.answers.schemas.alarms import ReplayFiles, ReplayQuestion
     from stormpetrel.answers.viewer import LOCAL
 
     chosen: Context = context.obj
-    with chosen.open_site() as site, progress_shown(quiet=as_json) as progress:
+    of_files = bool(files or event_files)
+    if not of_files and (format_name or time_zone != "UTC"):
+        raise UsageError("--format and --time-zone are about files.", hint="Name one: --file jobs.txt, or --events counts.csv.")
+    with ExitStack() as stack:
+        if of_files:
+            named = ReplayFiles(jobs=files or [], events=event_files or [], format=format_name, time_zone=time_zone)
+            bar = partial(progress_bar, shown=not as_json)
+            site = stack.enter_context(site_of_files(named, bar=bar))
+        else:
+            site = stack.enter_context(chosen.open_site())
+        progress = stack.enter_context(progress_shown(quiet=as_json))
         zone = site.settings.site.time_zone
         question = ReplayQuestion(
             since=site_moment(since, zone, "--since"), until=site_moment(until, zone, "--until"), models=not no_models
