@@ -88,6 +88,17 @@ def test_a_watch_that_goes_on_finds_what_one_that_starts_anew_at_each_look_finds
     assert found > 3
 
 
+def test_what_was_found_and_could_not_be_kept_is_found_again(site, jobs):
+    now = FIRST + 2 * DAY
+    commit(site, known_by(jobs, now), now)
+    findings = JobFindings(site, FIRST)
+    before = findings.state
+    first = findings.live_step(now, now)
+    assert first and findings.live_step(now, now) == []
+    findings.go_back(before)
+    assert findings.live_step(now, now) == first
+
+
 def test_without_a_failure_nothing_is_found_and_the_time_is_taken_note_of(site):
     findings = JobFindings(site, FIRST + DAY)
     assert findings.live_step(FIRST + 2 * DAY, FIRST + 2 * DAY) == []
