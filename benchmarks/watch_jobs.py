@@ -52,6 +52,7 @@ _LEARNT = 40_000
 _WARM_UP_S = 60.0
 _WEEK = timedelta(days=7)
 _TICKS = os.sysconf("SC_CLK_TCK")
+_BETWEEN = "\x1f"
 _TIMES = ["submit_time", "eligible_time", "start_time", "end_time"]
 
 
@@ -106,7 +107,7 @@ class Accounting:
 
     def answer(self, arguments: list[str], *, times: str) -> str:
         """Return what sacct prints for these arguments."""
-        asked, others = self._parser.parse_known_args(arguments)
+        asked, _ = self._parser.parse_known_args(arguments)
         if not (asked.format and asked.starttime and asked.endtime):
             return fake_sacct.answer(arguments, times=times)
         feed = Feed(Path(asked.feed))
@@ -114,20 +115,19 @@ class Accounting:
             self._jobs[asked.feed] = feed.truth().drop("submitted").collect().sort("end_time")
         jobs, now = self._jobs[asked.feed], feed.now()
         since, until = (datetime.fromisoformat(text).replace(tzinfo=UTC) for text in (asked.starttime, asked.endtime))
-        form = {"fields": asked.format.split(","), "delimiter": asked.delimiter, "times": times}
-        blocks = self._ended.setdefault((asked.feed, asked.format, asked.delimiter, times), {})
+        form: dict[str, Any] = {"fields": asked.format.split(","), "delimiter": _BETWEEN, "times": times}
+        blocks = self._ended.setdefault((asked.feed, asked.format, times), {})
         shown = jobs.filter(pl.col("submit_time") <= now, pl.col("submit_time") < until, pl.col("end_time") >= since)
+        live = shown.filter(pl.col("end_time") > now)
         over = shown.filter(pl.col("end_time") <= now)
+        if until - since > timedelta(hours=1):
+            return (sacct_text(over, **form) + sacct_text(as_of(live, now), **form)).replace(_BETWEEN, asked.delimiter)
         seconds = over["end_time"].unique().sort().to_list()
         new = over.filter(~pl.col("end_time").is_in([second for second in seconds if second in blocks]))
         for (second,), rows in new.partition_by("end_time", as_dict=True).items():
             blocks[second] = sacct_text(rows, **form)
-        header = "" if "--noheader" in others or "-n" in others else asked.delimiter.join(form["fields"]) + "\n"
-        return (
-            header
-            + "".join(blocks[second] for second in seconds)
-            + sacct_text(as_of(shown.filter(pl.col("end_time") > now), now), **form)
-        )
+        text = "".join(blocks[second] for second in seconds) + sacct_text(as_of(live, now), **form)
+        return text.replace(_BETWEEN, asked.delimiter)  # which is another one each time
 
 
 def make_site(folder: Path, frames: Sequence[pl.DataFrame], now: datetime, address: str) -> None:
