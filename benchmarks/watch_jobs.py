@@ -1,16 +1,18 @@
 """What `watch` bears: 200 job events a second, a week at speed; and how soon after its start it predicts.
 
-`python -m benchmarks.watch_jobs [--jobs N] [--rate EVENTS_PER_S] [--minutes M] [--week-minutes M] [--only load week]`: a site
-with a history of simulated jobs over four weeks and a model of them; `stormpetrel watch` is a process of its own and reads what
-a `sacct` prints, which this process answers. `load`: the clock is real, so many submissions, starts and ends come each second;
-the lag is that in the table, from a moment to the commit of its prediction. `week`: the site's clock runs faster, a week at the
-history's own rate, memory by hour. CPU is that of the watch, beside that of its `sacct` commands; who answers them is not
-counted. Results in benchmarks/results/watch_jobs.json, the memory of the week in docs/figures/watch-memory.svg.
+`python -m benchmarks.watch_jobs [--jobs N] [--rate EVENTS_PER_S] [--minutes M] [--week-minutes M] [--only looks load week]`: a
+site with a history of simulated jobs over four weeks and a model of them; the watch reads what a `sacct` prints, which this
+process answers. `looks`: look by look, five seconds of events each, in a process of its own; CPU alone, for other programs on the
+machine change it less than the clock's time. `load`: `stormpetrel watch` at real time; the lag is that in the table, from a
+moment to the commit of its prediction. `week`: the site's clock runs faster, a week at the history's own rate, memory by hour.
+CPU is that of the watch, without its `sacct` and who answers. Each part is replaced on its own in
+benchmarks/results/watch_jobs.json; the memory of the week is drawn in docs/figures/watch-memory.svg.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import platform
@@ -18,6 +20,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -45,7 +48,11 @@ from stormpetrel.store.site import Site, create_site, open_site
 
 RESULTS = Path(__file__).parent / "results" / "watch_jobs.json"
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "watch-memory.svg"
-RATE, START_S = 200.0, 20.0  # asked: events a second on two cores; from the command to the first prediction
+RATE, START_S, POLL_S = (
+    200.0,
+    20.0,
+    5.0,
+)  # asked: events a second on two cores; from the command to the first prediction; the watch's own pause
 HISTORY = timedelta(days=28)
 _BEFORE = timedelta(minutes=15)  # the stream has run for so long when the watch begins: as many jobs end as begin
 _LEARNT = 40_000
@@ -136,7 +143,7 @@ def make_site(folder: Path, frames: Sequence[pl.DataFrame], now: datetime, addre
     slurm["since"] = f"{now - HISTORY - timedelta(days=2):%Y-%m-%d}"
     values = {
         "site": {"name": "load", "cluster": frames[0]["cluster"][0], "feed": "feed"},
-        "slurm": slurm, "watch": {"poll_s": 5.0, "address": "", "retrain_hours": 0.0},
+        "slurm": slurm, "watch": {"poll_s": POLL_S, "address": "", "retrain_hours": 0.0},
     }  # fmt: skip
     with create_site(folder, settings_from(values)) as site:
         record_feed(frames, folder / "feed", fixed_clock(now))
@@ -180,8 +187,13 @@ class Watching:
 
     def resident_bytes(self) -> int:
         """Its memory now."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
+        return resident_bytes(self.process.pid)
+
+
+def resident_bytes(process: int | str) -> int:
+    """The memory of a process now."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
 
 
 @contextmanager
@@ -236,6 +248,63 @@ def under_load(made: Path, frames: Sequence[pl.DataFrame], now: datetime, option
         "first_start_s": round(first_start_s, 1),
         "second_start_s": round(second_start_s, 1),
     }
+
+
+def by_looks(made: Path, now: datetime, options: argparse.Namespace) -> dict[str, Any]:
+    """The same events, look by look every five seconds of the site's clock: CPU alone, which other programs change little."""
+    with copied(made) as folder:
+        looks = round(60 * options.minutes / POLL_S)
+        words = [sys.executable, "-m", "benchmarks.watch_jobs", "--walk", str(folder), "--looks", str(looks)]
+        set_clock(folder / "feed", fixed_clock(now))
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
+        walked: dict[str, Any] = json.loads(done.stdout)
+    cpu_s, later = np.array(walked["cpu_s"][3:]), walked["predictions"][3:]  # the first looks catch up
+    return {
+        "looks": len(cpu_s),
+        "predictions_per_s": round(sum(later) / len(later) / POLL_S, 1),
+        "start_cpu_s": round(walked["start_cpu_s"], 2),
+        "look_cpu_p50_s": round(float(np.median(cpu_s)), 2),
+        "look_cpu_p99_s": round(float(np.quantile(cpu_s, 0.99)), 2),
+        "cpu_share": round(float(cpu_s.mean()) / POLL_S, 3),
+        "parts_cpu_s": {name: round(value, 3) for name, value in walked["parts_cpu_s"].items()},
+        "resident_bytes": walked["resident_bytes"],
+    }
+
+
+def walk(folder: Path, looks: int) -> None:
+    """Make so many looks in this process, and print what each took; commands that it runs are not counted."""
+    from stormpetrel.watch.logs import Log
+    from stormpetrel.watch.running import WatchOptions, WatchRunner
+
+    cpu_s, predictions, memory = [], [], []
+    parts = {"loop": 0.0, "others": 0.0}
+    with open_site(folder) as site:
+        now = site.now()
+        runner = WatchRunner(site, WatchOptions("", POLL_S, steps=looks), Log(io.StringIO()))
+        runner.begin()
+        for number in range(looks):
+            set_clock(folder / "feed", fixed_clock(now + timedelta(seconds=POLL_S * number)))
+            before, started = runner.predictions, time.process_time()
+            runner.turn()
+            turned = time.process_time()
+            runner.others.step_once()
+            cpu_s.append(time.process_time() - started)
+            predictions.append(runner.predictions - before)
+            memory.append(resident_bytes("self"))
+            if number == 0:
+                start_cpu_s = turned
+            elif number > 2:
+                parts["loop"] += (turned - started) / (looks - 3)
+                parts["others"] += (time.process_time() - turned) / (looks - 3)
+        runner.end()
+    told = {
+        "cpu_s": cpu_s,
+        "predictions": predictions,
+        "start_cpu_s": start_cpu_s,
+        "resident_bytes": memory,
+        "parts_cpu_s": parts,
+    }
+    print(json.dumps(told))
 
 
 def lags(site: Site, since: datetime, until: datetime) -> dict[str, Any]:
@@ -316,26 +385,34 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=RATE)
     parser.add_argument("--minutes", type=float, default=6.0)
     parser.add_argument("--week-minutes", type=float, default=10.0)
-    parser.add_argument("--only", nargs="+", default=["load", "week"], choices=["load", "week"])
+    parser.add_argument("--only", nargs="+", default=["looks", "load", "week"], choices=["looks", "load", "week"])
+    parser.add_argument("--walk", type=Path, help=argparse.SUPPRESS)  # in a process of its own
+    parser.add_argument("--looks", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    result = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    result["machine"] = {"cores": os.cpu_count(), "python": platform.python_version(), "polars": pl.__version__}
-    result |= {"asked": {"events_per_s": RATE, "start_s": START_S}}
+    if options.walk:
+        walk(options.walk, options.looks)
+        return
+    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "polars": pl.__version__}
+    result: dict[str, Any] = {"machine": machine, "asked": {"events_per_s": RATE, "start_s": START_S}}
     with tempfile.TemporaryDirectory() as folder, answering(Accounting().answer) as address:
         jobs, now = history_of(options.jobs)
         known = jobs.filter(pl.col("submit_time") <= now)
-        result["jobs"] = known.height
-        if "load" in options.only:
+        if {"looks", "load"} & set(options.only):
             frames = [known, stream_of(known, now, rate=options.rate, minutes=options.minutes + 3)]
             make_site(Path(folder) / "load", frames, now, address)
-            result["load"] = under_load(Path(folder) / "load", frames, now, options) | {"load_average": os.getloadavg()[0]}
-            show(result["load"])
+        if "looks" in options.only:
+            result["looks"] = by_looks(Path(folder) / "load", now, options)
+        if "load" in options.only:
+            result["load"] = under_load(Path(folder) / "load", frames, now, options)
         if "week" in options.only:
             make_site(Path(folder) / "week", [jobs], now, address)
-            result["week"] = over_a_week(Path(folder) / "week", now, options) | {"load_average": os.getloadavg()[0]}
+            result["week"] = over_a_week(Path(folder) / "week", now, options)
             FIGURE.write_text(memory_svg(result["week"]))
-            show(result["week"])
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    for part in options.only:
+        result[part] |= {"jobs": known.height, "load_average": os.getloadavg()[0]}
+        show(result[part])
+    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    RESULTS.write_text(json.dumps(before | result, indent=1) + "\n")
 
 
 def show(figures: dict[str, Any]) -> None:
