@@ -52,7 +52,7 @@ def told_at(jobs, now, rng):
     return pl.concat([in_time.join(corrected, on=list(KEY), how="anti", nulls_equal=True), corrected])
 
 
-def looks(site, jobs, seed, count=11):
+def looks(site, jobs, seed, count=8):
     """Moments of looks, each after its records were committed; sometimes files are merged, and once a user is forgotten."""
     rng, now = Random(seed), FIRST
     for number in range(count):
@@ -60,7 +60,7 @@ def looks(site, jobs, seed, count=11):
         commit(site, told_at(jobs, now, rng), now)
         if number % 5 == 3:
             tidy(site)
-        if number == 9:
+        if number == 6:
             forget(site, jobs["user"].drop_nulls().sort()[0])
         yield now
 
