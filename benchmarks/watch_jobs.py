@@ -95,7 +95,7 @@ def stream_of(past: pl.DataFrame, now: datetime, *, rate: float, minutes: float,
     run = np.minimum(rows["elapsed_s"].fill_null(60).to_numpy(), 1 + rng.exponential(120, count)).astype(np.int64)
     offsets = {"submit_time": submit, "eligible_time": submit, "start_time": submit + wait, "end_time": submit + wait + run}
     ids = pl.Series(10**8 + np.arange(count))
-    moments = {name: pl.lit(first) + pl.duration(seconds=pl.Series(name, value)) for name, value in offsets.items()}
+    moments = {name: pl.lit(first) + pl.duration(seconds=pl.lit(pl.Series(name, value))) for name, value in offsets.items()}
     return rows.with_columns(
         **{name: moment.cast(past.schema[name]) for name, moment in moments.items()},
         job_id=ids, job_id_raw=ids, array_task=pl.lit(None, past.schema["array_task"]), elapsed_s=pl.Series(run.astype(float)),
@@ -141,7 +141,7 @@ def make_site(folder: Path, frames: Sequence[pl.DataFrame], now: datetime, addre
     """A site that has read and learnt what was known at a moment."""
     slurm = {"sacct": str(folder.resolve() / "feed" / "sacct"), "pause_s": 0.0, "chunk_days": 31.0}
     slurm["since"] = f"{now - HISTORY - timedelta(days=2):%Y-%m-%d}"
-    values = {
+    values: dict[str, object] = {
         "site": {"name": "load", "cluster": frames[0]["cluster"][0], "feed": "feed"},
         "slurm": slurm, "watch": {"poll_s": POLL_S, "address": "", "retrain_hours": 0.0},
     }  # fmt: skip
