@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -38,14 +38,16 @@ def write_quick_sacct(feed: Path, address: str) -> None:
 
 
 @contextmanager
-def answering() -> Iterator[str]:
-    """Answer from threads of this process, until the end; where to ask."""
+def answering(answer: Callable[..., str] | None = None) -> Iterator[str]:
+    """Answer from threads of this process, until the end; where to ask. `answer` takes what `fake_sacct.answer` does."""
     import socketserver
     import tempfile
     import threading
 
     from stormpetrel.errors import StormpetrelError
-    from stormpetrel.simulate.fake_sacct import answer
+    from stormpetrel.simulate import fake_sacct
+
+    answer = answer or fake_sacct.answer
 
     class Question(socketserver.StreamRequestHandler):
         def handle(self) -> None:

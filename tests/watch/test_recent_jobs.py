@@ -52,7 +52,7 @@ def told_at(jobs, now, rng):
     return pl.concat([in_time.join(corrected, on=list(KEY), how="anti", nulls_equal=True), corrected])
 
 
-def looks(site, jobs, seed, count=11):
+def looks(site, jobs, seed, count=8):
     """Moments of looks, each after its records were committed; sometimes files are merged, and once a user is forgotten."""
     rng, now = Random(seed), FIRST
     for number in range(count):
@@ -60,7 +60,7 @@ def looks(site, jobs, seed, count=11):
         commit(site, told_at(jobs, now, rng), now)
         if number % 5 == 3:
             tidy(site)
-        if number == 9:
+        if number == 6:
             forget(site, jobs["user"].drop_nulls().sort()[0])
         yield now
 
@@ -86,6 +86,17 @@ def test_a_watch_that_goes_on_finds_what_one_that_starts_anew_at_each_look_finds
         assert [one.jobs for one in findings] == [one.jobs for one in whole] and goes_on.state == anew.state
         state, found = goes_on.state, found + len(findings)
     assert found > 3
+
+
+def test_what_was_found_and_could_not_be_kept_is_found_again(site, jobs):
+    now = FIRST + 2 * DAY
+    commit(site, known_by(jobs, now), now)
+    findings = JobFindings(site, FIRST)
+    before = findings.state
+    first = findings.live_step(now, now)
+    assert first and findings.live_step(now, now) == []
+    findings.go_back(before)
+    assert findings.live_step(now, now) == first
 
 
 def test_without_a_failure_nothing_is_found_and_the_time_is_taken_note_of(site):

@@ -8,6 +8,7 @@ import pytest
 
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.jobs import never_started
+from stormpetrel.sources.slurm_live import LiveSlurm
 from stormpetrel.store.site import Site
 from stormpetrel.store.upkeep import forget
 from stormpetrel.watch import gone_jobs, slurm_look
@@ -316,3 +317,21 @@ def test_the_job_of_a_forgotten_user_moves_no_version(slurm, site, reader):
     before = versions_of(site)
     looks(reader, 2)
     assert table_of(site).is_empty() and versions_of(site) == before
+
+
+@pytest.mark.parametrize(("many", "hours"), [(0, [24.0, 1 / 6, 1 / 60, 1 / 60]), (10, [24.0, 1 / 6, 1 / 6, 1 / 6])])
+def test_where_very_many_records_are_read_again_only_one_look_a_minute_reaches_far_back(
+    slurm, site, reader, monkeypatch, many, hours
+):
+    monkeypatch.setattr(slurm_look, "_VERY_MANY", many)
+    asked, sources = [], LiveSlurm.sources
+
+    def noted(slurm, *args, overlap_hours, **more):
+        asked.append(overlap_hours)
+        return sources(slurm, *args, overlap_hours=overlap_hours, **more)
+
+    monkeypatch.setattr(LiveSlurm, "sources", noted)
+    slurm.queue()
+    slurm.accounting(ended=(row(7, "FAILED", Start=SUBMITTED + 60, ExitCode="3:0"),))
+    looks(reader, 4)
+    assert asked == hours

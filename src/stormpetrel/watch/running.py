@@ -141,6 +141,11 @@ class WatchRunner:
     def _job_watch(self) -> Watch:
         return Watch(self.site, LiveReader(self.site, self._book, poll_s=self.options.poll_s), alive=self._caught_up)
 
+    @property
+    def predictions(self) -> int:
+        """How many predictions were made since the start."""
+        return self._predictions
+
     def begin(self) -> None:
         """Say that somebody watches: the first turn may have a week to catch up with."""
         self._say_alive(self.site.predictions.horizon() if self._watch else None)

@@ -27,6 +27,9 @@ from stormpetrel.store.source_health import LookAt, Seen
 from stormpetrel.watch.gone_jobs import GoneJobs
 
 _WIDE_EVERY: Final = timedelta(hours=1)  # how often a look reaches back as far as slurm.overlap_hours, for late corrections
+_AGAIN_EVERY: Final = timedelta(minutes=1)  # how often one reaches back watch.overlap_minutes, where that is very much
+_NEAR_HOURS: Final = 1 / 60  # and how far the others do
+_VERY_MANY: Final = 2_000  # records that a look reads although they are known
 _ALL_EVERY_S: Final = 600.0  # how often every listed job is looked at again, whatever its line says
 _ACCOUNTING_LAG_S: Final = (2.0, 15.0)  # so many seconds after its controller, accounting has heard of a job
 _BENEATH: Final = datetime(
@@ -59,6 +62,8 @@ class SlurmLook:
         self._slurm: LiveSlurm | None = None
         self._clusters: dict[str, _Listed] | None = None
         self._wide_at: datetime | None = None
+        self._again_at: datetime | None = None  # the last look that reached back watch.overlap_minutes
+        self._known_again = 0  # records that it read although they were known
         self.problem: str | None = None  # of a controller's list; accounting that is away is raised
         self.notes: tuple[str, ...] = ()
         self.again_s: float | None = None  # when to look again, where a second look is needed
@@ -128,18 +133,23 @@ class SlurmLook:
         """What accounting says has happened; of clusters without a list also what it says of jobs that go on."""
         settings = self._site.settings
         wide = self._wide_at is None or now - self._wide_at >= _WIDE_EVERY
-        overlap = settings.slurm.overlap_hours if wide else min(settings.slurm.overlap_hours, settings.watch.overlap_minutes / 60)
+        near = not wide and self._known_again > _VERY_MANY and self._again_at is not None and now - self._again_at < _AGAIN_EVERY
+        hours = _NEAR_HOURS if near else settings.watch.overlap_minutes / 60
+        overlap = settings.slurm.overlap_hours if wide else min(settings.slurm.overlap_hours, hours)
         try:
             with self._looking(self._accounting):
                 if self._slurm is None:
                     self._slurm = LiveSlurm(settings.slurm, settings.site)
                 sources = self._slurm.sources(self._site.jobs.cursor, now=now, overlap_hours=overlap, listed=list(lists))
-                changed = sum(self._changed(self._take(source)) for source in sources)
+                reports = [self._take(source) for source in sources]
+                changed = any(self._changed(report) for report in reports)
             for cluster in (self._clusters or {}).values():
                 cluster.is_settled = cluster.is_settled and not changed
         except SourceError as error:
             return error
         self._wide_at = now if wide else self._wide_at
+        if not wide and not near:
+            self._again_at, self._known_again = now, sum(report.known for report in reports)
         return None
 
     @staticmethod
