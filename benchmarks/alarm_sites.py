@@ -5,7 +5,7 @@ what was known at its moment; the event model is trained anew every week on what
 
 Weeks of CPU traces second by second are not made: windows of simulated nodes are scored once (170 min of 30 nodes, 32 threads)
 and each node's weeks are put together out of whole pieces of half an hour of one of them, all threads together, so that scores
-follow each other within a piece, and across threads, as they do in a trace.
+follow each other within a piece, and across threads, as they do in a trace. Two such sets serve all seeds.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ EVENTS_A_WEEK: Final = 1.0  # events.alarms_per_week
 WINDOW_S: Final = 100
 THREADS: Final = 32
 _POOL_NODES, _POOL_MINUTES = 30, 170
+_POOLS: Final = 2  # of them, for all seeds: seeds draw other pieces from them
 _PIECE: Final = 18  # windows: half an hour
 _FLAGGED_SHARE: Final = 0.001  # traces.alarm_share
 
@@ -194,7 +195,8 @@ class ScoredNodes:
 
 def trace_findings(plan: Plan) -> Iterator[Finding]:
     """The nodes whose windows are unusual, day by day; on a day on which there is one, hour by hour, as a watch would see it."""
-    calm, bad = scored_pool(plan.seed), scored_pool(plan.seed, bad=True) if plan.bad_input else None
+    pool = plan.seed % _POOLS
+    calm, bad = scored_pool(pool), scored_pool(pool, bad=True) if plan.bad_input else None
     before = _day(plan, calm, bad, 0)
     for day in range(1, plan.days):
         today = _day(plan, calm, bad, day)

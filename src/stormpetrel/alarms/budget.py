@@ -9,7 +9,7 @@ the weeks before.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -23,6 +23,7 @@ HISTORY: Final = timedelta(weeks=8)  # that thresholds are taken from
 SHORTEST: Final = timedelta(weeks=2)  # before that much of it only the rules' own pages are sent
 BUDGET: Final = "budget"  # why something is held back
 _WEEK: Final = timedelta(weeks=1)
+_ROUNDING: Final = 1e-9  # of shares that are whole numbers
 _RULES_MAY: Final = 3.0  # what a rule calls a page is held back only beyond so many times the promise
 
 
@@ -106,17 +107,27 @@ class PageBudget:
             del self._past[opening]
         weeks = (day - first) / _WEEK
         past = [one for one in self._past.values() if one.raised_at < day]
-        scores: dict[Stream, list[float]] = {}
+        streams: dict[Stream, list[PastIncident]] = {}
         for one in past:
             if not one.by_rule:
-                scores.setdefault(one.stream, []).append(one.score)
-        left = max(0.0, self.per_week * weeks - sum(one.by_rule for one in past))  # pages that the history had room for
+                streams.setdefault(one.stream, []).append(one)
+        rates = {stream: _rate(several, day, weeks) for stream, several in streams.items()}
+        left = max(0.0, self.per_week - sum(one.by_rule for one in past) / weeks)  # pages a week that there is room for
         thresholds = {}
-        rare_first = sorted(scores.items(), key=lambda item: (len(item[1]), item[0]))
-        for place, (stream, values) in enumerate(rare_first):
-            allowed = min(float(len(values)), left / (len(rare_first) - place))
+        rare_first = sorted(rates, key=lambda stream: (rates[stream], stream))
+        for place, stream in enumerate(rare_first):
+            allowed = min(rates[stream], left / (len(rare_first) - place))
             left -= allowed
-            ranked = sorted(values, reverse=True)
-            count = math.floor(allowed)
+            ranked = sorted((one.score for one in streams[stream]), reverse=True)
+            count = math.floor(allowed / rates[stream] * len(ranked) + _ROUNDING)
             thresholds[stream] = -math.inf if count >= len(ranked) else math.nextafter(ranked[count], math.inf)
         return thresholds
+
+
+def _rate(past: Sequence[PastIncident], day: datetime, weeks: float) -> float:
+    """How many incidents a week a stream has.
+
+    One that has spoken for a part of the history only, such as a model that was trained meanwhile, counts from its first word on.
+    """
+    heard = max(_WEEK, day - min(one.raised_at for one in past)) / _WEEK
+    return max(len(past) / weeks, (len(past) - 1) / heard)
