@@ -3,7 +3,7 @@
 Plan -> site_findings -> the findings of all families in the order of time. Rules and models are the product's, each decision from
 what was known at its moment; the event model is trained anew every week on what there was by then.
 
-Weeks of CPU traces second by second are not made: windows of simulated nodes are scored once (170 min of 30 nodes, 32 threads)
+Weeks of CPU traces second by second are not made: windows of simulated nodes are scored once (170 min of 30 nodes, 8 threads)
 and each node's weeks are put together out of whole pieces of half an hour of one of them, all threads together, so that scores
 follow each other within a piece, and across threads, as they do in a trace. Two such sets serve all seeds.
 """
@@ -37,7 +37,7 @@ from stormpetrel.records.event_counting import as_counts
 from stormpetrel.records.events import WHOLE
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import order_of
-from stormpetrel.records.traces import BAD_IO, GOOD_IO, NO_JOB, Trace
+from stormpetrel.records.traces import BAD_IO, GOOD_IO, MIXED_JOB, NO_JOB, Trace, TraceJob
 from stormpetrel.records.windows import Windows, cut_windows
 from stormpetrel.simulate.campaign_schedule import place_jobs
 from stormpetrel.simulate.cluster import simulate
@@ -55,7 +55,7 @@ DAY: Final = timedelta(days=1)
 LOOK: Final = timedelta(seconds=5)  # from a decision to the look that finds it
 EVENTS_A_WEEK: Final = 1.0  # events.alarms_per_week
 WINDOW_S: Final = 100
-THREADS: Final = 32
+THREADS: Final = 8  # of a node
 _POOL_NODES, _POOL_MINUTES = 30, 170
 _POOLS: Final = 2  # of them, for all seeds: seeds draw other pieces from them
 _PIECE: Final = 18  # windows: half an hour
@@ -194,26 +194,31 @@ class ScoredNodes:
 
 
 def trace_findings(plan: Plan) -> Iterator[Finding]:
-    """The nodes whose windows are unusual, day by day; on a day on which there is one, hour by hour, as a watch would see it."""
+    """The nodes whose windows are unusual, asked for each hour in which a node has flags often enough in a row."""
     pool = plan.seed % _POOLS
     calm, bad = scored_pool(pool), scored_pool(pool, bad=True) if plan.bad_input else None
-    before = _day(plan, calm, bad, 0)
+    before, an_hour = _day(plan, calm, bad, 0), 3600 // WINDOW_S
     for day in range(1, plan.days):
         today = _day(plan, calm, bad, day)
-        if _may_fire(np.concatenate([before.flagged, today.flagged])):
+        may_fire = _ends_of_runs(np.concatenate([before.flagged, today.flagged]))[len(before.flagged) :]
+        hours = np.unique(np.flatnonzero(may_fire) // an_hour)
+        if hours.size:
             frame = pl.concat([_frame(plan, before, day - 1), _frame(plan, today, day)])
-            for hour in range(24):
-                now = plan.spec.start + day * DAY + (hour + 1) * HOUR
-                recent = frame.filter(pl.col("window_start").is_between(now - DAY - HOUR, now))
-                yield from odd_nodes(recent, now - HOUR, now, model="traces-shipped/1")
+        for hour in hours:
+            now = plan.spec.start + day * DAY + (int(hour) + 1) * HOUR
+            recent = frame.filter(pl.col("window_start").is_between(now - DAY - HOUR, now))
+            yield from odd_nodes(recent, now - HOUR, now, model="traces-shipped/1")
         before = today
 
 
-def _may_fire(flagged: Booleans) -> bool:
-    """Whether any node has flags at as many moments in a row as the rule needs at least: without, it is not asked."""
+def _ends_of_runs(flagged: Booleans) -> Booleans:
+    """(moments,) whether some node has had flags at as many moments in a row as the rule needs at least."""
     some = flagged.any(axis=2)  # (moments, nodes)
-    runs = np.stack([some[lag : len(some) - FEWEST_MOMENTS + 1 + lag] for lag in range(FEWEST_MOMENTS)])
-    return bool(runs.all(axis=0).any())
+    runs = some.copy()
+    for lag in range(1, FEWEST_MOMENTS):
+        runs[lag:] &= some[:-lag]
+        runs[:lag] = False
+    return np.asarray(runs.any(axis=1), dtype=np.bool_)
 
 
 def _day(plan: Plan, calm: ScoredNodes, bad: ScoredNodes | None, day: int) -> ScoredNodes:
@@ -253,26 +258,31 @@ def _frame(plan: Plan, scored: ScoredNodes, day: int) -> pl.DataFrame:
 
 
 @cache
-def scored_pool(seed: int, *, bad: bool = False) -> ScoredNodes:
+def scored_pool(number: int, *, bad: bool = False) -> ScoredNodes:
     """Windows of calm nodes, or of nodes with bad input, flagged as a site would that has just set its threshold."""
-    before = _scores(_windows(seed * 3 + 1, bad=False))
-    together = before.shape[0] * before.shape[1]  # threads of a node at one moment count once
-    promise = promised(before.ravel(), Calm(before.size, together, _POOL_MINUTES / 60), _FLAGGED_SHARE)
-    scores = _scores(_windows(seed * 3 + (3 if bad else 2), bad=bad))
-    return ScoredNodes(scores, scores > (np.inf if promise.threshold is None else promise.threshold))
+    before = _windows(number * 3 + 1, bad=False)
+    settled = before.take(before.job != MIXED_JOB)
+    calm = Calm(len(settled), settled.independent(), _POOL_MINUTES / 60)
+    threshold = promised(_scores(settled), calm, _FLAGGED_SHARE).threshold
+    windows = _windows(number * 3 + (3 if bad else 2), bad=bad)
+    scores = _scores(windows)
+    # A thread that changed hands is unlike anything learnt, and everybody knows why.
+    flagged = (scores > (np.inf if threshold is None else threshold)) & (windows.job != MIXED_JOB)
+    shape = (-1, _POOL_NODES, THREADS)
+    return ScoredNodes(scores.reshape(shape), flagged.reshape(shape))
 
 
 def _scores(windows: Windows) -> Floats:
-    """(moments, nodes, threads) what the shipped encoder says."""
-    found = np.asarray(load_shipped(threads=1).scorer.score(windows), dtype=np.float64)
-    return found.reshape(-1, _POOL_NODES, THREADS)
+    """(windows,) what the shipped encoder says."""
+    return np.asarray(load_shipped(threads=1).scorer.score(windows), dtype=np.float64)
 
 
 def _windows(seed: int, *, bad: bool) -> Windows:
     """Windows of calm nodes: no job waits for data; or of nodes on which all jobs do."""
     steps = _POOL_MINUTES * 60
-    placements = place_jobs(_POOL_NODES, THREADS, float(steps), (2, 16), seed)
+    placements = place_jobs(_POOL_NODES, THREADS, float(steps), (2, 8), seed)
     rates = np.empty((steps, _POOL_NODES * THREADS, 4), dtype=np.float32)
+    job = np.full(rates.shape[:2], NO_JOB, dtype=np.int32)
     for node in range(_POOL_NODES):
         shares = np.zeros((steps, THREADS, 3), dtype=np.float32)
         for number, placed in enumerate(placements):
@@ -281,14 +291,16 @@ def _windows(seed: int, *, bad: bool) -> Windows:
             rng = np.random.default_rng([seed, 1, number])
             kind = _behaviour(placed.job_type, bad=bad)
             rows, cpus = slice(round(placed.start_s), round(placed.end_s)), np.array(placed.cpus)
+            job[rows, node * THREADS + cpus] = number
             shares[rows, cpus] = JOB_SHARES[kind](rng, JobShape(cpus.size, rows.stop - rows.start, 1.0))
         rng = np.random.default_rng([seed, 2, node])
         rates[:, node * THREADS : (node + 1) * THREADS] = counted(rng, with_node_noise(rng, shares, 1.0), 1.0)
+    jobs = tuple(TraceJob(str(number), placed.job_type) for number, placed in enumerate(placements))
     return cut_windows(
         Trace(
             name="pool", step_s=1.0, time_s=np.arange(1, steps + 1, dtype=np.float64), rates=rates,
             nodes=tuple(f"n{node + 1:03d}" for node in range(_POOL_NODES) for _ in range(THREADS)),
-            cpus=tuple(range(THREADS)) * _POOL_NODES, job=np.full(rates.shape[:2], NO_JOB, dtype=np.int32), jobs=(),
+            cpus=tuple(range(THREADS)) * _POOL_NODES, job=job, jobs=jobs,
         )
     )  # fmt: skip
 
