@@ -114,9 +114,8 @@ def faulty_site(seed: int) -> tuple[Plan, list[Fault]]:
     ill = replace(cluster, faults=(SickNode(sick, *(day * DAY_S for day in SICK)),))
     start, rng = cluster.start, np.random.default_rng([seed, 2011])
     records = Records(pl.concat(simulate(ill)))
-    records.faults.append(
-        Fault("sick node", *(start + timedelta(days=day) for day in SICK), frozenset({"jobs", "events"}), _names(sick))
-    )
+    begin, end = (start + timedelta(days=day) for day in SICK)
+    records.faults.append(Fault("sick node", begin, end, frozenset({"jobs", "events"}), _names(sick)))
     nodes_down(records, "one node down", start + DOWN, [*_names(1)])
     nodes_down(records, "three nodes down at once", start + POWER_CUT, [*_names(0, 2, 3)])
     broken_batch(records, start + BATCH)

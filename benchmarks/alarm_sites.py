@@ -213,7 +213,7 @@ def trace_findings(plan: Plan) -> Iterator[Finding]:
 
 def _ends_of_runs(flagged: Booleans) -> Booleans:
     """(moments,) whether some node has had flags at as many moments in a row as the rule needs at least."""
-    some = flagged.any(axis=2)  # (moments, nodes)
+    some: Booleans = np.asarray(flagged.any(axis=2), dtype=np.bool_)  # (moments, nodes)
     runs = some.copy()
     for lag in range(1, FEWEST_MOMENTS):
         runs[lag:] &= some[:-lag]
