@@ -38,6 +38,7 @@ SICK = (30, 32)  # days
 DOWN, POWER_CUT, BATCH, TIMEOUTS, MEMORY = (timedelta(days=day, hours=11) for day in (37, 41, 45, 50, 54))
 BAD_INPUT = ((60, 6), (70, 2))  # day, hours
 STORAGE_HOURS = 5
+_FINE = 0.15  # share of a user's jobs of a week that did not complete
 AFTERWARDS = timedelta(hours=1)  # a message may come so long after the end of a fault
 
 
@@ -82,16 +83,22 @@ def nodes_down(records: Records, name: str, at: datetime, nodes: list[str]) -> N
 
 
 def broken_batch(records: Records, at: datetime) -> None:
-    """The user with most jobs of one name in the two days to come breaks them: each fails half a minute after its start."""
-    soon = records.frame.filter(pl.col("start_time").is_between(at, at + timedelta(days=2)))
-    user, name = soon.group_by("user", "job_name").len().sort("len", "user", "job_name").select("user", "job_name").row(-1)
-    mine = (pl.col("user") == user) & (pl.col("job_name") == name) & pl.col("start_time").is_between(at, at + timedelta(days=2))
-    which = records.frame.select(mine.fill_null(False)).to_series()
-    records.end(which, JobState.FAILED, records.frame["start_time"] + timedelta(seconds=30))
-    first = records.frame.filter(which)["start_time"].min()
-    records.faults.append(
-        Fault("broken batch of a user", first, at + timedelta(days=2), frozenset({"jobs"}), frozenset({str(user)}))  # type: ignore[arg-type]
+    """A user whose jobs do well breaks the batch to come: of those who submit most of one name, the first whose week was fine."""
+    span, start = timedelta(days=2), pl.col("start_time")
+    week = records.frame.filter(start.is_between(at - timedelta(days=7), at))
+    fine = week.group_by("user").agg(bad=(pl.col("state") != JobState.COMPLETED.value).mean()).filter(pl.col("bad") < _FINE)
+    soon = records.frame.filter(start.is_between(at, at + span)).join(fine, on="user", how="semi")
+    batches = soon.group_by("user", "job_name").agg(pl.len(), first=start.min()).sort("len", "user", "job_name")
+    if not batches.height:
+        return
+    user, name, _, first = batches.row(-1)
+    mine = (pl.col("user") == user) & (pl.col("job_name") == name) & start.is_between(at, at + span)
+    records.end(
+        records.frame.select(mine.fill_null(False)).to_series(),
+        JobState.FAILED,
+        records.frame["start_time"] + timedelta(seconds=30),
     )
+    records.faults.append(Fault("broken batch of a user", first, at + span, frozenset({"jobs"}), frozenset({str(user)})))
 
 
 def storage_trouble(records: Records, name: str, at: datetime, state: JobState, rng: np.random.Generator) -> None:
