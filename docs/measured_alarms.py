@@ -1,4 +1,4 @@
-"""The tables of the budget in docs/alarms.md, from what was measured: results/alarm_budget.json, alarm_faults.json -> Markdown."""
+"""The tables of the budget in docs/alarms.md, from what was measured: alarm_budget.json, alarm_faults.json -> Markdown."""
 
 from __future__ import annotations
 
