@@ -1,36 +1,34 @@
-"""How many incidents of calm weeks the thresholds of the budget would send, before any cap.
+"""How many incidents of calm weeks the thresholds of the budget would send, before any cap, over all families together.
 
-`python -m benchmarks.alarm_budget [--seeds 10 11 … 19] [--workers N]`: twelve calm weeks on clusters of 8, 24 and 32 nodes per
-seed, the first four to learn from. Results in benchmarks/results/alarm_budget.json.
+`python -m benchmarks.alarm_budget [--seeds 10 11 … 19] [--workers N]`: one simulated site per seed (alarm_sites.py: jobs of
+a cluster of 8, 24 or 32 nodes, events of a grid, CPU traces of the nodes), twelve calm weeks, the first four to learn from. All
+findings go into one book with one budget, in the order of time. Results in benchmarks/results/alarm_budget.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import polars as pl
-
+from benchmarks.alarm_sites import Plan, site_findings
 from benchmarks.options import add_workers
 from stormpetrel.alarms.budget import PageBudget
 from stormpetrel.alarms.grouping import IncidentBook
-from stormpetrel.alarms.job_rules import JobRules
-from stormpetrel.alarms.known_jobs import known_jobs
 from stormpetrel.engine import Engine, Progress
 from stormpetrel.records.findings import FindingKind
-from stormpetrel.simulate.cluster import simulate
+from stormpetrel.records.incidents import Incident
 from stormpetrel.simulate.spec import ClusterSpec
 
 RESULTS = Path(__file__).parent / "results" / "alarm_budget.json"
 LEARNING, JUDGED = 4, 8  # weeks
 PROMISE = 3.0
+FAMILIES = ("jobs", "events", "traces")
 DAYS = 7 * (LEARNING + JUDGED)
 CLUSTERS = tuple(ClusterSpec(nodes=nodes, load=load, days=DAYS) for nodes, load in ((24, 0.55), (32, 0.75), (8, 0.9)))
-STEP = timedelta(days=7)
-LOOK = timedelta(seconds=5)
 
 
 class Uncapped(PageBudget):
@@ -43,29 +41,36 @@ class Uncapped(PageBudget):
 
 @dataclass(frozen=True)
 class Run:
-    """What was raised and sent in the judged weeks of one cluster."""
+    """What was raised and sent in the judged weeks of one site; of both also by family."""
 
     seed: int
     nodes: int
     incidents: int
     pages: int
     hosts_named: int
+    incidents_of: dict[str, int]
+    pages_of: dict[str, int]
 
 
-def run(case: tuple[int, ClusterSpec], _progress: Progress) -> Run:
-    """Walk through the weeks of one calm cluster."""
-    seed, spec = case
-    jobs = known_jobs(pl.concat(simulate(replace(spec, seed=seed))))
-    rules, book, now = JobRules(spec.start), IncidentBook(), spec.start
+def cluster_of(seed: int) -> ClusterSpec:
+    """The cluster of a seed: one size after the other."""
+    return CLUSTERS[seed % len(CLUSTERS)]
+
+
+def run(seed: int, _progress: Progress) -> Run:
+    """Walk through the weeks of one calm site."""
+    spec, book = cluster_of(seed), IncidentBook()
     book.budget = Uncapped(PROMISE, spec.start)
-    while now < spec.start + timedelta(days=DAYS):
-        now += STEP
-        recent = jobs.filter(pl.coalesce("end_time", "start_time") > rules.needed_since)
-        book.take([replace(one, known_at=one.decided_at + LOOK) for one in rules.step(recent, now)], now)
+    book.take(site_findings(Plan(spec, seed)), spec.start + timedelta(days=DAYS))
     cut = spec.start + timedelta(weeks=LEARNING)
     judged = [one for one in book if one.raised_at >= cut]
-    pages = sum(sent >= cut for one in book for sent in one.paged_at)
-    return Run(seed, spec.nodes, len(judged), pages, sum(FindingKind.NODE_EATS_JOBS in one.kinds for one in judged))
+    pages = [one for one in book for sent in one.paged_at if sent >= cut]
+    named = sum(FindingKind.NODE_EATS_JOBS in one.kinds for one in judged)
+    return Run(seed, spec.nodes, len(judged), len(pages), named, _by_family(judged), _by_family(pages))
+
+
+def _by_family(incidents: list[Incident]) -> dict[str, int]:
+    return dict(sorted(Counter(one.families[0] for one in incidents).items()))
 
 
 def main() -> None:
@@ -74,8 +79,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10, 20)))
     add_workers(parser)
     words = parser.parse_args()
-    cases = [(seed, spec) for seed in words.seeds for spec in CLUSTERS]
-    runs = list(Engine(words.workers).map(run, cases, name=lambda case: f"seed {case[0]}, {case[1].nodes} nodes"))
+    runs = list(Engine(words.workers).map(run, words.seeds, name=lambda seed: f"seed {seed}"))
     weeks = JUDGED * len(runs)
     rate = sum(one.pages for one in runs) / weeks
     answer = {
@@ -88,6 +92,11 @@ def main() -> None:
         "most_a_week": max(one.pages for one in runs) / JUDGED,
         "incidents_a_week": round(sum(one.incidents for one in runs) / weeks, 1),
         "hosts_named": sum(one.hosts_named for one in runs),
+        **{f"pages_of_{family}": round(sum(one.pages_of.get(family, 0) for one in runs) / weeks, 2) for family in FAMILIES},
+        **{
+            f"incidents_of_{family}": round(sum(one.incidents_of.get(family, 0) for one in runs) / weeks, 2)
+            for family in FAMILIES
+        },
     }
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     kept[",".join(map(str, words.seeds))] = answer | {"runs": [asdict(one) for one in runs]}

@@ -1,4 +1,4 @@
-"""The table of the budget in docs/alarms.md, from what was measured: benchmarks/results/alarm_budget.json -> Markdown."""
+"""The tables of the budget in docs/alarms.md, from what was measured: alarm_budget.json, alarm_faults.json -> Markdown."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ _ROWS: Final = {
     "promised_a_week": "pages promised a week",
     "pages_a_week": "**pages a week, pooled**",
     "of_the_promise": "of the promise",
+    "pages_of_jobs": "of them, first seen in job records",
+    "pages_of_events": "in events",
+    "pages_of_traces": "in CPU traces",
     "fewest_a_week": "fewest of one cluster",
     "most_a_week": "most of one cluster",
     "hosts_named": "healthy hosts named",
@@ -27,4 +30,28 @@ def budget() -> str:
     return table(("", *seeds), [(words, *(f"{one[key]:.3g}" for one in found.values())) for key, words in _ROWS.items()])
 
 
-PARTS: Final[dict[str, Callable[[], str]]] = {"alarm-budget": budget}
+def faults() -> str:
+    """Each fault: the share that was sent by rules alone and within the budget, and how late."""
+    found = next(reversed(measured("alarm_faults").values()))
+    rows = [
+        (
+            name, str(one["n"]), _share(one["recall_listed"]), _share(one["recall_rules"]), _share(one["recall_budget"]),
+            _hours(one["delay_h_rules"]), _hours(one["delay_h_budget"]), _hours(one["delay_h_budget_of_those_of_the_rules"]),
+        )
+        for name, one in found["faults"].items()
+    ]  # fmt: skip
+    heads = ("fault", "n", "listed", "sent by rules", "sent within the budget", "delay of rules", "of the budget", "same faults")
+    return table(heads, rows)
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def _hours(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{60 * value:.0f} min" if value < 2 else f"{value:.1f} h"
+
+
+PARTS: Final[dict[str, Callable[[], str]]] = {"alarm-budget": budget, "alarm-faults": faults}

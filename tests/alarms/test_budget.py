@@ -104,3 +104,17 @@ def test_how_often_somebody_looks_changes_nothing(looks):
         book.take(part, part[-1].known_at)
     one_by_one = book_with(1.0, findings)
     assert [one.page for one in book] == [one.page for one in one_by_one]
+
+
+def test_a_stream_that_began_late_takes_as_much_room_as_it_has_had_since_then():
+    from stormpetrel.records.findings import FindingKind, SubjectKind
+
+    odd = [
+        finding(FindingKind.COUNTS_ODD, (SubjectKind.CLUSTER, f"c{number}"), when=at(25 + number), jobs=(f"odd{number}",))
+        for number in range(4)
+    ]
+    usual = batches([float(score) for score in range(1, 25)])
+    late, alone = book_with(3.0, [*usual, *odd]), book_with(3.0, usual)
+    new = batches([17.0, 30.0], start=30.0)
+    assert [late.budget.is_page(one) for one in new] == [False, True]  # three a week from its first word on, not one
+    assert [alone.budget.is_page(one) for one in new] == [True, True]

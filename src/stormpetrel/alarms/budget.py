@@ -2,21 +2,21 @@
 
 past incidents -> PageBudget -> is_page(finding). Scores follow each other closely (one trouble makes a hundred), so incidents
 are counted, not scores: each stream (a kind of finding about a kind of subject) has the best score of each past incident, and a
-threshold above which so many of them lay per week as the stream may send. All that is assumed is that the week to come is like
-the weeks before.
+threshold above which the next one lies as often as the stream may send. All that is assumed is that the week to come is like the
+weeks before.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from stormpetrel.alarms.blame import severity_of
 from stormpetrel.records.findings import Finding, FindingKind, SubjectKind
-from stormpetrel.records.incidents import Incident, Severity, order_of
+from stormpetrel.records.incidents import Incident, Severity
 
 Stream = tuple[FindingKind, SubjectKind]
 HISTORY: Final = timedelta(weeks=8)  # that thresholds are taken from
@@ -28,19 +28,11 @@ _RULES_MAY: Final = 3.0  # what a rule calls a page is held back only beyond so 
 
 @dataclass(frozen=True, slots=True)
 class PastIncident:
-    """What is remembered of an incident: when it was raised, its stream, its best score when a finding of it was decided."""
+    """What is remembered of a stream in an incident: when it was first heard, and its best score when one of it was decided."""
 
     raised_at: datetime
-    stream: Stream
     score: float
-    by_rule: bool  # a rule called it a page
-
-
-def past_of(incident: Incident) -> PastIncident:
-    """Return what is remembered of an incident."""
-    leading = min(incident.findings, key=order_of)
-    best = max(score_of(finding) for finding in incident.findings if finding.kind == leading.kind)
-    return PastIncident(incident.raised_at, stream_of(leading), best, severity_of(incident.findings) == Severity.PAGE)
+    by_rule: bool  # a rule called the incident a page
 
 
 def stream_of(finding: Finding) -> Stream:
@@ -62,22 +54,21 @@ class PageBudget:
     def __init__(self, per_week: float, since: datetime, past: Iterable[Incident] = ()) -> None:
         self.per_week = per_week
         self._since = since
-        self._past: dict[tuple[int, int], PastIncident] = {}  # by number, and how often it had come back
+        # By number and how often it had come back; an incident may be of several streams, each of which can send it.
+        self._past: dict[tuple[int, int], dict[Stream, PastIncident]] = {}
         self._sent: list[datetime] = []
         for incident in past:
+            by_rule = severity_of(incident.findings) == Severity.PAGE
             for opening, opened_at in enumerate((incident.raised_at, *incident.reopened_at)):
-                self._past[incident.id, opening] = replace(past_of(incident), raised_at=opened_at)
+                for finding in incident.findings:
+                    self._remember((incident.id, opening), finding, opened_at, by_rule=by_rule)
             self._sent += incident.paged_at
         self._day: datetime | None = None
         self._thresholds: dict[Stream, float] = {}
 
     def note(self, opening: tuple[int, int], finding: Finding, *, by_rule: bool) -> None:
         """Remember what an incident was at its worst since it was opened, the first time or again."""
-        known = self._past.get(opening)
-        now = PastIncident(finding.decided_at, stream_of(finding), score_of(finding), by_rule)
-        if known is not None and known.stream == now.stream:
-            now = PastIncident(known.raised_at, now.stream, max(known.score, now.score), known.by_rule or by_rule)
-        self._past[opening] = now
+        self._remember(opening, finding, finding.decided_at, by_rule=by_rule)
 
     def is_page(self, finding: Finding) -> bool:
         """Whether a finding is among the few that the promise has room for."""
@@ -99,24 +90,52 @@ class PageBudget:
         self._sent = [one for one in self._sent if at - one < 2 * _WEEK]
         self._sent.append(at)
 
+    def _remember(self, opening: tuple[int, int], finding: Finding, at: datetime, *, by_rule: bool) -> None:
+        parts = self._past.setdefault(opening, {})
+        known = parts.get(stream_of(finding))
+        new = PastIncident(at, score_of(finding), by_rule)
+        if known is not None:
+            new = PastIncident(known.raised_at, max(known.score, new.score), known.by_rule or by_rule)
+        parts[stream_of(finding)] = new
+
     def _learnt(self, day: datetime) -> dict[Stream, float]:
         """The thresholds from what was raised before this day. A stream that never spoke has none: its first word is sent."""
         first = max(self._since, day - HISTORY)
-        for opening in [opening for opening, one in self._past.items() if one.raised_at < day - HISTORY]:
-            del self._past[opening]
+        self._past = {opening: parts for opening, parts in self._past.items() if _raised_at(parts) >= day - HISTORY}
         weeks = (day - first) / _WEEK
-        past = [one for one in self._past.values() if one.raised_at < day]
-        scores: dict[Stream, list[float]] = {}
-        for one in past:
-            if not one.by_rule:
-                scores.setdefault(one.stream, []).append(one.score)
-        left = max(0.0, self.per_week * weeks - sum(one.by_rule for one in past))  # pages that the history had room for
+        past = [parts for parts in self._past.values() if _raised_at(parts) < day]
+        by_rule = [any(one.by_rule for one in parts.values()) for parts in past]
+        streams: dict[Stream, list[PastIncident]] = {}
+        for parts, is_rule in zip(past, by_rule, strict=True):
+            for stream, one in parts.items():
+                if not is_rule:
+                    streams.setdefault(stream, []).append(one)
+        rates = {stream: _rate(several, day, weeks) for stream, several in streams.items()}
+        # Pages a week that there is room for. Streams that have not spoken yet are sent when they do: they come about as often as
+        # those that have spoken once (Good and Turing).
+        unheard = sum(len(several) == 1 for several in streams.values()) / weeks
+        left = max(0.0, self.per_week - sum(by_rule) / weeks - unheard)
         thresholds = {}
-        rare_first = sorted(scores.items(), key=lambda item: (len(item[1]), item[0]))
-        for place, (stream, values) in enumerate(rare_first):
-            allowed = min(float(len(values)), left / (len(rare_first) - place))
+        rare_first = sorted(rates, key=lambda stream: (rates[stream], stream))
+        for place, stream in enumerate(rare_first):
+            allowed = min(rates[stream], left / (len(rare_first) - place))
             left -= allowed
-            ranked = sorted(values, reverse=True)
-            count = math.floor(allowed)
-            thresholds[stream] = -math.inf if count >= len(ranked) else math.nextafter(ranked[count], math.inf)
+            ranked = sorted((one.score for one in streams[stream]), reverse=True)
+            # The next incident exceeds the r-th largest of n with probability r / (n + 1), whatever their distribution.
+            rank = max(1, round(allowed / rates[stream] * (len(ranked) + 1)))
+            is_all = allowed >= rates[stream] or rank > len(ranked)
+            thresholds[stream] = -math.inf if is_all else math.nextafter(ranked[rank - 1], math.inf)
         return thresholds
+
+
+def _raised_at(parts: Mapping[Stream, PastIncident]) -> datetime:
+    return min(one.raised_at for one in parts.values())
+
+
+def _rate(past: Sequence[PastIncident], day: datetime, weeks: float) -> float:
+    """How many incidents a week a stream has.
+
+    One that has spoken for a part of the history only, such as a model that was trained meanwhile, counts from its first word on.
+    """
+    heard = max(_WEEK, day - min(one.raised_at for one in past)) / _WEEK
+    return max(len(past) / weeks, (len(past) - 1) / heard)
