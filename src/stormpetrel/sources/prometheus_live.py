@@ -428,37 +428,31 @@ class _Exporter:
 class _JobSeries:
     """What is told beside the counters of one node about the jobs on it."""
 
-    labels: dict[bytes, dict[str, str]] = field(default_factory=dict)
-    time_s: dict[bytes, list[Seconds]] = field(default_factory=dict)
-    values: dict[bytes, list[Seconds]] = field(default_factory=dict)
+    kept: dict[bytes, Series] = field(default_factory=dict)
 
     def put(self, metric: bytes, labels: dict[str, str], time_s: Seconds, values: Seconds) -> None:
         """Take in samples of a series; what is there already stays."""
-        there = self.time_s.get(metric)
+        there = self.kept.get(metric)
         if there is None:
-            self.labels[metric], self.time_s[metric], self.values[metric] = labels, [time_s], [values]
+            self.kept[metric] = Series(labels, time_s.copy(), values.copy())  # not a view of the whole answer
             return
-        new = int(np.searchsorted(time_s, there[-1][-1], side="right")) if there and there[-1].size else 0
+        new = int(np.searchsorted(time_s, there.time_s[-1], side="right"))
         if new < time_s.size:
-            there.append(time_s[new:])
-            self.values[metric].append(values[new:])
+            times, told = np.concatenate([there.time_s, time_s[new:]]), np.concatenate([there.values, values[new:]])
+            self.kept[metric] = Series(labels, times, told)
 
     def series(self) -> list[Series]:
-        """All of it, each series as one."""
-        return [
-            Series(labels, np.concatenate(self.time_s[metric]), np.concatenate(self.values[metric]))
-            for metric, labels in self.labels.items()
-        ]
+        """All of it."""
+        return list(self.kept.values())
 
     def trim(self, start_s: float) -> None:
         """Forget what was told before a moment."""
-        for metric in list(self.labels):
-            pieces = self.time_s[metric]
-            gone = sum(1 for piece in pieces if not piece.size or piece[-1] < start_s)
-            if gone == len(pieces):
-                del self.labels[metric], self.time_s[metric], self.values[metric]
-            elif gone:
-                self.time_s[metric], self.values[metric] = pieces[gone:], self.values[metric][gone:]
+        for metric, one in list(self.kept.items()):
+            old = int(np.searchsorted(one.time_s, start_s))
+            if old == one.time_s.size:
+                del self.kept[metric]
+            elif old:
+                self.kept[metric] = Series(one.labels, one.time_s[old:].copy(), one.values[old:].copy())
 
 
 _UNKNOWN: Final = (None, -1)
