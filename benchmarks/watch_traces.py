@@ -223,7 +223,8 @@ def measure(site: Site, minutes: float, started: float) -> dict[str, Any]:
         first_score_s = first_score_s or now - started
         lags.append({
             "lag_s": round(now - cursor / 1e6, 2), "cpu_behind_end_s": round(_cpu_s() - cpu_at_end, 2),
-            "windows": scored.scored, "flagged": scored.flagged, "cpu_s": round(_cpu_s(), 2), "at_s": round(now - started, 1), "rss_mb": round(_rss_mb(), 1),
+            "windows": scored.scored, "flagged": scored.flagged, "cpu_s": round(_cpu_s(), 2),
+            "at_s": round(now - started, 1), "rss_mb": round(_rss_mb(), 1),
         })  # fmt: skip
         print(json.dumps(lags[-1]), flush=True)
 

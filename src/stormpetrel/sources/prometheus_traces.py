@@ -158,7 +158,7 @@ def _filled_at_once(
     claims: Sequence[tuple[str, tuple[int, ...], Series]],
     number_of: dict[str, int],
 ) -> bool:
-    """Fill in claims of one thread each, ten times as fast as one by one; False, and nothing done, where two are about one cell."""
+    """Fill in claims of one thread each, ten times as fast as one by one; False, and nothing done, where two meet in a cell."""
     if any(len(threads) != 1 or threads[0] not in place for _, threads, _ in claims):
         return False
     size = np.array([one.time_s.size for _, _, one in claims], dtype=np.intp)
