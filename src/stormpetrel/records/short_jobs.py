@@ -51,6 +51,8 @@ def short_job_windows(
     if until is not None:
         wanted &= (runs.end >= origin) & (runs.end < until)
     runs = runs.take(wanted)
+    if not runs.job.size:
+        return []
     filled, _ = bridge(trace.rates, bridge_steps)
     kept = np.minimum(runs.end - runs.first, steps)
     return [_windows(trace, filled, runs.take(kept == size), int(size)) for size in np.unique(kept)]

@@ -143,9 +143,9 @@ class LiveTraces:
             self._places.clear()
         rows: dict[int, tuple[_Exporter, list[int], list[int]]] = {}
         for number, metric in enumerate(block.metrics):
-            place = self._places.get(metric, _UNKNOWN)
-            if place is _UNKNOWN:
-                place = self._places[metric] = self._place(json.loads(metric))
+            if metric not in self._places:
+                self._places[metric] = self._place(json.loads(metric))
+            place = self._places[metric]
             if place is not None:
                 exporter, column = place
                 _, numbers, columns = rows.setdefault(id(exporter), (exporter, [], []))
@@ -169,11 +169,11 @@ class LiveTraces:
             self._job_places.clear()
         first = block.first.tolist()
         for number, metric in enumerate(block.metrics):
-            place = self._job_places.get(metric, _UNKNOWN)
-            if place is _UNKNOWN:
+            if metric not in self._job_places:
                 labels = json.loads(metric)
                 name = self._reading.node_of(labels)
-                place = self._job_places[metric] = None if name is None else (name, labels)
+                self._job_places[metric] = None if name is None else (name, labels)
+            place = self._job_places[metric]
             if place is None:
                 continue
             node, labels = place
@@ -389,8 +389,8 @@ class _Exporter:
         modes, counters = self._counters(cpus)
         new = table_rates(self._time_s, modes, counters, self._clock_series(), grid, Counter())
         self._rates = np.concatenate([self._rates, new])
-        keep = np.searchsorted(self._time_s, (self.done - _TAIL_STEPS) * self._step_s)
-        keep = max(0, min(int(keep), self._time_s.size - 3))
+        old = int(np.searchsorted(self._time_s, (self.done - _TAIL_STEPS) * self._step_s))
+        keep = max(0, min(old, self._time_s.size - 3))
         self._time_s, self._table = self._time_s[keep:], self._table[keep:]
 
     def _counters(self, cpus: Sequence[int]) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
@@ -453,9 +453,6 @@ class _JobSeries:
                 del self.kept[metric]
             elif old:
                 self.kept[metric] = Series(one.labels, one.time_s[old:].copy(), one.values[old:].copy())
-
-
-_UNKNOWN: Final = (None, -1)
 
 
 def _target(labels: dict[str, str]) -> str:
