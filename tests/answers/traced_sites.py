@@ -48,6 +48,7 @@ def scores_of(windows: pl.DataFrame, *, version: int = 1) -> pl.DataFrame:
         y=pl.col("system").list.mean() * 4 + 0.1 * user,
         max_iowait=pl.col("iowait").list.max(),
         bad_io_distance=4 * (1 - iowait),
+        stands_for=pl.lit(None),
     )
     return made.with_columns(flagged=pl.col("score") > THRESHOLD).cast(TRACE_SCORE_SCHEMA)
 

@@ -30,8 +30,8 @@ _THREADS_AS_ONE: Final = 8.0  # threads of a node rise and fall together: so man
 def node_moments(windows: pl.DataFrame) -> pl.DataFrame:
     """Return how many windows of each node ended at each moment, how many of them were flagged, and the highest score.
 
-    `windows` are scored windows: cluster, node, window_start, window_s, flagged, score, and stands_for where a row counts for more
-    than itself. Sorted by cluster, node and `at`, the end of the windows; `since` is when the first of them began.
+    `windows` are scored windows: cluster, node, window_start, window_s, flagged, score, and stands_for where a row counts for
+    more than itself. Sorted by cluster, node and `at`, the end of the windows; `since` is when the first of them began.
     """
     counted = pl.col("stands_for").fill_null(1).cast(pl.Int64) if "stands_for" in windows.columns else pl.lit(1, dtype=pl.Int64)
     ends = pl.col("window_start") + pl.duration(microseconds=(pl.col("window_s").cast(pl.Float64) * 1e6).cast(pl.Int64))

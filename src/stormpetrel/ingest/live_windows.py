@@ -40,35 +40,36 @@ class LiveWindows:
     """Follows the CPU counters of a site's Prometheus; what was read and not yet cut is lost with it, and read again."""
 
     def __init__(self, site: Site, source: PrometheusTraces | None = None) -> None:
-        settings = site.settings
-        self._site, self._source = site, source or PrometheusTraces(settings.prometheus, window_s=settings.traces.window_s)
+        self._site, self._given = site, source
         self._live: LiveTraces | None = None
-
-    def close(self) -> None:
-        """Give back the connection."""
-        self._source.__exit__()
 
     def moments(self, now: datetime) -> Iterator[LiveMoment]:
         """The windows that have ended and can be judged at `now`, oldest first; one without a single sample is passed over.
 
         NoSamplesError where moments have passed and nothing was seen in any of them: they are asked for again the next time.
+        The connection is given back at the end; what was read stays.
         """
-        live = self._live = self._live or self._from_cursor(now)
+        settings = self._site.settings
+        with self._given or PrometheusTraces(settings.prometheus, window_s=settings.traces.window_s) as source:
+            live = self._live = self._live or self._from_cursor(source, now)
+            live.use(source)
+            try:
+                yield from self._cut_all(live, source, now)
+            except BaseException:  # it may stand in the middle of a piece
+                self._live = None
+                raise
+
+    def _cut_all(self, live: LiveTraces, source: PrometheusTraces, now: datetime) -> Iterator[LiveMoment]:
         passed, found = 0, False
-        try:
-            for moment in live.moments(now.timestamp()):
-                passed += 1
-                cut = self._cut(moment)
-                if cut is not None:
-                    found = True
-                    yield cut
-        except BaseException:  # it may stand in the middle of a piece
-            self._live = None
-            raise
+        for moment in live.moments(now.timestamp()):
+            passed += 1
+            cut = self._cut(moment, source)
+            if cut is not None:
+                found = True
+                yield cut
         if passed and not found:
-            self._live = None
             raise NoSamplesError(
-                f"{self._source.name} has no samples of {CPU_COUNTERS} in the last {passed} windows.",
+                f"{source.name} has no samples of {CPU_COUNTERS} in the last {passed} windows.",
                 hint="Check that the nodes are scraped, and prometheus.select; after a start, wait for a whole window.",
             )
 
@@ -78,28 +79,27 @@ class LiveWindows:
             return None
         return datetime.fromtimestamp(self._live.next_read(now.timestamp()), UTC)
 
-    def _from_cursor(self, now: datetime) -> LiveTraces:
-        position, window_s = self._site.cpu_windows.cursor(CURSOR), self._source.window_s
-        first = math.ceil(self._source.since(now) / window_s) if position is None else math.floor(position / 1e6 / window_s)
-        self._source.resume = datetime.fromtimestamp(first * window_s, UTC)
+    def _from_cursor(self, source: PrometheusTraces, now: datetime) -> LiveTraces:
+        position, window_s = self._site.cpu_windows.cursor(CURSOR), source.window_s
+        first = math.ceil(source.since(now) / window_s) if position is None else math.floor(position / 1e6 / window_s)
         return LiveTraces(
-            self._source,
+            source,
             first * window_s,
             settle_s=self._site.settings.prometheus.settle_s,
-            before=self._source.steps + BESIDE_STEPS,
+            before=source.steps + BESIDE_STEPS,
             beside=BESIDE_STEPS,
             is_first=position is None,
         )
 
-    def _cut(self, moment: Moment) -> LiveMoment | None:
+    def _cut(self, moment: Moment, source: PrometheusTraces) -> LiveMoment | None:
         report = TraceReport()
         cluster, frames, seen = self._site.settings.site.cluster or "cluster", [], False
         for trace in moment.traces:
-            windows, short, inner = cut_inside(trace, self._source.steps)
-            report.add(windows, inner, short)
-            seen = seen or not np.isnan(inner.rates).all()
+            windows, short, inner = cut_inside(trace, source.steps)
+            report.count(windows, short)  # not who they are of: that is told by the table, and takes as long as to cut them
+            seen = seen or not np.isnan(inner.rates[..., 0]).all()
             frames += [frame_of(part, cluster=cluster) for part in (windows, *short)]
-        report.notes = list(self._source.notes)
+        report.notes = list(source.notes)
         if not seen:
             return None
         start, end = (datetime.fromtimestamp(at_s, UTC) for at_s in (moment.start_s, moment.end_s))

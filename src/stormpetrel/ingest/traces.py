@@ -81,16 +81,20 @@ class TraceReport(IngestCounts):
 
     def add(self, windows: Windows, trace: Trace, short: Sequence[Windows] = ()) -> None:
         """Count the windows that a trace was cut into, those of short jobs among them, and stretch the span by them."""
-        for part in (windows, *short):
-            self.read += len(part) + sum(part.left_out.values())
-            self.left_out.update(part.left_out)
-            self.bridged += part.bridged
-        self.short_jobs += sum(map(len, short))
+        self.count(windows, short)
         self.nodes.update(trace.nodes)
         self.threads.update(zip(trace.nodes, trace.cpus, strict=True))
         self.gaps += gaps_of(trace)
         if len(windows):
             self.stretch(_moment(windows.start_s.min()), _moment(windows.start_s.max() + windows.window_s))
+
+    def count(self, windows: Windows, short: Sequence[Windows]) -> None:
+        """Count windows alone."""
+        for part in (windows, *short):
+            self.read += len(part) + sum(part.left_out.values())
+            self.left_out.update(part.left_out)
+            self.bridged += part.bridged
+        self.short_jobs += sum(map(len, short))
 
 
 def ingest_campaigns(site: Site, paths: Sequence[Path], *, progress: Progress | None = None) -> TraceReport:

@@ -1,7 +1,7 @@
 """Scoring of windows as they end: the windows of a moment -> scores and windows that are kept, each in one commit.
 
-Site, TraceModel, LiveMoment -> take_moment -> TakenMoment. Scores first, the windows with the cursor behind them: killed in between,
-the moment is read again, what was said of it stays said, and the tables are the same.
+Site, TraceModel, LiveMoment -> take_moment -> TakenMoment. Scores first, the windows with the cursor behind them: killed in
+between, the moment is read again, what was said of it stays said, and the tables are the same.
 """
 
 from __future__ import annotations

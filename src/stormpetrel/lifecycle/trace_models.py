@@ -321,7 +321,7 @@ def score_new_windows(
     chunk_windows: int = CHUNK_WINDOWS,
     progress: Progress = no_progress,
 ) -> Scored:
-    """Score the windows (from `since` on) that this version of the model has not scored yet, in whole moments, a commit per chunk.
+    """Score the windows (since a moment) that this version of the model has not scored, in whole moments, one commit per chunk.
 
     A moment is scored with all its threads, those that were scored before as well: they are neighbours of the late ones.
     """

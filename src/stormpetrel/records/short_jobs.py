@@ -40,8 +40,8 @@ def short_job_windows(
     """The windows of the jobs in a trace that contain no window of `steps` steps; those of one length together, shortest first.
 
     Windows of the grid begin at the step `origin` and every `steps` before and after it. With `until`, the trace is a piece of a
-    longer one: only jobs that end at the step `origin` or behind it, and before `until`, are cut, so that each is cut in one piece
-    only, and nothing behind `until` need be known; a window before `origin` must be in it.
+    longer one: only jobs that end at the step `origin` or behind it, and before `until`, are cut, so that each is cut in one
+    piece only, and nothing behind `until` need be known; a window before `origin` must be in it.
     """
     runs = _runs(trace.job)
     before_grid = origin - -(-origin // steps) * steps  # a beginning of a window at or before the first step
@@ -51,6 +51,8 @@ def short_job_windows(
     if until is not None:
         wanted &= (runs.end >= origin) & (runs.end < until)
     runs = runs.take(wanted)
+    if not runs.job.size:
+        return []
     filled, _ = bridge(trace.rates, bridge_steps)
     kept = np.minimum(runs.end - runs.first, steps)
     return [_windows(trace, filled, runs.take(kept == size), int(size)) for size in np.unique(kept)]

@@ -49,6 +49,7 @@ TRACE_SCORE_SCHEMA: Final = pl.Schema(
 )
 
 COUNTED: Final = pl.col("stands_for").fill_null(1).cast(pl.Int64)  # how many windows a row of scores is counted as
+FLAGGED: Final = COUNTED.filter(pl.col("flagged")).sum()  # how many flagged windows rows are counted as
 
 
 def frame_of(windows: Windows, *, cluster: str, split: Split | None = None) -> pl.DataFrame:

@@ -172,8 +172,13 @@ def bridge(rates: Rates, longest: int) -> tuple[Rates, npt.NDArray[np.bool_]]:
     A mixture of two shares is a share: the bridged steps still sum to one. Longer gaps, and those at an end, stay.
     """
     missing = np.isnan(rates[..., 0])  # (steps, threads)
-    if longest < 1 or not missing.any():
+    inner = _has_inner_gap(missing)
+    if longest < 1 or not inner.any():
         return rates, missing
+    if not inner.all():  # of a few threads only
+        filled = rates.copy()
+        filled[:, inner], _ = bridge(rates[:, inner], longest)
+        return filled, missing
     steps = missing.shape[0]
     at = np.arange(steps)[:, None]
     before = np.maximum.accumulate(np.where(missing, -1, at), axis=0)  # last step seen
@@ -185,6 +190,17 @@ def bridge(rates: Rates, longest: int) -> tuple[Rates, npt.NDArray[np.bool_]]:
     filled = rates.copy()
     filled[step, thread] = (1 - weight) * rates[first, thread] + weight * rates[last, thread]
     return filled, missing
+
+
+def _has_inner_gap(missing: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Which threads have a step that is missing between two that are not: (steps, threads) -> (threads,)."""
+    if not missing.any():
+        return np.zeros(missing.shape[1], dtype=bool)
+    seen = ~missing
+    first, last = seen.argmax(axis=0), len(seen) - 1 - seen[::-1].argmax(axis=0)
+    count = seen.sum(axis=0)
+    inner: npt.NDArray[np.bool_] = (count > 0) & (count < last - first + 1)
+    return inner
 
 
 def _numbered(*columns: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:

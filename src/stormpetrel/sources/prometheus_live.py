@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
@@ -71,6 +72,11 @@ class LiveTraces:
         self._beside_of: dict[str, _JobSeries] = {}
         self._places: dict[bytes, tuple[_Exporter, int] | None] = {}
         self._job_places: dict[bytes, tuple[str, dict[str, str]] | None] = {}
+
+    def use(self, reading: PrometheusTraces) -> None:
+        """Read on through another connection to the same server."""
+        self._reading = reading
+        reading.resume = datetime.fromtimestamp(self._window * reading.window_s, UTC)
 
     @property
     def end_s(self) -> float:
@@ -143,9 +149,9 @@ class LiveTraces:
             self._places.clear()
         rows: dict[int, tuple[_Exporter, list[int], list[int]]] = {}
         for number, metric in enumerate(block.metrics):
-            place = self._places.get(metric, _UNKNOWN)
-            if place is _UNKNOWN:
-                place = self._places[metric] = self._place(json.loads(metric))
+            if metric not in self._places:
+                self._places[metric] = self._place(json.loads(metric))
+            place = self._places[metric]
             if place is not None:
                 exporter, column = place
                 _, numbers, columns = rows.setdefault(id(exporter), (exporter, [], []))
@@ -169,11 +175,11 @@ class LiveTraces:
             self._job_places.clear()
         first = block.first.tolist()
         for number, metric in enumerate(block.metrics):
-            place = self._job_places.get(metric, _UNKNOWN)
-            if place is _UNKNOWN:
+            if metric not in self._job_places:
                 labels = json.loads(metric)
                 name = self._reading.node_of(labels)
-                place = self._job_places[metric] = None if name is None else (name, labels)
+                self._job_places[metric] = None if name is None else (name, labels)
+            place = self._job_places[metric]
             if place is None:
                 continue
             node, labels = place
@@ -389,8 +395,8 @@ class _Exporter:
         modes, counters = self._counters(cpus)
         new = table_rates(self._time_s, modes, counters, self._clock_series(), grid, Counter())
         self._rates = np.concatenate([self._rates, new])
-        keep = np.searchsorted(self._time_s, (self.done - _TAIL_STEPS) * self._step_s)
-        keep = max(0, min(int(keep), self._time_s.size - 3))
+        old = int(np.searchsorted(self._time_s, (self.done - _TAIL_STEPS) * self._step_s))
+        keep = max(0, min(old, self._time_s.size - 3))
         self._time_s, self._table = self._time_s[keep:], self._table[keep:]
 
     def _counters(self, cpus: Sequence[int]) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
@@ -428,40 +434,31 @@ class _Exporter:
 class _JobSeries:
     """What is told beside the counters of one node about the jobs on it."""
 
-    labels: dict[bytes, dict[str, str]] = field(default_factory=dict)
-    time_s: dict[bytes, list[Seconds]] = field(default_factory=dict)
-    values: dict[bytes, list[Seconds]] = field(default_factory=dict)
+    kept: dict[bytes, Series] = field(default_factory=dict)
 
     def put(self, metric: bytes, labels: dict[str, str], time_s: Seconds, values: Seconds) -> None:
         """Take in samples of a series; what is there already stays."""
-        there = self.time_s.get(metric)
+        there = self.kept.get(metric)
         if there is None:
-            self.labels[metric], self.time_s[metric], self.values[metric] = labels, [time_s], [values]
+            self.kept[metric] = Series(labels, time_s.copy(), values.copy())  # not a view of the whole answer
             return
-        new = int(np.searchsorted(time_s, there[-1][-1], side="right")) if there and there[-1].size else 0
+        new = int(np.searchsorted(time_s, there.time_s[-1], side="right"))
         if new < time_s.size:
-            there.append(time_s[new:])
-            self.values[metric].append(values[new:])
+            times, told = np.concatenate([there.time_s, time_s[new:]]), np.concatenate([there.values, values[new:]])
+            self.kept[metric] = Series(labels, times, told)
 
     def series(self) -> list[Series]:
-        """All of it, each series as one."""
-        return [
-            Series(labels, np.concatenate(self.time_s[metric]), np.concatenate(self.values[metric]))
-            for metric, labels in self.labels.items()
-        ]
+        """All of it."""
+        return list(self.kept.values())
 
     def trim(self, start_s: float) -> None:
         """Forget what was told before a moment."""
-        for metric in list(self.labels):
-            pieces = self.time_s[metric]
-            gone = sum(1 for piece in pieces if not piece.size or piece[-1] < start_s)
-            if gone == len(pieces):
-                del self.labels[metric], self.time_s[metric], self.values[metric]
-            elif gone:
-                self.time_s[metric], self.values[metric] = pieces[gone:], self.values[metric][gone:]
-
-
-_UNKNOWN: Final = (None, -1)
+        for metric, one in list(self.kept.items()):
+            old = int(np.searchsorted(one.time_s, start_s))
+            if old == one.time_s.size:
+                del self.kept[metric]
+            elif old:
+                self.kept[metric] = Series(one.labels, one.time_s[old:].copy(), one.values[old:].copy())
 
 
 def _target(labels: dict[str, str]) -> str:

@@ -134,20 +134,47 @@ def thread_jobs(series: Sequence[Series], cpus: Sequence[int], grid: Grid, windo
     told = ours or [one for one in series if one.labels.get("__name__") == CGROUP_CPUS]
     if not told or not cpus:
         return job
-    times = np.unique(np.concatenate([one.time_s for one in told]))
+    times = np.unique(np.concatenate(list({one.time_s.tobytes(): one.time_s for one in told}.values())))  # most have the same
     table = np.full((times.size, len(cpus)), NO_JOB, dtype=np.int32)  # who had which thread at each look
     place = {cpu: column for column, cpu in enumerate(cpus)}
-    for job_id, threads, one in claims:
-        columns = np.array([place[cpu] for cpu in threads if cpu in place], dtype=np.intp)
-        cells = np.ix_(np.searchsorted(times, one.time_s), columns)
-        number = number_of.setdefault(job_id, len(number_of))
-        free = (table[cells] == NO_JOB) | (table[cells] == number)
-        table[cells] = np.where(free, number, UNKNOWN_JOB)  # two jobs on one thread: nobody can tell whose second it was
+    if not _filled_at_once(table, times, place, claims, number_of):
+        for job_id, threads, one in claims:
+            columns = np.array([place[cpu] for cpu in threads if cpu in place], dtype=np.intp)
+            cells = np.ix_(np.searchsorted(times, one.time_s), columns)
+            number = number_of.setdefault(job_id, len(number_of))
+            free = (table[cells] == NO_JOB) | (table[cells] == number)
+            table[cells] = np.where(free, number, UNKNOWN_JOB)  # two jobs on one thread: nobody can tell whose second it was
     for one in ours:
         if one.labels.get("__name__") == TOLD_APART:
             blind = np.searchsorted(times, one.time_s[one.values == 0])
             table[blind] = np.where(table[blind] == NO_JOB, UNKNOWN_JOB, table[blind])
     return _at_steps(times, table, grid, window_s, silence=UNKNOWN_JOB if ours else NO_JOB)
+
+
+def _filled_at_once(
+    table: Indices,
+    times: Seconds,
+    place: dict[int, int],
+    claims: Sequence[tuple[str, tuple[int, ...], Series]],
+    number_of: dict[str, int],
+) -> bool:
+    """Fill in claims of one thread each, ten times as fast as one by one; False, and nothing done, where two meet in a cell."""
+    if any(len(threads) != 1 or threads[0] not in place for _, threads, _ in claims):
+        return False
+    size = np.array([one.time_s.size for _, _, one in claims], dtype=np.intp)
+    row_of = {one.time_s.tobytes(): np.searchsorted(times, one.time_s) for _, _, one in _distinct(claims)}
+    rows = np.concatenate([np.empty(0, dtype=np.intp), *(row_of[one.time_s.tobytes()] for _, _, one in claims)])
+    columns = np.repeat(np.array([place[threads[0]] for _, threads, _ in claims], dtype=np.intp), size)
+    if np.bincount(rows * table.shape[1] + columns, minlength=1).max() > 1:
+        return False
+    numbers = np.array([number_of.setdefault(job_id, len(number_of)) for job_id, _, _ in claims], dtype=np.int32)
+    table[rows, columns] = np.repeat(numbers, size)
+    return True
+
+
+def _distinct(claims: Sequence[tuple[str, tuple[int, ...], Series]]) -> Iterable[tuple[str, tuple[int, ...], Series]]:
+    """One claim of those that were made at the same times."""
+    return {claim[2].time_s.tobytes(): claim for claim in claims}.values()
 
 
 def cpus_of(text: str) -> tuple[int, ...]:

@@ -120,10 +120,11 @@ def known_bad_io(scorer: Scorer, windows: Windows) -> Trouble | None:
 
 def place(scorer: Scorer, chart: PcaMap, trouble: Trouble | None, windows: Windows) -> Placement:
     """Score windows and put them on the map."""
-    embeddings = scorer.embed(windows)
+    both = getattr(scorer, "embed_and_score", None)  # a network that is still being trained has no such shortcut
+    embeddings, scores = both(windows) if both is not None else (scorer.embed(windows), scorer.score(windows))
     points = np.asarray(chart.transform(embeddings), dtype=np.float64)  # (windows, 2)
     return Placement(
-        score=np.asarray(scorer.score(windows), dtype=np.float64),
+        score=np.asarray(scores, dtype=np.float64),
         x=points[:, 0],
         y=points[:, 1],
         max_iowait=max_iowait(windows),

@@ -47,6 +47,10 @@ class FittingScorer:
         """The reconstruction error of the fitted windows; higher is more abnormal."""
         return self._scorer.score(self._fitted(windows))
 
+    def embed_and_score(self, windows: Windows) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
+        """Both at once."""
+        return self._scorer.embed_and_score(self._fitted(windows))
+
     def _fitted(self, windows: Windows) -> Windows:
         return fitted(windows, steps=self.settings.steps, step_s=self._step_s)
 

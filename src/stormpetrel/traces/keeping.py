@@ -59,8 +59,8 @@ def kept_windows(scores: pl.DataFrame, most: int) -> pl.Series:
     room = most - int(chosen.sum())
     flagged = rows.filter(~chosen & pl.col("flagged")).top_k(room, by="score")["row"]
     chosen = chosen | rows["row"].is_in(flagged.implode())
-    left = nodes.filter(pl.col("flags") > 0, ~pl.col("node").is_in(drawn.implode()))
-    beside = left.with_columns(threads=pl.col("threads") - pl.col("flags"))
+    unusual = nodes.filter(pl.col("flags") > 0).select("node", "flags", "highest")
+    beside = rows.filter(~chosen).group_by("node").agg(threads=pl.len()).join(unusual, on="node")
     whole = _as_many(beside.sort("flags", "highest", "node", descending=[True, True, False]), room - flagged.len())
     return (chosen | rows["node"].is_in(whole.implode())).rename("kept")
 

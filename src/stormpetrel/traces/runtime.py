@@ -104,13 +104,17 @@ class TraceScorer:
 
     def score(self, windows: Windows) -> npt.NDArray[np.float64]:
         """The reconstruction error: mean over steps and the four modes of the squared difference; higher is more abnormal."""
+        return self.embed_and_score(windows)[1]
+
+    def embed_and_score(self, windows: Windows) -> tuple[Array, npt.NDArray[np.float64]]:
+        """Both at once, for what the embedding alone costs twice."""
         rates = self._rates(windows)
         z, scores = self._embedded(windows, rates), np.empty(len(rates), dtype=np.float64)
         for rows in _portions(len(z)):
             difference = self._decoder.run(EMBEDDING, z[rows]) - rates[rows]  # (portion, steps, 4)
             flat = difference.reshape(len(difference), -1)
             scores[rows] = np.einsum("ij,ij->i", flat, flat) / flat.shape[1]
-        return scores
+        return z, scores
 
     def _embedded(self, windows: Windows, rates: Array) -> Array:
         z = np.empty((len(rates), self.settings.embedding), dtype=np.float32)

@@ -20,6 +20,7 @@ from stormpetrel.answers.schemas.nodes import NodeNames, NodeRow, Nodes, NodesQu
 from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import NotThereError
 from stormpetrel.records.traces import MIXED
+from stormpetrel.records.window_frames import COUNTED, FLAGGED
 from stormpetrel.traces.shipped import NAME as SHIPPED
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def _answer(board: Made[NodeBoard], viewer: Viewer, question: NodesQuestion) -> 
     ranked = chosen.select("score", row=pl.int_range(pl.len())).filter(chosen["job_type"] != MIXED)  # two columns, not all
     worst = chosen[ranked.top_k(question.limit, by="score")["row"]].with_columns(window_key())
     first = chosen["window_start"].min()
+    rows = _nodes(chosen)
     return Nodes(
         as_of=board.at,
         own_only=not viewer.is_admin,
@@ -130,14 +132,14 @@ def _answer(board: Made[NodeBoard], viewer: Viewer, question: NodesQuestion) -> 
         threshold=state.threshold,
         promise=state.promise,
         near=state.near,
-        windows=chosen.height,
-        flagged=int(chosen["flagged"].sum()),
-        threads=chosen.select("node", "cpu").n_unique() if chosen.height else 0,
+        windows=int(chosen.select(COUNTED.sum()).item()),
+        flagged=int(chosen.select(FLAGGED).item()),
+        threads=sum(row.threads for row in rows),
         first=first if isinstance(first, datetime) else None,
         last=_end(chosen),
         latest=_end(seen),
         left_out=state.left_out if viewer.is_admin else 0,
-        nodes=_nodes(chosen),
+        nodes=rows,
         worst=[ScoredWindow.model_validate(row) for row in worst.iter_rows(named=True)],
     )
 
@@ -190,14 +192,20 @@ _WORST: Final = pl.coalesce(pl.col("score").filter(pl.col("job_type") != MIXED).
 def _nodes(windows: pl.DataFrame) -> list[NodeRow]:
     """The nodes of these windows, those with the most flagged ones first."""
     worst = pl.when(pl.col("job_type") != MIXED).then(pl.col("score")).otherwise(-1.0).arg_max()
+    at_once = windows.group_by("node", "trace", "window_start").agg(
+        threads=COUNTED.sum()
+    )  # rows may stand for threads without one
+    most = at_once.group_by("node").agg(pl.col("threads").max().alias("at_once"))
     sums = windows.group_by("node").agg(
         pl.col("cpu").n_unique().alias("threads"),
-        pl.len().alias("windows"),
-        pl.col("flagged").sum(),
+        COUNTED.sum().alias("windows"),
+        FLAGGED.alias("flagged"),
         _WORST.alias("worst"),
         *(pl.col(name).get(worst) for name in ("kind", "job_id", "ref")),
     )
-    ordered = sums.sort("flagged", "worst", "node", descending=[True, True, False])
+    threads = pl.max_horizontal(pl.col("threads").cast(pl.Int64), "at_once").alias("threads")
+    whole = sums.join(most, on="node").with_columns(threads).drop("at_once")
+    ordered = whole.sort("flagged", "worst", "node", descending=[True, True, False])
     return [NodeRow.model_validate(row) for row in ordered.iter_rows(named=True)]
 
 
@@ -207,7 +215,7 @@ def _heat(windows: pl.DataFrame) -> Heat:
         return Heat((), (), 0, False, np.zeros((0, 0)), 0)
     bin_s, skips = _columns(windows)
     number = (pl.col("window_start").dt.epoch("us") // (bin_s * 1_000_000)).alias("number")
-    cells = windows.group_by("node", number).agg(_WORST.alias("score"), pl.col("flagged").sum())
+    cells = windows.group_by("node", number).agg(_WORST.alias("score"), FLAGGED.alias("flagged"))
     sums = cells.group_by("node").agg(pl.col("flagged").sum(), pl.col("score").max())
     names = sums.sort("flagged", "score", "node", descending=[True, True, False])["node"].head(MOST_NODES).sort()
     numbers = cells["number"].unique().sort()

@@ -30,6 +30,7 @@ from stormpetrel.answers.schemas.traces import (
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import ModelError
 from stormpetrel.records.traces import job_types_in_order
+from stormpetrel.records.window_frames import COUNTED, FLAGGED
 from stormpetrel.traces.shipped import NAME as SHIPPED
 
 if TYPE_CHECKING:
@@ -134,10 +135,10 @@ def site_traces(windows: ScoredWindows) -> SiteTraces:
     model, points = windows.model, windows.points
     return SiteTraces(
         **most_abnormal(windows).model_dump(),
-        windows=points.height,
+        windows=int(points.select(COUNTED.sum()).item()),
         node_count=points["node"].n_unique(),
         job_count=points["job_id"].drop_nulls().n_unique(),
-        flagged=int(points["flagged"].sum()),
+        flagged=int(points.select(FLAGGED).item()),
         first=points["window_start"][0],
         last=points["window_start"][-1],
         promise=_promise(model.promise),
@@ -188,9 +189,9 @@ def _promise(promise: Promise) -> ThresholdPromise:
 
 def _ranking(points: pl.DataFrame, keys: Sequence[str], top: int) -> list[dict[str, Any]]:
     sums = points.group_by(keys).agg(
-        pl.len().alias("windows"),
-        pl.col("flagged").sum().alias("flagged"),
-        pl.col("score").mean().alias("mean_score"),
+        COUNTED.sum().alias("windows"),
+        FLAGGED.alias("flagged"),
+        _mean("score").alias("mean_score"),
         pl.col("score").max().alias("highest_score"),
         pl.col("max_iowait").max().alias("max_iowait"),
     )
@@ -198,14 +199,19 @@ def _ranking(points: pl.DataFrame, keys: Sequence[str], top: int) -> list[dict[s
     return sums.sort(share, "mean_score", *keys, descending=[True, True, *([False] * len(keys))]).head(top).to_dicts()
 
 
+def _mean(column: str) -> pl.Expr:
+    """The mean over the windows that rows are counted as."""
+    return (pl.col(column).cast(pl.Float64) * COUNTED).sum() / COUNTED.sum()
+
+
 def _job_types(points: pl.DataFrame) -> list[JobTypeOnMap]:
     """The known types first, in their own order, then the others by name."""
     sums = points.group_by("job_type").agg(
-        pl.len().alias("windows"),
-        pl.col("x").mean(),
-        pl.col("y").mean(),
-        pl.col("score").median().alias("median_score"),
-        pl.col("flagged").mean().alias("flagged_share"),
+        COUNTED.sum().alias("windows"),
+        _mean("x").alias("x"),
+        _mean("y").alias("y"),
+        pl.col("score").repeat_by(COUNTED).explode().median().alias("median_score"),
+        (FLAGGED / COUNTED.sum()).alias("flagged_share"),
     )
     order = job_types_in_order(sums["job_type"].drop_nulls().to_list())
     ordered = sums.sort(pl.col("job_type").replace_strict(order, range(len(order)), default=len(order)))

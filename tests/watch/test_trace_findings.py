@@ -1,0 +1,154 @@
+import json
+from datetime import UTC, datetime
+
+import numpy as np
+import polars as pl
+import pytest
+
+from stormpetrel.config import PrometheusSection
+from stormpetrel.errors import NoSamplesError, SourceUnavailableError
+from stormpetrel.ingest.traces import ingest_live
+from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows
+from stormpetrel.records.window_frames import COUNTED, WINDOW_KEY
+from stormpetrel.sources.prometheus import PrometheusTraces
+from stormpetrel.watch.trace_findings import TraceFindings
+from tests.builders import make_site
+from tests.parts.made_counters import T0, MadeServer
+from tests.sources.test_prometheus_live import SlowServer, node
+
+WINDOW_S = 10.0
+NODES = 4
+SETTLED_S = 8.0
+
+
+@pytest.fixture(scope="module")
+def counters():
+    rng = np.random.default_rng(3)
+    return [one for name in range(NODES) for one in node(rng, f"n{name}", seconds=120, cpus=4, clock=name == 1)]
+
+
+def site_at(folder, **traces):
+    since = datetime.fromtimestamp(T0, UTC).isoformat()
+    prometheus = {"url": "http://made", "since": since, "settle_s": SETTLED_S}
+    return make_site(folder, prometheus=prometheus, traces={"window_s": WINDOW_S, **traces}, site={"cluster": "alpha"})
+
+
+def source(site, server):
+    return PrometheusTraces(
+        PrometheusSection(url="http://made", since=site.settings.prometheus.since), window_s=WINDOW_S, server=server
+    )
+
+
+def follow(site, server, moments_s, *, state="", findings=None):
+    """Step at each of these moments; the watcher."""
+    watcher = findings or TraceFindings(site, source=source(site, server), state=state)
+    for at_s in moments_s:
+        server.now = T0 + at_s
+        watcher.step(datetime.fromtimestamp(T0 + at_s, UTC))
+    return watcher
+
+
+def tables(site):
+    windows = site.cpu_windows.read().collect().sort(WINDOW_KEY)
+    return windows, site.trace_scores.read().collect().sort(WINDOW_KEY)
+
+
+def test_the_watch_takes_in_and_scores_what_a_read_of_the_whole_does(tmp_path, counters):
+    with site_at(tmp_path / "live") as live, site_at(tmp_path / "whole") as whole:
+        follow(live, SlowServer(counters), np.arange(1, 62, 1.7))
+        windows, scores = tables(live)
+        whole.now = lambda: datetime.fromtimestamp(T0 + 60 + SETTLED_S, UTC)
+        ingest_live(whole, source=PrometheusTraces(whole.settings.prometheus, window_s=WINDOW_S, server=MadeServer(counters)))
+        score_new_windows(whole, load_trace_model(whole))
+        expected, expected_scores = tables(whole)
+        last = windows["window_start"].max()
+        early = expected.filter(pl.col("window_start") <= last)
+        assert windows.height >= NODES * 4 * 5 and windows.equals(early)
+        both = scores.join(expected_scores, on=list(WINDOW_KEY), suffix="_whole")
+        assert both.height == scores.height == windows.height
+        assert np.allclose(both["score"], both["score_whole"], rtol=1e-4)
+
+
+def test_a_window_is_scored_within_two_scrapes_of_its_end(tmp_path, counters):
+    with site_at(tmp_path / "site") as site:
+        server = SlowServer(counters)
+        watcher = follow(site, server, [2.0, 8.0, 9.9])
+        assert tables(site)[1].is_empty()
+        assert watcher.every_s > 0
+        follow(site, server, [11.3], findings=watcher)
+        assert tables(site)[1].height == NODES * 4
+
+
+class KilledError(BaseException):
+    """As if the process had ended."""
+
+
+@pytest.mark.parametrize("kill_at", range(1, 12))
+def test_killed_between_any_two_commits_the_tables_are_those_of_an_undisturbed_run(tmp_path, counters, monkeypatch, kill_at):
+    moments_s = np.arange(1, 48, 1.7)
+    small = {"keep_windows_mb": 1e-6 * 8640 * 152 * 9, "keep_scores_mb": 1e-6 * 8640 * 32 * 14}  # of 16 windows 9, and 14 rows
+    with site_at(tmp_path / "calm", **small) as calm:
+        follow(calm, SlowServer(counters), moments_s)
+        expected = tables(calm)
+    assert expected[0].height < NODES * 4 * 4 and expected[1].select(COUNTED.sum()).item() == NODES * 4 * 4
+    with site_at(tmp_path / "killed", **small) as site:
+        commits = 0
+
+        def counted(commit):
+            def wrapped(*args, **named):
+                nonlocal commits
+                done = commit(*args, **named)
+                commits += 1
+                if commits == kill_at:
+                    raise KilledError
+                return done
+
+            return wrapped
+
+        monkeypatch.setattr(site.trace_scores.table, "append", counted(site.trace_scores.table.append))
+        monkeypatch.setattr(site.cpu_windows.table, "append", counted(site.cpu_windows.table.append))
+        server, watcher = SlowServer(counters), None
+        for at_s in moments_s:
+            try:
+                watcher = follow(site, server, [at_s], findings=watcher)
+            except KilledError:
+                watcher = None
+        found = tables(site)
+        assert found[0].equals(expected[0])
+        assert found[1].drop("score", "x", "y", "bad_io_distance").equals(expected[1].drop("score", "x", "y", "bad_io_distance"))
+
+
+def test_a_server_that_was_away_is_read_on_from_where_it_was_left_in_order(tmp_path, counters):
+    with site_at(tmp_path / "site") as site, site_at(tmp_path / "calm") as calm:
+        server = SlowServer(counters)
+        watcher = follow(site, server, np.arange(1, 15, 2.0))
+        server.fails_at = len(server.asked)
+        with pytest.raises(SourceUnavailableError, match="The cursor stays at"):
+            follow(site, server, [20.0], findings=watcher)
+        server.fails_at = None
+        follow(site, server, [58.0, 60.0], findings=watcher)
+        follow(calm, SlowServer(counters), np.arange(1, 61, 1.0))
+        assert tables(site)[0].equals(tables(calm)[0])
+
+
+def test_without_any_sample_it_says_so_and_finds_what_comes_later(tmp_path, counters):
+    with site_at(tmp_path / "site") as site:
+        empty = SlowServer([])
+        watcher = TraceFindings(site, source=source(site, empty))
+        with pytest.raises(NoSamplesError):
+            follow(site, empty, [30.0], findings=watcher)
+        empty.series = counters
+        follow(site, empty, [31.0], findings=watcher)
+        assert tables(site)[0]["window_start"].min() == datetime.fromtimestamp(T0, UTC)
+
+
+def test_a_node_whose_threads_are_flagged_again_and_again_is_named_also_after_a_restart(tmp_path, counters):
+    promise = {"asked": 0.001, "share": 0.001, "threshold": 0.0, "calm": {"windows": 9000, "independent": 9000, "hours": 9.0}}
+    with site_at(tmp_path / "site") as site:
+        site.state.set_fact("traces_shipped_promise", json.dumps(promise))  # everything is flagged, everywhere: nobody is unusual
+        server = SlowServer(counters)
+        watcher = follow(site, server, np.arange(1, 35, 2.0))
+        assert json.loads(watcher.state)["told_to"] == datetime.fromtimestamp(T0 + 30, UTC).isoformat()
+        again = TraceFindings(site, source=source(site, server), state=watcher.state)
+        follow(site, server, [36.0], findings=again)
+        assert again.state == watcher.state and again._moments.height == 3 * NODES
