@@ -130,9 +130,48 @@ def test_three_nodes_down_at_once_are_sent_and_one_is_not():
 
 @pytest.mark.parametrize(("neighbours", "failed", "blame"), [(20, 1, Blame.USER), (20, 15, Blame.UNCLEAR), (1, 0, Blame.UNCLEAR)])
 def test_a_user_is_to_blame_where_others_do_well_on_the_same_nodes(neighbours, failed, blame):
-    (incident,) = book_of(batch_finding(nodes=4, on_one_node=0.3, neighbours=neighbours, neighbours_failed=failed))
+    (incident,) = book_of(batch_finding(nodes=2, on_one_node=0.6, neighbours=neighbours, neighbours_failed=failed))
     assert incident.blame == blame and incident.severity == Severity.INFO
     assert {figure.name for figure in incident.reasons} == {"nodes", "on_one_node", "neighbours", "neighbours_failed"}
+
+
+@pytest.mark.parametrize(
+    ("figures", "blame"),
+    [
+        ({"nodes": 6, "on_one_node": 0.3, "neighbours": 40, "neighbours_failed": 39, "losing_nodes": 5}, Blame.STORAGE),
+        ({"nodes": 2, "on_one_node": 0.9, "neighbours": 40, "neighbours_failed": 39, "losing_nodes": 1}, Blame.NODE),
+        ({"nodes": 6, "on_one_node": 0.3, "neighbours": 40, "neighbours_failed": 39, "losing_nodes": 1}, Blame.UNCLEAR),
+        ({"nodes": 6, "on_one_node": 0.3, "neighbours": 0, "neighbours_failed": 0, "losing_nodes": 0}, Blame.USER),
+    ],
+)
+def test_where_everybody_fails_one_node_is_to_blame_or_what_many_nodes_share(figures, blame):
+    (incident,) = book_of(batch_finding(**figures))
+    assert incident.blame == blame
+
+
+def test_a_node_that_eats_jobs_while_others_lose_all_theirs_points_at_storage():
+    (alone,), (among_others,) = book_of(finding(losing_nodes=1)), book_of(finding(losing_nodes=4))
+    assert (alone.blame, among_others.blame) == (Blame.NODE, Blame.STORAGE)
+
+
+def odd(when, **points):
+    return finding(FindingKind.COUNTS_ODD, (CLUSTER, "c1"), when=when, family="events", users=(), **points)
+
+
+def test_what_events_point_at_adds_up_over_the_buckets_of_an_incident():
+    (incident,) = book_of(odd(at(1), points_at_node=2.0), odd(at(1, hour=1), points_at_node=2.0, points_at_user=1.0))
+    assert incident.blame == Blame.NODE
+    assert {figure.name: figure.value for figure in incident.reasons} == {"points_at_node": 4.0, "points_at_user": 1.0}
+
+
+def test_events_that_point_at_two_suspects_alike_leave_it_unclear():
+    (incident,) = book_of(odd(at(1), points_at_scheduler=6.0, points_at_node=5.0))
+    assert incident.blame == Blame.UNCLEAR
+
+
+def test_what_comes_back_after_it_was_over_is_judged_anew():
+    (incident,) = book_of(odd(at(1), points_at_node=20.0), odd(at(2), points_at_scheduler=6.0))
+    assert incident.reopened_at and incident.blame == Blame.SCHEDULER
 
 
 def test_a_user_sees_incidents_of_own_jobs_without_the_names_of_others():

@@ -51,7 +51,7 @@ def test_a_script_that_was_broken_for_a_while_convicts_no_node_although_it_ran_b
 def test_the_jobs_of_a_second_user_convict_a_node_that_a_mended_script_does_not():
     batch = [lost("ann", "n1", at(6, hour=8, minute=30 + k)) for k in range(12)]
     after = [job("ann", f"n{2 + k % 4}", at(6, hour=8, minute=50 + k / 2)) for k in range(40)]
-    second = [lost("bob", "n1", at(6, hour=9, minute=20 + k)) for k in range(2)]
+    second = [lost("bob", "n1", at(6, hour=9, minute=20 + k)) for k in range(4)]
     well = [job("bob", f"n{2 + k % 4}", at(6, hour=9, minute=15 + k / 2)) for k in range(40)]
     assert named(everyday(), batch, after, second, well)["name"].unique().to_list() == ["n1"]
 

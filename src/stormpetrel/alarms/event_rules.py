@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from stormpetrel.alarms.event_blame import pointers
 from stormpetrel.events.finding import Finding as Reason
 from stormpetrel.events.finding import FindingKind as ReasonKind
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit
@@ -67,7 +68,7 @@ def finding_of_score(
         known_at=max(known_at, bucket.end),
         score=score,
         threshold=threshold,
-        evidence=_figures(first),
+        evidence=(*_figures(first), *pointers(others)),
         jobs=bucket.jobs,
         deciding_jobs=len(bucket.jobs),
         users=bucket.users,

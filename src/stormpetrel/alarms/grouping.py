@@ -13,6 +13,7 @@ from typing import Final
 
 from stormpetrel.alarms.blame import blame_of, severity_of
 from stormpetrel.alarms.budget import BUDGET, PageBudget
+from stormpetrel.alarms.event_blame import POINTS_AT
 from stormpetrel.alarms.silences import LATE, Silences
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, SubjectKind, Unit
 from stormpetrel.records.incidents import LEADING, SEVERITIES, Incident, IncidentState, Severity, order_of
@@ -31,7 +32,7 @@ _LATE: Final = timedelta(hours=1)  # what is known so long after the fact wakes 
 _AT_ONCE: Final = timedelta(minutes=15)  # nodes that fall ill within this time have a cause in common
 _SAME_JOBS: Final = 0.5  # share of a finding's jobs that are an incident's as well
 _OF_THE_BEGINNING: Final = frozenset(
-    {"usual", "deciding_lost", "deciding_tried", "deciding_score"}
+    {"usual", "deciding_lost", "deciding_tried", "deciding_score", "losing_nodes"}
 )  # what was so when the trouble began
 _MOST_JOBS: Final = 2000  # of one kind and subject that are remembered, the newest
 
@@ -189,10 +190,10 @@ def _is_same(old: Finding, new: Finding) -> bool:
 
 def _joined(incident: Incident, finding: Finding) -> Incident:
     """The incident with one more finding; one that was resolved is open again."""
-    findings = _with(incident.findings, finding)
+    reopened = incident.resolved_at is not None
+    findings = _with(tuple(map(_without_pointers, incident.findings)) if reopened else incident.findings, finding)
     blame, reasons = blame_of(findings)
     severity = max(incident.severity, severity_of(findings), key=SEVERITIES.index)
-    reopened = incident.resolved_at is not None
     return replace(
         incident,
         findings=findings,
@@ -223,7 +224,10 @@ def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
         known_at=min(old.known_at, new.known_at),
         until=max(old.until, new.until),
         score=max(old.score, new.score),
-        evidence=tuple(_summed(figure, old, len(users)) for figure in told.evidence),
+        evidence=(
+            *(_summed(figure, old, len(users)) for figure in told.evidence if not figure.name.startswith(POINTS_AT)),
+            *_pointers(old, new),
+        ),
         jobs=(*old.jobs, *new.jobs)[-_MOST_JOBS:],
         deciding_jobs=old.deciding_jobs,
         continues=old.continues,
@@ -242,6 +246,17 @@ def _since(old: Finding, new: Finding) -> datetime:
     if new.kind in (FindingKind.SILENCE, FindingKind.COUNTS_ODD):
         return new.since
     return old.since if new.continues else min(old.since, new.since)
+
+
+def _without_pointers(finding: Finding) -> Finding:
+    """A finding of what was over: what comes back may have another cause."""
+    return replace(finding, evidence=tuple(figure for figure in finding.evidence if not figure.name.startswith(POINTS_AT)))
+
+
+def _pointers(old: Finding, new: Finding) -> tuple[Evidence, ...]:
+    """What speaks for a cause, of both together."""
+    pointers = {figure.name: figure for figure in (*old.evidence, *new.evidence) if figure.name.startswith(POINTS_AT)}
+    return tuple(replace(figure, value=old.figure(name) + new.figure(name)) for name, figure in pointers.items())
 
 
 def _summed(figure: Evidence, old: Finding, users: int) -> Evidence:

@@ -23,6 +23,7 @@ from stormpetrel.records.incidents import order_of
 FAMILY: Final = "jobs"
 LOOK_BACK: Final = LONG_AGO + timedelta(days=2)  # jobs that ended longer ago change nothing
 _NEAR: Final = timedelta(hours=1)  # how long before a loss the jobs of others on its node speak of the node
+_FEWEST_LOSING: Final = 3  # failed jobs of a node that loses nearly all
 MOST_JOBS: Final = 1000  # lost jobs that a finding names
 
 
@@ -106,7 +107,8 @@ class JobRules:
 
     def _findings(self, rule: _Rule, jobs: pl.DataFrame, after: datetime, now: datetime) -> Iterable[Finding]:
         counted = self._counted.setdefault((rule.kind, rule.about), {})
-        surroundings = partial(_surroundings, jobs, now)
+        around = _losing_nodes if rule.about == SubjectKind.NODE else _surroundings
+        surroundings = partial(around, jobs, now)
         for episode in episodes(rule.triggers(jobs, after, now), counted):
             yield _finding(rule, episode, surroundings, now)
 
@@ -140,7 +142,7 @@ def _finding(rule: _Rule, episode: Episode, surroundings: Callable[[Episode], tu
         known_at=now,
         score=episode.score,
         threshold=rule.threshold,
-        evidence=figures if rule.about == SubjectKind.NODE else (*figures, *surroundings(episode)),
+        evidence=(*figures, *surroundings(episode)),
         jobs=tuple(bad["ref"].head(MOST_JOBS).to_list()),
         deciding_jobs=bad.filter(pl.col("at") <= episode.decided_at).height,
         users=tuple(users),
@@ -177,7 +179,22 @@ def _surroundings(jobs: pl.DataFrame, now: datetime, episode: Episode) -> tuple[
         *_spread(jobs, now, episode),
         Evidence("neighbours", others[0], Unit.JOBS),
         Evidence("neighbours_failed", others[1], Unit.JOBS),
+        *_losing_nodes(jobs, now, episode),
     )
+
+
+def _losing_nodes(jobs: pl.DataFrame, now: datetime, episode: Episode) -> tuple[Evidence, ...]:
+    """How many nodes lost nearly all that ended on them in the hour before the decision, of two users at least."""
+    late = pl.col("end_time").is_between(episode.decided_at - _NEAR, episode.decided_at, closed="right")
+    # A job of several nodes does not tell which of them it fell to.
+    rows = by_node(ended(jobs.filter(late, pl.col("cluster") == episode.cluster), now)).filter(pl.col("width") == 1)
+    nodes = rows.group_by("node").agg(
+        tried=pl.len(), failed=pl.col("failed").sum(), users=pl.col("user").filter("failed").n_unique()
+    )
+    losing = nodes.filter(
+        pl.col("failed") >= _FEWEST_LOSING, pl.col("failed") >= batch_rules.ALL_BUT * pl.col("tried"), pl.col("users") > 1
+    )
+    return (Evidence("losing_nodes", losing.height, Unit.COUNT),)
 
 
 def _spread(jobs: pl.DataFrame, now: datetime, episode: Episode) -> tuple[Evidence, ...]:

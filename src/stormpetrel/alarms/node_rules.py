@@ -24,8 +24,9 @@ from stormpetrel.alarms.triggers import Triggers, conform, no_members, no_trigge
 from stormpetrel.records.states import JobState
 
 FEWEST_LOST: Final = 3  # jobs lost at once before a node is named
-THRESHOLD: Final = 12.0  # natural logarithm of how much better the sick node explains what was seen
-_MOST_OF_ONE_USER: Final = 8.0  # that one user adds to it whose survivors elsewhere were handed in before or after the lost jobs
+THRESHOLD: Final = 13.0  # natural logarithm of how much better the sick node explains what was seen
+# What one user adds to it at most whose survivors elsewhere were handed in before or after the lost jobs.
+_MOST_OF_ONE_USER: Final = 8.0
 _BETWEEN: Final = timedelta(minutes=30)  # a survivor is between two lost jobs if both were handed in within this time of it
 LAST_JOBS: Final = 64  # of a node that are looked at
 WINDOW: Final = timedelta(hours=24)  # and how old they may be
