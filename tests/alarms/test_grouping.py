@@ -73,18 +73,6 @@ def test_a_sick_node_its_odd_cpu_traces_and_the_surge_of_failures_on_it_are_one_
     assert len(book_of(node, elsewhere)) == 2
 
 
-def test_what_happened_to_the_whole_cluster_comes_back_only_as_what_it_was():
-    wave = finding(FindingKind.TIMEOUT_WAVE, (CLUSTER, "c1"))
-    odd = finding(FindingKind.COUNTS_ODD, (CLUSTER, "c1"), when=at(1, hour=2), jobs=())
-    assert len(book_of(wave, odd)) == 1
-    later = finding(FindingKind.COUNTS_ODD, (CLUSTER, "c1"), when=at(3), jobs=())
-    again = finding(FindingKind.TIMEOUT_WAVE, (CLUSTER, "c1"), when=at(3, hour=1), jobs=("new",))
-    assert [one.kinds for one in book_of(wave, later, again)] == [
-        (FindingKind.TIMEOUT_WAVE,),
-        (FindingKind.COUNTS_ODD, FindingKind.TIMEOUT_WAVE),
-    ]
-
-
 def test_nodes_that_fall_ill_together_are_one_incident_and_point_at_what_they_share():
     nodes = [finding(FindingKind.NODE_EATS_JOBS, (NODE, f"n{k}"), when=at(1, minute=k), users=("ann", "bob")) for k in range(4)]
     (incident,) = book_of(*nodes)
@@ -244,11 +232,10 @@ def test_an_incident_of_the_cluster_that_is_over_comes_back_only_with_what_was_i
     assert again.reopened_at == (at(5) + timedelta(seconds=5),)
 
 
-def test_of_what_is_open_about_the_cluster_a_finding_joins_what_it_was_told_with():
+def test_a_finding_about_the_cluster_joins_what_is_open_before_anything_comes_back():
     wave, silent = of_cluster(FindingKind.TIMEOUT_WAVE, at(1)), of_cluster(FindingKind.SILENCE, at(1, hour=12))
-    back = [of_cluster(FindingKind.TIMEOUT_WAVE, at(1, hour=13)), of_cluster(FindingKind.SILENCE, at(1, hour=13, minute=30))]
-    first, second = book_of(wave, silent, *back)
-    assert first.kinds == (FindingKind.TIMEOUT_WAVE,) and second.kinds == (FindingKind.SILENCE,)
+    first, second = book_of(wave, silent, of_cluster(FindingKind.TIMEOUT_WAVE, at(1, hour=13)))
+    assert first.reopened_at == () and second.kinds == (FindingKind.SILENCE, FindingKind.TIMEOUT_WAVE)
 
 
 def test_of_a_second_silence_the_title_tells_since_when_it_lasts():
