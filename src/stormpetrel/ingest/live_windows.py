@@ -103,5 +103,5 @@ class LiveWindows:
         if not seen:
             return None
         start, end = (datetime.fromtimestamp(at_s, UTC) for at_s in (moment.start_s, moment.end_s))
-        windows = pl.concat(frames).sort("trace", "window_start", "node", "cpu", maintain_order=True)
-        return LiveMoment(start, end, windows, moment.cursor, report, moment.late)
+        together = pl.concat(frames).sort("trace", "window_start", "node", "cpu", maintain_order=True)
+        return LiveMoment(start, end, together, moment.cursor, report, moment.late)
