@@ -69,6 +69,11 @@ def test_a_sick_node_its_odd_cpu_traces_and_the_surge_of_failures_on_it_are_one_
     (incident,) = book_of(*((node, surge, odd) if turned else (surge, node, odd)))
     assert set(incident.families) == {"events", "traces"} and incident.subjects[0] == Subject(NODE, "n017")
     assert len(incident.paged_at) == 1
+    other = finding(
+        FindingKind.COUNTS_ODD, (CLUSTER, "c1"), when=at(1), family="events", jobs=()
+    )  # something else on the cluster
+    assert [one.families for one in book_of(other, node, surge)] == [("events",), ("events",)]
+    assert book_of(other, node, surge)[1].kinds == (FindingKind.NODE_EATS_JOBS, FindingKind.COUNTS_ODD)
     elsewhere = finding(FindingKind.COUNTS_ODD, (CLUSTER, "c1"), (NODE, "n2"), when=at(1, minute=35), family="events", jobs=())
     assert len(book_of(node, elsewhere)) == 2
 

@@ -74,6 +74,11 @@ class IncidentBook:
             if before:
                 return max(before, key=lambda one: max(old.until for old in one.findings if _is_same(old, finding)))
         near = [one for one in self._recent() if one.cluster == finding.cluster]
+        there = next(
+            (one for one in near if one.resolved_at is None and any(_points_at(finding, old) for old in one.findings)), None
+        )
+        if there is not None:  # rather than what else is unusual on the cluster
+            return there
         about = [one for one in near if _is_about(one, finding)]
         if about:  # an open one rather than one that would come back, and rather where the same was seen
             return min(about, key=lambda one: (one.resolved_at is not None, finding.kind not in one.kinds, one.id))
