@@ -123,7 +123,7 @@ def replay(
     while now < end:
         upto = min(now + PIECE, end)
         for walker, settle in walkers:
-            waiting += [_at_its_time(finding, start, rhythm, settle) for finding in walker.step(upto)]
+            waiting += [_at_its_time(finding, start, rhythm, settle, end) for finding in walker.step(upto)]
         now = upto
         # What was decided in this piece may be known in the next one, before something that is decided there.
         waiting = _take(book, waiting, now)
@@ -169,7 +169,8 @@ def _take(book: IncidentBook, findings: list[Finding], now: datetime) -> list[Fi
     return [finding for finding in findings if finding.known_at > now]
 
 
-def _at_its_time(finding: Finding, start: datetime, rhythm: timedelta, settle: timedelta) -> Finding:
-    """The finding as known at the first look after it was decided and settled."""
-    looks = -(-(finding.decided_at + settle - start) // rhythm)
-    return replace(finding, known_at=start + looks * rhythm)
+def _at_its_time(finding: Finding, start: datetime, rhythm: timedelta, settle: timedelta, end: datetime) -> Finding:
+    """The finding as known at the first look after it was decided and settled; the last look is at the end."""
+    settled_at = finding.decided_at + settle
+    look = start + -(-(settled_at - start) // rhythm) * rhythm
+    return replace(finding, known_at=min(look, end) if settled_at <= end else look)
