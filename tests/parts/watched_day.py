@@ -55,7 +55,7 @@ class WatchedDay:
         self.site, self.ahead = site, timedelta(0)  # of our machine's clock: Slurm's goes right
         self._right = site.now
         self._log = io.StringIO()
-        self.runner = running._Runner(site, WatchOptions(address="", poll_s=0.0), Log(self._log, as_json=True))
+        self.runner = running.WatchRunner(site, WatchOptions(address="", poll_s=0.0), Log(self._log, as_json=True))
         self._has_learnt = False
 
     def turn(self, moment: datetime) -> None:

@@ -20,7 +20,7 @@ WORK_FROM, WORK_UNTIL = datetime(2018, 7, 20, 21, tzinfo=UTC), datetime(2018, 7,
 
 def test_a_node_that_falls_ill_during_scheduled_work_is_paged_about_afterwards_in_the_replay(tmp_path, public_logs):
     file = public_logs / "events/GPGRID_downtime.yaml"
-    with replayed_site(tmp_path / "site", start=WORK_FROM - (SICK_FROM - START)) as site:
+    with replayed_site(tmp_path / "site", start=WORK_FROM - (SICK_FROM - START) - timedelta(hours=3)) as site:
         before = sick(replay(site))
         label_from_file(site, LOCAL, file, kind=None, since=None)
         during, after = sick(replay(site, until=WORK_UNTIL)), sick(replay(site))

@@ -23,7 +23,7 @@ def replays(monkeypatch):
     """What a replay of the eight weeks before the first watch is asked for; it raises a batch every second day."""
     asked = []
 
-    def replay(site, *, since, until):
+    def replay(site, *, since, until, count_jobs):
         asked.append((since, until))
         keeper = IncidentKeeper(site)
         with make_site(site.folder.parent / f"past{len(asked)}") as past:

@@ -34,6 +34,12 @@ def test_the_past_of_a_sacct_file_tells_of_its_sick_node_and_when_it_would_have_
     )
 
 
+def test_nodes_of_which_job_records_tell_are_judged_by_the_rules_over_them(past):
+    """A broken script on the node that is free looks like a black hole to who counts events only."""
+    named = [part for incident in past.incidents for part in incident.findings if part.kind == FindingKind.NODE_EATS_JOBS]
+    assert named and {part.family for part in named} == {"jobs"}
+
+
 def test_what_was_known_when_follows_from_how_often_somebody_looks(site, past):
     hourly = replay(site, every=timedelta(hours=1))
     assert [incident.findings[0].subjects for incident in hourly.incidents] == [

@@ -20,6 +20,7 @@ from stormpetrel.alarms.event_rules import FAMILY, Bucket, finding_of_score, fin
 from stormpetrel.alarms.event_waves import REACH, WAVES, Wave, event_waves, finding_of_wave
 from stormpetrel.events.finding import Finding as Reason
 from stormpetrel.events.finding import findings_of_json
+from stormpetrel.ingest.job_event_counts import PREFIX
 from stormpetrel.lifecycle.event_scoring import rule_findings
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.records.findings import Finding, FindingKind
@@ -95,7 +96,7 @@ class EventFindings:
         since = min(due)
         counts = self._site.event_counts.read(since=since - REACH, places=True, bucket_s=series.bucket_s).collect()
         series = series.take(int(np.searchsorted(series.start_s, (since - REACH).timestamp())), len(series))
-        rules = rule_findings(counts, series)
+        rules = place_findings(counts, series)
         waves = waves_by_bucket(counts, series, since)
         odd = self._odd(since)
         starts = sorted({*rules, *waves, *odd} & set(due))
@@ -118,6 +119,15 @@ class EventFindings:
     def _newest_seen(self, since: datetime) -> datetime | None:
         newest: datetime | None = self._site.event_counts.read(since=since).select(pl.col("bucket_start").max()).collect().item()
         return newest
+
+
+def place_findings(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, list[Reason]]:
+    """Return what the rules over places find, by bucket.
+
+    Nodes of which job records tell are left to the rules over job records: those know whose jobs were lost, and where else.
+    """
+    of_records = pl.col("source").str.starts_with(PREFIX) & (pl.col("place") == "node")
+    return rule_findings(counts.filter(~of_records), series)
 
 
 def findings_of_bucket(

@@ -19,10 +19,10 @@ from stormpetrel.alarms.event_waves import REACH
 from stormpetrel.errors import ModelError
 from stormpetrel.lifecycle.event_models import LEAST_WEEKS, EventModelInUse, fit_event_model
 from stormpetrel.lifecycle.event_retraining import EVERY
-from stormpetrel.lifecycle.event_scoring import odd_buckets, rule_findings
+from stormpetrel.lifecycle.event_scoring import odd_buckets
 from stormpetrel.records.findings import Finding, FindingKind
 from stormpetrel.watch.cluster_name import ClusterName
-from stormpetrel.watch.event_findings import FailedJobs, OddCounts, findings_of_bucket, waves_by_bucket
+from stormpetrel.watch.event_findings import FailedJobs, OddCounts, findings_of_bucket, place_findings, waves_by_bucket
 from stormpetrel.watch.past_counts import PastCounts
 
 _LOOK_EVERY: Final = timedelta(hours=1)  # whether a training is due, as in the watch
@@ -75,7 +75,7 @@ class EventPast:
         reach = int(np.searchsorted(self._series.start_s, (since - REACH).timestamp()))
         counts = self._counts.places(since - REACH, self._series.moment(last - 1) + length)
         seen = self._totals.take(reach, last)
-        rules = rule_findings(counts, seen)
+        rules = place_findings(counts, seen)
         waves = waves_by_bucket(counts, seen, since, self._waves)
         self._waves = {(wave.kind, start) for start, several in waves.items() for wave in several} | {
             one for one in self._waves or () if one[1] >= since - REACH
