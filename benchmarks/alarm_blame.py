@@ -4,7 +4,10 @@
 
 Clusters of 8, 24 and 32 nodes, five weeks of job records each: a sick node for three days, six node failures a year and node, the
 file system gone for an hour and a half on all nodes and for two hours on half of them (every job that starts there fails within
-seconds), and what users get wrong by themselves. Grids of 400 nodes, 15 weeks of counted events, the last six judged: outages of
+seconds), and what users get wrong by themselves. CPU traces of the nodes are there as well (alarm_sites.py; `--no-traces` leaves
+them out): where the file system is gone, what runs waits for data; a sick node's are those of any other; and twice a large job of
+one user waits for data on four nodes, which is that user's mistake. Grids of 400 nodes, 15 weeks of counted events, the last six
+judged: outages of
 every type and severity that the simulator has, and users' mistakes.
 
 An incident's truth on a cluster is what most of its lost jobs fell to; on a grid the outage that it overlaps (up to six hours
@@ -28,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from benchmarks.alarm_sites import BadInput, Plan, trace_findings
 from benchmarks.options import add_workers
 from stormpetrel.alarms.event_rules import Bucket, finding_of_score, findings_of_rules
 from stormpetrel.alarms.event_waves import event_waves, finding_of_wave
@@ -38,17 +42,16 @@ from stormpetrel.engine import Engine, Progress
 from stormpetrel.events.alarm_budget import threshold_for
 from stormpetrel.events.combined import Combined
 from stormpetrel.events.nodes_and_hosts import black_holes, silent_grid, silent_hosts
-from stormpetrel.events.placed import Placed
-from stormpetrel.events.why import findings_at
+from stormpetrel.events.why import Placed, findings_at
 from stormpetrel.records.event_counting import as_counts
 from stormpetrel.records.event_series import MAINTENANCE, NORMAL
 from stormpetrel.records.events import WHOLE
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import LEADING, Blame, Incident
 from stormpetrel.simulate.cluster import simulate
-from stormpetrel.simulate.grid import GridSpec, SimulatedGrid, simulate_grid
-from stormpetrel.simulate.grid_outages import AFTERMATH_HOURS
-from stormpetrel.simulate.grid_rhythm import Maintenance, maintenances, mistakes
+from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, simulate_grid
+from stormpetrel.simulate.grid.outages import AFTERMATH_HOURS
+from stormpetrel.simulate.grid.rhythm import Maintenance, maintenances, mistakes
 from stormpetrel.simulate.spec import DAY_S, ClusterSpec, Fault
 
 RESULTS: Final = Path(__file__).parent / "results" / "alarm_blame.json"
@@ -61,6 +64,7 @@ CLUSTERS: Final = tuple(
 SICK: Final = (18 * DAY_S, 21 * DAY_S)
 ALL_GONE: Final = (24 * DAY_S + 10 * HOUR_S, 24 * DAY_S + 10 * HOUR_S + 5400)
 HALF_GONE: Final = (29 * DAY_S + 14 * HOUR_S, 29 * DAY_S + 16 * HOUR_S)
+LARGE_JOBS: Final = (12 * 24 + 9, 31 * 24 + 13)  # hours at which a large job of one user waits for data for two hours
 STEP: Final = timedelta(days=7)
 TRAINED, GRID_HOURS = 9 * 168, 15 * 168
 TRUTH: Final = {
@@ -75,9 +79,9 @@ NOTHING: Final = "nothing"
 Judged = tuple[str, str, str]  # where, truth, verdict
 
 
-def cluster_incidents(case: tuple[int, ClusterSpec], _progress: Progress) -> list[Judged]:
+def cluster_incidents(case: tuple[int, ClusterSpec, bool], _progress: Progress) -> list[Judged]:
     """The incidents of one cluster with their truths."""
-    seed, spec = case
+    seed, spec, with_traces = case
     sick_node = min(16, spec.nodes - 2)
     faults = (
         Fault(sick_node, *SICK),
@@ -86,12 +90,40 @@ def cluster_incidents(case: tuple[int, ClusterSpec], _progress: Progress) -> lis
     )
     jobs = known_jobs(pl.concat(simulate(replace(spec, seed=seed, faults=faults))))
     rules, book, now = JobRules(spec.start), IncidentBook(), spec.start
+    waiting = _waiting(spec)
+    plan = Plan(spec, seed, bad_input=tuple(fault for fault, _ in waiting))
+    odd = list(trace_findings(plan)) if with_traces else []
     while now < spec.start + timedelta(days=7 * WEEKS):
-        now += STEP
         recent = jobs.filter(pl.coalesce("end_time", "start_time") > rules.needed_since)
-        book.take(rules.step(recent, now), now)
+        traces = [finding for finding in odd if now < finding.decided_at <= now + STEP]
+        now += STEP
+        book.take([*rules.step(recent, now), *traces], now)
     causes = _causes(jobs, spec, faults)
-    return [("cluster", _truth_of_jobs(one, causes), one.blame) for one in book]
+    return [("cluster", _truth_of_jobs(one, causes) or _truth_of_traces(one, spec, waiting), one.blame) for one in book]
+
+
+def _waiting(spec: ClusterSpec) -> list[tuple[BadInput, Blame]]:
+    """The nodes whose threads wait for data, from hour to hour, and whose fault that is."""
+    gone = [(range(spec.nodes), ALL_GONE), (range(0, spec.nodes, 2), HALF_GONE)]
+    storage = [
+        (BadInput(node, first_s // HOUR_S, -(-last_s // HOUR_S)), Blame.STORAGE)
+        for nodes, (first_s, last_s) in gone
+        for node in nodes
+    ]
+    large = [(BadInput(node, hour, hour + 2), Blame.USER) for hour in LARGE_JOBS for node in range(4)]
+    return [*storage, *large]
+
+
+def _truth_of_traces(incident: Incident, spec: ClusterSpec, waiting: Iterable[tuple[BadInput, Blame]]) -> str:
+    """Why the nodes of an incident without lost jobs wait for data; nothing where they do not."""
+    nodes = {subject.name for subject in incident.subjects}
+    first, last = ((at - spec.start) / timedelta(hours=1) for at in (incident.since, incident.until))
+    truths = (
+        str(truth)
+        for fault, truth in waiting
+        if f"n{fault.node + 1:03d}" in nodes and fault.first_hour <= last + 1 and fault.last_hour > first
+    )
+    return next(truths, NOTHING)
 
 
 def _causes(jobs: pl.DataFrame, spec: ClusterSpec, faults: Iterable[Fault]) -> dict[str, str]:
@@ -110,10 +142,11 @@ def _causes(jobs: pl.DataFrame, spec: ClusterSpec, faults: Iterable[Fault]) -> d
     return causes
 
 
-def _truth_of_jobs(incident: Incident, causes: dict[str, str]) -> str:
+def _truth_of_jobs(incident: Incident, causes: dict[str, str]) -> str | None:
+    """What most lost jobs of an incident fell to; None where it lost none."""
     leading = min(incident.kinds, key=LEADING.index)
     jobs = [job for part in incident.findings if part.kind == leading for job in part.jobs]
-    return Counter(causes.get(job, NOTHING) for job in jobs).most_common(1)[0][0] if jobs else NOTHING
+    return Counter(causes.get(job, NOTHING) for job in jobs).most_common(1)[0][0] if jobs else None
 
 
 def grid_incidents(seed: int, _progress: Progress) -> list[Judged]:
@@ -188,7 +221,7 @@ def _counts(grid: SimulatedGrid, first: int) -> pl.DataFrame:
 
 def _mistaken_hours(spec: GridSpec) -> npt.NDArray[np.bool_]:
     """(hours,) whether a batch that a group got wrong was there in this hour."""
-    warm_up = 48  # as in simulate/grid.py
+    warm_up = 48  # as in simulate/grid/grid.py
     longer = replace(spec, hours=spec.hours + warm_up, start=spec.start - timedelta(hours=warm_up))
     shifted = [
         Maintenance(one.first + warm_up, one.down + warm_up, one.up + warm_up, one.last + warm_up) for one in maintenances(spec)
@@ -228,10 +261,11 @@ def main() -> None:
     """Run the seeds, print the tables, write them down."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[10, 11, 12, 13, 14])
+    parser.add_argument("--traces", action=argparse.BooleanOptionalAction, default=True, help="CPU traces of the clusters' nodes")
     add_workers(parser)
     options = parser.parse_args()
     engine = Engine(options.workers)
-    cases = [(seed, spec) for seed in options.seeds for spec in CLUSTERS]
+    cases = [(seed, spec, options.traces) for seed in options.seeds for spec in CLUSTERS]
     clusters = list(engine.map(cluster_incidents, cases, name=lambda case: f"seed {case[0]}, {case[1].nodes} nodes"))
     grids = list(engine.map(grid_incidents, options.seeds, name=lambda seed: f"grid of seed {seed}"))
     judged = [one for part in (*clusters, *grids) for one in part]
@@ -241,7 +275,7 @@ def main() -> None:
         **{where: summary(one for one in judged if one[0] == where) for where in ("cluster", "grid")},
     }
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    kept[",".join(map(str, options.seeds))] = answer
+    kept[",".join(map(str, options.seeds)) + ("" if options.traces else ", without traces")] = answer
     RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
     for where in ("cluster", "grid", "all"):
         figures = answer[where]

@@ -1,6 +1,6 @@
 """Did a job run on a disturbed host? The public FlowBench workflows, whose hosts were given fewer CPUs or a slower disk.
 
-`STORMPETREL_DATA=… python -m benchmarks.alarm_hosts`: ROC of `alarms/disturbed_hosts.py` over the compute jobs of two workflows,
+`STORMPETREL_DATA=… python -m benchmarks.alarm_hosts`: ROC of `disturbed_hosts.py` over the compute jobs of two workflows,
 beside the rules "robust z of the job's run time" and "its mean over the host in the run". The rules have medians of all runs, the
 score looks at earlier runs only. The form of the score is chosen on one workflow and judged on the other. Spread: bootstrap
 over runs. Within runs: the jobs of a run are compared with each other only, so that nothing that changed
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from stormpetrel.alarms.disturbed_hosts import MEASURES, disturbed
+from benchmarks.disturbed_hosts import MEASURES, disturbed
 
 RESULTS: Final = Path(__file__).parent / "results" / "alarm_hosts.json"
 WORKFLOWS: Final = ("smili", "imaging")

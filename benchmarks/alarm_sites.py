@@ -27,11 +27,10 @@ from stormpetrel.alarms.known_jobs import known_jobs
 from stormpetrel.alarms.trace_rules import FEWEST_MOMENTS, odd_nodes
 from stormpetrel.events.alarm_budget import daily_thresholds, threshold_for
 from stormpetrel.events.choose import DEFAULT, make
-from stormpetrel.events.count_forecast import calm_for_training
+from stormpetrel.events.counts.forecast import calm_for_training
 from stormpetrel.events.finding import Finding as Reason
 from stormpetrel.events.nodes_and_hosts import black_holes, silent_grid, silent_hosts
-from stormpetrel.events.placed import Placed
-from stormpetrel.events.why import findings_at
+from stormpetrel.events.why import Placed, findings_at
 from stormpetrel.lifecycle.event_models import CALM_SHARE, LEAST_WEEKS
 from stormpetrel.records.event_counting import as_counts
 from stormpetrel.records.events import WHOLE
@@ -39,13 +38,14 @@ from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import order_of
 from stormpetrel.records.traces import BAD_IO, GOOD_IO, MIXED_JOB, NO_JOB, Trace, TraceJob
 from stormpetrel.records.windows import Windows, cut_windows
-from stormpetrel.simulate.campaign_schedule import place_jobs
 from stormpetrel.simulate.cluster import simulate
-from stormpetrel.simulate.grid import GridSpec, SimulatedGrid, simulate_grid
-from stormpetrel.simulate.grid_spec import ALL_KINDS
-from stormpetrel.simulate.kernel_ticks import counted, with_node_noise
+from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, simulate_grid
+from stormpetrel.simulate.grid.spec import ALL_KINDS
 from stormpetrel.simulate.spec import ClusterSpec
-from stormpetrel.simulate.trace_types import JOB_SHARES, MPI, JobShape
+from stormpetrel.simulate.telemetry.kernel_ticks import counted, with_node_noise
+from stormpetrel.simulate.telemetry.schedule import place_jobs
+from stormpetrel.simulate.telemetry.trace_types import JOB_SHARES, MPI, JobShape
+from stormpetrel.traces.baselines import max_iowait
 from stormpetrel.traces.promise import Calm, promised
 from stormpetrel.traces.shipped import load_shipped
 
@@ -191,6 +191,7 @@ class ScoredNodes:
 
     score: Floats
     flagged: Booleans
+    max_iowait: Floats
 
 
 def trace_findings(plan: Plan) -> Iterator[Finding]:
@@ -230,13 +231,14 @@ def _day(plan: Plan, calm: ScoredNodes, bad: ScoredNodes | None, day: int) -> Sc
     first = rng.integers(len(calm.score) - _PIECE + 1, size=(pieces, nodes)).repeat(_PIECE, axis=0)
     rows = first + np.tile(np.arange(_PIECE), pieces)[:, None]
     score, flagged = calm.score[rows, chosen], calm.flagged[rows, chosen]  # (moments, nodes, threads)
+    max_iowait = calm.max_iowait[rows, chosen]
     hours = 24 * day + np.arange(moments) * WINDOW_S // 3600
     for fault in plan.bad_input:
         ill, node = (hours >= fault.first_hour) & (hours < fault.last_hour), fault.node
         if bad is not None:
             at = rows[ill, node], chosen[ill, node]
-            score[ill, node], flagged[ill, node] = bad.score[at], bad.flagged[at]
-    return ScoredNodes(score, flagged)
+            score[ill, node], flagged[ill, node], max_iowait[ill, node] = bad.score[at], bad.flagged[at], bad.max_iowait[at]
+    return ScoredNodes(score, flagged, max_iowait)
 
 
 def _frame(plan: Plan, scored: ScoredNodes, day: int) -> pl.DataFrame:
@@ -253,6 +255,7 @@ def _frame(plan: Plan, scored: ScoredNodes, day: int) -> pl.DataFrame:
             "window_s": pl.repeat(float(WINDOW_S), size, eager=True),
             "flagged": scored.flagged.ravel(),
             "score": scored.score.ravel(),
+            "max_iowait": scored.max_iowait.ravel(),
         }
     )
 
@@ -269,7 +272,7 @@ def scored_pool(number: int, *, bad: bool = False) -> ScoredNodes:
     # A thread that changed hands is unlike anything learnt, and everybody knows why.
     flagged = (scores > (np.inf if threshold is None else threshold)) & (windows.job != MIXED_JOB)
     shape = (-1, _POOL_NODES, THREADS)
-    return ScoredNodes(scores.reshape(shape), flagged.reshape(shape))
+    return ScoredNodes(scores.reshape(shape), flagged.reshape(shape), max_iowait(windows).reshape(shape))
 
 
 def _scores(windows: Windows) -> Floats:

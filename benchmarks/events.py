@@ -20,13 +20,12 @@ import numpy as np
 from stormpetrel.events.baselines import XgboostLags
 from stormpetrel.events.choose import make
 from stormpetrel.records.event_series import EventSeries
-from stormpetrel.simulate.grid import GridSpec, simulate_grid
+from stormpetrel.simulate.grid.grid import GridSpec, simulate_grid
 
 RESULTS = Path(__file__).parent / "results"
 MODELS = {
     "combined": "combined",
     "unsupervised": "unsupervised (statistical)",
-    "recurrent_forecast": "LSTM forecast",
     "supervised": "supervised LSTM",
 }
 NEW_HOURS = 200

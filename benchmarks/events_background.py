@@ -28,17 +28,16 @@ import numpy as np
 
 from benchmarks.options import add_workers
 from stormpetrel.engine import Engine, Progress, no_progress
-from stormpetrel.events import count_forecast as forecasts
 from stormpetrel.events.combined import Combined, _Lesson, features_of
 from stormpetrel.events.contract import Scores
-from stormpetrel.events.count_forecast import CountForecaster, calm_for_training, one_thread
-from stormpetrel.events.count_memory import Floats, Memory, Truth, lagged, memory, seen_buckets, weighted_past
-from stormpetrel.events.count_regression import fit_counts
+from stormpetrel.events.counts import forecast as forecasts
+from stormpetrel.events.counts.forecast import CountForecaster, calm_for_training, one_thread
+from stormpetrel.events.counts.memory import Floats, Memory, Truth, lagged, memory, seen_buckets, weighted_past
+from stormpetrel.events.counts.regression import fit_counts
 from stormpetrel.events.evaluation import Contestant, judge_contestant
-from stormpetrel.events.surprise import fit_surprise
-from stormpetrel.events.tails import normal_scores
+from stormpetrel.events.surprise import fit_surprise, normal_scores
 from stormpetrel.records.event_series import EventSeries
-from stormpetrel.rehearse.event_datasets import simulated_dataset
+from stormpetrel.rehearse.event_study import simulated_dataset
 
 RESULT = Path(__file__).parent / "results" / "events_background.json"
 FORMS = ("beside", "before", "surprise", "labels")
@@ -151,7 +150,7 @@ class Informed(CountForecaster):
         self.background.learn(series, past)
         rows = forecasts._some_rows(calm & past.ready)
         design = self._design(series)
-        self.beside_ = tuple(
+        self.with_others_ = tuple(
             fit_counts(*design(past, kind, rows, self.ridge), series.counts[rows, kind], past.log_level[rows, kind])
             for kind in range(len(self.kinds_))
         )
@@ -160,7 +159,7 @@ class Informed(CountForecaster):
     def _normal_scores(self, series: EventSeries, past: Memory, wanted: Truth) -> Floats:
         if not hasattr(self.background, "learnt"):
             return super()._normal_scores(series, past, wanted)
-        mean, dispersion = self._means(past, self.beside_, self._design(series), wanted)
+        mean, dispersion = self._means(past, self.with_others_, self._design(series), wanted)
         counts = np.where(seen_buckets(series)[:, None], series.counts, np.nan)
         scores = normal_scores(counts, mean, dispersion)
         if self.form != "surprise":
@@ -215,13 +214,13 @@ def _relative(series: EventSeries) -> Floats:
 
 
 def _design(past: Memory, values: Floats, place: int) -> Floats:
-    events = past.beside.reshape(len(values), -1)  # (buckets, 2 × kinds)
+    events = past.others.reshape(len(values), -1)  # (buckets, 2 × kinds)
     own = [lagged(values, lag)[:, [place]] for lag in (1, 24)]
     return np.column_stack([np.ones(len(values)), events, *own])
 
 
 def _with(extra: Floats, past: Memory, kind: int, rows: forecasts.Rows, ridge: float) -> tuple[Floats, Floats]:
-    columns, penalty = forecasts._design_beside(past, kind, rows, ridge)
+    columns, penalty = forecasts._design_with_others(past, kind, rows, ridge)
     return np.concatenate([columns, extra[rows]], axis=1), np.concatenate([penalty, np.full(extra.shape[1], ridge)])
 
 

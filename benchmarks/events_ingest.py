@@ -108,7 +108,7 @@ def write_tables(folder: Path, rows: int) -> None:
 
 def event_log(path: Path) -> int:
     from stormpetrel.config import settings_from
-    from stormpetrel.sources.condor_counts import CondorEventFile
+    from stormpetrel.sources.htcondor.counts import CondorEventFile
 
     source = CondorEventFile(path, settings_from({}))
     return sum(_events_in(span) for span in source.spans(lambda _name: None, datetime.now(UTC)))
@@ -116,7 +116,7 @@ def event_log(path: Path) -> int:
 
 def event_table(path: Path) -> int:
     from stormpetrel.config import settings_from
-    from stormpetrel.sources.event_tables import EventTable
+    from stormpetrel.sources.tables.event_tables import EventTable
 
     source = EventTable(path, settings_from({}))
     return sum(_events_in(span) for span in source.spans(lambda _name: None, datetime.now(UTC)))
@@ -144,10 +144,10 @@ def job_reader(path: Path) -> int:
     """Our reader of jobs, which takes every line apart."""
     from zoneinfo import ZoneInfo
 
-    from stormpetrel.sources import condor_log
+    from stormpetrel.sources.htcondor import event_log
     from stormpetrel.sources.lines import LineFile
 
-    return sum(1 for _ in condor_log.events_in(LineFile(path), zone=ZoneInfo("UTC")))
+    return sum(1 for _ in event_log.events_in(LineFile(path), zone=ZoneInfo("UTC")))
 
 
 CASES: dict[str, tuple[Callable[[Path], int], str]] = {
@@ -175,8 +175,8 @@ def run_case(name: str, folder: Path) -> None:
         import htcondor2  # noqa: F401
     else:
         import stormpetrel.records.job_events
-        import stormpetrel.sources.condor_log
-        import stormpetrel.sources.event_tables  # noqa: F401
+        import stormpetrel.sources.htcondor.event_log
+        import stormpetrel.sources.tables.event_tables  # noqa: F401
     began, began_cpu = time.perf_counter(), time.process_time()
     done = work(folder / file)
     result = {

@@ -20,8 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.options import add_workers
-from stormpetrel.events.evaluation import ALL_NAMES
-from stormpetrel.events.evaluation_summary import Run, merged, summary
+from stormpetrel.events.evaluation import ALL_NAMES, Run, merged, summary
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.rehearse.event_study import Recipe, StudyPlan, run_study
 
@@ -87,7 +86,7 @@ def _series(name: str, folder: Path | None) -> EventSeries:
             kinds = tuple(str(kind) for kind in parts["kinds"])
             bucket_s, zone = int(parts["bucket_s"]), str(parts["zone"])
             return EventSeries(parts["start_s"], bucket_s, kinds, parts["counts"], parts["label"], zone=zone)
-    from stormpetrel.rehearse.event_recordings import read_recording
+    from stormpetrel.rehearse.event_study import read_recording
 
     file, zone = LOGS[name]
     series = read_recording(Path(os.environ["STORMPETREL_DATA"]) / file, zone=zone).series

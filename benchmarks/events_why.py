@@ -19,11 +19,10 @@ import polars as pl
 from benchmarks.options import add_workers
 from stormpetrel.engine import Engine, Progress
 from stormpetrel.events.combined import Combined
-from stormpetrel.events.placed import Placed
-from stormpetrel.events.why import findings_at
+from stormpetrel.events.why import Placed, findings_at
 from stormpetrel.records.event_counting import as_counts
-from stormpetrel.simulate.grid import GridSpec, SimulatedGrid, simulate_grid
-from stormpetrel.simulate.grid_places import focus_of
+from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, simulate_grid
+from stormpetrel.simulate.grid.places import focus_of
 
 RESULT = Path(__file__).parent / "results" / "events_why.json"
 BEFORE = 14 * 24  # hours of places that the reasons are read from

@@ -65,7 +65,7 @@ def pandas_bare(log: Path, target: Path) -> None:
 
 def stormpetrel_ingest(log: Path, target: Path) -> None:
     from stormpetrel.ingest.jobs import ingest_jobs
-    from stormpetrel.sources.sacct_text import SacctText
+    from stormpetrel.sources.slurm.sacct_text import SacctText
     from stormpetrel.store.site import create_site, open_site
 
     with open_site(target) if target.exists() else create_site(target) as site:

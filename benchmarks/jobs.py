@@ -36,7 +36,7 @@ from stormpetrel.jobs.history import History
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.predictor import JobPredictor
-from stormpetrel.jobs.request_profiles import with_profile
+from stormpetrel.jobs.profiles import with_profile
 from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, fit_at, label_jobs, train
 from stormpetrel.learn.threads import wait_politely
 from stormpetrel.simulate.cluster import ClusterSpec, simulate

@@ -51,7 +51,7 @@ def measure(jobs: int, nodes: int) -> dict[str, float]:
 
 
 def logs() -> dict[str, pl.DataFrame]:
-    from stormpetrel.simulate.compare import read_logs
+    from benchmarks.simulate_compare import read_logs
 
     folder = os.environ.get("STORMPETREL_DATA")
     if not folder:
@@ -75,7 +75,7 @@ class CompareSeed:
 
     def __call__(self, seed: int, _progress: Callable[[float, str], None]) -> pl.DataFrame:
         """The table of the seed."""
-        from stormpetrel.simulate.compare import compare_with_logs
+        from benchmarks.simulate_compare import compare_with_logs
 
         return compare_with_logs(default_site(seed), self.real)
 
@@ -98,7 +98,7 @@ def compare(workers: int) -> None:
 
 def plots(folder: Path) -> None:
     """Three SVG files: how intervals, run times and cores are distributed, real and simulated."""
-    from stormpetrel.simulate.compare import cdf_svg, distributions
+    from benchmarks.simulate_compare import cdf_svg, distributions
 
     mixes = {name: distributions(frame) for name, frame in {**logs(), "simulated": default_site()}.items()}
     folder.mkdir(parents=True, exist_ok=True)

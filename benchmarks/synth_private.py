@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.options import add_workers
+from benchmarks.synth_study import LOGS, read_workload
 from stormpetrel.engine import Engine, cpu_seconds
-from stormpetrel.rehearse.workload_study import LOGS, read_workload
 from stormpetrel.synth.choose import GeneratorMaker
 from stormpetrel.synth.private.generator import MOST_JOBS, MOST_SESSIONS
-from stormpetrel.synth.score.odd_even import evaluate_odd_even
-from stormpetrel.synth.score.weeks import odd_even_split
+from stormpetrel.synth.score.scorecard import evaluate_odd_even, odd_even_split
 
 RESULT: Final = Path(__file__).parent / "results" / "synth_private.json"
 NO_NOISE: Final = 1e9

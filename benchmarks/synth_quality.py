@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.options import add_workers
-from stormpetrel.rehearse.workload_study import Kind, Part, StudyPlan, run_part, study_parts
+from benchmarks.synth_study import Kind, Part, StudyPlan, run_part, study_parts
 from stormpetrel.synth.choose import DEFAULT, new_generator
 
 RESULT: Final = Path(__file__).parent / "results" / "synth_quality.json"

@@ -3,8 +3,8 @@
 STORMPETREL_DATA=../shared/data python -m benchmarks.synth_seed [--epochs 30] [--seeds 3] [--workers 1] [--only ctgan,sdv-ctgan]
 
 Theta without its first 50 rows (the machine was being filled). Each generator learns all of it, at equal epochs and the same
-seeds, on one thread, and makes as many jobs; its figures are against what it learnt from. `copulagan-sessions` has no peer of
-SDV's: it is there for its intervals. The generators take turns, so that a busy hour of the machine hits all of them.
+seeds, on one thread, and makes as many jobs; its figures are against what it learnt from. The generators
+take turns, so that a busy hour of the machine hits all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.options import add_workers
 from stormpetrel.engine import Engine, Progress
-from stormpetrel.sources.workload_table import read_workload_table
+from stormpetrel.sources.tables.workload_table import read_workload_table
 from stormpetrel.synth.choose import new_generator
 from stormpetrel.synth.contract import Wanted, sample
 from stormpetrel.synth.score.c2st import c2st
@@ -34,7 +34,6 @@ PEERS: Final = {
     "ctgan": "sdv-ctgan",
     "tvae": "sdv-tvae",
     "copulagan": "sdv-copulagan",
-    "copulagan-sessions": "sdv-copulagan",
     "gaussian-copula": "sdv-gaussian-copula",
     "rows": None,
 }

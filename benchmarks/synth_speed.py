@@ -146,7 +146,7 @@ def _case(case: dict[str, Any]) -> None:
 
 
 def _log(name: str) -> Workload:
-    from stormpetrel.rehearse.workload_study import LOGS, read_workload
+    from benchmarks.synth_study import LOGS, read_workload
 
     folder = Path(os.environ["STORMPETREL_DATA"])
     return read_workload(folder, LOGS[name]) if name != "million" else _repeated(read_workload(folder, LOGS["hpc2n"]), MILLION)

@@ -16,27 +16,31 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.stats import spearmanr
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from stormpetrel.records.windows import Windows, cut_windows
-from stormpetrel.simulate.campaigns import CampaignSpec, simulate_campaign
+from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, simulate_campaign
 from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, flops_per_window
 from stormpetrel.traces.message_kernel import MessageKernel
 from stormpetrel.traces.message_passing import Graphs, MessagePassing
 from stormpetrel.traces.networks import AutoencoderNetwork, make_network
 from stormpetrel.traces.onnx_files import decoder_onnx, encoder_onnx
-from stormpetrel.traces.runtime import AT_ONCE, Session, TraceScorer
+from stormpetrel.traces.runtime import AT_ONCE, FAST_AT_ONCE, Session, TraceScorer
 
 RESULTS = Path(__file__).parent / "results" / "traces.json"
 ASKED_WINDOWS = 6_500  # per second and core, vanilla, score included
+ASKED_FAST = 100_000  # per second and core, fast, score included
+FAST_PORTIONS = (16, 64, 128, 256, 512, 1024)
 ASKED_THREADS = 500_000  # per second and core, message passing alone, 128 threads per graph
 GRAPH_SIZES = (8, 32, 64, 128, 256)
 THREADS = 128  # per node
@@ -63,14 +67,29 @@ def per_second(number: int, seconds: dict[str, float]) -> dict[str, float]:
 
 
 def sgemm_gflops(rounds: int) -> dict[str, float]:
-    """The best of three sizes, for the two libraries that are here."""
-    peaks = {"numpy": 0.0, "torch": 0.0}
+    """The best of three sizes, for the three libraries that are here; which of them is fastest depends on the processor."""
+    peaks = {"numpy": 0.0, "torch": 0.0, "onnxruntime": 0.0}
     for size in (256, 512, 1024):
         a = np.random.default_rng(0).random((size, size), dtype=np.float32)
         t = torch.from_numpy(a)
-        for name, work in (("numpy", lambda a=a: a @ a), ("torch", lambda t=t: t @ t)):
+        product = Session(_product(a), threads=1)
+        works: dict[str, Callable[[], object]] = {
+            "numpy": partial(np.matmul, a, a), "torch": partial(torch.matmul, t, t), "onnxruntime": partial(product.run, "a", a),
+        }  # fmt: skip
+        for name, work in works.items():
             peaks[name] = max(peaks[name], 2e-9 * size**3 / best(work, rounds)["cpu_s"])
     return peaks
+
+
+def _product(b: npt.NDArray[np.float32]) -> bytes:
+    """A graph that multiplies its input with a matrix that it holds."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    first, last = (helper.make_tensor_value_info(name, TensorProto.FLOAT, list(b.shape)) for name in ("a", "c"))
+    product = helper.make_node("MatMul", ["a", "b"], ["c"])
+    graph = helper.make_graph([product], "product", [first], [last], [numpy_helper.from_array(b, "b")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
 
 
 def simulated(count: int) -> Windows:
@@ -152,6 +171,18 @@ def measure_without_blocks(windows: Windows, rounds: int) -> dict[str, float]:
     return per_second(len(windows), best(score, rounds))
 
 
+def measure_portions(windows: Windows, rounds: int) -> dict[str, float]:
+    """Windows per CPU second of the graph of `fast` that scores, by how many windows go through it at once."""
+    settings = AutoencoderSettings(architecture=Architecture.FAST)
+    scorer = TraceScorer.of_weights(settings, weights_of(make_network(settings).eval()), {}, threads=1)
+
+    def score(size: int) -> None:
+        for start in range(0, len(windows), size):
+            scorer.embed_and_score_rates(windows.rates[start : start + size])
+
+    return {str(size): per_second(len(windows), best(partial(score, size), rounds))["per_cpu_second"] for size in FAST_PORTIONS}
+
+
 def _exported(network: nn.Module, example: Tensor) -> bytes:
     axes = {"rates": {0: "windows"}, "back": {0: "windows"}}
     names: dict[str, Any] = {"input_names": ["rates"], "output_names": ["back"], "dynamic_axes": axes}
@@ -206,6 +237,8 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
     networks = {str(kind): measure_autoencoder(kind, windows, rounds) for kind in Architecture}
     flop = flops_per_window(settings)
     gflops = 1e-9 * flop * networks["vanilla"]["windows"]["per_cpu_second"]
+    fast_flop = flops_per_window(AutoencoderSettings(architecture=Architecture.FAST))
+    fast_gflops = 1e-9 * fast_flop * networks["fast"]["windows"]["per_cpu_second"]
     export = measure_torch_export(windows, rounds)
     return {
         "windows": len(windows),
@@ -215,6 +248,15 @@ def measure(count: int, rounds: int) -> dict[str, Any]:
         "windows_per_second_per_core": networks,
         "vanilla_gflops": gflops,
         "vanilla_of_sgemm_peak": gflops / max(peaks.values()),
+        "fast": {
+            "asked_windows_per_second": ASKED_FAST,
+            "mflop_per_window": 1e-6 * fast_flop,
+            "to_vanilla": networks["fast"]["windows"]["per_cpu_second"] / networks["vanilla"]["windows"]["per_cpu_second"],
+            "gflops": fast_gflops,
+            "of_sgemm_peak": fast_gflops / max(peaks.values()),
+            "windows_at_once": FAST_AT_ONCE,
+            "per_cpu_second_by_windows_at_once": measure_portions(windows, rounds),
+        },
         "vanilla_by_torch_onnx_export": export,
         "vanilla_without_blocked_layout": measure_without_blocks(windows, rounds),
         "asked_threads_per_second": ASKED_THREADS,

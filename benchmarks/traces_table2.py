@@ -24,7 +24,7 @@ from typing import Any, Final
 from benchmarks.options import add_workers
 from stormpetrel.answers.studies.trace_study import evaluation_answer
 from stormpetrel.engine import Engine
-from stormpetrel.simulate.campaigns import campaign_set
+from stormpetrel.simulate.telemetry.campaigns import campaign_set
 from stormpetrel.sources.trace_files import read_campaigns
 from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, flops_per_window
 from stormpetrel.traces.autoencoder import TraceAutoencoder
@@ -151,7 +151,7 @@ def _show(result: dict[str, Any]) -> None:
     print(f"\n{'':<14}" + "".join(f"{kind!s:>22}" for kind in result["model"]))
     for name in FIGURES:
         print(f"{name:<14}" + "".join(f"{_figure(figures, name):>22}" for figures in result["model"].values()))
-        print(f"{'  published':<14}" + "".join(f"{_figure(result['published'][kind], name):>22}" for kind in result["model"]))
+        print(f"{'  published':<14}" + "".join(f"{_figure(result['published'].get(kind), name):>22}" for kind in result["model"]))
     print("baselines:", json.dumps(result["baselines"]))
     for kind, types in result["by_job_type"].items():
         print(f"{kind:<10}" + "  ".join(f"{name} {errors['mean']:.5f}" for name, errors in types.items()))

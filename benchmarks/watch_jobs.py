@@ -39,11 +39,11 @@ from stormpetrel.config import settings_from
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.lifecycle.job_models import enter_job_models, fit_job_models
-from stormpetrel.records.clock import fixed_clock, running_clock
-from stormpetrel.simulate import fake_sacct
+from stormpetrel.records.times import fixed_clock, running_clock
+from stormpetrel.simulate.fakes import sacct as fake_sacct
 from stormpetrel.simulate.feed import Feed, as_of, record_feed, set_clock, write_fake_sacct
 from stormpetrel.simulate.writing import sacct_text
-from stormpetrel.sources.slurm_live import live_sources
+from stormpetrel.sources.slurm.live import live_sources
 from stormpetrel.store.site import Site, create_site, open_site
 
 RESULTS = Path(__file__).parent / "results" / "watch_jobs.json"

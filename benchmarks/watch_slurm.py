@@ -36,7 +36,7 @@ from tests.parts.watched_site import simulated_jobs
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.lifecycle.job_models import train_job_models
 from stormpetrel.simulate.writing import sacct_text
-from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.site import Site
 
 RESULTS = Path(__file__).parent / "results" / "watch_slurm.json"

@@ -21,6 +21,8 @@ import sys
 import tempfile
 import time
 import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,7 +35,7 @@ from numba import njit
 
 from stormpetrel.config import settings_from
 from stormpetrel.lifecycle.trace_models import Scored
-from stormpetrel.sources.prometheus_traces import SAMPLE_TIME, THREAD_JOB, TOLD_APART
+from stormpetrel.sources.prometheus.cpu_shares import DISTINGUISHED, SAMPLE_TIME, THREAD_JOB
 from stormpetrel.store.site import Site, create_site
 from stormpetrel.watch.incident_keeper import IncidentKeeper
 from stormpetrel.watch.logs import Log
@@ -59,10 +61,10 @@ WINDOW_S = 100.0
 class MadeCounters:
     """Counters of nodes that are not there; each is scraped every second at a place of its own within the second."""
 
-    def __init__(self, nodes: int, seed: int = 0) -> None:
+    def __init__(self, nodes: int, seed: int = 0, *, now_s: float) -> None:
         rng = np.random.default_rng(seed)
         self.nodes = nodes
-        self.origin = int(time.time()) // PERIOD_S * PERIOD_S - 3 * 3600
+        self.origin = int(now_s) // PERIOD_S * PERIOD_S - 3 * 3600
         grown = self._grown(rng)  # (kinds * cpus, seconds, modes) hundredths of a second
         self.sums = (
             np.cumsum(grown, axis=1).transpose(0, 2, 1).reshape(-1, PERIOD_S).astype(np.int64)
@@ -115,7 +117,7 @@ class MadeCounters:
             where = f'"instance":"n{node:03d}:9100","job":"node"'
             clock = ",".join(f'[{at},"{at}"]' for at in times)
             entries.append(f'{{"metric":{{"__name__":"{SAMPLE_TIME}",{where}}},"values":[{clock}]}}')
-            entries.append(f'{{"metric":{{"__name__":"{TOLD_APART}",{where}}},"values":[{ones}]}}')
+            entries.append(f'{{"metric":{{"__name__":"{DISTINGUISHED}",{where}}},"values":[{ones}]}}')
             number = int(end_s) // JOB_S % 1000 * 1000 + node
             entries += [
                 f'{{"metric":{{"__name__":"{THREAD_JOB}","cpu":"{cpu}",{where},"jobid":"{number}{cpu * 2 // CPUS}"}},'
@@ -168,16 +170,16 @@ def _write(out, nodes, offset_ms, labels, ends, sums, all_nodes, origin, start_m
     return at
 
 
-def serve(port: int, nodes: int) -> None:
-    """Answer queries until the process is ended."""
-    made = MadeCounters(nodes)
+def serve(port: int, nodes: int, *, ahead_s: float = 0.0) -> None:
+    """Answer queries until the process is ended; `ahead_s` is how far the site's clock is ahead of this machine's."""
+    made = MadeCounters(nodes, now_s=time.time() + ahead_s)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             form = urllib.parse.parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-            query, at_s = form["query"][0], min(float(form["time"][0]), time.time() - 0.05)  # a scrape takes a moment
+            query, at_s = form["query"][0], min(float(form["time"][0]), time.time() + ahead_s - 0.05)  # a scrape takes a moment
             body = _answer(made, query, float(form["time"][0]), at_s)
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
@@ -188,7 +190,7 @@ def serve(port: int, nodes: int) -> None:
         def log_message(self, *_: object) -> None:
             return
 
-    made.counters(np.arange(1), time.time() - 2, time.time())  # compiled before anybody asks
+    made.counters(np.arange(1), time.time() + ahead_s - 2, time.time() + ahead_s)  # compiled before anybody asks
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
 
@@ -297,6 +299,19 @@ def summary(site: Site, found: dict[str, Any], nodes: int) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def serving(port: int, nodes: int, *, ahead_s: float = 0.0) -> Iterator[subprocess.Popen[bytes]]:
+    """The server in a process of its own, until the end of the block."""
+    words = ["--serve", "--port", str(port), "--nodes", str(nodes), f"--ahead-s={ahead_s}"]
+    server = subprocess.Popen([sys.executable, "-m", "benchmarks.watch_traces", *words])
+    try:
+        _wait_for(port)
+        yield server
+    finally:
+        server.terminate()
+        server.wait()
+
+
 def main() -> None:
     """Start the server, watch it, and write what was measured."""
     started = time.time()
@@ -306,15 +321,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=19_643)
     parser.add_argument("--since-s", type=float, default=220.0, help="how far back the first run reads")
     parser.add_argument("--serve", action="store_true", help="be the server")
+    parser.add_argument("--ahead-s", type=float, default=0.0, help=argparse.SUPPRESS)  # of the site's clock
     options = parser.parse_args()
     if options.serve:
-        serve(options.port, options.nodes)
+        serve(options.port, options.nodes, ahead_s=options.ahead_s)
         return
-    server = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.watch_traces", "--serve", "--port", str(options.port), "--nodes", str(options.nodes)]
-    )
-    try:
-        _wait_for(options.port)
+    with serving(options.port, options.nodes):
         since = datetime.fromtimestamp(time.time() - options.since_s, UTC).isoformat()
         prometheus = {"url": f"http://127.0.0.1:{options.port}", "since": since}
         with tempfile.TemporaryDirectory() as folder:
@@ -322,9 +334,6 @@ def main() -> None:
             started = time.time()
             with create_site(Path(folder) / "site", settings) as site:
                 result = summary(site, measure(site, options.minutes, started), options.nodes)
-    finally:
-        server.terminate()
-        server.wait()
     result["machine"] = {"cores": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()}
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps({name: value for name, value in result.items() if name != "moments"}, indent=1))

@@ -29,9 +29,10 @@ from stormpetrel.config import Settings, _toml_value, settings_as_toml, table_ty
 from stormpetrel.faces.cli.main import app
 from stormpetrel.records import doubts, jobs, states
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED, JobState
-from stormpetrel.sources import column_map, slurm_live
 from stormpetrel.sources.formats import FORMATS, ReadOptions, open_source
-from stormpetrel.sources.slurm_json import fields_of
+from stormpetrel.sources.slurm import live as slurm_live
+from stormpetrel.sources.slurm.json_jobs import fields_of
+from stormpetrel.sources.tables import column_map
 from stormpetrel.store.quarantine import QUARANTINE
 
 DOCS: Final = Path(__file__).parent
@@ -294,7 +295,7 @@ def shipped_maps() -> str:
     """The column maps that come with the package."""
     rows = []
     for name in column_map.SHIPPED:
-        text = resources.files("stormpetrel.sources").joinpath("maps", f"{name}.toml").read_text("utf-8")
+        text = resources.files("stormpetrel.sources.tables").joinpath("maps", f"{name}.toml").read_text("utf-8")
         about = text.splitlines()[0].removeprefix("#").strip()
         rows.append((code(name), about, ", ".join(code(column) for column in column_map.load_map(name).needs)))
     return table(("map", "for", "recognised by the columns"), rows)
@@ -319,7 +320,7 @@ _RULE: Final = re.compile(r"[a-z]+(_[a-z0-9]+)+")
 def quarantine_rules() -> set[str]:
     """Every rule by which the code refuses a record, out of its syntax tree."""
     found: set[str] = set()
-    for path in [*sorted((SOURCE / "sources").glob("*.py")), SOURCE / "records" / "quality.py", SOURCE / "ingest" / "jobs.py"]:
+    for path in [*sorted((SOURCE / "sources").rglob("*.py")), SOURCE / "records" / "quality.py", SOURCE / "ingest" / "jobs.py"]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             found.update(word for word in _rules_in(node, path.name) if _RULE.fullmatch(word))
     return found

@@ -12,7 +12,6 @@ _DATASETS: Final = {"simulated": "simulated grid", "curie": "Curie", "hpc2n": "H
 _MODELS: Final = {
     "combined": "combined",
     "unsupervised": "unsupervised",
-    "recurrent_forecast": "LSTM forecast",
     "supervised": "supervised (LSTM of the study)",
     "seasonal": "seasonal z-score",
     "pca": "PCA",

@@ -103,10 +103,28 @@ def _area(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
+def job_telemetry() -> str:
+    """The model at 2min without telemetry and with it."""
+    found = json.loads((_RESULTS / "jobs_telemetry.json").read_text(encoding="utf-8"))
+    ways = ("without", "with")
+    figures = ("roc_auc", "pr_auc", "roc_auc_gain", "pr_auc_gain")
+    rows = [
+        (name, way, *(_mean_std(site[way][figure]) for figure in figures))
+        for name, site in found["sites"].items()
+        for way in ways
+    ]
+    return table(("site", "telemetry", "ROC area", "PR area", "ROC gain", "PR gain"), rows)
+
+
+def _mean_std(figure: dict[str, float]) -> str:
+    return f"{figure['mean']:.3f} ± {figure['std']:.3f}"
+
+
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "job-quality": job_quality,
     "job-calibration": job_calibration,
     "job-table-one": job_table_one,
     "job-refit": job_refit,
     "job-speed": job_speed,
+    "job-telemetry": job_telemetry,
 }

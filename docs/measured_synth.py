@@ -19,7 +19,6 @@ _LOGS: Final = {
 }
 _GENERATORS: Final = {
     "sessions": "**sessions** (default)",
-    "copulagan-sessions": "CopulaGAN of sessions",
     "copulagan": "CopulaGAN",
     "ctgan": "CTGAN",
     "tvae": "TVAE",

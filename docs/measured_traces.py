@@ -11,7 +11,8 @@ from markdown_tables import code, table
 
 _RESULTS: Final = Path(__file__).parent.parent / "benchmarks" / "results"
 _SHIPPED: Final = Path(__file__).parent.parent / "src" / "stormpetrel" / "traces" / "shipped_encoder"
-_KINDS: Final = {"vanilla": "Vanilla AE", "node_gnn": "Node-GNN-AE", "job_gnn": "Job-GNN-AE"}
+_KINDS: Final = {"vanilla": "Vanilla AE", "node_gnn": "Node-GNN-AE", "job_gnn": "Job-GNN-AE", "fast": "Fast AE"}
+_TABLE_TWO: Final = ("traces_table2", "traces_table2_cpu", "traces_table2_fast")  # the same windows; the first on a GPU
 _FIGURES: Final = {
     "re_normal": "RE normal",
     "re_anomalous": "RE anomalous",
@@ -28,9 +29,12 @@ def measured(name: str) -> dict[str, Any]:
 
 def simulated() -> dict[str, Any]:
     """The ensembles on simulated campaigns, some trained on a GPU and some on the CPU, all judged on the same windows."""
-    on_gpu, on_cpu = measured("traces_table2"), measured("traces_table2_cpu")
+    on_gpu, *on_cpu = (measured(name) for name in _TABLE_TWO)
     together = ("model", "by_job_type", "training")
-    return {**on_gpu, **{name: {**on_gpu[name], **on_cpu[name]} for name in together}}
+    return {
+        **on_gpu,
+        **{name: {key: value for found in (on_gpu, *on_cpu) for key, value in found[name].items()} for name in together},
+    }
 
 
 def _table_two(found: dict[str, Any]) -> str:
@@ -57,6 +61,40 @@ def _by_job_type(measurement: dict[str, Any]) -> str:
     return table(("mean error", *types), rows)
 
 
+def trace_machines() -> str:
+    """VUS-PR of each machine of the Server Machine Dataset."""
+    found = measured("traces_machines")
+    words = {
+        "summary": "learned summary",
+        "pca": "PCA",
+        "pca_standardised": "PCA, standardised",
+        "pca_smoothed": "PCA, smoothed",
+        "pca_standardised_smoothed": "PCA, both",
+    }
+    rows = [(name, *(f"{figures[scorer]:.3f}" for scorer in words)) for name, figures in found["machines"].items()]
+    rows.append(("**mean**", *(f"**{found['mean'][scorer]:.3f}**" for scorer in words)))
+    return table(("machine", *words.values()), rows)
+
+
+def trace_regions() -> str:
+    """The index of past windows by size, and how a region named in one campaign does in the next."""
+    found = measured("traces_regions")
+    rows = [
+        (
+            f"{row['vectors']:,}",
+            f"{row['recall_at_10']:.3f}",
+            f"{row['exact_ms']:.2f}",
+            f"{row['ivf_ms']:.2f}",
+            f"{row['build_s']:.0f}",
+        )
+        for row in found["index"]
+    ]
+    index = table(("vectors", "recall of the ten nearest", "exact, ms a query", "inverted, ms a query", "built in, s"), rows)
+    words = {"trouble": "windows of the trouble", "others": "all other windows"}
+    named = [(words[name], f"{row['mean']:.4f} ± {row['std']:.4f}") for name, row in found["naming"].items()]
+    return f"{index}\n\n{table(('in the next campaign', 'share that raises the name'), named)}"
+
+
 def trace_runs() -> str:
     """The normal error on each of the runs that nothing was learnt from."""
     found = measured("traces_exathlon")["per_run"]
@@ -68,7 +106,7 @@ def trace_runs() -> str:
 def trace_training() -> str:
     """How long an ensemble of ten takes to train, by device."""
     rows = []
-    for name in ("traces_table2", "traces_table2_cpu"):
+    for name in _TABLE_TWO:
         found = measured(name)
         for kind, told in found["training"].items():
             few, most = min(told["epochs"]), max(told["epochs"])
@@ -90,15 +128,62 @@ def trace_speed() -> str:
     for size, of in messages.items():
         what = f"message passing alone, {size} threads per graph"
         rows.append((what, *_asked(size), *_per_second(of, "threads", "torch_naive_pairs")))
-    share = f"{found['vanilla_of_sgemm_peak']:.2f} of the core's matrix peak ({found['sgemm_gflops']['numpy']:.0f} GFLOP/s)"
+    share = f"{found['vanilla_of_sgemm_peak']:.2f} of the core's matrix peak ({max(found['sgemm_gflops'].values()):.0f} GFLOP/s)"
     return (
         table(("what", "asked, per second and core", "measured, per second of CPU", "torch in the same run"), rows)
-        + f"\n\nThe vanilla network needs {found['mflop_per_window']:.2f} MFLOP per window: {share}."
+        + f"\n\nThe vanilla network needs {found['mflop_per_window']:.2f} MFLOP per window: {share}. {_fast_share(found)}"
+    )
+
+
+def _fast_share(found: dict[str, Any]) -> str:
+    fast = found["fast"]
+    sizes = ", ".join(f"{int(size):,}: {speed:,.0f}" for size, speed in fast["per_cpu_second_by_windows_at_once"].items())
+    return (
+        f"The fast one needs {fast['mflop_per_window']:.2f}: {fast['of_sgemm_peak']:.2f} of the peak, and"
+        f" {fast['to_vanilla']:.0f} times the windows of the vanilla one in the same run. By how many windows go through at once:"
+        f" {sizes}; the product takes {fast['windows_at_once']}."
+    )
+
+
+def trace_fast() -> str:
+    """The vanilla and the fast network on real runs, mean and standard deviation over ten seeds each, beside PCA."""
+    found = measured("traces_fast")
+    names = {"recorded": "recorded", "exathlon": "public runs"}
+    rows = [
+        (
+            f"{names[data]}: {words}",
+            *(_spread(found[data]["model"][kind][figure], 5) for kind in ("vanilla", "fast")),
+            _number(found[data]["baselines"]["pca"].get(figure), 5),
+        )
+        for data in names
+        for figure, words in _FIGURES.items()
+        if found[data]["model"]["fast"][figure] is not None
+    ]
+    return table(("", _KINDS["vanilla"], _KINDS["fast"], "PCA of raw windows"), rows)
+
+
+def trace_scale() -> str:
+    """CPU seconds and memory of one step of all threads."""
+    found = measured("traces_scale")
+    rows = [
+        (
+            f"{case['threads']:,}",
+            *(f"{case[name]:.2g}" if name in case else "–" for name in ("shipped_cpu_s", "fast_cpu_s", "vanilla_cpu_s")),
+            f"{case['held_gb']:.2g}",
+            f"{case['rss_gb']:.2g}",
+        )
+        for case in found["cases"]
+    ]
+    heads = ("threads", "shipped, CPU s", "fast of default size, CPU s", "vanilla anew, CPU s", "windows held, GB", "process, GB")
+    rank = found["rank_correlation"]
+    return table(heads, rows) + (
+        f"\n\nRank correlation of the sliding score with the score of the whole window, over {rank['windows']:,} windows:"
+        f" {rank['spearman']:.6f}."
     )
 
 
 def _asked(what: str) -> tuple[str]:
-    return ({"vanilla": "≥ 6,500", "128": "≥ 500,000"}.get(what, "–"),)
+    return ({"vanilla": "≥ 6,500", "fast": "≥ 100,000", "128": "≥ 500,000"}.get(what, "–"),)
 
 
 def _per_second(found: dict[str, Any], ours: str, peer: str) -> tuple[str, str]:
@@ -124,14 +209,77 @@ def trace_forecast() -> str:
     return table(("rate", *names.values(), "gain by neighbours", "on MPI 16", "on MPI 2"), rows)
 
 
+_SCORERS: Final = {
+    "detector": "detector",
+    "node_mahalanobis": "Mahalanobis, node statistics",
+    "pca_statistics": "PCA residual, window statistics",
+    "mahalanobis": "Mahalanobis, window statistics",
+    "ecod": "ECOD",
+    "iforest": "Isolation Forest",
+    "pca": "PCA reconstruction",
+    "knn": "kNN on PCA",
+    "iowait": "mean iowait",
+    "ceiling": "ceiling",
+}
+
+
+def trace_exam() -> str:
+    """The mean ROC area per node window over visible cells: simulated campaigns, and real runs in all, busy and idle."""
+    made, real = measured("traces_faults"), measured("traces_faults_real")
+    rows = []
+    for name, words in _SCORERS.items():
+        interval = real["interval"].get(name)
+        between = "" if interval is None else f" ({_number(interval[0], 3)}–{_number(interval[1], 3)})"
+        simulated_means = (_number(made["mean"][part][name], 3) for part in ("tuned", "aside"))
+        real_means = (_number(_mean_of(real, part, name), 3) for part in ("tuned", "aside"))
+        strata = (_number(real["strata"][part][name], 3) for part in ("busy", "idle"))
+        rows.append((words, *simulated_means, *real_means, f"{_number(real['mean'][name], 3)}{between}", *strata))
+    return table(
+        ("scorer", "simulated, tuned", "simulated, aside", "real, tuned", "real, aside", "real, all (95 %)", "busy", "idle"), rows
+    )
+
+
+def trace_fault_cells() -> str:
+    """Each fault and severity: the detector's ROC area and recall, the best baseline, and the ceiling; simulated and real."""
+    made, real = measured("traces_faults"), measured("traces_faults_real")
+    rows = []
+    for fault, severities in made["faults"].items():
+        for severity, scorers in severities.items():
+            here = real["faults"][fault][severity]
+            simple = {name: {key: figure["mean"] for key, figure in found.items()} for name, found in scorers.items()}
+            rows.append((code(fault), severity, *_cell(simple), *_cell(here)))
+    words = ("detector", "recall", "best baseline", "ceiling")
+    return table(("fault", "severity", *(f"simulated: {word}" for word in words), *(f"real: {word}" for word in words)), rows)
+
+
+def _cell(found: dict[str, Any]) -> tuple[str, str, str, str]:
+    best = max((figures["roc_auc"] for name, figures in found.items() if name not in ("detector", "ceiling")), default=None)
+    return (
+        _number(found["detector"]["roc_auc"], 3),
+        _number(found["detector"]["recall"], 2),
+        _number(best, 3),
+        _number(found["ceiling"]["roc_auc"], 3),
+    )
+
+
+def _mean_of(real: dict[str, Any], part: str, name: str) -> float:
+    cells = [
+        found[name]["roc_auc"]
+        for fault in real[part]
+        for severity, found in real["faults"][fault].items()
+        if [fault, severity] not in real["not_visible"]
+    ]
+    return float(sum(cells) / len(cells))
+
+
 def trace_shipped() -> str:
     """The figures of the shipped encoder, as on its card."""
     card = (_SHIPPED / "CARD.md").read_text(encoding="utf-8")
     return "| figure" + card.partition("| figure")[2].partition("\n\n")[0]
 
 
-def _spread(found: dict[str, Any] | None) -> str:
-    return "–" if found is None else f"{_number(found['mean'])} ± {_number(found['std'])}"
+def _spread(found: dict[str, Any] | None, digits: int = 4) -> str:
+    return "–" if found is None else f"{_number(found['mean'], digits)} ± {_number(found['std'], digits)}"
 
 
 def _number(value: float | None, digits: int = 4) -> str:
@@ -147,5 +295,11 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "trace-training": trace_training,
     "trace-speed": trace_speed,
     "trace-forecast": trace_forecast,
+    "trace-regions": trace_regions,
+    "trace-machines": trace_machines,
     "trace-shipped": trace_shipped,
+    "trace-fast": trace_fast,
+    "trace-scale": trace_scale,
+    "trace-exam": trace_exam,
+    "trace-fault-cells": trace_fault_cells,
 }

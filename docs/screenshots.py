@@ -32,9 +32,9 @@ PAGES = {
     "waste": "/waste",
     "profiles": "/profiles",
     "nodes": "/nodes?span=all",
-    "grid": "/grid",
+    "cluster": "/cluster",
     "capacity": "/capacity",
-    "workload": "/workload",
+    "generator": "/generator",
     "model": "/model",
     "health": "/health",
 }
@@ -106,6 +106,9 @@ def photograph(url: str, only: set[str]) -> None:
                     query = f"?incident={sent_incidents(url.removeprefix('http://'))[0]}" if name == "incident" else ""
                     page.goto(url + PAGES[name] + query)
                     settle(page)
+                    if name == "generator" and not page.locator("text=No generator has been fitted").count():
+                        page.locator("#generator-cdf .js-plotly-plot").wait_for(timeout=120_000)
+                        settle(page)
                     if name in ("jobs", "job"):
                         page.locator("#jobs-grid .risk").first.wait_for(timeout=60_000)
                     if name == "job":

@@ -25,9 +25,10 @@ import stormpetrel.sources
 from stormpetrel.config import Settings, parse_settings
 from stormpetrel.records.jobs import BOOKKEEPING_COLUMNS, JOB_COLUMNS, VALUE_COLUMNS
 from stormpetrel.records.states import JobState
-from stormpetrel.sources import column_map, sacct_fields
 from stormpetrel.sources.formats import FORMATS
-from stormpetrel.sources.table import MappedTable
+from stormpetrel.sources.slurm import sacct_fields
+from stormpetrel.sources.tables import column_map
+from stormpetrel.sources.tables.mapped_table import MappedTable
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -205,6 +206,24 @@ def test_the_public_errors_are_these():
     }
 
 
+def test_every_page_is_in_the_list_of_pages():
+    listed = (DOCS / "index.md").read_text(encoding="utf-8")
+    table, toctrees = listed.split("```{toctree}", 1)
+    pages = {path.stem for path in DOCS.glob("*.md")} - {"index"}
+    assert pages - set(re.findall(r"\(([\w-]+)\.md", table)) == set(), "in the table of docs/index.md"
+    assert pages - set(toctrees.split()) == set(), "in the navigation"
+
+
+def test_the_quality_in_the_readme_is_the_measured_one():
+    """The row of the README holds the figures of benchmarks/results/jobs_quality.json, in the order of its columns."""
+    (row,) = re.findall(r"^\| Stormpetrel · the rule .*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    quality = generate.measured_jobs.quality()
+    at_submit = [quality[log]["at"]["submit"] for log in ("curie", "mira", "kth", "theta")]
+    pairs = [(cell["model"], cell["baselines"]["last_outcome"]) for cell in at_submit]
+    measured = [" · ".join(f"{figures['roc_auc']:.3f}".lstrip("0") for figures in pair) for pair in pairs]
+    assert [cell.strip() for cell in row.strip("|").split("|")][1:] == measured
+
+
 # --- sources ------------------------------------------------------------------------------------------------------------------
 
 
@@ -226,7 +245,7 @@ def test_the_help_of_ingest_names_every_format():
 
 
 def test_every_shipped_map_is_documented():
-    files = {path.stem for path in (ROOT / "src/stormpetrel/sources/maps").glob("*.toml")}
+    files = {path.stem for path in (ROOT / "src/stormpetrel/sources/tables/maps").glob("*.toml")}
     assert files == set(column_map.SHIPPED)
     assert files <= set(first_cells(section(page("sources.md"), "## Column maps").split("\n### ")[0]))
 

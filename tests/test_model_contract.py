@@ -36,6 +36,7 @@ from stormpetrel.synth.choose import GENERATORS, load_generator, new_generator
 from stormpetrel.synth.contract import Wanted, WorkloadGenerator, sample
 from stormpetrel.traces.architecture import WEIGHTS, Architecture
 from stormpetrel.traces.autoencoder import TraceAutoencoder
+from stormpetrel.traces.detector.detector import ARRAYS, LEVELS, DetectorSettings, TraceDetector
 from tests.events.rhythmic import broken, rhythmic_series
 from tests.jobs.logs import make_log, one_thread, sealed
 from tests.parts import need
@@ -153,6 +154,25 @@ class AutoencoderCase:
         return np.column_stack([model.score(data), model.embed(data)])
 
 
+@dataclass(frozen=True)
+class DetectorCase(AutoencoderCase):
+    """The detector of unusual windows: the same windows, scored for threads, jobs and nodes."""
+
+    architecture: Architecture = Architecture.VANILLA
+    weights: str = ARRAYS
+    rtol: float = 1e-9  # only what came before is looked at
+
+    def fit(self, seed: int = 0) -> TraceDetector:
+        need("safetensors")
+        return TraceDetector(DetectorSettings(seed=seed)).fit(windows(0))
+
+    def load(self, folder: Path) -> TraceDetector:
+        return TraceDetector.load(folder)
+
+    def scores(self, model: TraceDetector, data: Windows) -> np.ndarray:
+        return np.column_stack([model.score(data, level) for level in LEVELS])
+
+
 @cache
 def counts() -> EventSeries:
     return broken(rhythmic_series(6), (300, 310), (700, 706))
@@ -225,11 +245,12 @@ MODELS: dict[str, Any] = {
     "profiles at the end": ProfilesCase(END),
     "profiles at submission": ProfilesCase(SUBMIT),
     **{f"autoencoder {architecture}": AutoencoderCase(architecture) for architecture in Architecture},
+    "detector of windows": DetectorCase(),
     **{f"events {name}": EventCase(name) for name in ("unsupervised", "combined")},
-    **{f"events {name}": EventCase(name, WEIGHTS) for name in ("supervised", "recurrent_forecast")},
+    **{f"events {name}": EventCase(name, WEIGHTS) for name in ("supervised",)},
     "generator sessions": GeneratorCase("sessions", "arrays.npz"),
     **{f"generator {name}": GeneratorCase(name) for name in ("gaussian-copula", "private")},
-    **{f"generator {name}": GeneratorCase(name, WEIGHTS) for name in ("ctgan", "tvae", "copulagan", "copulagan-sessions")},
+    **{f"generator {name}": GeneratorCase(name, WEIGHTS) for name in ("ctgan", "tvae", "copulagan")},
 }
 
 

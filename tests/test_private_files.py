@@ -133,9 +133,9 @@ def test_a_file_that_others_could_read_is_tightened_and_a_link_is_not_followed(t
 
 # Files that are written in place: an executable or an event log of a simulated cluster, kernel files, folders made by mkdtemp.
 _IN_PLACE = {
-    "simulate/grid_log.py", "simulate/fake_sbatch.py", "rehearse/placing.py", "rehearse/placed.py", "rehearse/recording.py",
-    "rehearse/processes.py", "rehearse/workloads/good_io.py", "store/read_only.py", "store/backup_archive.py",
-    "faces/cli/demo.py", "sources/condor_reference.py", "sources/slurm_live.py",
+    "simulate/fakes/sbatch.py", "rehearse/placing.py", "rehearse/placed.py", "rehearse/recording.py",
+    "rehearse/processes.py", "rehearse/workloads/good_io.py", "store/read_only.py", "store/upkeep/backup_archive.py",
+    "faces/cli/demo/command.py", "sources/htcondor/reference_reader.py", "sources/slurm/live.py",
 }  # fmt: skip
 
 

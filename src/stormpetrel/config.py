@@ -141,7 +141,8 @@ class PrometheusSection(_Section):
     overlap_s: float = Field(default=300.0, ge=0, description="how far before its cursor a run reads again, for late samples")
     timeout_s: float = Field(default=30.0, gt=0, description="a query that takes longer is given up, and tried again twice")
     background: list[str] = Field(
-        default=[], description='name=query of what is shown to the alarm of the grid, such as "queued=sum(slurm_jobs_pending)"'
+        default=[],
+        description='name=query of what is shown to the alarm of the cluster, such as "queued=sum(slurm_jobs_pending)"',
     )
 
 
@@ -149,9 +150,9 @@ class TracesSection(_Section):
     """What the models of CPU traces see."""
 
     window_s: float = Field(default=100.0, gt=0, description="length of a window; `traces sampling` says which one fits the site")
-    model: Literal["vanilla", "node_gnn", "job_gnn"] = Field(
+    model: Literal["vanilla", "node_gnn", "job_gnn", "fast"] = Field(
         default="vanilla",
-        description="which autoencoder scores: threads alone, with their node's, or with their job's",
+        description="which autoencoder scores: threads alone (`vanilla`, `fast`), with their node's, or with their job's",
     )
     alarm_share: float = Field(
         default=0.001, gt=0, lt=1, description="share of calm windows that may be flagged; promised once enough of them were seen"
@@ -179,7 +180,7 @@ class HtcondorSection(_Section):
 
 
 class EventsSection(_Section):
-    """The alarm for the grid as a whole."""
+    """The alarm for the cluster as a whole."""
 
     bucket_minutes: int = Field(
         default=60, ge=1, le=1440, description="events are counted per this many minutes; a day holds a whole number"
@@ -188,7 +189,7 @@ class EventsSection(_Section):
         default=[],
         description="event kinds that the models see; empty: HTCondor's 13, or what job records can tell on a Slurm site",
     )
-    model: Literal["auto", "supervised", "unsupervised", "combined", "recurrent_forecast"] = Field(
+    model: Literal["auto", "supervised", "unsupervised", "combined"] = Field(
         default="auto",
         description="supervised learns from labelled outages, unsupervised forecasts, combined is both; auto: the best measured",
     )
@@ -205,6 +206,11 @@ class EventsSection(_Section):
     most_places: int = Field(
         default=100, ge=5, le=10000, description="sites, hosts, groups, nodes kept per bucket and kind; the rest is one"
     )
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _retired_model(cls, model: object) -> object:
+        return "auto" if model == "recurrent_forecast" else model  # it lost to the default everywhere, and is no longer there
 
     @field_validator("bucket_minutes")
     @classmethod
@@ -249,7 +255,7 @@ class ElasticSection(_Section):
 
 
 class GraphiteSection(_Section):
-    """Background of the grid from Graphite: queued jobs, slots claimed, utilisation, health."""
+    """Background of the cluster from Graphite: queued jobs, slots claimed, utilisation, health."""
 
     url: str = Field(default="", description="http://host:8080; empty: none")
     targets: list[str] = Field(default=[], description='name=target, such as "queued=clusters.main.totals.idle.totals.count"')
@@ -330,7 +336,7 @@ class ServeSection(_Section):
 
 
 class NotifySection(_Section):
-    """Who is told about incidents."""
+    """Who is notified of incidents."""
 
     public_url: str = Field(
         default="",
@@ -470,8 +476,8 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "extra_forbidden":
         return f"unknown key '{where}'.{_did_you_mean(tuple(str(part) for part in problem['loc']))}"
     message = str(problem["msg"]).removeprefix("Value error, ")
-    found = "" if isinstance(problem["input"], dict) or where.startswith("notify.") else f" (found {problem['input']!r})"
-    return f"'{where}': {message}{found}."  # an address to post to may be a secret
+    value = "" if isinstance(problem["input"], dict) or where.startswith("notify.") else f" (found {problem['input']!r})"
+    return f"'{where}': {message}{value}."  # an address to post to may be a secret
 
 
 def _did_you_mean(location: tuple[str, ...]) -> str:

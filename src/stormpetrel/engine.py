@@ -1,7 +1,7 @@
 """Where heavy work runs: in this process, or in several processes on this machine.
 
 Engine(workers).map(function, items) -> results, in the order of the items. An item carries its seed, so that its result does not
-depend on where, or beside what, it was worked out. Nothing else in Stormpetrel starts processes to compute in.
+depend on where, or next to what, it was worked out. Nothing else in Stormpetrel starts processes to compute in.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _INSIDE: Final = "STORMPETREL_ENGINE_WORKER"  # in the environment of a worker
 _PROGRESS, _DONE, _FAILED = "progress", "done", "failed"
 
 
-def no_progress(_share: float, _words: str) -> None:
+def no_progress(_share: float, _text: str) -> None:
     """Tell nobody."""
 
 
@@ -101,20 +101,20 @@ class _OverallProgress:
         """Whether there is one item only, which needs no name."""
         return self._total == 1
 
-    def begin(self, words: str) -> None:
+    def begin(self, text: str) -> None:
         """Work goes on with this."""
-        self._progress(self._share(), words)
+        self._progress(self._share(), text)
 
-    def step(self, number: int, share: float, words: str) -> None:
+    def step(self, number: int, share: float, text: str) -> None:
         """An item is so far."""
         self._shares[number] = min(1.0, max(0.0, share))
-        self._progress(self._share(), words)
+        self._progress(self._share(), text)
 
-    def end(self, number: int, words: str) -> None:
+    def end(self, number: int, text: str) -> None:
         """An item is done."""
         self._shares.pop(number, None)
         self._done += 1
-        self._progress(self._share(), words)
+        self._progress(self._share(), text)
 
     def _share(self) -> float:
         return min(1.0, (self._done + sum(self._shares.values())) / self._total) if self._total else 0.0
@@ -127,8 +127,8 @@ def _here(
         label = name(item)
         overall.begin(label)
 
-        def step(share: float, words: str, number: int = number, label: str = label) -> None:
-            overall.step(number, share, f"{label}: {words}")
+        def step(share: float, text: str, number: int = number, label: str = label) -> None:
+            overall.step(number, share, f"{label}: {text}")
 
         try:
             result = function(item, step)
@@ -180,7 +180,7 @@ class _Pool(Generic[Item, Result]):
         self._idle: list[_Worker] = []
         self._busy: dict[Connection, _Worker] = {}
         self._ready: dict[int, Result] = {}
-        self._given = 0
+        self._yielded = 0
 
     def results(self, items: Iterable[Item]) -> Iterator[Result]:
         """Hand out → give back in order → wait, until there is nothing left."""
@@ -189,9 +189,9 @@ class _Pool(Generic[Item, Result]):
         try:
             self._hand_out(waiting)
             while True:
-                while self._given in self._ready:
-                    self._given += 1
-                    yield self._ready.pop(self._given - 1)
+                while self._yielded in self._ready:
+                    self._yielded += 1
+                    yield self._ready.pop(self._yielded - 1)
                     self._hand_out(waiting)
                 if not self._busy:
                     return
@@ -239,7 +239,7 @@ def _serve(connection: Connection, function: Work[Any, Any]) -> None:
         except EOFError:
             return
         try:
-            connection.send((_DONE, function(item, lambda share, words: connection.send((_PROGRESS, (share, words))))))
+            connection.send((_DONE, function(item, lambda share, text: connection.send((_PROGRESS, (share, text))))))
         except Exception as error:
             connection.send((_FAILED, _able_to_travel(error)))
 

@@ -4,7 +4,7 @@
 
     StormpetrelError
     ├── SettingsError            site.toml is missing, unreadable or wrong
-    ├── UsageError               something was asked for in a way that makes no sense
+    ├── UsageError               something was requested in a way that makes no sense
     │   └── NotThereError        a job, a model or a page that does not exist, or is not yours
     ├── AccessError              the viewer may not do this
     ├── MissingExtraError        a feature needs an extra that is not installed
@@ -70,13 +70,13 @@ class SettingsError(StormpetrelError):
 
 
 class UsageError(StormpetrelError):
-    """Something was asked for in a way that makes no sense."""
+    """Something was requested in a way that makes no sense."""
 
     exit_code = 2
 
 
 class NotThereError(UsageError):
-    """A job, a model or a page that does not exist, or that the viewer may not see: the two are not told apart."""
+    """A job, a model or a page that does not exist, or that the viewer may not see: the two are not distinguished."""
 
 
 class AccessError(StormpetrelError):

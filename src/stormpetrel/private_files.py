@@ -1,6 +1,6 @@
 """Files of ours that others must neither read nor redirect.
 
-content -> a new file with a random name beside its place (exclusive, mode 0600 before the first byte) -> fsync -> rename.
+content -> a new file with a random name next to its place (exclusive, mode 0600 before the first byte) -> fsync -> rename.
 
 Whoever can write to the same folder (`/tmp`, a shared project folder) can plant files and links there. So no name that could be
 guessed is ever written to, no link is followed, and what lies at the place already is replaced, not written into.
@@ -65,9 +65,9 @@ def writing_private(path: Path, *, mode: int = PRIVATE, overwrite: bool = True) 
 def tighten(path: Path, mode: int = PRIVATE) -> None:
     """Take a file of ours away from everybody else; one that is not ours, or not there, stays as it is."""
     with suppress(OSError):
-        found = path.lstat()
-        if stat.S_ISREG(found.st_mode) and found.st_mode & _OTHERS & ~mode:
-            path.chmod(stat.S_IMODE(found.st_mode) & ~_OTHERS)
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_mode & _OTHERS & ~mode:
+            path.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
 
 
 def _created(path: Path, mode: int) -> int:

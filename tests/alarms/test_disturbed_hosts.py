@@ -1,8 +1,7 @@
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
-
-from stormpetrel.alarms.disturbed_hosts import FEWEST_LIKE, as_tasks, disturbed
+from benchmarks.disturbed_hosts import FEWEST_LIKE, as_tasks, disturbed
 
 START = datetime(2024, 5, 6, tzinfo=UTC)
 

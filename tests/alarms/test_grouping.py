@@ -162,6 +162,38 @@ def test_events_that_point_at_two_suspects_alike_leave_it_unclear():
     assert incident.blame == Blame.UNCLEAR
 
 
+def odd_traces(node="n017", *, waiting_nodes, nodes=24.0, waiting=1.0, when=at(1)):
+    figures = {
+        "lost": 0,
+        "waiting": waiting,
+        "waiting_nodes": waiting_nodes,
+        "watched_nodes": nodes,
+        "flagged": 30,
+        "windows": 40,
+    }
+    return finding(FindingKind.WINDOWS_ODD, (NODE, node), when=when, family="traces", users=(), **figures)
+
+
+def test_many_nodes_that_wait_for_data_at_once_point_at_the_storage_also_where_one_of_them_eats_jobs():
+    (alone,) = book_of(odd_traces(waiting_nodes=12.0))
+    (eats,) = book_of(finding(), odd_traces(waiting_nodes=12.0, when=at(1, minute=5)))
+    assert alone.blame == eats.blame == Blame.STORAGE
+    assert {figure.name for figure in alone.reasons} == {"waiting_nodes", "watched_nodes"}
+
+
+@pytest.mark.parametrize("figures", [{"waiting_nodes": 2.0}, {"waiting_nodes": 4.0}, {"waiting_nodes": 12.0, "waiting": 0.1}])
+def test_a_few_waiting_nodes_or_traces_that_are_odd_otherwise_do_not_point_at_the_storage(figures):
+    (incident,) = book_of(odd_traces(**figures))
+    assert incident.blame == Blame.UNCLEAR
+    (eats,) = book_of(finding(), odd_traces(**figures, when=at(1, minute=5)))
+    assert eats.blame == Blame.NODE
+
+
+def test_a_node_that_was_sick_before_the_storage_failed_stays_a_sick_node():
+    (incident,) = book_of(finding(), odd_traces(waiting_nodes=12.0, when=at(1, hour=20)))
+    assert incident.blame == Blame.NODE
+
+
 def test_what_comes_back_after_it_was_over_is_judged_anew():
     (incident,) = book_of(odd(at(1), points_at_node=20.0), odd(at(2), points_at_scheduler=6.0))
     assert incident.reopened_at and incident.blame == Blame.SCHEDULER
@@ -201,6 +233,26 @@ def test_one_line_says_it_all(made, line):
     (incident,) = book_of(made)
     assert title(incident, "UTC") == line.replace("23:00", "2024-05-06 23:00")
     assert title(incident, "Asia/Tokyo") == line.replace("23:00", "2024-05-07 08:00")
+
+
+def test_the_title_gives_no_share_of_others_where_none_was_measured():
+    counted = finding(lost=46, tried=46, family="events")
+    counted = replace(counted, evidence=tuple(figure for figure in counted.evidence if figure.name != "usual"))
+    (incident,) = book_of(counted)
+    assert title(incident, "UTC") == "n017 fails every job since 2024-05-06 23:00: 46 of 46; suspected: node"
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ((USER, "209"), "mostly of group 209"),
+        ((NODE, "209"), "mostly on node 209"),
+        ((SubjectKind.PARTITION, "209"), "mostly at site 209"),
+    ],
+)
+def test_the_title_says_what_the_place_of_unusual_counts_is(place, words):
+    (incident,) = book_of(finding(FindingKind.COUNTS_ODD, (CLUSTER, "c1"), place, family="events", count=90.0, expected=7.0))
+    assert words in title(incident, "UTC")
 
 
 def test_the_hour_alone_is_told_to_who_asks_within_a_day():
@@ -261,7 +313,7 @@ def test_of_unusual_counts_the_title_tells_the_worst_bucket_of_the_last_time_and
     worst = [odd(at(1), 20.0, 500.0, host), odd(at(1, hour=1), 30.0, 900.0, host), odd(at(1, hour=2), 15.0, 70.0, host)]
     (incident,) = book_of(*worst, odd(at(1, hour=3), 14.0, 11.0))
     assert title(incident, "UTC").startswith(f"events of jobs are unusual since {at(1):%Y-%m-%d %H:%M}: 900 ")
-    assert "mostly on ap1" in title(incident, "UTC")
+    assert "mostly on submit host ap1" in title(incident, "UTC")
     (again,) = book_of(*worst, odd(at(4), 14.0, 11.0))
     assert title(again, "UTC").startswith(f"events of jobs are unusual since {at(4) - HOUR:%Y-%m-%d %H:%M}: 11 ")
     (same_place,) = book_of(*worst, odd(at(4), 14.0, 11.0, host))

@@ -6,8 +6,7 @@ from stormpetrel.alarms.grouping import IncidentBook
 from stormpetrel.alarms.routing import due_messages
 from stormpetrel.alarms.silences import Silences
 from stormpetrel.records.findings import Subject, SubjectKind
-from stormpetrel.records.incidents import ActKind, IncidentAct, Mute
-from stormpetrel.records.messages import MessageKind, message_key
+from stormpetrel.records.incidents import ActKind, IncidentAct, MessageKind, Mute, message_key
 from tests.parts.alarm_findings import batch_finding, finding
 from tests.parts.alarm_jobs import at
 from tests.parts.told_incidents import route

@@ -36,7 +36,7 @@ def test_a_reboot_is_no_outage_and_neither_is_what_was_done_on_purpose():
 def test_a_node_that_stays_down_is_found_again_now_and_then_also_after_a_restart():
     rules = SystemRules("c1")
     assert sum(seen(rules, UP, *[DOWN] * 24)) == 3
-    again = SystemRules("c1", rules.found)
+    again = SystemRules("c1", rules.lasting)
     assert not again.nodes([NodeState("n1", DOWN)], minute(25))
     for number in range(26, 40):
         if found := again.nodes([NodeState("n1", DOWN, since=minute(1))], minute(number)):
@@ -53,7 +53,7 @@ def test_a_source_is_gone_when_it_has_been_away_for_long():
     (gone,) = rules.sources([lag], minute(6))
     assert gone.kind == FindingKind.SOURCE_GONE and (gone.subject.kind, gone.subject.name) == (SubjectKind.SOURCE, "sacct")
     assert gone.since == minute(0) and not rules.sources([lag], minute(7)) and not rules.sources([], minute(8))
-    assert rules.found == [] and rules.sources([lag], minute(9)) != []
+    assert rules.lasting == [] and rules.sources([lag], minute(9)) != []
 
 
 def test_hours_without_a_source_are_one_incident():

@@ -3,8 +3,9 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from stormpetrel.alarms.trace_rules import odd_nodes
-from stormpetrel.records.findings import Subject, SubjectKind
+from stormpetrel.alarms.titles import _event_phrases
+from stormpetrel.alarms.trace_rules import OddWindow, odd_node, odd_nodes
+from stormpetrel.records.findings import FindingKind, Subject, SubjectKind
 from tests.parts.alarm_jobs import at
 
 WINDOW = timedelta(seconds=100)
@@ -55,3 +56,14 @@ def test_a_decision_looks_at_nothing_that_comes_later():
 @pytest.mark.parametrize("rows", [0, 1])
 def test_nothing_is_found_in_nothing(rows):
     assert named(windows(lambda *_: True).head(rows)) == []
+
+
+def test_what_the_detector_found_is_the_title_of_its_incident():
+    window = OddWindow(
+        "n003", at(1), at(1) + timedelta(seconds=100), 4.2, 11, 32, "11 of 32 threads stand still while others work"
+    )
+    finding = odd_node(window, "alpha", at(1) + timedelta(seconds=103), share=0.001, model="traces-vanilla/1")
+    assert finding.subject.name == "n003" and finding.kind == FindingKind.WINDOWS_ODD
+    assert finding.score == 4.2 and finding.threshold == pytest.approx(3.0)
+    assert finding.decided_at < finding.known_at and finding.figure("flagged") == 11
+    assert "n003: 11 of 32 threads stand still while others work since" in _event_phrases(finding.kind, [finding], "14:02")

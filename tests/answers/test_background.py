@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from stormpetrel.answers.background import Background, Made, scope_of
+from stormpetrel.answers.background import Background, Snapshot, scope_of
 from stormpetrel.answers.live_site import SiteMemory
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import ModelError, StoreBusyError
@@ -41,10 +41,10 @@ class Work:
 def test_a_look_never_waits_and_the_first_result_is_waited_for():
     site, work = Site(), Work()
     kept = Background(work, rest_s=0)
-    assert kept.look(site) is None
+    assert kept.peek(site) is None
     work.gate.set()
-    assert kept.wait(site) == Made("1", 1, NOW)
-    assert kept.look(site).value == kept.latest(site).value == "1"
+    assert kept.wait(site) == Snapshot("1", 1, NOW)
+    assert kept.peek(site).value == kept.latest(site).value == "1"
 
 
 def test_nothing_is_made_again_until_the_site_has_changed():
@@ -64,7 +64,7 @@ def test_the_old_result_is_shown_while_the_new_one_is_made():
     kept.wait(site)
     work.gate.clear()
     site.version = 2
-    assert (kept.look(site).value, kept.latest(site).value) == ("1", "1")
+    assert (kept.peek(site).value, kept.latest(site).value) == ("1", "1")
     work.gate.set()
     assert kept.wait(site).value == "2"
 
@@ -100,7 +100,7 @@ def test_what_goes_wrong_is_told_to_whoever_looks_and_tried_again():
 def test_waiting_has_a_limit():
     site, work = Site(), Work()
     kept = Background(work, rest_s=0)
-    with pytest.raises(StoreBusyError, match="still being worked out"):
+    with pytest.raises(StoreBusyError, match="still being computed"):
         kept.wait(site, limit_s=0.01)
     work.gate.set()
     assert kept.wait(site).value == "1"
@@ -115,7 +115,7 @@ def test_each_key_has_its_own_result_and_the_least_used_one_goes():
 
 
 def test_an_answer_is_worked_out_once_however_many_ask():
-    made, started, go = Made("x", 1, NOW), threading.Barrier(5), threading.Event()
+    made, started, go = Snapshot("x", 1, NOW), threading.Barrier(5), threading.Event()
     calls, answers = [], []
 
     def make():
@@ -139,7 +139,7 @@ def test_an_answer_is_worked_out_once_however_many_ask():
 
 
 def test_an_answer_that_failed_is_tried_again():
-    made = Made("x", 1, NOW)
+    made = Snapshot("x", 1, NOW)
     with pytest.raises(ZeroDivisionError):
         made.answer("key", lambda: 1 // 0)
     assert made.answer("key", lambda: 7) == 7
@@ -158,7 +158,7 @@ def test_a_site_that_has_forgotten_somebody_shows_nothing_that_was_made_before()
     assert kept.wait(site).value == "1"
     site.memory = SiteMemory()
     work.gate.clear()
-    assert kept.look(site) is None
+    assert kept.peek(site) is None
     work.gate.set()
     assert kept.wait(site).value == "2"
     assert work.made[-1] == (1, "", None)  # nothing of the old result goes into the new one

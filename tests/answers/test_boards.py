@@ -6,13 +6,13 @@ import weakref
 from stormpetrel.answers.boards import Boards
 from stormpetrel.answers.live_site import LiveSite
 from tests.builders import make_site
-from tests.faces.web.made import wait_until
+from tests.faces.web.sample_site import wait_until
 
 
 def test_a_topic_has_one_background_per_site_and_no_two_sites_share_one():
     first, second = Boards(), Boards()
-    assert first.capacity is first.capacity and first.grid is first.grid
-    assert first.capacity is not second.capacity and first.grid is not second.grid
+    assert first.capacity is first.capacity and first.cluster is first.cluster
+    assert first.capacity is not second.capacity and first.cluster is not second.cluster
 
 
 def test_a_board_goes_with_its_site(tmp_path):

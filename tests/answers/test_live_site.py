@@ -19,7 +19,7 @@ from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.lifecycle import live as lifecycle
 from stormpetrel.lifecycle.job_models import load_predictor
 from stormpetrel.store.site import open_site
-from stormpetrel.store.upkeep import forget
+from stormpetrel.store.upkeep.upkeep import forget
 from tests.answers.live_sites import put_jobs, put_predictions, said_about
 from tests.builders import make_site
 from tests.jobs.logs import known_at, one_thread
@@ -219,7 +219,7 @@ def test_a_running_server_drops_a_user_who_is_forgotten_beside_it(site):
             assert forget(other, user) > 0
         wait_for(lambda: live.version > version and live.overview.rows_of(user).is_empty())
         wait_for(lambda: live._stream is not None and live.predictor() is not history)
-        seen = live.boards.profiles.look(live, ALL)
+        seen = live.boards.profiles.peek(live, ALL)
         assert seen is None or user not in seen.value.users["user"].to_list()
         assert user not in live.boards.profiles.wait(live, ALL).value.users["user"].to_list()
     finally:

@@ -15,12 +15,12 @@ from stormpetrel.answers.overview.job_table import COLUMNS
 from stormpetrel.answers.schemas.base import Answer
 from stormpetrel.answers.schemas.capacity import MOST_CORES
 from stormpetrel.answers.schemas.health import Version
-from stormpetrel.answers.schemas.job_studies import AskedPoint, PolicyReplay
+from stormpetrel.answers.schemas.job_studies import PolicyReplay, RequestedPoint
 from stormpetrel.answers.schemas.jobs import JobRow
 from stormpetrel.answers.schemas.quality import QualityLine
 from stormpetrel.answers.schemas.registry import ModelVersionLine, TrainedModel
 from stormpetrel.answers.schemas.waste import PolicyPoint
-from stormpetrel.events import capacity
+from stormpetrel.events.capacity import capacity
 from stormpetrel.lifecycle.running_quality import QUALITY_SCHEMA
 
 MODULES = [f"{schemas.__name__}.{module.name}" for module in pkgutil.iter_modules(schemas.__path__)]
@@ -82,4 +82,4 @@ def test_what_nobody_asked_for_is_no_key():
     point = {"tau": 0.5, "asked_tau": 0.6} | dict.fromkeys(PolicyPoint.model_fields.keys() - {"tau"}, 1)
     replay = dict.fromkeys(PolicyReplay.model_fields.keys() - {"asked"}, 1.0)
     assert "asked" not in PolicyReplay.model_construct(**replay).model_dump(warnings=False)
-    assert PolicyReplay.model_construct(**replay, asked=AskedPoint(**point)).model_dump(warnings=False)["asked"]["tau"] == 0.5
+    assert PolicyReplay.model_construct(**replay, asked=RequestedPoint(**point)).model_dump(warnings=False)["asked"]["tau"] == 0.5

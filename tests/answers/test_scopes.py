@@ -46,7 +46,9 @@ def ask(function, viewer):
 
 
 def test_there_are_answers_at_all():
-    assert {"job_details", "Overview.page", "LiveSite.jobs", "waste", "nodes", "grid", "capacity", "health"} <= set(answers())
+    assert {"job_details", "Overview.page", "LiveSite.jobs", "waste", "nodes", "cluster_now", "capacity", "health"} <= set(
+        answers()
+    )
 
 
 @pytest.mark.parametrize("name", sorted(answers()))

@@ -13,7 +13,7 @@ import polars as pl
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, WINDOW_KEY, frame_of
 from stormpetrel.records.windows import Windows, cut_windows
-from stormpetrel.simulate.campaigns import CampaignSpec, simulate_campaign
+from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, simulate_campaign
 from stormpetrel.store.site import Site
 from tests.answers.live_sites import put_jobs
 from tests.jobs.logs import made_jobs
@@ -49,6 +49,8 @@ def scores_of(windows: pl.DataFrame, *, version: int = 1) -> pl.DataFrame:
         max_iowait=pl.col("iowait").list.max(),
         bad_io_distance=4 * (1 - iowait),
         stands_for=pl.lit(None),
+        region=pl.lit(None),
+        embedding=pl.lit(None),
     )
     return made.with_columns(flagged=pl.col("score") > THRESHOLD).cast(TRACE_SCORE_SCHEMA)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from stormpetrel.lifecycle.workload_models import FAMILY, site_workload
-from stormpetrel.store.models import NewModel, Training
+from stormpetrel.store.registry.models import NewModel, Training
 from stormpetrel.store.site import Site
 from stormpetrel.synth.choose import new_generator
 from tests.answers.live_sites import put_jobs

@@ -18,7 +18,7 @@ import polars as pl
 import psutil
 import pytest
 
-from stormpetrel.faces.cli import demo_traces
+from stormpetrel.faces.cli.demo import models as demo_models
 from stormpetrel.simulate import demo_site
 from stormpetrel.store.site import open_site
 from tests.jobs.logs import one_thread
@@ -41,7 +41,7 @@ def quick_demo() -> Iterator[None]:
     with few_trees(), one_thread(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo_site, "PAST_DAYS", 28)
         patch.setattr(demo_site, "COMING_DAYS", 7)
-        patch.setattr(demo_traces, "_epochs", lambda _site: 2)
+        patch.setattr(demo_models, "_epochs", lambda _site: 2)
         yield
 
 
@@ -115,7 +115,7 @@ def test_the_demo_runs_again_and_takes_in_only_what_is_new(made):
     assert_worth_showing(folder, first, jobs=FEWEST_JOBS)
     done = demo(folder)
     assert done.returncode == 0, done.stderr
-    assert "Look at node n017" in done.stdout and " jobs per week" in done.stdout
+    assert "Check node n017" in done.stdout and " jobs per week" in done.stdout
     again = report_of(run_here(folder, "sql", "select count(*) n from jobs", "--json"))[0]["n"]
     assert first["summary"]["jobs"] <= again < first["summary"]["jobs"] + 500, "nothing twice, and the cluster goes on"
     suggested = [shlex.split(line, comments=True)[1:] for line in done.stdout.splitlines() if " --site " in line]

@@ -18,8 +18,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from stormpetrel.records.clock import running_clock
-from stormpetrel.records.job_ref import JobRef
+from stormpetrel.records.jobs import JobRef
+from stormpetrel.records.times import running_clock
 from stormpetrel.simulate.feed import Feed, set_clock
 from stormpetrel.simulate.spec import ClusterSpec
 from stormpetrel.store.site import Site, open_site
@@ -140,7 +140,7 @@ def assert_sees_own_jobs_only(chromium, url: str, token: str, mine: dict[str, ob
 
 def starved_job(site: Site) -> dict[str, object]:
     """A recent job that ran out of memory, and that past jobs say what to do about."""
-    from stormpetrel.jobs.advice import advise
+    from stormpetrel.jobs.advice.advice import advise
 
     past = site.jobs.read_jobs().collect()
     starved = past.filter(pl.col("state") == "OUT_OF_MEMORY").sort("submit_time", descending=True)

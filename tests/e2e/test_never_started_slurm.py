@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from stormpetrel.records.jobs import never_started
-from stormpetrel.sources.slurm_json import SlurmJson
+from stormpetrel.sources.slurm.json_jobs import SlurmJson
 from tests.builders import read_all
 from tests.e2e.test_live_slurm import LIVE, live_site, rows_of
 from tests.parts import wait_until

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from stormpetrel.errors import StateAwayError
-from stormpetrel.store.backup import backup, restore
 from stormpetrel.store.site import open_site
+from stormpetrel.store.upkeep.backup import backup, restore
 from tests.parts.command_line import change_settings
 from tests.parts.made_once import made_once
 from tests.parts.post_box import PostBox

@@ -10,7 +10,7 @@ from stormpetrel.watch.incident_recorder import record_incidents
 from tests.builders import make_site
 from tests.parts.alarm_findings import finding
 from tests.parts.raised_incidents import raise_incidents
-from tests.store import test_incidents, test_messages
+from tests.store.incidents import test_incidents, test_messages
 from tests.watch import test_incident_recorder
 
 pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("postgres")]

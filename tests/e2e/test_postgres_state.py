@@ -16,14 +16,14 @@ import pytest
 import sqlalchemy as sa
 
 from stormpetrel.config import load_settings
-from stormpetrel.errors import ReadOnlySiteError
+from stormpetrel.errors import ReadOnlySiteError, StateAwayError, StoreBusyError
 from stormpetrel.records.jobs import KEY
 from stormpetrel.store import migrations, read_only
 from stormpetrel.store.identity import read_identity
-from stormpetrel.store.repair import repair
 from stormpetrel.store.site import open_site
 from stormpetrel.store.state import STATE_FORMAT
 from stormpetrel.store.state_tables import METADATA
+from stormpetrel.store.upkeep.repair import repair
 from tests.builders import make_jobs, make_site, table_of, write_sacct
 from tests.parts import wait_until
 from tests.parts.command_line import change_settings, complaint_of, report_of, run, run_here, start
@@ -149,6 +149,28 @@ def test_lock_of_a_killed_writer_is_free(postgres, site, log):
         finally:
             holder.kill()
     assert waiting.result(timeout=60)["kept"] == 50
+
+
+def test_the_lock_of_a_watch_is_taken_again_after_a_restart_of_the_server(postgres, site):
+    with open_site(site) as opened, open_site(site) as other, opened.state.sole("watch") as stay_sole:
+        postgres.stop()
+        try:
+            with pytest.raises(StateAwayError, match="did not answer"):
+                stay_sole()
+        finally:
+            postgres.start()
+        stay_sole()
+        with pytest.raises(StoreBusyError, match="Another watch"), other.state.sole("watch"):
+            raise AssertionError("two watches on one site")
+
+
+def test_a_watch_that_lost_its_lock_to_another_is_told(postgres, site):
+    with open_site(site) as opened, open_site(site) as other, opened.state.sole("watch") as stay_sole:
+        postgres.stop()
+        postgres.start()
+        with other.state.sole("watch"), pytest.raises(StoreBusyError, match="Another watch"):
+            stay_sole()
+        stay_sole()  # it is free again
 
 
 def test_forgotten_user_is_gone_and_does_not_come_back(postgres, site, log):

@@ -18,7 +18,7 @@ from stormpetrel.errors import SourceUnavailableError
 from stormpetrel.ingest.traces import TraceReport, ingest_live
 from stormpetrel.records.checks import Finding
 from stormpetrel.records.window_frames import windows_of
-from stormpetrel.sources import server_connection
+from stormpetrel.sources.http import Retries
 from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import SourceBook
 from stormpetrel.watch.incident_keeper import IncidentKeeper
@@ -133,7 +133,7 @@ def test_the_watch_scores_each_window_as_soon_as_it_is_whole(servers: dict[str, 
 def test_a_server_that_was_restarted_leaves_a_gap_and_nothing_is_lost(
     servers: dict[str, RealPrometheus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_connection, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(Retries, "pause_after", lambda *_: 0.01)
     server = servers["restarted"]
     with site_for(tmp_path / "site", server, step_s=0.2, window_s=1.0) as site:
         server.wait_for_samples("node_cpu_seconds_total", 8)

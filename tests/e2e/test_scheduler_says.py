@@ -11,14 +11,14 @@ from functools import partial
 import polars as pl
 import pytest
 
-from stormpetrel.answers.jobs.cluster_fit import fit_to_site
+from stormpetrel.answers.jobs.check import fit_to_site
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.overview.overview import TableQuery
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.ingest.cluster import associations, current_cluster
-from stormpetrel.jobs.waiting import why_waiting
-from stormpetrel.sources.job_script import parse_job_script
-from stormpetrel.sources.slurm_cluster import read_associations, read_cluster
+from stormpetrel.jobs.advice.waiting import why_waiting
+from stormpetrel.sources.scripts.job_script import parse_job_script
+from stormpetrel.sources.slurm.cluster import read_associations, read_cluster
 from stormpetrel.store.cluster_cache import FILE, ClusterCache
 from stormpetrel.watch.reading import LiveReader
 from tests.builders import make_site, table_of

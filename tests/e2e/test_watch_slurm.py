@@ -29,8 +29,8 @@ from stormpetrel.records import predictions
 from stormpetrel.records.findings import Finding, FindingKind, SubjectKind
 from stormpetrel.records.predictions import LATE_AFTER_S
 from stormpetrel.simulate.writing import sacct_text
-from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.sources.slurm_nodes import read_node_states
+from stormpetrel.sources.slurm.nodes import read_node_states
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.site import Site, open_site
 from stormpetrel.store.source_health import SourceBook
 from stormpetrel.store.watch_status import read_status

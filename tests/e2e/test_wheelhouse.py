@@ -23,4 +23,4 @@ def test_the_wheelhouse_installs_and_runs_the_demo_without_a_network(tmp_path):
     demo = ["unshare", "--net", tmp_path / "venv/bin/stormpetrel", "demo", "site", "--no-serve"]
     done = subprocess.run(demo, env=cut_off, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "Look at node n017" in done.stdout
+    assert "Check node n017" in done.stdout

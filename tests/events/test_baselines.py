@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from stormpetrel.errors import ModelError
-from stormpetrel.events.baselines import BASELINES, PcaResidual, SeasonalZScore, XgboostLags
-from stormpetrel.events.seasonal import SeasonalAdjustment, robust_spread
+from stormpetrel.events.baselines import BASELINES, PcaResidual, SeasonalAdjustment, SeasonalZScore, XgboostLags, robust_spread
 from stormpetrel.learn.metrics import roc_auc
 from stormpetrel.records.event_series import ANOMALY, MAINTENANCE, EventSeries
 from tests.events.rhythmic import broken, rhythmic_series

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stormpetrel.events.combined import Combined
-from stormpetrel.events.count_forecast import CountForecaster
+from stormpetrel.events.counts.forecast import CountForecaster
 from stormpetrel.learn.metrics import pr_auc
 from stormpetrel.records.event_series import ANOMALY, NORMAL
 from tests.events.rhythmic import rhythmic_series

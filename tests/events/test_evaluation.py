@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 
 from stormpetrel.errors import ModelError, UsageError
-from stormpetrel.events.evaluation import MODEL_NAMES, Contestant, contestants, judge_contestant, judge_contestants
-from stormpetrel.events.evaluation_summary import Run, merged, summary
+from stormpetrel.events.evaluation import (
+    MODEL_NAMES,
+    Contestant,
+    Run,
+    contestants,
+    judge_contestant,
+    judge_contestants,
+    merged,
+    summary,
+)
 from stormpetrel.events.event_metrics import Caught
 from stormpetrel.records.event_series import ANOMALY
 from tests.events.rhythmic import small_dataset

@@ -8,7 +8,7 @@ import pytest
 from stormpetrel.events import event_metrics
 from stormpetrel.events.event_metrics import Caught, TestOutage, by_outage, counted_buckets, judge_alarm, outages_in
 from stormpetrel.records.event_series import ANOMALY, MAINTENANCE, NORMAL
-from stormpetrel.simulate.grid_outages import AFTERMATH_HOURS
+from stormpetrel.simulate.grid.outages import AFTERMATH_HOURS
 from tests.events.rhythmic import broken, rhythmic_series
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import nbinom
 
-from stormpetrel.events.tails import calm_band, log_tails, normal_scores, signed_surprise
+from stormpetrel.events.surprise import calm_band, log_tails, normal_scores, signed_surprise
 
 MEANS = (0.1, 3.0, 1000.0)
 DISPERSIONS = (1e-6, 0.05, 1.0)

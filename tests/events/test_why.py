@@ -9,8 +9,7 @@ import polars as pl
 
 from stormpetrel.events.contract import Forecast
 from stormpetrel.events.finding import Finding, FindingKind, findings_as_json, findings_of_json
-from stormpetrel.events.placed import Placed
-from stormpetrel.events.why import _SPECIFIC_FIRST, findings_at
+from stormpetrel.events.why import _SPECIFIC_FIRST, Placed, findings_at
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.records.events import COUNT_SCHEMA, PLACES
 

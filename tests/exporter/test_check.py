@@ -1,6 +1,6 @@
 import pytest
 
-from stormpetrel.exporter.check import as_json, as_words, check
+from stormpetrel.exporter.check import as_json, as_table_text, check
 from tests.exporter.made import CONDOR, SLURM, FakeNode
 
 
@@ -14,7 +14,7 @@ def test_a_node_that_offers_everything_is_all_ok(tmp_path):
     node.job(f"{SLURM}/job_1", cpus="0", threads=[node.process(5)])
     lines = lines_of(node)
     assert all(line.there for line in lines)
-    words = as_words(lines)
+    words = as_table_text(lines)
     assert "4 CPUs: 0-3" in words and "1: 1 (Slurm)" in words and "1 of 4 CPUs have a job, by cpuset" in words
 
 
@@ -45,7 +45,7 @@ def test_a_node_without_jobs_says_whether_they_would_be_seen(tmp_path, folder, o
 def test_names_cannot_write_on_the_terminal(tmp_path):
     node = FakeNode(tmp_path)
     node.job("stormpetrel/job_\x1b[2J\nok", cpus="0")
-    words = as_words(lines_of(node))
+    words = as_table_text(lines_of(node))
     assert "\x1b" not in words and "\\x1b[2J\\x0aok" in words
 
 

@@ -81,7 +81,7 @@ def test_a_scheduler_that_starts_later_is_found_after_a_while(tmp_path, monkeypa
     found = finder(node)
     assert found.find() == [] and not found.sure
     node.job(f"{SLURM}/job_1")
-    monkeypatch.setattr(job_groups, "_LOOK_AGAIN_S", -1.0)
+    monkeypatch.setattr(job_groups, "_RESCAN_S", -1.0)
     assert [group.job_id for group in found.find()] == ["1"] and found.sure
 
 
@@ -108,7 +108,7 @@ def test_a_group_made_again_under_its_name_is_another_one(tmp_path):
     folder.rename(node.v2 / "kept")
     node.job("stormpetrel/job_1")
     (second,) = found.find()
-    assert first.name == second.name and first.mark != second.mark
+    assert first.name == second.name and first.inode != second.inode
 
 
 def test_more_jobs_than_are_looked_at_are_counted(tmp_path, monkeypatch):

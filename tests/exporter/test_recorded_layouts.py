@@ -82,7 +82,7 @@ def test_how_the_cpus_are_known(tmp_path, case, how):
 def test_two_slurmd_that_share_a_cpu_are_not_told_apart(tmp_path):
     unpack("v1-two-slurmd", tmp_path)
     bindings = looked_at(tmp_path)[1].jobs.bindings
-    assert not bindings.told_apart and bindings.why == "two jobs share a CPU"
+    assert not bindings.distinguishable and bindings.why == "two jobs share a CPU"
 
 
 def test_v2_counts_cpu_time_without_accounting(tmp_path):

@@ -107,7 +107,7 @@ def test_a_users_own_slurmstepd_may_run_anywhere_and_that_counts(tmp_path):
     node = FakeNode(tmp_path, kind="v1")
     freezer(node, V1)
     node.process(900, uid=1000, title="slurmstepd: [5.batch]")
-    assert not node.sampler().sample().jobs.bindings.told_apart
+    assert not node.sampler().sample().jobs.bindings.distinguishable
 
 
 def test_slurmd_without_cgroups_asks_for_all_of_them(tmp_path):

@@ -9,17 +9,18 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from stormpetrel.faces.cli.context import Context
+from stormpetrel.faces.cli.options import Context
 from stormpetrel.faces.cli.report import report
 from stormpetrel.faces.report.blocks import Drawing, Paragraph, Table
 from stormpetrel.faces.report.events_section import TITLE, site_event_sections
 from stormpetrel.faces.report.page import render
 from stormpetrel.records.outages import Outage, OutageKind
-from tests.answers import grid_sites as made
+from stormpetrel.store.site import open_site
+from tests.answers import cluster_sites as made
 from tests.builders import make_site
 
-GRID = made.made_grid()
-END = GRID.series.moment(len(GRID.series) - 1) + made.HOUR
+CLUSTER = made.sample_grid()
+END = CLUSTER.series.moment(len(CLUSTER.series) - 1) + made.HOUR
 MARKUP = "<script>alert(1)</script>"
 
 
@@ -27,11 +28,11 @@ MARKUP = "<script>alert(1)</script>"
 def folder(tmp_path_factory):
     """A site with counts, outages, a gap in its last day, and scores."""
     place = tmp_path_factory.mktemp("report") / "site"
-    size = len(GRID.series)
+    size = len(CLUSTER.series)
     with make_site(place) as site:
-        made.put_counts(site, GRID, unseen=(size - 5, size - 3), by_place=False)
-        made.put_outages(site, GRID, Outage(END - timedelta(days=3), None, OutageKind.OUTAGE, MARKUP))
-        site.event_scores.append(made.scores_of(GRID))
+        made.put_counts(site, CLUSTER, unseen=(size - 5, size - 3), by_place=False)
+        made.put_outages(site, CLUSTER, Outage(END - timedelta(days=3), None, OutageKind.OUTAGE, MARKUP))
+        site.event_scores.append(made.scores_of(CLUSTER))
         site.models.add(made.MODEL, lambda where: where.mkdir(parents=True), {"threshold": made.THRESHOLD, "buckets": 300})
         site.models.promote(made.MODEL, 1)
     return place
@@ -39,7 +40,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def section(folder):
-    with Context(folder, False).open_site() as site:
+    with open_site(folder) as site:
         (found,) = site_event_sections(site)
     return found
 
@@ -58,9 +59,9 @@ def test_the_section_has_the_figures_and_tables_of_the_published_study(section):
 def test_the_newest_day_is_a_row_per_hour_and_a_gap_is_no_zero(section):
     newest = tables(section)["Counts of the newest buckets (Fig. 5)"]
     lines = list(newest.lines())
-    assert len(lines) == 24 and [column.name for column in newest.columns][1:] == list(GRID.series.kinds)
+    assert len(lines) == 24 and [column.name for column in newest.columns][1:] == list(CLUSTER.series.kinds)
     assert [line[1] == "gap" for line in lines] == [*[False] * 19, True, True, *[False] * 3]
-    assert lines[-1][1:] == tuple(f"{count:,.0f}" for count in GRID.series.counts[-1])
+    assert lines[-1][1:] == tuple(f"{count:,.0f}" for count in CLUSTER.series.counts[-1])
 
 
 def test_outages_say_whether_an_alarm_was_raised(section):
@@ -82,7 +83,7 @@ def test_a_site_without_events_has_no_section(tmp_path):
 
 def test_counts_without_a_model_are_drawn_without_a_band(tmp_path):
     with make_site(tmp_path / "site") as site:
-        made.put_counts(site, GRID, by_place=False)
+        made.put_counts(site, CLUSTER, by_place=False)
         (section,) = site_event_sections(site)
     assert "stormpetrel events train" in next(block.text for block in section.blocks if isinstance(block, Paragraph))
     (drawing,) = (block for block in section.blocks if isinstance(block, Drawing))

@@ -11,8 +11,8 @@ from stormpetrel.errors import ReadOnlySiteError
 from stormpetrel.faces.cli.main import app as command_line
 from stormpetrel.faces.web.app import create_app
 from stormpetrel.store.site import open_site
-from tests.faces.api.made import ADMIN, make_api_site
-from tests.faces.web.made import client_of
+from tests.faces.api.sample_site import ADMIN, make_api_site
+from tests.faces.web.sample_site import client_of
 from tests.jobs.logs import one_thread
 from tests.parts import mounts
 

@@ -11,12 +11,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from stormpetrel.answers.studies.job_input import JobInput
+from stormpetrel.answers.studies.job_evaluation import JobInput
 from stormpetrel.config import JobsSection
 from stormpetrel.errors import NotEnoughJobsError, UsageError
-from stormpetrel.faces.cli.context import Context
+from stormpetrel.faces.cli.options import Context
 from stormpetrel.faces.cli.report import report
-from stormpetrel.faces.report.blocks import Beside, Column, Drawing, Paragraph, Section, Table, written
+from stormpetrel.faces.report.blocks import Column, Drawing, Paragraph, Section, SideBySide, Table, written
 from stormpetrel.faces.report.jobs_section import jobs_sections
 from stormpetrel.faces.report.page import render, write_page
 from stormpetrel.records.jobs import job_frame
@@ -81,7 +81,7 @@ def test_a_value_is_written_by_its_form():
 def test_everything_on_the_page_is_escaped_and_closed():
     evil = "<script>alert('x')</script>"
     blocks = (Paragraph(evil), Table(evil, (Column(evil), Column("n", ",d")), ((evil, 1000),), evil), Drawing(figure(), evil))
-    page = render(evil, [Section(evil, evil, (Beside(blocks),))], subtitle=evil, footer=evil)
+    page = render(evil, [Section(evil, evil, (SideBySide(blocks),))], subtitle=evil, footer=evil)
     outline = Outline(page)
     assert outline.open == []
     assert "<script>alert" not in page and page.count("&lt;script&gt;alert") == 13
@@ -93,7 +93,7 @@ def test_numbers_stand_on_the_right():
 
 
 def test_the_page_fetches_nothing_and_holds_plotly_once():
-    page = render("t", [Section("one", "", (Drawing(figure()), Beside((Drawing(figure()),)))), Section("two", "")])
+    page = render("t", [Section("one", "", (Drawing(figure()), SideBySide((Drawing(figure()),)))), Section("two", "")])
     outline = Outline(page)
     assert outline.fetched == [] and not re.search(r"@import|url\(", page.split("</style>")[0])
     assert page.count("Plotly.newPlot(") == 2 and len(set(outline.ids)) == len(outline.ids)
@@ -158,7 +158,7 @@ def test_the_published_figures_stand_beside_ours():
         table.title: table
         for section in sections
         for block in section.blocks
-        for table in (block.blocks if isinstance(block, Beside) else (block,))
+        for table in (block.blocks if isinstance(block, SideBySide) else (block,))
         if isinstance(table, Table)
     }
     labels = {row[0]: row[1:] for row in tables["Fig. 2: labels"].rows}
@@ -176,7 +176,7 @@ def test_the_command_writes_the_file_and_says_what_to_do(tmp_path):
     log = write_sacct(tmp_path / "few.txt", make_jobs(30, failed=3))
     words = [str(log), "-o", str(tmp_path / "r.html"), "--quick", "--title", "Few <jobs>"]
     done = CliRunner().invoke(app, words, obj=Context(None, False), catch_exceptions=False)
-    assert done.output.splitlines()[-1] == "Next, open it in a browser; it needs no network."
+    assert done.output.splitlines()[-1] == "Next: open it in a browser; it needs no network."
     page = Path(tmp_path / "r.html").read_text()
     assert "<title>Few &lt;jobs&gt;</title>" in page and "30 jobs, submitted 2024-03-04 to 2024-03-04, a quick report" in page
 

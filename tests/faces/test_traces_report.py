@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from stormpetrel.errors import NotEnoughJobsError, UsageError
-from stormpetrel.faces.cli.context import Context
+from stormpetrel.faces.cli.options import Context
 from stormpetrel.faces.cli.report import report
 from stormpetrel.faces.report.blocks import Drawing, Table
 from stormpetrel.faces.report.page import render

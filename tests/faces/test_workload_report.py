@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 from stormpetrel.answers.workload.quality import fidelity_answer
 from stormpetrel.answers.workload.scores import scores_of
 from stormpetrel.errors import ModelError, UsageError
-from stormpetrel.faces.cli import synth
-from stormpetrel.faces.cli.context import Context
+from stormpetrel.faces.cli.main import app
 from stormpetrel.faces.report.blocks import Drawing, Paragraph, Table
 from stormpetrel.faces.report.page import render
 from stormpetrel.faces.report.workload_blocks import comparison_table, scorecard_table, usefulness_tables
 from stormpetrel.faces.report.workload_section import TITLE, site_workload_sections
+from stormpetrel.store.site import open_site
 from tests.answers.workload_sites import CARD, GENERATOR, put_generator, put_workload
 from tests.builders import make_site
 from tests.synth.made_workloads import made_workload, shuffled
@@ -32,7 +32,9 @@ def folder(tmp_path_factory):
 
 
 def run(folder, *words):
-    done = CliRunner().invoke(synth.app, [str(word) for word in words], obj=Context(folder, False), env={"COLUMNS": "200"})
+    done = CliRunner().invoke(
+        app, [*(["--site", str(folder)] if folder else []), "synth", *map(str, words)], env={"COLUMNS": "200"}
+    )
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.output
@@ -45,7 +47,7 @@ def titles(section, kind):
 
 
 def test_a_site_without_a_generator_is_drawn_with_one_fitted_for_the_report(folder):
-    with Context(folder, False).open_site() as site:
+    with open_site(folder) as site:
         (section,) = site_workload_sections(site, generator=GENERATOR)
     assert section.title == TITLE and "fitted for this report" in section.blocks[0].text
     assert titles(section, Drawing) == [
@@ -64,7 +66,7 @@ def test_a_site_without_jobs_has_no_section(tmp_path):
 
 
 def test_what_keeps_a_generator_from_being_made_is_one_sentence(folder):
-    with Context(folder, False).open_site() as site:
+    with open_site(folder) as site:
         (section,) = site_workload_sections(site, generator="no-such")
     assert section.blocks == (Paragraph("No synthetic jobs could be made: Unknown generator 'no-such'."),)
 
@@ -81,7 +83,7 @@ def test_the_site_fits_and_samples_its_own_generator(folder):
 
 
 def test_the_generator_in_use_is_shown_with_its_scorecard(folder):
-    with Context(folder, False).open_site() as site:
+    with open_site(folder) as site:
         put_generator(site)
         (section,) = site_workload_sections(site)
     assert "which is in use" in section.blocks[0].text

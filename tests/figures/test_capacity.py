@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stormpetrel.answers.grid.capacity import capacity_of
+from stormpetrel.answers.cluster.capacity import capacity_of
 from stormpetrel.answers.schemas.capacity import CapacityQuestion
-from stormpetrel.events.load_weeks import load_of_jobs
+from stormpetrel.events.capacity.weeks import load_of_jobs
 from stormpetrel.figures.capacity import load_figure, wait_figure
 from tests.events.loads import end_of, steady_jobs
 

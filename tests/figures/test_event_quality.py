@@ -1,12 +1,11 @@
-"""Figures of how good the alarm of the grid is."""
+"""Figures of how good the alarm of the cluster is."""
 
 from __future__ import annotations
 
 import pytest
 
 from stormpetrel.answers.schemas.events import EventDataset
-from stormpetrel.events.evaluation import MODEL_NAMES
-from stormpetrel.events.evaluation_summary import Run, summary
+from stormpetrel.events.evaluation import MODEL_NAMES, Run, summary
 from stormpetrel.events.event_metrics import Caught
 from stormpetrel.figures.event_quality import model_comparison, outage_cells, recall_by_outage
 

@@ -35,7 +35,7 @@ def test_the_map_has_one_trace_per_job_type_in_a_fixed_order():
     assert [trace.name for trace in figure.data] == [
         "NP",
         "Bad IO",
-        trace_models.UNKNOWN_WORDS,
+        trace_models.UNKNOWN_LABEL,
         EVIL.replace("<", "&lt;").replace(">", "&gt;"),
     ]
     assert list(figure.data[0].customdata) == [0, 4, 8]
@@ -93,7 +93,5 @@ def test_a_heat_map_keeps_gaps_and_hostile_names(threshold):
     assert any("threshold" in words for words in heat.colorbar.ticktext) == (threshold is not None)
 
 
-def test_threads_are_named_by_their_cpu_and_nothing_is_a_figure():
-    figure = trace_models.threads_heat_map([3, 11], [0, 1], np.zeros((2, 2)), 0.1)
-    assert list(figure.layout.yaxis.ticktext) == ["cpu 3", "cpu 11"]
+def test_no_nodes_are_an_empty_figure():
     assert trace_models.node_heat_map([], [], np.zeros((0, 0))).data[0].z in (None, (), [])

@@ -1,7 +1,7 @@
 import pytest
 
 from stormpetrel.figures import trace_sampling
-from stormpetrel.simulate.campaigns import campaign_set
+from stormpetrel.simulate.telemetry.campaigns import campaign_set
 from stormpetrel.traces.sampling import study_sampling
 
 

@@ -16,7 +16,7 @@ from stormpetrel.sources.event_formats import event_file
 from stormpetrel.store.site import open_site
 from tests.builders import make_site
 from tests.parts.command_line import run_here, start
-from tests.sources.test_condor_follow import START, Log
+from tests.sources.htcondor.test_follow import START, Log
 
 HOURS = 24 * 60  # three months: a commit writes several files, and there is something between two of them
 

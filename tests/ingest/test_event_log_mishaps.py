@@ -13,14 +13,14 @@ import pytest
 from stormpetrel.errors import SourceError
 from stormpetrel.ingest.events import ingest_events
 from stormpetrel.records.events import COVERED
-from stormpetrel.sources.condor_counts import CondorEventFile
-from stormpetrel.sources.condor_follow import FollowedEventLog
-from stormpetrel.store.event_gaps import NOBODY_SAYS
-from stormpetrel.store.event_series import series_of
+from stormpetrel.sources.htcondor.counts import CondorEventFile
+from stormpetrel.sources.htcondor.follow import FollowedEventLog
+from stormpetrel.store.events.gaps import NO_REASON
+from stormpetrel.store.events.series import series_of
 from stormpetrel.store.site import open_site
 from tests.builders import make_site
 from tests.parts.command_line import change_settings
-from tests.sources.test_condor_follow import START, Log
+from tests.sources.htcondor.test_follow import START, Log
 
 HOUR = timedelta(hours=1)
 KINDS = {"000": "Submit", "001": "Execute", "005": "JobTerminated"}
@@ -120,7 +120,7 @@ class Followed:
         unseen = {gap.start + HOUR * n for gap in gaps for n in range(int((gap.end - gap.start) / HOUR))}
         hours = [marked[0] + HOUR * n for n in range(int((marked[-1] - marked[0]) / HOUR) + 1)]
         assert set(hours) - set(marked) == unseen & set(hours)
-        assert NOBODY_SAYS not in {gap.why for gap in gaps}
+        assert NO_REASON not in {gap.why for gap in gaps}
 
 
 class Stopped:

@@ -11,10 +11,9 @@ from stormpetrel.errors import SettingsError, SourceError
 from stormpetrel.faces.cli.main import app
 from stormpetrel.ingest.events import ingest_events
 from stormpetrel.records.events import COUNT_KEY
-from stormpetrel.sources.elastic import ElasticEvents
-from stormpetrel.sources.elastic_raw import RawElasticEvents
-from stormpetrel.sources.elastic_server import SearchServer
-from stormpetrel.store.event_series import series_of
+from stormpetrel.sources.elastic.counts import ElasticEvents, RawElasticEvents
+from stormpetrel.sources.elastic.server import SearchServer
+from stormpetrel.store.events.series import series_of
 from stormpetrel.store.site import open_site
 from tests.builders import make_site
 from tests.parts.command_line import change_settings

@@ -9,9 +9,9 @@ import pytest
 from stormpetrel.ingest.events import ingest_events
 from stormpetrel.records.event_series import ANOMALY
 from stormpetrel.records.outages import Outage, OutageKind
-from stormpetrel.sources.elastic import ElasticEvents
-from stormpetrel.sources.event_tables import CountTable, EventTable
-from stormpetrel.store.event_series import series_of
+from stormpetrel.sources.elastic.counts import ElasticEvents
+from stormpetrel.sources.tables.event_tables import CountTable, EventTable
+from stormpetrel.store.events.series import series_of
 from tests.builders import make_site
 from tests.parts.elastic import ElasticServer, millis, served
 

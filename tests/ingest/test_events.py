@@ -6,7 +6,6 @@ import pytest
 from stormpetrel.config import ElasticSection, GraphiteSection, Settings
 from stormpetrel.errors import SourceUnavailableError, StoreBusyError
 from stormpetrel.ingest import events as event_ingest
-from stormpetrel.ingest.event_report import EventReport, combined
 from stormpetrel.ingest.events import (
     has_event_sources,
     ingest_background,
@@ -14,10 +13,11 @@ from stormpetrel.ingest.events import (
     ingest_live_events,
     ingest_outages,
 )
+from stormpetrel.ingest.report import EventReport, combined
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.events import BACKGROUND_SCHEMA
 from stormpetrel.records.outages import Outage, OutageKind
-from stormpetrel.sources.event_contract import BackgroundSpan, CountedSpan
+from stormpetrel.sources.contract import BackgroundSpan, CountedSpan
 from stormpetrel.store.site import create_site
 from tests.builders import make_site
 from tests.parts.made_events import H0, HOUR, MadeSource, counts_of, seen_of

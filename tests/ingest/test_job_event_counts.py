@@ -5,8 +5,8 @@ import pytest
 
 from stormpetrel.ingest.events import counts_jobs, ingest_job_events
 from stormpetrel.ingest.jobs import ingest_jobs
-from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.store.event_series import series_of
+from stormpetrel.sources.slurm.sacct_text import SacctText
+from stormpetrel.store.events.series import series_of
 from tests.builders import T0, Job, make_site, write_sacct
 
 HOUR = timedelta(hours=1)

@@ -7,8 +7,8 @@ import pytest
 
 from stormpetrel.ingest.jobs import IngestReport, combined, ingest_jobs
 from stormpetrel.ingest.known import fingerprints
-from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.sources.slurm_json import SlurmJson
+from stormpetrel.sources.slurm.json_jobs import SlurmJson
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.sources.swf import SwfLog
 from tests.builders import SACCT_FIELDS, T0, Job, make_jobs, make_site, sacct_json_record, sacct_line, table_of, write_sacct
 
@@ -197,7 +197,7 @@ def test_known_records_are_not_counted_as_unread_once_more(site, tmp_path):
     for expected in (5, 0):
         assert take(site, odd_sacct(tmp_path / "a", 5)).unread.counts.get("req_mem_bytes", 0) == expected
     field = site.unread_fields.shares()[0]
-    assert (field.format, field.column, field.unread, field.told) == ("sacct", "req_mem_bytes", 5, 5)
+    assert (field.format, field.column, field.unread, field.filled) == ("sacct", "req_mem_bytes", 5, 5)
 
 
 def test_a_column_that_can_be_read_again_is_believed_again(site, tmp_path):

@@ -2,9 +2,8 @@
 
 from datetime import UTC, datetime
 
-from stormpetrel.ingest.event_report import EventReport
 from stormpetrel.ingest.jobs import IngestReport
-from stormpetrel.ingest.report import IngestCounts
+from stormpetrel.ingest.report import EventReport, IngestCounts
 from stormpetrel.ingest.traces import TraceReport
 
 JANUARY, MARCH = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stormpetrel.ingest.jobs import ingest_jobs
-from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from tests.builders import make_site, table_of
 
 FIELD_SETS = (

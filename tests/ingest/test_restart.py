@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 from stormpetrel.ingest import jobs as ingest
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.records.cursor import Cursor
-from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.site import open_site
 from tests.builders import SACCT_FIELDS, T0, Job, make_jobs, make_site, sacct_line, table_of, write_sacct
 
@@ -24,7 +24,7 @@ SLOW_INGEST = """
 import sys
 from pathlib import Path
 import stormpetrel.ingest.jobs as ingest
-from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.site import open_site
 ingest.COMMIT_ROWS = ingest.TRANSLATE_ROWS = 200
 with open_site(Path(sys.argv[1])) as site:

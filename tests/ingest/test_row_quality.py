@@ -5,7 +5,7 @@ import os
 import pytest
 
 from stormpetrel.ingest.jobs import ingest_jobs
-from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from tests.builders import make_site, table_of
 
 TIMES = "2024-03-04T08:00:00|2024-03-04T08:01:00|2024-03-04T08:11:00|00:10:00"

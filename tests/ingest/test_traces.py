@@ -13,8 +13,8 @@ from stormpetrel.ingest import traces as trace_ingest
 from stormpetrel.ingest.traces import ingest_campaigns, ingest_live
 from stormpetrel.records.traces import BAD_IO, NP, Split, Trace, TraceJob
 from stormpetrel.records.window_frames import WINDOW_KEY, windows_of
-from stormpetrel.sources.prometheus import CURSOR, PrometheusTraces
-from stormpetrel.sources.prometheus_query import Series
+from stormpetrel.sources.prometheus.cpu_traces import CURSOR, PrometheusTraces
+from stormpetrel.sources.prometheus.query import Series
 from stormpetrel.sources.trace_files import write_trace
 from tests.builders import make_site
 from tests.parts import wait_until

@@ -5,14 +5,14 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from stormpetrel.jobs.advice import advise, next_request
-from stormpetrel.jobs.advice_words import GB
+from stormpetrel.jobs.advice.advice import advise, next_request
+from stormpetrel.jobs.advice.text import GB
 from stormpetrel.jobs.preparation import prepare
 from stormpetrel.jobs.waste import DOUBTED, check_ledger, ledger, reconcile
 from stormpetrel.records.jobs import JOB_SCHEMA, job_frame
 from stormpetrel.records.quality import check
 from tests.builders import T0
-from tests.jobs.test_advice import HOUR, NOW, OOM, TIMEOUT, ask, job, jobs
+from tests.jobs.advice.test_advice import HOUR, NOW, OOM, TIMEOUT, ask, job, jobs
 
 
 def judged(rows):

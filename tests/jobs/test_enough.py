@@ -5,9 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from stormpetrel.jobs.enough import ClassCounts, class_counts
 from stormpetrel.jobs.moments import MOMENTS, Moment
-from stormpetrel.jobs.training import TrainingSettings, label_jobs
+from stormpetrel.jobs.training import ClassCounts, TrainingSettings, class_counts, label_jobs
 from tests.jobs.logs import make_log
 
 

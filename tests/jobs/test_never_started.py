@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.jobs.advice import advise
+from stormpetrel.jobs.advice.advice import advise
+from stormpetrel.jobs.advice.kinds import find_kind, longest_limits
 from stormpetrel.jobs.baselines import last_outcome, user_rate
 from stormpetrel.jobs.features import FeatureMatrix, features_at
 from stormpetrel.jobs.history import History
-from stormpetrel.jobs.kinds import find_kind, longest_limits
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.seed_protocol import _judged
 from stormpetrel.jobs.training import TrainingSettings, label_jobs

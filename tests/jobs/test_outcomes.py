@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stormpetrel.jobs.outcomes import COMPLETED, NEVER_STARTED, OUTCOMES, failed, never_started_words, outcome, reached_limit
+from stormpetrel.jobs.outcomes import COMPLETED, NEVER_STARTED, OUTCOMES, failed, never_started_text, outcome, reached_limit
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, OVER_BEFORE_START, JobState
 from tests.jobs.logs import made_jobs
 
@@ -46,7 +46,7 @@ def test_a_job_that_was_over_before_it_ran_neither_failed_nor_succeeded(state):
     assert waited.select(failed(failure_states=both)).item() is None
     assert waited.select(outcome()).item() == NEVER_STARTED
     assert NEVER_STARTED not in OUTCOMES
-    assert "before it started" in never_started_words(waited.row(0, named=True))
+    assert "before it started" in never_started_text(waited.row(0, named=True))
 
 
 def test_a_failed_job_that_used_up_its_limit_is_a_time_out():

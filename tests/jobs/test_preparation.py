@@ -12,7 +12,6 @@ import pytest
 from stormpetrel.errors import ModelFormatError, UsageError
 from stormpetrel.jobs.preparation import (
     UNKNOWN,
-    CategoryEncoder,
     Normaliser,
     PreparationSettings,
     label_distribution,
@@ -164,14 +163,6 @@ def test_jobs_that_never_started_are_a_label_of_their_own():
     assert ("CANCELLED", "Other", 1) in table.drop("share").rows()
 
 
-def test_an_unseen_word_has_a_code_of_its_own_and_survives_saving():
-    encoder = CategoryEncoder().fit(pl.Series(["b", "a", None, "b"]))
-    again = CategoryEncoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
-    codes = again.transform(pl.Series(["a", "b", None, "new"])).to_list()
-    assert len(set(codes)) == 4 and codes[3] == CategoryEncoder.UNSEEN
-    assert CategoryEncoder().fit(pl.Series([], dtype=pl.String)).transform(pl.Series(["a"])).to_list() == [0]
-
-
 def test_normalised_columns_have_mean_zero_and_constant_ones_are_zeros():
     values = np.array([[1.0, 7.0, np.nan], [100.0, 7.0, np.nan], [10_000.0, 7.0, np.nan]])
     scaled = Normaliser().fit(values).transform(values)
@@ -186,5 +177,3 @@ def test_a_normaliser_survives_saving_and_refuses_a_damaged_copy():
     assert np.array_equal(again.transform(values), normaliser.transform(values))
     with pytest.raises(ModelFormatError, match="scale"):
         Normaliser.from_dict({"mean": [0.0]})
-    with pytest.raises(ModelFormatError, match="classes"):
-        CategoryEncoder.from_dict({})

@@ -9,7 +9,7 @@ from stormpetrel.jobs.features import FeatureMatrix, features_at
 from stormpetrel.jobs.history import History
 from stormpetrel.jobs.model import Explained
 from stormpetrel.jobs.moments import MOMENTS, Moment
-from stormpetrel.jobs.reasons import in_words, points_of_risk, reasons, risk_at, span
+from stormpetrel.jobs.reasons import feature_text, points_of_risk, reasons, risk_at, span
 from tests.jobs.logs import make_log
 
 NAMES = ("user.failed_rate_1h", "user.failed_rate_4d", "user.ended_total", "request.cpus")
@@ -36,9 +36,9 @@ def test_every_feature_of_every_moment_has_words():
     matrices = features_at(make_log(60), History(), MOMENTS)
     for matrix in matrices.values():
         for name, value in zip(matrix.names, matrix.values[-1], strict=True):
-            words = in_words(name, float(value))
+            words = feature_text(name, float(value))
             assert words.rpartition(": ")[2] and "." not in words.partition(":")[0], (name, words)
-            assert "unknown" in in_words(name, float("nan"))
+            assert "unknown" in feature_text(name, float("nan"))
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0, "0 s"), (59, "59 s"), (600, "10 min"), (5400, "1.5 h"), (864000, "10 d")])

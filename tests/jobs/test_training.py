@@ -9,7 +9,7 @@ import pytest
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs import training
 from stormpetrel.jobs.moments import MOMENTS, Moment
-from stormpetrel.jobs.request_profiles import fit_request_profiles
+from stormpetrel.jobs.profiles import fit_request_profiles
 from stormpetrel.jobs.training import TrainingSettings, choose_threshold, fit_at, fit_risk_at, label_jobs, out_of_time, train
 from stormpetrel.learn.splits import INNER_CUTS
 from tests.jobs.logs import known_at, make_log, one_thread

@@ -10,8 +10,7 @@ import pytest
 
 from stormpetrel.errors import ModelFormatError, ModelOutdatedError, ModelVersionError
 from stormpetrel.learn import saving
-from stormpetrel.learn.model_upgrades import Contents
-from stormpetrel.learn.saving import METADATA, format_problem, load_model, load_model_bytes, save_model
+from stormpetrel.learn.saving import METADATA, Contents, format_problem, load_model, load_model_bytes, save_model
 
 KIND = "test-kind"
 

@@ -12,13 +12,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.answers.studies.job_input import JobInput
+from stormpetrel.answers.studies.job_evaluation import JobInput
 from stormpetrel.ingest.commit import commit_jobs
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.training import TrainingSettings
 from stormpetrel.lifecycle.job_models import enter_job_models, fit_job_models
 from stormpetrel.records.jobs import VALUES, field_mask
-from stormpetrel.store.models import Training
+from stormpetrel.store.registry.models import Training
 from stormpetrel.store.site import Site
 from tests.builders import T0, make_site
 from tests.jobs.logs import make_log

@@ -12,11 +12,11 @@ import pytest
 from stormpetrel.errors import ModelError
 from stormpetrel.events.finding import FindingKind, findings_of_json
 from stormpetrel.lifecycle.event_models import EVENTS, load_event_model, train_event_model
-from stormpetrel.lifecycle.event_retraining import retrain_events
 from stormpetrel.lifecycle.event_scoring import score_new_buckets
+from stormpetrel.lifecycle.nightly import retrain_events
 from stormpetrel.records.outages import OutageKind
 from stormpetrel.store.site import Site, create_site
-from tests.answers.grid_sites import HOUR, SOURCE, made_grid, put_counts
+from tests.answers.cluster_sites import HOUR, SOURCE, put_counts, sample_grid
 
 HOURS = 700
 
@@ -24,8 +24,8 @@ HOURS = 700
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with create_site(tmp_path_factory.mktemp("events") / "site") as site:
-        put_counts(site, made_grid(HOURS))
-        for outage in made_grid(HOURS).outages:
+        put_counts(site, sample_grid(HOURS))
+        for outage in sample_grid(HOURS).outages:
             site.outages.add(outage)
         train_event_model(site, "combined")
         yield site
@@ -45,7 +45,7 @@ def test_a_trained_model_is_current_and_keeps_its_threshold_kinds_and_labels(tra
     about = trained.models.current("events-combined").about
     assert (used.name, used.threshold, used.bucket_s) == ("events-combined", about["threshold"], 3600)
     assert len(used.kinds) == 13
-    assert about["labelled_outage_buckets"] > 0 and about["labels"] == len(made_grid(HOURS).outages)
+    assert about["labelled_outage_buckets"] > 0 and about["labels"] == len(sample_grid(HOURS).outages)
 
 
 def test_every_bucket_is_scored_once_and_severe_outages_are_alarms_with_reasons(trained: Site) -> None:
@@ -54,7 +54,7 @@ def test_every_bucket_is_scored_once_and_severe_outages_are_alarms_with_reasons(
     again = score_new_buckets(trained, used)
     rows = _scores(trained)
     assert (first.scored, again.scored, rows.height) == (HOURS, 0, HOURS)
-    severe = [one for one in made_grid(HOURS).outages if one.severity == "severe" and one.start >= rows["bucket_start"][400]]
+    severe = [one for one in sample_grid(HOURS).outages if one.severity == "severe" and one.start >= rows["bucket_start"][400]]
     assert severe
     for outage in severe:
         during = rows.filter(pl.col("bucket_start").is_between(outage.start, outage.end, closed="left"), "alarm")
@@ -65,7 +65,7 @@ def test_every_bucket_is_scored_once_and_severe_outages_are_alarms_with_reasons(
 def test_an_announced_maintenance_is_never_an_alarm(trained: Site) -> None:
     score_new_buckets(trained, load_event_model(trained))
     rows = _scores(trained)
-    spans = [one for one in made_grid(HOURS).outages if one.kind is OutageKind.MAINTENANCE]
+    spans = [one for one in sample_grid(HOURS).outages if one.kind is OutageKind.MAINTENANCE]
     assert spans
     for span in spans:
         assert not rows.filter(pl.col("bucket_start").is_between(span.start, span.end, closed="left"))["alarm"].any()
@@ -74,7 +74,7 @@ def test_an_announced_maintenance_is_never_an_alarm(trained: Site) -> None:
 def test_scoring_hour_by_hour_says_what_scoring_at_once_says(trained: Site, tmp_path: Path) -> None:
     score_new_buckets(trained, load_event_model(trained))
     at_once = _scores(trained)
-    used, grid = load_event_model(trained), made_grid(HOURS)
+    used, grid = load_event_model(trained), sample_grid(HOURS)
     with create_site(tmp_path / "later") as site:
         for outage in grid.outages:
             site.outages.add(outage)
@@ -89,7 +89,7 @@ def test_scoring_hour_by_hour_says_what_scoring_at_once_says(trained: Site, tmp_
 
 
 def test_a_gap_that_is_filled_later_is_scored_then(trained: Site, tmp_path: Path) -> None:
-    used, grid = load_event_model(trained), made_grid(HOURS)
+    used, grid = load_event_model(trained), sample_grid(HOURS)
     with create_site(tmp_path / "gap") as site:
         put_counts(site, grid, unseen=(600, 606))
         assert score_new_buckets(site, used).scored == HOURS - 6
@@ -99,7 +99,7 @@ def test_a_gap_that_is_filled_later_is_scored_then(trained: Site, tmp_path: Path
 
 
 def test_a_black_hole_is_an_alarm_whatever_the_score(trained: Site, tmp_path: Path) -> None:
-    used, grid = load_event_model(trained), made_grid(HOURS)
+    used, grid = load_event_model(trained), sample_grid(HOURS)
     hour = next(place for place in range(HOURS - 100, HOURS) if grid.series.label[place] == 0)
     with create_site(tmp_path / "hole") as site:
         put_counts(site, grid)
@@ -129,7 +129,7 @@ def test_training_promoting_and_going_back(trained: Site) -> None:
 def test_the_nightly_run_trains_when_labels_have_changed_and_not_otherwise(trained: Site) -> None:
     now = trained.now()
     assert str(retrain_events(trained, now=now)).endswith("stays in use")
-    outage = made_grid(HOURS).outages[0]
+    outage = sample_grid(HOURS).outages[0]
     trained.outages.remove(outage.source, trained.outages.list()[0].uid)
     assert "spans are labelled" in str(retrain_events(trained, now=now))
 

@@ -13,12 +13,11 @@ from stormpetrel.answers.jobs.predictions import predict_jobs
 from stormpetrel.answers.jobs.why import explain_job
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import ModelError, NotEnoughJobsError
-from stormpetrel.faces.cli import jobs
-from stormpetrel.faces.cli.context import Context
+from stormpetrel.faces.cli.main import app
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.training import TrainingSettings
 from stormpetrel.lifecycle import job_models, retraining
-from stormpetrel.lifecycle.job_models import JOBS, load_predictor, missing_words, train_job_models
+from stormpetrel.lifecycle.job_models import JOBS, load_predictor, missing_text, train_job_models
 from stormpetrel.lifecycle.live import current_versions, first_horizon, open_stream
 from stormpetrel.lifecycle.retraining import retrain
 from stormpetrel.lifecycle.training_needs import training_needs
@@ -82,14 +81,15 @@ def test_a_training_by_hand_makes_the_models_that_it_can_and_says_what_is_missin
         put_jobs(site, short_log())
         entries = train_job_models(site, until=NOW)
     assert [entry.name for entry in entries] == ["jobs-profiles", "jobs-submit", "jobs-start"]
-    assert missing_words(entries[0]) == [MISSING]
+    assert missing_text(entries[0]) == [MISSING]
 
 
 def test_the_command_line_says_what_is_missing(tmp_path):
     with make_site(tmp_path / "site") as site:
         put_jobs(site, short_log().with_columns(pl.col("^.*_time$") - timedelta(days=3650)))
-    context = Context(site_folder=tmp_path / "site", debug=False)
-    done = CliRunner().invoke(jobs.app, ["train"], obj=context, env={"COLUMNS": "300"}, catch_exceptions=False)
+    done = CliRunner().invoke(
+        app, ["--site", str(tmp_path / "site"), "jobs", "train"], env={"COLUMNS": "300"}, catch_exceptions=False
+    )
     assert f"There is {MISSING}." in done.output
 
 
@@ -123,7 +123,7 @@ def test_a_model_for_which_no_jobs_are_left_stays_in_use_beside_new_ones(tmp_pat
         entries = train_job_models(site, until=day(DAYS - 1))  # as if the long ones had been deleted
         assert [entry.name for entry in entries] == ["jobs-profiles", "jobs-submit", "jobs-start"]
         assert set(current_versions(site)) == {"jobs-profiles", "jobs-submit", "jobs-start", "jobs-2min"}
-        assert missing_words(entries[0]) == []
+        assert missing_text(entries[0]) == []
 
 
 def test_jobs_that_run_are_judged_at_the_latest_moment_that_has_a_model(site):

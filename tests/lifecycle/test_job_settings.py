@@ -1,7 +1,7 @@
 """What the section [jobs] means is read once."""
 
 from stormpetrel.config import JobsSection
-from stormpetrel.lifecycle.job_settings import limits_of, preparation_of, training_of
+from stormpetrel.lifecycle.job_models import limits_of, preparation_of, training_of
 
 SECTION = JobsSection(failure_states=["TIMEOUT"], dropped_states=["CANCELLED"], min_run_s=120, missing="drop", memory_factor=3)
 

@@ -13,22 +13,24 @@ import pytest
 import sqlalchemy as sa
 
 from stormpetrel.errors import ModelOutdatedError, ModelVersionError
+from stormpetrel.events.choose import DEFAULT as DEFAULT_EVENTS
+from stormpetrel.events.choose import RETIRED
 from stormpetrel.events.choose import load as load_events
-from stormpetrel.learn.saving import METADATA, _digest
+from stormpetrel.learn.saving import METADATA, RETIRED_KINDS, _digest
 from stormpetrel.lifecycle.event_models import load_event_model
-from stormpetrel.lifecycle.event_retraining import retrain_events
-from stormpetrel.lifecycle.families import FAMILIES
-from stormpetrel.lifecycle.readable import formats, model_findings, outdated_trainings, problem_of, retrain_outdated
+from stormpetrel.lifecycle.families import FAMILIES, formats, model_findings, outdated_trainings, problem_of, retrain_outdated
+from stormpetrel.lifecycle.nightly import retrain_events
 from stormpetrel.lifecycle.retraining import retrain
 from stormpetrel.lifecycle.trace_models import load_trace_model, score_frame
 from stormpetrel.lifecycle.workload_models import load_site_generator
-from stormpetrel.records.clock import fixed_clock
+from stormpetrel.records.times import fixed_clock
 from stormpetrel.simulate.feed import set_clock
-from stormpetrel.store.event_series import series_of
-from stormpetrel.store.model_seals import folder_digest
-from stormpetrel.store.repair import repair
+from stormpetrel.store.events.series import series_of
+from stormpetrel.store.registry.models import Training
+from stormpetrel.store.registry.seals import folder_digest
 from stormpetrel.store.site import Site, open_site
 from stormpetrel.store.state_tables import models as registry
+from stormpetrel.store.upkeep.repair import repair
 from stormpetrel.synth.contract import Wanted, sample
 from stormpetrel.watch.loop import Watch
 from stormpetrel.watch.training import TrainingSchedule
@@ -85,16 +87,32 @@ def test_the_model_in_use_of_every_family_can_be_read(recorded, family):
 
 def test_every_recorded_model_can_be_read_in_use_or_not(recorded):
     name, site = recorded
-    told = {training.name: problem_of(site, training) for training in site.models.trainings()}
-    assert told == dict.fromkeys(told) and sum(len(t.models) for t in site.models.trainings()) == len(
+    problems = {training.name: problem_of(site, training) for training in site.models.trainings() if not is_retired(training)}
+    assert problems == dict.fromkeys(problems) and sum(len(t.models) for t in site.models.trainings()) == len(
         contents_of(name)["all_models"]
     )
+
+
+def is_retired(training: Training) -> bool:
+    """Whether a training has a model of a kind that this version no longer has."""
+    return any(model.name.removeprefix("events-") in RETIRED for model in training.models)
+
+
+def test_a_retired_model_in_use_is_outdated_and_the_default_takes_its_place(site):
+    (retired,) = [training for training in site.models.trainings() if is_retired(training)]
+    assert "no longer has" in problem_of(site, retired)
+    site.models.promote_training(retired.name, user="ada")
+    with pytest.raises(ModelOutdatedError):
+        load_event_model(site)
+    assert [training.name for training in outdated_trainings(site)] == [retired.name]
+    assert "earlier version" in retrain_events(site, now=site.now())
+    assert load_event_model(site).name == f"events-{DEFAULT_EVENTS}" and outdated_trainings(site) == []
 
 
 def test_every_kind_of_recorded_model_has_a_format_that_is_known(recorded):
     _, site = recorded
     kinds = {json.loads(path.read_text())["kind"] for path in site.folder.glob("models/*/*/model.json")}
-    assert kinds <= set(formats())
+    assert kinds <= set(formats()) | RETIRED_KINDS
 
 
 def test_the_trace_model_scores_windows_as_it_did(recorded):
@@ -121,7 +139,7 @@ def test_every_sort_of_event_model_scores(recorded):
     used = load_event_model(site)
     series = series_of(site).of_kinds(used.kinds)
     for model in site.models.versions():
-        if model.family == "events":
+        if model.family == "events" and model.name.removeprefix("events-") not in RETIRED:
             scores = load_events(site.models.folder_of(model.name, model.version)).score(series)
             assert np.isfinite(scores[~np.isnan(scores)]).all() and (~np.isnan(scores)).sum() > 100
 

@@ -17,11 +17,10 @@ from stormpetrel.errors import ModelFormatError, NotThereError, StoreBusyError
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.training import label_jobs
-from stormpetrel.lifecycle import comparison, job_models, retraining
-from stormpetrel.lifecycle.comparison import Comparison, compare, forecasts_after
+from stormpetrel.lifecycle import job_models, retraining
 from stormpetrel.lifecycle.job_models import JOBS, load_fitted, load_predictor, train_job_models
 from stormpetrel.lifecycle.live import current_versions
-from stormpetrel.lifecycle.retraining import ended_since, last_attempt, retrain
+from stormpetrel.lifecycle.retraining import Comparison, compare, ended_since, forecasts_after, last_attempt, retrain
 from stormpetrel.store.site import open_site
 from tests.builders import make_site
 from tests.jobs.logs import make_log, one_thread
@@ -212,14 +211,14 @@ def test_jobs_of_one_user_and_day_are_drawn_together():
     rng = np.random.default_rng(1)
     of_group = rng.normal(0.02, 0.1, size=40)
     difference, group = np.repeat(of_group, 50), np.repeat(np.arange(40), 50)
-    low, high = comparison._interval(difference, group)
-    narrow_low, narrow_high = comparison._interval(difference, np.arange(difference.size))
+    low, high = retraining._interval(difference, group)
+    narrow_low, narrow_high = retraining._interval(difference, np.arange(difference.size))
     assert low < narrow_low < narrow_high < high
-    assert (low, high) == comparison._interval(difference, group)
+    assert (low, high) == retraining._interval(difference, group)
 
 
 def test_a_surprise_of_a_forecast_that_was_sure_does_not_cost_everything():
-    losses = comparison._log_losses(np.array([True, False]), np.array([0.0, 1.0]))
+    losses = retraining._log_losses(np.array([True, False]), np.array([0.0, 1.0]))
     assert np.isfinite(losses).all()
 
 
@@ -282,9 +281,9 @@ from datetime import datetime
 from pathlib import Path
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.lifecycle import retraining
-from stormpetrel.lifecycle.comparison import Comparison
+from stormpetrel.lifecycle.retraining import Comparison
 from stormpetrel.lifecycle.job_models import load_fitted
-from stormpetrel.store import models
+from stormpetrel.store.registry import models
 from stormpetrel.store.site import open_site
 
 def halt(*_, **__):

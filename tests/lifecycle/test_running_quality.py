@@ -10,12 +10,9 @@ import pytest
 
 from stormpetrel.learn.metrics import judge, reliability_slope
 from stormpetrel.lifecycle.running_quality import (
-    DAY_SCHEMA,
     QUALITY_SCHEMA,
     SETTLED_SCHEMA,
     quality,
-    quality_by_day,
-    running_quality,
     running_quality_of,
     settle,
     settled,
@@ -121,7 +118,7 @@ def many():
 
 def test_figures_are_those_of_the_metrics_by_version_and_over_all(many):
     jobs, truth, risk, told = many
-    found = running_quality(told, jobs, failure_states=FAILURES)
+    found = quality(settled_rows(jobs, told))
     assert found.schema == QUALITY_SCHEMA
     assert found.select("moment", "model_version", "n").rows() == [("submit", None, 400), ("submit", 1, 150), ("submit", 2, 250)]
     everything, first, second = found.to_dicts()
@@ -137,7 +134,7 @@ def test_figures_are_those_of_the_metrics_by_version_and_over_all(many):
 def test_precision_and_recall_are_those_of_the_flags_as_they_were_shown(many):
     jobs, truth, risk, told = many
     flagged = np.append(risk[:150] > 0.5, risk[150:] > 0.4)
-    row = running_quality(told, jobs, failure_states=FAILURES).row(0, named=True)
+    row = quality(settled_rows(jobs, told)).row(0, named=True)
     assert row["precision"] == pytest.approx(truth[flagged].mean())
     assert row["recall"] == pytest.approx(flagged[truth].mean())
     assert row["flagged_share"] == pytest.approx(flagged.mean())
@@ -154,7 +151,7 @@ def test_the_user_s_last_outcome_is_judged_as_a_rule_of_its_own(many):
 
 def test_without_a_failure_nothing_is_said_about_finding_them():
     jobs = made_jobs({"submit": 0, "start": 1, "end": 50}, {"submit": 0, "start": 1, "end": 60})
-    row = running_quality(predictions_for(jobs), jobs, failure_states=FAILURES).row(0, named=True)
+    row = quality(settled_rows(jobs, predictions_for(jobs))).row(0, named=True)
     assert (row["n"], row["failed_share"], row["brier"]) == (2, 0.0, pytest.approx(0.09))
     assert all(row[name] is None for name in ("pr_auc", "roc_auc", "recall", "precision", "slope", "intercept", "base_pr_auc"))
 
@@ -162,22 +159,9 @@ def test_without_a_failure_nothing_is_said_about_finding_them():
 def test_none_settled_is_an_empty_table(tmp_path):
     nothing = pl.DataFrame(schema=SETTLED_SCHEMA)
     assert quality(nothing).schema == QUALITY_SCHEMA and quality(nothing).height == 0
-    assert quality_by_day(nothing).schema == DAY_SCHEMA and quality_by_day(nothing).height == 0
     with make_site(tmp_path / "site") as site:
         assert settled(site, since=T0).equals(nothing)
         assert running_quality_of(site, since=T0).height == 0
-
-
-def test_quality_by_day_has_a_row_per_moment_and_day_that_the_figure_can_draw(many):
-    from stormpetrel.figures.quality import quality_over_time_figure
-
-    jobs, truth, _, told = many
-    start = told.with_columns(moment=pl.lit("start"))
-    days = quality_by_day(settled_rows(jobs, pl.concat([told, start])))
-    assert days.filter(moment="submit").drop("moment").equals(days.filter(moment="start").drop("moment"))
-    of_submit = days.filter(moment="submit")
-    assert of_submit["n"].sum() == 400 and of_submit["failed"].sum() == truth.sum() and of_submit["time"].is_sorted()
-    assert len(quality_over_time_figure(of_submit).data) == 6
 
 
 def test_a_site_settles_only_what_came_since(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows
 from stormpetrel.records.traces import BAD_IO
 from stormpetrel.records.windows import Windows, cut_windows
-from stormpetrel.simulate.campaigns import CampaignSpec, simulate_campaign
+from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, simulate_campaign
 from stormpetrel.store.site import Site
 from tests.builders import make_site
 from tests.lifecycle.traced_site import put_windows

@@ -10,11 +10,10 @@ import polars as pl
 import pytest
 
 from stormpetrel.errors import ModelError, ModelFormatError
-from stormpetrel.lifecycle import trace_models
+from stormpetrel.lifecycle import trace_learning
+from stormpetrel.lifecycle.trace_learning import campaign_windows, learning_windows
 from stormpetrel.lifecycle.trace_models import (
     TRACES,
-    campaign_windows,
-    learning_windows,
     load_trace_model,
     loaded_traces,
     model_name,
@@ -26,7 +25,7 @@ from stormpetrel.records.short_jobs import short_job_windows, without_short_jobs
 from stormpetrel.records.traces import BAD_IO, Split, TraceJob
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, frame_of, windows_of
 from stormpetrel.records.windows import cut_windows
-from stormpetrel.store.models import Training
+from stormpetrel.store.registry.models import Training
 from stormpetrel.traces.architecture import Architecture
 from tests.builders import make_site
 from tests.lifecycle.traced_site import STEPS_S, campaign, put_windows, traced_site, train
@@ -94,7 +93,7 @@ def test_a_window_that_reaches_over_the_cut_is_left_out(tmp_path):
 
 
 def test_only_the_newest_windows_are_learnt_from(tmp_path, monkeypatch):
-    monkeypatch.setattr(trace_models, "MOST_WINDOWS", 100)
+    monkeypatch.setattr(trace_learning, "MOST_WINDOWS", 100)
     with traced_site(tmp_path / "site", splits=False) as site:
         found = learning_windows(site)
     assert len(found.train) + len(found.validation) <= 100
@@ -171,7 +170,7 @@ def test_a_model_from_before_promises_keeps_what_its_validation_windows_allow(tr
 def test_bad_io_is_known_from_every_campaign_but_that_for_test(trained):
     model = load_trace_model(trained[0])
     assert model.bad_io.windows == 2 * campaign(0).is_anomalous().sum()
-    assert model.centroid.shape == (4,) and model.map.axes.shape == (2, 4)
+    assert model.bad_io.centre.shape == (4,) and model.map.axes.shape == (2, 4)
 
 
 def test_without_labelled_bad_io_there_is_no_centre(tmp_path):
@@ -179,7 +178,7 @@ def test_without_labelled_bad_io_there_is_no_centre(tmp_path):
         put_windows(site, campaign(0, name="live").of_normal())
         train(site)
         model = load_trace_model(site)
-        assert model.bad_io is None and model.centroid is None
+        assert model.bad_io is None
         score_new_windows(site, model)
         assert site.trace_scores.read().collect()["bad_io_distance"].null_count() == 112
 

@@ -10,7 +10,7 @@ from stormpetrel.lifecycle.trace_models import train_trace_model
 from stormpetrel.records.traces import Split
 from stormpetrel.records.window_frames import frame_of
 from stormpetrel.records.windows import Windows
-from stormpetrel.store.models import ModelVersion
+from stormpetrel.store.registry.models import ModelVersion
 from stormpetrel.store.site import Site
 from tests.builders import make_site
 from tests.parts import need

@@ -12,8 +12,8 @@ from datetime import datetime
 import numpy as np
 
 from stormpetrel.errors import SourceUnavailableError
-from stormpetrel.sources.prometheus_matrix import SampleBlock
-from stormpetrel.sources.prometheus_query import Series
+from stormpetrel.sources.prometheus.matrix import SampleBlock
+from stormpetrel.sources.prometheus.query import Series
 
 MODES = ("user", "nice", "system", "iowait", "irq", "softirq", "steal", "idle")
 BUSY = {"user": 0.5, "nice": 0.1, "system": 0.1, "irq": 0.05, "softirq": 0.05, "iowait": 0.1, "steal": 0.02, "idle": 0.08}

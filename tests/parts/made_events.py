@@ -10,7 +10,7 @@ import polars as pl
 
 from stormpetrel.records.event_counting import as_counts, covered
 from stormpetrel.records.times import UTC_TIME
-from stormpetrel.store.event_counts import EventCountStore
+from stormpetrel.store.events.counts import EventCountStore
 
 H0 = datetime(2024, 3, 31, 12, tzinfo=UTC)  # twelve hours before the end of a month
 HOUR = timedelta(hours=1)

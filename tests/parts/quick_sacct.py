@@ -45,7 +45,7 @@ def answering(answer: Callable[..., str] | None = None) -> Iterator[str]:
     import threading
 
     from stormpetrel.errors import StormpetrelError
-    from stormpetrel.simulate import fake_sacct
+    from stormpetrel.simulate.fakes import sacct as fake_sacct
 
     answer = answer or fake_sacct.answer
 

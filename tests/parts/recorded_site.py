@@ -27,19 +27,19 @@ from stormpetrel.lifecycle.event_scoring import score_new_buckets
 from stormpetrel.lifecycle.job_models import enter_job_models, fit_job_models
 from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows, train_trace_model
 from stormpetrel.lifecycle.workload_models import fit_site_generator
-from stormpetrel.records.clock import fixed_clock
 from stormpetrel.records.jobs import KEY
 from stormpetrel.records.outages import Outage, OutageKind
+from stormpetrel.records.times import fixed_clock
 from stormpetrel.records.traces import Split
 from stormpetrel.records.window_frames import frame_of
 from stormpetrel.simulate.cluster import simulate
 from stormpetrel.simulate.feed import record_feed, set_clock, write_fake_sacct
 from stormpetrel.simulate.spec import ClusterSpec
-from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.sources.slurm_live import live_sources
+from stormpetrel.sources.slurm.live import live_sources
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.site import Site, create_site, open_site
 from stormpetrel.store.state import STATE_FORMAT
-from stormpetrel.store.upkeep import forget
+from stormpetrel.store.upkeep.upkeep import forget
 from stormpetrel.traces.architecture import Architecture
 from stormpetrel.watch.loop import Watch
 from tests.builders import SACCT_FIELDS, Job, sacct_line
@@ -176,7 +176,7 @@ def _events(site: Site) -> None:
     site.event_counts.reasons.update("table:other", [(NOW, NOW + HOUR, "the server was away")], seen=seen, now=NOW)
     site.outages.add(Outage(START + 200 * HOUR, START + 204 * HOUR, OutageKind.OUTAGE, "the file server was away"))
     site.outages.add(Outage(START + 300 * HOUR, START + 306 * HOUR, OutageKind.MAINTENANCE, "new switches"))
-    for name in ("unsupervised", "supervised", "recurrent_forecast", "combined"):
+    for name in ("unsupervised", "supervised", "combined"):
         train_event_model(site, name, user="ada")
     score_new_buckets(site, load_event_model(site))
 

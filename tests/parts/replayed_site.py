@@ -8,7 +8,7 @@ from pathlib import Path
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.simulate.cluster import ClusterSpec, Fault, simulate
 from stormpetrel.simulate.writing import write_sacct
-from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.site import Site
 from tests.builders import make_site
 

@@ -27,7 +27,7 @@ _LIMIT_S = 240.0
 
 def walk(folder: Path, looks: Sequence[datetime], alive: Connection | None = None) -> None:
     """Look at each of these times that is not over yet; `alive` hears when the first look begins, and of each that is over."""
-    from stormpetrel.records.clock import fixed_clock
+    from stormpetrel.records.times import fixed_clock
     from stormpetrel.simulate.feed import set_clock
     from stormpetrel.store.site import open_site
     from stormpetrel.watch.logs import Log

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from stormpetrel.store.messages import MessageStore
+from stormpetrel.store.incidents.messages import MessageStore
 from stormpetrel.store.site import open_site
-from stormpetrel.watch.outbox import Outbox
+from stormpetrel.watch.notify.outbox import Outbox
 
 _delivered = MessageStore.delivered
 

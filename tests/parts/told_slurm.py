@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from stormpetrel.sources.slurm_live import WANTED
+from stormpetrel.sources.slurm.live import WANTED
 
 SUBMITTED = 1_794_800_000  # Unix seconds
 _KNOWN = (

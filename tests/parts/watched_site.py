@@ -19,13 +19,13 @@ import pytest
 from stormpetrel.config import settings_from
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.lifecycle.job_models import FAMILY, enter_job_models, load_fitted, train_job_models
-from stormpetrel.records.clock import fixed_clock
+from stormpetrel.records.times import fixed_clock
 from stormpetrel.simulate.cluster import simulate
 from stormpetrel.simulate.feed import record_feed, set_clock, write_fake_sacct
 from stormpetrel.simulate.spec import ClusterSpec
 from stormpetrel.simulate.submitting import write_fake_sbatch, write_fake_scancel
-from stormpetrel.sources.slurm_live import live_sources
-from stormpetrel.store.models import Training
+from stormpetrel.sources.slurm.live import live_sources
+from stormpetrel.store.registry.models import Training
 from stormpetrel.store.site import Site, create_site, open_site
 from tests.jobs.logs import one_thread
 from tests.lifecycle.sites import few_trees

@@ -6,10 +6,10 @@ from itertools import permutations
 import polars as pl
 import pytest
 
-from stormpetrel.records.doubts import DOUBTED, END_WITHOUT_WAIT, RULES, doubted, marked, trusted
+from stormpetrel.records.doubts import DOUBTED, END_WITHOUT_WAIT, RULES, doubted, trusted, with_rules
 from stormpetrel.records.jobs import JOB_SCHEMA, VALUES, job_frame
 from stormpetrel.records.quality import check
-from stormpetrel.records.slurm_memory import unflagged_texts, without_flag
+from stormpetrel.records.units import unflagged_texts, without_flag
 from tests.builders import T0
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
@@ -101,7 +101,7 @@ def test_the_table_keeps_the_doubted_value_and_says_so():
 
 def test_a_rule_of_the_reader_stays_beside_those_of_the_values():
     row = job_frame([{**SOUND, "max_rss_bytes": 9 * GB}]).with_columns(line=pl.lit(1))
-    good, _, warnings = check(marked(row, {END_WITHOUT_WAIT: pl.Series([True])}), now=NOW)
+    good, _, warnings = check(with_rules(row, {END_WITHOUT_WAIT: pl.Series([True])}), now=NOW)
     assert good["quality"].item() == "rss_above_allocation,end_without_wait"
     assert warnings.counts == {"rss_above_allocation": 1, "end_without_wait": 1}
 

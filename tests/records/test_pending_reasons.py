@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from string import Formatter
 
-from stormpetrel.records.pending_reasons import KIND_WORDS, WaitKind, pending_reason
+from stormpetrel.records.pending_reasons import KIND_LABELS, WaitKind, pending_reason
 
 _TRES = "BB Billing Energy GRES License Unknown".split()
 _OF_WAITING_JOBS = [
@@ -78,4 +78,4 @@ def test_a_reason_of_a_later_slurm_is_told_as_it_is():
 
 
 def test_every_kind_has_the_beginning_of_a_sentence():
-    assert set(KIND_WORDS) == set(WaitKind)
+    assert set(KIND_LABELS) == set(WaitKind)

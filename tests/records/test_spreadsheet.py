@@ -38,6 +38,6 @@ def test_every_csv_that_is_written_goes_through_it():
         if re.search(r"\.write_csv\(|\.sink_csv\(|csv\.writer\(", line) and "without_formulas(" not in line
     }
     assert writing == {
-        "workload_files.py: frame.write_csv(buffer, include_header=header, separator=separator)",
+        "files.py: frame.write_csv(buffer, include_header=header, separator=separator)",
         'swf.py: out.write(table.write_csv(separator=" ", include_header=False).encode())',
     }

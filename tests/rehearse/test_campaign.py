@@ -13,7 +13,7 @@ import pytest
 
 from stormpetrel.errors import SourceUnavailableError, StoreBusyError, UsageError
 from stormpetrel.records.traces import NO_JOB, Split
-from stormpetrel.rehearse import campaign, mpi_program, recording
+from stormpetrel.rehearse import campaign, recording, running
 from stormpetrel.rehearse.campaign import CampaignRequest, cpus_of, record_plan, run_campaign, run_set, usable_cpus
 from stormpetrel.rehearse.campaign_files import free_name
 from stormpetrel.rehearse.placing import JobPlaces
@@ -23,7 +23,7 @@ from tests.parts import require, wait_until
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))[:2]
 SECONDS = 6.0
-RUN = "from stormpetrel.faces.cli.campaign import app; app()"
+RUN = "import sys; from stormpetrel.faces.cli.main import app; app(['campaign', *sys.argv[1:]])"
 
 
 def short_plan(name):
@@ -226,18 +226,18 @@ def test_without_prometheus_the_way_out_is_named(tmp_path, monkeypatch):
 
 
 def test_without_mpich_the_way_out_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(mpi_program.shutil, "which", lambda _name: None)
+    monkeypatch.setattr(running.shutil, "which", lambda _name: None)
     with pytest.raises(UsageError, match=r"there is no mpiexec here.*apt-get install mpich.*leave mpi out of --types"):
-        mpi_program.build_mpi_program(tmp_path)
+        running.build_mpi_program(tmp_path)
 
 
 def test_another_mpi_is_not_taken_for_mpich(tmp_path, monkeypatch):
     other = tmp_path / "mpiexec"
     other.write_text("#!/bin/sh\necho 'mpiexec (OpenRTE) 4.1.4'\n")
     other.chmod(0o755)
-    monkeypatch.setattr(mpi_program.shutil, "which", lambda name: str(other) if name == "mpiexec" else None)
+    monkeypatch.setattr(running.shutil, "which", lambda name: str(other) if name == "mpiexec" else None)
     with pytest.raises(UsageError, match="is not MPICH's"):
-        mpi_program.build_mpi_program(tmp_path)
+        running.build_mpi_program(tmp_path)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".json"])

@@ -7,8 +7,8 @@ import pytest
 
 from stormpetrel.errors import UsageError
 from stormpetrel.records.event_series import ANOMALY, MAINTENANCE, NORMAL, UNLABELLED
-from stormpetrel.rehearse.event_datasets import injected_dataset, labelled_dataset, simulated_dataset
-from stormpetrel.simulate.grid_outages import AFTERMATH_HOURS, OUTAGES
+from stormpetrel.rehearse.event_study import injected_dataset, labelled_dataset, simulated_dataset
+from stormpetrel.simulate.grid.outages import AFTERMATH_HOURS, OUTAGES
 from tests.events.rhythmic import broken, rhythmic_series
 
 OTHERS = "tests.rehearse.outages_of_others"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stormpetrel.errors import UsageError
-from stormpetrel.events.evaluation_summary import merged
+from stormpetrel.events.evaluation import merged
 from stormpetrel.rehearse.event_study import Recipe, StudyPlan, run_study
 from tests.events.rhythmic import broken, rhythmic_series
 

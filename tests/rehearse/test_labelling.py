@@ -5,7 +5,7 @@ import pytest
 
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.traces import NO_JOB, UNKNOWN_JOB, Split, Trace, TraceJob
-from stormpetrel.rehearse.labelling import compare_with_exporter, label_trace, summary_by_type
+from stormpetrel.rehearse.campaign_files import compare_with_exporter, label_trace, summary_by_type
 from stormpetrel.rehearse.plan import JobKind, PlannedJob
 from stormpetrel.rehearse.running import JobRecord
 

@@ -4,7 +4,7 @@ import pytest
 
 from stormpetrel.records.states import JobState
 from stormpetrel.simulate.cluster import ended_jobs
-from stormpetrel.simulate.coming_fault import plan_fault
+from stormpetrel.simulate.demo_site import plan_fault
 from stormpetrel.simulate.spec import DAY_S, ClusterSpec, Fault
 
 AFTERNOON_S = 15 * DAY_S + 16 * 3600  # 2024-01-16, a Tuesday

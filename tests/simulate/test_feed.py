@@ -19,10 +19,10 @@ from stormpetrel.config import SiteSection, SlurmSection
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.faces.cli.main import app
 from stormpetrel.ingest.jobs import ingest_jobs
-from stormpetrel.records.clock import FeedClock, fixed_clock, running_clock
+from stormpetrel.records.times import FeedClock, fixed_clock, running_clock
 from stormpetrel.simulate.cluster import ClusterSpec, simulate
 from stormpetrel.simulate.feed import Feed, record_feed, set_clock, write_fake_sacct
-from stormpetrel.sources.slurm_live import available_fields, live_sources
+from stormpetrel.sources.slurm.live import available_fields, live_sources
 from stormpetrel.store.site import open_site
 from tests.builders import make_site, table_of
 

@@ -16,16 +16,18 @@ import pytest
 
 from stormpetrel.config import SiteSection, SlurmSection
 from stormpetrel.ingest.jobs import ingest_jobs
-from stormpetrel.records.clock import fixed_clock, running_clock
 from stormpetrel.records.nodes import expand_nodes
-from stormpetrel.simulate import fake_sacct, fake_sbatch, fake_scancel
+from stormpetrel.records.times import fixed_clock, running_clock
 from stormpetrel.simulate.arrivals import NEVER
 from stormpetrel.simulate.cluster import ClusterSpec, Fault, ended_jobs, simulate
+from stormpetrel.simulate.fakes import sacct as fake_sacct
+from stormpetrel.simulate.fakes import sbatch as fake_sbatch
+from stormpetrel.simulate.fakes import scancel as fake_scancel
 from stormpetrel.simulate.feed import Feed, record_feed, set_clock, write_fake_sacct
 from stormpetrel.simulate.hidden_needs import HiddenNeeds
 from stormpetrel.simulate.population import make_population
 from stormpetrel.simulate.submitting import array_tasks, write_fake_sbatch, write_fake_scancel
-from stormpetrel.sources.slurm_live import live_sources
+from stormpetrel.sources.slurm.live import live_sources
 from tests.builders import make_site, table_of
 
 START = datetime(2024, 3, 4, tzinfo=UTC)

@@ -11,10 +11,9 @@ import pytest
 from stormpetrel.errors import UsageError
 from stormpetrel.records.jobs import JOB_SCHEMA
 from stormpetrel.simulate.cluster import simulate
-from stormpetrel.simulate.writing import sacct_text, write_sacct, write_swf_log
-from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.sources.slurm_live import WANTED
-from stormpetrel.sources.swf import SwfLog
+from stormpetrel.simulate.writing import sacct_text, write_sacct
+from stormpetrel.sources.slurm.live import WANTED
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from tests.builders import read_all
 from tests.simulate.made import SMALL
 
@@ -52,28 +51,6 @@ def test_a_packed_log_is_the_same_log_and_the_same_file_twice(frames, tmp_path):
         write_sacct(frames, tmp_path / name)
     assert gzip.decompress((tmp_path / "a.gz").read_bytes()) == (tmp_path / "log.txt").read_bytes()
     assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
-
-
-def test_swf_reads_back_as_the_same_jobs(frames, jobs, tmp_path):
-    assert write_swf_log(frames, tmp_path / "log.swf") == jobs.height
-    read, refused, _, _ = read_all(SwfLog(tmp_path / "log.swf"))
-    assert refused.height == 0
-    ours, theirs = jobs.sort("job_id_raw"), read.sort("job_id")
-    assert ours["job_id_raw"].equals(theirs["job_id"])
-    kept = (
-        "submit_time",
-        "start_time",
-        "end_time",
-        "elapsed_s",
-        "cpus",
-        "req_cpus",
-        "time_limit_s",
-        "req_mem_bytes",
-        "max_rss_bytes",
-    )
-    assert [name for name in kept if not ours[name].equals(theirs[name])] == []
-    completed = [frame["state"].eq("COMPLETED") for frame in (ours, theirs)]
-    assert completed[0].equals(completed[1])
 
 
 def test_a_job_on_several_nodes_has_a_step_of_its_own_and_one_that_never_ran_has_none(jobs):

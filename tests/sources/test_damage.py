@@ -46,7 +46,7 @@ def job_lists(draw):
     ]
 
 
-def in_words(record: bytes, separator: bytes, change):
+def feature_text(record: bytes, separator: bytes, change):
     words = record.split(separator)
     return separator.join(change(words))
 
@@ -61,8 +61,8 @@ LINE_DAMAGE = {
     "a very long line": lambda record: record + b" " + b"x" * 1_100_000,
 }
 DELIMITED_DAMAGE = {
-    "a lost column": lambda sep: lambda record: in_words(record, sep, lambda words: words[:-1]),
-    "half a line": lambda sep: lambda record: in_words(record, sep, lambda words: words[: len(words) // 2]),
+    "a lost column": lambda sep: lambda record: feature_text(record, sep, lambda words: words[:-1]),
+    "half a line": lambda sep: lambda record: feature_text(record, sep, lambda words: words[: len(words) // 2]),
     "a column too many": lambda sep: lambda record: record + sep + b"9",
 }
 JSON_DAMAGE = {
@@ -77,33 +77,33 @@ DAMAGE = {
     "sacct": {
         **LINE_DAMAGE,
         **{name: make(b"|") for name, make in DELIMITED_DAMAGE.items()},
-        "no time": lambda record: in_words(record, b"|", lambda words: [*words[:5], b"sometime", *words[6:]]),
-        "no state": lambda record: in_words(record, b"|", lambda words: [*words[:9], b"EXPLODED", *words[10:]]),
+        "no time": lambda record: feature_text(record, b"|", lambda words: [*words[:5], b"sometime", *words[6:]]),
+        "no state": lambda record: feature_text(record, b"|", lambda words: [*words[:9], b"EXPLODED", *words[10:]]),
     },
     "swf": {
         **LINE_DAMAGE,
         **{name: make(b" ") for name, make in DELIMITED_DAMAGE.items()},
-        "no number": lambda record: in_words(record, b" ", lambda words: [*words[:1], b"soon", *words[2:]]),
-        "no such status": lambda record: in_words(record, b" ", lambda words: [*words[:10], b"42", *words[11:]]),
+        "no number": lambda record: feature_text(record, b" ", lambda words: [*words[:1], b"soon", *words[2:]]),
+        "no such status": lambda record: feature_text(record, b" ", lambda words: [*words[:10], b"42", *words[11:]]),
     },
     "lumos": {
         **LINE_DAMAGE,
         **{name: make(b",") for name, make in DELIMITED_DAMAGE.items()},
-        "no number": lambda record: in_words(record, b",", lambda words: [*words[:8], b"soon", *words[9:]]),
-        "no such status": lambda record: in_words(record, b",", lambda words: [*words[:13], b"Perhaps"]),
+        "no number": lambda record: feature_text(record, b",", lambda words: [*words[:8], b"soon", *words[9:]]),
+        "no such status": lambda record: feature_text(record, b",", lambda words: [*words[:13], b"Perhaps"]),
     },
     "alcf-djc": {
         **LINE_DAMAGE,
         **{name: make(b",") for name, make in DELIMITED_DAMAGE.items()},
-        "no time": lambda record: in_words(record, b",", lambda words: [*words[:3], b"sometime", *words[4:]]),
+        "no time": lambda record: feature_text(record, b",", lambda words: [*words[:3], b"sometime", *words[4:]]),
     },
     "supercloud": {
         **LINE_DAMAGE,
         "a column too many": lambda record: record + b",9",
         "half a line": lambda record: record[:30],
         "an open quote": lambda record: record.rstrip(b'"'),
-        "no such state": lambda record: in_words(record, b",", lambda words: [*words[:5], b"77", *words[6:]]),
-        "no number": lambda record: in_words(record, b",", lambda words: [*words[:7], b"soon", *words[8:]]),
+        "no such state": lambda record: feature_text(record, b",", lambda words: [*words[:5], b"77", *words[6:]]),
+        "no number": lambda record: feature_text(record, b",", lambda words: [*words[:7], b"soon", *words[8:]]),
     },
     "pbs": {
         **LINE_DAMAGE,
@@ -131,7 +131,7 @@ DAMAGE = {
 
 def word(separator: bytes, position: int, text: bytes):
     """A record with another text in one of its columns."""
-    return lambda record: in_words(record, separator, lambda words: [*words[:position], text, *words[position + 1 :]])
+    return lambda record: feature_text(record, separator, lambda words: [*words[:position], text, *words[position + 1 :]])
 
 
 def swapped(before: bytes, after: bytes):

@@ -10,8 +10,8 @@ import pytest
 from stormpetrel.config import EventsSection
 from stormpetrel.errors import SourceFormatError, SourceUnavailableError
 from stormpetrel.records.events import COVERED, WHOLE
-from stormpetrel.sources.elastic import ElasticEvents
-from stormpetrel.sources.elastic_server import SearchServer
+from stormpetrel.sources.elastic.counts import ElasticEvents
+from stormpetrel.sources.elastic.server import SearchServer
 from tests.parts.elastic import ElasticServer, served
 
 FOLDER = Path(__file__).parents[1] / "recordings" / "elastic"

@@ -19,7 +19,7 @@ from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.quality import MOST_REJECTS, bounded_rejects, rejects
 from stormpetrel.sources.formats import ReadOptions, open_source
 from stormpetrel.sources.lines import LineFile
-from stormpetrel.sources.parquet_bounds import check_parquet
+from stormpetrel.sources.tables.parquet_bounds import check_parquet
 from tests.builders import make_jobs, make_site, table_of, write_sacct
 
 MIB = 1024 * 1024
@@ -206,7 +206,7 @@ def test_a_damaged_record_among_many_costs_only_itself(tmp_path):
 def test_an_event_nested_a_thousand_deep_is_one_bad_row(tmp_path):
     from collections import Counter
 
-    from stormpetrel.sources.event_frames import frames_of
+    from stormpetrel.sources.tables.event_frames import frames_of
 
     path, aside = tmp_path / "events.ndjson", Counter()
     path.write_text('{"kind": "Submit"}\n{"kind": ' + "[" * 1000 + "]" * 1000 + '}\n{"kind": "Execute"}\n')
@@ -216,18 +216,13 @@ def test_an_event_nested_a_thousand_deep_is_one_bad_row(tmp_path):
 
 
 def test_an_answer_of_slurmrestd_that_does_not_end_is_given_up(tmp_path):
-    import httpx
-
     from stormpetrel.config import SlurmSection
     from stormpetrel.errors import SourceUnavailableError
-    from stormpetrel.sources.slurm_rest import fetch
+    from stormpetrel.sources.slurm.rest import SlurmRest
+    from tests.parts.loopback import served
 
-    def endless():
-        while True:
-            yield b"x" * MIB
-
-    transport = httpx.MockTransport(lambda request: httpx.Response(200, content=endless()))
-    with httpx.Client(transport=transport, base_url="http://slurm") as client, (tmp_path / "answer").open("w+b") as out:
-        with pytest.raises(SourceUnavailableError, match="sent more than 8 MB"):
-            fetch(client, "/slurmdb/jobs", {}, out, SlurmSection(rest_url="http://slurm"), most_bytes=8_000_000)
-        assert out.tell() <= 8_000_000
+    endless = served(lambda *_: (200, b"x" * 20 * MIB, {}))
+    with endless as url, (tmp_path / "answer").open("w+b") as out, SlurmRest(SlurmSection(rest_url=url)) as server:
+        with pytest.raises(SourceUnavailableError, match="answered with more than 8 MiB"):
+            server.fetch("/slurmdb/jobs", {}, out, most_bytes=8 * MIB)
+        assert out.tell() <= 8 * MIB

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from stormpetrel.config import SiteSection, SlurmSection
-from stormpetrel.sources.slurm_live import LiveSlurm
+from stormpetrel.sources.slurm.live import LiveSlurm
 from tests.parts.told_slurm import ToldSlurm, row
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -5,7 +5,7 @@ import pytest
 
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.jobs import JOB_SCHEMA
-from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.sources.swf import SwfLog, write_swf
 from tests.builders import T0, make_jobs, read_all, swf_document, unread_in, write_sacct
 

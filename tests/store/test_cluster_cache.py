@@ -11,7 +11,7 @@ import pytest
 
 from stormpetrel.config import SlurmSection
 from stormpetrel.records.cluster import Cluster, NodeKind, Partition, Qos
-from stormpetrel.sources.slurm_cluster import read_cluster
+from stormpetrel.sources.slurm.cluster import read_cluster
 from stormpetrel.store.cluster_cache import FILE, ClusterCache
 
 PARTITIONS = "PartitionName=short MaxTime=01:00:00 Default=YES State=UP"

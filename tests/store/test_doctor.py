@@ -10,7 +10,7 @@ from stormpetrel.ingest import source_checks as schedulers
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.records.checks import Finding, summary, worst
 from stormpetrel.records.cursor import Cursor
-from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.doctor import store_checks
 from stormpetrel.store.source_health import JOBS, SourceHealth
 from stormpetrel.store.watch_status import WatchStatus, write_sources, write_status
@@ -143,7 +143,7 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(site, monkeypatch)
 
 
 def test_a_prometheus_that_scrapes_more_rarely_than_the_settings_say_is_told(tmp_path, monkeypatch):
-    from stormpetrel.sources.prometheus import PrometheusTraces
+    from stormpetrel.sources.prometheus.cpu_traces import PrometheusTraces
 
     monkeypatch.setattr(PrometheusTraces, "modes", lambda *_: ["idle", "iowait", "system", "user"])
     with make_site(tmp_path / "site", prometheus={"url": "http://127.0.0.1:9"}) as site:

@@ -13,7 +13,7 @@ def findings(site):
 
 def test_a_site_that_counts_no_events_is_not_ill_unless_it_names_where_they_are(tmp_path):
     with make_site(tmp_path / "a") as site:
-        assert findings(site) == [("ok", "no events of the grid are counted yet")]
+        assert findings(site) == [("ok", "no events of the cluster are counted yet")]
     with make_site(tmp_path / "b", htcondor={"event_log": "/var/log/condor/EventLog"}) as site:
         assert findings(site)[0][0] == "warning"
 

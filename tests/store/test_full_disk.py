@@ -7,11 +7,11 @@ import pytest
 
 from stormpetrel.errors import DiskFullError, ReadOnlySiteError
 from stormpetrel.ingest.jobs import ingest_jobs
-from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.store.filesystem import disk_words, mount_of
+from stormpetrel.sources.slurm.sacct_text import SacctText
+from stormpetrel.store.filesystem import format_disk, mount_of
 from stormpetrel.store.panics import split_panic, without_panic_text
 from stormpetrel.store.site import open_site
-from stormpetrel.store.upkeep import compact
+from stormpetrel.store.upkeep.upkeep import compact
 from tests.builders import make_jobs, make_site, write_sacct
 from tests.parts import mounts
 
@@ -76,7 +76,7 @@ def test_a_site_on_a_full_disk_can_be_read_and_a_write_says_to_free_space(disk, 
 def test_the_disk_of_a_folder_is_named_by_its_device_mount_point_and_free_space(tmp_path):
     mount = mount_of(tmp_path)
     assert mount is not None
-    assert disk_words(tmp_path / "not there yet").startswith(f"{mount.device} at {mount.point} (")
+    assert format_disk(tmp_path / "not there yet").startswith(f"{mount.device} at {mount.point} (")
 
 
 def test_the_text_of_a_panic_is_kept_with_the_error_and_off_standard_error(capfd):

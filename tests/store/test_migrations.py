@@ -13,11 +13,11 @@ import sqlalchemy as sa
 
 from stormpetrel.errors import StoreError, StoreVersionError
 from stormpetrel.store import migrations, state
-from stormpetrel.store.backup import backup, restore
 from stormpetrel.store.identity import IDENTITY_FILE, read_identity
 from stormpetrel.store.site import Site, open_site
 from stormpetrel.store.state import STATE_FORMAT, open_state
-from stormpetrel.store.upkeep import forget
+from stormpetrel.store.upkeep.backup import backup, restore
+from stormpetrel.store.upkeep.upkeep import forget
 from tests.builders import make_site
 
 TABLES_OF = {  # format -> what there was

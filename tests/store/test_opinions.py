@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from stormpetrel.errors import UsageError
-from stormpetrel.records.job_ref import JobRef
+from stormpetrel.records.jobs import JobRef
 from stormpetrel.store import opinions as module
 from stormpetrel.store.opinions import OpinionCount, OpinionStore
 from stormpetrel.store.state import open_state

@@ -7,10 +7,10 @@ import pytest
 
 from stormpetrel.errors import StoreError, UsageError
 from stormpetrel.ingest.jobs import ingest_jobs
-from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.store.backup import backup, restore
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.site import open_site
-from stormpetrel.store.upkeep import forget
+from stormpetrel.store.upkeep.backup import backup, restore
+from stormpetrel.store.upkeep.upkeep import forget
 from tests.builders import SACCT_FIELDS, Job, make_site, sacct_line, table_of, write_sacct
 
 

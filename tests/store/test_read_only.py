@@ -10,10 +10,10 @@ import pytest
 
 from stormpetrel.errors import ReadOnlySiteError, StateLostError, StoreError
 from stormpetrel.ingest.jobs import ingest_jobs
-from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store import read_only
-from stormpetrel.store.backup import backup, restore
 from stormpetrel.store.site import open_site
+from stormpetrel.store.upkeep.backup import backup, restore
 from tests.builders import make_jobs, make_site, write_sacct
 from tests.parts import mounts, recorded_site
 

@@ -14,11 +14,11 @@ import pytest
 from stormpetrel.answers.site.doctor import examine
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.records.checks import worst
-from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.store.backup import backup, restore
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.identity import read_identity
 from stormpetrel.store.site import Site, open_site
 from stormpetrel.store.state import STATE_FORMAT
+from stormpetrel.store.upkeep.backup import backup, restore
 from tests.builders import Job, write_sacct
 from tests.parts.recorded_site import contents_of, make_recorded_site, names, pack, row_counts, unpack_site
 

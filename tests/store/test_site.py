@@ -19,9 +19,8 @@ from stormpetrel.errors import (
     StormpetrelError,
 )
 from stormpetrel.ingest.jobs import ingest_jobs
-from stormpetrel.sources.sacct_text import SacctText
-from stormpetrel.store.filesystem import filesystem_type, is_network
-from stormpetrel.store.lock import file_lock
+from stormpetrel.sources.slurm.sacct_text import SacctText
+from stormpetrel.store.filesystem import file_lock, filesystem_type, is_network
 from stormpetrel.store.site import create_site, open_site
 from stormpetrel.store.state import open_state
 from tests.builders import make_jobs, make_site, table_of, write_sacct

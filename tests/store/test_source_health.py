@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from stormpetrel.errors import SourceUnavailableError, StoreBusyError
-from stormpetrel.store.source_health import EVENTS, JOBS, SourceBook, SourceHealth, leading, span_words, troubles
+from stormpetrel.store.source_health import EVENTS, JOBS, SourceBook, SourceHealth, format_span, leading, troubles
 
 AWAY = SourceUnavailableError("The server did not answer.", hint="Try again.")
 
@@ -35,7 +35,7 @@ def book(clock):
 
 
 def look(book, name, *, records=0, error=None, watcher=JOBS, every_s=5.0):
-    with suppress(type(error) if error else ()), book.look(name, watcher=watcher, every_s=every_s) as seen:
+    with suppress(type(error) if error else ()), book.poll(name, watcher=watcher, every_s=every_s) as seen:
         if error:
             raise error
         seen(records)
@@ -52,17 +52,17 @@ def kinds(book):
 def test_a_look_that_hangs_is_told_while_it_hangs(book, clock):
     look(book, "sacct", records=7)
     clock.move(5)
-    with book.look("sacct", watcher=JOBS, every_s=5.0):
+    with book.poll("sacct", watcher=JOBS, every_s=5.0):
         clock.move(14)
         assert not book.troubles()
         clock.move(2)
         assert kinds(book) == {"sacct": "slow"}
-        assert book.troubles()[0].what == "A look at sacct has been under way for 16 s. Last read well 21 s ago."
+        assert book.troubles()[0].what == "A poll of sacct has been under way for 16 s. Last read well 21 s ago."
     assert not book.troubles()
 
 
 def test_a_long_look_that_gets_on_does_not_hang(book, clock):
-    with book.look("sacct", watcher=JOBS, every_s=5.0) as seen:
+    with book.poll("sacct", watcher=JOBS, every_s=5.0) as seen:
         for _window in range(30):
             clock.move(10)
             seen(1000)
@@ -136,4 +136,4 @@ def test_a_record_survives_json_and_what_a_later_version_adds_is_left_out(book, 
 
 @pytest.mark.parametrize(("seconds", "words"), [(-3, "0 s"), (59, "59 s"), (600, "10 min"), (7200, "2 h"), (3 * 86400, "3 days")])
 def test_ages_are_one_number(seconds, words):
-    assert span_words(seconds) == words
+    assert format_span(seconds) == words

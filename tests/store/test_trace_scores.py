@@ -20,6 +20,7 @@ def scores(n=6, *, version=1, model="traces-vanilla", node="n1"):
             "window_start": [START + timedelta(minutes=5 * k) for k in range(n)], "window_s": 100.0, "model": model,
             "model_version": version, "score": [k / 10 for k in range(n)], "flagged": False, "x": 0.0, "y": 0.0,
             "max_iowait": 0.1, "bad_io_distance": None, "stands_for": None,
+            "region": None, "embedding": [[0.5, float(k)] for k in range(n)],
         },
         schema_overrides=TRACE_SCORE_SCHEMA,
     )  # fmt: skip

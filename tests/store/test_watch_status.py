@@ -37,7 +37,7 @@ def test_a_watch_that_hangs_in_a_look_is_in_trouble_and_not_silent():
     hangs = source(looking_since=ago(60), progressed=ago(60), last_good=ago(65))
     report = WatchReport(status(turned_s=65), (hangs,), ago(4))
     assert report.state(NOW) == "trouble"
-    assert report.problem(NOW) == "A look at sacct has been under way for 60 s. Last read well 65 s ago."
+    assert report.problem(NOW) == "A poll of sacct has been under way for 60 s. Last read well 65 s ago."
 
 
 def test_a_watch_that_died_is_silent_however_rarely_it_looked():

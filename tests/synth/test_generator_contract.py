@@ -15,7 +15,7 @@ from tests.parts import need
 from tests.synth.made_workloads import site_workload
 
 # The networks, which need torch.
-_FAST = {"ctgan": {"epochs": 1}, "tvae": {"epochs": 1}, "copulagan": {"epochs": 1}, "copulagan-sessions": {"epochs": 1}}
+_FAST = {"ctgan": {"epochs": 1}, "tvae": {"epochs": 1}, "copulagan": {"epochs": 1}}
 OURS = [name for name in GENERATORS if not name.startswith("sdv-")]
 SAVED = [name for name in OURS if name != "rows"]  # rows of the log are never saved
 OF_ROWS = [name for name in OURS if name not in ("sessions", "private")]

@@ -55,12 +55,12 @@ def test_small_batches_say_the_same(model, monkeypatch):
     assert np.allclose(model.embed(TEST), whole, atol=1e-4)
 
 
-def test_a_gnn_hears_the_threads_beside_it_and_the_vanilla_network_does_not(model):
+def test_a_gnn_hears_the_threads_beside_it_and_the_others_do_not(model):
     """The threads of an MPI job, with and without the other three."""
     alone = TEST.take(TEST.cpu == 0)
     together = model.embed(TEST)[TEST.cpu == 0]
     heard = not np.allclose(model.embed(alone), together, atol=1e-4)
-    assert heard == (model.settings.architecture is not Architecture.VANILLA)
+    assert heard == model.settings.architecture.passes_messages
 
 
 def test_a_job_gnn_does_not_hear_other_jobs(model):

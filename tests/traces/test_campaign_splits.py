@@ -37,11 +37,36 @@ def test_without_a_validation_campaign_the_last_part_of_each_training_run_is_tak
     assert split.validation.traces == ("run-0", "run-1")
 
 
-def test_runs_without_a_split_are_taken_by_name():
+def test_runs_without_a_split_are_taken_by_time():
     names = ("b", "a", "d", "c", "h", "g", "f", "e")
-    split = split_traces([run(seed, name=name) for seed, name in enumerate(names)], Cut(STEPS))
-    assert split.train.traces == ("a", "b", "c", "d", "e") and split.test.traces == ("f", "g", "h")
+    split = split_traces([run(seed, name=name) for seed, name in reversed(list(enumerate(names)))], Cut(STEPS))
+    assert split.train.traces == ("b", "a", "d", "c", "h") and split.test.traces == ("g", "f", "e")
     assert split.validation.traces == split.train.traces
+
+
+def later(trace, by_s, name):
+    return replace(trace, time_s=trace.time_s + by_s, name=name)
+
+
+def test_runs_that_overlap_in_time_are_on_one_side():
+    one, other = run(0), run(1)
+    split = split_traces([later(other, 40, "other too"), one, other, later(one, 100, "one too")], Cut(STEPS))
+    assert split.train.traces == ("run-0", "one too") and split.test.traces == ("run-1", "other too")
+    with pytest.raises(UsageError, match="2 runs that overlap in time and are one"):
+        split_traces([one, later(one, 100, "one too")], Cut(STEPS))
+
+
+def test_what_two_runs_saw_of_a_node_at_a_second_counts_once():
+    split = split_traces([run(0), later(run(0), 80, "again"), run(1)], Cut(STEPS))
+    starts = np.unique(np.concatenate([split.train.start_s, split.validation.start_s]))
+    assert (np.diff(starts) >= STEPS).all() and starts[-1] + STEPS <= run(0).time_s[-1] + 80
+    assert len(split.train) + len(split.validation) == 8 * starts.size  # eight threads, each once
+
+
+def test_campaigns_that_overlap_are_refused_on_both_sides():
+    overlapping = later(run(0, Split.TEST), 150, "late")
+    with pytest.raises(UsageError, match="'run-0' is for train and 'late' for test, and they overlap by 10 s"):
+        split_traces([run(0, Split.TRAIN), overlapping], Cut(STEPS))
 
 
 def test_two_runs_are_the_fewest():

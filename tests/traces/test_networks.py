@@ -16,6 +16,8 @@ from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, f
 from stormpetrel.traces.networks import make_network, network_of
 from tests.traces.small import one_torch_thread, tiny
 
+FAST = AutoencoderSettings(architecture=Architecture.FAST)
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread():
@@ -27,7 +29,10 @@ def some_rates(windows: int, steps: int) -> torch.Tensor:
     return torch.rand(windows, steps, 4, generator=torch.Generator().manual_seed(1)).softmax(2)
 
 
-@pytest.mark.parametrize("settings", [AutoencoderSettings(), AutoencoderSettings(steps=37), tiny(), tiny(channels=(4, 4, 8))])
+@pytest.mark.parametrize(
+    "settings",
+    [AutoencoderSettings(), AutoencoderSettings(steps=37), tiny(), tiny(channels=(4, 4, 8)), FAST, replace(FAST, steps=37)],
+)
 def test_the_flop_per_window_are_those_that_torch_counts(settings):
     with FlopCounterMode(display=False) as counter:
         make_network(settings)(some_rates(2, settings.steps))
@@ -42,8 +47,15 @@ def test_a_window_comes_back_in_its_length_and_sums_to_one(steps):
     assert torch.allclose(rates.sum(2), torch.ones(3, steps), atol=1e-5) and (rates >= 0).all()
 
 
-def test_the_redundant_mode_is_not_an_input():
-    network, rates = make_network(tiny()), some_rates(3, 16)
+@pytest.mark.parametrize("steps", [8, 10, 37, 100])
+def test_what_comes_back_of_patches_has_the_length_of_the_window_and_sums_to_one(steps):
+    rates = make_network(tiny(Architecture.FAST, steps=steps))(some_rates(3, steps))
+    assert rates.shape == (3, steps, 4) and torch.allclose(rates.sum(2), torch.ones(3, steps), atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", [Architecture.VANILLA, Architecture.FAST])
+def test_the_redundant_mode_is_not_an_input(architecture):
+    network, rates = make_network(tiny(architecture)), some_rates(3, 16)
     changed = rates.clone()
     changed[:, :, 3] = 0.5
     assert torch.equal(network.encoder(rates), network.encoder(changed))
@@ -51,10 +63,11 @@ def test_the_redundant_mode_is_not_an_input():
     assert not torch.equal(network.encoder(rates), network.encoder(changed))
 
 
-def test_all_three_architectures_have_the_same_encoder_and_decoder():
+def test_all_three_convolutional_architectures_have_the_same_encoder_and_decoder():
     shapes = [
         {name: tensor.shape for name, tensor in make_network(tiny(kind)).state_dict().items() if "message" not in name}
         for kind in Architecture
+        if kind is not Architecture.FAST
     ]
     assert shapes[0] == shapes[1] == shapes[2]
 

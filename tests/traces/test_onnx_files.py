@@ -17,9 +17,9 @@ from onnx import TensorProto, helper
 
 from stormpetrel.errors import MissingExtraError, ModelFormatError
 from stormpetrel.traces import onnx_files
-from stormpetrel.traces.architecture import AutoencoderSettings
+from stormpetrel.traces.architecture import DECODER, ENCODER, SCORE, Architecture, AutoencoderSettings
 from stormpetrel.traces.networks import make_network
-from stormpetrel.traces.onnx_files import check_graph, decoder_onnx, encoder_onnx
+from stormpetrel.traces.onnx_files import check_graph, decoder_onnx, encoder_onnx, graphs_onnx
 from tests.traces.small import one_torch_thread, tiny
 
 SHAPES = {
@@ -27,6 +27,9 @@ SHAPES = {
     "three blocks, length not divisible": tiny(channels=(8, 8, 16), steps=37, kernel=5),
     "one block": tiny(channels=(6,), steps=9),
     "no neighbours": tiny(kernel=1),
+    "patches": AutoencoderSettings(architecture=Architecture.FAST),
+    "patches, length not divisible": tiny(Architecture.FAST, steps=37),
+    "less than a patch": tiny(Architecture.FAST, steps=8),
 }
 
 
@@ -59,8 +62,29 @@ def test_encoder_and_decoder_say_what_torch_says(settings, windows):
     assert np.abs(_run(decoder_onnx(network), z) - back).max() < 1e-5
 
 
-def test_other_is_not_an_input():
-    network, rates = make_network(tiny()), _rates(3, 16)
+@pytest.mark.parametrize("settings", [item for item in SHAPES.values() if item.architecture is Architecture.FAST], ids=str)
+def test_the_graph_that_scores_gives_embedding_and_error_of_torch(settings):
+    network, rates = make_network(settings).eval(), _rates(7, settings.steps)
+    with torch.inference_mode():
+        z = network.encoder(torch.from_numpy(rates)).numpy()
+        error = (network(torch.from_numpy(rates)).numpy() - rates).astype(np.float64)
+    error = np.square(error).mean(axis=(1, 2))
+    content = graphs_onnx(network)[SCORE]
+    check_graph(content, settings, written=content, part=SCORE)
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    found_z, found_error = session.run(None, {"rates": rates})
+    assert np.abs(found_z - z).max() < 1e-5 and np.allclose(found_error, error, rtol=1e-4)
+
+
+def test_only_the_fast_network_has_a_graph_that_scores():
+    assert {kind: SCORE in graphs_onnx(make_network(tiny(kind))) for kind in Architecture} == {
+        kind: kind is Architecture.FAST for kind in Architecture
+    }
+
+
+@pytest.mark.parametrize("architecture", [Architecture.VANILLA, Architecture.FAST])
+def test_other_is_not_an_input(architecture):
+    network, rates = make_network(tiny(architecture)), _rates(3, 16)
     changed = rates.copy()
     changed[..., 3] = 7
     assert np.array_equal(_run(encoder_onnx(network), rates), _run(encoder_onnx(network), changed))
@@ -76,8 +100,8 @@ def test_convolutions_are_written_as_images_which_is_what_makes_them_fast():
 def test_the_operations_that_are_let_in_are_those_that_we_write():
     written = set()
     for settings in SHAPES.values():
-        for write in (encoder_onnx, decoder_onnx):
-            written |= {node.op_type for node in onnx.load_model_from_string(write(make_network(settings))).graph.node}
+        for content in graphs_onnx(make_network(settings)).values():
+            written |= {node.op_type for node in onnx.load_model_from_string(content).graph.node}
     assert written == onnx_files.OPERATIONS
 
 
@@ -94,8 +118,8 @@ def test_the_same_network_gives_the_same_bytes():
 @pytest.mark.parametrize("settings", SHAPES.values(), ids=SHAPES)
 def test_our_own_files_pass_the_check(settings):
     network = make_network(settings)
-    check_graph(encoder_onnx(network), settings, written=encoder_onnx(network), decoder=False)
-    check_graph(decoder_onnx(network), settings, written=decoder_onnx(network), decoder=True)
+    check_graph(encoder_onnx(network), settings, written=encoder_onnx(network), part=ENCODER)
+    check_graph(decoder_onnx(network), settings, written=decoder_onnx(network), part=DECODER)
 
 
 def _foreign_operation(model):
@@ -154,28 +178,28 @@ def test_a_graph_that_is_not_ours_is_refused(change, words):
     model = onnx.load_model_from_string(encoder_onnx(make_network(tiny())))
     change(model)
     with pytest.raises(ModelFormatError, match=words):
-        check_graph(model.SerializeToString(), tiny(), written=b"", decoder=False)
+        check_graph(model.SerializeToString(), tiny(), written=b"", part=ENCODER)
 
 
 def test_an_encoder_is_no_decoder():
     with pytest.raises(ModelFormatError, match="takes something else than z"):
-        check_graph(encoder_onnx(make_network(tiny())), tiny(), written=b"", decoder=True)
+        check_graph(encoder_onnx(make_network(tiny())), tiny(), written=b"", part=DECODER)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 40, b'{"kind": "traces"}'])
 def test_what_is_no_graph_at_all_is_refused(content):
     with pytest.raises(ModelFormatError):
-        check_graph(content, tiny(), written=b"", decoder=False)
+        check_graph(content, tiny(), written=b"", part=ENCODER)
 
 
 def test_a_huge_file_is_refused_before_it_is_read(monkeypatch):
     monkeypatch.setattr(onnx_files, "LARGEST_BYTES", 1000)
     monkeypatch.setattr(onnx, "load_model_from_string", pytest.fail)
     with pytest.raises(ModelFormatError, match="larger than any of ours"):
-        check_graph(b"0" * 1001, tiny(), written=b"", decoder=False)
+        check_graph(b"0" * 1001, tiny(), written=b"", part=ENCODER)
 
 
 def test_without_onnx_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(MissingExtraError, match=r"stormpetrel\[scoring\]"):
-        check_graph(b"", tiny(), written=b"", decoder=False)
+        check_graph(b"", tiny(), written=b"", part=ENCODER)

@@ -7,7 +7,7 @@ import pytest
 from stormpetrel.answers.studies.trace_study import sampling_answer
 from stormpetrel.errors import UsageError
 from stormpetrel.records.windows import cut_windows
-from stormpetrel.simulate.campaigns import CampaignSpec, campaign_set, simulate_campaign
+from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, campaign_set, simulate_campaign
 from stormpetrel.traces.sampling import (
     IntervalScore,
     advise,

@@ -19,7 +19,7 @@ from stormpetrel.records.traces import UNKNOWN_JOB
 from stormpetrel.traces import training
 from stormpetrel.traces.architecture import Architecture
 from stormpetrel.traces.autoencoder import TraceAutoencoder
-from stormpetrel.traces.training import TrainingHistory, device_named, learning_rate_after
+from stormpetrel.traces.training import TrainingHistory, device_named, learning_rate_after, shifted
 from tests.traces.small import STEPS, one_torch_thread, small_windows, tiny
 
 TRAIN, VALIDATION = small_windows(0), small_windows(1)
@@ -233,3 +233,18 @@ def test_a_node_that_almost_only_idles_is_learnt_all_the_same():
 def test_a_record_that_is_no_history_is_refused(record):
     with pytest.raises(ValueError):
         TrainingHistory.of_record(record)
+
+
+def test_shifted_windows_hold_the_same_steps_in_the_same_order_from_another_on():
+    rates = torch.arange(40, dtype=torch.float32).reshape(8, 5, 1).expand(-1, -1, 4)
+    found = shifted(rates, torch.Generator().manual_seed(0))
+    rolls = [[torch.equal(found[row], rates[row].roll(-by, 0)) for by in range(5)] for row in range(8)]
+    assert all(any(row) for row in rolls) and len({row.index(True) for row in rolls}) > 2
+
+
+def test_the_fast_network_learns_from_shifted_windows_and_is_judged_on_windows_as_they_are(monkeypatch):
+    seen = []
+    monkeypatch.setattr(training, "shifted", lambda rates, generator: seen.append(len(rates)) or rates)
+    for kind in (Architecture.VANILLA, Architecture.FAST):
+        TraceAutoencoder(tiny(kind, max_epochs=1)).fit(TRAIN, VALIDATION, device="cpu")
+    assert sum(seen) == len(TRAIN.of_normal())

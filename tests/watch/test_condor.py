@@ -13,7 +13,7 @@ import pytest
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.lifecycle.job_models import train_job_models
 from stormpetrel.simulate.writing import sacct_text
-from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.watch.loop import Watch
 from tests.builders import make_site
 from tests.parts.watched_site import START, simulated_jobs

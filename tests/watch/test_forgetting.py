@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from stormpetrel.records.jobs import KEY
-from stormpetrel.store.upkeep import forget
+from stormpetrel.store.upkeep.upkeep import forget
 from stormpetrel.watch.loop import Watch
 from tests.parts.watched_site import TRAINED, move_clock
 

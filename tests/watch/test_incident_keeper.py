@@ -5,10 +5,10 @@ import pytest
 from stormpetrel.records.findings import FindingKind, Subject, SubjectKind
 from stormpetrel.records.incidents import Mute
 from stormpetrel.records.outages import Outage, OutageKind
-from stormpetrel.store.upkeep import forget
+from stormpetrel.store.upkeep.upkeep import forget
 from stormpetrel.watch.incident_keeper import IncidentKeeper
 from stormpetrel.watch.job_findings import SETTLED, JobFindings
-from stormpetrel.watch.replay import replay
+from stormpetrel.watch.past.replay import replay
 from tests.builders import make_site
 from tests.parts.alarm_findings import batch_finding, finding
 from tests.parts.alarm_jobs import at

@@ -13,14 +13,13 @@ from stormpetrel.answers.schemas.alarms import IncidentQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import NotThereError
 from stormpetrel.records.findings import SubjectKind
-from stormpetrel.records.incidents import ActKind, IncidentAct
-from stormpetrel.records.messages import Message, MessageKind, message_key
-from stormpetrel.store import upkeep
-from stormpetrel.store.backup import backup, restore
-from stormpetrel.store.repair import repair
+from stormpetrel.records.incidents import ActKind, IncidentAct, Message, MessageKind, message_key
 from stormpetrel.store.site import open_site
 from stormpetrel.store.sql_tables import sql_tables
-from stormpetrel.store.upkeep import compact, forget, retain, tidy_incidents
+from stormpetrel.store.upkeep import upkeep
+from stormpetrel.store.upkeep.backup import backup, restore
+from stormpetrel.store.upkeep.repair import repair
+from stormpetrel.store.upkeep.upkeep import compact, forget, retain, tidy_incidents
 from stormpetrel.watch.incident_recorder import IncidentRecorder, record_incidents
 from tests.builders import make_site
 from tests.parts.alarm_findings import batch_finding, finding

@@ -5,7 +5,7 @@ import pytest
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.records.findings import FindingKind, SubjectKind
 from stormpetrel.records.outages import Outage, OutageKind
-from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.sql_tables import sql_tables
 from stormpetrel.watch.incident_keeper import IncidentKeeper
 from stormpetrel.watch.known_machines import KnownMachines

@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stormpetrel.answers.grid.outage_labels import label_from_file
+from stormpetrel.answers.cluster.outage_labels import label_from_file
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.records.findings import FindingKind
 from stormpetrel.watch.incident_keeper import IncidentKeeper
-from stormpetrel.watch.replay import replay
+from stormpetrel.watch.past.replay import replay
 from tests.builders import make_site
 from tests.parts.alarm_findings import finding
 from tests.parts.replayed_site import SICK_FROM, START, replayed_site

@@ -34,7 +34,7 @@ def stream():
 
 
 def look(book, error=None):
-    with suppress(SourceUnavailableError), book.look("sacct", watcher=JOBS, every_s=3600.0) as seen:
+    with suppress(SourceUnavailableError), book.poll("sacct", watcher=JOBS, every_s=3600.0) as seen:
         if error:
             raise error
         seen(3)
@@ -55,7 +55,7 @@ def hanging():
     look(book)
 
     def hang():
-        with book.look("sacct", watcher=JOBS, every_s=3600.0):
+        with book.poll("sacct", watcher=JOBS, every_s=3600.0):
             end.wait(60)
 
     thread = threading.Thread(target=hang)
@@ -74,7 +74,7 @@ def test_a_hang_is_told_once_while_it_lasts_and_once_when_it_is_over(state, stre
         end.set()
         wait_until(lambda: "problem over" in stream.getvalue(), "the end is told", limit_s=30)
     assert [(line["event"], line["source"]) for line in lines(stream)] == [("problem", "sacct"), ("problem over", "sacct")]
-    assert lines(stream)[0]["what"].startswith("A look at sacct has been under way for")
+    assert lines(stream)[0]["what"].startswith("A poll of sacct has been under way for")
 
 
 def test_a_failed_look_is_told_once_however_often_it_is_tried(state, stream):

@@ -9,7 +9,7 @@ from stormpetrel.records.incidents import ActKind, IncidentAct
 from stormpetrel.watch import page_budget
 from stormpetrel.watch.incident_keeper import IncidentKeeper
 from stormpetrel.watch.page_budget import DailyBudgets, site_history
-from stormpetrel.watch.replay import Replay
+from stormpetrel.watch.past.replay import Replay
 from tests.builders import make_site
 from tests.parts import wait_until
 from tests.parts.alarm_findings import batch_finding, finding

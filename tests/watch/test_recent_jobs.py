@@ -8,8 +8,8 @@ from stormpetrel.ingest.commit import commit_jobs
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY, VALUES, field_mask
 from stormpetrel.simulate.cluster import ClusterSpec, Fault, simulate
-from stormpetrel.store import upkeep
-from stormpetrel.store.upkeep import forget, tidy
+from stormpetrel.store.upkeep import upkeep
+from stormpetrel.store.upkeep.upkeep import forget, tidy
 from stormpetrel.watch.job_findings import SETTLED, JobFindings
 from stormpetrel.watch.recent_jobs import RecentJobs, read_known_jobs
 from tests.builders import make_site

@@ -8,7 +8,7 @@ from importlib import resources
 import pytest
 
 from stormpetrel.watch.metrics import WatchMetrics
-from stormpetrel.watch.outbox import OutboxStep
+from stormpetrel.watch.notify.outbox import OutboxStep
 from tests.parts import find_program, require, wait_until
 from tests.parts.alarm_jobs import at
 from tests.parts.post_box import PostBox

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stormpetrel.records.messages import MessageState
+from stormpetrel.records.incidents import MessageState
 from stormpetrel.store.site import open_site
 from tests.builders import make_site
 from tests.parts.alarm_findings import finding

@@ -8,9 +8,9 @@ import pytest
 
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.jobs import never_started
-from stormpetrel.sources.slurm_live import LiveSlurm
+from stormpetrel.sources.slurm.live import LiveSlurm
 from stormpetrel.store.site import Site
-from stormpetrel.store.upkeep import forget
+from stormpetrel.store.upkeep.upkeep import forget
 from stormpetrel.watch import gone_jobs, slurm_look
 from stormpetrel.watch.reading import LiveReader, Read
 from tests.builders import make_site, table_of

@@ -16,7 +16,7 @@ from stormpetrel.answers.site.health import health
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
 from stormpetrel.ingest.events import ingest_events
-from stormpetrel.sources.event_contract import CountedSpan
+from stormpetrel.sources.contract import CountedSpan
 from stormpetrel.store.watch_status import read_watch
 from stormpetrel.watch import grid
 from stormpetrel.watch.logs import Log

@@ -8,13 +8,14 @@ import pytest
 from stormpetrel.config import PrometheusSection
 from stormpetrel.errors import NoSamplesError, SourceUnavailableError
 from stormpetrel.ingest.traces import ingest_live
-from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows
+from stormpetrel.lifecycle.trace_models import calibration_fact, load_trace_model, score_new_windows
 from stormpetrel.records.window_frames import COUNTED, WINDOW_KEY
-from stormpetrel.sources.prometheus import PrometheusTraces
+from stormpetrel.sources.prometheus.cpu_traces import PrometheusTraces
+from stormpetrel.traces.shipped import shipped_version
 from stormpetrel.watch.trace_findings import TraceFindings
 from tests.builders import make_site
 from tests.parts.made_counters import T0, MadeServer
-from tests.sources.test_prometheus_live import SlowServer, node
+from tests.sources.prometheus.test_live import SlowServer, node
 
 WINDOW_S = 10.0
 NODES = 4
@@ -145,7 +146,9 @@ def test_without_any_sample_it_says_so_and_finds_what_comes_later(tmp_path, coun
 def test_a_node_whose_threads_are_flagged_again_and_again_is_named_also_after_a_restart(tmp_path, counters):
     promise = {"asked": 0.001, "share": 0.001, "threshold": 0.0, "calm": {"windows": 9000, "independent": 9000, "hours": 9.0}}
     with site_at(tmp_path / "site") as site:
-        site.state.set_fact("traces_shipped_promise", json.dumps(promise))  # everything is flagged, everywhere: nobody is unusual
+        site.state.set_fact(
+            calibration_fact(shipped_version()), json.dumps(promise)
+        )  # everything is flagged, everywhere: nobody is unusual
         server = SlowServer(counters)
         watcher = follow(site, server, np.arange(1, 35, 2.0))
         assert json.loads(watcher.state)["told_to"] == datetime.fromtimestamp(T0 + 30, UTC).isoformat()

@@ -1,4 +1,4 @@
-"""Whose fault an incident probably is, from who else failed there and where else this user failed.
+"""Whose fault an incident probably is, from who else failed there, where else this user failed, and what CPU traces say.
 
 findings of one incident -> blame_of -> Blame and the figures that it rests on; severity_of -> Severity.
 """
@@ -6,9 +6,11 @@ findings of one incident -> blame_of -> Blame and the figures that it rests on; 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 
 from stormpetrel.alarms.event_blame import POINTS_AT, SUSPECTS
+from stormpetrel.alarms.trace_rules import MOSTLY_WAITS
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, SubjectKind, Unit
 from stormpetrel.records.incidents import SEVERITIES, Blame, Severity
 
@@ -21,6 +23,8 @@ _NEXT_BELOW: Final = 0.5  # of the first suspect's, what the second has at most
 _HEALTHY: Final = 0.6  # share of them that failed, below which the nodes are fine: others break their scripts as well
 _MANY_NEIGHBOURS: Final = 10
 _ALL_FAIL: Final = 0.85  # share of them that failed, above which it is nobody's script
+_WAITING_SHARE: Final = 1 / 3  # of the nodes, that wait for data at once where it is the storage, and not one large job
+_SOON_AFTER: Final = timedelta(minutes=15)
 _SPREAD: Final = 0.5  # share of the lost jobs on one node, below which they fail everywhere
 
 
@@ -36,15 +40,21 @@ def blame_of(findings: Sequence[Finding]) -> tuple[Blame, tuple[Evidence, ...]]:
             Evidence("users", users, Unit.COUNT),
             Evidence("losing_nodes", losing, Unit.COUNT),
         )
-        return (Blame.STORAGE if losing >= _SHARED else Blame.NODE), reasons
+        traces = _waiting_nodes([finding for finding in findings if any(_meets(finding, loss) for loss in lost)])
+        return (Blame.STORAGE if losing >= _SHARED or traces else Blame.NODE), (*reasons, *traces)
     down = _nodes(findings, FindingKind.NODE_DOWN)
     if down:
         return Blame.NODE, (Evidence("nodes", len(down), Unit.COUNT),)
+    traces = _waiting_nodes(findings)
+    if traces:
+        return Blame.STORAGE, traces
     speaking = [finding for finding in findings if finding.kind in _OF_JOBS] or findings
     verdicts = [_blame_of_batch(finding) for finding in speaking]
     blames = {blame for blame, _ in verdicts}
     verdict = verdicts[0] if len(blames) == 1 else (Blame.UNCLEAR, verdicts[0][1])
-    return verdict if verdict[0] != Blame.UNCLEAR else _blame_of_events(findings) or verdict
+    if verdict[0] != Blame.UNCLEAR:
+        return verdict
+    return _blame_of_events(findings) or _blame_of_one_node(findings) or verdict
 
 
 def _blame_of_events(findings: Sequence[Finding]) -> tuple[Blame, tuple[Evidence, ...]] | None:
@@ -54,6 +64,36 @@ def _blame_of_events(findings: Sequence[Finding]) -> tuple[Blame, tuple[Evidence
     if points[first] < _FEWEST_POINTS or points[second] > _NEXT_BELOW * points[first]:
         return None
     return first, tuple(Evidence(f"{POINTS_AT}{suspect}", value, Unit.NATS) for suspect, value in points.items() if value)
+
+
+def _waiting_nodes(findings: Sequence[Finding]) -> tuple[Evidence, ...]:
+    """The figures of CPU traces that show many nodes waiting for data at once; empty where they do not."""
+    odd = [finding for finding in findings if finding.kind == FindingKind.WINDOWS_ODD]
+    most = max(odd, key=lambda finding: finding.figure("waiting_nodes"), default=None)
+    if most is None or max(finding.figure("waiting") for finding in odd) < MOSTLY_WAITS:
+        return ()
+    waiting, nodes = most.figure("waiting_nodes"), most.figure("watched_nodes")
+    if waiting < max(_SHARED, _WAITING_SHARE * nodes):
+        return ()
+    return tuple(figure for figure in most.evidence if figure.name in ("waiting_nodes", "watched_nodes"))
+
+
+def _meets(odd: Finding, lost: Finding) -> bool:
+    """Whether two findings are of the same time: a node that was sick days ago may wait for the storage today."""
+    return odd.since <= lost.until + _SOON_AFTER and lost.since <= odd.until + _SOON_AFTER
+
+
+def _blame_of_one_node(findings: Sequence[Finding]) -> tuple[Blame, tuple[Evidence, ...]] | None:
+    """The node whose CPU traces are unusual while jobs fail there; None where traces are all there is, or of several nodes."""
+    odd = [finding for finding in findings if finding.kind == FindingKind.WINDOWS_ODD]
+    if len({finding.subject for finding in odd}) != 1 or not any(finding.figure("lost") for finding in findings):
+        return None
+    return Blame.NODE, tuple(figure for figure in odd[0].evidence if figure.name in ("flagged", "windows"))
+
+
+def is_without_culprit(finding: Finding) -> bool:
+    """Whether a finding about jobs, looked at alone, points at nobody, although jobs failed on several nodes."""
+    return finding.kind in _OF_JOBS and finding.figure("nodes") >= _SHARED and blame_of([finding])[0] == Blame.UNCLEAR
 
 
 def _blame_of_batch(finding: Finding) -> tuple[Blame, tuple[Evidence, ...]]:

@@ -11,18 +11,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from stormpetrel.alarms.blame import blame_of, severity_of
+from stormpetrel.alarms.blame import blame_of, is_without_culprit, severity_of
 from stormpetrel.alarms.budget import BUDGET, PageBudget
 from stormpetrel.alarms.event_blame import POINTS_AT
 from stormpetrel.alarms.silences import LATE, Silences
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, SubjectKind, Unit
-from stormpetrel.records.incidents import LEADING, SEVERITIES, Incident, IncidentState, Severity, order_of
+from stormpetrel.records.incidents import LEADING, SEVERITIES, Blame, Incident, IncidentState, Severity, order_of
 
 # How long nothing may be heard before an incident is resolved. A sick node that gets no job at night is still sick.
 _QUIET: Final = {
     FindingKind.NODE_EATS_JOBS: timedelta(hours=24),
     FindingKind.SILENCE: timedelta(hours=2),
     FindingKind.SOURCE_GONE: timedelta(minutes=30),
+    FindingKind.WINDOWS_KNOWN: timedelta(hours=1),
     FindingKind.WINDOWS_ODD: timedelta(hours=1),
 }
 _USUALLY_QUIET: Final = timedelta(hours=6)
@@ -35,6 +36,7 @@ _OF_THE_BEGINNING: Final = frozenset(
     {"usual", "deciding_lost", "deciding_tried", "deciding_score", "losing_nodes"}
 )  # what was so when the trouble began
 _MOST_JOBS: Final = 2000  # of one kind and subject that are remembered, the newest
+_AT_THE_WORST: Final = frozenset({"waiting", "waiting_nodes", "watched_nodes"})  # what traces showed when most nodes waited
 
 
 class IncidentBook:
@@ -91,6 +93,8 @@ class IncidentBook:
     def _same_cause(self, incident: Incident, finding: Finding) -> bool:
         """Whether most jobs of a finding are an incident's, one names what the other is about, or nodes fell ill at once."""
         if any(_points_at(finding, old) or _points_at(old, finding) for old in incident.findings):
+            return True
+        if incident.blame == Blame.STORAGE and _waits_for_data(incident, finding.decided_at) and is_without_culprit(finding):
             return True
         # Two nodes that have some jobs in common have a cause each, unless they fell ill together.
         node = finding.subject.kind == SubjectKind.NODE
@@ -183,6 +187,12 @@ def _is_about(incident: Incident, finding: Finding) -> bool:
     return finding.subject in [subjects[0] for subjects in about]
 
 
+def _waits_for_data(incident: Incident, at: datetime) -> bool:
+    """Whether CPU traces of the incident showed nodes that wait for data, in the hour before a time."""
+    odd = (old for old in incident.findings if old.kind == FindingKind.WINDOWS_ODD)
+    return any(old.figure("waiting_nodes") and abs(at - old.until) <= _QUIET[FindingKind.WINDOWS_ODD] for old in odd)
+
+
 def _points_at(counts: Finding, other: Finding) -> bool:
     """Whether unusual counts lie mostly at the place that another finding is about."""
     return counts.kind == FindingKind.COUNTS_ODD and other.subject in counts.subjects[1:]
@@ -220,17 +230,17 @@ def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
         return (*findings, new)
     old = findings[same]
     users = tuple(sorted({*old.users, *new.users}))
-    told = old if _tells_more(old, new) else new
+    fuller = old if _tells_more(old, new) else new
     joined = replace(
         new,
-        since=_since(old, told),
-        label=told.label,
+        since=_since(old, fuller),
+        label=fuller.label,
         decided_at=min(old.decided_at, new.decided_at),
         known_at=min(old.known_at, new.known_at),
         until=max(old.until, new.until),
         score=max(old.score, new.score),
         evidence=(
-            *(_summed(figure, old, len(users)) for figure in told.evidence if not figure.name.startswith(POINTS_AT)),
+            *(_summed(figure, old, len(users)) for figure in fuller.evidence if not figure.name.startswith(POINTS_AT)),
             *_pointers(old, new),
         ),
         jobs=(*old.jobs, *new.jobs)[-_MOST_JOBS:],
@@ -267,6 +277,8 @@ def _pointers(old: Finding, new: Finding) -> tuple[Evidence, ...]:
 def _summed(figure: Evidence, old: Finding, users: int) -> Evidence:
     if figure.name == "users":
         return replace(figure, value=users)
+    if figure.name in _AT_THE_WORST:
+        return replace(figure, value=max(figure.value, old.figure(figure.name)))
     if figure.name in _OF_THE_BEGINNING:
         return replace(figure, value=old.figure(figure.name))
     return replace(figure, value=figure.value + old.figure(figure.name)) if figure.unit == Unit.JOBS else figure

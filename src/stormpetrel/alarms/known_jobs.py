@@ -13,9 +13,9 @@ from typing import Final
 
 import polars as pl
 
-from stormpetrel.jobs.families import family
+from stormpetrel.jobs.keys import family
 from stormpetrel.jobs.outcomes import failed, outcome
-from stormpetrel.records.job_ref import ref_text
+from stormpetrel.records.jobs import ref_text
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, JobState
 

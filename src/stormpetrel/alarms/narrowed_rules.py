@@ -36,12 +36,12 @@ def lost_at_once(jobs: pl.DataFrame, after: datetime, now: datetime) -> Triggers
         return _nothing()
     # A lost job of several nodes speaks against the one that has lost more: the losses of its other nodes are needed as well.
     lost = _lost(jobs, after - 2 * node_rules.WINDOW - 2 * AT_ONCE)
-    beside = by_node(lost.filter(touching(lost, suspects))).select(_NODE).unique()
-    needed = lost.filter(touching(lost, beside))["ref"].implode()
+    neighbours = by_node(lost.filter(touching(lost, suspects))).select(_NODE).unique()
+    needed = lost.filter(touching(lost, neighbours))["ref"].implode()
     is_placed = touching(jobs, suspects) | jobs.select(pl.col("ref").is_in(needed)).to_series()
     somewhere = pl.when(pl.col("node_list").is_not_null()).then(pl.lit(_NOWHERE))
-    told = jobs.with_columns(node_list=pl.when(is_placed).then("node_list").otherwise(somewhere))
-    triggers = node_rules.lost_at_once(told, after, now)
+    narrowed = jobs.with_columns(node_list=pl.when(is_placed).then("node_list").otherwise(somewhere))
+    triggers = node_rules.lost_at_once(narrowed, after, now)
     names = suspects.rename({"node": "name"})  # of the other nodes not every job was there to be seen
     return Triggers(triggers.rows.join(names, on=["cluster", "name"], how="semi", maintain_order="left"), triggers.members)
 

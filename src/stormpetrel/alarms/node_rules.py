@@ -86,8 +86,8 @@ def _placed(tried: pl.DataFrame) -> pl.DataFrame:
     recent = window.with_columns(recent=pl.col("so_far") - pl.col("earlier").fill_null(0))
     most = pl.col("recent").max().over("ref")
     alone = (pl.col("recent") == most).sum().over("ref") == 1
-    told = recent.filter((pl.col("recent") == most) & alone).select("node", "ref", counts=pl.lit(True))
-    numbered = rows.join(told, on=["node", "ref"], how="left", maintain_order="left").with_columns(
+    heaviest = recent.filter((pl.col("recent") == most) & alone).select("node", "ref", counts=pl.lit(True))
+    numbered = rows.join(heaviest, on=["node", "ref"], how="left", maintain_order="left").with_columns(
         pl.col("counts").fill_null(False)
     )
     return numbered.with_columns(place=pl.int_range(pl.len()).over("cluster", "node"))
@@ -207,8 +207,8 @@ def node_failures(jobs: pl.DataFrame, after: datetime, now: datetime) -> Trigger
     )
     taken = recent.group_by("ref", "node").agg(jobs=pl.len())
     most = taken.filter(pl.col("jobs") == pl.col("jobs").max().over("ref"), pl.len().over("ref") > 0)
-    told = most.filter(pl.len().over("ref") == 1).select("ref", "node")
-    named = rows.join(told, on=["ref", "node"], how="semi").with_columns(name="node")
+    heaviest = most.filter(pl.len().over("ref") == 1).select("ref", "node")
+    named = rows.join(heaviest, on=["ref", "node"], how="semi").with_columns(name="node")
     members = named.select("cluster", "user", "ref", "at", "start_time", "name", part=pl.lit(""), bad=pl.lit(True))
     # Since when it is down is not known: its jobs tell until when it was not.
     down = named.filter(pl.col("at") > after).with_columns(since="at", score=pl.lit(1.0), usual=pl.lit(0.0))

@@ -15,8 +15,7 @@ from zoneinfo import ZoneInfo
 
 from stormpetrel.alarms.titles import title
 from stormpetrel.records.findings import Finding, Subject, SubjectKind, Unit
-from stormpetrel.records.incidents import LEADING, Incident
-from stormpetrel.records.messages import Message, MessageKind
+from stormpetrel.records.incidents import LEADING, Incident, Message, MessageKind
 
 _LONGEST_LINE: Final = 400
 _MOST_SHOWN: Final = 20  # figures of one incident, incidents of one digest

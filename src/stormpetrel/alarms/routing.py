@@ -10,8 +10,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from stormpetrel.alarms.silences import Silences
-from stormpetrel.records.incidents import SEVERITIES, Incident, IncidentState, Severity, Verdict
-from stormpetrel.records.messages import Message, MessageKind, message_key
+from stormpetrel.records.incidents import (
+    SEVERITIES,
+    Incident,
+    IncidentState,
+    Message,
+    MessageKind,
+    Severity,
+    Verdict,
+    message_key,
+)
 from stormpetrel.records.routes import Route
 
 

@@ -16,7 +16,7 @@ from stormpetrel.records.nodes import NodeState
 FAMILY: Final = "system"
 GONE_AFTER: Final = timedelta(minutes=5)  # a source that was not read for so long, and longer than it is usually left alone
 _AGAIN: Final = timedelta(minutes=10)  # how often something that lasts is found again
-_LOOKS: Final = 3  # that a node must be seen down, so that a reboot is none
+_POLLS: Final = 3  # that a node must be seen down, so that a reboot is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,18 @@ class SourceLag:
 
 
 class SystemRules:
-    """Remembers what it found, so that it is told once and then now and again while it lasts."""
+    """Remembers what it found, so that it is reported once, and again from time to time while it lasts."""
 
-    def __init__(self, cluster: str, found: Iterable[tuple[str, datetime]] = ()) -> None:
+    def __init__(self, cluster: str, lasting: Iterable[tuple[str, datetime]] = ()) -> None:
         self._cluster = cluster
-        self._found = dict(found)  # what lasts -> when it was last told
-        self._down: dict[str, int] = {}  # looks at which a node was down, one after the other
+        self._lasting = dict(lasting)  # what lasts -> when it was last reported
+        self._down: dict[str, int] = {}  # polls at which a node was down, one after the other
         self._was_up: set[str] = set()
 
     @property
-    def found(self) -> list[tuple[str, datetime]]:
-        """What lasts, and when each was last told."""
-        return sorted(self._found.items())
+    def lasting(self) -> list[tuple[str, datetime]]:
+        """What lasts, and when each was last reported."""
+        return sorted(self._lasting.items())
 
     def sources(self, sources: Iterable[SourceLag], now: datetime) -> list[Finding]:
         """Return the sources that have been away for long."""
@@ -68,8 +68,8 @@ class SystemRules:
                 continue
             down.add(key)
             self._down[node.name] = self._down.get(node.name, 0) + 1
-            is_news = node.name in self._was_up or key in self._found
-            if is_news and self._down[node.name] >= _LOOKS and self._is_due(key, now):
+            is_news = node.name in self._was_up or key in self._lasting
+            if is_news and self._down[node.name] >= _POLLS and self._is_due(key, now):
                 since = min(node.since or now, now)
                 seconds = (now - since).total_seconds()
                 findings.append(
@@ -79,15 +79,15 @@ class SystemRules:
         return findings
 
     def _is_due(self, key: str, now: datetime) -> bool:
-        return key not in self._found or now - self._found[key] >= _AGAIN
+        return key not in self._lasting or now - self._lasting[key] >= _AGAIN
 
     def _over(self, prefix: str, lasting: set[str]) -> None:
-        for key in [key for key in self._found if key.startswith(prefix) and key not in lasting]:
-            del self._found[key]
+        for key in [key for key in self._lasting if key.startswith(prefix) and key not in lasting]:
+            del self._lasting[key]
 
     def _finding(self, kind: FindingKind, about: Subject, since: datetime, now: datetime, key: str, seconds: float) -> Finding:
-        goes_on = key in self._found
-        self._found[key] = now
+        goes_on = key in self._lasting
+        self._lasting[key] = now
         return Finding(
             family=FAMILY,
             rule=f"{kind}/1",

@@ -10,11 +10,17 @@ from datetime import datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from stormpetrel.records.findings import Finding, FindingKind, SubjectKind
+from stormpetrel.records.findings import Finding, FindingKind, Subject, SubjectKind
 from stormpetrel.records.incidents import LEADING, Blame, Incident
 
 _MOST_NAMES: Final = 2
 _A_DAY: Final = timedelta(days=1)
+_PLACES: Final = {  # of counted events, as `event_rules.py` makes them subjects
+    SubjectKind.NODE: "on node",
+    SubjectKind.SUBMIT_HOST: "on submit host",
+    SubjectKind.PARTITION: "at site",
+    SubjectKind.USER: "of group",
+}
 
 
 def title(incident: Incident, zone: str, now: datetime | None = None) -> str:
@@ -54,7 +60,8 @@ def _words(kind: FindingKind, findings: Sequence[Finding], since: str) -> str:
     if kind == FindingKind.NODE_EATS_JOBS:
         share = "every job" if lost == tried else "nearly every job" if lost >= 0.8 * tried else "many jobs"
         verb = "fail" if many else "fails"
-        return f"{_names(findings)} {verb} {share} since {since}: {lost:,} of {tried:,}, others {_percent(usual)}"
+        others = f", others {_percent(usual)}" if first.has_figure("usual") else ""  # counts of events do not tell
+        return f"{_names(findings)} {verb} {share} since {since}: {lost:,} of {tried:,}{others}"
     if kind == FindingKind.NODE_DOWN:
         return f"{_names(findings)} went down at {since}: {lost:,} {'job' if lost == 1 else 'jobs'} lost"
     if kind == FindingKind.BATCH_FAILS:
@@ -63,10 +70,10 @@ def _words(kind: FindingKind, findings: Sequence[Finding], since: str) -> str:
         what = "run out of time" if kind == FindingKind.TIMEOUT_WAVE else "run out of memory"
         users = int(max(finding.figure("users") for finding in findings))
         return f"jobs of {users:,} users {what} since {since}: {lost:,} jobs, usual in 3 hours: {usual:.2g} users"
-    return _words_of_events(kind, findings, since)
+    return _event_phrases(kind, findings, since)
 
 
-def _words_of_events(kind: FindingKind, findings: Sequence[Finding], since: str) -> str:
+def _event_phrases(kind: FindingKind, findings: Sequence[Finding], since: str) -> str:
     """What was counted, or not heard of, rather than seen in the records of jobs."""
     first, names = findings[0], _names(findings)
     count, expected = int(sum(finding.figure("count") for finding in findings)), first.figure("expected")
@@ -75,16 +82,30 @@ def _words_of_events(kind: FindingKind, findings: Sequence[Finding], since: str)
         return f"nothing was heard of {what} since {since}, usual are {expected:,.0f} events in that time"
     if kind == FindingKind.SOURCE_GONE:
         return f"{names} cannot be read since {since}: what it would tell is not known"
+    if kind == FindingKind.CLOCK_AHEAD:
+        late_s = max(finding.figure("late_s") for finding in findings)
+        return f"{names} tells of ends {late_s:,.0f} s late since {since}, or our clock is ahead: what it tells is judged later"
     if kind in (FindingKind.HOLD_WAVE, FindingKind.SHADOW_WAVE):
         what = "jobs are held" if kind == FindingKind.HOLD_WAVE else "shadow exceptions"
         return f"{what} on {names} since {since}: {count:,}, usual {expected:,.2g}"
+    if kind == FindingKind.WINDOWS_KNOWN:
+        inside, windows = (int(sum(finding.figure(name) for finding in findings)) for name in ("inside", "windows"))
+        regions = _list(list(dict.fromkeys(finding.label for finding in findings)))
+        return f"CPU traces of {names} look like {regions} since {since}: {inside:,} of {windows:,} windows"
+    if kind == FindingKind.WINDOWS_ODD and first.label:
+        return f"{names}: {first.label} since {since}"
     if kind == FindingKind.WINDOWS_ODD:
         flagged, windows = (int(sum(finding.figure(name) for finding in findings)) for name in ("flagged", "windows"))
         usual = _percent(first.figure("usual"))
         return f"CPU traces of {names} are unusual since {since}: {flagged:,} of {windows:,} windows, usual {usual}"
-    events = list(dict.fromkeys(subject.name for finding in findings for subject in finding.subjects[1:]))
-    where = f", mostly on {_list(events)}" if events else ""
+    places = list(dict.fromkeys(_place(subject) for finding in findings for subject in finding.subjects[1:]))
+    where = f", mostly {_list(places)}" if places else ""
     return f"events of jobs are unusual since {since}: {count:,} {first.label}, expected {expected:,.0f}{where}"
+
+
+def _place(subject: Subject) -> str:
+    """Where events were counted, with what it is: a number alone may be a group, a node or a site."""
+    return f"{_PLACES.get(subject.kind, 'on')} {subject.name}"
 
 
 def _failed(findings: Sequence[Finding]) -> str:

@@ -10,7 +10,8 @@ each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -23,24 +24,43 @@ THRESHOLD: Final = 12.0  # natural logarithm of how much better "unusual" explai
 LOOK_BACK: Final = timedelta(days=1)  # in which what is usual is counted
 FEWEST_MOMENTS: Final = 3  # windows one after the other in which a node has flags
 _LAST_MOMENTS: Final = 10
+_AT_ONCE: Final = timedelta(minutes=15)  # nodes that wait for data within this time wait for the same
 _RAREST: Final = 0.005  # no site's usual share of flagged windows is taken to be lower
+WAITS: Final = 0.5  # share of a step that a thread waits for data, from which on its window is one that waits
+MOSTLY_WAITS: Final = 0.5  # of a node's flagged windows, from which on its storage is what is unusual
 _THREADS_AS_ONE: Final = 8.0  # threads of a node rise and fall together: so many count as one observation
+
+
+@dataclass(frozen=True, slots=True)
+class OddWindow:
+    """A window of a node that the detector found odd: how many of its threads do what, since when."""
+
+    name: str
+    since: datetime
+    until: datetime
+    score: float  # -log10 of the share of calm node windows that are as odd
+    threads: int
+    of_threads: int
+    what: str
 
 
 def node_moments(windows: pl.DataFrame) -> pl.DataFrame:
     """Return how many windows of each node ended at each moment, how many of them were flagged, and the highest score.
 
-    `windows` are scored windows: cluster, node, window_start, window_s, flagged, score, and stands_for where a row counts for
-    more than itself. Sorted by cluster, node and `at`, the end of the windows; `since` is when the first of them began.
+    `windows` are scored windows: cluster, node, window_start, window_s, flagged, score, max_iowait where it is known, and
+    stands_for where a row counts for more than itself. Sorted by cluster, node and `at`, the end of the windows; `since` is when
+    the first of them began, `waiting` how many of the flagged windows wait for data.
     """
+    waits = pl.col("max_iowait").fill_null(0.0) >= WAITS if "max_iowait" in windows.columns else pl.lit(False)
     counted = pl.col("stands_for").fill_null(1).cast(pl.Int64) if "stands_for" in windows.columns else pl.lit(1, dtype=pl.Int64)
     ends = pl.col("window_start") + pl.duration(microseconds=(pl.col("window_s").cast(pl.Float64) * 1e6).cast(pl.Int64))
     return (
-        windows.with_columns(at=ends, _counted=counted)
+        windows.with_columns(at=ends, _counted=counted, _waits=waits)
         .group_by("cluster", "node", "at")
         .agg(
             since=pl.col("window_start").min(),
             flagged=pl.col("_counted").filter(pl.col("flagged")).sum(),
+            waiting=pl.col("_counted").filter(pl.col("flagged") & pl.col("_waits")).sum(),
             windows=pl.col("_counted").sum(),
             score=pl.col("score").max(),
         )
@@ -53,8 +73,10 @@ def odd_nodes(windows: pl.DataFrame, after: datetime, now: datetime, *, model: s
     return odd_moments(node_moments(windows), after, now, model=model)
 
 
-def odd_moments(moments: pl.DataFrame, after: datetime, now: datetime, *, model: str) -> list[Finding]:
-    """The same out of what `node_moments` made of these windows."""
+def odd_moments(
+    moments: pl.DataFrame, after: datetime, now: datetime, *, model: str, late: Collection[tuple[str, datetime]] = ()
+) -> list[Finding]:
+    """The same out of what `node_moments` made of these windows; `late` are nodes and moments up to `after` that came since."""
     moments = moments.filter(pl.col("at") <= now)
     whole = moments.group_by("cluster").agg(all_flagged=pl.col("flagged").sum(), all_windows=pl.col("windows").sum())
     own = moments.group_by("cluster", "node").agg(own_flagged=pl.col("flagged").sum(), own_windows=pl.col("windows").sum())
@@ -64,16 +86,61 @@ def odd_moments(moments: pl.DataFrame, after: datetime, now: datetime, *, model:
         )
     )
     rates = {(row["cluster"], row["node"]): row["usual"] for row in usual.iter_rows(named=True)}
-    found = []
+    findings = []
     # Of the moments that were told before, only the last few are looked at again; a node without a new flag has nothing to tell.
-    new = pl.col("at") > after
+    came_late = pl.struct("node", "at").is_in([{"node": node, "at": at} for node, at in late]) if late else pl.lit(False)
+    moments = moments.with_columns(_new=(pl.col("at") > after) | came_late)
+    new = pl.col("_new")
     from_new = (pl.int_range(pl.len()) >= new.arg_max().cast(pl.Int64) - _LAST_MOMENTS).over("cluster", "node")
     recent = moments.filter((new & (pl.col("flagged") > 0)).any().over("cluster", "node")).filter(from_new)
     for (cluster, node), rows in recent.group_by("cluster", "node", maintain_order=True):
-        fired = [row for row in _fired(rows, rates[cluster, node]) if row["at"] > after]
+        fired = [row for row in _fired(rows, rates[cluster, node]) if row["_new"]]
         if fired:
-            found.append(_finding(str(cluster), str(node), fired, rates[cluster, node], now, model))
-    return found
+            findings.append(_finding(str(cluster), str(node), fired, _Around.of(moments, str(cluster), fired, rates), now, model))
+    return findings
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What a node is compared with: the usual share of flags, and how many nodes wait for data, of how many, at that time."""
+
+    usual: float
+    waiting_nodes: int
+    nodes: int
+
+    @classmethod
+    def of(
+        cls, moments: pl.DataFrame, cluster: str, fired: list[dict[str, Any]], rates: Mapping[tuple[str, str], float]
+    ) -> _Around:
+        around = moments.filter(
+            pl.col("cluster") == cluster, pl.col("at").is_between(fired[-1]["at"] - _AT_ONCE, fired[-1]["at"])
+        )
+        by_node = around.group_by("node").agg(pl.col("waiting", "flagged").sum())
+        waits = (pl.col("flagged") > 0) & (pl.col("waiting") >= MOSTLY_WAITS * pl.col("flagged"))
+        return cls(rates[cluster, fired[0]["node"]], by_node.filter(waits).height, by_node.height)
+
+
+def odd_node(node: OddWindow, cluster: str, now: datetime, *, share: float, model: str) -> Finding:
+    """The finding of a node that the detector found odd in two windows one after the other."""
+    return Finding(
+        family=FAMILY,
+        rule=f"{model}/detector",
+        kind=FindingKind.WINDOWS_ODD,
+        cluster=cluster,
+        subjects=(Subject(SubjectKind.NODE, node.name),),
+        since=node.since,
+        decided_at=node.until,
+        until=node.until,
+        known_at=max(now, node.until),
+        score=node.score,
+        threshold=-math.log10(share),
+        evidence=(
+            Evidence("flagged", node.threads, Unit.COUNT),
+            Evidence("windows", node.of_threads, Unit.COUNT),
+            Evidence("usual", share, Unit.SHARE),
+        ),
+        label=node.what,
+    )
 
 
 def _fired(rows: pl.DataFrame, usual: float) -> Iterator[dict[str, Any]]:
@@ -109,7 +176,8 @@ def _gain(flagged: float, count: float, usual: float) -> float:
     return flagged * math.log(share / usual) + (kept * math.log((1 - share) / (1 - usual)) if kept > 0 else 0.0)
 
 
-def _finding(cluster: str, node: str, fired: list[dict[str, Any]], usual: float, now: datetime, model: str) -> Finding:
+def _finding(cluster: str, node: str, fired: list[dict[str, Any]], around: _Around, now: datetime, model: str) -> Finding:
+    flagged, waiting = sum(row["flagged"] for row in fired), sum(row["waiting"] for row in fired)
     return Finding(
         family=FAMILY,
         rule=model,
@@ -123,8 +191,11 @@ def _finding(cluster: str, node: str, fired: list[dict[str, Any]], usual: float,
         score=max(row["gain"] for row in fired),
         threshold=THRESHOLD,
         evidence=(
-            Evidence("flagged", sum(row["flagged"] for row in fired), Unit.COUNT),
+            Evidence("flagged", flagged, Unit.COUNT),
             Evidence("windows", sum(row["windows"] for row in fired), Unit.COUNT),
-            Evidence("usual", usual, Unit.SHARE),
+            Evidence("usual", around.usual, Unit.SHARE),
+            Evidence("waiting", waiting / flagged, Unit.SHARE),
+            Evidence("waiting_nodes", around.waiting_nodes, Unit.COUNT),
+            Evidence("watched_nodes", around.nodes, Unit.COUNT),
         ),
     )

@@ -1,6 +1,6 @@
-"""Work off the request: what takes longer than a page may, made in a thread, kept, and shown with its age.
+"""Background work: what takes longer than a page may, computed in a thread, kept, and shown with its age.
 
-LiveSite -> Background.look -> the last result at once (or None); Background.wait -> one that is as good as new.
+LiveSite -> Background.peek -> the last result at once (or None); Background.wait -> a fresh one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ONE_AT_A_TIME: Final = threading.Lock()  # two cores: requests must find one of
 
 
 class _Answers:
-    """Answers out of one result, each worked out once, also where many ask for it at the same moment."""
+    """Answers out of one result, each worked out once, also where many threads want it at once."""
 
     def __init__(self, most: int = 64) -> None:
         self._most = most
@@ -56,18 +56,18 @@ class _Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class Made(Generic[T]):
-    """A result, and which state of the site it is of."""
+class Snapshot(Generic[T]):
+    """A result, and the version of the site it was computed from."""
 
     value: T
     version: int  # of the LiveSite
-    at: datetime  # the site's clock when the making began
+    at: datetime  # the site's clock when the computation began
     _answers: _Answers = field(default_factory=_Answers, repr=False, compare=False)
 
     def answer(self, key: Hashable, make: Callable[[], S]) -> S:
-        """What is worked out of this result for one question, kept as long as the result is. Whoever asks is part of the key."""
-        found: S = self._answers.get(key, make)
-        return found
+        """Return an answer derived from this result, computed once per key; the viewer is part of the key."""
+        derived: S = self._answers.get(key, make)
+        return derived
 
 
 def scope_of(viewer: Viewer) -> str:
@@ -78,7 +78,7 @@ def scope_of(viewer: Viewer) -> str:
 
 @dataclass(slots=True)
 class _Work(Generic[T]):
-    made: Made[T] | None = None
+    latest: Snapshot[T] | None = None
     problem: Exception | None = None
     running: bool = False
     ended: float | None = None  # monotonic seconds
@@ -92,11 +92,11 @@ class Background(Generic[T]):
     make
         (site, key, last result or None) -> result.
     rest_s
-        At least this long between two makings; nothing is made while nobody looks or nothing has changed.
+        Least time between two computations; nothing is computed while nobody asks or nothing has changed.
     most
-        Results that are kept per site; the one that was looked at longest ago goes first.
+        Results that are kept per site; the least recently used is dropped first.
     always
-        Made anew after each rest also where the site's tables have not changed.
+        Computed anew after each rest, also where the site's tables have not changed.
     """
 
     def __init__(
@@ -109,29 +109,29 @@ class Background(Generic[T]):
         self._sites: WeakKeyDictionary[SiteMemory, OrderedDict[str, _Work[T]]] = WeakKeyDictionary()
         self._changed = threading.Condition()
 
-    def look(self, live: LiveSite, key: str = "") -> Made[T] | None:
-        """The last result, at once; None where the first is still being made. What went wrong with the first is raised."""
+    def peek(self, live: LiveSite, key: str = "") -> Snapshot[T] | None:
+        """The last result, at once; None while the first is computed. An error of the first is raised."""
         with self._changed:
             work = self._begun(live, key)
-            if work.made is None and work.problem is not None:
+            if work.latest is None and work.problem is not None:
                 raise work.problem
-            return work.made
+            return work.latest
 
-    def latest(self, live: LiveSite, key: str = "") -> Made[T]:
+    def latest(self, live: LiveSite, key: str = "") -> Snapshot[T]:
         """The last result, however old; only the very first is waited for."""
-        made = self.look(live, key)
-        return self.wait(live, key) if made is None else made
+        snapshot = self.peek(live, key)
+        return self.wait(live, key) if snapshot is None else snapshot
 
-    def wait(self, live: LiveSite, key: str = "", *, limit_s: float = _WAIT_S) -> Made[T]:
-        """A result that is not older than the rest between two makings."""
+    def wait(self, live: LiveSite, key: str = "", *, limit_s: float = _WAIT_S) -> Snapshot[T]:
+        """Wait for a result that is not older than `rest_s`."""
         with self._changed:
             work = self._begun(live, key)
             if not self._changed.wait_for(lambda: not work.running, limit_s):
-                raise StoreBusyError(f"This is still being worked out after {limit_s:.0f} s.", hint="Ask again in a minute.")
-            if work.made is None:
+                raise StoreBusyError(f"This is still being computed after {limit_s:.0f} s.", hint="Try again in a minute.")
+            if work.latest is None:
                 assert work.problem is not None
                 raise work.problem
-            return work.made
+            return work.latest
 
     def _begun(self, live: LiveSite, key: str) -> _Work[T]:
         """The work on a key, started where it is due."""
@@ -140,7 +140,7 @@ class Background(Generic[T]):
         works.move_to_end(key)
         while len(works) > self._most:
             works.popitem(last=False)
-        changed = self._always or work.made is None or work.made.version != live.version
+        changed = self._always or work.latest is None or work.latest.version != live.version
         rested = work.ended is None or time.monotonic() - work.ended >= self._rest_s
         if changed and rested and not work.running:
             work.running = True
@@ -148,14 +148,14 @@ class Background(Generic[T]):
         return work
 
     def _run(self, live: LiveSite, key: str, work: _Work[T]) -> None:
-        made, problem = work.made, None
+        snapshot, problem = work.latest, None
         try:
             with _ONE_AT_A_TIME:
                 version, at = live.version, live.now()
-                made = Made(self._make(live, key, made.value if made else None), version, at)
-        except Exception as error:  # told to whoever looks
+                snapshot = Snapshot(self._make(live, key, snapshot.value if snapshot else None), version, at)
+        except Exception as error:  # raised to the next caller
             problem = error
         finally:
             with self._changed:
-                work.made, work.problem, work.running, work.ended = made, problem, False, time.monotonic()
+                work.latest, work.problem, work.running, work.ended = snapshot, problem, False, time.monotonic()
                 self._changed.notify_all()

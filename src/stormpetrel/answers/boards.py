@@ -1,6 +1,6 @@
 """What a live site works out off the request, one Background per topic: it belongs to its site and goes with it.
 
-LiveSite.boards -> Boards.capacity, grid, … -> Background. A topic's module is imported when it is first looked at.
+LiveSite.boards -> Boards.capacity, cluster, … -> Background. A topic's module is imported at its first use.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from stormpetrel.answers.background import Background
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.background import Made
-    from stormpetrel.answers.grid.board import GridBoard
-    from stormpetrel.answers.grid.capacity import CapacityBoard
+    from stormpetrel.answers.background import Snapshot
+    from stormpetrel.answers.cluster.board import ClusterBoard
+    from stormpetrel.answers.cluster.capacity import CapacityBoard
     from stormpetrel.answers.history.day_book import DayBook
     from stormpetrel.answers.history.profiles import ProfileView
     from stormpetrel.answers.history.settled import Settled
@@ -32,19 +32,19 @@ class Boards:
     @property
     def capacity(self) -> Background[CapacityBoard]:
         """Load by week."""
-        from stormpetrel.answers.grid.capacity import capacity_background
+        from stormpetrel.answers.cluster.capacity import capacity_background
 
         return self._once("capacity", capacity_background)
 
     @property
-    def grid(self) -> Background[Made[GridBoard]]:
-        """Counts of events, and what was said about them."""
-        from stormpetrel.answers.grid.board import grid_background
+    def cluster(self) -> Background[Snapshot[ClusterBoard]]:
+        """Counts of events, and what was predicted or scored of them."""
+        from stormpetrel.answers.cluster.board import cluster_background
 
-        return self._once("grid", grid_background)
+        return self._once("cluster", cluster_background)
 
     @property
-    def nodes(self) -> Background[Made[NodeBoard]]:
+    def nodes(self) -> Background[Snapshot[NodeBoard]]:
         """Scored windows of CPU traces."""
         from stormpetrel.answers.nodes.board import node_background
 

@@ -6,8 +6,6 @@ from datetime import date, datetime
 from math import isfinite
 from typing import Any
 
-import polars as pl
-
 
 def json_value(value: Any) -> Any:
     """Return one value as JSON."""
@@ -17,12 +15,7 @@ def json_value(value: Any) -> Any:
         case datetime() | date():
             return value.isoformat()
         case dict():
-            return {str(name): json_value(one) for name, one in value.items()}
+            return {str(name): json_value(item) for name, item in value.items()}
         case list() | tuple():
-            return [json_value(one) for one in value]
+            return [json_value(item) for item in value]
     return value
-
-
-def json_rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a frame as JSON, in their order."""
-    return [json_value(row) for row in frame.iter_rows(named=True)]

@@ -19,8 +19,8 @@ from stormpetrel.answers.viewer import Viewer
 from stormpetrel.answers.workload.workload import LiveWorkload
 from stormpetrel.config import Settings
 from stormpetrel.errors import ModelBusyError, ModelError, ModelOutdatedError, ModelVersionError, StormpetrelError
-from stormpetrel.store.forgetting import forgettings
 from stormpetrel.store.site import Site
+from stormpetrel.store.upkeep.forgetting import forgettings
 
 if TYPE_CHECKING:
     from stormpetrel.jobs.predictor import JobPredictor
@@ -43,7 +43,7 @@ class SiteMemory:
 class LiveSite:
     """The site as it stands now.
 
-    `version` counts its changes, `refreshed_at` is when it was last looked at, `problem` what went wrong then (None: nothing),
+    `version` counts its changes, `refreshed_at` is when it was last examined, `problem` what went wrong then (None: nothing),
     `model_problem` why the models in use cannot be read by this version (None: they can).
     """
 
@@ -124,7 +124,7 @@ class LiveSite:
             finally:
                 self._refreshing.release()
         elif current_versions(self.site):
-            raise ModelBusyError("The history of the jobs is still being read.", hint="Ask again in a minute.")
+            raise ModelBusyError("The history of the jobs is still being read.", hint="Try again in a minute.")
 
     def jobs(self, viewer: Viewer) -> pl.LazyFrame:
         """The job rows that a viewer may see, with every column, from the table."""

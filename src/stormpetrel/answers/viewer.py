@@ -57,7 +57,7 @@ def current_viewer() -> Viewer:
     """Who made the request that is being answered, in an endpoint or a callback; AccessError outside of one."""
     viewer = _viewer.get()
     if viewer is None:
-        raise AccessError("Nobody is known to be asking.", hint="Ask through the web server, which says who it is.")
+        raise AccessError("The request has no user.", hint="Use the web server: it knows the user.")
     return viewer
 
 

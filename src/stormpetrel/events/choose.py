@@ -14,31 +14,25 @@ from typing import Any, Final
 from stormpetrel.errors import ModelFormatError, UsageError
 from stormpetrel.events.combined import Combined
 from stormpetrel.events.contract import SavedModel
-from stormpetrel.events.count_forecast import CountForecaster
-from stormpetrel.events.count_saving import COMBINED_KIND, FORECAST_KIND
-from stormpetrel.learn.saving import METADATA
+from stormpetrel.events.counts.forecast import CountForecaster
+from stormpetrel.events.counts.saving import COMBINED_KIND, FORECAST_KIND
+from stormpetrel.learn.saving import METADATA, RETIRED_KINDS, retired_model
 
 
 def _supervised() -> SavedModel:
-    from stormpetrel.events.lstm import SupervisedLstm
+    from stormpetrel.events.recurrent.lstm import SupervisedLstm
 
     return SupervisedLstm()
 
 
-def _recurrent_forecast() -> SavedModel:
-    from stormpetrel.events.lstm_forecast import RecurrentForecaster
-
-    return RecurrentForecaster()
-
-
 DEFAULT: Final = "combined"
-FORECAST: Final = "unsupervised"  # what says what was expected, beside a model that does not
+FORECAST: Final = "unsupervised"  # states what was expected, for a model that does not
 MODELS: Final[Mapping[str, Callable[[], SavedModel]]] = {
     "supervised": _supervised,
     "unsupervised": CountForecaster,
     "combined": Combined,
-    "recurrent_forecast": _recurrent_forecast,
 }
+RETIRED: Final = frozenset({"recurrent_forecast"})  # of earlier versions; where one is in use, the default takes its place
 
 
 def make(name: str, *, seed: int = 0, sequence: int | None = None) -> SavedModel:
@@ -49,20 +43,21 @@ def make(name: str, *, seed: int = 0, sequence: int | None = None) -> SavedModel
     if hasattr(model, "settings"):
         changes = {"seed": seed, "sequence": sequence} if sequence and name == "supervised" else {"seed": seed}
         model.settings = replace(model.settings, **changes)
-    made: SavedModel = model
-    return made
+    result: SavedModel = model
+    return result
 
 
 def load(folder: Path) -> SavedModel:
     """Read a saved model of whatever sort; ModelFormatError says what is wrong with it."""
     kind = _kind_of(folder)
+    if str(kind) in RETIRED_KINDS:
+        raise retired_model(folder, str(kind))
     if kind == COMBINED_KIND:
         return Combined.load(folder)
-    if kind in ("events-supervised", "events-recurrent-forecast"):
-        from stormpetrel.events.lstm import KIND, SupervisedLstm
-        from stormpetrel.events.lstm_forecast import RecurrentForecaster
+    if kind == "events-supervised":
+        from stormpetrel.events.recurrent.lstm import SupervisedLstm
 
-        return SupervisedLstm.load(folder) if kind == KIND else RecurrentForecaster.load(folder)
+        return SupervisedLstm.load(folder)
     if kind not in (FORECAST_KIND, None):
         raise ModelFormatError(
             f"{folder} holds a model of kind {str(kind)[:80]!r}, which is none of events.",

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.events.contract import Forecast, Scores
-from stormpetrel.events.count_forecast import CountForecaster, calm_for_training, one_thread
-from stormpetrel.events.count_memory import Floats, Truth
+from stormpetrel.events.counts.forecast import CountForecaster, calm_for_training, one_thread
+from stormpetrel.events.counts.memory import Floats, Truth
 from stormpetrel.events.surprise import MEMORY_HOURS, remember
 from stormpetrel.learn.metrics import pr_auc
 from stormpetrel.records.event_series import ANOMALY, EventSeries
@@ -69,7 +69,7 @@ class Combined:
 
     def fit(self, series: EventSeries, *, progress: Progress = no_progress) -> Self:
         """Learn the forecast from what is calm, and the correction from what is labelled."""
-        self.base_ = CountForecaster(self.base_.ridge).fit(series, progress=lambda share, words: progress(0.9 * share, words))
+        self.base_ = CountForecaster(self.base_.ridge).fit(series, progress=lambda share, message: progress(0.9 * share, message))
         self.correction_, self.trust_, self.outages_ = None, 0.0, 0
         scores, oddness = self.base_.score_and_oddness(series)
         lesson = _Lesson.of(series, scores, oddness)
@@ -95,14 +95,14 @@ class Combined:
 
     def save(self, folder: Path) -> None:
         """Write it to a folder that is not there yet, whole or not at all."""
-        from stormpetrel.events.count_saving import save_combined
+        from stormpetrel.events.counts.saving import save_combined
 
         save_combined(self, folder)
 
     @classmethod
     def load(cls, folder: Path) -> Combined:
         """Read a saved model; ModelFormatError says what is wrong with it."""
-        from stormpetrel.events.count_saving import load_combined
+        from stormpetrel.events.counts.saving import load_combined
 
         return load_combined(folder)
 
@@ -127,10 +127,10 @@ class _Lesson:
         anomalous = series.label == ANOMALY
         begins = anomalous & ~np.concatenate([[False], anomalous[:-1]])
         rows = np.flatnonzero(np.isfinite(scores) & (anomalous | calm_for_training(series)))
-        found, number = np.unique((np.cumsum(begins) * anomalous)[rows], return_inverse=True)
-        calm_first = int(len(found) > 0 and found[0] == 0)
+        outages, number = np.unique((np.cumsum(begins) * anomalous)[rows], return_inverse=True)
+        calm_first = int(len(outages) > 0 and outages[0] == 0)
         outage = number.astype(np.int64) + (1 - calm_first)
-        return cls(scores[rows], features_of(oddness, series.bucket_s)[rows], outage, len(found) - calm_first)
+        return cls(scores[rows], features_of(oddness, series.bucket_s)[rows], outage, len(outages) - calm_first)
 
     def learn(self, outages: int) -> Correction:
         """The correction that the first so many outages teach, with the calm up to the last of them."""

@@ -5,14 +5,16 @@ buckets after that, and it is judged on the test part, which comes last and whic
 one go, so that a bucket of the test part has its history, and it is never shown a label of an outage while it scores. The
 threshold is learnt anew every day from the weeks before, as a site does it, outages of the test part among them: nobody has
 labelled those yet.
+Runs (one model on one data set with one seed, as plain values) -> summary -> mean and spread over seeds, as `events evaluate`
+prints it; runs of different times can be combined.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -21,11 +23,20 @@ from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.events.alarm_budget import daily_thresholds, threshold_for
 from stormpetrel.events.baselines import BASELINES, WITH_CHANCE
 from stormpetrel.events.contract import EventModel
-from stormpetrel.events.event_metrics import AlarmFigures, TestOutage, calm_buckets, counted_buckets, judge_alarm
+from stormpetrel.events.event_metrics import (
+    FIGURES,
+    AlarmFigures,
+    Caught,
+    TestOutage,
+    by_outage,
+    calm_buckets,
+    counted_buckets,
+    judge_alarm,
+)
 from stormpetrel.records.event_series import EventSeries
 
 PER_WEEK: Final = 1.0
-MODEL_NAMES: Final = ("supervised", "unsupervised", "combined", "recurrent_forecast")
+MODEL_NAMES: Final = ("supervised", "unsupervised", "combined")
 ALL_NAMES: Final = (*MODEL_NAMES, *BASELINES)  # in the order in which they are shown
 NEED_LABELS: Final = frozenset({"supervised", "combined", "xgboost"})
 
@@ -55,11 +66,6 @@ class Contestant:
     make: Callable[[int], EventModel]  # from a seed
 
     @property
-    def is_baseline(self) -> bool:
-        """Whether it is one of those that the models are compared with."""
-        return self.name in BASELINES
-
-    @property
     def needs_labels(self) -> bool:
         """Whether it is trained on the labelled series."""
         return self.name in NEED_LABELS
@@ -86,24 +92,24 @@ def contestants(names: Sequence[str] = ()) -> list[Contestant]:
 def judge_contestants(
     dataset: Dataset, those: Sequence[Contestant], *, per_week: float = PER_WEEK, progress: Progress = no_progress
 ) -> dict[str, Judged]:
-    """Each of them on one data set; one that fails is told with its error, and the others go on."""
-    found = {}
-    for place, one in enumerate(those):
-        progress(place / len(those), f"{dataset.name}, seed {dataset.seed}: {one.name}")
+    """Each of them on one data set; one that fails is reported with its error, and the others go on."""
+    judged = {}
+    for place, contestant in enumerate(those):
+        progress(place / len(those), f"{dataset.name}, seed {dataset.seed}: {contestant.name}")
         try:
-            found[one.name] = judge_contestant(dataset, one, per_week=per_week)
+            judged[contestant.name] = judge_contestant(dataset, contestant, per_week=per_week)
         except StormpetrelError as error:
-            found[one.name] = Judged(None, str(error))
+            judged[contestant.name] = Judged(None, str(error))
         except Exception as error:  # a model of whatever origin: its fault is a result like any other
-            found[one.name] = Judged(None, f"{type(error).__name__}: {error}"[:300])
-    return found
+            judged[contestant.name] = Judged(None, f"{type(error).__name__}: {error}"[:300])
+    return judged
 
 
-def judge_contestant(dataset: Dataset, one: Contestant, *, per_week: float = PER_WEEK) -> Judged:
+def judge_contestant(dataset: Dataset, contestant: Contestant, *, per_week: float = PER_WEEK) -> Judged:
     """Train, choose the threshold, score, judge."""
-    model = one.make(dataset.seed)
+    model = contestant.make(dataset.seed)
     began = time.monotonic()
-    model.fit(dataset.train if one.needs_labels else dataset.train_unlabelled)
+    model.fit(dataset.train if contestant.needs_labels else dataset.train_unlabelled)
     fitted = time.monotonic()
     scores = model.score(dataset.whole())
     scored = time.monotonic()
@@ -141,3 +147,97 @@ def _maker(name: str) -> Callable[[int], EventModel]:
         return BASELINES[name](seed=seed) if name in WITH_CHANCE else BASELINES[name]()
 
     return make
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One model, one data set, one seed."""
+
+    dataset: str
+    seed: int
+    model: str
+    figures: Mapping[str, float | None]  # by FIGURES; empty where it failed
+    caught: tuple[Caught, ...] = ()
+    error: str = ""
+    fit_s: float = 0.0
+    score_s: float = 0.0
+
+    @classmethod
+    def of(cls, dataset: str, seed: int, model: str, judged: Judged) -> Self:
+        """A run as it was just measured."""
+        figures = judged.figures
+        return cls(
+            dataset,
+            seed,
+            model,
+            figures.as_dict() if figures else {},
+            figures.caught if figures else (),
+            judged.error,
+            judged.fit_s,
+            judged.score_s,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """As it is kept in a file."""
+        outages = [[outage.outage_type, outage.severity, outage.delay_hours] for outage in self.caught]
+        record = {"dataset": self.dataset, "seed": self.seed, "model": self.model, "figures": dict(self.figures)}
+        return {**record, "outages": outages, "error": self.error, "fit_s": self.fit_s, "score_s": self.score_s}
+
+    @classmethod
+    def of_json(cls, kept: Mapping[str, Any]) -> Self:
+        """As it was kept in a file."""
+        return cls(
+            str(kept["dataset"]),
+            int(kept["seed"]),
+            str(kept["model"]),
+            dict(kept["figures"]),
+            tuple(Caught(*outage) for outage in kept["outages"]),
+            str(kept["error"]),
+            float(kept["fit_s"]),
+            float(kept["score_s"]),
+        )
+
+
+def merged(older: Iterable[Run], newer: Iterable[Run]) -> list[Run]:
+    """All runs, sorted; of the same data set, seed and model the newer one counts."""
+    runs = {(run.dataset, run.seed, run.model): run for run in (*older, *newer)}
+    return [runs[key] for key in sorted(runs)]
+
+
+def summary(runs: Sequence[Run], *, order: Sequence[str] = ()) -> dict[str, Any]:
+    """`{"datasets": {name: {"models", "baselines", "by_outage", …}}}`; figures over seeds are mean, std and n."""
+    names = list(dict.fromkeys(run.dataset for run in runs))
+    return {"datasets": {name: _of_dataset([run for run in runs if run.dataset == name], order) for name in names}}
+
+
+def _of_dataset(runs: Sequence[Run], order: Sequence[str]) -> dict[str, Any]:
+    those = sorted({run.model for run in runs}, key=lambda name: (order.index(name) if name in order else len(order), name))
+    by_model = {name: _of_model([run for run in runs if run.model == name]) for name in those}
+    outages: dict[str, dict[str, dict[str, Any]]] = {}
+    for name in those:
+        caught = [outage for run in runs if run.model == name for outage in run.caught]
+        for outage_type, severities in by_outage(caught).items():
+            for severity, figures in severities.items():
+                outages.setdefault(outage_type, {}).setdefault(severity, {})[name] = figures
+    return {
+        "models": {name: figures for name, figures in by_model.items() if name not in BASELINES},
+        "baselines": {name: figures for name, figures in by_model.items() if name in BASELINES},
+        "by_outage": outages,
+        "seeds": sorted({run.seed for run in runs}),
+    }
+
+
+def _of_model(runs: Sequence[Run]) -> dict[str, Any]:
+    measured = [run for run in runs if not run.error]
+    figures = {name: spread([run.figures.get(name) for run in measured]) for name in FIGURES}
+    errors = {str(run.seed): run.error for run in runs if run.error}
+    seconds = {"fit_s": spread([run.fit_s for run in measured]), "score_s": spread([run.score_s for run in measured])}
+    return {**figures, **seconds, **({"errors": errors} if errors else {})}
+
+
+def spread(values: Sequence[float | None]) -> dict[str, float | int | None]:
+    """Mean, (population) standard deviation and number of what is known."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return {"mean": None, "std": None, "n": 0}
+    return {"mean": float(np.mean(known)), "std": float(np.std(known)), "n": len(known)}

@@ -87,7 +87,7 @@ def judge_alarm(scores: Scores, test: EventSeries, outages: Sequence[TestOutage]
     alarm = (filled > threshold) & counted
     calm = counted & ~truth
     caught = tuple(_caught(outage, alarm, test.bucket_s) for outage in outages if counted[outage.first : outage.last + 1].any())
-    delays = [one.delay_hours for one in caught if one.delay_hours is not None]
+    delays = [outage.delay_hours for outage in caught if outage.delay_hours is not None]
     false = len(episodes(alarm & calm, test.bucket_s))
     weeks = calm.sum() * test.bucket_s / WEEK_S
     return AlarmFigures(
@@ -133,16 +133,16 @@ def outages_in(series: EventSeries) -> list[TestOutage]:
 
 def by_outage(caught: Sequence[Caught]) -> dict[str, dict[str, dict[str, Any]]]:
     """Type -> severity -> how many there were, which share was raised, and after how many hours (median)."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for outage_type, severity in sorted({(one.outage_type, one.severity) for one in caught}):
-        delays = [one.delay_hours for one in caught if (one.outage_type, one.severity) == (outage_type, severity)]
+    figures: dict[str, dict[str, dict[str, Any]]] = {}
+    for outage_type, severity in sorted({(outage.outage_type, outage.severity) for outage in caught}):
+        delays = [outage.delay_hours for outage in caught if (outage.outage_type, outage.severity) == (outage_type, severity)]
         raised = [delay for delay in delays if delay is not None]
-        found.setdefault(outage_type, {})[severity] = {
+        figures.setdefault(outage_type, {})[severity] = {
             "recall": len(raised) / len(delays),
             "delay_hours": float(np.median(raised)) if raised else None,
             "n": len(delays),
         }
-    return found
+    return figures
 
 
 def _caught(outage: TestOutage, alarm: Mask, bucket_s: int) -> Caught:

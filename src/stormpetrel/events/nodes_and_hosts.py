@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from stormpetrel.events.finding import Finding, FindingKind
-from stormpetrel.events.why_words import shown_name, since_words
+from stormpetrel.events.finding import Finding, FindingKind, shown_name, since_text
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.records.events import OTHER_VALUES, EventKind
 
@@ -27,7 +26,7 @@ _ELSEWHERE: Final = 0.5  # all other nodes together lose at most so many for eac
 _STARTS: Final = 30
 _TIMES_MEDIAN_BLIND: Final = 10.0
 
-_SILENT_EXPECTED: Final = 20.0  # events that a silent host should have told by now
+_SILENT_EXPECTED: Final = 20.0  # events that a silent host should have sent by now
 _LONGEST_SILENCE: Final = timedelta(days=7)  # a host that has been silent for longer is retired
 _HISTORY: Final = timedelta(days=7)  # of a host, before anybody can say that it is silent
 REACH: Final = _LONGEST_SILENCE + _HISTORY  # of counts before a bucket, by which it is judged
@@ -47,39 +46,39 @@ def black_holes(counts: pl.DataFrame, *, zone: str, bucket_s: int) -> dict[datet
     )
     usual = pl.col("EXECUTE").filter(pl.col("EXECUTE") > 0).median().over("bucket_start")
     judged = by_node.with_columns(
-        _told(counts, EventKind.FAILED_FAST, by_node), _told(counts, EventKind.FAILED, by_node), usual=usual
+        _reported(counts, EventKind.FAILED_FAST, by_node), _reported(counts, EventKind.FAILED, by_node), usual=usual
     )
-    found = judged.with_columns(eats=_eats_jobs()).filter(_alone()).sort("bucket_start", "EXECUTE", descending=[False, True])
+    holes = judged.with_columns(eats=_eats_jobs()).filter(_alone()).sort("bucket_start", "EXECUTE", descending=[False, True])
     findings: dict[datetime, list[Finding]] = {}
-    for row in found.iter_rows(named=True):
+    for row in holes.iter_rows(named=True):
         findings.setdefault(row["bucket_start"], []).append(_hole(row, zone, bucket_s))
     return findings
 
 
-def _told(counts: pl.DataFrame, kind: EventKind, rows: pl.DataFrame) -> pl.Series:
-    """Whether the sources have told of a kind in the bucket of each row or within REACH before it; `tells_…`."""
-    told_s = counts.filter(pl.col("kind") == kind.value)["bucket_start"].unique().sort().dt.epoch("s").to_numpy()
+def _reported(counts: pl.DataFrame, kind: EventKind, rows: pl.DataFrame) -> pl.Series:
+    """Whether the sources have reported a kind in the bucket of each row or within REACH before it; `tells_…`."""
+    reported_s = counts.filter(pl.col("kind") == kind.value)["bucket_start"].unique().sort().dt.epoch("s").to_numpy()
     row_s = rows["bucket_start"].dt.epoch("s").to_numpy()
-    since = np.searchsorted(told_s, row_s - round(REACH.total_seconds()), side="left")
-    return pl.Series(f"tells_{kind.name}", np.searchsorted(told_s, row_s, side="right") > since)
+    since = np.searchsorted(reported_s, row_s - round(REACH.total_seconds()), side="left")
+    return pl.Series(f"tells_{kind.name}", np.searchsorted(reported_s, row_s, side="right") > since)
 
 
 def _hole(row: dict[str, Any], zone: str, bucket_s: int) -> Finding:
     """A black hole in words; the row has the counts of its node in one bucket."""
     start, starts, median = row["bucket_start"], row["EXECUTE"], row["usual"]
     lost, how = next(
-        (row[name], words)
-        for name, words in (("FAILED_FAST", "failed within seconds"), ("FAILED", "failed"), ("TERMINATED", "ended"))
+        (row[name], message)
+        for name, message in (("FAILED_FAST", "failed within seconds"), ("FAILED", "failed"), ("TERMINATED", "ended"))
         if row[name]
     )
-    since = since_words(start, start + timedelta(seconds=bucket_s - 1), zone)
-    words = (
+    since = since_text(start, start + timedelta(seconds=bucket_s - 1), zone)
+    message = (
         f"Node {shown_name(row['value'])} is a black hole: {starts:,} jobs started {since}, "
         f"{lost:,} of them {how}; other nodes start {median:,.0f}"
     )
     return Finding(
         FindingKind.BLACK_HOLE,
-        words,
+        message,
         event_kind=EventKind.EXECUTE.value,
         count=float(starts),
         expected=float(median),
@@ -126,22 +125,22 @@ def silent_hosts(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, li
 def silent_grid(series: EventSeries) -> dict[datetime, list[Finding]]:
     """Per bucket: no event of any kind for longer than ever before, where many were to be expected."""
     seen = ~series.is_gap
-    found = _silences(np.nan_to_num(series.counts.sum(axis=1)), seen, series.bucket_s)
-    return {series.moment(at): [silence(series, at, first, expected)] for at, first, expected in found}
+    silences = _silences(np.nan_to_num(series.counts.sum(axis=1)), seen, series.bucket_s)
+    return {series.moment(at): [silence(series, at, first, expected)] for at, first, expected in silences}
 
 
 def silence(series: EventSeries, at: int, first: int, expected: float) -> Finding:
     """No event at all, with both explanations."""
     since, now = series.moment(first), series.moment(at) + timedelta(seconds=series.bucket_s - 1)
-    words = (
-        f"No event of any kind {since_words(since, now, series.zone)}, {expected:,.0f} were to be expected: "
+    message = (
+        f"No event of any kind {since_text(since, now, series.zone)}, {expected:,.0f} were to be expected: "
         "the grid stands still, or its events are not collected"
     )
-    return Finding(FindingKind.SILENCE, words, expected=expected, since=since)
+    return Finding(FindingKind.SILENCE, message, expected=expected, since=since)
 
 
 def _by_host(rows: pl.DataFrame, series: EventSeries) -> tuple[list[str], npt.NDArray[np.float64]]:
-    """The hosts, and (buckets, hosts) how many events each told."""
+    """The hosts, and (buckets, hosts) how many events each sent."""
     hosts = sorted(rows["value"].unique())
     sums = rows.group_by("bucket_start", "value").agg(pl.col("count").sum())
     bucket = (sums["bucket_start"].dt.epoch("s").to_numpy() - int(series.start_s[0])) // series.bucket_s
@@ -162,7 +161,7 @@ def _silences(events: npt.NDArray[np.float64], seen: npt.NDArray[np.bool_], buck
     if not ever.size:
         return []
     total, count = (np.concatenate([[0], np.cumsum(values)]) for values in (events, seen))
-    found: list[tuple[int, int, float]] = []
+    silences: list[tuple[int, int, float]] = []
     pauses: list[tuple[int, int]] = []  # (first silent bucket, how many) of the silences that are over
     run, first = 0, 0
     for at in np.flatnonzero(seen[int(ever[0]) :]) + int(ever[0]):
@@ -179,14 +178,14 @@ def _silences(events: npt.NDArray[np.float64], seen: npt.NDArray[np.bool_], buck
         before = max(begin, first - least)
         expected = run * float(total[first] - total[before]) / max(1, int(count[first] - count[before]))
         if expected >= _SILENT_EXPECTED and all(length < run for since, length in pauses if since > begin):
-            found.append((int(at), first, expected))
-    return found
+            silences.append((int(at), first, expected))
+    return silences
 
 
 def _silent(host: str, series: EventSeries, at: int, first: int, expected: float) -> Finding:
     since, now = series.moment(first), series.moment(at) + timedelta(seconds=series.bucket_s - 1)
-    words = (
-        f"Submit host {shown_name(host)} is silent {since_words(since, now, series.zone)}; "
+    message = (
+        f"Submit host {shown_name(host)} is silent {since_text(since, now, series.zone)}; "
         f"{expected:,.0f} events were to be expected, and other hosts go on"
     )
-    return Finding(FindingKind.SILENT_HOST, words, expected=expected, since=since, place="submit_host", value=host, share=1.0)
+    return Finding(FindingKind.SILENT_HOST, message, expected=expected, since=since, place="submit_host", value=host, share=1.0)

@@ -1,11 +1,11 @@
-"""From the surprises of many kinds in the last hours to one score.
+"""How surprising counts are: the tails of each kind, and over all kinds and the last hours together.
 
-normal scores (buckets, kinds) of calm training buckets -> fit_surprise -> SurpriseScale -> score.
+count, mean, dispersion -> tail probabilities, signed surprises, normal scores, the band of calm counts. Normal scores of a
+series -> fit_surprise -> SurpriseScale -> one score per bucket.
 
-A single wild hour of a single kind is daily life on a grid; an outage lasts, and bends several kinds against each other. So the
-normal scores are remembered for a short and for a long while, each memory is measured against how calm operation scatters
-(Mahalanobis), each distance against how often calm operation reaches it, and the larger of the two is the score: 2 is what one
-calm bucket in a hundred exceeds. What else was tried, with figures: docs/log.md.
+A count is negative binomial: variance = mean + dispersion × mean². Half of the probability of the count itself is in either tail
+(mid-p), so that the surprises of rare kinds are spread as those of frequent ones. Everything is computed in logarithms: a count a
+thousand times too large has a surprise, not an infinity.
 """
 
 from __future__ import annotations
@@ -17,10 +17,83 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from stormpetrel.events.count_memory import lagged
+from stormpetrel.events.counts.memory import lagged
 from stormpetrel.records.event_series import HOUR_S
 
 Floats = npt.NDArray[np.float64]
+
+SMALLEST_MEAN: Final = 1e-6
+SMALLEST_DISPERSION: Final = 1e-6
+LARGEST_DISPERSION: Final = 1e4
+BAND: Final = 0.99
+_LOG_10: Final = float(np.log(10.0))
+_LOG_2: Final = float(np.log(2.0))
+_SMALL: Final = 1e-4
+_DEEP: Final = 1e-250  # below, a tail is summed in logarithms
+
+
+def log_tails(count: Floats, mean: Floats, dispersion: Floats) -> tuple[Floats, Floats]:
+    """Natural logarithms of the mid-p probabilities of at least so many, and of at most so many; NaN where the count is."""
+    from scipy.special import betainc, gammaln
+
+    count, mean, dispersion = np.broadcast_arrays(count, mean, dispersion)
+    upper_log, lower_log = np.full(count.shape, np.nan), np.full(count.shape, np.nan)
+    known = np.isfinite(count) & np.isfinite(mean)
+    k = np.maximum(count[known], 0.0)
+    m = np.maximum(mean[known], SMALLEST_MEAN)
+    r = 1.0 / np.clip(dispersion[known], SMALLEST_DISPERSION, LARGEST_DISPERSION)
+    log_mass = gammaln(k + r) - gammaln(r) - gammaln(k + 1.0) - r * np.log1p(m / r) - k * np.log1p(r / m)  # of the count itself
+    mass = np.exp(log_mass)
+    upper = betainc(k + 1.0, r, m / (r + m)) + 0.5 * mass
+    lower = 1.0 - upper
+    few = lower < _SMALL  # where the difference has lost its digits
+    lower[few] = 0.5 * mass[few] + np.where(k[few] >= 1.0, betainc(r[few], np.maximum(k[few], 1.0), (r / (r + m))[few]), 0.0)
+    upper_log[known] = _log_or_sum(upper, log_mass, (k + r) / (k + 1.0) * m / (r + m))
+    lower_log[known] = _log_or_sum(lower, log_mass, k / np.maximum(k + r - 1.0, 1e-12) * (r + m) / m)
+    return upper_log, lower_log
+
+
+def signed_surprise(count: Floats, mean: Floats, dispersion: Floats) -> Floats:
+    """Sign of count − mean × −log10 of the two-sided tail: 3 is one in a thousand, 0 is what was expected."""
+    upper, lower = log_tails(count, mean, dispersion)
+    with np.errstate(invalid="ignore"):
+        tail = np.where(count >= mean, upper, lower)
+        surprise: Floats = np.where(count >= mean, 1.0, -1.0) * np.maximum(0.0, -(tail + _LOG_2) / _LOG_10)
+    return surprise
+
+
+def normal_scores(count: Floats, mean: Floats, dispersion: Floats) -> Floats:
+    """What a normal variable would be that is as surprising: above zero for more than expected; NaN where the count is."""
+    from scipy.special import ndtri_exp
+
+    upper, lower = log_tails(count, mean, dispersion)
+    with np.errstate(invalid="ignore"):
+        score: Floats = np.where(upper < lower, -ndtri_exp(upper), ndtri_exp(lower))
+    return score
+
+
+def calm_band(mean: Floats, dispersion: Floats, share: float = BAND) -> tuple[Floats, Floats]:
+    """The counts between which this share of calm counts lies, both ends included."""
+    from scipy.stats import nbinom
+
+    low, high = np.full(mean.shape, np.nan), np.full(mean.shape, np.nan)
+    known = np.isfinite(mean)
+    m = np.maximum(mean[known], SMALLEST_MEAN)
+    r = 1.0 / np.clip(np.broadcast_to(dispersion, mean.shape)[known], SMALLEST_DISPERSION, LARGEST_DISPERSION)
+    low[known] = nbinom.ppf((1.0 - share) / 2, r, r / (r + m))
+    high[known] = nbinom.ppf((1.0 + share) / 2, r, r / (r + m))
+    return low, high
+
+
+def _log_or_sum(tail: Floats, log_mass: Floats, next_term: Floats) -> Floats:
+    """Logarithm of a tail; deep in it, where terms fall by nearly the same factor from one to the next, of a geometric sum."""
+    deep = tail <= _DEEP
+    logs = np.log(np.where(deep, 1.0, np.minimum(tail, 1.0)))
+    factor = np.minimum(next_term[deep], 1.0 - 1e-12)
+    logs[deep] = log_mass[deep] + np.log(0.5 + factor / (1.0 - factor))
+    return np.asarray(logs, dtype=np.float64)
+
+
 Truth = npt.NDArray[np.bool_]
 
 MEMORY_HOURS: Final = (1.5, 6.0)  # after so long a surprise counts 1/e
@@ -70,18 +143,18 @@ class SurpriseScale:
     @property
     def history_buckets(self) -> int:
         """How many buckets before a bucket its score depends on."""
-        return max(_length(one.hours, self.bucket_s) for one in self.memories)
+        return max(_length(memory.hours, self.bucket_s) for memory in self.memories)
 
     def score(self, scores: Floats) -> Floats:
         """(buckets,) from normal scores (buckets, kinds); NaN in them is no surprise."""
-        rarities = [one.rarity(one.distance(remember(scores, one.hours, self.bucket_s))) for one in self.memories]
+        rarities = [memory.rarity(memory.distance(remember(scores, memory.hours, self.bucket_s))) for memory in self.memories]
         return np.asarray(np.max(rarities, axis=0), dtype=np.float64)
 
 
 def fit_surprise(scores: Floats, calm: Truth, bucket_s: int, hours: Sequence[float] = MEMORY_HOURS) -> SurpriseScale:
     """Learn how the memories of normal scores (buckets, kinds) scatter over calm buckets, of which there is one at least."""
     short = (_SHORT_BUCKETS * bucket_s / HOUR_S,) if bucket_s < HOUR_S / 2 else ()
-    return SurpriseScale(bucket_s, tuple(_fit_memory(scores, calm, bucket_s, one) for one in (*short, *hours)))
+    return SurpriseScale(bucket_s, tuple(_fit_memory(scores, calm, bucket_s, memory_hours) for memory_hours in (*short, *hours)))
 
 
 def remember(scores: Floats, hours: float, bucket_s: int) -> Floats:

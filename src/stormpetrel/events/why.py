@@ -1,6 +1,8 @@
 """Why an alarm: which kinds of events, by how much against what was expected, since when, and where.
 
 EventSeries + Forecast + counts by place -> findings_at -> Findings, the most surprising first.
+Placed holds counts by kind and place for many small sums: an alarm needs a dozen of them, and the first scoring of a year has
+hundreds of alarms.
 """
 
 from __future__ import annotations
@@ -11,14 +13,13 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from stormpetrel.events.contract import Forecast
-from stormpetrel.events.finding import Finding, FindingKind
+from stormpetrel.events.finding import Finding, FindingKind, amount_text, place_text, shown_name, since_text
 from stormpetrel.events.nodes_and_hosts import silence
-from stormpetrel.events.placed import Placed
-from stormpetrel.events.why_words import amount_words, place_words, shown_name, since_words
 from stormpetrel.records.event_series import EventSeries
-from stormpetrel.records.events import OTHER_VALUES, WHOLE
+from stormpetrel.records.events import COVERED, OTHER_VALUES, WHOLE
 
 NOTABLE: Final = 3.0  # surprise of a kind that is named: one in a thousand
 STILL: Final = 1.3  # the trouble goes on backwards while a bucket is at least one in twenty
@@ -49,7 +50,7 @@ def findings_at(series: EventSeries, forecast: Forecast, at: int, placed: Placed
     if silence is not None:
         return [silence]
     troubles = [_trouble(series, forecast, at, place) for place in _notable(forecast, at)]
-    findings = [_explained(series, one, at, placed) for one in troubles]
+    findings = [_explained(series, trouble, at, placed) for trouble in troubles]
     return findings + _new_kinds(series, at, placed)
 
 
@@ -57,8 +58,8 @@ def _notable(forecast: Forecast, at: int) -> list[int]:
     """The kinds that surprise at a bucket, the most surprising first; the largest one where none is notable by itself."""
     size = np.nan_to_num(np.abs(forecast.surprise[at]), nan=0.0)  # (kinds,)
     order = np.argsort(-size, kind="stable")[:MOST_KINDS]
-    found = [int(place) for place in order if size[place] >= NOTABLE]
-    return found or [int(place) for place in order[:1] if size[place] >= STILL]
+    places = [int(place) for place in order if size[place] >= NOTABLE]
+    return places or [int(place) for place in order[:1] if size[place] >= STILL]
 
 
 def _trouble(series: EventSeries, forecast: Forecast, at: int, place: int) -> _Trouble:
@@ -84,12 +85,12 @@ def _explained(series: EventSeries, trouble: _Trouble, at: int, placed: Placed) 
     more = trouble.surprise > 0
     since = series.moment(trouble.first)
     place, value, share = concentration(placed, trouble.kind, series, first=trouble.first, last=at, expected=trouble.expected)
-    where = place_words(place, value, share, missing=not more)
-    words = f"{shown_name(trouble.kind)} {amount_words(trouble.count, trouble.expected)} "
-    words += since_words(since, _now(series, at), series.zone)
+    where = place_text(place, value, share, missing=not more)
+    message = f"{shown_name(trouble.kind)} {amount_text(trouble.count, trouble.expected)} "
+    message += since_text(since, _now(series, at), series.zone)
     return Finding(
         FindingKind.MORE if more else FindingKind.FEWER,
-        words + (f", {where}" if where else ""),
+        message + (f", {where}" if where else ""),
         event_kind=trouble.kind,
         count=trouble.count,
         expected=trouble.expected,
@@ -115,9 +116,9 @@ def concentration(
     for place in _SPECIFIC_FIRST:
         values, now = placed.sums(kind, place, begin_s, end_s)
         _, before = placed.sums(kind, place, usual_s, begin_s)
-        found = _change_at(values, now, before, expected)
-        if found is not None and found[1] > best[2] + _SAME:
-            best = (place, *found)
+        changes = _change_at(values, now, before, expected)
+        if changes is not None and changes[1] > best[2] + _SAME:
+            best = (place, *changes)
     return best
 
 
@@ -158,7 +159,7 @@ def _new_kinds(series: EventSeries, at: int, placed: Placed) -> list[Finding]:
     for kind in placed.kinds():
         if kind not in series.kinds and not placed.sums(kind, WHOLE, 0, begin_s)[1].sum():
             fresh[kind] = float(placed.sums(kind, WHOLE, begin_s, begin_s + series.bucket_s)[1].sum())
-    when = since_words(since, _now(series, at), series.zone)
+    when = since_text(since, _now(series, at), series.zone)
     new_kinds = sorted(((count, kind) for kind, count in fresh.items() if count > 0), reverse=True)
     return [
         Finding(
@@ -175,3 +176,50 @@ def _new_kinds(series: EventSeries, at: int, placed: Placed) -> list[Finding]:
 def _now(series: EventSeries, at: int) -> datetime:
     """The last second of a bucket: what ends at midnight is still of today."""
     return series.moment(at) + timedelta(seconds=series.bucket_s - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Column:
+    """The rows of one kind at one sort of place, in the order of time."""
+
+    start_s: npt.NDArray[np.int64]  # (rows,)
+    value: npt.NDArray[np.int64]  # (rows,) which of `values`
+    count: npt.NDArray[np.float64]  # (rows,)
+    values: tuple[str, ...]
+
+    def sums(self, since_s: int, until_s: int) -> npt.NDArray[np.float64]:
+        """(values,) how many there were from one moment to before another."""
+        first, last = np.searchsorted(self.start_s, (since_s, until_s))
+        sums = np.bincount(self.value[first:last], weights=self.count[first:last], minlength=len(self.values))
+        return sums.astype(np.float64)
+
+
+class Placed:
+    """The counts of some time, by kind and place."""
+
+    def __init__(self, counts: pl.DataFrame) -> None:
+        rows = counts.filter(pl.col("kind") != COVERED).sort("bucket_start")
+        self._columns = {
+            (str(kind), str(place)): _column(part)
+            for (kind, place), part in rows.partition_by("kind", "place", as_dict=True).items()
+        }
+
+    def sums(self, kind: str, place: str, since_s: int, until_s: int) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
+        """The values at a sort of place, and (values,) how many events of a kind each had from one moment to before another."""
+        column = self._columns.get((kind, place))
+        return ((), np.empty(0)) if column is None else (column.values, column.sums(since_s, until_s))
+
+    def kinds(self) -> list[str]:
+        """The kinds that were counted over all places."""
+        return sorted(kind for kind, place in self._columns if place == WHOLE)
+
+
+def _column(part: pl.DataFrame) -> _Column:
+    values = part["value"].unique().sort()
+    numbers = part["value"].replace_strict(values, pl.Series(range(len(values))), return_dtype=pl.Int64)
+    return _Column(
+        part["bucket_start"].dt.epoch("s").to_numpy(),
+        numbers.to_numpy(),
+        part["count"].cast(pl.Float64).to_numpy(),
+        tuple(values.to_list()),
+    )

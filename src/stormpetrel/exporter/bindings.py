@@ -1,6 +1,6 @@
 """Which job runs on which thread: CPUs per job -> Bindings.
 
-A thread of the machine is told apart only where one job alone may use it. A job counts as bound to CPUs if its cgroup has a CPU
+A hardware thread is distinguished only where one job alone may use it. A job counts as bound to CPUs if its cgroup has a CPU
 set of its own, or if that or the affinity of all its threads leaves out some CPUs of the machine.
 """
 
@@ -38,7 +38,7 @@ class Bindings(NamedTuple):
     """Which job has which CPU, where that is certain."""
 
     jobs: dict[int, str]
-    told_apart: bool
+    distinguishable: bool
     why: str = ""  # if not
 
 
@@ -84,17 +84,17 @@ def bind(jobs: Iterable[tuple[str, JobCpus]]) -> Bindings:
     """Join jobs and CPUs: (job, its CPUs) for all jobs of the node."""
     taken: dict[int, str] = {}
     shared: set[int] = set()
-    for job_id, found in jobs:
-        if not found.known:
-            return Bindings({}, told_apart=False, why=UNSEEN)
-        if not found.how:
-            return Bindings({}, told_apart=False, why=UNBOUND)
-        for cpu in found.cpus:
+    for job_id, threads in jobs:
+        if not threads.known:
+            return Bindings({}, distinguishable=False, why=UNSEEN)
+        if not threads.how:
+            return Bindings({}, distinguishable=False, why=UNBOUND)
+        for cpu in threads.cpus:
             if taken.setdefault(cpu, job_id) != job_id:
                 shared.add(cpu)
     for cpu in shared:
         del taken[cpu]
-    return Bindings(taken, told_apart=not shared, why=SHARED if shared else "")
+    return Bindings(taken, distinguishable=not shared, why=SHARED if shared else "")
 
 
 class ThreadsFile:
@@ -126,15 +126,15 @@ def _parse_threads(text: bytes) -> Bindings:
         return _doubted("it is too large")
     taken: dict[int, str] = {}
     for line in text.decode("utf-8", "backslashreplace").splitlines():
-        words = line.split()
-        if not words or words[0].startswith("#"):
+        fields = line.split()
+        if not fields or fields[0].startswith("#"):
             continue
-        if len(words) != 2 or not (words[0].isascii() and words[0].isdigit()) or int(words[0][:8]) >= MAX_CPU:
+        if len(fields) != 2 or not (fields[0].isascii() and fields[0].isdigit()) or int(fields[0][:8]) >= MAX_CPU:
             return _doubted("a line is not a CPU and a job")
-        if taken.setdefault(int(words[0]), words[1]) != words[1]:
-            return Bindings({}, told_apart=False, why=SHARED)
-    return Bindings(taken, told_apart=True)
+        if taken.setdefault(int(fields[0]), fields[1]) != fields[1]:
+            return Bindings({}, distinguishable=False, why=SHARED)
+    return Bindings(taken, distinguishable=True)
 
 
 def _doubted(why: str) -> Bindings:
-    return Bindings({}, told_apart=False, why=f"the file of --threads-file is not believed: {why}")
+    return Bindings({}, distinguishable=False, why=f"the file of --threads-file is not believed: {why}")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from stormpetrel.exporter.cpu_lists import format_cpu_list
 from stormpetrel.exporter.sampler import OFFERS, Job, Sample, Sampler
-from stormpetrel.exporter.slurm_layout import changes, find_layout, layout_words, slurmd_runs
+from stormpetrel.exporter.slurm_layout import changes, find_layout, layout_text, slurmd_runs
 
 _MANY = 8
 
@@ -27,7 +27,7 @@ def check(sampler: Sampler, sample: Sample) -> list[Line]:
     lines = [
         Line("CPU counters", True, f"{len(sample.cpus.cpus)} CPUs: {format_cpu_list(sample.cpus.cpus)}"),
         Line("cgroups", kind != "none", f"{kind}: {places}" if places else "none under /sys/fs/cgroup"),
-        Line("jobs", bool(jobs) or sampler.finder.sure, _jobs_words(sampler, jobs)),
+        Line("jobs", bool(jobs) or sampler.finder.sure, _jobs_text(sampler, jobs)),
     ]
     missing = dict(sample.jobs.missing)
     for what, figure in OFFERS.items():
@@ -41,7 +41,7 @@ def check(sampler: Sampler, sample: Sample) -> list[Line]:
     return [*lines, _threads_line(sample), *_slurm_lines(sampler, jobs), *_rest(sampler, missing)]
 
 
-def as_words(lines: list[Line]) -> str:
+def as_table_text(lines: list[Line]) -> str:
     """The check as a table for a terminal; what comes from the node is shown, not obeyed."""
     rows = [f"{'ok' if line.there else '--':<4}{line.what:<26}{_plain(line.words)}" for line in lines]
     return "\n".join(rows) + "\n"
@@ -52,11 +52,11 @@ def as_json(lines: list[Line]) -> dict[str, dict[str, object]]:
     return {line.what: {"there": line.there, "words": line.words} for line in lines}
 
 
-def _jobs_words(sampler: Sampler, jobs: list[Job]) -> str:
+def _jobs_text(sampler: Sampler, jobs: list[Job]) -> str:
     if not jobs:
-        found = sampler.finder.schedulers()
-        if found:
-            return f"none runs; {', '.join(found)} has its folder"
+        schedulers = sampler.finder.schedulers()
+        if schedulers:
+            return f"none runs; {', '.join(schedulers)} has its folder"
         return "none, and no folder of Slurm or HTCondor: name yours with --cgroup" if not sampler.finder.sure else "none runs"
     named = ", ".join(f"{job.group.job_id} ({job.group.scheduler})" for job in jobs[:_MANY])
     return f"{len(jobs)}: {named}{', …' if len(jobs) > _MANY else ''}"
@@ -64,7 +64,7 @@ def _jobs_words(sampler: Sampler, jobs: list[Job]) -> str:
 
 def _threads_line(sample: Sample) -> Line:
     bound = sample.jobs.bindings
-    if bound.told_apart:
+    if bound.distinguishable:
         how = sorted({job.cpus.how for job in sample.jobs.jobs if job.cpus.how})
         by = f", by {' and '.join(how)}" if how else ""
         return Line("threads told apart", True, f"{len(bound.jobs)} of {len(sample.cpus.cpus)} CPUs have a job{by}")
@@ -77,14 +77,14 @@ def _slurm_lines(sampler: Sampler, jobs: list[Job]) -> list[Line]:
     layout = find_layout(sampler.finder, jobs)
     if layout is None and not slurmd_runs(sampler.files):
         return []
-    words = layout_words(layout) if layout else "slurmd runs, and has no cgroups for its jobs"
+    text = layout_text(layout) if layout else "slurmd runs, and has no cgroups for its jobs"
     advice = [Line(f"set in {name}", False, "; ".join(settings)) for name, settings in changes(layout).items()]
-    return [Line("Slurm's cgroups", layout is not None, words), *advice]
+    return [Line("Slurm's cgroups", layout is not None, text), *advice]
 
 
 def _rest(sampler: Sampler, missing: dict[str, str]) -> list[Line]:
-    told = {"threads told apart", "jobs", "pressure", *OFFERS}
-    lines = [Line(what, False, why) for what, why in missing.items() if what not in told]
+    shown = {"threads told apart", "jobs", "pressure", *OFFERS}
+    lines = [Line(what, False, why) for what, why in missing.items() if what not in shown]
     problems = {reason: count for reason, count in sampler.files.problems.items() if count}
     if problems:
         lines.append(Line("files", False, ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in problems.items())))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from stormpetrel import __version__
-from stormpetrel.exporter.check import as_json, as_words, check
+from stormpetrel.exporter.check import as_json, as_table_text, check
 from stormpetrel.exporter.exporter import Exporter
 from stormpetrel.exporter.job_groups import plain_pattern
 from stormpetrel.exporter.one_file import write_one_file
@@ -26,7 +26,7 @@ ADDRESS: Final = "127.0.0.1:9643"
 
 
 class Options(NamedTuple):
-    """What was asked for."""
+    """What was requested."""
 
     address: str = ADDRESS
     cgroup: Sequence[str] = ()
@@ -39,13 +39,13 @@ class Options(NamedTuple):
     write_file: str = ""
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
-    return run(Options(**vars(_parser().parse_args(words))))
+    return run(Options(**vars(_parser().parse_args(arguments))))
 
 
 def run(options: Options) -> int:
-    """Do what was asked for; an error is one sentence and exit code 1."""
+    """Do what was requested; an error is one sentence and exit code 1."""
     try:
         _run(options)
     except ExporterError as error:
@@ -57,15 +57,15 @@ def run(options: Options) -> int:
 def _run(options: Options) -> None:
     if options.write_file:
         size = write_one_file(Path(options.write_file))
-        said = {"file": options.write_file, "bytes": size, "version": __version__}
+        summary = {"file": options.write_file, "bytes": size, "version": __version__}
         sys.stdout.write(
-            f"{json.dumps(said)}\n" if options.json else f"{options.write_file}: {size:,} bytes. Try: {_try(options)}\n"
+            f"{json.dumps(summary)}\n" if options.json else f"{options.write_file}: {size:,} bytes. Try: {_try(options)}\n"
         )
         return
     exporter = Exporter(_node(options))
     if options.check:
         lines = check(exporter.sampler, exporter.first)
-        sys.stdout.write(json.dumps(as_json(lines), ensure_ascii=False) + "\n" if options.json else as_words(lines))
+        sys.stdout.write(json.dumps(as_json(lines), ensure_ascii=False) + "\n" if options.json else as_table_text(lines))
     elif options.once:
         sys.stdout.write(exporter.text(exporter.first).decode())
     else:
@@ -78,7 +78,7 @@ def _serve(exporter: Exporter, address: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     with exporter.serving(address) as where:
-        sys.stderr.write(f"stormpetrel exporter on {where}; {exporter.in_words()}\n")
+        sys.stderr.write(f"stormpetrel exporter on {where}; {exporter.summary()}\n")
         sys.stderr.flush()
         stop.wait()
 

@@ -30,7 +30,7 @@ class Exporter:
         with serving(address, routes) as (host, port):
             yield f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
-    def in_words(self) -> str:
+    def summary(self) -> str:
         """What there is and what is missing, in one line."""
         jobs = self.first.jobs
         there = f"{len(self.first.cpus.cpus)} CPUs, cgroups {self.sampler.hierarchies.kind}, {len(jobs.jobs)} jobs"

@@ -82,14 +82,14 @@ class Exposition:
             return []
         names = [label(job.group.name) for job in jobs.jobs]
         parts = []
-        for figure, (kind, words) in JOB_FIGURES.items():
+        for figure, (kind, text) in JOB_FIGURES.items():
             lines = [
                 f"{figure}{{cgroup={name}}} {job.figures[figure]!r}\n"
                 for name, job in zip(names, jobs.jobs)  # noqa: B905 - Python 3.9 has no strict
                 if figure in job.figures
             ]
             if lines:
-                parts += [_family(figure, kind, words), *lines]
+                parts += [_family(figure, kind, text), *lines]
         parts.append(_family("cgroup_cpus", "gauge", "CPUs on which a job may run."))
         parts += [f"cgroup_cpus{{cgroup={name}}} {len(job.cpus.cpus)}\n" for name, job in zip(names, jobs.jobs)]  # noqa: B905
         parts.append(_family("cgroup_cpu_info", "gauge", "Which CPUs those are."))
@@ -99,11 +99,11 @@ class Exposition:
         return parts
 
     def _thread_lines(self, jobs: Jobs) -> str:
-        told, bound = jobs.bindings.told_apart, jobs.bindings.jobs
+        distinct, bound = jobs.bindings.distinguishable, jobs.bindings.jobs
         parts = [_family("stormpetrel_thread_job_info", "gauge", "Which job is bound to which CPU.")] if bound else []
         parts += [f'stormpetrel_thread_job_info{{cpu="{cpu}",jobid={label(bound[cpu])}}} 1\n' for cpu in sorted(bound)]
         parts.append(_family("stormpetrel_threads_told_apart", "gauge", "1 if a CPU without a job is known to have none."))
-        parts.append(f"stormpetrel_threads_told_apart {int(told)}\n")
+        parts.append(f"stormpetrel_threads_told_apart {int(distinct)}\n")
         return "".join(parts)
 
     def _own_lines(self, sample: Sample) -> str:
@@ -126,8 +126,8 @@ class Exposition:
         return "".join(parts)
 
 
-def _family(name: str, kind: str, words: str) -> str:
-    return f"# HELP {name} {words}\n# TYPE {name} {kind}\n"
+def _family(name: str, kind: str, text: str) -> str:
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
 
 
 def _cpu_info(name: str, job: Job) -> str:

@@ -1,7 +1,7 @@
 """Where a node keeps its cgroups: /sys/fs/cgroup -> Hierarchies.
 
 v2: one tree. v1: one tree per controller. hybrid: both side by side, the controllers with v1. Only the customary places are
-looked at, so that a recorded tree under another root reads like a node.
+examined, so that a recorded tree under another root reads like a node.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from stormpetrel.exporter.files import Files
 from stormpetrel.exporter.hierarchies import TOP, Hierarchies
 
 MAX_JOBS: Final = 2048
-_LOOK_AGAIN_S: Final = 30.0  # for the folder in which a scheduler keeps its jobs; the jobs in it are listed every time
+_RESCAN_S: Final = 30.0  # for the folder in which a scheduler keeps its jobs; the jobs in it are listed every time
 _WILD: Final = re.compile(r"[*?\[]")
 _SLOT: Final = re.compile(r"_(slot[\d_]+(?:@.*)?)$", re.DOTALL)
 _UID: Final = re.compile(r"/uid_(\d{1,10})/")
@@ -57,7 +57,7 @@ class JobGroup(NamedTuple):
     uid: int | None  # where the path tells it
     scheduler: str
     folders: dict[str, str]  # "v2" and v1's controllers -> folder
-    mark: int  # another one if the group was removed and made again under the same name
+    inode: int  # another one if the group was removed and made again under the same name
 
 
 def plain_pattern(glob: str) -> Pattern:
@@ -102,23 +102,23 @@ class Finder:
     def __init__(self, files: Files, hierarchies: Hierarchies, plain: Sequence[Pattern] = ()) -> None:
         self._files, self._trees, self._patterns = files, hierarchies.trees, (*plain, *SCHEDULERS)
         self._anchors: list[tuple[str, str, Pattern]] = []  # tree, path in it, pattern
-        self._looked = float("-inf")
+        self._scanned_at = float("-inf")
         self.sure = bool(plain)  # whether having found no job means that none runs
         self.left_out = 0
 
     def find(self) -> list[JobGroup]:
         """All job groups, ordered by name; what lies at the same path in several trees is one group."""
-        if time.monotonic() - self._looked > _LOOK_AGAIN_S:
-            self._look()
-        found: dict[str, JobGroup] = {}
+        if time.monotonic() - self._scanned_at > _RESCAN_S:
+            self._scan()
+        groups: dict[str, JobGroup] = {}
         for tree, anchor, pattern in self._anchors:
-            for path, mark in self._walk(tree, anchor, pattern.within.split("/")):
-                if path not in found:
-                    found[path] = JobGroup(path, job_id_of(path), _uid_of(path), pattern.scheduler, {}, mark)
-                found[path].folders[tree] = self._trees[tree] + path
-        self.sure = self.sure or bool(found) or bool(self.schedulers())
-        self.left_out = max(0, len(found) - MAX_JOBS)
-        return [found[name] for name in sorted(found)[:MAX_JOBS]]
+            for path, inode in self._walk(tree, anchor, pattern.within.split("/")):
+                if path not in groups:
+                    groups[path] = JobGroup(path, job_id_of(path), _uid_of(path), pattern.scheduler, {}, inode)
+                groups[path].folders[tree] = self._trees[tree] + path
+        self.sure = self.sure or bool(groups) or bool(self.schedulers())
+        self.left_out = max(0, len(groups) - MAX_JOBS)
+        return [groups[name] for name in sorted(groups)[:MAX_JOBS]]
 
     def schedulers(self) -> list[str]:
         """Whose folders are there, whether or not there is a job in them."""
@@ -131,8 +131,8 @@ class Finder:
     def _here(self) -> list[tuple[str, str, Pattern]]:
         return [anchor for anchor in self._anchors if os.access(self._trees[anchor[0]] + anchor[1], os.R_OK)]
 
-    def _look(self) -> None:
-        self._looked = time.monotonic()
+    def _scan(self) -> None:
+        self._scanned_at = time.monotonic()
         self._anchors = []
         seen: set[tuple[str, str, str]] = set()
         for pattern in self._patterns:
@@ -151,20 +151,20 @@ class Finder:
         matches = _matcher(parts[0])
         try:
             with os.scandir(self._trees[tree] + path) as entries:
-                found = [(entry.name, entry.inode()) for entry in entries if matches(entry.name) and _is_folder(entry)]
+                folders = [(entry.name, entry.inode()) for entry in entries if matches(entry.name) and _is_folder(entry)]
         except OSError as error:
             self._files.note(error)
             return
-        for name, mark in found:
+        for name, inode in folders:
             if len(parts) == 1:
-                yield f"{path}/{name}", mark
+                yield f"{path}/{name}", inode
             else:
                 yield from self._walk(tree, f"{path}/{name}", parts[1:])
 
 
 def _uid_of(name: str) -> int | None:
-    found = _UID.search(name)
-    return int(found.group(1)) if found else None
+    match = _UID.search(name)
+    return int(match.group(1)) if match else None
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

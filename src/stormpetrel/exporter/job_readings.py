@@ -87,16 +87,16 @@ class JobReader:
 
     def _table(self, path: str, wanted: dict[bytes, str]) -> dict[str, int]:
         """The wanted lines of a file of names and numbers."""
-        found: dict[str, int] = {}
+        values: dict[str, int] = {}
         for line in (self._files.read(path) or b"").splitlines():
             key, _, text = line.partition(b" ")
             if key in wanted:
                 number = self._files.number(text)
                 if number is not None:
-                    found[wanted[key]] = number
-                if len(found) == len(wanted):
+                    values[wanted[key]] = number
+                if len(values) == len(wanted):
                     break
-        return found
+        return values
 
     @staticmethod
     def _put(figures: Figures, name: str, value: int | None) -> None:

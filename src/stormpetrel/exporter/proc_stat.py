@@ -58,16 +58,16 @@ class CpuReader:
     def _parse(self, text: bytes) -> tuple[tuple[int, ...], list[int]]:
         """All lines at once where they are alike, as they always are; otherwise one by one."""
         lines = text[: text.find(b"\nintr") + 1 or len(text)].split(b"\n", 1)[-1]  # without the sum of all CPUs
-        words = lines.split()
+        fields = lines.split()
         width = len(lines.split(b"\n", 1)[0].split())
-        names = words[::width] if width > WIDTH else []
-        if not names or len(words) % width or b"-" in lines or not all(map(_is_cpu, names)):
+        names = fields[::width] if width > WIDTH else []
+        if not names or len(fields) % width or b"-" in lines or not all(map(_is_cpu, names)):
             return self._parse_by_line(text)
         for column in (*range(width - 1, WIDTH, -1), 0):  # guest time is part of user time already; last, the names go
-            del words[column::width]
+            del fields[column::width]
             width -= 1
         try:
-            return self._cpus(names), list(map(int, words))
+            return self._cpus(names), list(map(int, fields))
         except ValueError:
             return self._parse_by_line(text)
 
@@ -78,17 +78,17 @@ class CpuReader:
 
     def _parse_by_line(self, text: bytes) -> tuple[tuple[int, ...], list[int]]:
         """Old kernels count fewer modes; a line that makes no sense is left out and counted."""
-        found: dict[int, list[int]] = {}
+        by_cpu: dict[int, list[int]] = {}
         for line in text.split(b"\n"):
-            name, *words = line.split()[: WIDTH + 1] or [b""]
+            name, *fields = line.split()[: WIDTH + 1] or [b""]
             if not name.startswith(b"cpu") or name == b"cpu":
                 continue
-            if _is_cpu(name) and len(words) > _IDLE and all(word.isdigit() and len(word) < 20 for word in words):
-                found[int(name[3:])] = list(map(int, words)) + [0] * (WIDTH - len(words))
+            if _is_cpu(name) and len(fields) > _IDLE and all(field.isdigit() and len(field) < 20 for field in fields):
+                by_cpu[int(name[3:])] = list(map(int, fields)) + [0] * (WIDTH - len(fields))
             else:
                 self._files.problems["malformed"] += 1
-        cpus = tuple(sorted(found))
-        return cpus, [value for cpu in cpus for value in found[cpu]]
+        cpus = tuple(sorted(by_cpu))
+        return cpus, [value for cpu in cpus for value in by_cpu[cpu]]
 
 
 def _is_cpu(name: bytes) -> bool:

@@ -1,6 +1,6 @@
 """Whose processes are in a job's cgroup, and on which CPUs they may run: JobGroup -> owner, CPUs.
 
-Threads are looked at one by one: a program that binds its threads (OpenMP) leaves its first one on a single CPU.
+Threads are examined one by one: a program that binds its threads (OpenMP) leaves its first one on a single CPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_THREADS: Final = 4096
 _MAX_USERS: Final = 4096
 _LIST_BYTES: Final = 1 << 20
 TRY_AGAIN_S: Final = 60.0  # where processes were seen but their owner may not be
-_SCHEDULERS_OWN: Final = "slurm"  # slurmstepd sits beside the user's processes of a step
+_SCHEDULERS_OWN: Final = "slurm"  # slurmstepd sits next to the user's processes of a step
 _STATUS_UID: Final = re.compile(rb"^Uid:\s+(\d+)", re.MULTILINE)
 _STATUS_CPUS: Final = re.compile(rb"^Cpus_allowed_list:\s*(\S*)", re.MULTILINE)
 
@@ -40,7 +40,7 @@ class Processes:
         """The user id whose job this is: as the path says, or the owner of its processes; None while that cannot be seen."""
         if group.uid is not None:
             return group.uid
-        key = (group.name, group.mark)
+        key = (group.name, group.inode)
         if key not in self._owners and self._waiting.get(key, 0.0) < time.monotonic():
             threads = self.threads(group)
             owners = [uid for uid in map(self._uid, threads[:64]) if uid is not None]
@@ -52,12 +52,12 @@ class Processes:
 
     def forget_all_but(self, groups: list[JobGroup]) -> None:
         """Let go of what was remembered about jobs that are gone."""
-        here = {(group.name, group.mark) for group in groups}
+        here = {(group.name, group.inode) for group in groups}
         self._owners = {key: uid for key, uid in self._owners.items() if key in here}
         self._waiting = {key: until for key, until in self._waiting.items() if key in here}
 
     def username(self, uid: int | None) -> str:
-        """The name of a user; empty where it is not known or not asked for."""
+        """The name of a user; empty where it is not known or not requested."""
         if uid is None or not self._usernames:
             return ""
         if uid not in self._names:
@@ -72,13 +72,13 @@ class Processes:
     def threads(self, group: JobGroup) -> list[int]:
         """The ids of a job's threads, from the first tree that has any."""
         for folder in group.folders.values():
-            found: list[int] = []
+            threads: list[int] = []
             for below in _folders(folder):
-                found += self._listed(below)
-                if len(found) >= _MAX_THREADS:
+                threads += self._listed(below)
+                if len(threads) >= _MAX_THREADS:
                     break
-            if found:
-                return found[:_MAX_THREADS]
+            if threads:
+                return threads[:_MAX_THREADS]
         return []
 
     def cpus(self, group: JobGroup, online: frozenset[int]) -> frozenset[int] | None:
@@ -87,12 +87,12 @@ class Processes:
         threads = self.threads(group)
         seen = 0
         for thread in threads:
-            one = self._allowed(thread)
-            if one is not None and online <= one and self._is_stepd(group, thread):
-                one = frozenset()  # it only waits for the others
-            if one is not None:
+            own = self._allowed(thread)
+            if own is not None and online <= own and self._is_stepd(group, thread):
+                own = frozenset()  # it only waits for the others
+            if own is not None:
                 seen += 1
-                allowed |= one & online
+                allowed |= own & online
                 if allowed == online:  # it cannot become more
                     break
         return None if threads and not seen else allowed
@@ -101,12 +101,12 @@ class Processes:
         for name in ("cgroup.threads", "tasks", "cgroup.procs"):
             text = self._files.read(f"{folder}/{name}", _LIST_BYTES)
             if text is not None:
-                return [int(word) for word in text.split() if word.isdigit() and word != b"0"]
+                return [int(number) for number in text.split() if number.isdigit() and number != b"0"]
         return []
 
     def _uid(self, thread: int) -> int | None:
-        found = _STATUS_UID.search(self._files.read(self._files.at(f"/proc/{thread}/status")) or b"")
-        return int(found.group(1)) if found else None
+        match = _STATUS_UID.search(self._files.read(self._files.at(f"/proc/{thread}/status")) or b"")
+        return int(match.group(1)) if match else None
 
     def _is_stepd(self, group: JobGroup, thread: int) -> bool:
         """Whether a thread is slurmstepd's, which cgroup v1 has among those of the job; a user's own is not root's."""
@@ -120,8 +120,8 @@ class Processes:
                 return frozenset(os.sched_getaffinity(thread))
             except (OSError, OverflowError):
                 return None
-        found = _STATUS_CPUS.search(self._files.read(self._files.at(f"/proc/{thread}/status")) or b"")
-        return parse_cpu_list(found.group(1)) if found else None
+        match = _STATUS_CPUS.search(self._files.read(self._files.at(f"/proc/{thread}/status")) or b"")
+        return parse_cpu_list(match.group(1)) if match else None
 
 
 def _folders(top: str) -> Iterator[str]:

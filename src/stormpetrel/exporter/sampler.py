@@ -28,7 +28,7 @@ OFFERS: Final = {
 
 
 class Node(NamedTuple):
-    """Which node is looked at, and how."""
+    """Which node is examined, and how."""
 
     root: str = "/"
     cgroups: Sequence[str] = ()
@@ -95,7 +95,7 @@ class Sampler:
         missing = [*self._fixed, *_not_offered(jobs, self._fixed)]
         if any(is_sluid(group.job_id) for group in groups):
             missing.append(("job ids", UNNAMED))
-        if not bindings.told_apart:
+        if not bindings.distinguishable:
             missing.append(("threads told apart", bindings.why))
         return Jobs(jobs, bindings, missing)
 
@@ -107,11 +107,11 @@ class Sampler:
         if self._threads_file is not None:
             return self._threads_file.read()
         if self.hierarchies.kind == "none":
-            return Bindings({}, told_apart=False, why=binding.NO_CGROUPS)
+            return Bindings({}, distinguishable=False, why=binding.NO_CGROUPS)
         if self.finder.left_out:
-            return Bindings({}, told_apart=False, why=binding.TOO_MANY)
+            return Bindings({}, distinguishable=False, why=binding.TOO_MANY)
         if not self.finder.sure:
-            return Bindings({}, told_apart=False, why=binding.NO_JOBS_SEEN)
+            return Bindings({}, distinguishable=False, why=binding.NO_JOBS_SEEN)
         return binding.bind((job.group.job_id, job.cpus) for job in jobs)
 
 

@@ -28,8 +28,8 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 class AnswerError(Exception):
     """What to say other than 200."""
 
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
         self.status = status
 
 
@@ -87,7 +87,7 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Take a connection; if there are too many, in place of the one that has not asked for longest."""
+        """Take a connection; if there are too many, in place of the one that has been idle longest."""
         with self._lock:
             full = len(self._open) >= MAX_CONNECTIONS and not self._make_room()
             if not full:
@@ -197,12 +197,12 @@ class _Handler(BaseHTTPRequestHandler):
                 raise AnswerError(404, f"There is {', '.join(self.server.routes)}.")
             return (200, *route(_query(query)))
         except AnswerError as answer:
-            status, words = answer.status, str(answer)
+            status, message = answer.status, str(answer)
         except ExporterError as error:
-            status, words = 503, str(error)
+            status, message = 503, str(error)
         except Exception as error:  # a mistake of ours must not look like a network problem
-            status, words = 500, f"Something unexpected happened: {type(error).__name__}: {error}"
-        return status, _PLAIN, f"{words}\n".encode("utf-8", "backslashreplace")
+            status, message = 500, f"Something unexpected happened: {type(error).__name__}: {error}"
+        return status, _PLAIN, f"{message}\n".encode("utf-8", "backslashreplace")
 
     do_HEAD = do_GET  # noqa: N815 - http.server's name
 

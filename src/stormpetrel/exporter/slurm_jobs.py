@@ -42,19 +42,19 @@ class SlurmJobs:
         """The groups with their job ids; one whose job cannot be known keeps its SLUID, one with nothing in it is left out."""
         if not any(is_sluid(group.job_id) for group in groups):
             return groups
-        here = {(group.name, group.mark) for group in groups}
+        here = {(group.name, group.inode) for group in groups}
         self._ids = {key: job_id for key, job_id in self._ids.items() if key in here}
         self._waiting = {key: until for key, until in self._waiting.items() if key in here}
         named = (self._named(group) if is_sluid(group.job_id) else group for group in groups)
         return [group for group in named if group is not None]
 
     def _named(self, group: JobGroup) -> JobGroup | None:
-        key = (group.name, group.mark)
+        key = (group.name, group.inode)
         if key not in self._ids and self._waiting.get(key, 0.0) < time.monotonic():
             stepds = list(self._stepds(group))
-            said = {self._title(leaf, process) for leaf, process in stepds} - {""}
-            if len(said) == 1:
-                self._ids[key] = said.pop()
+            titles = {self._title(leaf, process) for leaf, process in stepds} - {""}
+            if len(titles) == 1:
+                self._ids[key] = titles.pop()
             elif stepds or self._processes.threads(group):
                 self._waiting[key] = time.monotonic() + TRY_AGAIN_S
             else:

@@ -52,8 +52,8 @@ class SlurmLayout(NamedTuple):
     @property
     def nodes(self) -> list[str]:
         """The node names in the folders: only a build for several slurmd has them there."""
-        found = (_NODE.fullmatch(path) for path in self.folders)
-        return sorted({match["v1"] or match["v2"] for match in found if match})
+        matches = (_NODE.fullmatch(path) for path in self.folders)
+        return sorted({match["v1"] or match["v2"] for match in matches if match})
 
     def offers(self, what: str) -> bool:
         """Whether jobs have something that OFFERS lists; while none runs, whether the controllers say that they would."""
@@ -77,11 +77,11 @@ def find_layout(finder: Finder, jobs: list[Job]) -> SlurmLayout | None:
     return SlurmLayout(folders, [job for job in jobs if job.group.scheduler == "Slurm"]) if folders else None
 
 
-def layout_words(layout: SlurmLayout) -> str:
+def layout_text(layout: SlurmLayout) -> str:
     """Where Slurm keeps its jobs, how many slurmd there are, and how the jobs are named."""
     folders = ", ".join(sorted(layout.folders)[:_NAMES_SHOWN])
-    named = _names_words([job.group for job in layout.jobs])
-    return f"cgroup {' and '.join(layout.kinds)} at {folders}; {_slurmd_words(layout)}" + (f"; {named}" if named else "")
+    named = _names_text([job.group for job in layout.jobs])
+    return f"cgroup {' and '.join(layout.kinds)} at {folders}; {_slurmd_text(layout)}" + (f"; {named}" if named else "")
 
 
 def changes(layout: SlurmLayout | None) -> dict[str, list[str]]:
@@ -93,7 +93,7 @@ def changes(layout: SlurmLayout | None) -> dict[str, list[str]]:
         return _EVERYTHING
     slurm: list[str] = []
     cgroup: list[str] = []
-    counted = [words for what, words in (("cpu", "CPU time"), ("memory", "memory")) if not layout.offers(what)]
+    counted = [label for what, label in (("cpu", "CPU time"), ("memory", "memory")) if not layout.offers(what)]
     if counted:
         slurm.append(f"{ACCOUNT} ({' and '.join(counted)} of jobs)")
     if not layout.bound:
@@ -114,7 +114,7 @@ def slurmd_runs(files: Files) -> bool:
     return any((files.read(files.at(f"/proc/{process}/comm")) or b"").strip() == b"slurmd" for process in processes)
 
 
-def _slurmd_words(layout: SlurmLayout) -> str:
+def _slurmd_text(layout: SlurmLayout) -> str:
     nodes = layout.nodes
     if not nodes:
         return "one slurmd"
@@ -122,7 +122,7 @@ def _slurmd_words(layout: SlurmLayout) -> str:
     return f"built for several slurmd, {len(nodes)} here: {shown}"
 
 
-def _names_words(groups: list[JobGroup]) -> str:
+def _names_text(groups: list[JobGroup]) -> str:
     sluids = [group for group in groups if is_sluid(group.name.rpartition("/")[2])]
     unknown = sum(is_sluid(group.job_id) for group in sluids)
     parts = []

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from stormpetrel.answers.schemas.capacity import Capacity
-from stormpetrel.events.capacity_words import wait_words
-from stormpetrel.events.load_weeks import WEEK, WEEK_HOURS
+from stormpetrel.events.capacity.text import wait_text
+from stormpetrel.events.capacity.weeks import WEEK, WEEK_HOURS
 from stormpetrel.figures.palette import BLACK, BLUE, GREY, ORANGE, SKY, VERMILION, layout
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def wait_figure(answer: Capacity) -> go.Figure:
     for name, seconds, marker in lines:
         labels = [
             f"{100 * wait.from_utilisation:.0f} to {100 * wait.to_utilisation:.0f} % in use, {wait.hours:,.0f} hours: "
-            f"{wait_words(wait_s)}"
+            f"{wait_text(wait_s)}"
             for wait, wait_s in zip(waits, seconds, strict=True)
         ]
         figure.add_scatter(

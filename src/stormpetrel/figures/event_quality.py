@@ -1,4 +1,4 @@
-"""Figures of how good the alarm of the grid is: model beside model, and which outages each of them raises.
+"""Figures of how good the alarm of the cluster is: model next to model, and which outages each of them raises.
 
 EventDataset -> Plotly figures.
 """

@@ -66,11 +66,11 @@ def profile_resources_figure(resources: pl.DataFrame) -> go.Figure:
     """Mean of CPUs, memory, run time and wait time per profile, each on a log axis with one standard deviation above it."""
     from plotly.subplots import make_subplots
 
-    told = [name for name in _RESOURCES if resources[f"{name}_mean"].null_count() < resources.height]
-    columns = min(2, max(1, len(told)))
-    figure = make_subplots(rows=max(1, -(-len(told) // columns)), cols=columns)
+    known = [name for name in _RESOURCES if resources[f"{name}_mean"].null_count() < resources.height]
+    columns = min(2, max(1, len(known)))
+    figure = make_subplots(rows=max(1, -(-len(known) // columns)), cols=columns)
     names = [f"profile {profile}" for profile in resources["profile"]]
-    for position, name in enumerate(told):
+    for position, name in enumerate(known):
         place = {"row": position // columns + 1, "col": position % columns + 1}
         # Downwards a standard deviation often reaches below zero, where a log axis has no place for it.
         spread = {"type": "data", "array": resources[f"{name}_std"].fill_null(0.0).to_list(), "arrayminus": [0.0] * len(names)}
@@ -87,17 +87,17 @@ def profile_composition_figure(table: pl.DataFrame, title: str, *, unit: str = "
     """What each profile is made of: the columns of a profile table, as shares stacked to a hundred."""
     import plotly.graph_objects as go
 
-    words = [name for name in table.columns if name != "profile"]
-    total = table.select(pl.sum_horizontal(words)).to_series()
+    columns = [name for name in table.columns if name != "profile"]
+    total = table.select(pl.sum_horizontal(columns)).to_series()
     names = [f"profile {profile}<br>{count:,} {unit}" for profile, count in zip(table["profile"], total, strict=True)]
     figure = go.Figure(layout={**layout(title, "profile", f"{unit} (%)"), "barmode": "stack"})
-    for position, word in enumerate(words):
-        if table[word].sum() == 0:
+    for position, column in enumerate(columns):
+        if table[column].sum() == 0:
             continue
-        share = (100 * table[word] / total).fill_nan(0.0)
+        share = (100 * table[column] / total).fill_nan(0.0)
         figure.add_bar(
-            x=names, y=share.to_list(), name=word, marker_color=_COLOURS.get(word, _OTHERS[position % len(_OTHERS)]),
-            customdata=table[word].to_list(), hovertemplate=f"{word}: %{{customdata:,}} {unit} (%{{y:.1f}} %)<extra></extra>",
+            x=names, y=share.to_list(), name=column, marker_color=_COLOURS.get(column, _OTHERS[position % len(_OTHERS)]),
+            customdata=table[column].to_list(), hovertemplate=f"{column}: %{{customdata:,}} {unit} (%{{y:.1f}} %)<extra></extra>",
             text=[f"{value:.0f} %" if value >= 4 else "" for value in share], textposition="inside",
         )  # fmt: skip
     figure.update_yaxes(range=[0, 100])

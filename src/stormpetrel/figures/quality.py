@@ -85,8 +85,10 @@ def precision_recall_figure(forecasts: Forecasts) -> Figure:
         )
     shares = sorted({round(float(truth.mean()), 3) for truth, _ in forecasts.values() if truth.size})
     for share in shares:  # forecasts of different moments are judged on different jobs; one label does for their lines
-        words = {"annotation_text": "share of failed jobs", "annotation_position": "top right"} if share == shares[-1] else {}
-        figure.add_hline(y=share, line=_REFERENCE, **words)
+        annotation = (
+            {"annotation_text": "share of failed jobs", "annotation_position": "top right"} if share == shares[-1] else {}
+        )
+        figure.add_hline(y=share, line=_REFERENCE, **annotation)
     return _unit_axes(
         figure, "Precision and recall of failed jobs", "recall (share of failed jobs)", "precision (share of warnings)"
     )
@@ -214,7 +216,7 @@ def _unit_axes(figure: Figure, title: str, x: str, y: str, *, square: bool = Tru
 
 
 def _line(number: int) -> dict[str, Any]:
-    """Colour and dash of a line: told apart without colour as well."""
+    """Colour and dash of a line: distinguished without colour as well."""
     return {"color": LINE_COLOURS[number % len(LINE_COLOURS)], "dash": _DASHES[number % len(_DASHES)], "width": 2}
 
 

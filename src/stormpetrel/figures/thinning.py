@@ -26,8 +26,8 @@ def extremes(values: Values, most: int) -> Places:
     lowest = first + np.where(broken, np.inf, rows).argmin(axis=1)
     highest = first + np.where(broken, -np.inf, rows).argmax(axis=1)
     holes = (first + broken.argmax(axis=1))[broken.any(axis=1)]
-    found = np.unique(np.concatenate([lowest, highest, holes]))
-    return found[found < values.size]
+    places = np.unique(np.concatenate([lowest, highest, holes]))
+    return places[places < values.size]
 
 
 def envelope(low: Values, high: Values, most: int) -> tuple[Places, Values, Values]:

@@ -38,8 +38,8 @@ class TimeSpan:
 
 def kinds_of(spans: Sequence[TimeSpan]) -> list[str]:
     """The kinds that there are, in the order of NAMES."""
-    found = {span.kind for span in spans}
-    return [kind for kind in NAMES if kind in found]
+    kinds = {span.kind for span in spans}
+    return [kind for kind in NAMES if kind in kinds]
 
 
 def drawn(spans: Sequence[TimeSpan], most: int = MOST_SHADED) -> list[TimeSpan]:
@@ -81,7 +81,7 @@ def hatched(spans: Sequence[TimeSpan], height: float, *, yaxis: str = "y") -> li
     return [
         {
             "type": "bar", "yaxis": yaxis, "x": [_stamp(gap.start + (gap.end - gap.start) / 2) for gap in gaps],
-            "width": [_milliseconds(gap) for gap in gaps], "y": [height] * len(gaps), "hovertext": [_told(gap) for gap in gaps],
+            "width": [_milliseconds(gap) for gap in gaps], "y": [height] * len(gaps), "hovertext": [_hover(gap) for gap in gaps],
             "hovertemplate": "%{hovertext}<extra></extra>", "showlegend": False, "name": NAMES[GAP],
             "marker": {
                 "color": "rgba(0,0,0,0)", "line": {"width": 0},
@@ -109,13 +109,13 @@ def _lane(spans: Sequence[TimeSpan], kind: str, yaxis: str) -> dict[str, Any]:
     return {
         "type": "bar", "orientation": "h", "yaxis": yaxis, "name": NAMES[kind], "y": [NAMES[kind]] * len(own),
         "base": [_stamp(span.start) for span in own], "x": [_milliseconds(span) for span in own], "width": 0.7,
-        "hovertext": [_told(span) for span in own], "hovertemplate": "%{hovertext}<extra></extra>", "showlegend": False,
+        "hovertext": [_hover(span) for span in own], "hovertemplate": "%{hovertext}<extra></extra>", "showlegend": False,
         # The line keeps an hour of a year visible.
         "marker": {"color": colour, "line": {"color": colour, "width": 1.5}, "pattern": {"shape": _PATTERNS.get(kind, "")}},
     }  # fmt: skip
 
 
-def _told(span: TimeSpan) -> str:
+def _hover(span: TimeSpan) -> str:
     """What a span tells: its kind, when, and its title or reason."""
     same_day = span.start.date() == span.end.date()
     when = f"{span.start:%d %b %Y %H:%M} to {span.end:{'%H:%M' if same_day else '%d %b %H:%M'}}"

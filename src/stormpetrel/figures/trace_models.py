@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Numbers = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
-UNKNOWN_WORDS: Final = "type unknown"
+UNKNOWN_LABEL: Final = "type unknown"
 MOST_POINTS: Final = 20_000  # on one map: more would make a page slow and add nothing to see
 _COLOURS: Final = dict(zip(KNOWN_TYPES, (BLUE, VERMILION, GREEN, PURPLE, ORANGE, GREY, YELLOW, BLACK), strict=True))
 _SYMBOLS: Final = ("circle", "x", "diamond", "square", "triangle-up", "cross", "star", "pentagon")
@@ -51,8 +51,8 @@ def job_type_style(job_types: Iterable[str]) -> dict[str, dict[str, str]]:
         colour = _COLOURS.get(job_type)
         if colour is None:
             colour, others = (SKY, *LINE_COLOURS)[others % (1 + len(LINE_COLOURS))], others + 1
-        words = label(job_type) if job_type else UNKNOWN_WORDS
-        styles[job_type] = {"color": colour, "symbol": _SYMBOLS[place % len(_SYMBOLS)], "name": words}
+        text = label(job_type) if job_type else UNKNOWN_LABEL
+        styles[job_type] = {"color": colour, "symbol": _SYMBOLS[place % len(_SYMBOLS)], "name": text}
     return styles
 
 
@@ -78,7 +78,7 @@ def trace_map(points: pl.DataFrame, *, title: str = "Map of windows", axes: tupl
         rows = shown.filter(job_type=job_type)
         style = styles[job_type]
         figure.add_scattergl(
-            x=rows["x"].to_list(), y=rows["y"].to_list(), mode="markers", name=style["name"], text=_told(rows),
+            x=rows["x"].to_list(), y=rows["y"].to_list(), mode="markers", name=style["name"], text=_hover_texts(rows),
             customdata=rows["row"].to_list(), hovertemplate="%{text}<extra>%{fullData.name}</extra>",
             marker={"color": style["color"], "symbol": style["symbol"], "size": 6, "opacity": 0.7},
         )  # fmt: skip
@@ -106,7 +106,7 @@ def iowait_diagnosis(
         style = styles[job_type]
         figure.add_scattergl(
             x=rows["bad_io_distance"].to_list(), y=rows["max_iowait"].to_list(), mode="markers", name=style["name"],
-            text=_told(rows), customdata=rows["row"].to_list(), hovertemplate="%{text}<extra>%{fullData.name}</extra>",
+            text=_hover_texts(rows), customdata=rows["row"].to_list(), hovertemplate="%{text}<extra>%{fullData.name}</extra>",
             marker={"color": style["color"], "symbol": style["symbol"], "size": 6, "opacity": 0.7},
         )  # fmt: skip
     if near is not None:
@@ -153,11 +153,11 @@ def reconstructions(
             x=time, y=values.tolist(), mode="lines", line={"color": BLACK, "width": 2}, name="original", legendgroup="original",
             showlegend=row == 1, row=row, col=1,
         )  # fmt: skip
-        for place, (model, made) in enumerate(by_model.items()):
+        for place, (model, reconstructed) in enumerate(by_model.items()):
             style = {"color": (VERMILION, BLUE, GREEN, PURPLE)[place % 4], "dash": _DASHES[place % 3], "width": 1.5}
             figure.add_scatter(
-                x=time, y=made[thread].tolist(), mode="lines", line=style, name=model, legendgroup=model, showlegend=row == 1,
-                row=row, col=1,
+                x=time, y=reconstructed[thread].tolist(), mode="lines", line=style, name=model, legendgroup=model,
+                showlegend=row == 1, row=row, col=1,
             )  # fmt: skip
         figure.update_yaxes(title_text=label(thread), range=[-0.04, 1.04], tickvals=[0, 1], row=row, col=1)
     figure.update_xaxes(title_text="time (s)", row=max(1, len(originals)), col=1)
@@ -171,7 +171,7 @@ def error_by_job_type(errors: Mapping[str, Mapping[str, Sequence[float]]], *, th
     figure = go.Figure(layout=layout("Reconstruction error per job type", "job type", "reconstruction error (mean squared)"))
     for place, (model, by_type) in enumerate(errors.items()):
         types = job_types_in_order(by_type)
-        names = [label(job_type) if job_type else UNKNOWN_WORDS for job_type in types]
+        names = [label(job_type) if job_type else UNKNOWN_LABEL for job_type in types]
         figure.add_box(
             x=[name for name, job_type in zip(names, types, strict=True) for _ in by_type[job_type]],
             y=[max(float(score), 1e-9) for job_type in types for score in by_type[job_type]],  # a log axis has no zero
@@ -187,11 +187,6 @@ def error_by_job_type(errors: Mapping[str, Mapping[str, Sequence[float]]], *, th
 def node_heat_map(nodes: Sequence[str], times: Sequence[Any], scores: Numbers, threshold: float | None = None) -> Figure:
     """Nodes over time, coloured by score `(nodes, times)`; a gap is a window that nobody scored."""
     return _heat_map(nodes, times, scores, threshold, "Score of each node", "node")
-
-
-def threads_heat_map(cpus: Sequence[int], times: Sequence[Any], scores: Numbers, threshold: float | None = None) -> Figure:
-    """The threads of one node over time, coloured by score `(threads, times)`."""
-    return _heat_map([f"cpu {cpu}" for cpu in cpus], times, scores, threshold, "Score of each thread", "thread")
 
 
 def _heat_map(
@@ -227,9 +222,9 @@ def _gaps_as_none(values: Numbers) -> list[list[float | None]]:
     return [[float(value) if np.isfinite(value) else None for value in row] for row in values]
 
 
-def _told(rows: pl.DataFrame) -> list[str]:
+def _hover_texts(rows: pl.DataFrame) -> list[str]:
     """What is said of each point: where, when, whose, and how far off."""
-    words = {
+    columns = {
         "node": "node {}",
         "cpu": "cpu {}",
         "job_id": "job {}",
@@ -237,10 +232,10 @@ def _told(rows: pl.DataFrame) -> list[str]:
         "score": "score {:.4g}",
         "max_iowait": "iowait up to {:.2f}",
     }
-    names = [name for name in words if name in rows.columns]
+    names = [name for name in columns if name in rows.columns]
     return [
         "<br>".join(
-            escape(words[name].format(value)[:80], quote=False)
+            escape(columns[name].format(value)[:80], quote=False)
             for name, value in zip(names, row, strict=True)
             if value is not None
         )

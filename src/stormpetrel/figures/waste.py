@@ -12,7 +12,7 @@ import polars as pl
 
 from stormpetrel.figures.answer_rows import frame_of
 from stormpetrel.figures.palette import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, layout
-from stormpetrel.jobs.outcomes import OUTCOME_WORDS
+from stormpetrel.jobs.outcomes import OUTCOME_LABELS
 from stormpetrel.jobs.waste import MEASURES, UNKNOWN
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def cancel_policy_figure(curve: CancelCurve | CancelPolicy) -> go.Figure:
         x=tau, y=(100 * points["wrong_share"]).to_list(), name="good jobs killed (%)", yaxis="y2", mode="lines",
         line={"color": BLACK, "dash": "dot", "width": 1.5, "shape": "hv"}, hovertemplate="%{y:.1f} % of good jobs",
     )  # fmt: skip
-    figure.update_layout(yaxis2=_second_axis("good jobs killed (%)"), title_subtitle_text=_best_words(curve))
+    figure.update_layout(yaxis2=_second_axis("good jobs killed (%)"), title_subtitle_text=_best_text(curve))
     figure.update_xaxes(range=[0, 1])
     figure.add_vline(x=curve.best.tau, line={"color": PURPLE, "width": 2, "dash": "dashdot"})
     return figure
@@ -132,12 +132,12 @@ def _stacks(dated: pl.DataFrame) -> list[tuple[str, str, pl.DataFrame]]:
     lost = dated.filter(pl.col("lost_core_seconds") > 0)
     order = lost.group_by("outcome").agg(pl.col("lost_core_seconds").sum()).sort("lost_core_seconds", descending=True)["outcome"]
     return [
-        (OUTCOME_WORDS.get(word, word.lower()), _OUTCOME_COLOURS.get(word, GREEN), lost.filter(outcome=word).sort("monday"))
-        for word in order
+        (OUTCOME_LABELS.get(state, state.lower()), _OUTCOME_COLOURS.get(state, GREEN), lost.filter(outcome=state).sort("monday"))
+        for state in order
     ]
 
 
-def _best_words(curve: CancelCurve | CancelPolicy) -> str:
+def _best_text(curve: CancelCurve | CancelPolicy) -> str:
     best = curve.best
     if best.cancelled == 0:
         return "best: cancel nothing, no threshold saves more than it destroys"
@@ -163,7 +163,7 @@ def _second_axis(title: str) -> dict[str, object]:
         "side": "right",
         "range": [0, 101],
         "showgrid": False,
-        "tickmode": "linear",  # else its ticks are put beside those of the first axis, at odd numbers
+        "tickmode": "linear",  # else its ticks are put next to those of the first axis, at odd numbers
         "dtick": 20,
     }
 

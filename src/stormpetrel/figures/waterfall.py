@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from stormpetrel.figures.palette import COMPLETED_COLOUR, FAILED_COLOUR, GREY
-from stormpetrel.jobs.prediction_words import percent, points_words
+from stormpetrel.jobs.prediction_text import format_points, percent
 from stormpetrel.jobs.reasons import log_odds_of, points_of_risk, risk_at
 
 if TYPE_CHECKING:
@@ -45,20 +45,20 @@ def waterfall_figure(
 ) -> Figure:
     """From the average job's risk to this one's, one reason at a time: (words, contribution in log-odds).
 
-    Bars are points of risk (`jobs.reasons.points_of_risk`), or log-odds where these are asked for. The greatest come first; the
+    Bars are points of risk (`jobs.reasons.points_of_risk`), or log-odds where these are requested. The greatest come first; the
     others, and whatever is left between them and the risk, are one bar.
     """
     steps = _steps(reasons, base, risk, top)
     figure = _in_log_odds(steps) if log_odds else _in_points(steps)
-    words = [f"average job ({percent(risk_at(base))})", *steps.names, f"this job ({percent(risk)})"]
-    figure.update_yaxes(tickvals=list(range(len(words))), ticktext=words, autorange="reversed", automargin=True)
+    labels = [f"average job ({percent(risk_at(base))})", *steps.names, f"this job ({percent(risk)})"]
+    figure.update_yaxes(tickvals=list(range(len(labels))), ticktext=labels, autorange="reversed", automargin=True)
     return figure.update_layout(template="plotly_white", title="Why this forecast", margin={"t": 60, "r": 20}, showlegend=False)
 
 
 def _steps(reasons: Sequence[tuple[str, float]], base: float, risk: float, top: int) -> _Steps:
-    ranked = sorted(reasons, key=lambda one: -abs(one[1]))
+    ranked = sorted(reasons, key=lambda reason: -abs(reason[1]))
     shown, others = ranked[:top], max(0, len(ranked) - top)
-    names, parts = [_label(words) for words, _ in shown], [part for _, part in shown]
+    names, parts = [_label(text) for text, _ in shown], [part for _, part in shown]
     total = log_odds_of(risk)
     rest = total - base - sum(parts)
     if others or abs(rest) > _ADDS_UP:
@@ -69,7 +69,7 @@ def _steps(reasons: Sequence[tuple[str, float]], base: float, risk: float, top: 
 
 def _in_points(steps: _Steps) -> Figure:
     average, points = 100 * risk_at(steps.base), steps.points
-    texts = [percent(average / 100), *(points_words(one).partition(" ")[0] for one in points), percent(steps.risk)]
+    texts = [percent(average / 100), *(format_points(value).partition(" ")[0] for value in points), percent(steps.risk)]
     figure = _bars([average, *points, 100 * steps.risk], texts, steps)
     # Reasons that speak against each other may lead beyond what a risk can be: there are no numbers there.
     return figure.update_xaxes(tickvals=list(range(0, 101, 10)), title_text="risk of failing in %, effects in points")
@@ -101,7 +101,7 @@ def _bars(levels: list[float], texts: list[str], steps: _Steps) -> Figure:
     )
     reach = np.cumsum(levels[:-1])
     low, high = min(0.0, float(reach.min())), max(0.0, float(reach.max()))
-    margin = 0.12 * max(high - low, 0.1)  # room for the numbers beside the bars
+    margin = 0.12 * max(high - low, 0.1)  # room for the numbers next to the bars
     return figure.update_xaxes(range=[low - margin, high + margin])
 
 

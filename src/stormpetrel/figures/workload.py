@@ -34,7 +34,7 @@ def cdf_figure(column: str, workloads: Workloads) -> go.Figure:
     import plotly.graph_objects as go
 
     picture = picture_of(column, workloads)
-    figure = go.Figure(layout=layout(label(picture.words), label(picture.words), _y_words(picture)))
+    figure = go.Figure(layout=layout(label(picture.words), label(picture.words), _y_label(picture)))
     for place, trace in _traces(picture, tuple(workloads)):
         figure.add_trace(trace.update(legendgroup=str(place)))
     figure.update_xaxes(_x_axis(picture)).update_yaxes(_y_axis(picture))
@@ -49,7 +49,7 @@ def cdf_grid(workloads: Workloads, columns: Sequence[str] | None = None) -> go.F
     pictures = [picture_of(column, workloads) for column in shown]
     rows = max(1, -(-len(pictures) // GRID_COLUMNS))
     figure = make_subplots(
-        rows=rows, cols=GRID_COLUMNS, subplot_titles=[label(one.words) for one in pictures],
+        rows=rows, cols=GRID_COLUMNS, subplot_titles=[label(drawn.words) for drawn in pictures],
         vertical_spacing=min(0.12, 0.4 / rows), horizontal_spacing=0.07,
     )  # fmt: skip
     named: set[int] = set()
@@ -76,9 +76,9 @@ def acf_figure(workloads: Workloads, *, lags: int = LAGS) -> go.Figure:
     figure = go.Figure(layout=layout("Memory of the intervals", "jobs later (lag)", "autocorrelation of log(1 + interval)"))
     distances = np.arange(1, lags + 1)
     for place, (name, workload) in enumerate(workloads.items()):
-        found = np.asarray(autocorrelation(workload.interval_s(), lags), dtype=np.float64)  # (lags,)
+        coefficients = np.asarray(autocorrelation(workload.interval_s(), lags), dtype=np.float64)  # (lags,)
         figure.add_scatter(
-            x=distances[: found.size], y=_or_none(found), name=label(name), mode="lines", line=_line(place),
+            x=distances[: coefficients.size], y=_or_none(coefficients), name=label(name), mode="lines", line=_line(place),
             hovertemplate="%{x} jobs later: %{y:.3f}",
         )  # fmt: skip
     figure.add_hline(y=0.0, line={"color": GREY, "width": 1, "dash": "dot"})
@@ -93,16 +93,16 @@ def hour_of_week_figure(workloads: Workloads) -> go.Figure:
 
     figure = go.Figure(layout=layout("Rhythm of the week", "hour of the week (UTC)", "share of jobs (%)"))
     hours = np.arange(_HOURS)
-    told = [f"{_DAYS[hour // 24]} {hour % 24:02d}:00" for hour in hours.tolist()]
+    labels = [f"{_DAYS[hour // 24]} {hour % 24:02d}:00" for hour in hours.tolist()]
     for place, (name, workload) in enumerate(workloads.items()):
         shares = 100 * np.asarray(hour_of_week(workload), dtype=np.float64)  # (168,)
         figure.add_scatter(
-            x=hours, y=_or_none(shares), name=label(name), mode="lines", line={**_line(place), "shape": "hv"}, customdata=told,
+            x=hours, y=_or_none(shares), name=label(name), mode="lines", line={**_line(place), "shape": "hv"}, customdata=labels,
             hovertemplate="%{customdata}: %{y:.2f} %",
         )  # fmt: skip
-    if not all(one.has_clock for one in workloads.values()):
-        words = "A log of intervals has no clock: its hours are counted from its first job, as if that was a Monday at midnight."
-        figure.update_layout(title_subtitle_text=words)
+    if not all(log.has_clock for log in workloads.values()):
+        text = "A log of intervals has no clock: its hours are counted from its first job, as if that was a Monday at midnight."
+        figure.update_layout(title_subtitle_text=text)
     figure.update_xaxes(tickvals=[24 * day for day in range(7)], ticktext=_DAYS, range=[0, _HOURS])
     return figure.update_layout(legend=_LEGEND, margin=_MARGIN).update_yaxes(rangemode="tozero")
 
@@ -134,15 +134,15 @@ def scorecard_figure(cards: Mapping[str, Mapping[str, Any]], floor: Mapping[str,
 
     figure = go.Figure(layout=layout("Distance from the real log", "distance (0 is ideal)", ""))
     for place, (name, card) in enumerate(cards.items()):
-        found = distances(card)
+        values = distances(card)
         figure.add_bar(
-            y=list(found), x=list(found.values()), name=label(name), orientation="h", marker_color=_colour(place + 1),
+            y=list(values), x=list(values.values()), name=label(name), orientation="h", marker_color=_colour(place + 1),
             hovertemplate="%{y}: %{x:.3f}",
         )  # fmt: skip
     if floor:
-        found = distances(floor)
+        values = distances(floor)
         figure.add_scatter(
-            y=list(found), x=list(found.values()), name="floor: two halves of the real log", mode="markers",
+            y=list(values), x=list(values.values()), name="floor: two halves of the real log", mode="markers",
             marker={"symbol": "line-ns-open", "size": 16, "color": BLACK, "line": {"width": 2}}, hovertemplate="%{y}: %{x:.3f}",
         )  # fmt: skip
     figure.update_yaxes(autorange="reversed", automargin=True).update_xaxes(range=[0, 1.02])
@@ -152,8 +152,8 @@ def scorecard_figure(cards: Mapping[str, Mapping[str, Any]], floor: Mapping[str,
 def distances(card: Mapping[str, Any]) -> dict[str, float | None]:
     """The figures of a scorecard as distances: 0 is ideal, 1 (where it is cut off) is as bad as it gets; None where unknown."""
     columns = card.get("columns", {})
-    named = {f"KS of {label(words)}": _number(columns.get(name, {}).get("ks")) for name, words in _KS.items() if name in columns}
-    found = {
+    named = {f"KS of {label(title)}": _number(columns.get(name, {}).get("ks")) for name, title in _KS.items() if name in columns}
+    distances_by_name = {
         **named,
         "lag-1 autocorrelation": _gap(card.get("lag1")),
         "autocorrelation, lags 1–50": _number(card.get("acf_mae")),
@@ -163,7 +163,7 @@ def distances(card: Mapping[str, Any]) -> dict[str, float | None]:
         "told apart by rows (C2ST)": _area(card.get("c2st_row")),
         "told apart by sequences (C2ST)": _area(card.get("c2st_sequence")),
     }
-    return {words: None if value is None else min(1.0, value) for words, value in found.items()}
+    return {title: None if value is None else min(1.0, value) for title, value in distances_by_name.items()}
 
 
 _KS: Final = {"interval_s": "interval", "runtime_s": "run time", "cores": "cores"}
@@ -213,7 +213,7 @@ def _y_axis(picture: Picture) -> dict[str, Any]:
     return {"rangemode": "tozero", "tickformat": ".0%"} | ({} if picture.kind == "shares" else {"range": [0, 1.02]})
 
 
-def _y_words(picture: Picture) -> str:
+def _y_label(picture: Picture) -> str:
     return "share of jobs" if picture.kind == "shares" else SHARE
 
 
@@ -237,21 +237,21 @@ def _or_none(values: Numbers) -> list[float | None]:
 
 def _number(value: Any) -> float | None:
     """A figure, or the mean of one that was measured over seeds."""
-    found = value.get("mean") if isinstance(value, Mapping) else value
-    return None if found is None else float(found)
+    number = value.get("mean") if isinstance(value, Mapping) else value
+    return None if number is None else float(number)
 
 
 def _gap(pair: Any, *, relative: bool = False) -> float | None:
     """How far the synthetic of two figures is from the real one."""
     if not isinstance(pair, Mapping):
         return None
-    real, made = _number(pair.get("real")), _number(pair.get("synthetic"))
-    if real is None or made is None or (relative and not real):
+    real, synthetic = _number(pair.get("real")), _number(pair.get("synthetic"))
+    if real is None or synthetic is None or (relative and not real):
         return None
-    return abs(made - real) / (real if relative else 1.0)
+    return abs(synthetic - real) / (real if relative else 1.0)
 
 
 def _area(value: Any) -> float | None:
     """An area under the ROC as a distance: .5 is 0, and 1 is 1; below .5 is as telling as above."""
-    found = _number(value)
-    return None if found is None else 2 * abs(found - 0.5)
+    area = _number(value)
+    return None if area is None else 2 * abs(area - 0.5)

@@ -25,7 +25,7 @@ MOST_COLUMNS: Final = 24
 MOST_CATEGORIES: Final = 12
 OTHERS: Final = "all others"
 _LOG_FROM: Final = 100.0  # values that reach from below 1 to this are shown on a logarithmic axis
-_WORDS: Final = {
+_COLUMN_LABELS: Final = {
     INTERVAL: "interval between submissions (s)",
     "runtime_s": "run time (s)",
     "time_limit_s": "time limit (s)",
@@ -71,7 +71,7 @@ class Picture:
 
 def columns_of(workloads: Workloads, *, most: int = MOST_COLUMNS) -> tuple[str, ...]:
     """The columns of the first workload in the order in which they are shown: interval, run time, cores, then the others."""
-    never = _NEVER if all(WAIT in one.jobs.columns for one in workloads.values()) else (*_NEVER, WAIT)  # a wait is not learnt
+    never = _NEVER if all(WAIT in log.jobs.columns for log in workloads.values()) else (*_NEVER, WAIT)  # a wait is not learnt
     names = [name for name in next(iter(workloads.values())).jobs.columns if name not in never]
     first = [name for name in _FIRST if name in (INTERVAL, *names)]
     known = [name for name in KNOWN if name in names and name not in first]
@@ -79,22 +79,27 @@ def columns_of(workloads: Workloads, *, most: int = MOST_COLUMNS) -> tuple[str, 
     return tuple([*first, *known, *own][:most])
 
 
-def words_of(column: str) -> str:
+def column_label(column: str) -> str:
     """What a column is, with its unit; the name of a log's own column is hostile text."""
-    return _WORDS.get(column, column)
+    return _COLUMN_LABELS.get(column, column)
 
 
 def picture_of(column: str, workloads: Workloads) -> Picture:
     """How the values of a column are distributed in each workload that has it."""
-    found = {name: series for name, one in workloads.items() if (series := _series(one, column)) is not None}
+    columns = {
+        name: series for name, series_of_log in workloads.items() if (series := _series(series_of_log, column)) is not None
+    }
     if column in WHO:
-        return Picture(column, words_of(column), "ranks", True, {name: _ranks(series) for name, series in found.items()})
-    if any(not series.dtype.is_numeric() for series in found.values()):
-        return _shares(column, {name: series.cast(pl.String) for name, series in found.items()})
-    values = {name: series.cast(pl.Float64).drop_nulls().drop_nans().to_numpy() for name, series in found.items()}
+        return Picture(column, column_label(column), "ranks", True, {name: _ranks(series) for name, series in columns.items()})
+    if any(not series.dtype.is_numeric() for series in columns.values()):
+        return _shares(column, {name: series.cast(pl.String) for name, series in columns.items()})
+    values = {name: series.cast(pl.Float64).drop_nulls().drop_nans().to_numpy() for name, series in columns.items()}
     log_axis = _wants_log(list(values.values()))
-    curves = {name: _from_zero(rising(np.maximum(one, 1.0) if log_axis else one)) for name, one in values.items()}
-    return Picture(column, words_of(column), "values", log_axis, curves)
+    curves = {
+        name: _from_zero(rising(np.maximum(series_of_log, 1.0) if log_axis else series_of_log))
+        for name, series_of_log in values.items()
+    }
+    return Picture(column, column_label(column), "values", log_axis, curves)
 
 
 def rising(values: Numbers, most: int = MOST_POINTS) -> Curve:
@@ -126,8 +131,8 @@ def _series(workload: Workload, column: str) -> pl.Series | None:
 
 def _wants_log(values: list[Numbers]) -> bool:
     """Whether an axis should be logarithmic: nothing below zero, and large numbers. Less than 1 then stands at 1."""
-    filled = [one for one in values if one.size]
-    return bool(filled) and min(one.min() for one in filled) >= 0 and max(one.max() for one in filled) >= _LOG_FROM
+    filled = [series for series in values if series.size]
+    return bool(filled) and min(series.min() for series in filled) >= 0 and max(series.max() for series in filled) >= _LOG_FROM
 
 
 def _ranks(names: pl.Series) -> Curve:
@@ -156,4 +161,4 @@ def _shares(column: str, texts: dict[str, pl.Series]) -> Picture:
             heights.append(1.0 - sum(heights))
         curves[name] = Curve(np.arange(len(heights), dtype=np.float64), np.array(heights))
     categories = (*shown, OTHERS) if len(order) > len(shown) else shown
-    return Picture(column, words_of(column), "shares", False, curves, categories)
+    return Picture(column, column_label(column), "shares", False, curves, categories)

@@ -11,10 +11,9 @@ import polars as pl
 
 from stormpetrel.ingest.resolve import rank_of, resolve
 from stormpetrel.records.cursor import Cursor
-from stormpetrel.records.jobs import FIELD_BIT, KEY, STORED_SCHEMA, TOLD_BY_STEPS
+from stormpetrel.records.jobs import FIELD_BIT, FROM_STEPS, KEY, STORED_SCHEMA
 from stormpetrel.records.times import month_of
-from stormpetrel.store.jobs import JobStore
-from stormpetrel.store.sightings import SIGHTINGS, sightings_of
+from stormpetrel.store.jobs import SIGHTINGS, JobStore, sightings_of
 from stormpetrel.store.tables import Committed
 
 
@@ -28,7 +27,7 @@ def commit_jobs(
     cursor: Cursor | None = None,
     looking: bool = False,
 ) -> Committed:
-    """Take in job rows (with `fingerprint` and `line` beside the schema's columns), all of them or none.
+    """Take in job rows (with `fingerprint` and `line` next to the schema's columns), all of them or none.
 
     `seen_again` are records of the same source that the table holds already. With `looking` nothing is written where no row
     changes.
@@ -59,7 +58,7 @@ def _stored(jobs: pl.DataFrame, fields: int) -> pl.DataFrame:
 
     What only steps tell is told by a record that has it: one without steps, or with a damaged one, erases nothing.
     """
-    untold = [pl.when(pl.col(name).is_null()).then(fields & FIELD_BIT[name]).otherwise(0) for name in TOLD_BY_STEPS]
+    untold = [pl.when(pl.col(name).is_null()).then(fields & FIELD_BIT[name]).otherwise(0) for name in FROM_STEPS]
     return jobs.with_columns(
         fields=(pl.lit(fields, dtype=pl.Int64) - pl.sum_horizontal(untold)).cast(pl.Int64),
         older=pl.lit(None, dtype=STORED_SCHEMA["older"]),
@@ -83,7 +82,7 @@ def _all_new(rows: pl.DataFrame, stored_keys: pl.DataFrame) -> bool:
 
 
 def _resolved(store: JobStore, rows: pl.DataFrame, stored_keys: pl.DataFrame, seen_now: pl.DataFrame) -> pl.DataFrame:
-    """One row per key out of the stored rows and the new ones, with `change` beside it."""
+    """One row per key out of the stored rows and the new ones, with `change` next to it."""
     stored = store.rows_of(stored_keys.join(rows.select(KEY), on=list(KEY), how="semi", nulls_equal=True))
     fingerprints = pl.concat([stored["fingerprint"], rows["fingerprint"], _older_fingerprints(stored)]).unique()
     return resolve(stored, rows, pl.concat([store.sightings_of_records(fingerprints), seen_now]))

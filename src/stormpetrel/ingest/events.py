@@ -16,19 +16,19 @@ import polars as pl
 
 from stormpetrel.engine import Progress
 from stormpetrel.errors import SettingsError, SourceError, SourceUnavailableError, StormpetrelError, UsageError
-from stormpetrel.ingest.event_report import EventReport
+from stormpetrel.ingest.report import EventReport
 from stormpetrel.records.event_counting import FUTURE, FUTURE_SLACK, bucket_floor
 from stormpetrel.records.events import COUNT_SCHEMA, COVERED, WHOLE, Missing
-from stormpetrel.sources.event_contract import BackgroundSource, CountedSpan, EventSource, OutageSource
-from stormpetrel.store.event_counts import EventCountStore
+from stormpetrel.sources.contract import BackgroundSource, CountedSpan, EventSource, OutageSource
+from stormpetrel.store.events.counts import EventCountStore
 from stormpetrel.store.site import Site
-from stormpetrel.store.source_health import LookAt, Seen, unnoted
+from stormpetrel.store.source_health import PollSource, Seen, unnoted
 from stormpetrel.store.tables import Committed
 
 _TABLE: Final = "table:"  # what the names of sources that are files of counts or events begin with
 _ANNOUNCED: Final = timedelta(days=366)
 _BACK: Final = timedelta(days=180)  # where nothing has been counted yet, as `events.since` has it
-_BUCKET_WORDS: Final = (
+_BUCKET_LABELS: Final = (
     "These counts are per {there:g} min, and the models see counts per {wanted} min: set events.bucket_minutes to look at them."
 )
 
@@ -181,7 +181,7 @@ class _Taking:
             self._report.set_aside(FUTURE, int(events))
             typed = typed.filter(~future)
         for there in typed["bucket_s"].unique():
-            note = _BUCKET_WORDS.format(there=there / 60, wanted=self._bucket_s // 60)
+            note = _BUCKET_LABELS.format(there=there / 60, wanted=self._bucket_s // 60)
             if there != self._bucket_s and note not in self._report.notes:
                 self._report.notes.append(note)
         return typed
@@ -269,7 +269,7 @@ def _has_background(site: Site) -> bool:
 
 
 def ingest_live_events(
-    site: Site, *, whole: bool = False, raw: bool = False, progress: Progress | None = None, look_at: LookAt = unnoted
+    site: Site, *, whole: bool = False, raw: bool = False, progress: Progress | None = None, look_at: PollSource = unnoted
 ) -> list[EventReport]:
     """Read on every source that site.toml names: events first, then the background, then outages.
 
@@ -296,10 +296,10 @@ _Reading = Callable[[EventReport, "Progress | None"], object]
 def _noting(progress: Progress | None, seen: Seen) -> Progress:
     """The same progress, which also says that the reading goes on."""
 
-    def note(share: float, words: str) -> None:
+    def note(share: float, text: str) -> None:
         seen(0)
         if progress:
-            progress(share, words)
+            progress(share, text)
 
     return note
 
@@ -325,7 +325,7 @@ def _live_readings(site: Site, *, whole: bool, raw: bool) -> Iterator[tuple[str,
 
 
 def counts_jobs(site: Site) -> bool:
-    """Whether the job table is a source of events: where no other is named, or beside them where Slurm is read."""
+    """Whether the job table is a source of events: where no other is named, or next to them where Slurm is read."""
     if not (site.settings.elastic.url or site.settings.htcondor.event_log):
         return _has_jobs(site)
     return any(site.jobs.cursor(f"slurm:{name}") is not None for name in site.settings.slurm.clusters or ["local"])
@@ -342,16 +342,16 @@ def _counted_since(site: Site) -> datetime:
 
 def _elastic(site: Site, raw: bool) -> EventSource:
     if raw:
-        from stormpetrel.sources.elastic_raw import RawElasticEvents
+        from stormpetrel.sources.elastic.counts import RawElasticEvents
 
         return RawElasticEvents(site.settings.elastic, site.settings.events)
-    from stormpetrel.sources.elastic import ElasticEvents
+    from stormpetrel.sources.elastic.counts import ElasticEvents
 
     return ElasticEvents(site.settings.elastic, site.settings.events)
 
 
 def _followed_log(site: Site) -> EventSource:
-    from stormpetrel.sources.condor_follow import FollowedEventLog
+    from stormpetrel.sources.htcondor.follow import FollowedEventLog
 
     return FollowedEventLog(site.settings)
 
@@ -369,12 +369,12 @@ def _graphite(site: Site) -> BackgroundSource:
 
 
 def _prometheus(site: Site) -> BackgroundSource:
-    from stormpetrel.sources.prometheus_background import PrometheusBackground
+    from stormpetrel.sources.prometheus.background import PrometheusBackground
 
     return PrometheusBackground(site.settings.prometheus, site.settings.events)
 
 
 def _grafana(site: Site) -> OutageSource:
-    from stormpetrel.sources.grafana import GrafanaOutages
+    from stormpetrel.sources.outages.grafana import GrafanaOutages
 
     return GrafanaOutages(site.settings.grafana, now=site.now())

@@ -15,7 +15,7 @@ import polars as pl
 from stormpetrel.records.cursor import Cursor, CursorOf
 from stormpetrel.records.event_counting import bucket_ceil, bucket_floor, count_events, covered, set_aside
 from stormpetrel.records.events import WHOLE, EventKind, Missing
-from stormpetrel.sources.event_contract import CountedSpan
+from stormpetrel.sources.contract import CountedSpan
 from stormpetrel.store.site import Site
 
 PREFIX: Final = "jobs:"
@@ -105,9 +105,9 @@ class JobTableEvents:
         settle = timedelta(minutes=self._settings.settle_minutes)
         last = events["time"].max()
         reached = [last] if isinstance(last, datetime) else []
-        asked = [self._site.jobs.cursor(f"slurm:{name}") for name in self._site.settings.slurm.clusters or ["local"]]
-        if all(position is not None for position in asked):
-            reached.append(datetime.fromtimestamp(min(position or 0 for position in asked), UTC) - settle)
+        cursors = [self._site.jobs.cursor(f"slurm:{name}") for name in self._site.settings.slurm.clusters or ["local"]]
+        if all(position is not None for position in cursors):
+            reached.append(datetime.fromtimestamp(min(position or 0 for position in cursors), UTC) - settle)
         return bucket_floor(min(max(reached), now - settle), self._bucket_s) if reached else None
 
 

@@ -72,7 +72,7 @@ class IngestReport(IngestCounts):
                 if rule.name in self.warnings.counts
             },
             "unread": dict(sorted(self.unread.counts.items())),
-            "unread_of": {column: self.unread.told[column] for column in sorted(self.unread.counts)},
+            "unread_of": {column: self.unread.filled[column] for column in sorted(self.unread.counts)},
             "unread_examples": self.unread.examples,
             "gaps": [{"from": start.isoformat(), "to": end.isoformat()} for start, end in self.gaps],
             "notes": self.notes,
@@ -118,7 +118,7 @@ def ingest_jobs(site: Site, source: JobSource, *, progress: Progress | None = No
             raise
     intake.flush(source.cursor)
     if intake.has_read:
-        report.add_jobs(intake.known.found())
+        report.add_jobs(intake.known.rows_matched())
     report.notes = list(source.notes)
     report.gaps = find_gaps(site, report.first, report.last) if remember else []
     report.seconds = time.perf_counter() - started

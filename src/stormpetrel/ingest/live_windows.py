@@ -7,20 +7,20 @@ whoever begins anew (after a kill, or a problem) goes on behind the last that wa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
 import polars as pl
 
 from stormpetrel.errors import NoSamplesError
-from stormpetrel.ingest.traces import BESIDE_STEPS, TraceReport, cut_inside
+from stormpetrel.ingest.traces import STEPS_AFTER, TraceReport, cut_inside
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.window_frames import frame_of
-from stormpetrel.sources.prometheus import CURSOR, PrometheusTraces
-from stormpetrel.sources.prometheus_live import LiveTraces, Moment
-from stormpetrel.sources.prometheus_traces import CPU_COUNTERS
+from stormpetrel.sources.prometheus.cpu_shares import CPU_COUNTERS
+from stormpetrel.sources.prometheus.cpu_traces import CURSOR, PrometheusTraces
+from stormpetrel.sources.prometheus.live import LiveTraces, Moment
 from stormpetrel.store.site import Site
 
 
@@ -31,16 +31,15 @@ class LiveMoment:
     start: datetime
     end: datetime
     windows: pl.DataFrame
-    cursor: Cursor
+    cursor: Cursor | None  # None where it was read again: the cursor stays
     report: TraceReport
-    late: bool
 
 
 class LiveWindows:
     """Follows the CPU counters of a site's Prometheus; what was read and not yet cut is lost with it, and read again."""
 
     def __init__(self, site: Site, source: PrometheusTraces | None = None) -> None:
-        self._site, self._given = site, source
+        self._site, self._chosen_source = site, source
         self._live: LiveTraces | None = None
 
     def moments(self, now: datetime) -> Iterator[LiveMoment]:
@@ -49,8 +48,7 @@ class LiveWindows:
         NoSamplesError where moments have passed and nothing was seen in any of them: they are asked for again the next time.
         The connection is given back at the end; what was read stays.
         """
-        settings = self._site.settings
-        with self._given or PrometheusTraces(settings.prometheus, window_s=settings.traces.window_s) as source:
+        with self._connection() as source:
             live = self._live = self._live or self._from_cursor(source, now)
             live.use(source)
             try:
@@ -59,19 +57,40 @@ class LiveWindows:
                 self._live = None
                 raise
 
+    def _connection(self) -> PrometheusTraces:
+        settings = self._site.settings
+        return self._chosen_source or PrometheusTraces(settings.prometheus, window_s=settings.traces.window_s)
+
     def _cut_all(self, live: LiveTraces, source: PrometheusTraces, now: datetime) -> Iterator[LiveMoment]:
-        passed, found = 0, False
+        passed, has_windows = 0, False
         for moment in live.moments(now.timestamp()):
             passed += 1
             cut = self._cut(moment, source)
             if cut is not None:
-                found = True
+                has_windows = True
                 yield cut
-        if passed and not found:
+        if passed and not has_windows:
             raise NoSamplesError(
                 f"{source.name} has no samples of {CPU_COUNTERS} in the last {passed} windows.",
                 hint="Check that the nodes are scraped, and prometheus.select; after a start, wait for a whole window.",
             )
+
+    def again(self, start: datetime, nodes: Collection[str]) -> LiveMoment | None:
+        """The windows of some nodes that began at `start` and are over, read once more; None where there is no sample."""
+        with self._connection() as source:
+            past = self._traces(source, start.timestamp(), only=nodes)
+            cut = self._cut(past.settled(), source)
+        return None if cut is None else replace(cut, cursor=None)
+
+    def nodes_in(self, start: datetime, end: datetime) -> list[str]:
+        """The nodes of which the server has counters in a span of time."""
+        with self._connection() as source:
+            return list(source.nodes(start.timestamp(), end.timestamp()))
+
+    @property
+    def filling_end(self) -> datetime | None:
+        """The end of the window that fills; None where nothing was read yet."""
+        return datetime.fromtimestamp(self._live.end_s, UTC) if self._live is not None else None
 
     def next_read(self, now: datetime) -> datetime | None:
         """When there is something to be read again; None where nothing was read yet."""
@@ -82,13 +101,19 @@ class LiveWindows:
     def _from_cursor(self, source: PrometheusTraces, now: datetime) -> LiveTraces:
         position, window_s = self._site.cpu_windows.cursor(CURSOR), source.window_s
         first = math.ceil(source.since(now) / window_s) if position is None else math.floor(position / 1e6 / window_s)
+        return self._traces(source, first * window_s, is_first=position is None)
+
+    def _traces(
+        self, source: PrometheusTraces, start_s: float, *, is_first: bool = False, only: Collection[str] | None = None
+    ) -> LiveTraces:
         return LiveTraces(
             source,
-            first * window_s,
+            start_s,
             settle_s=self._site.settings.prometheus.settle_s,
-            before=source.steps + BESIDE_STEPS,
-            beside=BESIDE_STEPS,
-            is_first=position is None,
+            before=source.steps + STEPS_AFTER,
+            after=STEPS_AFTER,
+            is_first=is_first,
+            only=only,
         )
 
     def _cut(self, moment: Moment, source: PrometheusTraces) -> LiveMoment | None:
@@ -104,4 +129,4 @@ class LiveWindows:
             return None
         start, end = (datetime.fromtimestamp(at_s, UTC) for at_s in (moment.start_s, moment.end_s))
         together = pl.concat(frames).sort("trace", "window_start", "node", "cpu", maintain_order=True)
-        return LiveMoment(start, end, together, moment.cursor, report, moment.late)
+        return LiveMoment(start, end, together, moment.cursor, report)

@@ -15,7 +15,7 @@ import polars as pl
 from stormpetrel.records.doubts import QUALITY, RULES, has_any, quality_of
 from stormpetrel.records.jobs import CLOSED_BY_ABSENCE, FIELD_BIT, KEY, STORED_SCHEMA, VALUES
 from stormpetrel.records.states import FINISHED, JobState
-from stormpetrel.store.sightings import last_sightings
+from stormpetrel.store.jobs import last_sightings
 
 _VISIBLE = [name for name in (*VALUES, QUALITY) if name != "source"]
 
@@ -41,7 +41,7 @@ def resolve(stored: pl.DataFrame, incoming: pl.DataFrame, seen: pl.DataFrame) ->
 
     Returns
     -------
-    Rows in the stored schema with `change` beside them: `new`, `changed` (a column that a person sees), `same` (only the
+    Rows in the stored schema with `change` next to them: `new`, `changed` (a column that a person sees), `same` (only the
     bookkeeping) or `untouched`.
     """
     keys = incoming.select(KEY).unique(maintain_order=True).with_row_index("_g")
@@ -90,12 +90,12 @@ def _field_by_field(ordered: pl.DataFrame, best: pl.DataFrame) -> pl.DataFrame:
     # A rule of data quality goes with the column that it speaks of, whichever record that comes from.
     rules = [has_any([rule.name]).filter(provides[rule.about]).first().fill_null(False).alias(rule.name) for rule in RULES]
     values = ordered.group_by("_g", maintain_order=True).agg(
-        *(pl.col(name).filter(given).first() for name, given in provides.items()), *rules
+        *(pl.col(name).filter(is_provided).first() for name, is_provided in provides.items()), *rules
     )
     values = values.with_columns(quality_of(values)).drop(rule.name for rule in RULES)
     first_provider = [
-        pl.when(given & (given.cast(pl.Int32).cum_sum().over("_g") == 1)).then(FIELD_BIT[name]).otherwise(0)
-        for name, given in provides.items()
+        pl.when(is_provided & (is_provided.cast(pl.Int32).cum_sum().over("_g") == 1)).then(FIELD_BIT[name]).otherwise(0)
+        for name, is_provided in provides.items()
     ]
     owned = ordered.select("_g", "fingerprint", "rank", fields=pl.sum_horizontal(first_provider).cast(pl.Int64)).join(
         best.select("_g", _top="fingerprint"), on="_g"

@@ -15,9 +15,9 @@ from stormpetrel.config import SlurmSection
 from stormpetrel.errors import SourceError, SourceUnavailableError
 from stormpetrel.records.checks import Finding, Level
 from stormpetrel.sources.contract import JobSource
-from stormpetrel.sources.slurm_live import LiveSlurm, find_squeue, run_sacct
+from stormpetrel.sources.slurm.live import LiveSlurm, find_squeue, run_sacct
 from stormpetrel.store.site import Site
-from stormpetrel.store.source_health import span_words
+from stormpetrel.store.source_health import format_span
 from stormpetrel.store.watch_status import read_watch
 
 _PATIENCE_S: Final = 5.0
@@ -65,13 +65,13 @@ def check_slurm(site: Site) -> Iterator[Finding]:
 
 def _accounting(site: Site, slurm: SlurmSection, name: str, seen: _Seen) -> Finding:
     where = slurm.rest_url or str(shutil.which(slurm.sacct))
-    told = f"{where} answers: {seen.records:,} records of {_users(len(seen.users))} in the last hour"
+    message = f"{where} answers: {seen.records:,} records of {_users(len(seen.users))} in the last hour"
     if slurm.rest_url:
-        return Finding("ok", name, told)
+        return Finding("ok", name, message)
     try:
         users = _users_of_week(slurm, site.now()) | seen.users
     except SourceUnavailableError:  # a week may be too much to ask for in a few seconds
-        return Finding("ok", name, told)
+        return Finding("ok", name, message)
     if users == {getpass.getuser()} and os.geteuid() != 0:
         return Finding(
             "problem",
@@ -79,13 +79,13 @@ def _accounting(site: Site, slurm: SlurmSection, name: str, seen: _Seen) -> Find
             f"sacct shows only the jobs of {getpass.getuser()}: PrivateData hides the others.",
             "Ask for the right to see all jobs: sacctmgr modify user NAME set AdminLevel=Operator.",
         )
-    return Finding("ok", name, f"{told}, of {_users(len(users))} in the last week")
+    return Finding("ok", name, f"{message}, of {_users(len(users))} in the last week")
 
 
 def _users_of_week(slurm: SlurmSection, now: datetime) -> set[str]:
-    words = ["--allusers", "--noheader", "--parsable2", "--allocations", "--format=User"]
+    arguments = ["--allusers", "--noheader", "--parsable2", "--allocations", "--format=User"]
     times = [f"--starttime={now - _WEEK:%Y-%m-%dT%H:%M:%S}", f"--endtime={now:%Y-%m-%dT%H:%M:%S}"]
-    return set(_lines([str(shutil.which(slurm.sacct)), *words, *times], slurm.timeout_s))
+    return set(_lines([str(shutil.which(slurm.sacct)), *arguments, *times], slurm.timeout_s))
 
 
 def _queue(slurm: SlurmSection) -> Iterator[Finding]:
@@ -122,8 +122,8 @@ def _users(count: int) -> str:
 
 def check_prometheus(site: Site) -> Iterator[Finding]:
     """Whether the server answers, has the counters of each CPU, and gets them as often as the settings say."""
-    from stormpetrel.sources.prometheus import PrometheusTraces
-    from stormpetrel.sources.prometheus_traces import CPU_COUNTERS, NEEDED_MODES
+    from stormpetrel.sources.prometheus.cpu_shares import CPU_COUNTERS, NEEDED_MODES
+    from stormpetrel.sources.prometheus.cpu_traces import PrometheusTraces
 
     settings = site.settings.prometheus
     if not settings.url:
@@ -185,12 +185,12 @@ def check_watch(site: Site) -> Iterator[Finding]:
     watch = read_watch(site.state)
     state = watch.state(now)
     if state in ("stopped", "silent"):
-        what = f"the watch was last heard of {span_words(watch.silent_s(now))} ago."
+        what = f"the watch was last heard of {format_span(watch.silent_s(now))} ago."
         yield Finding("warning", "watch", what, "Start it: stormpetrel watch")
         return
     problems = {trouble.source: trouble.what for trouble in watch.troubles(now)}
     for source in watch.sources:
-        what = problems.get(source.name) or f"{source.last_words(now)[:-1]} ({source.records:,} records)"
+        what = problems.get(source.name) or f"{source.last_read_text(now)[:-1]} ({source.records:,} records)"
         yield Finding("problem" if source.name in problems else "ok", "watch", f"{source.name}: {what}")
     own = watch.problem(now)
     if own and own not in problems.values():

@@ -27,15 +27,15 @@ from stormpetrel.records.short_jobs import short_job_windows, without_short_jobs
 from stormpetrel.records.traces import Split, Trace
 from stormpetrel.records.window_frames import frame_of
 from stormpetrel.records.windows import BRIDGE_STEPS, Windows, bridge, cut_windows
-from stormpetrel.sources.prometheus import CURSOR, PrometheusTraces, Span, moment_words
-from stormpetrel.sources.prometheus_traces import CPU_COUNTERS, Grid
+from stormpetrel.sources.prometheus.cpu_shares import CPU_COUNTERS, Grid
+from stormpetrel.sources.prometheus.cpu_traces import CURSOR, PrometheusTraces, Span, format_moment
 from stormpetrel.sources.trace_files import campaign_files, read_trace
 from stormpetrel.store.site import Site
 
 COMMIT_WINDOWS: Final = 20_000  # of 1.2 kB each
 _MOST_GAPS: Final = 20  # that a report lists
-# Beside a chunk this many steps are read as well, so that a gap at its edge is bridged as one in its middle is.
-BESIDE_STEPS: Final = BRIDGE_STEPS + 1
+# After a chunk this many steps are read as well, so that a gap at its edge is bridged as one in its middle is.
+STEPS_AFTER: Final = BRIDGE_STEPS + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +130,15 @@ def ingest_live(
     report = TraceReport()
     with source or PrometheusTraces(site.settings.prometheus, window_s=site.settings.traces.window_s) as reading:
         spans = list(reading.spans(site.cpu_windows.cursor(CURSOR), site.now()))
-        found = False
+        has_new = False
         for number, span in enumerate(spans):
             if progress:
                 progress(number / len(spans), f"reading {span}")
             reading.resume_at(site.cpu_windows.cursor(CURSOR), span)
-            found = _take_span(site, reading, span, report) or found
-        if spans and not found:
+            has_new = _take_span(site, reading, span, report) or has_new
+        if spans and not has_new:
             raise NoSamplesError(
-                f"{reading.name} has no samples of {CPU_COUNTERS} from {moment_words(spans[0].start_s)} to {spans[-1].until}.",
+                f"{reading.name} has no samples of {CPU_COUNTERS} from {format_moment(spans[0].start_s)} to {spans[-1].until}.",
                 hint="Check that the nodes are scraped, and prometheus.select; after a start, wait for a whole window.",
             )
     report.notes, report.seen = list(reading.notes), Counter(reading.seen)
@@ -154,8 +154,8 @@ def _take_span(site: Site, reading: PrometheusTraces, span: Span, report: TraceR
     A chunk without a single sample does not move the cursor: what a server gets late, after an outage, is still found.
     """
     steps = round((span.end_s - span.start_s) / reading.step_s)
-    before = reading.steps + BESIDE_STEPS  # a window more: a job that ends in the first one may have begun in it
-    wide = Grid(span.start_s - before * reading.step_s, reading.step_s, before + steps + BESIDE_STEPS)
+    before = reading.steps + STEPS_AFTER  # a window more: a job that ends in the first one may have begun in it
+    wide = Grid(span.start_s - before * reading.step_s, reading.step_s, before + steps + STEPS_AFTER)
     waiting: pl.DataFrame | None = None
     anything = False
     for trace in reading.traces(wide):
@@ -172,9 +172,9 @@ def _take_span(site: Site, reading: PrometheusTraces, span: Span, report: TraceR
 
 
 def cut_inside(trace: Trace, steps: int) -> tuple[Windows, list[Windows], Trace]:
-    """The windows of a chunk, those of its short jobs, and the chunk, without the steps that were read beside it."""
+    """The windows of a chunk, those of its short jobs, and the chunk, without the steps that were read next to it."""
     filled, was_missing = bridge(trace.rates, BRIDGE_STEPS)
-    inside = slice(steps + BESIDE_STEPS, trace.steps - BESIDE_STEPS)
+    inside = slice(steps + STEPS_AFTER, trace.steps - STEPS_AFTER)
     inner = replace(trace, time_s=trace.time_s[inside], rates=trace.rates[inside], job=trace.job[inside])
     windows = cut_windows(replace(inner, rates=filled[inside]), steps=steps, bridge_steps=0)
     pieces = (inner.steps // steps, steps, trace.threads)
@@ -202,13 +202,13 @@ def gaps_of(trace: Trace) -> list[Gap]:
     """The times in which no thread of a node was seen."""
     unseen = np.isnan(trace.rates[..., 0])  # (steps, threads)
     names = np.array(trace.nodes)
-    found = []
+    nodes = []
     for node in dict.fromkeys(trace.nodes):
         silent = np.atleast_1d(unseen[:, names == node].all(axis=1))
         for first, end in _runs(silent):
             begin_s = float(trace.time_s[first]) - trace.step_s
-            found.append(Gap(node, _moment(begin_s), _moment(begin_s + (end - first) * trace.step_s)))
-    return found
+            nodes.append(Gap(node, _moment(begin_s), _moment(begin_s + (end - first) * trace.step_s)))
+    return nodes
 
 
 def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:

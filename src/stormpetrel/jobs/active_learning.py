@@ -86,8 +86,8 @@ def active_learning(
         worth = informativeness(failure_probability(model, x_pool[rest]), density[rest])
         chosen[rest[np.argsort(-worth, kind="stable")[:top_n]]] = True
     assert best is not None
-    marked = [(*row, row[-1] == best[0]) for row in history]
-    frame = pl.DataFrame(marked, schema=HISTORY_SCHEMA, orient="row")
+    steps = [(*row, row[-1] == best[0]) for row in history]
+    frame = pl.DataFrame(steps, schema=HISTORY_SCHEMA, orient="row")
     return ActivelyLearned(best[1], frame.with_columns(best=pl.col("best") & pl.col("best").is_first_distinct()))
 
 

@@ -130,13 +130,13 @@ def _check(frame: pl.DataFrame, price: float, most_points: int | None) -> None:
 def _sized(frame: pl.DataFrame) -> pl.DataFrame:
     """The jobs that can be judged: risk, failed, elapsed and held, the last two whole."""
     elapsed = pl.col("elapsed_s").cast(pl.Float64).round().cast(pl.Int64, strict=False)
-    given = [pl.col("core_seconds").cast(pl.Int64)] if "core_seconds" in frame.columns else []
+    measured = [pl.col("core_seconds").cast(pl.Int64)] if "core_seconds" in frame.columns else []
     counted = [elapsed * pl.when(pl.col("cpus") > 0).then(pl.col("cpus").cast(pl.Int64))] if "cpus" in frame.columns else []
     judged = frame.select(
         risk=pl.col("risk").cast(pl.Float64).fill_nan(None),
         failed=pl.col("failed"),
         elapsed=pl.when(elapsed >= 0).then(elapsed),
-        held=pl.coalesce(*given, *counted),
+        held=pl.coalesce(*measured, *counted),
     )
     return judged.drop_nulls()
 

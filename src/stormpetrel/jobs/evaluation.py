@@ -1,4 +1,4 @@
-"""Evaluation: how good the forecasts of each moment would have been, with honest time and the trivial baselines beside them.
+"""Evaluation: how good the forecasts of each moment would have been, with honest time and the trivial baselines next to them.
 
 job frame -> splits by time -> Evaluation (the JSON that `jobs evaluate` prints, and the forecasts for figures).
 """
@@ -181,7 +181,7 @@ def evaluate(
         _CutEvaluation(_to_fit_on(labelled), splits, settings),
         tasks,
         name=lambda task: f"{task[0]}: cut {task[1] + 1} of {len(splits)}",
-        progress=lambda _share, words: progress(words),
+        progress=lambda _share, text: progress(text),
     )
     of_moment: dict[Moment, list[CutForecasts | NotEnoughJobsError]] = {moment: [] for moment in reached}
     for (moment, _), result in zip(tasks, results, strict=True):
@@ -385,7 +385,7 @@ def refit_weekly(
             _WeeklyRefit(_to_fit_on(labelled), moment, settings, once),
             [week for week in weeks if week[1].test.any()],
             name=lambda week: f"week {week[0] + 1} of {len(cuts)}",
-            progress=lambda _share, words: progress(words),
+            progress=lambda _share, text: progress(text),
         )
     )
     if not parts:
@@ -395,7 +395,7 @@ def refit_weekly(
 
 @dataclass(frozen=True, slots=True)
 class _WeeklyRefit:
-    """Fits the model on what was known at the beginning of a week, and forecasts that week beside the one fit."""
+    """Fits the model on what was known at the beginning of a week, and forecasts that week next to the one fit."""
 
     labelled: LabelledJobs
     moment: Moment

@@ -140,12 +140,12 @@ def ablation(
     named = list(dict.fromkeys(of_group.tolist()))
     truth, whole = y[cut:], _forecast(x, y, cut, seed)
 
-    def tell(share: float, group: str) -> None:
+    def report_progress(share: float, group: str) -> None:
         if progress is not None:
             progress(group, round(share * len(named)), len(named))
 
-    rows = list(engine.map(_GroupAblation(x, y, of_group, cut, whole, seed), named, progress=tell))
-    tell(1.0, "")
+    rows = list(engine.map(_GroupAblation(x, y, of_group, cut, whole, seed), named, progress=report_progress))
+    report_progress(1.0, "")
     columns = ["group", "features", "roc_lost", "pr_lost", "pr_error", "roc_alone", "pr_alone"]
     return Ablation(*_areas(truth, whole), pl.DataFrame(rows, schema=columns, orient="row").sort("pr_lost", descending=True))
 

@@ -18,12 +18,7 @@ from stormpetrel.jobs.history import History, Matrix, Readings
 from stormpetrel.jobs.keys import with_request
 from stormpetrel.jobs.moments import TELEMETRY_PREFIX, Moment, refuse_leaks, refuse_other_rows
 
-REQUEST: Final = "request"
-CALENDAR: Final = "calendar"
-SIMILARITY_GROUP: Final = "similarity"
-START_GROUP: Final = "start"
-NODES_GROUP: Final = "nodes"
-TELEMETRY_GROUP: Final = "telemetry"
+TELEMETRY_GROUP: Final = "telemetry"  # prefix of the features that come from CPU traces of the first two minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +32,20 @@ class FeatureMatrix:
     def rows(self, which: NDArray[np.bool_] | NDArray[np.int64]) -> FeatureMatrix:
         """The same features of some of the jobs."""
         return FeatureMatrix(self.moment, self.names, self.values[which])
+
+    def aligned(self, names: tuple[str, ...]) -> FeatureMatrix:
+        """The same with the telemetry that a model has learnt: what is missing is unknown, what it does not know is left out.
+
+        Whether a job has telemetry depends on where it ran and which trace model was in use; other features must agree.
+        """
+        if self.names == names or _without_telemetry(self.names) != _without_telemetry(names):
+            return self
+        place = {name: column for column, name in enumerate(self.names)}
+        values = np.full((len(self.values), len(names)), np.nan, dtype=np.float32)
+        for column, name in enumerate(names):
+            if name in place:
+                values[:, column] = self.values[:, place[name]]
+        return FeatureMatrix(self.moment, names, values)
 
 
 @lru_cache
@@ -143,6 +152,10 @@ _MARGINS: Final = tuple(
 def _limit_margins(values: Matrix, names: Sequence[str]) -> Matrix:
     limit = values[:, names.index("request.time_limit")]
     return np.stack([values[:, names.index(run)] - limit for _, run in _MARGINS], axis=1)
+
+
+def _without_telemetry(names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if group_of(name) != TELEMETRY_GROUP]
 
 
 def group_of(feature: str) -> str:

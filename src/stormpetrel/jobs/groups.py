@@ -56,11 +56,6 @@ class GroupLimits:
             )
 
 
-def with_groups(prepared: pl.DataFrame, limits: GroupLimits = GroupLimits()) -> pl.DataFrame:
-    """The prepared frame with the columns `activity`, `duration` and `job_type`."""
-    return prepared.with_columns(activity(limits), duration(limits), job_type(limits))
-
-
 def activity(limits: GroupLimits = GroupLimits()) -> pl.Expr:
     """How active the job's user had been when it was submitted: by the user's jobs with an earlier submission.
 
@@ -109,15 +104,6 @@ def user_groups(jobs: pl.DataFrame, limits: GroupLimits = GroupLimits()) -> pl.D
     )
 
 
-def users_per_group(jobs: pl.DataFrame, limits: GroupLimits = GroupLimits()) -> pl.DataFrame:
-    """How many users of a log are Frequent, Infrequent and New, and how many of its jobs are theirs."""
-    counted = user_groups(jobs, limits).group_by("activity").agg(users=pl.len().cast(pl.Int64), jobs=pl.col("jobs").sum())
-    every = pl.DataFrame({"activity": ACTIVITIES}, schema={"activity": pl.String})
-    return every.join(counted, on="activity", how="left", maintain_order="left").with_columns(
-        pl.col("users", "jobs").fill_null(0)
-    )
-
-
 def _activity_of(count: pl.Expr, limits: GroupLimits) -> pl.Expr:
     return (
         pl.when(count < limits.new_below_jobs)
@@ -130,5 +116,5 @@ def _activity_of(count: pl.Expr, limits: GroupLimits) -> pl.Expr:
 
 
 def _is_recorded(column: str) -> pl.Expr:
-    """Whether the log tells this value: an imputed one would only say what the median is."""
+    """Whether the log records this value: an imputed one would only say what the median is."""
     return pl.col("imputed").list.contains(column).not_() & pl.col(column).is_not_null()

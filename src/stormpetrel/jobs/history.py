@@ -29,7 +29,7 @@ _STRANGER: Final = 0  # the row of everybody who is asked about and was never ta
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What the history said, per moment: matrices of one row per job, NaN where the moment never came."""
+    """The history, per moment: matrices of one row per job, NaN where the moment never came."""
 
     names: tuple[str, ...]
     similarity: Matrix
@@ -60,10 +60,9 @@ class JobArrays:
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """What one step of the live path found: readings at the moments that were due, and when each event happened."""
+    """What one step of the live path found: readings at the moments that were due, and which events they were."""
 
     readings: Readings
-    happened: NDArray[np.float64]  # (job, event) in Unix seconds, NaN where it has not
     due: NDArray[np.bool_]  # (job, event): taken in by this step
 
 
@@ -132,13 +131,13 @@ class History:
         from stormpetrel.jobs import history_kernel as compiled
 
         frame = with_request(jobs, self.stand_in or {})
-        codes, asked = self._code_matrix(frame, take_in=False), _request_logarithms(frame)
+        codes, requests = self._code_matrix(frame, take_in=False), _request_logarithms(frame)
         node_from, node_codes = self._node_arrays(frame, take_in=False)
         similarity = np.full((jobs.height, len(compiled.SIMILARITY)), np.nan, dtype=np.float32)
         out = np.full((jobs.height, len(self.names)), np.nan, dtype=np.float32)
         nodes = np.full((jobs.height, len(compiled.NODE_READINGS)), np.nan, dtype=np.float32)
         compiled.read_many(
-            self._rows, self._node_rows, codes, self._parents, self._wanted, SPACE_NAMES.index("user"), asked,
+            self._rows, self._node_rows, codes, self._parents, self._wanted, SPACE_NAMES.index("user"), requests,
             node_from, node_codes, now, similarity, out, nodes,
         )  # fmt: skip
         if moment is not Moment.SUBMIT and self._similar:
@@ -174,9 +173,9 @@ class History:
         due = (happened <= until) & ~done
         job, kind = np.nonzero(due)
         time = happened[job, kind]
-        heard = np.maximum(time, since)
-        order = np.lexsort((kind, time, heard))  # at equal times in the order of a job's life, and of the frame
-        readings = self._run(kind[order].astype(np.int8), job[order], heard[order], arrays, moments)
+        known_from = np.maximum(time, since)
+        order = np.lexsort((kind, time, known_from))  # at equal times in the order of a job's life, and of the frame
+        readings = self._run(kind[order].astype(np.int8), job[order], known_from[order], arrays, moments)
         earlier = np.flatnonzero(~due[:, 0])
         for row, key_values in zip(earlier, jobs[earlier].select(KEY).iter_rows(), strict=True):
             readings.similarity[row] = self._similar.get(key_values, readings.similarity[row])
@@ -185,7 +184,7 @@ class History:
         self._remember_similarity(jobs.filter(lives), readings.similarity[lives])
         for key_values in jobs.filter(over & ~due[:, 0]).select(KEY).iter_rows():
             self._similar.pop(key_values, None)
-        return Advanced(readings, happened, due)
+        return Advanced(readings, due)
 
     def _remember_similarity(self, jobs: pl.DataFrame, similarity: Matrix) -> None:
         self._similar.update(zip(jobs.select(KEY).iter_rows(), similarity, strict=True))

@@ -56,15 +56,14 @@ PENDING: Final = RUNNING + 1
 LAST_SUBMIT: Final = PENDING + 1
 BURST: Final = LAST_SUBMIT + 1  # submissions since the last pause
 SUBMITTED: Final = BURST + 1
-ASKED_CPUS: Final = SUBMITTED + 1  # log of what the last submission asked for
-ASKED_LIMIT: Final = ASKED_CPUS + 1
-ASKED_MEM: Final = ASKED_LIMIT + 1
-N_SLOTS: Final = ASKED_MEM + 1
+REQUESTED_CPUS: Final = SUBMITTED + 1  # log of what the last submission requested
+REQUESTED_LIMIT: Final = REQUESTED_CPUS + 1
+REQUESTED_MEM: Final = REQUESTED_LIMIT + 1
+N_SLOTS: Final = REQUESTED_MEM + 1
 
 N_READINGS: Final = len(READINGS)
 # Positions that others look up.
 RATE_LONG: Final = READINGS.index("failed_rate_30d")
-TYPICAL_RUN: Final = READINGS.index("typical_run")
 
 # Events of the sweep, in the order that they are taken in at equal times: readings come before endings.
 SUBMIT: Final = 0
@@ -73,7 +72,7 @@ TWO_MINUTES: Final = 2
 END: Final = 3
 MOST_NODES: Final = 128  # of one job whose history is kept and read: the first ones in its list
 
-# Beside the readings of the spaces: how the request differs from the user's previous one, and the nodes' history.
+# Next to the readings of the spaces: how the request differs from the user's previous one, and the nodes' history.
 SIMILARITY: Final = ("cpus_to_previous", "limit_to_previous", "memory_to_previous")
 NODE_READINGS: Final = ("node_failed_rate_mean", "node_failed_rate_max", "node_failed_rate_12h_max", "node_since_failure")
 
@@ -88,7 +87,7 @@ Row = NDArray[np.float64]
 def empty_rows(count: int) -> NDArray[np.float64]:
     """Rows of entities that nothing is known about."""
     rows = np.zeros((count, N_SLOTS))
-    for slot in (UPDATED, LAST_END, LAST_FAILURE, LAST_SUCCESS, LAST_SUBMIT, ASKED_CPUS, ASKED_LIMIT, ASKED_MEM):
+    for slot in (UPDATED, LAST_END, LAST_FAILURE, LAST_SUCCESS, LAST_SUBMIT, REQUESTED_CPUS, REQUESTED_LIMIT, REQUESTED_MEM):
         for row in range(count):
             rows[row, slot] = np.nan
     return rows
@@ -103,9 +102,9 @@ def note_submit(row: Row, now: float, asked_cpus: float, asked_limit: float, ask
     row[SUBMITTED] += 1.0
     row[LAST_SUBMIT] = now
     row[PENDING] += 1.0
-    row[ASKED_CPUS] = asked_cpus
-    row[ASKED_LIMIT] = asked_limit
-    row[ASKED_MEM] = asked_mem
+    row[REQUESTED_CPUS] = asked_cpus
+    row[REQUESTED_LIMIT] = asked_limit
+    row[REQUESTED_MEM] = asked_mem
 
 
 @njit(cache=True)
@@ -245,11 +244,11 @@ def read_job(
 
 
 @njit(cache=True)
-def compare_request(user_row: NDArray[np.float64], asked: NDArray[np.float64], out: NDArray[np.float32]) -> None:
+def compare_request(user_row: NDArray[np.float64], request: NDArray[np.float64], out: NDArray[np.float32]) -> None:
     """Write how a request differs from the user's previous one to `out`, in the order of SIMILARITY (differences of logs)."""
-    out[0] = asked[0] - user_row[ASKED_CPUS]
-    out[1] = asked[1] - user_row[ASKED_LIMIT]
-    out[2] = asked[2] - user_row[ASKED_MEM]
+    out[0] = request[0] - user_row[REQUESTED_CPUS]
+    out[1] = request[1] - user_row[REQUESTED_LIMIT]
+    out[2] = request[2] - user_row[REQUESTED_MEM]
 
 
 @njit(cache=True)
@@ -282,7 +281,7 @@ def read_many(
     parents: NDArray[np.int64],
     wanted: NDArray[np.int64],
     user_space: int,
-    asked: NDArray[np.float64],
+    requests: NDArray[np.float64],
     node_from: NDArray[np.int64],
     node_codes: NDArray[np.int64],
     now: NDArray[np.float64],
@@ -293,7 +292,7 @@ def read_many(
     """Read the history for each job at its own `now`, changing nothing."""
     for job in range(codes.shape[0]):
         read_job(rows, codes[job], parents, wanted, now[job], out[job])
-        compare_request(rows[codes[job, user_space]], asked[job], out_similarity[job])
+        compare_request(rows[codes[job, user_space]], requests[job], out_similarity[job])
         read_nodes(
             node_rows, node_codes[node_from[job] : node_from[job + 1]], now[job], site_rate(rows[codes[job, 0]]), out_nodes[job]
         )
@@ -314,7 +313,7 @@ def sweep(  # noqa: C901
     parents: NDArray[np.int64],
     wanted: NDArray[np.int64],
     user_space: int,
-    asked: NDArray[np.float64],
+    requests: NDArray[np.float64],
     started: NDArray[np.bool_],
     first_run: NDArray[np.bool_],
     failed: NDArray[np.float64],
@@ -342,10 +341,10 @@ def sweep(  # noqa: C901
             if out_submit.shape[0] > 0:
                 read_job(rows, codes[job], parents, wanted, now, out_submit[job])
             if codes[job, user_space] >= 0:
-                compare_request(rows[codes[job, user_space]], asked[job], out_similarity[job])
+                compare_request(rows[codes[job, user_space]], requests[job], out_similarity[job])
             for space in range(spaces):
                 if codes[job, space] >= 0 and first_run[job]:
-                    note_submit(rows[codes[job, space]], now, asked[job, 0], asked[job, 1], asked[job, 2])
+                    note_submit(rows[codes[job, space]], now, requests[job, 0], requests[job, 1], requests[job, 2])
         elif what == END:
             for space in range(spaces):
                 if codes[job, space] >= 0:

@@ -116,7 +116,7 @@ class JobOutcomeModel:
         common = [name for name in OUTCOMES if counts[name] >= FEWEST_OF_AN_OUTCOME]
         fails = [name for name in common if bool(failed[(outcome == name).fill_null(False).to_numpy()].any())]
         self._kinds = None
-        if not fails:  # every kind of failure is too rare to be told apart: a failure is a failure
+        if not fails:  # every kind of failure is too rare to be distinguished: a failure is a failure
             fails, common = ["FAILED"], ["FAILED", *(name for name in common if name != "FAILED")]
             counts["FAILED"] = int(failed.sum())
         self.outcomes_, self.failure_outcomes_ = tuple(common), tuple(fails)
@@ -134,13 +134,14 @@ class JobOutcomeModel:
         values = self._checked(features)
         if not len(values):
             return np.empty(0)
-        return np.asarray(self._say(self._risk, values), dtype=np.float64)
+        return np.asarray(self._predict_margin(self._risk, values), dtype=np.float64)
 
     def predict_proba(self, features: FeatureMatrix) -> pl.DataFrame:
         """The outcome frame: `risk`, one column per outcome (`p_TIMEOUT`, …), `p_COMPLETED`, and `known`.
 
         `known` is false where the user or the application has no ended job yet: the risk is the habit of jobs that look alike.
         """
+        features = features.aligned(self.names_)
         risk = self.risk(features)
         shares = self._shares(features.values)
         fails = np.array([name in self.failure_outcomes_ for name in self.outcomes_], dtype=bool)
@@ -160,7 +161,7 @@ class JobOutcomeModel:
         columns["known"] = self._known(features)
         return pl.DataFrame(columns)
 
-    def _say(self, trees: xgboost.Booster, values: NDArray[np.float32]) -> Any:
+    def _predict_margin(self, trees: xgboost.Booster, values: NDArray[np.float32]) -> Any:
         """What the trees say; a few rows on one thread, since waking others costs more, above all where cores are busy."""
         wanted = 1 if len(values) < _FEW_ROWS else threads()
         if wanted != self._threads:
@@ -173,7 +174,7 @@ class JobOutcomeModel:
     def _shares(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
         if self._kinds is None or not len(values):
             return np.tile(np.array(self.outcome_shares_), (len(values), 1))
-        return np.asarray(self._say(self._kinds, values), dtype=np.float64).reshape(len(values), -1)
+        return np.asarray(self._predict_margin(self._kinds, values), dtype=np.float64).reshape(len(values), -1)
 
     def _known(self, features: FeatureMatrix) -> NDArray[np.bool_]:
         ended = {name: features.values[:, features.names.index(name)] for name in ("user.ended_total", "family.ended_30d")}
@@ -202,6 +203,7 @@ class JobOutcomeModel:
         return frame.sort("mean_abs_shap", descending=True)
 
     def _checked(self, features: FeatureMatrix) -> NDArray[np.float32]:
+        features = features.aligned(self.names_)
         if features.names != self.names_:
             missing = [name for name in self.names_ if name not in features.names]
             raise ModelFormatError(

@@ -27,7 +27,7 @@ class Moment(StrEnum):
 
 
 MOMENTS: Final = tuple(Moment)
-MOMENT_WORDS: Final = {Moment.SUBMIT: "at submission", Moment.START: "at the start", Moment.TWO_MINUTES: "two minutes in"}
+MOMENT_LABELS: Final = {Moment.SUBMIT: "at submission", Moment.START: "at the start", Moment.TWO_MINUTES: "two minutes in"}
 _END: Final = "end"
 _ORDER: Final = (*MOMENTS, _END)
 

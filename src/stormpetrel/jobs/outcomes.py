@@ -17,15 +17,15 @@ from stormpetrel.records.states import DEFAULT_FAILURE_STATES, FINISHED, JobStat
 COMPLETED: Final = "COMPLETED"
 NEVER_STARTED: Final = "NEVER_STARTED"
 # The outcomes that a job may have beside COMPLETED, in the words of the state vocabulary, and what they are called in a sentence.
-OUTCOME_WORDS: Final = {
+OUTCOME_LABELS: Final = {
     "FAILED": "crash",
     "TIMEOUT": "time-out",
     "OUT_OF_MEMORY": "out of memory",
     "NODE_FAIL": "node failure",
     "CANCELLED": "cancelled",
 }
-OUTCOMES: Final = tuple(OUTCOME_WORDS)
-_OVER_WORDS: Final = {
+OUTCOMES: Final = tuple(OUTCOME_LABELS)
+_ENDED_LABELS: Final = {
     JobState.CANCELLED: "was cancelled",
     JobState.DEADLINE: "missed its deadline",
     JobState.REVOKED: "was taken back",
@@ -59,8 +59,8 @@ def outcome() -> pl.Expr:
 
     CANCELLED is a job that ran and was stopped; one that was over before it ran is NEVER_STARTED.
     """
-    words = {str(state): word for state, word in _OUTCOME_OF_STATE.items()}
-    plain = pl.col("state").replace_strict(words, default=None, return_dtype=pl.String)
+    labels = {str(state): label for state, label in _OUTCOME_OF_STATE.items()}
+    plain = pl.col("state").replace_strict(labels, default=None, return_dtype=pl.String)
     reached = reached_limit() & (pl.col("state") == "FAILED")
     own = pl.when(never_started()).then(pl.lit(NEVER_STARTED)).when(reached.fill_null(False)).then(pl.lit("TIMEOUT"))
     return own.otherwise(plain).alias("outcome")
@@ -71,10 +71,10 @@ def final_state() -> pl.Expr:
     return pl.when(never_started()).then(pl.lit(NEVER_STARTED)).otherwise(pl.col("state")).alias("state")
 
 
-def never_started_words(job: Mapping[str, Any]) -> str:
-    """What is to be said of a job (a plain row) that was over before it ran."""
+def never_started_text(job: Mapping[str, Any]) -> str:
+    """The sentence on a job (a plain row) that was over before it ran."""
     return (
-        f"It {_OVER_WORDS[job['state']]} before it started: neither a success nor a failure, so no forecast was right or wrong."
+        f"It {_ENDED_LABELS[job['state']]} before it started: neither a success nor a failure, so no forecast was right or wrong."
     )
 
 

@@ -19,15 +19,14 @@ from stormpetrel.jobs.history import History
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import TWO_MINUTES_S, Moment
 from stormpetrel.jobs.outcomes import OUTCOMES
-from stormpetrel.jobs.profiles import JobProfiles
+from stormpetrel.jobs.profiles import JobProfiles, with_profile
 from stormpetrel.jobs.reasons import Reason, reasons, risk_at
-from stormpetrel.jobs.request_profiles import with_profile
 from stormpetrel.records.states import UNFINISHED
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to be said about one job at one moment."""
+    """The verdict on one job at one moment."""
 
     moment: Moment
     risk: float
@@ -36,7 +35,7 @@ class Verdict:
     known: bool
     outcomes: Mapping[str, float]
     reasons: tuple[Reason, ...]
-    base: float  # log-odds before anything is known; NaN where no reasons were asked for
+    base: float  # log-odds before anything is known; NaN where no reasons were requested
     profile: str | None  # in words
     failures: tuple[str, ...] = OUTCOMES  # which of the outcomes are failures
 
@@ -48,7 +47,7 @@ class Verdict:
 
     @property
     def base_risk(self) -> float:
-        """The risk before anything is known about the job: that of the average job; NaN where no reasons were asked for."""
+        """The risk before anything is known about the job: that of the average job; NaN where no reasons were requested."""
         return risk_at(self.base)
 
 
@@ -68,7 +67,7 @@ class JobPredictor:
         self.models = models
         self.versions = dict(versions or {})  # of the models, in the registry they came from
         self.profiles = profiles
-        self._words: dict[int, str] = {}  # of profiles, once they have been asked for
+        self._descriptions: dict[int, str] = {}  # of profiles, once they have been requested
         self._threshold = threshold
         about = next(iter(models.values())).metadata
         self.time_zone = str(about.get("time_zone", "UTC"))
@@ -100,16 +99,16 @@ class JobPredictor:
         return self._threshold or self._model(moment).threshold
 
     def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
-        """Everything that is to be said about one job (a frame of one row)."""
+        """Everything about one job (a frame of one row)."""
         return self.judge_many(job, moment, now)[0]
 
     def judge_many(self, jobs: pl.DataFrame, moment: Moment, now: datetime, *, explain: bool = True) -> list[Verdict]:
-        """What is to be said about each of these jobs; reasons cost more than everything else, and may be left out."""
+        """The verdicts on these jobs; reasons cost more than everything else, and may be left out."""
         profiled = self.profiled(jobs)
         return self.verdicts(self._features(profiled, moment, now), profiled["profile"], moment, explain=explain)
 
     def verdicts(self, features: FeatureMatrix, profiles: pl.Series, moment: Moment, *, explain: bool = True) -> list[Verdict]:
-        """Return what is to be said about jobs of which the features at a moment, and the profiles, are known."""
+        """Return the verdicts on jobs of which the features at a moment, and the profiles, are known."""
         model = self._model(moment)
         predicted = model.predict_proba(features)
         explained = model.explain(features) if explain else None
@@ -125,7 +124,7 @@ class JobPredictor:
                 outcomes={name: row[f"p_{name}"] for name in kinds},
                 reasons=tuple(reasons(explained, features, job)) if explained else (),
                 base=explained.base if explained else float("nan"),
-                profile=self._profile_words(profile),
+                profile=self._profile_text(profile),
                 failures=model.failure_outcomes_,
             )
             for job, (row, profile) in enumerate(zip(predicted.iter_rows(named=True), profiles, strict=True))
@@ -136,10 +135,10 @@ class JobPredictor:
         taught = self.history
         return History(taught.failure_states, taught.dropped_states, stand_in=dict(taught.stand_in or {}))
 
-    def _profile_words(self, profile: int | None) -> str | None:
-        if profile is not None and profile not in self._words:
-            self._words[profile] = self.profiles.describe(profile)
-        return None if profile is None else self._words[profile]
+    def _profile_text(self, profile: int | None) -> str | None:
+        if profile is not None and profile not in self._descriptions:
+            self._descriptions[profile] = self.profiles.describe(profile)
+        return None if profile is None else self._descriptions[profile]
 
     def _model(self, moment: Moment) -> JobOutcomeModel:
         if moment not in self.models:

@@ -1,6 +1,6 @@
 """Preparation: a job frame with times, sizes and the calendar worked out, and an account of every row and value on the way.
 
-job frame -> prepare -> Prepared (frame, counts, medians); values -> CategoryEncoder, Normaliser -> codes and numbers.
+job frame -> prepare -> Prepared (frame, counts, medians); values -> Normaliser -> numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NEVER_STARTED_LABEL: Final = "Never started"
 WORDS: Final = ("user", "group")
 # What a job got and how it went. It is imputed only for jobs that ended: the others do not have it yet.
 RECEIVED: Final = ("run_time_s", "wait_time_s", "cpu", "mem_gb", "node")
-# What a job asked for. An empty limit is often "unlimited", so an empty request makes no record incomplete.
+# What a job requested. An empty limit is often "unlimited", so an empty request makes no record incomplete.
 REQUESTED: Final = ("req_cpu", "req_mem_gb", "req_node", "time_limit_s")
 NUMBERS: Final = (*RECEIVED, *REQUESTED)
 _GIB: Final = 2.0**30
@@ -48,7 +48,7 @@ class PreparationSettings:
     time_zone
         Zone of the calendar columns: the site's, so that an hour is an hour of its working day.
     allocation_as_request
-        Take what was allocated for what was asked for, in logs that tell no requests. An allocation is known from the start on,
+        Take what was allocated for what was requested, in logs without requests. An allocation is known from the start on,
         not from submission on.
     keep_never_started
         Keep jobs that were over before they ran. They have no run time and neither succeeded nor failed; left out, they are
@@ -85,7 +85,7 @@ class Prepared:
     medians
         What numbers were imputed with; give it to `prepare` for later jobs, so that they do not shape their own imputation.
     absent
-        Columns of which the log tells nothing at all. They stay null and make no record incomplete.
+        Columns of which the log records nothing at all. They stay null and make no record incomplete.
     """
 
     frame: pl.DataFrame
@@ -104,7 +104,7 @@ def prepare(
     earlier submission, excluded ones too.
     """
     frame = _derived(jobs, settings)
-    # An empty frame lacks nothing: whether its log would have told a column is not known.
+    # An empty frame lacks nothing: whether its log would have reported a column is not known.
     absent = tuple(name for name in (*NUMBERS, *WORDS) if frame.height and frame[name].null_count() == frame.height)
     counts = {"rows": frame.height}
     frame, dropped = _drop(frame, settings, absent)
@@ -145,40 +145,6 @@ def label_distribution(jobs: pl.DataFrame, failure_states: Iterable[str] = DEFAU
         .with_columns(share=pl.col("count") / pl.col("count").sum())
         .sort(["count", "state"], descending=[True, False])
     )
-
-
-class CategoryEncoder:
-    """Words as whole numbers: 1 and up for words seen in training, 0 for every other; a null is a word, too."""
-
-    UNSEEN: Final = 0
-
-    def __init__(self) -> None:
-        self.classes_: list[str] = []
-
-    def fit(self, values: pl.Series) -> Self:
-        """Learn the words of the training rows."""
-        self.classes_ = sorted(_words(values).unique().to_list())
-        return self
-
-    def transform(self, values: pl.Series) -> pl.Series:
-        """The code of each value."""
-        codes = list(range(1, len(self.classes_) + 1))
-        known = pl.Series(self.classes_, dtype=pl.String)
-        return _words(values).replace_strict(known, codes, default=self.UNSEEN, return_dtype=pl.Int32)
-
-    def to_dict(self) -> dict[str, object]:
-        """The encoder as plain values, for JSON."""
-        return {"classes": self.classes_}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, object]) -> Self:
-        """The encoder out of `to_dict`."""
-        classes = state.get("classes")
-        if not isinstance(classes, list) or not all(isinstance(word, str) for word in classes):
-            raise ModelFormatError("A category encoder was saved without its list 'classes'.", hint="Train the model again.")
-        encoder = cls()
-        encoder.classes_ = list(classes)
-        return encoder
 
 
 class Normaliser:
@@ -273,14 +239,14 @@ def _derived(jobs: pl.DataFrame, settings: PreparationSettings) -> pl.DataFrame:
 
 def _with_sizes(jobs: pl.DataFrame, settings: PreparationSettings) -> pl.DataFrame:
     """CPUs, nodes and memory (GiB), received and requested; out of the TRES strings where a row has no column of them."""
-    got, asked = _tres(jobs["alloc_tres"]), _tres(jobs["req_tres"])
+    got, requested = _tres(jobs["alloc_tres"]), _tres(jobs["req_tres"])
     frame = jobs.with_columns(
         cpu=pl.col("cpus").fill_null(got["cpus"]).cast(pl.Float64),
         node=pl.col("nodes").fill_null(got["nodes"]).cast(pl.Float64),
         mem_gb=pl.col("mem_bytes").fill_null(got["mem_bytes"]) / _GIB,
-        req_cpu=pl.col("req_cpus").fill_null(asked["cpus"]).cast(pl.Float64),
-        req_node=pl.col("req_nodes").fill_null(asked["nodes"]).cast(pl.Float64),
-        req_mem_gb=pl.col("req_mem_bytes").fill_null(asked["mem_bytes"]) / _GIB,
+        req_cpu=pl.col("req_cpus").fill_null(requested["cpus"]).cast(pl.Float64),
+        req_node=pl.col("req_nodes").fill_null(requested["nodes"]).cast(pl.Float64),
+        req_mem_gb=pl.col("req_mem_bytes").fill_null(requested["mem_bytes"]) / _GIB,
     )
     if not settings.allocation_as_request:
         return frame
@@ -334,7 +300,3 @@ def _impute(frame: pl.DataFrame, medians: Mapping[str, float]) -> tuple[pl.DataF
 
 def _seconds(first: str, last: str) -> pl.Expr:
     return (pl.col(last) - pl.col(first)).dt.total_microseconds() / 1e6
-
-
-def _words(values: pl.Series) -> pl.Series:
-    return values.cast(pl.String).fill_null(UNKNOWN)

@@ -1,4 +1,5 @@
-"""Profiles: the kinds of jobs that a site runs, found by clustering, each described in one sentence.
+"""Profiles: the kinds of jobs that a site runs, found by clustering, each described in one sentence;
+profiles of requests, known at submission.
 
 prepared frame -> JobProfiles.fit -> assign -> profile 0, 1, …; prepared frame with `profile` -> tables.
 """
@@ -15,13 +16,15 @@ import polars as pl
 
 from stormpetrel.errors import ModelFormatError, UsageError
 from stormpetrel.jobs.groups import ACTIVITIES, DURATIONS, JOB_TYPES, GroupLimits, duration, job_type, user_groups
+from stormpetrel.jobs.keys import stand_ins, with_request
 from stormpetrel.jobs.outcomes import COMPLETED
-from stormpetrel.jobs.preparation import LABELS, Floats, Normaliser, label
+from stormpetrel.jobs.preparation import LABELS, Floats, Normaliser, PreparationSettings, label, prepare
 from stormpetrel.learn.saving import METADATA, load_model, save_model
+from stormpetrel.records.states import DEFAULT_FAILURE_STATES
 
 # Known only at the end of a job: for description.
 END: Final = ("cpu", "mem_gb", "run_time_s", "wait_time_s")
-# What is asked for: known at submission, so that the profile may be a feature there.
+# What is requested: known at submission, so that the profile may be a feature there.
 SUBMIT: Final = ("req_cpu", "req_node", "req_mem_gb", "time_limit_s")
 FORMAT_VERSION: Final = 1
 FILE: Final = METADATA
@@ -37,8 +40,8 @@ _FIGURES: Final = ("cpu_low", "cpu_typical", "cpu_high", "run_time_typical_s", "
 _SUMMARY: Final = pl.Schema({"profile": pl.Int32, "jobs": pl.Int64, **dict.fromkeys(_FIGURES, pl.Float64)})
 _STATE: Final = ("columns", "method", "columns_used", "left_out", "k", "k_elbow", "k_bic", "elbow", "bic", "normaliser")
 _ARRAYS: Final = ("weights", "means", "covariances")
-_FAILURE_WORDS: Final = ((0.1, "seldom fail"), (0.3, "fail now and then"), (0.6, "often fail"), (1.01, "mostly fail"))
-_COMPLETION_WORDS: Final = ((0.95, "nearly always complete"), (0.8, "mostly complete"))
+_FAILURE_TERMS: Final = ((0.1, "seldom fail"), (0.3, "fail now and then"), (0.6, "often fail"), (1.01, "mostly fail"))
+_COMPLETION_TERMS: Final = ((0.95, "nearly always complete"), (0.8, "mostly complete"))
 
 
 class JobProfiles:
@@ -95,24 +98,24 @@ class JobProfiles:
             rows = np.flatnonzero(pattern == code)
             columns = np.flatnonzero(known[rows[0]])
             profile[rows] = np.argmax(self._log_densities(points[rows][:, columns], columns), axis=1)
-        found = pl.Series("profile", profile)
-        return found if (profile >= 0).all() else found.replace(-1, None)
+        assigned = pl.Series("profile", profile)
+        return assigned if (profile >= 0).all() else assigned.replace(-1, None)
 
     def describe(self, profile: int) -> str:
         """The profile in one sentence for its users: size and length against the other profiles, and how often it fails."""
         if not 0 <= profile < self.k_:
             raise UsageError(f"There is no profile {profile}.", hint=f"Known: 0 to {self.k_ - 1}.")
-        found = self.summary_.filter(pl.col("profile") == profile)
-        if found.is_empty():
+        rows = self.summary_.filter(pl.col("profile") == profile)
+        if rows.is_empty():
             return "jobs of a kind that the log has no clear case of"
-        row = found.row(0, named=True)
-        words = (
-            _rank_word(row["cpu_typical"], self.summary_["cpu_typical"], ("small", "medium-sized", "large")),
-            _rank_word(row["run_time_typical_s"], self.summary_["run_time_typical_s"], ("short", "medium-length", "long")),
+        row = rows.row(0, named=True)
+        text = (
+            _rank_label(row["cpu_typical"], self.summary_["cpu_typical"], ("small", "medium-sized", "large")),
+            _rank_label(row["run_time_typical_s"], self.summary_["run_time_typical_s"], ("short", "medium-length", "long")),
         )
-        details = (_cpu_words(row["cpu_low"], row["cpu_high"]), _time_words(row["run_time_typical_s"]))
-        kind, inside = (", ".join(part for part in parts if part) for parts in (words, details))
-        ending = _ending_words(row["completed_share"], row["failed_share"])
+        details = (_cpu_text(row["cpu_low"], row["cpu_high"]), _time_text(row["run_time_typical_s"]))
+        kind, inside = (", ".join(part for part in parts if part) for parts in (text, details))
+        ending = _ending_text(row["completed_share"], row["failed_share"])
         return f"{kind} jobs".strip() + (f" ({inside})" if inside else "") + ending
 
     def save(self, folder: Path) -> None:
@@ -266,10 +269,10 @@ def type_table(profiled: pl.DataFrame, limits: GroupLimits = GroupLimits()) -> p
     return _crossed(profiled.with_columns(job_type(limits)), "job_type", (*JOB_TYPES, "Unknown"))
 
 
-def _crossed(frame: pl.DataFrame, group: str, words: tuple[str, ...]) -> pl.DataFrame:
+def _crossed(frame: pl.DataFrame, group: str, values: tuple[str, ...]) -> pl.DataFrame:
     """Rows counted per profile (down) and group (across), every group a column even where it is empty."""
     value = pl.col(group).fill_null("Unknown")
-    counts = [(value == word).sum().cast(pl.Int64).alias(word) for word in words]
+    counts = [(value == wanted).sum().cast(pl.Int64).alias(wanted) for wanted in values]
     return _with_profile(frame).group_by("profile").agg(counts).sort("profile")
 
 
@@ -339,16 +342,16 @@ def _damaged(path: Path, why: str) -> ModelFormatError:
     return ModelFormatError(f"Job profiles at {path} cannot be used: {why}.", hint="Train them again.")
 
 
-def _rank_word(value: float | None, all_values: pl.Series, words: tuple[str, str, str]) -> str:
+def _rank_label(value: float | None, all_values: pl.Series, labels: tuple[str, str, str]) -> str:
     """Where a value stands among all, on a log scale; no word where they differ by less than a factor of four."""
     known = np.maximum(all_values.drop_nulls().to_numpy(), 1.0)
     if value is None or len(known) < 2 or known.max() < 4 * known.min():
         return ""
     place = np.log(max(value, 1.0) / known.min()) / np.log(known.max() / known.min())
-    return words[min(2, int(3 * place))]
+    return labels[min(2, int(3 * place))]
 
 
-def _cpu_words(low: float | None, high: float | None) -> str:
+def _cpu_text(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return ""
     if round(low) == round(high):
@@ -356,17 +359,44 @@ def _cpu_words(low: float | None, high: float | None) -> str:
     return f"{low:,.0f}–{high:,.0f} CPUs"
 
 
-def _time_words(seconds: float | None) -> str:
+def _time_text(seconds: float | None) -> str:
     if seconds is None:
         return ""
     limits = ((90.0, 1.0, "s"), (5400.0, 60.0, "min"), (172_800.0, 3600.0, "h"), (np.inf, 86_400.0, "days"))
-    amount, word = next((seconds / unit, word) for limit, unit, word in limits if seconds < limit)
-    return f"typically {amount:.0f} {word}" if amount >= 10 else f"typically {amount:.2g} {word}"
+    amount, unit_name = next((seconds / unit, unit_name) for limit, unit, unit_name in limits if seconds < limit)
+    return f"typically {amount:.0f} {unit_name}" if amount >= 10 else f"typically {amount:.2g} {unit_name}"
 
 
-def _ending_words(completed: float | None, failed: float | None) -> str:
+def _ending_text(completed: float | None, failed: float | None) -> str:
     if completed is None or failed is None:
         return ", of which the log does not tell how they ended"
-    good = [word for limit, word in _COMPLETION_WORDS if completed >= limit]
-    word = good[0] if good and failed < 0.1 else next(word for limit, word in _FAILURE_WORDS if failed < limit)
-    return f" that {word} ({100 * failed:.1f} % fail)"
+    good = [term for limit, term in _COMPLETION_TERMS if completed >= limit]
+    term = good[0] if good and failed < 0.1 else next(term for limit, term in _FAILURE_TERMS if failed < limit)
+    return f" that {term} ({100 * failed:.1f} % fail)"
+
+
+_GIB: Final = 2**30
+
+
+def fit_request_profiles(
+    jobs: pl.DataFrame, *, failure_states: tuple[str, ...] = tuple(DEFAULT_FAILURE_STATES), seed: int = 0
+) -> JobProfiles:
+    """The kinds of jobs by what they ask for; run times and outcomes only describe them."""
+    settings = PreparationSettings(failure_states=failure_states, allocation_as_request=bool(stand_ins(jobs)))
+    return JobProfiles(SUBMIT).fit(prepare(jobs, settings).frame, seed)
+
+
+def with_profile(jobs: pl.DataFrame, profiles: JobProfiles, stand_in: dict[str, str] | None = None) -> pl.DataFrame:
+    """The jobs with the columns of `with_request`, and `profile`: null where nothing is known of the request."""
+    requests = with_request(jobs, stand_ins(jobs) if stand_in is None else stand_in)
+    # Column by column: for a few jobs the plan of a query would cost more than the work.
+    request = pl.DataFrame(
+        {
+            "req_cpu": requests["asked_cpus"].cast(pl.Float64),
+            "req_node": requests["asked_nodes"].cast(pl.Float64),
+            "req_mem_gb": requests["req_mem_bytes"] / _GIB,
+            "time_limit_s": requests["time_limit_s"],
+        }
+    )
+    profile = profiles.assign(request).cast(pl.Int64).alias("profile")
+    return requests.clone().replace_column(requests.get_column_index("profile"), profile)

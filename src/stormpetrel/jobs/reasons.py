@@ -1,13 +1,14 @@
 """Reasons: the contributions of an explanation in words that a person understands.
 
 Explained + FeatureMatrix -> ranked reasons per job. Features that say the same thing at several half-lives are added up (TreeSHAP
-contributions are additive, so the sum is exact) and told once, by the strongest of them. What a reason adds is told in points of
-risk (`points_of_risk`); log-odds, in which the trees add up, are kept beside them.
+contributions are additive, so the sum is exact) and stated once, by the strongest of them. What a reason adds is in points of
+risk (`points_of_risk`); log-odds, in which the trees add up, are kept next to them.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, log, log1p
@@ -16,14 +17,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stormpetrel.jobs.features import FeatureMatrix
+from stormpetrel.jobs.features import TELEMETRY_GROUP, FeatureMatrix
 from stormpetrel.jobs.keys import SPACES
 from stormpetrel.jobs.model import Explained
-from stormpetrel.records.sizes import memory_words
+from stormpetrel.records.units import format_memory
 
-_SPACE_WORDS: Final = {space.name: space.words for space in SPACES}
+_SPACE_LABELS: Final = {space.name: space.words for space in SPACES}
 _NO_RISK: Final = 1e-12  # the log-odds of 0 and 1 are infinite
 _NO_WAY: Final = 1e-9  # log-odds
+_EMBEDDING: Final = re.compile(r"e\d+@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def reasons(explained: Explained, features: FeatureMatrix, job: int = 0, *, top:
 
     Their contributions and the base add up to the log-odds of its risk, their points and the average job's risk to the risk.
     """
-    row, values = explained.contributions[job], features.values[job]
+    row, values = explained.contributions[job], features.aligned(explained.names).values[job]
     themes = _themes(explained.names)
     sums = np.add.reduceat(row[themes.order], themes.starts)
     # Words are found for those that are told only: a burst of thousands of jobs has a hundred features each.
@@ -91,13 +93,13 @@ def _reason(
 ) -> Reason:
     strongest = int(members[np.argmax(np.abs(row[members]))])
     name, value = names[strongest], float(values[strongest])
-    words = _nobody_yet(names, values, name) or in_words(name, value)
-    return Reason(name, words, total, value, points)
+    text = _nobody_yet(names, values, name) or feature_text(name, value)
+    return Reason(name, text, total, value, points)
 
 
 @dataclass(frozen=True, slots=True)
 class _Themes:
-    """Which features are told as one: their positions, theme by theme."""
+    """Which features are stated as one: their positions, theme by theme."""
 
     members: tuple[NDArray[np.int64], ...]
     order: NDArray[np.int64]  # all positions, one theme after the other
@@ -106,10 +108,10 @@ class _Themes:
 
 @functools.lru_cache(maxsize=16)
 def _themes(names: tuple[str, ...]) -> _Themes:
-    found: dict[str, list[int]] = {}
+    themes: dict[str, list[int]] = {}
     for position, name in enumerate(names):
-        found.setdefault(_theme(name), []).append(position)
-    members = tuple(np.array(positions) for positions in found.values())
+        themes.setdefault(_theme(name), []).append(position)
+    members = tuple(np.array(positions) for positions in themes.values())
     lengths = [len(positions) for positions in members]
     return _Themes(members, np.concatenate(members), np.cumsum([0, *lengths[:-1]]))
 
@@ -120,24 +122,39 @@ def _nobody_yet(names: tuple[str, ...], values: NDArray[np.float32], name: str) 
     ended = next((f"{space}.{count}" for count in ("ended_total", "ended_30d") if f"{space}.{count}" in names), None)
     if ended is None or not reading.startswith("failed_rate") or values[names.index(ended)] != 0:
         return ""
-    return f"none of {_SPACE_WORDS[space]} has ended yet"
+    return f"none of {_SPACE_LABELS[space]} has ended yet"
 
 
 def _theme(name: str) -> str:
     space, _, reading = name.partition(".")
+    if space == TELEMETRY_GROUP and _EMBEDDING.match(reading):
+        return f"{space}.embedding"  # none of its numbers says anything by itself
     return f"{space}.failed_rate" if reading.startswith("failed_rate") else name
 
 
-def in_words(name: str, value: float) -> str:
+def feature_text(name: str, value: float) -> str:
     """A feature and its value as a phrase, such as "failure rate of this user's jobs, last 12 hours: 62 %"."""
     space, _, reading = name.partition(".")
-    if reading in _HISTORY_WORDS and space in _SPACE_WORDS:
-        phrase, shown = _HISTORY_WORDS[reading]
-        return f"{phrase.format(_SPACE_WORDS[space])}: {_or_unknown(shown, value)}"
-    if name in _OTHER_WORDS:
-        phrase, shown = _OTHER_WORDS[name]
+    if reading in _HISTORY_LABELS and space in _SPACE_LABELS:
+        phrase, shown = _HISTORY_LABELS[reading]
+        return f"{phrase.format(_SPACE_LABELS[space])}: {_or_unknown(shown, value)}"
+    if space == TELEMETRY_GROUP:
+        return _telemetry_text(reading, value)
+    if name in _OTHER_LABELS:
+        phrase, shown = _OTHER_LABELS[name]
         return f"{phrase}: {_or_unknown(shown, value)}"
     return f"{name.replace('.', ' ').replace('_', ' ')}: {_or_unknown(_number, value)}"
+
+
+def _telemetry_text(reading: str, value: float) -> str:
+    """A feature of the first two minutes of CPU traces; what a model of traces made of them has its version behind an @."""
+    plain = reading.partition("@")[0]
+    if _EMBEDDING.match(reading):
+        return "what its threads did in the first two minutes: " + (
+            "unknown" if np.isnan(value) else "as its place among other CPU traces says"
+        )
+    phrase, shown = _TELEMETRY_LABELS.get(plain, (plain.replace("_", " "), _number))
+    return f"{phrase} in the first two minutes: {_or_unknown(shown, value)}"
 
 
 def _or_unknown(shown: Callable[[float], str], value: float) -> str:
@@ -170,7 +187,7 @@ def span(seconds: float) -> str:
 
 
 def _bytes(value: float) -> str:
-    return memory_words(float(np.expm1(value)))
+    return format_memory(float(np.expm1(value)))
 
 
 def _streak(value: float) -> str:
@@ -198,7 +215,7 @@ def _weekday(value: float) -> str:
     return ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")[int(value) - 1]
 
 
-_HISTORY_WORDS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
+_HISTORY_LABELS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
     "failed_rate_1h": ("failure rate of {}, last hour", _percent),
     "failed_rate_12h": ("failure rate of {}, last 12 hours", _percent),
     "failed_rate_4d": ("failure rate of {}, last days", _percent),
@@ -226,7 +243,19 @@ _HISTORY_WORDS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
     "burst": ("submitted in one go of {}", _number),
     "run_to_this_limit": ("run time of {} against this limit", _ratio),
 }
-_OTHER_WORDS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
+_TELEMETRY_LABELS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
+    "user_mean": ("share of CPU time in user mode", _percent),
+    "system_mean": ("share of CPU time in system mode", _percent),
+    "iowait_mean": ("share of CPU time waiting for I/O", _percent),
+    "iowait_peak": ("highest share of a second waiting for I/O", _percent),
+    "user_between_threads": ("difference between its threads", _number),
+    "user_over_time": ("how unsteady its threads were", _number),
+    "threads": ("threads whose CPU traces are known", _number),
+    "score_mean": ("how unusual its CPU traces were", _number),
+    "score_max": ("how unusual its most unusual CPU trace was", _number),
+    "flagged_share": ("share of its CPU windows that were flagged", _percent),
+}
+_OTHER_LABELS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
     "request.cpus": ("CPUs asked for", _count),
     "request.nodes": ("nodes asked for", _count),
     "request.gpus": ("GPUs asked for", _count),

@@ -46,9 +46,9 @@ def smote(x: Matrix, y: Truth, seed: int, neighbours: int = NEIGHBOURS) -> tuple
     base = rng.integers(rare.size, size=missing)
     other = near[base, rng.integers(near.shape[1], size=missing)]
     share = rng.random((missing, 1), dtype=np.float32)
-    made = filled[base] + share * (filled[other] - filled[base])
-    made[np.isnan(x[rare[base]])] = np.nan
-    return np.concatenate([x, made]), np.concatenate([y, np.full(missing, y[rare[0]])])
+    synthetic = filled[base] + share * (filled[other] - filled[base])
+    synthetic[np.isnan(x[rare[base]])] = np.nan
+    return np.concatenate([x, synthetic]), np.concatenate([y, np.full(missing, y[rare[0]])])
 
 
 def filled_with_medians(x: Matrix) -> Matrix:

@@ -1,4 +1,4 @@
-"""The seed's Table I on any job log, beside a rule of one line and beside the same models on later jobs.
+"""The seed's Table I on any job log, next to a rule of one line and next to the same models on later jobs.
 
 JobFrame -> table_one -> TableOne: one row per model and part (train, test), and the forecasts behind them.
 
@@ -25,7 +25,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.jobs.outcomes import LIMIT_REACHED, failed, reached_limit
 from stormpetrel.jobs.resampling import Matrix, Truth
 from stormpetrel.jobs.seed_models import RECIPES, TrainingRows
-from stormpetrel.learn.metrics import Floats, roc_auc, roc_curve, scores_at
+from stormpetrel.learn.metrics import Floats, roc_auc, scores_at
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES
 
 Split = Literal["random", "time"]
@@ -110,12 +110,6 @@ class TableOne:
         """One line of the table."""
         return next(row for row in self.rows if (row.model, row.part) == (model, part))
 
-    def roc_points(self, model: str) -> pl.DataFrame:
-        """The ROC curve of the test part to three digits (Fig. 10): false_rate, true_rate."""
-        false_rate, true_rate, _ = roc_curve(*self.forecasts[model])
-        points = pl.DataFrame({"false_rate": false_rate, "true_rate": true_rate})
-        return points.with_columns(pl.all().round(3)).unique(maintain_order=True)
-
     def confidence(self, model: str) -> pl.DataFrame:
         """How sure the model was of what came to be (Fig. 11): outcome, confidence (middle of the bin), share of its jobs."""
         truth, probability = self.forecasts[model]
@@ -152,7 +146,7 @@ def table_one(
     shortest_s
         Jobs that ran for less are left out; the seed's value is `SHORT_S`.
     with_limit
-        Also give the models the requested run time, which the seed does not list; beside the run time it spells out the rule.
+        Also give the models the requested run time, which the seed does not list; next to the run time it spells out the rule.
     progress
         Called with (title of the model, models done, models in all).
     engine
@@ -215,11 +209,11 @@ def judge_recipes(
     histories: dict[str, pl.DataFrame] = {}
     seconds: dict[str, float] = {}
 
-    def tell(share: float, title: str) -> None:
+    def report_progress(share: float, title: str) -> None:
         if progress is not None:
             progress(title, round(share * len(recipes)), len(recipes))
 
-    lines = engine.map(work, recipes, name=lambda name: RECIPES[name].title, progress=tell)
+    lines = engine.map(work, recipes, name=lambda name: RECIPES[name].title, progress=report_progress)
     for name, line in zip(recipes, lines, strict=True):
         for part, forecast in line.forecasts.items():
             rows.append(row_of(name, RECIPES[name].title, part, forecast))
@@ -227,7 +221,7 @@ def judge_recipes(
         if line.history is not None:
             histories[name] = line.history
         seconds[name] = line.seconds
-    tell(1.0, "")
+    report_progress(1.0, "")
     return TableOne(split, columns, tuple(rows), forecasts, histories, seconds)
 
 

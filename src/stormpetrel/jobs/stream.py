@@ -1,7 +1,7 @@
 """The stream: jobs as they come, start, run and end, each judged once at each of its moments.
 
-job frame + predictor -> JobStream; what the table shows now -> advance -> prediction frame. What is said about a moment depends
-on what happened before it, not on when or in how many pieces the stream was fed. When it was said (`predicted_at`, `late`) is
+job frame + predictor -> JobStream; what the table shows now -> advance -> prediction frame. The prediction for a moment depends
+on what happened before it, not on when or in how many pieces the stream was fed. When it was written (`predicted_at`, `late`) is
 empty: that is known to whoever commits it.
 """
 
@@ -33,7 +33,7 @@ Times = NDArray[np.float64]
 
 
 class JobStream:
-    """A predictor whose history is kept current, and which knows what it has said already."""
+    """A predictor whose history is kept current, and which knows what it has predicted already."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class JobStream:
     ) -> None:
         self.predictor = predictor
         self.horizon = horizon  # everything that happened up to here has been taken in
-        self.began = began or horizon  # nothing is said about moments up to here
-        self._silent_until = self._first_words(began_at or {})
+        self.began = began or horizon  # nothing is predicted for moments up to here
+        self._silent_until = self._first_prediction_times(began_at or {})
         self._done = pl.DataFrame(schema={**{name: PREDICTION_SCHEMA[name] for name in KEY}, "done": pl.UInt8})
 
-    def _first_words(self, began_at: Mapping[Moment, datetime]) -> Times:
+    def _first_prediction_times(self, began_at: Mapping[Moment, datetime]) -> Times:
         """Of each event, up to when nothing is said about it: later where a model came later, for ever where there is none."""
         since = [max(self.began, began_at.get(moment, self.began)) for moment in MOMENTS]
         silent = [then.timestamp() if at in self.predictor.models else np.inf for at, then in zip(MOMENTS, since, strict=True)]
@@ -68,12 +68,12 @@ class JobStream:
         """
         jobs = _in_order(past.filter(pl.col("submit_time") <= self.horizon))
         happened = event_times(jobs)
-        heard = happened <= self.horizon.timestamp()
-        missing = np.zeros(heard.shape, dtype=bool)
+        is_past = happened <= self.horizon.timestamp()
+        missing = np.zeros(is_past.shape, dtype=bool)
         if predicted is not None:
             judged = happened > np.maximum(self._silent_until, (self.horizon - LOOKBACK).timestamp())
-            missing[:, :3] = (heard & judged)[:, :3] & ~_is_predicted(jobs, predicted)
-        taken = heard & ~np.logical_or.accumulate(missing, axis=1)
+            missing[:, :3] = (is_past & judged)[:, :3] & ~_is_predicted(jobs, predicted)
+        taken = is_past & ~np.logical_or.accumulate(missing, axis=1)
         self._take_in(jobs, ~taken, since=-np.inf, until=self.horizon)
         self._remember(jobs, taken)
 
@@ -97,7 +97,7 @@ class JobStream:
         since = self.horizon.timestamp()
         profiled, advanced = self._take_in(jobs, done, since=since, until=until, moments=MOMENTS if judge else ())
         to_judge = advanced.due & (happened > self._silent_until) & judge
-        predictions = [_NOTHING_SAID]
+        predictions = [_NO_PREDICTION]
         for column, moment in enumerate(MOMENTS):
             rows = np.flatnonzero(to_judge[:, column])
             if rows.size:
@@ -146,8 +146,8 @@ class JobStream:
         return frame.select([pl.col(name).cast(dtype) for name, dtype in PREDICTION_SCHEMA.items()])
 
     def _done_of(self, jobs: pl.DataFrame) -> Mask:
-        found = jobs.select(KEY).join(self._done, on=list(KEY), how="left", nulls_equal=True, maintain_order="left")
-        return (found["done"].fill_null(0).to_numpy()[:, None] & _BITS) > 0
+        joined = jobs.select(KEY).join(self._done, on=list(KEY), how="left", nulls_equal=True, maintain_order="left")
+        return (joined["done"].fill_null(0).to_numpy()[:, None] & _BITS) > 0
 
     def _is_history(self, jobs: pl.DataFrame, happened: Times, done: Mask) -> Mask:
         """Jobs that were over before the last day and are not remembered any more."""
@@ -163,7 +163,7 @@ class JobStream:
         self._done = pl.concat([kept, changed]).filter(lives)
 
 
-_NOTHING_SAID: Final = pl.DataFrame(schema=PREDICTION_SCHEMA)
+_NO_PREDICTION: Final = pl.DataFrame(schema=PREDICTION_SCHEMA)
 
 
 def _in_order(jobs: pl.DataFrame) -> pl.DataFrame:
@@ -177,8 +177,8 @@ def _is_predicted(jobs: pl.DataFrame, predicted: pl.DataFrame) -> Mask:
     columns = []
     for moment in MOMENTS:
         of_moment = keyed.filter(pl.col("moment") == str(moment)).drop("moment")
-        found = jobs.select(KEY).join(of_moment, on=list(KEY), how="left", nulls_equal=True, maintain_order="left")
-        columns.append(found["yes"].fill_null(False).to_numpy())
+        joined = jobs.select(KEY).join(of_moment, on=list(KEY), how="left", nulls_equal=True, maintain_order="left")
+        columns.append(joined["yes"].fill_null(False).to_numpy())
     return np.stack(columns, axis=1)
 
 

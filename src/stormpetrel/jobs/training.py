@@ -1,4 +1,5 @@
-"""Training: from the job table to fitted models, one per moment, each with a threshold chosen out of time.
+"""Training: from the job table to fitted models, one per moment, each with a threshold chosen out of time;
+whether there are enough jobs of each class to train on.
 
 job frame -> labelled jobs + features -> JobOutcomeModel per moment.
 """
@@ -6,8 +7,8 @@ job frame -> labelled jobs + features -> JobOutcomeModel per moment.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -15,13 +16,12 @@ from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.features import FeatureMatrix, features_at
-from stormpetrel.jobs.history import History
-from stormpetrel.jobs.model import ROUNDS, JobOutcomeModel
-from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.history import History, event_times
+from stormpetrel.jobs.model import FEWEST_OF_A_CLASS, ROUNDS, JobOutcomeModel
+from stormpetrel.jobs.moments import MOMENT_LABELS, MOMENTS, Moment
 from stormpetrel.jobs.optimism import Optimism, optimism
 from stormpetrel.jobs.outcomes import failed, outcome
-from stormpetrel.jobs.profiles import JobProfiles
-from stormpetrel.jobs.request_profiles import fit_request_profiles, with_profile
+from stormpetrel.jobs.profiles import JobProfiles, fit_request_profiles, with_profile
 from stormpetrel.learn.metrics import best_f1_threshold
 from stormpetrel.learn.splits import INNER_CUTS, splits_at
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES
@@ -117,7 +117,7 @@ def fit_at(labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bool_], sett
 
 
 def fit_risk_at(labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bool_], settings: TrainingSettings) -> JobOutcomeModel:
-    """The same model where only its `risk` is asked for: without the trees that tell in which way jobs fail."""
+    """The same model where only its `risk` is requested: without the trees that tell in which way jobs fail."""
     chosen = _newest(rows, settings)
     model = JobOutcomeModel(moment, rounds=settings.rounds, seed=settings.seed)
     return model.fit_risk(labelled.features[moment].rows(chosen), labelled.failed[chosen])
@@ -192,6 +192,60 @@ def _unix(times: pl.Series) -> NDArray[np.float64]:
 
 def _notes(history: History) -> tuple[str, ...]:
     return tuple(
-        f"This log has no requested {asked.removeprefix('asked_')} at all: the allocated ones stand in for them at submission."
-        for asked in (history.stand_in or {})
+        f"This log has no requested {size.removeprefix('asked_')} at all: the allocated ones stand in for them at submission."
+        for size in (history.stand_in or {})
     )
+
+
+_WHICH: Final = {
+    Moment.SUBMIT: "ended jobs",
+    Moment.START: "ended jobs whose start is known",
+    Moment.TWO_MINUTES: "jobs that ran longer than two minutes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCounts:
+    """How many ended jobs that reached a moment failed, how many did not, and how many of each a model needs."""
+
+    moment: Moment
+    failed: int
+    others: int
+    needed: int = FEWEST_OF_A_CLASS
+
+    @property
+    def enough(self) -> bool:
+        """Whether a model of this moment can be made."""
+        return min(self.failed, self.others) >= self.needed
+
+    def words(self) -> str:
+        """What is missing, as part of a sentence."""
+        return (
+            f"no model {MOMENT_LABELS[self.moment]}: it needs "
+            f"{self.needed} failed and {self.needed} other {_WHICH[self.moment]}, "
+            f"and has {self.failed:,} and {self.others:,}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """As a plain dictionary, for JSON and the registry; the moment is the key that it stands under."""
+        return {name: value for name, value in asdict(self).items() if name != "moment"}
+
+
+def counted_failed(settings: TrainingSettings) -> pl.Expr:
+    """`failed` of the jobs that a training counts; null for the others."""
+    counts = pl.col("end_time").is_not_null()
+    if settings.min_run_s is not None:
+        counts &= (pl.col("elapsed_s") >= settings.min_run_s).fill_null(False)
+    return pl.when(counts).then(failed(settings.failure_states, settings.dropped_states)).alias("failed")
+
+
+def class_counts(jobs: pl.DataFrame, settings: TrainingSettings) -> dict[Moment, ClassCounts]:
+    """What there is to learn from at each moment, of jobs as they are known."""
+    label = jobs.select(counted_failed(settings)).to_series()
+    counts = (label.is_not_null() & jobs["submit_time"].is_not_null()).to_numpy()
+    bad = label.fill_null(False).to_numpy()
+    reached = ~np.isnan(event_times(jobs)[:, : len(MOMENTS)]) & counts[:, None]
+    return {
+        moment: ClassCounts(moment, int((reached[:, column] & bad).sum()), int((reached[:, column] & ~bad).sum()))
+        for column, moment in enumerate(MOMENTS)
+    }

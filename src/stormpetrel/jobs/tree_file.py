@@ -2,7 +2,7 @@
 
 text of an XGBoost JSON file -> checked_trees -> the same model, written anew from what was checked. XGBoost believes its files:
 a child or a feature that is not there makes it read memory that is not its own. So the file is read here, every number of it
-looked at, and only what is known is passed on; whatever else the file says never reaches XGBoost.
+examined, and only what is known is passed on; whatever else the file says never reaches XGBoost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def checked_trees(text: str, *, features: int, outputs: int) -> str:
     _refuse_unless(learner["objective"]["name"] == objective, f"its trees are not made for {objective}")
     _refuse_unless(learner["gradient_booster"]["name"] == "gbtree", "it holds something else than trees")
     model = learner["gradient_booster"]["model"]
-    made = {
+    document = {
         "learner": {
             "attributes": {},
             "feature_names": [],
@@ -47,7 +47,7 @@ def checked_trees(text: str, *, features: int, outputs: int) -> str:
         },
         "version": _version(saved["version"]),
     }
-    return json.dumps(made, allow_nan=False)
+    return json.dumps(document, allow_nan=False)
 
 
 def _refuse_unless(sound: bool, problem: str) -> None:
@@ -75,8 +75,8 @@ def _objective(name: str, outputs: int) -> dict[str, Any]:
 
 def _numbers(parameters: dict[str, Any], features: int, outputs: int) -> dict[str, str]:
     """The learner's numbers: how many features and outcomes there are, and from where a prediction starts."""
-    found, kinds = _whole(parameters["num_feature"]), _whole(parameters["num_class"])
-    _refuse_unless(found == features, f"its trees know {found} features, its record {features}")
+    columns, kinds = _whole(parameters["num_feature"]), _whole(parameters["num_class"])
+    _refuse_unless(columns == features, f"its trees know {columns} features, its record {features}")
     _refuse_unless(
         kinds == (outputs if outputs > 1 else 0), f"its trees tell {max(1, kinds)} outcomes apart, its record names {outputs}"
     )
@@ -112,7 +112,7 @@ def _forest(booster: dict[str, Any], features: int, outputs: int) -> dict[str, A
     belongs = _array(booster["tree_info"], len(trees), whole=True)
     _refuse_unless(bool((belongs == np.arange(len(trees)) % outputs).all()), "its trees belong to outcomes that are not there")
     _refuse_unless(len(trees) % outputs == 0, "its last round is not whole")
-    made: dict[str, Any] = {
+    forest: dict[str, Any] = {
         "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
         "tree_info": belongs.tolist(),
         "trees": [_tree(tree, place, features) for place, tree in enumerate(trees)],
@@ -120,10 +120,10 @@ def _forest(booster: dict[str, Any], features: int, outputs: int) -> dict[str, A
     if "iteration_indptr" in booster:  # since 2.0
         rounds = _array(booster["iteration_indptr"], len(trees) // outputs + 1, whole=True)
         _refuse_unless(bool((rounds == np.arange(rounds.size) * outputs).all()), "its rounds are not one after the other")
-        made["iteration_indptr"] = rounds.tolist()
+        forest["iteration_indptr"] = rounds.tolist()
     if "cats" in booster:  # since 3.1; none of our features is a category
-        made["cats"] = {"enc": [], "feature_segments": [], "sorted_idx": []}
-    return made
+        forest["cats"] = {"enc": [], "feature_segments": [], "sorted_idx": []}
+    return forest
 
 
 def _tree(tree: dict[str, Any], place: int, features: int) -> dict[str, Any]:

@@ -112,9 +112,9 @@ def movers(trend: pl.DataFrame, *, false_discovery_rate: float = FALSE_DISCOVERY
     pairs = latest.join(sums, on=["by", "group"]).with_columns(earlier_rate=pl.col("earlier_failed") / pl.col("earlier_jobs"))
     names = ("failed", "jobs", "earlier_failed", "earlier_jobs")
     p_values = fisher_exact(*(pairs[name].to_numpy().astype(np.int64) for name in names))
-    found = pairs.with_columns(p_value=p_values).filter(benjamini_hochberg(p_values, false_discovery_rate))
-    sentences = pl.Series("sentence", [_sentence(row) for row in found.iter_rows(named=True)], dtype=pl.String)
-    return found.with_columns(sentences).select(list(MOVER_SCHEMA)).cast(MOVER_SCHEMA).sort("p_value", "group")
+    significant = pairs.with_columns(p_value=p_values).filter(benjamini_hochberg(p_values, false_discovery_rate))
+    sentences = pl.Series("sentence", [_sentence(row) for row in significant.iter_rows(named=True)], dtype=pl.String)
+    return significant.with_columns(sentences).select(list(MOVER_SCHEMA)).cast(MOVER_SCHEMA).sort("p_value", "group")
 
 
 def fisher_exact(hits: Integers, total: Integers, other_hits: Integers, other_total: Integers) -> Floats:
@@ -183,8 +183,8 @@ def _sentence(row: dict[str, object]) -> str:
 
 def _when(first_day: date, every: str) -> str:
     day = f"{first_day.day} {first_day:%B}"
-    words = {"1d": f"on {day}", "1w": f"in the week of {day}", "1mo": f"in {first_day:%B}", "1y": f"in {first_day.year}"}
-    return words.get(every, f"in the period from {day}")
+    phrases = {"1d": f"on {day}", "1w": f"in the week of {day}", "1mo": f"in {first_day:%B}", "1y": f"in {first_day.year}"}
+    return phrases.get(every, f"in the period from {day}")
 
 
 def _percent(rate: object) -> str:

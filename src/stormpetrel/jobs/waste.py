@@ -12,7 +12,7 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.errors import StormpetrelError, UsageError
-from stormpetrel.jobs.families import family
+from stormpetrel.jobs.keys import family
 from stormpetrel.jobs.outcomes import failed, outcome
 from stormpetrel.records.doubts import doubted
 from stormpetrel.records.jobs import never_started
@@ -46,7 +46,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """The log's own totals beside the sums of every breakdown; `uncounted` says how many jobs were left out, and why."""
+    """The log's own totals next to the sums of every breakdown; `uncounted` says how many jobs were left out, and why."""
 
     rows: int
     total: Totals
@@ -58,7 +58,7 @@ def core_seconds() -> pl.Expr:
     """The core-seconds that a job held, whole; null where the record cannot tell.
 
     In this order: elapsed × CPUs allocated; the scheduler's own product (`cpu_limit_s`); elapsed, else end − start, × CPUs
-    allocated, else CPUs asked for, else nodes (one CPU each: a lower bound). Elapsed is rounded to seconds first, so that
+    allocated, else CPUs requested, else nodes (one CPU each: a lower bound). Elapsed is rounded to seconds first, so that
     sums are exact. A job that ran for no time held nothing, whatever its size; of a run time that a rule of data quality doubts
     nobody knows what was held.
     """
@@ -145,7 +145,7 @@ def reconcile(
     failure_states: Iterable[str] = DEFAULT_FAILURE_STATES,
     time_zone: str = "UTC",
 ) -> Reconciliation:
-    """The log's totals, summed over jobs, beside those of each breakdown, summed over groups."""
+    """The log's totals, summed over jobs, next to those of each breakdown, summed over groups."""
     states = list(failure_states)
     reasons = jobs.select(uncounted()).to_series().drop_nulls().value_counts(sort=True)
     total = jobs.filter(uncounted().is_null()).select(
@@ -174,7 +174,7 @@ def check_ledger(reconciliation: Reconciliation) -> None:
     for name, sums in reconciliation.breakdowns.items():
         if sums != total:
             raise StormpetrelError(
-                f"The waste ledger by {name} sums to {_words(sums)}, but the log to {_words(total)}.",
+                f"The waste ledger by {name} sums to {_totals_text(sums)}, but the log to {_totals_text(total)}.",
                 hint="Do not use its figures; run stormpetrel doctor and report the log's format.",
             )
 
@@ -217,5 +217,5 @@ def _product(seconds: pl.Expr, cpus: pl.Expr) -> pl.Expr:
     return pl.when(absurd).then(pl.lit(_MOST + 1, pl.Int64)).otherwise(seconds * cpus)
 
 
-def _words(sums: Totals) -> str:
+def _totals_text(sums: Totals) -> str:
     return f"{sums.jobs} jobs, {sums.failed_jobs} failed, {sums.core_seconds} core-seconds held and {sums.lost_core_seconds} lost"

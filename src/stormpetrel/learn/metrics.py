@@ -62,9 +62,9 @@ def judge(truth: Truth, probability: Floats, *, threshold: float, n_train: int) 
 
 def scores_at(truth: Truth, probability: Floats, threshold: float) -> tuple[float, float, float]:
     """Precision, recall and F1 of the rule `probability >= threshold`; 0 where there is nothing to divide by."""
-    said = probability >= threshold
-    hits = float(np.sum(said & truth))
-    precision = hits / float(said.sum()) if said.any() else 0.0
+    flagged = probability >= threshold
+    hits = float(np.sum(flagged & truth))
+    precision = hits / float(flagged.sum()) if flagged.any() else 0.0
     recall = hits / float(truth.sum()) if truth.any() else 0.0
     f1 = 2 * precision * recall / (precision + recall) if hits else 0.0
     return precision, recall, f1

@@ -1,6 +1,11 @@
 """Saving models: a folder of files (JSON, safetensors, ONNX) with a record of what they are, and a digest of each.
 
 dict of texts or bytes + metadata <-> folder. No pickle: nothing in a model folder is ever run.
+
+Models of older formats are read through UPGRADES: for each kind, a step from each format to the next, in memory (the folder stays
+as it was saved). A family that changes what it saves raises its FORMAT_VERSION and adds a step. Where the old contents lack what
+the new format needs, it adds none: the model then counts as outdated and is trained again automatically. So does a model of a
+kind that this version no longer has (RETIRED_KINDS).
 """
 
 from __future__ import annotations
@@ -8,18 +13,33 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from stormpetrel.errors import ModelError, ModelFormatError, ModelOutdatedError, ModelVersionError
-from stormpetrel.learn.model_record import SavedFormat
-from stormpetrel.learn.model_upgrades import UPGRADES, Contents
+from stormpetrel.learn.family import SavedFormat
 from stormpetrel.private_files import create_private
 from stormpetrel.records.model_families import ModelFamily, family_of, train_command
 
 METADATA: Final = "model.json"
 LARGEST_BYTES: Final = 512 * 1024 * 1024
+# Removed because other models were better in every measurement (docs/log.md).
+RETIRED_KINDS: Final = frozenset({"events-recurrent-forecast", "synth-copulagan-sessions"})
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a model folder holds: its record, and its files by name."""
+
+    record: dict[str, Any]
+    files: dict[str, bytes]
+
+
+Upgrade = Callable[[Contents], Contents]
+
+UPGRADES: Final[Mapping[str, Mapping[int, Upgrade]]] = {}  # every kind is in its first format
 
 
 def save_model(
@@ -33,8 +53,8 @@ def save_model(
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     record = {"kind": kind, "format_version": format_version, "files": digests, **metadata}
     record["digest"] = _digest(record)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as made:
-        whole = Path(made) / "whole"
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as temporary:
+        whole = Path(temporary) / "whole"
         whole.mkdir(mode=0o700)
         for name, content in {**contents, METADATA: json.dumps(record, indent=1, allow_nan=False).encode()}.items():
             create_private(whole / name, content)
@@ -55,8 +75,8 @@ def load_model_bytes(folder: Path, *, kind: str, format_version: int) -> tuple[d
     record = _record(folder, kind)
     if record.get("kind") != kind:
         raise ModelFormatError(f"{folder} holds a model of kind {record.get('kind')!r}, not {kind!r}.")
-    found = record.get("format_version")
-    problem = _format_problem(folder, kind, found, format_version)
+    saved_version = record.get("format_version")
+    problem = _format_problem(folder, kind, saved_version, format_version)
     if problem is not None:
         raise problem
     digests = record.get("files")
@@ -75,7 +95,17 @@ def format_problem(folder: Path, formats: Mapping[str, int]) -> ModelError | Non
     """
     record = _record(folder, "")
     kind = str(record.get("kind"))
+    if kind in RETIRED_KINDS:
+        return retired_model(folder, kind)
     return _format_problem(folder, kind, record.get("format_version"), formats[kind]) if kind in formats else None
+
+
+def retired_model(folder: Path, kind: str) -> ModelOutdatedError:
+    """What to raise for a model of a kind that this version no longer has."""
+    return ModelOutdatedError(
+        f"The model in {folder} is of kind {kind!r}, which this version no longer has: it is to be trained again.",
+        hint=_trained_again(kind),
+    )
 
 
 def saved_format(folder: Path) -> SavedFormat | None:
@@ -93,20 +123,20 @@ def saved_format(folder: Path) -> SavedFormat | None:
         return None
 
 
-def _format_problem(folder: Path, kind: str, found: object, wanted: int) -> ModelError | None:
+def _format_problem(folder: Path, kind: str, saved: object, wanted: int) -> ModelError | None:
     """A newer format is refused; an older one is brought up to date, or is to be trained again."""
-    if not isinstance(found, int) or isinstance(found, bool):
-        return ModelFormatError(f"The model in {folder} has format version {found!r}, which is none.", hint=_again(kind))
-    if found > wanted:
+    if not isinstance(saved, int) or isinstance(saved, bool):
+        return ModelFormatError(f"The model in {folder} has format version {saved!r}, which is none.", hint=_again(kind))
+    if saved > wanted:
         return ModelVersionError(
-            f"The model in {folder} was saved by a newer version (format version {found}; this one reads {wanted}).",
+            f"The model in {folder} was saved by a newer version (format version {saved}; this one reads {wanted}).",
             hint="Run: pip install --upgrade stormpetrel",
         )
-    if any(step not in UPGRADES.get(kind, {}) for step in range(found, wanted)):
+    if any(step not in UPGRADES.get(kind, {}) for step in range(saved, wanted)):
         return ModelOutdatedError(
-            f"The model in {folder} was saved by an earlier version (format version {found}; this one reads {wanted}): it is "
+            f"The model in {folder} was saved by an earlier version (format version {saved}; this one reads {wanted}): it is "
             "to be trained again.",
-            hint=f"`stormpetrel watch` and `stormpetrel nightly` do so by themselves; at once: {_command(kind)}",
+            hint=_trained_again(kind),
         )
     return None
 
@@ -154,6 +184,10 @@ def _command(kind: str) -> str:
     """The command that makes a model of a kind: the kinds of a family begin with its name, those of jobs with `job-`."""
     family = family_of(kind)
     return train_command(family if family in set(ModelFamily) else ModelFamily.JOBS)
+
+
+def _trained_again(kind: str) -> str:
+    return f"`stormpetrel watch` and `stormpetrel nightly` do so by themselves; at once: {_command(kind)}"
 
 
 def _again(kind: str) -> str:

@@ -15,6 +15,6 @@ def threads() -> int:
 def wait_politely() -> None:
     """Let idle threads of OpenMP (XGBoost, scikit-learn) sleep instead of spin; works before those are first imported.
 
-    Beside another busy program on two cores, training took 152 s spinning and 19 s sleeping; alone there is no difference.
+    Next to another busy program on two cores, training took 152 s spinning and 19 s sleeping; alone there is no difference.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

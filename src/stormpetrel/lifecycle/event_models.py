@@ -17,19 +17,18 @@ from stormpetrel import __version__
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, ModelFormatError
 from stormpetrel.events.alarm_budget import threshold_for
-from stormpetrel.events.choose import DEFAULT, FORECAST, load, make
+from stormpetrel.events.choose import DEFAULT, FORECAST, RETIRED, load, make
 from stormpetrel.events.contract import EventModel, Forecaster, SavedModel
-from stormpetrel.events.count_forecast import calm_for_training
-from stormpetrel.events.count_saving import COMBINED_KIND, FORECAST_KIND
-from stormpetrel.events.count_saving import FORMAT_VERSION as COUNT_FORMAT
-from stormpetrel.events.recurrent_saving import FORMAT_VERSION as RECURRENT_FORMAT
-from stormpetrel.learn.family import BY_HAND
-from stormpetrel.learn.model_record import Role, Unit
+from stormpetrel.events.counts.forecast import calm_for_training
+from stormpetrel.events.counts.saving import COMBINED_KIND, FORECAST_KIND
+from stormpetrel.events.counts.saving import FORMAT_VERSION as COUNT_FORMAT
+from stormpetrel.events.recurrent.lstm import FORMAT_VERSION as RECURRENT_FORMAT
+from stormpetrel.learn.family import BY_HAND, Role, Unit
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, incomplete_entry, operator
 from stormpetrel.records.event_series import ANOMALY, EventSeries
 from stormpetrel.records.model_families import ModelFamily, how_to_train
-from stormpetrel.store.event_series import series_of
-from stormpetrel.store.models import ModelVersion, NewModel, Training
+from stormpetrel.store.events.series import series_of
+from stormpetrel.store.registry.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
 
 FAMILY: Final = ModelFamily.EVENTS
@@ -53,6 +52,11 @@ class EventModelInUse:
     trained_until_s: int = 0  # Unix seconds: the first bucket that was not learnt from
 
     @property
+    def label(self) -> str:
+        """Name and version, as findings and tables name a model."""
+        return f"{self.name}/{self.version}"
+
+    @property
     def history_buckets(self) -> int:
         """How many buckets before a bucket its score and its forecast depend on."""
         return max(self.model.history_buckets, self.forecaster.history_buckets)
@@ -72,7 +76,7 @@ def train_event_model(
     version = site.event_counts.table.version()
     series = _useful(series_of(site))
     chosen = _chosen(site, name)
-    cut, model, beside, alarm_about = _fitted(site, series, chosen, seed, progress)
+    cut, model, forecaster, alarm_about = _fitted(site, series, chosen, seed, progress)
     learnt = series.take(0, cut)
     about = {
         **alarm_about,
@@ -89,8 +93,8 @@ def train_event_model(
         "code_version": __version__,
     }
     models = {f"{FAMILY}-{chosen}": NewModel(model.save, about)}
-    if beside is not None:
-        models[_FORECAST_NAME] = NewModel(beside.save, {**about, "role": "forecast"})
+    if forecaster is not None:
+        models[_FORECAST_NAME] = NewModel(forecaster.save, {**about, "role": "forecast"})
     return site.models.add_together(models, promoted_by=user or operator(), action="events train")
 
 
@@ -98,10 +102,10 @@ def fit_event_model(site: Site, series: EventSeries, *, seed: int = 0, progress:
     """The model that a training on this series would make, not saved; ModelError where the series is too short."""
     series = _useful(series)
     chosen = _chosen(site, None)
-    cut, model, beside, about = _fitted(site, series, chosen, seed, progress)
+    cut, model, forecaster, about = _fitted(site, series, chosen, seed, progress)
     return EventModelInUse(
         model,
-        cast(Any, beside or model),
+        cast(Any, forecaster or model),
         series.kinds,
         series.bucket_s,
         about["threshold"],
@@ -115,7 +119,7 @@ def fit_event_model(site: Site, series: EventSeries, *, seed: int = 0, progress:
 def _fitted(
     site: Site, series: EventSeries, chosen: str, seed: int, progress: Progress
 ) -> tuple[int, SavedModel, SavedModel | None, dict[str, Any]]:
-    """How many buckets were learnt from, the model, a forecaster beside one that is none, and the threshold."""
+    """How many buckets were learnt from, the model, a forecaster for one that is none, and the threshold."""
     cut = round((1 - CALM_SHARE) * len(series))
     learnt = series.take(0, cut)
     model = make(chosen, seed=seed, sequence=_sequence(site)).fit(learnt, progress=progress)
@@ -146,8 +150,8 @@ def _useful(series: EventSeries) -> EventSeries:
 
 def _chosen(site: Site, name: str | None) -> str:
     """The model that is asked for; `auto` is the best measured, which does with labels or without."""
-    asked = name or site.settings.events.model
-    return DEFAULT if asked == "auto" else asked
+    wanted = name or site.settings.events.model
+    return DEFAULT if wanted == "auto" else wanted
 
 
 def _sequence(site: Site) -> int:
@@ -177,7 +181,7 @@ def load_event_model(site: Site) -> EventModelInUse:
 
 
 class EventFamily(SiteFamily[EventModelInUse]):
-    """Models of event counts: the one that raises alarms and, where it cannot say what was expected, a forecaster beside it."""
+    """Models of event counts: the one that raises alarms and, where it cannot say what was expected, a forecaster with it."""
 
     name = ModelFamily.EVENTS
     unit = Unit.BUCKETS
@@ -186,8 +190,12 @@ class EventFamily(SiteFamily[EventModelInUse]):
 
     def train_and_enter(self, site: Site, request: TrainingRequest) -> str:
         """Train the model that is named, or that of site.toml."""
-        asked = request
-        return train_event_model(site, asked.sort, why=asked.why, user=asked.user, progress=asked.progress).name
+        return train_event_model(site, request.sort, why=request.why, user=request.user, progress=request.progress).name
+
+    def sort_of(self, training: Training) -> str:
+        """The sort of the model that raises alarms; the default in place of one that this version no longer has."""
+        sort = super().sort_of(training)
+        return DEFAULT if sort in RETIRED else sort
 
     def formats(self) -> Mapping[str, int]:
         """Those of counts and of recurrent networks."""
@@ -195,7 +203,6 @@ class EventFamily(SiteFamily[EventModelInUse]):
             FORECAST_KIND: COUNT_FORMAT,
             COMBINED_KIND: COUNT_FORMAT,
             "events-supervised": RECURRENT_FORMAT,
-            "events-recurrent-forecast": RECURRENT_FORMAT,
         }
 
     def read(self, site: Site, training: Training) -> EventModelInUse:
@@ -209,8 +216,10 @@ class EventFamily(SiteFamily[EventModelInUse]):
         except (KeyError, TypeError, ValueError):
             raise incomplete_entry(training) from None
         model = load(site.models.verified_folder(entry.name, entry.version))
-        beside = training.model(_FORECAST_NAME)
-        forecaster: Any = model if beside is None else load(site.models.verified_folder(beside.name, beside.version))
+        forecast_entry = training.model(_FORECAST_NAME)
+        forecaster: Any = (
+            model if forecast_entry is None else load(site.models.verified_folder(forecast_entry.name, forecast_entry.version))
+        )
         if not hasattr(forecaster, "forecast"):
             raise ModelFormatError(f"{training.name} has no model that says what was expected.", hint=how_to_train(FAMILY))
         until_s = round(last.timestamp()) + bucket_s

@@ -18,15 +18,14 @@ from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
 from stormpetrel.events.alarm_budget import DAY_S, RECENT_DAYS, daily_thresholds
 from stormpetrel.events.contract import Forecast, Scores
-from stormpetrel.events.count_forecast import calm_for_training
-from stormpetrel.events.finding import Finding, findings_as_json
+from stormpetrel.events.counts.forecast import calm_for_training
+from stormpetrel.events.finding import Finding, findings_as_json, findings_of_json
 from stormpetrel.events.nodes_and_hosts import HARD, REACH, black_holes, silent_grid, silent_hosts
-from stormpetrel.events.placed import Placed
-from stormpetrel.events.why import findings_at
+from stormpetrel.events.why import Placed, findings_at
 from stormpetrel.lifecycle.event_models import EventModelInUse
 from stormpetrel.records.event_series import MAINTENANCE, EventSeries
 from stormpetrel.records.events import EVENT_SCORE_SCHEMA
-from stormpetrel.store.event_series import series_of
+from stormpetrel.store.events.series import series_of
 from stormpetrel.store.site import Site
 
 _MOST_PAST: Final = 20_000  # buckets before the new ones that are scored for the threshold: of a minute, the last 14 days
@@ -94,9 +93,9 @@ def scored_rows(
     why: list[list[Finding]] = []
     alarm: list[bool] = []
     for done, at in enumerate(places):
-        found = hard.get(series.moment(int(at)), [])
-        alarm.append(bool(above[at] or found) and not quiet[at])
-        why.append(_all_findings(found, findings_at(series, forecast, int(at), placed)) if alarm[-1] else found)
+        findings = hard.get(series.moment(int(at)), [])
+        alarm.append(bool(above[at] or findings) and not quiet[at])
+        why.append(_all_findings(findings, findings_at(series, forecast, int(at), placed)) if alarm[-1] else findings)
         if done % 200 == 0:
             progress(0.2 + 0.8 * done / places.size, f"scoring {places.size:,} buckets")
     return _frame(used, series, (scores, thresholds), forecast, places, alarm, why, said_at=site.now())
@@ -115,12 +114,23 @@ def _past_buckets(used: EventModelInUse) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OddBucket:
-    """A bucket whose score is above the threshold, and why."""
+    """A bucket whose score is above the threshold; `model` is name and version of the model, `why` its reasons."""
 
     start: datetime
     score: float
     threshold: float
+    model: str
     why: tuple[Finding, ...]
+
+
+def stored_odd_buckets(site: Site, used: EventModelInUse, *, since: datetime) -> list[OddBucket]:
+    """Return the buckets from `since` on that the stored scores of a model show above the threshold."""
+    rows = site.event_scores.read(since=since, model=used.name, version=used.version)
+    above = rows.filter("alarm", pl.col("score") > pl.col("threshold")).collect()
+    return [
+        OddBucket(row["bucket_start"], row["score"], row["threshold"], used.label, tuple(findings_of_json(row["why"])))
+        for row in above.iter_rows(named=True)
+    ]
 
 
 def odd_buckets(used: EventModelInUse, series: EventSeries, first: int, counts: pl.DataFrame) -> list[OddBucket]:
@@ -142,6 +152,7 @@ def odd_buckets(used: EventModelInUse, series: EventSeries, first: int, counts: 
             series.moment(int(at)),
             float(scores[at]),
             float(thresholds[at]),
+            used.label,
             tuple(findings_at(series, forecast, int(at), placed)),
         )
         for at in above
@@ -158,18 +169,18 @@ def _pending(series: EventSeries, known: pl.DataFrame) -> np.ndarray[tuple[int],
 
 
 def _all_findings(hard: list[Finding], others: list[Finding]) -> list[Finding]:
-    """What the rules found, and what the forecast says beside it; a silence is told once."""
-    known = {one.kind for one in hard}
-    return [*hard, *(one for one in others if one.kind not in HARD or one.kind not in known)]
+    """What the rules found, and what the forecast adds; a silence is reported once."""
+    known = {finding.kind for finding in hard}
+    return [*hard, *(finding for finding in others if finding.kind not in HARD or finding.kind not in known)]
 
 
 def rule_findings(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, list[Finding]]:
     """Return black holes, silent hosts and a silent grid by bucket; of the first REACH of the counts only what they can tell."""
-    found = black_holes(counts, zone=series.zone, bucket_s=series.bucket_s)
+    findings = black_holes(counts, zone=series.zone, bucket_s=series.bucket_s)
     for silences in (silent_hosts(counts, series), silent_grid(series)):
         for moment, several in silences.items():
-            found.setdefault(moment, []).extend(several)
-    return found
+            findings.setdefault(moment, []).extend(several)
+    return findings
 
 
 def _frame(

@@ -1,7 +1,7 @@
 """What the families have in common on a site: reading before anything changes, putting in use, going back, telling what there is.
 
 SiteFamily + registry -> train, load, describe, promote, roll_back. A family adds how it trains (`train_and_enter`), how its
-models are read (`read`), which formats they have (`formats`), and what is to be said of one (`rows_of`, `summary_of`).
+models are read (`read`), which formats they have (`formats`), and how one is described (`rows_of`, `summary_of`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from typing import Any, ClassVar, TypeVar
 
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, ModelFormatError, ModelOutdatedError, StormpetrelError
-from stormpetrel.learn.family import BY_HAND, Family
-from stormpetrel.learn.model_record import DataWindow, ModelRecord, Promotion, Role, TrainingRecord, Unit
+from stormpetrel.learn.family import BY_HAND, DataWindow, Family, ModelRecord, Promotion, Role, TrainingRecord, Unit
 from stormpetrel.learn.saving import format_problem, saved_format
 from stormpetrel.records.model_families import how_to_train
 from stormpetrel.records.times import moment_of
-from stormpetrel.store.models import ModelVersion, Training
+from stormpetrel.store.registry.models import ModelVersion, Training
 from stormpetrel.store.site import Site
 
 ModelT = TypeVar("ModelT")
@@ -123,13 +122,13 @@ class SiteFamily(Family[Site, ModelT]):
     def train_again(self, site: Site, training: Training, *, why: str, progress: Progress = no_progress) -> TrainingRecord:
         """Train the same sort of model as a training has, on what the site has now; nothing of the old one is read."""
         return self.train(
-            site, self.sort_of(training), why=why, progress=lambda share, words: progress(share, f"{self.name}: {words}")
+            site, self.sort_of(training), why=why, progress=lambda share, message: progress(share, f"{self.name}: {message}")
         )
 
     def sort_of(self, training: Training) -> str:
         """The sort of the model that is asked."""
-        asked = next((model for model in training.models if self.role_of(model) is Role.MODEL), training.models[0])
-        return asked.name.removeprefix(f"{self.name}-")
+        entry = next((model for model in training.models if self.role_of(model) is Role.MODEL), training.models[0])
+        return entry.name.removeprefix(f"{self.name}-")
 
     def describe(self, site: Site, training: str) -> TrainingRecord:
         """Everything that registry, folders and audit trail know about a training."""
@@ -148,7 +147,7 @@ class SiteFamily(Family[Site, ModelT]):
             why=training.why,
             previous=training.previous,
             promotion=None if put is None else Promotion(put["time"], put["action"], user),
-            problem=_in_words(self.format_problem(site, training)) if in_full else None,
+            problem=_as_text(self.format_problem(site, training)) if in_full else None,
         )
 
     def problem(self, site: Site, training: Training) -> str | None:
@@ -206,7 +205,7 @@ class SiteFamily(Family[Site, ModelT]):
         )
 
 
-def _in_words(problem: ModelError | None) -> str | None:
+def _as_text(problem: ModelError | None) -> str | None:
     if problem is None:
         return None
     outdated = isinstance(problem, ModelOutdatedError)

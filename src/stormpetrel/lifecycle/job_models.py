@@ -1,6 +1,7 @@
 """Job models of a site: train them on its table, enter them in its registry, load the current ones.
 
 Site -> train_job_models -> registry -> load_predictor -> JobPredictor.
+preparation_of, training_of and limits_of translate the section `jobs` of site.toml, for whoever trains or evaluates.
 """
 
 from __future__ import annotations
@@ -10,31 +11,71 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
 from stormpetrel import __version__
 from stormpetrel.config import Settings
 from stormpetrel.errors import ModelError, NotEnoughJobsError
-from stormpetrel.jobs.enough import ClassCounts
+from stormpetrel.jobs.groups import GroupLimits
 from stormpetrel.jobs.model import FORMAT_VERSION as OUTCOME_FORMAT
 from stormpetrel.jobs.model import KIND as OUTCOME_KIND
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import JobPredictor, known_by
+from stormpetrel.jobs.preparation import PreparationSettings
 from stormpetrel.jobs.profiles import FORMAT_VERSION as PROFILES_FORMAT
 from stormpetrel.jobs.profiles import KIND as PROFILES_KIND
 from stormpetrel.jobs.profiles import JobProfiles
-from stormpetrel.jobs.training import Progress, TrainingSettings, silent, train
-from stormpetrel.learn.family import BY_HAND
-from stormpetrel.learn.model_record import Role, Unit
+from stormpetrel.jobs.training import ClassCounts, Progress, TrainingSettings, silent, train
+from stormpetrel.learn.family import BY_HAND, Role, Unit
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, operator
-from stormpetrel.lifecycle.job_settings import training_of
+from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry
 from stormpetrel.lifecycle.training_needs import training_needs
 from stormpetrel.records.model_families import ModelFamily
-from stormpetrel.store.models import ModelVersion, NewModel, Training
+from stormpetrel.store.registry.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
+
+if TYPE_CHECKING:
+    from stormpetrel.config import JobsSection
+    from stormpetrel.jobs.training import TrainingSettings
+
+
+def preparation_of(section: JobsSection, time_zone: str, *, allocation_as_request: bool = False) -> PreparationSettings:
+    """Return how jobs are prepared; `allocation_as_request` is for logs that tell no requests."""
+    return PreparationSettings(
+        missing=section.missing,
+        min_run_s=section.min_run_s or None,
+        time_zone=time_zone,
+        failure_states=tuple(section.failure_states),
+        dropped_states=tuple(section.dropped_states),
+        allocation_as_request=allocation_as_request,
+    )
+
+
+def training_of(section: JobsSection, time_zone: str = "UTC") -> TrainingSettings:
+    """Return how models of jobs are trained."""
+    from stormpetrel.jobs.training import TrainingSettings
+
+    return TrainingSettings(
+        failure_states=tuple(section.failure_states),
+        dropped_states=tuple(section.dropped_states),
+        time_zone=time_zone,
+        min_run_s=section.min_run_s or None,
+    )
+
+
+def limits_of(section: JobsSection) -> GroupLimits:
+    """Return where one group of users or jobs ends and the next begins."""
+    return GroupLimits(
+        short_below_s=section.short_below_s,
+        long_above_s=section.long_above_s,
+        new_below_jobs=section.new_below_jobs,
+        frequent_from_jobs=section.frequent_from_jobs,
+        mem_factor=section.memory_factor,
+    )
+
 
 FAMILY: Final = ModelFamily.JOBS
 PROFILES: Final = "jobs-profiles"
@@ -47,7 +88,7 @@ class FittedModels:
     models: Mapping[Moment, JobOutcomeModel]
     profiles: JobProfiles
     about: Mapping[str, Any]
-    missing: tuple[ClassCounts, ...] = ()  # what there is of the moments that were asked for and could not be learnt
+    missing: tuple[ClassCounts, ...] = ()  # what there is of the moments that were requested and could not be learnt
 
 
 def model_name(moment: Moment) -> str:
@@ -96,7 +137,7 @@ def lacking_moments(current: Training | None) -> tuple[Moment, ...]:
     return tuple(moment for moment in MOMENTS if current is None or current.model(model_name(moment)) is None)
 
 
-def missing_words(model: ModelVersion) -> list[str]:
+def missing_text(model: ModelVersion) -> list[str]:
     """What was missing, when a model was trained, for the moments that were not: a part of a sentence for each."""
     return [ClassCounts(Moment(moment), **counts).words() for moment, counts in model.about.get("missing", {}).items()]
 
@@ -125,6 +166,7 @@ def fit_job_models(
     able, missing = needs.able(moments), needs.missing(moments)
     if not able:
         raise needs.refusal(missing)
+    known = with_telemetry(site, known, fewest=FEWEST_JOBS)
     models, labelled = train(known, chosen, able, metadata=about, profiles=profiles, progress=progress)
     early = {} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}
     return FittedModels(models, labelled.profiles, about | early, missing)
@@ -214,7 +256,7 @@ class JobFamily(SiteFamily[FittedModels]):
         """Train the model of each moment, or of the one that is named; the others stay in use."""
         moments = MOMENTS if request.sort is None else (Moment(request.sort),)
         models = train_job_models(
-            site, moments, why=request.why, user=request.user, progress=lambda words: request.progress(0.0, words)
+            site, moments, why=request.why, user=request.user, progress=lambda message: request.progress(0.0, message)
         )
         return str(models[0].about["training"])
 

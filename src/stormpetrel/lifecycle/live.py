@@ -11,7 +11,7 @@ from stormpetrel.errors import ModelError
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.stream import LOOKBACK, JobStream
 from stormpetrel.lifecycle.job_models import PROFILES, load_predictor, model_name
-from stormpetrel.store.models import ModelVersion
+from stormpetrel.store.registry.models import ModelVersion
 from stormpetrel.store.site import Site
 
 _MARGIN = timedelta(days=32)  # predictions are kept by the month of submission

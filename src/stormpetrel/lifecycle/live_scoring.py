@@ -1,7 +1,7 @@
 """Scoring of windows as they end: the windows of a moment -> scores and windows that are kept, each in one commit.
 
 Site, TraceModel, LiveMoment -> take_moment -> TakenMoment. Scores first, the windows with the cursor behind them: killed in
-between, the moment is read again, what was said of it stays said, and the tables are the same.
+between, the moment is read again, what was scored stays, and the tables are the same.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ class TakenMoment:
     scores: pl.DataFrame  # of TRACE_SCORE_SCHEMA
 
 
-def take_moment(site: Site, model: TraceModel, moment: LiveMoment) -> TakenMoment:
-    """Score the windows of a moment and keep what the settings leave room for, with the cursor that stands for them."""
+def take_moment(site: Site, model: TraceModel, moment: LiveMoment, *, share: float = 1.0) -> TakenMoment:
+    """Score the windows of a moment and keep what the settings leave room for, with the cursor that stands for them.
+
+    `share` is the part of the site's nodes that the moment is of: they get that part of the room.
+    """
     model = calibrated(site, model)
     fits = moment.windows.with_columns(fits=seen_by(model))["fits"]
     fitting = moment.windows.filter(fits)
@@ -37,8 +40,10 @@ def take_moment(site: Site, model: TraceModel, moment: LiveMoment) -> TakenMomen
     quota = Quota.of_day(
         windows_mb=settings.keep_windows_mb, scores_mb=settings.keep_scores_mb, window_s=settings.window_s, steps=steps
     )
+    quota = quota.of_share(share)
     kept = kept_windows(scores, quota.windows)
-    rows = kept_scores(scores, kept, quota.scores)
+    with_place = pl.when(kept | pl.col("flagged")).then("embedding").alias("embedding")  # the rest would triple what is kept
+    rows = kept_scores(scores.with_columns(with_place), kept, quota.scores)
     added = site.trace_scores.append_moment(rows, moment.start)
     strange = moment.windows.filter(~fits)  # of another length than the model sees: for the one that comes after it
     room = max(0, quota.windows - int(kept.sum()))

@@ -3,6 +3,7 @@
 Site -> retrain -> Retrained. A candidate is trained on what was known at a cut; candidate and current model then judge the jobs
 submitted after it, which neither has seen. Only if the candidate is better is the same training repeated on everything up to now.
 A moment that has no model yet gets one as soon as there are enough jobs: that replaces nothing, and is not compared.
+compare gives the difference of the log losses of both and its interval, jobs of a group resampled together.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from stormpetrel.errors import ModelError, ModelVersionError, NotEnoughJobsError
-from stormpetrel.jobs.enough import counted_failed
-from stormpetrel.jobs.moments import MOMENT_WORDS, MOMENTS, Moment
-from stormpetrel.jobs.predictor import known_by
+from stormpetrel.jobs.features import matrix_of
+from stormpetrel.jobs.history import event_times
+from stormpetrel.jobs.moments import MOMENT_LABELS, MOMENTS, Moment
+from stormpetrel.jobs.predictor import JobPredictor, known_by
 from stormpetrel.jobs.profiles import JobProfiles
-from stormpetrel.jobs.training import Progress, TrainingSettings, silent
-from stormpetrel.learn.metrics import Truth
-from stormpetrel.lifecycle.comparison import Comparison, compare
+from stormpetrel.jobs.training import Progress, TrainingSettings, counted_failed, silent
+from stormpetrel.learn.metrics import Floats, Truth, pr_auc
 from stormpetrel.lifecycle.family import operator
 from stormpetrel.lifecycle.job_models import (
     FAMILY,
@@ -35,11 +37,145 @@ from stormpetrel.lifecycle.job_models import (
     other_models,
     training_settings,
 )
+from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry
 from stormpetrel.lifecycle.training_needs import training_needs
 from stormpetrel.records.jobs import never_started
 from stormpetrel.records.states import FINISHED
-from stormpetrel.store.models import ModelVersion, Training
+from stormpetrel.store.registry.models import ModelVersion, Training
 from stormpetrel.store.site import Site
+
+LEVEL: Final = 0.90  # of the interval of the difference
+DRAWS: Final = 1000
+FEWEST_GROUPS: Final = 10
+_AT_ONCE: Final = 2_000_000  # numbers of the resampling in memory
+_SMALLEST_RISK: Final = 1e-6  # no forecast is surer than this: one surprise must not decide everything
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A candidate against the model in use at one moment, on the same jobs; lower log loss is better."""
+
+    moment: str
+    jobs: int
+    failed: int
+    log_loss: float
+    log_loss_current: float
+    difference_low: float  # interval of: log loss of the candidate − that of the model in use
+    difference_high: float
+    pr_auc: float | None
+    pr_auc_current: float | None
+
+    @property
+    def better(self) -> bool:
+        """Whether the candidate is better beyond noise."""
+        return self.difference_high < 0
+
+    @property
+    def worse(self) -> bool:
+        """Whether the candidate is worse beyond noise."""
+        return self.difference_low > 0
+
+    def words(self) -> str:
+        """The figures in words."""
+        loss = f"log loss {_decimals(self.log_loss, 3)} against {_decimals(self.log_loss_current, 3)}"
+        if self.pr_auc is None or self.pr_auc_current is None:
+            return loss
+        return f"PR area {_decimals(self.pr_auc, 2)} against {_decimals(self.pr_auc_current, 2)}, {loss}"
+
+
+def compare(
+    candidate: FittedModels,
+    current: FittedModels,
+    jobs: pl.DataFrame,
+    *,
+    cut: datetime,
+    now: datetime,
+    settings: TrainingSettings,
+) -> list[Comparison]:
+    """Both on the jobs submitted after the cut and ended by now, at each moment that both know, in the order of a job's life."""
+    new, old = (forecasts_after(fitted, jobs, cut=cut, now=now) for fitted in (candidate, current))
+    truth = new.select(counted_failed(settings), "user", day=pl.col("submit_time").dt.truncate("1d"))
+    comparisons = []
+    for moment in (str(moment) for moment in MOMENTS):
+        if moment in new.columns and moment in old.columns:
+            rows = truth.with_columns(new=new[moment], old=old[moment]).drop_nulls(["failed", "new", "old"])
+            if rows.height:
+                comparisons.append(_compared(moment, rows))
+    if not comparisons:
+        raise NotEnoughJobsError("there is no job that both the candidate and the model in use could judge.")
+    return comparisons
+
+
+def forecasts_after(fitted: FittedModels, jobs: pl.DataFrame, *, cut: datetime, now: datetime) -> pl.DataFrame:
+    """The jobs submitted after the cut, with a column per moment: the risk as it would have been shown, null if never.
+
+    On the path of the live loop: history as it was known at the cut, then moved on event by event.
+    """
+    predictor = JobPredictor(fitted.models, fitted.profiles, jobs, now=cut)
+    open_then = pl.col("end_time").is_null() | (pl.col("end_time") >= cut)
+    later = jobs.filter(open_then).sort("submit_time", "job_id", "array_task", maintain_order=True)
+    happened = event_times(later)
+    done = happened < cut.timestamp()
+    done[:, 0] |= happened[:, 0] == cut.timestamp()  # at equal times submissions are known, and nothing else
+    profiled = predictor.profiled(later)
+    history, zone = predictor.history, predictor.time_zone
+    advanced = history.advance(profiled, done, since=cut.timestamp(), until=now.timestamp(), moments=MOMENTS)
+    submitted_later = (later["submit_time"] > cut).to_numpy()
+    columns = []
+    for column, moment in enumerate(MOMENTS):
+        if moment in fitted.models:
+            rows = np.flatnonzero(submitted_later & advanced.due[:, column])
+            features = matrix_of(profiled, advanced.readings, history, moment, time_zone=zone).rows(rows)
+            risks = np.full(later.height, np.nan)
+            risks[rows] = fitted.models[moment].risk(features)
+            columns.append(pl.Series(str(moment), risks).fill_nan(None))
+    return later.with_columns(columns).filter(submitted_later)
+
+
+def _compared(moment: str, rows: pl.DataFrame) -> Comparison:
+    truth, new, old = (rows[name].to_numpy() for name in ("failed", "new", "old"))
+    loss, loss_current = _log_losses(truth, new), _log_losses(truth, old)
+    # One user's jobs of one day stand or fall together: they are drawn together.
+    group = rows.select(pl.struct("user", "day").rank("dense") - 1).to_series().to_numpy()
+    low, high = _interval(loss - loss_current, group)
+    return Comparison(
+        moment=moment,
+        jobs=rows.height,
+        failed=int(truth.sum()),
+        log_loss=float(loss.mean()),
+        log_loss_current=float(loss_current.mean()),
+        difference_low=low,
+        difference_high=high,
+        pr_auc=pr_auc(truth, new),
+        pr_auc_current=pr_auc(truth, old),
+    )
+
+
+def _log_losses(truth: Truth, risk: Floats) -> Floats:
+    sure = np.clip(risk, _SMALLEST_RISK, 1 - _SMALLEST_RISK)
+    return -np.log(np.where(truth, sure, 1 - sure))
+
+
+def _interval(difference: Floats, group: NDArray[np.int64]) -> tuple[float, float]:
+    """The interval of a mean difference over jobs, by a bootstrap that draws groups of jobs; the same each time."""
+    groups = int(group.max()) + 1
+    if groups < FEWEST_GROUPS:  # too few to draw from: each job for itself
+        group, groups = np.arange(difference.size), difference.size
+    totals, sizes = np.bincount(group, weights=difference), np.bincount(group)
+    rng = np.random.default_rng(0)
+    means: list[Floats] = []
+    at_once = max(1, min(DRAWS, _AT_ONCE // groups))
+    for begin in range(0, DRAWS, at_once):
+        drawn = rng.multinomial(groups, np.full(groups, 1 / groups), size=min(at_once, DRAWS - begin))  # (draw, group)
+        means.append((drawn @ totals) / (drawn @ sizes))
+    low, high = np.quantile(np.concatenate(means), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def _decimals(value: float, places: int) -> str:
+    """A share without its leading zero: .61."""
+    return f"{value:.{places}f}".removeprefix("0")
+
 
 JUDGED_SHARE: Final = 0.2  # of the jobs since the training of the model in use, the latest: to judge both models on
 MOST_JUDGED: Final = 0.5  # a candidate that has hardly seen more than the model in use says nothing
@@ -81,7 +217,7 @@ def retrain(
 
 def last_attempt(site: Site) -> datetime | None:
     """Up to when the last training looked at jobs, whether it was put in use or not; None where there was none."""
-    return max((_looked_until(training) for training in site.models.trainings(FAMILY)), default=None)
+    return max((_examined_until(training) for training in site.models.trainings(FAMILY)), default=None)
 
 
 def ended_since(site: Site, since: datetime | None, *, until: datetime) -> int:
@@ -114,10 +250,11 @@ class _Retraining:
         if idle:
             return Retrained(promoted=False, why=idle, previous=current.name)
         jobs = known_by(self.site.jobs.read_jobs(until=self.now).collect(), self.now)
+        jobs = with_telemetry(self.site, jobs, fewest=FEWEST_JOBS)
         try:
             in_use = load_fitted(self.site, current)
             if new := self._new_moments(current):
-                return self._put_in_use(_new_words(new), current, jobs, moments=new)
+                return self._put_in_use(_new_text(new), current, jobs, moments=new)
             cut = self._cut(jobs, current)
             if isinstance(cut, str):
                 return Retrained(promoted=False, why=cut, previous=current.name)
@@ -165,8 +302,8 @@ class _Retraining:
         self, candidate: FittedModels, current: Training, jobs: pl.DataFrame, cut: datetime, compared: Sequence[Comparison]
     ) -> Retrained:
         with_whom = {"with": current.name, "since": cut.isoformat(), "until": self.now.isoformat()}
-        about = {f"{FAMILY}-{one.moment}": {"comparison": {**asdict(one), **with_whom}} for one in compared}
-        first, worse = compared[0], next((one for one in compared if one.worse), None)
+        about = {f"{FAMILY}-{comparison.moment}": {"comparison": {**asdict(comparison), **with_whom}} for comparison in compared}
+        first, worse = compared[0], next((comparison for comparison in compared if comparison.worse), None)
         on = f"on {first.jobs:,} jobs of the last {_span(self.now - cut)}"
         if first.better and worse is None:
             return self._put_in_use(f"better {on}: {first.words()}", current, jobs, about, compared)
@@ -226,11 +363,11 @@ def _judged(truth: Truth) -> int:
     return max(int(np.argmax(enough)) + 1, int(np.ceil(JUDGED_SHARE * truth.size)))
 
 
-def _new_words(moments: Collection[Moment]) -> str:
-    return f"the first model {' and '.join(MOMENT_WORDS[moment] for moment in moments)}; the others stay as they are"
+def _new_text(moments: Collection[Moment]) -> str:
+    return f"the first model {' and '.join(MOMENT_LABELS[moment] for moment in moments)}; the others stay as they are"
 
 
-def _looked_until(training: Training) -> datetime:
+def _examined_until(training: Training) -> datetime:
     """A candidate that was not put in use had been trained up to a cut, but later jobs were looked at as well."""
     compared = [model.about["comparison"] for model in training.models if "comparison" in model.about]
     judged = [datetime.fromisoformat(str(comparison["until"])) for comparison in compared]

@@ -1,6 +1,6 @@
 """Running quality: what was predicted, held against what became of the jobs.
 
-predictions + jobs -> settle -> one row per prediction whose job has ended -> quality, quality_by_day. Beside the figures stand
+predictions + jobs -> settle -> one row per prediction whose job has ended -> quality. With the figures stand
 those of the two trivial rules: the share of failed jobs, and "as this user's last ended job".
 """
 
@@ -50,10 +50,6 @@ QUALITY_SCHEMA: Final = pl.Schema(
         "last": UTC_TIME,
     }
 )
-_DAY_FIGURES: Final = ("failed_share", "roc_auc", "pr_auc", "f1", "precision", "recall", "ece", "brier")
-DAY_SCHEMA: Final = pl.Schema(
-    {"moment": pl.String(), "time": UTC_TIME, "n": pl.Int64(), "failed": pl.Int64(), **dict.fromkeys(_DAY_FIGURES, pl.Float64())}
-)
 _PREDICTED: Final = (*KEY, "moment", "model_version", "risk", "flagged", "late", "as_of", "predicted_at", "moment_time")
 _LONGEST_WAIT: Final = timedelta(days=32)  # tables are kept by submission, and a job may wait for long before it starts
 _EARLIER: Final = timedelta(days=7)  # in which users' last jobs are looked for
@@ -79,13 +75,6 @@ def settled(site: Site, *, since: datetime) -> pl.DataFrame:
 def running_quality_of(site: Site, *, since: datetime) -> pl.DataFrame:
     """How good the predictions for moments from `since` on have been, by moment and model version: QUALITY_SCHEMA."""
     return quality(settled(site, since=since))
-
-
-def running_quality(
-    predictions: pl.DataFrame, jobs: pl.DataFrame, *, failure_states: Iterable[str], dropped_states: Iterable[str] = ()
-) -> pl.DataFrame:
-    """How good predictions have been, by moment and model version: QUALITY_SCHEMA; no row where none is settled."""
-    return quality(settle(predictions, jobs, failure_states=failure_states, dropped_states=dropped_states))
 
 
 def settle(
@@ -117,19 +106,6 @@ def quality(settled_rows: pl.DataFrame) -> pl.DataFrame:
         elif single:
             rows += [_quality_row(of_moment, str(moment), None), *single]
     return pl.DataFrame(rows, schema=QUALITY_SCHEMA, orient="row")
-
-
-def quality_by_day(settled_rows: pl.DataFrame) -> pl.DataFrame:
-    """The figures of each moment day by day (DAY_SCHEMA), for `quality_over_time_figure`; filter by `moment` before drawing."""
-    days = settled_rows.with_columns(time=pl.col("moment_time").dt.truncate("1d")).sort("time", maintain_order=True)
-    rows = []
-    for moment in MOMENTS:
-        for part in days.filter(pl.col("moment") == str(moment)).partition_by("time", maintain_order=True):
-            figures = _figures(part)
-            rows.append(
-                {"moment": str(moment), "time": part["time"][0]} | {name: figures[name] for name in DAY_SCHEMA.names()[2:]}
-            )
-    return pl.DataFrame(rows, schema=DAY_SCHEMA, orient="row")
 
 
 def _quality_row(part: pl.DataFrame, moment: str, version: int | None) -> dict[str, Any]:
@@ -178,6 +154,6 @@ def _figures(part: pl.DataFrame) -> dict[str, Any]:
 
 
 def _rule(truth: Truth, flagged: Truth) -> tuple[float | None, float | None, float | None]:
-    """Precision, recall and F1 of a yes-or-no rule; None where nothing was said, or nothing failed."""
+    """Precision, recall and F1 of a yes-or-no rule; None where nothing was flagged, or nothing failed."""
     precision, recall, f1 = scores_at(truth, flagged.astype(np.float64), 0.5)
     return (precision if flagged.any() else None), (recall if truth.any() else None), (f1 if truth.any() else None)

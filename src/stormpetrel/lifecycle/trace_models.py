@@ -7,9 +7,11 @@ model of its own scores with the shipped encoder, which flags nothing until the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -19,40 +21,38 @@ import polars as pl
 from stormpetrel import __version__
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
-from stormpetrel.learn.family import BY_HAND
-from stormpetrel.learn.model_record import Unit
+from stormpetrel.learn.family import BY_HAND, Unit
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, incomplete_entry, operator
+from stormpetrel.lifecycle.trace_learning import (
+    LearningWindows,
+    in_order,
+    is_of_length,
+    learning_windows,
+    rows_by_length,
+)
+from stormpetrel.lifecycle.trace_regions import known_regions, labelled_trouble
 from stormpetrel.records.model_families import ModelFamily
-from stormpetrel.records.traces import ANOMALOUS_TYPES, MIXED, MIXED_JOB, Trace
-from stormpetrel.records.window_frames import COUNTED, TRACE_SCORE_SCHEMA, WINDOW_KEY, windows_of
+from stormpetrel.records.traces import MIXED, MIXED_JOB
+from stormpetrel.records.window_frames import COUNTED, TRACE_SCORE_SCHEMA, WINDOW_KEY, float_lists, windows_of
 from stormpetrel.records.windows import Windows, join_windows
-from stormpetrel.store.models import ModelVersion, NewModel, Training
+from stormpetrel.store.registry.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
 from stormpetrel.traces.architecture import FORMAT_VERSION, KIND, Architecture, AutoencoderSettings, Scorer
-from stormpetrel.traces.campaign_splits import Cut, teaching_windows
+from stormpetrel.traces.detector.detector import ARRAYS as DETECTOR
+from stormpetrel.traces.detector.detector import DetectorSettings, TraceDetector
 from stormpetrel.traces.diagnosis import Trouble, known_bad_io, place
-from stormpetrel.traces.fitting_windows import FittingScorer, fitted
+from stormpetrel.traces.fitting_windows import FittingScorer
 from stormpetrel.traces.promise import Calm, Promise, promised
+from stormpetrel.traces.regions import Regions
 from stormpetrel.traces.separability import PcaMap
 from stormpetrel.traces.shipped import NAME as SHIPPED_NAME
-from stormpetrel.traces.shipped import NOT_TRAINED_HERE, load_shipped
+from stormpetrel.traces.shipped import NOT_TRAINED_HERE, load_shipped, shipped_version
 
 FAMILY: Final = ModelFamily.TRACES
-LATE_SHARE: Final = 0.2  # of the time of windows without a campaign, the last part says when to stop
-MOST_WINDOWS: Final = 200_000  # to learn from: the newest; a third of a gigabyte of memory
 CHUNK_WINDOWS: Final = 20_000  # scored and committed at once
 _MAP_WINDOWS: Final = 50_000  # a plane is not better known by more
-_CALIBRATION: Final = "traces_shipped_promise"  # a fact of the state store: what the shipped encoder can promise on this site
+_CALIBRATION: Final = "traces_shipped_promise"  # facts of the state store: what a shipped encoder can promise on this site
 _PARTS: Final = 4  # in which windows are scored while a threshold is being set, so that the later ones can be flagged
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LearningWindows:
-    """Windows to learn from and to stop by, anomalous ones among them, and where they came from."""
-
-    train: Windows
-    validation: Windows
-    about: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +66,8 @@ class TraceModel:
     name: str
     version: int
     step_s: float
+    regions: Regions = field(default_factory=Regions)  # that people have named, as this model sees them
+    detector: TraceDetector | None = None
 
     @property
     def threshold(self) -> float | None:
@@ -81,11 +83,6 @@ class TraceModel:
     def title(self) -> str:
         """What it is called where its scores are shown."""
         return shown_name(self.name, self.version)
-
-    @property
-    def centroid(self) -> np.ndarray[Any, np.dtype[np.float64]] | None:
-        """The centre of Bad IO in the space of embeddings."""
-        return None if self.bad_io is None else self.bad_io.centre
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +133,24 @@ def train_trace_model(
     model = TraceAutoencoder(fitting).fit(seen.train, seen.validation, device=device, progress=progress)
     progress(1.0, "drawing the map")
     about = {**_learnt(model, seen, site.settings.traces.alarm_share), **seen.about, "why": why, "code_version": __version__}
+    progress(1.0, "learning what is calm")
+    detector = _detector(seen, fitting.seed)
+    kept = {} if detector is None else {DETECTOR: detector.content()}
+    about["detector"] = None if detector is None else detector.metadata()
     training = site.models.add_together(
-        {model_name(chosen): NewModel(model.save, about)}, promoted_by=user or operator(), action="traces train"
+        {model_name(chosen): NewModel(partial(model.save, others=kept), about)},
+        promoted_by=user or operator(),
+        action="traces train",
     )
     return training.models[0]
+
+
+def _detector(seen: LearningWindows, seed: int) -> TraceDetector | None:
+    """The detector of the same windows; None where there are too few calm ones to learn from."""
+    try:
+        return TraceDetector(DetectorSettings(seed=seed)).fit(join_windows([seen.train, seen.validation]))
+    except ModelError:
+        return None
 
 
 def _learnt(model: Scorer, seen: LearningWindows, alarm_share: float) -> dict[str, Any]:
@@ -169,50 +180,16 @@ def _promise_of(calm: Windows, scores: npt.NDArray[np.float64], alarm_share: flo
     return promised(scores, Calm(len(calm), calm.independent(), calm.hours()), alarm_share)
 
 
-def learning_windows(site: Site) -> LearningWindows:
-    """The windows that a site's model learns from: of its training campaigns, or else of everything it has seen, by time."""
-    version = site.cpu_windows.table.version()
-    rows, steps = _of_one_length(site.cpu_windows.read(), site.settings.traces.window_s)
-    campaigns = rows.filter(pl.col("split") == "train")
-    of_campaigns = campaigns.select(pl.len()).collect().item() > 0
-    if of_campaigns:
-        train = _newest(campaigns)
-        validation = rows.filter(pl.col("split") == "validation").collect()
-    else:
-        train, validation = _newest(rows.filter(pl.col("split").is_null())), pl.DataFrame(schema=rows.collect_schema())
-    if not validation.height:
-        train, validation = _cut_in_time(train)
-    if not train.height or not validation.height:
-        raise ModelError(
-            "The site has too few windows to learn from and to know when to stop.",
-            hint="Take in more: stormpetrel ingest traces --live, or a campaign: stormpetrel ingest traces FILE",
-        )
-    spans = {"train": _span(train), "validation": _span(validation)}
-    about = {
-        "table_version": version,
-        "data": spans,
-        "from": "campaigns" if of_campaigns else "time",
-        "trained_until": max(span["last"] for span in spans.values()),
-    }
-    return LearningWindows(_fitted_windows(train, steps), _fitted_windows(validation, steps), about)
-
-
-def campaign_windows(traces: Sequence[Trace], *, window_s: float) -> LearningWindows:
-    """The windows of campaigns that are not in the site's table: learnt from and forgotten; test campaigns are left alone."""
-    train, validation = teaching_windows(traces, Cut(window_s, short_jobs=True))
-    last = float(max(validation.start_s.max(), train.start_s.max())) + train.window_s
-    about = {
-        "data": {"train": {"traces": list(train.traces)}, "validation": {"traces": list(validation.traces)}},
-        "from": "campaign files",
-        "trained_until": datetime.fromtimestamp(last, UTC).isoformat(),
-    }
-    return LearningWindows(train, validation, about)
-
-
 def load_trace_model(site: Site, *, threads: int | None = None) -> TraceModel:
     """The trace model in use, to be run without torch: the site's own, or the shipped encoder where it has none."""
     training = site.models.current_training(FAMILY)
-    return shipped_model(site, threads=threads) if training is None else loaded_traces(site, training, threads)
+    model = shipped_model(site, threads=threads) if training is None else loaded_traces(site, training, threads)
+    return with_regions(site, model)
+
+
+def with_regions(site: Site, model: TraceModel) -> TraceModel:
+    """The model with the site's known regions as they are now."""
+    return replace(model, regions=known_regions(site, model.scorer, model=model.name, version=model.version))
 
 
 class TraceFamily(SiteFamily[TraceModel]):
@@ -265,14 +242,19 @@ def shipped_model(site: Site, *, threads: int | None = None) -> TraceModel:
     return TraceModel(shipped.scorer, shipped.map, shipped.bad_io, promise, SHIPPED_NAME, shipped.version, shipped.step_s)
 
 
+def calibration_fact(version: int) -> str:
+    """The fact that keeps the threshold of one version of the shipped encoder: scores of another are not comparable."""
+    return _CALIBRATION if version == 1 else f"{_CALIBRATION}_{version}"
+
+
 def shipped_promise(site: Site) -> Promise:
     """What the shipped encoder can promise on this site: nothing before the site's own windows have set a threshold."""
-    asked = site.settings.traces.alarm_share
+    share = site.settings.traces.alarm_share
     try:
-        promise = Promise.of_record(json.loads(site.state.fact(_CALIBRATION) or "null"))
+        promise = Promise.of_record(json.loads(site.state.fact(calibration_fact(shipped_version())) or "null"))
     except (KeyError, TypeError, ValueError):
-        return Promise(asked, None, None, Calm(0, 0, 0.0))
-    return promise if promise.asked == asked else Promise(asked, None, None, promise.calm)
+        return Promise(share, None, None, Calm(0, 0, 0.0))
+    return promise if promise.asked == share else Promise(share, None, None, promise.calm)
 
 
 def calibrated(site: Site, model: TraceModel) -> TraceModel:
@@ -283,7 +265,7 @@ def calibrated(site: Site, model: TraceModel) -> TraceModel:
     if not model.is_shipped or model.promise.is_kept:
         return model
     known = site.trace_scores.read(model=model.name, version=model.version).filter(
-        ~pl.col("job_type").is_in([*ANOMALOUS_TYPES, MIXED])
+        ~labelled_trouble(site) & (pl.col("job_type") != MIXED)
     )
     rows = known.select("trace", "window_start", "node", "job_id", "job_type", "window_s", "score", counted=COUNTED).collect()
     if not rows.height:
@@ -294,7 +276,7 @@ def calibrated(site: Site, model: TraceModel) -> TraceModel:
     hours = float(moments.select(covered.fill_null(pl.col("window_s")).sum()).item()) / 3600
     scores = np.repeat(rows["score"].to_numpy(), rows["counted"].to_numpy())
     promise = promised(scores, Calm(scores.size, together, hours), site.settings.traces.alarm_share)
-    site.state.set_fact(_CALIBRATION, json.dumps(promise.as_dict()))
+    site.state.set_fact(calibration_fact(model.version), json.dumps(promise.as_dict()))
     return replace(model, promise=promise)
 
 
@@ -309,8 +291,17 @@ def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceM
         bad_io = None if about.get("bad_io") is None else Trouble.of_record(about["bad_io"])
     except (KeyError, TypeError, ValueError):
         raise incomplete_entry(training) from None
-    scorer = TraceScorer.load(site.models.verified_folder(entry.name, entry.version), threads=threads)
-    return TraceModel(FittingScorer(scorer, step_s), chart, bad_io, promise, entry.name, entry.version, step_s)
+    folder = site.models.verified_folder(entry.name, entry.version)
+    scorer = TraceScorer.load(folder, threads=threads)
+    detector = _kept_detector(folder, about.get("detector"))
+    return TraceModel(FittingScorer(scorer, step_s), chart, bad_io, promise, entry.name, entry.version, step_s, detector=detector)
+
+
+def _kept_detector(folder: Path, record: Any) -> TraceDetector | None:
+    """The detector beside a model; None where it has none, as models from before there was one."""
+    if not isinstance(record, dict) or not (folder / DETECTOR).is_file():
+        return None
+    return TraceDetector.of_content(record, (folder / DETECTOR).read_bytes(), str(folder))
 
 
 def score_new_windows(
@@ -332,7 +323,7 @@ def score_new_windows(
     for first, last, waiting in _chunks(pending, size):
         progress(done / max(1, pending.height), f"scoring {done:,} of {pending.height:,} windows")
         rows = site.cpu_windows.read(since=first, until=last + timedelta(microseconds=1)).collect()
-        fitting = _sorted(rows.filter(seen_by(model)))
+        fitting = in_order(rows.filter(seen_by(model)))
         if fitting.height:
             model = calibrated(site, model)
             scores = score_frame(model, fitting)
@@ -347,15 +338,16 @@ def score_new_windows(
 def score_frame(model: TraceModel, rows: pl.DataFrame) -> pl.DataFrame:
     """What a model says of windows of CPU_WINDOW_SCHEMA, as a frame of TRACE_SCORE_SCHEMA, in the order of the rows."""
     numbered = rows.with_row_index("_row")
-    parts = [_scores_of_length(model, part) for part in _by_length(numbered)]
+    parts = [_scores_of_length(model, part) for part in rows_by_length(numbered)]
     return pl.concat(parts).sort("_row").drop("_row")
 
 
 def _scores_of_length(model: TraceModel, rows: pl.DataFrame) -> pl.DataFrame:
     windows = windows_of(rows)
-    found = place(model.scorer, model.map, model.bad_io, windows)
+    placed = place(model.scorer, model.map, model.bad_io, windows)
     threshold = np.inf if model.threshold is None else model.threshold
-    distance = pl.lit(None, dtype=pl.Float32) if found.bad_io_distance is None else pl.Series(found.bad_io_distance)
+    distance = pl.lit(None, dtype=pl.Float32) if placed.bad_io_distance is None else pl.Series(placed.bad_io_distance)
+    region = pl.Series(model.regions.names_of(placed.embedding).name.tolist(), dtype=pl.String)
     return rows.select(
         "_row",
         *WINDOW_KEY,
@@ -365,14 +357,16 @@ def _scores_of_length(model: TraceModel, rows: pl.DataFrame) -> pl.DataFrame:
         window_s=pl.lit(windows.window_s, dtype=pl.Float32),
         model=pl.lit(model.name),
         model_version=pl.lit(model.version, dtype=pl.Int64),
-        score=pl.Series(found.score),
+        score=pl.Series(placed.score),
         # A thread that changed hands is unlike anything learnt, and everybody knows why.
-        flagged=pl.Series((found.score > threshold) & (windows.job != MIXED_JOB)),
-        x=pl.Series(found.x),
-        y=pl.Series(found.y),
-        max_iowait=pl.Series(found.max_iowait),
+        flagged=pl.Series((placed.score > threshold) & (windows.job != MIXED_JOB)),
+        x=pl.Series(placed.x),
+        y=pl.Series(placed.y),
+        max_iowait=pl.Series(placed.max_iowait),
         bad_io_distance=distance,
         stands_for=pl.lit(None, dtype=pl.Int32),
+        region=region.replace("", None),
+        embedding=float_lists(placed.embedding),
     ).cast({name: dtype for name, dtype in TRACE_SCORE_SCHEMA.items()})  # noqa: C416  a Schema is refused beside `_row`
 
 
@@ -397,68 +391,4 @@ def seen_by(model: TraceModel) -> pl.Expr:
     """Windows that a model scores: the shipped encoder all of them, another those of its length and the short ones of jobs."""
     if model.is_shipped:
         return pl.lit(True)
-    return _is_of_length(model.scorer.settings.steps, model.step_s)
-
-
-def _is_of_length(steps: int, step_s: float) -> pl.Expr:
-    """Windows of so many steps, or of a whole job that was shorter (it is repeated)."""
-    found = pl.col("user").list.len()
-    whole_job = (found < steps) & pl.col("job_id").is_not_null()
-    return ((found == steps) | whole_job) & ((pl.col("step_s") - step_s).abs() < 0.01 * step_s)
-
-
-def _by_length(rows: pl.DataFrame) -> list[pl.DataFrame]:
-    """Windows of one length together; one part, empty, where there are none."""
-    marked = rows.with_columns(_steps=pl.col("user").list.len())
-    return marked.partition_by("_steps", "step_s", maintain_order=True) if rows.height else [marked]
-
-
-def _fitted_windows(rows: pl.DataFrame, steps: int) -> Windows:
-    """The windows of rows, each in as many steps; those of whole jobs that were shorter are repeated."""
-    parts = [windows_of(part) for part in _by_length(_sorted(rows))]
-    step_s = next((part.step_s for part in parts if part.steps == steps), parts[0].step_s)
-    return join_windows([fitted(part, steps=steps, step_s=step_s) for part in parts])
-
-
-def _of_one_length(rows: pl.LazyFrame, window_s: float) -> tuple[pl.LazyFrame, int]:
-    """Windows of the length that the settings name, and of short jobs; of several step lengths, those that there are most of."""
-    steps = pl.col("user").list.len()
-    fits = (steps * pl.col("step_s") - window_s).abs() < 0.5 * pl.col("step_s")
-    found = rows.filter(fits).group_by(steps.alias("steps"), "step_s").len().sort("len", "steps", descending=True).collect()
-    if not found.height:
-        raise ModelError(
-            f"The site has no windows of {window_s:g} s (traces.window_s).", hint="Take some in: stormpetrel ingest traces --live"
-        )
-    most, step_s = int(found["steps"][0]), float(found["step_s"][0])
-    return rows.filter(_is_of_length(most, step_s)), most
-
-
-def _newest(rows: pl.LazyFrame) -> pl.DataFrame:
-    """The newest windows, in whole moments, as many as can be learnt from."""
-    moments = rows.group_by("window_start").len().sort("window_start", descending=True).collect()
-    within = moments.filter((pl.col("len").cum_sum() <= MOST_WINDOWS) | (pl.int_range(pl.len()) == 0))
-    if not within.height:
-        return rows.head(0).collect()
-    return rows.filter(pl.col("window_start") >= within["window_start"].min()).collect()
-
-
-def _cut_in_time(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The earlier windows and the later ones; what reaches over the cut is left out."""
-    moments = rows["window_start"].unique().sort()
-    if len(moments) < 2:
-        return rows, rows.head(0)
-    cut = moments[min(len(moments) - 1, int((1 - LATE_SHARE) * len(moments)))]
-    length = pl.duration(
-        microseconds=(pl.col("user").list.len() * pl.col("step_s").cast(pl.Float64) * 1e6).round().cast(pl.Int64)
-    )
-    return rows.filter(pl.col("window_start") + length <= cut), rows.filter(pl.col("window_start") >= cut)
-
-
-def _span(rows: pl.DataFrame) -> dict[str, Any]:
-    first, last = rows["window_start"].min(), rows["window_start"].max()
-    return {"windows": rows.height, "first": first.isoformat(), "last": last.isoformat()}  # type: ignore[union-attr]
-
-
-def _sorted(rows: pl.DataFrame) -> pl.DataFrame:
-    """In the order that windows are cut in."""
-    return rows.sort("trace", "window_start", "node", "cpu", maintain_order=True)
+    return is_of_length(model.scorer.settings.steps, model.step_s)

@@ -13,10 +13,9 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.errors import NotEnoughJobsError
-from stormpetrel.jobs.enough import ClassCounts, class_counts, counted_failed
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import known_by
-from stormpetrel.jobs.training import TrainingSettings
+from stormpetrel.jobs.training import ClassCounts, TrainingSettings, class_counts, counted_failed
 from stormpetrel.store.site import Site
 
 _RECENT: Final = timedelta(days=7)  # the pace is that of the last week, or since the first job ended

@@ -1,7 +1,7 @@
 """The generator of a site's workload: fitted on its jobs, judged, entered in the registry, loaded.
 
 Site -> fit_site_generator -> registry (family `synth`) -> load_site_generator -> GeneratorInUse -> batches. How good it is, is
-measured on the site's own weeks at the same time and kept beside it, so that whoever opens the page sees it at once.
+measured on the site's own weeks at the same time and kept with it, so that whoever opens the page sees it at once.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ import polars as pl
 from stormpetrel import __version__
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, NotEnoughJobsError
-from stormpetrel.learn.family import BY_HAND
-from stormpetrel.learn.model_record import TrainingRecord, Unit
+from stormpetrel.learn.family import BY_HAND, TrainingRecord, Unit
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, incomplete_entry, operator
 from stormpetrel.records.model_families import ModelFamily, how_to_train
 from stormpetrel.records.states import FINISHED
-from stormpetrel.store.models import ModelVersion, NewModel, Training
+from stormpetrel.store.registry.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
-from stormpetrel.synth.choose import DEFAULT, GENERATORS, load_generator, new_generator
+from stormpetrel.synth.choose import DEFAULT, GENERATORS, RETIRED, load_generator, new_generator
 from stormpetrel.synth.contract import WorkloadGenerator
 from stormpetrel.synth.workload import ARRAY, SUBMIT, WAIT, Workload, workload_of
 
 FAMILY: Final = ModelFamily.SYNTH
 MOST_JOBS: Final = 1_000_000  # the newest: older ones say little about how people work now, and must fit in memory
 MOST_SCORED: Final = 60_000  # the newest of these: scoring takes longer than fitting
-_FITTED, _SCORED = 0.3, 0.8  # how much is done by then; the figures take longest, and tell nothing meanwhile
+_FITTED, _SCORED = 0.3, 0.8  # how much is done by then; the figures take longest, and report nothing meanwhile
 # What a workload is made of. `extra` stays out: what a source adds there may be anything, and would be passed on word by word.
 _NEEDED: Final = (
     "submit_time", "user", "group", "account", "partition", "qos", "cpus", "req_cpus", "nodes", "req_nodes", "gpus", "req_gpus",
@@ -80,7 +79,7 @@ def fit_site_generator(
         version, until = site.jobs.table.version(), site.now()
         workload = site_workload(site, until=until)
         generator = new_generator(name, seed=seed, **settings)
-        generator.fit(workload, progress=lambda share, words: progress(_FITTED * share, words))
+        generator.fit(workload, progress=lambda share, message: progress(_FITTED * share, message))
         about = {
             "generator": name,
             "n_train": workload.height,
@@ -102,18 +101,18 @@ def fit_site_generator(
 
 def _scored(workload: Workload, name: str, seed: int, settings: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """The scorecard of the same generator, fitted on odd weeks and scored on even ones; or why there is none."""
-    from stormpetrel.synth.score.odd_even import evaluate_odd_even
+    from stormpetrel.synth.score.scorecard import evaluate_odd_even
 
     newest = workload.between(max(0, workload.height - MOST_SCORED))
 
     def make(seed: int) -> WorkloadGenerator:
         return new_generator(name, seed=seed, **settings)
 
-    def tell(share: float, words: str) -> None:
-        progress(_FITTED + (_SCORED - _FITTED) * share, f"measuring how good it is ({words})")
+    def report(share: float, message: str) -> None:
+        progress(_FITTED + (_SCORED - _FITTED) * share, f"measuring how good it is ({message})")
 
     try:
-        measured = evaluate_odd_even(newest, make, seeds=(seed,), progress=tell)
+        measured = evaluate_odd_even(newest, make, seeds=(seed,), progress=report)
     except NotEnoughJobsError as error:
         return {"scorecard": None, "not_scored": error.what}
     return {"scorecard": measured.as_dict(), "scored_jobs": newest.height}
@@ -128,7 +127,7 @@ def loaded_generator(site: Site, training: Training) -> GeneratorInUse:
     """The generator of a training, read and checked."""
     entry = training.models[0]
     name = entry.name.removeprefix(f"{FAMILY}-")
-    if name not in GENERATORS:
+    if name not in GENERATORS and name not in RETIRED:
         raise incomplete_entry(training)
     generator = load_generator(site.models.verified_folder(entry.name, entry.version))
     return GeneratorInUse(generator, training.name, name, entry.version, entry.about)
@@ -143,8 +142,13 @@ class SynthFamily(SiteFamily[GeneratorInUse]):
 
     def train_and_enter(self, site: Site, request: TrainingRequest) -> str:
         """Fit the generator that is named, or the default one, and measure it."""
-        asked = request
-        return fit_site_generator(site, asked.sort or DEFAULT, why=asked.why, user=asked.user, progress=asked.progress).name
+        sort = request.sort or DEFAULT
+        return fit_site_generator(site, sort, why=request.why, user=request.user, progress=request.progress).name
+
+    def sort_of(self, training: Training) -> str:
+        """The generator's name; the default in place of one that this version no longer has."""
+        sort = super().sort_of(training)
+        return DEFAULT if sort in RETIRED else sort
 
     def train_again(self, site: Site, training: Training, *, why: str, progress: Progress = no_progress) -> TrainingRecord:
         """Fit the same generator again; a private one only by hand."""

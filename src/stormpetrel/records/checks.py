@@ -11,7 +11,7 @@ Level = Literal["ok", "warning", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing the doctor looked at."""
+    """One thing the doctor examined."""
 
     level: Level
     check: str

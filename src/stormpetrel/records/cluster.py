@@ -89,19 +89,19 @@ class Cluster:
     qos: tuple[Qos, ...] | None = None  # None: not known
     enforced: tuple[str, ...] | None = None
     name: str | None = None
-    tells_default: bool = True  # newer slurmrestd does not say which partition is the default one
+    names_default: bool = True  # newer slurmrestd does not say which partition is the default one
 
     def partition(self, name: str) -> Partition | None:
         """The partition of that name."""
-        return next((one for one in self.partitions if one.name == name), None)
+        return next((partition for partition in self.partitions if partition.name == name), None)
 
     def default_partition(self) -> Partition | None:
         """Where a job goes that names no partition."""
-        return next((one for one in self.partitions if one.is_default), None)
+        return next((partition for partition in self.partitions if partition.is_default), None)
 
     def find_qos(self, name: str | None) -> Qos | None:
         """The QOS of that name."""
-        return next((one for one in self.qos or () if one.name == name), None)
+        return next((qos for qos in self.qos or () if qos.name == name), None)
 
     def nodes_of(self, partition: str) -> tuple[NodeKind, ...]:
         """The kinds of nodes that a partition has."""
@@ -149,17 +149,17 @@ class ResourceRequest:
         return sum(self.gpus_per_node.values())
 
     def totals(self) -> dict[str, int]:
-        """What is asked for in all, by Slurm's names, as far as it is known."""
+        """What is requested in all, by Slurm's names, as far as it is known."""
         memory = self.mem_bytes
         if memory is None and self.mem_per_node_bytes is not None:
             memory = self.mem_per_node_bytes * (self.min_nodes or 1)
         if memory is None and self.mem_per_cpu_bytes is not None:
             memory = self.mem_per_cpu_bytes * (self.cpus or 1)
-        found = {"cpu": self.cpus, "node": self.min_nodes, "mem": memory, "gres/gpu": self.gpus}
+        totals = {"cpu": self.cpus, "node": self.min_nodes, "mem": memory, "gres/gpu": self.gpus}
         typed = {f"gres/gpu:{kind}": count * (self.min_nodes or 1) for kind, count in self.gpus_per_node.items() if kind}
-        return {name: count for name, count in (found | typed).items() if count}
+        return {name: count for name, count in (totals | typed).items() if count}
 
     def on_each_node(self) -> dict[str, int]:
-        """What is asked for on one node, by Slurm's names, as far as it is known."""
-        found = {"cpu": self.cpus_on_one_node, "mem": self.memory_on_one_node, "gres/gpu": self.gpus_on_one_node}
-        return {name: count for name, count in found.items() if count}
+        """What is requested on one node, by Slurm's names, as far as it is known."""
+        amounts = {"cpu": self.cpus_on_one_node, "mem": self.memory_on_one_node, "gres/gpu": self.gpus_on_one_node}
+        return {name: count for name, count in amounts.items() if count}

@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 
 import polars as pl
 
-from stormpetrel.records.slurm_memory import MIB, PER_CPU_32, holds_flag
 from stormpetrel.records.states import JobState
+from stormpetrel.records.units import MIB, PER_CPU_32, holds_flag
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
@@ -163,20 +163,20 @@ def judge(jobs: pl.DataFrame) -> tuple[pl.DataFrame, list[Met]]:
     return _put_right(jobs.with_columns(quality_of(flags)), flags), met
 
 
-def marked(jobs: pl.DataFrame, flags: Mapping[str, pl.Series]) -> pl.DataFrame:
-    """The rows with the rules that their reader has found them to meet, beside those it has named before."""
+def with_rules(jobs: pl.DataFrame, flags: Mapping[str, pl.Series]) -> pl.DataFrame:
+    """The rows with the rules that their reader has found them to meet, next to those it has named before."""
     before = jobs if QUALITY in jobs.columns else jobs.with_columns(pl.lit(None, dtype=pl.String).alias(QUALITY))
-    if not any(found.any() for found in flags.values()):
+    if not any(matches.any() for matches in flags.values()):
         return before
     named = before.select(has_any([rule.name]).alias(rule.name) for rule in RULES)
-    both = named.with_columns((pl.col(name) | found.fill_null(False)).alias(name) for name, found in flags.items())
+    both = named.with_columns((pl.col(name) | matches.fill_null(False)).alias(name) for name, matches in flags.items())
     return before.with_columns(quality_of(both))
 
 
 def quality_of(flags: pl.DataFrame) -> pl.Series:
     """The column `quality` out of one column of flags for each rule."""
-    words = [pl.when(pl.col(rule.name)).then(pl.lit(rule.name)) for rule in RULES]
-    text = pl.concat_str(words, separator=SEPARATOR, ignore_nulls=True)
+    names = [pl.when(pl.col(rule.name)).then(pl.lit(rule.name)) for rule in RULES]
+    text = pl.concat_str(names, separator=SEPARATOR, ignore_nulls=True)
     return flags.select(pl.when(text != "").then(text).alias(QUALITY)).to_series()
 
 
@@ -207,8 +207,8 @@ def names_text(names: Collection[str]) -> str | None:
 
 
 def _meets(rule: Rule) -> pl.Expr:
-    told = has_any([rule.name])
-    return told if rule.odd is None else told | rule.odd.fill_null(False)
+    flagged = has_any([rule.name])
+    return flagged if rule.odd is None else flagged | rule.odd.fill_null(False)
 
 
 def _put_right(jobs: pl.DataFrame, flags: pl.DataFrame) -> pl.DataFrame:

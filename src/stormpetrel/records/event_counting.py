@@ -14,7 +14,7 @@ import polars as pl
 from stormpetrel.records.events import COUNT_SCHEMA, COVERED, OTHER_VALUES, PLACES, WHOLE
 from stormpetrel.records.times import EARLIEST, UTC_TIME
 
-FUTURE_SLACK: Final = timedelta(minutes=5)  # clocks of a grid agree no better than this
+FUTURE_SLACK: Final = timedelta(minutes=5)  # clocks of a cluster agree no better than this
 FUTURE: Final = "future"  # why an event is not counted: its clock is ahead of ours
 BAD_TIME: Final = "bad_time"  # its time is no time
 NO_KIND: Final = "no_kind"
@@ -81,14 +81,16 @@ def covered(source: str, start: datetime, end: datetime, bucket_s: int, totals: 
     first, last = bucket_ceil(start, bucket_s), bucket_floor(end, bucket_s)
     step = timedelta(seconds=bucket_s)
     buckets = pl.datetime_range(first, max(first, last), step, closed="left", time_unit="us", time_zone="UTC", eager=True)
-    marks = buckets.alias("bucket_start").to_frame()
+    coverage = buckets.alias("bucket_start").to_frame()
     if totals is None:
-        marks = marks.with_columns(count=pl.lit(0, dtype=pl.Int64))
+        coverage = coverage.with_columns(count=pl.lit(0, dtype=pl.Int64))
     else:
         kinds = totals.filter(pl.col("place") == WHOLE, pl.col("kind") != COVERED, pl.col("bucket_s") == bucket_s)
         sums = kinds.group_by("bucket_start").agg(pl.col("count").sum())
-        marks = marks.join(sums, on="bucket_start", how="left", maintain_order="left").with_columns(pl.col("count").fill_null(0))
-    return as_counts(marks.with_columns(kind=pl.lit(COVERED), place=pl.lit(WHOLE), value=pl.lit("")), source, bucket_s)
+        coverage = coverage.join(sums, on="bucket_start", how="left", maintain_order="left").with_columns(
+            pl.col("count").fill_null(0)
+        )
+    return as_counts(coverage.with_columns(kind=pl.lit(COVERED), place=pl.lit(WHOLE), value=pl.lit("")), source, bucket_s)
 
 
 def as_counts(rows: pl.DataFrame, source: str, bucket_s: int) -> pl.DataFrame:
@@ -118,7 +120,7 @@ def _at_place(rows: pl.DataFrame, place: str, most: int) -> pl.DataFrame:
 
 
 def _tallied(rows: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    """How many rows have each key; names are looked at after that: there are far fewer."""
+    """How many rows have each key; names are examined after that: there are far fewer."""
     counts = rows.group_by(key).agg(pl.len().cast(pl.Int64).alias("count"))
     names = [name for name in ("kind", "value") if name in key]
     plain = [_plain_names(counts[name]) for name in names]
@@ -130,8 +132,8 @@ def _tallied(rows: pl.DataFrame, key: list[str]) -> pl.DataFrame:
 
 def _plain_names(column: pl.Series) -> pl.Series | None:
     """Names without blanks around them, cut where absurdly long, null where nothing is left; None if all are so already."""
-    given = column.unique()
-    plain = given.str.strip_chars().str.slice(0, LONGEST_NAME)
-    if (plain == given).all() and not (plain == "").any():
+    names = column.unique()
+    plain = names.str.strip_chars().str.slice(0, LONGEST_NAME)
+    if (plain == names).all() and not (plain == "").any():
         return None
-    return column.replace_strict(given, plain.replace("", None), return_dtype=pl.String)
+    return column.replace_strict(names, plain.replace("", None), return_dtype=pl.String)

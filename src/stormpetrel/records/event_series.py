@@ -26,7 +26,7 @@ Labels = npt.NDArray[np.int8]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventSeries:
-    """Counts per bucket, oldest first, with what is known beside them."""
+    """Counts per bucket, oldest first, with what is known next to them."""
 
     start_s: npt.NDArray[np.int64]  # (buckets,) Unix seconds of each bucket's beginning, bucket_s apart
     bucket_s: int
@@ -114,4 +114,4 @@ def _offsets(start_s: npt.NDArray[np.int64], zone: str) -> npt.NDArray[np.int64]
     place = ZoneInfo(zone)
     hours, inverse = np.unique(start_s // HOUR_S, return_inverse=True)
     ahead = [datetime.fromtimestamp(int(hour) * HOUR_S, place).utcoffset() for hour in hours]
-    return np.array([0 if one is None else round(one.total_seconds()) for one in ahead], dtype=np.int64)[inverse]
+    return np.array([0 if offset is None else round(offset.total_seconds()) for offset in ahead], dtype=np.int64)[inverse]

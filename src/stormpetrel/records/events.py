@@ -1,4 +1,4 @@
-"""Events of a grid: something happened to a job, at a time, somewhere; and how many did, per bucket of time.
+"""Events of a cluster: something happened to a job, at a time, somewhere; and how many did, per bucket of time.
 
 raw events (EVENT_SCHEMA) -> counts per bucket (COUNT_SCHEMA). A bucket of which a source has seen everything carries a mark
 (kind COVERED): a marked bucket without a kind is a zero of that kind, a bucket without the mark is a gap.
@@ -35,7 +35,7 @@ class EventKind(StrEnum):
     RECONNECT_FAILED = "JobReconnectFailed"
     SUSPENDED = "JobSuspended"
     UNSUSPENDED = "JobUnsuspended"
-    # Ours. FAILED and FAILED_FAST are told beside the TERMINATED of the same job, not in place of it.
+    # Ours. FAILED and FAILED_FAST are told next to the TERMINATED of the same job, not in place of it.
     FAILED = "JobFailed"  # ended with a non-zero exit code or by a signal
     FAILED_FAST = "JobFailedFast"  # the same within seconds of its start: a node that does so to all its jobs is a black hole
     TIMED_OUT = "JobTimedOut"  # ended by its time limit

@@ -31,13 +31,15 @@ class FindingKind(StrEnum):
     NODE_DOWN = "node_down"
     SILENCE = "silence"  # a submit host, or a whole cluster, of which nothing is heard any more
     SOURCE_GONE = "source_gone"  # records are not to be had: nothing can be said about what they would tell
+    CLOCK_AHEAD = "clock_ahead"  # this machine's clock is ahead of that of a source, or the source tells late
     BATCH_FAILS = "batch_fails"
     TIMEOUT_WAVE = "timeout_wave"
     OOM_WAVE = "oom_wave"
     HOLD_WAVE = "hold_wave"
     SHADOW_WAVE = "shadow_wave"  # HTCondor's shadows lose their jobs
     COUNTS_ODD = "counts_odd"  # events of jobs are other than expected
-    WINDOWS_ODD = "windows_odd"  # CPU traces of a node are
+    WINDOWS_KNOWN = "windows_known"  # CPU traces of a node look like a trouble that somebody has named before
+    WINDOWS_ODD = "windows_odd"  # CPU traces of a node are unlike the others'
 
 
 class Unit(StrEnum):
@@ -74,7 +76,7 @@ class Finding:
 
     `decided_at` is the time of the record that decided it: nothing later went into the decision. `known_at` is when the watcher
     looked, so never before that. `until` is the time of the newest record in it. `jobs` are the lost jobs in it (references as in
-    `records/job_ref.py`), the first `deciding_jobs` of them those that had ended at `decided_at`. `users` are those whose jobs
+    `records/jobs.py`), the first `deciding_jobs` of them those that had ended at `decided_at`. `users` are those whose jobs
     they are: who may see it. It `continues` the finding of its kind and subjects before it if the trouble has not paused since.
     """
 
@@ -104,3 +106,7 @@ class Finding:
     def figure(self, name: str) -> float:
         """The value of one figure of the evidence; 0 where it has none."""
         return next((figure.value for figure in self.evidence if figure.name == name), 0.0)
+
+    def has_figure(self, name: str) -> bool:
+        """Whether a figure was measured: one that was not is no zero."""
+        return any(figure.name == name for figure in self.evidence)

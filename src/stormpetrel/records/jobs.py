@@ -1,17 +1,20 @@
-"""The job frame: one row per job, whatever scheduler it comes from.
+"""The job frame: one row per job, whatever scheduler it comes from; `JobRef`, one job by its whole key.
 
 Columns are declared once, here; the docs page of the table is generated from this list.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
+from stormpetrel.errors import UsageError
 from stormpetrel.records.states import OVER_BEFORE_START
 from stormpetrel.records.times import UTC_TIME
 
@@ -109,7 +112,7 @@ JOB_COLUMNS: Final = (*KEY_COLUMNS, *VALUE_COLUMNS, QUALITY_COLUMN)
 JOB_SCHEMA: Final = pl.Schema({column.name: column.dtype for column in JOB_COLUMNS})
 STORED_SCHEMA: Final = pl.Schema({column.name: column.dtype for column in (*JOB_COLUMNS, *BOOKKEEPING_COLUMNS)})
 FIELD_BIT: Final = {name: 1 << position for position, name in enumerate(VALUES)}
-TOLD_BY_STEPS: Final = (
+FROM_STEPS: Final = (
     "max_rss_bytes",
     "disk_read_bytes",
     "disk_write_bytes",
@@ -154,6 +157,91 @@ def job_frame(rows: list[dict[str, object]]) -> pl.DataFrame:
     for position, row in enumerate(rows):
         others = {name: str(row[name]) for name in row.keys() - JOB_SCHEMA.keys() if row[name] is not None}
         if others:
-            given = row.get("extra")
-            columns["extra"][position] = {**(given if isinstance(given, dict) else {}), **others}
+            extra = row.get("extra")
+            columns["extra"][position] = {**(extra if isinstance(extra, dict) else {}), **others}
     return pl.DataFrame(columns, schema=JOB_SCHEMA)
+
+
+_JOB_ID: Final = re.compile(r"(\d{1,18})(?:_(\d{1,10}))?", re.ASCII)
+_FORM: Final = re.compile(r"(\d{1,18})(?:_(\d{1,10}))?-(\d{1,17})-(\d{1,6})-(.{1,200})", re.DOTALL)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRef:
+    """The key of a job: ids wrap and repeat, so the submit time, the restart and the cluster belong to it."""
+
+    cluster: str
+    job_id: int
+    array_task: int | None
+    submit_time: datetime
+    restart: int
+
+    @classmethod
+    def of(cls, job: dict[str, Any]) -> JobRef:
+        """The reference of a row of the job frame."""
+        return cls(job["cluster"], job["job_id"], job["array_task"], job["submit_time"], job["restart"] or 0)
+
+    @classmethod
+    def parse(cls, text: str) -> JobRef:
+        """Read what `str` wrote."""
+        match = _FORM.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{text[:80]!r} does not name a job.", hint="Take the link from the table of jobs.")
+        task = None if match[2] is None else int(match[2])
+        submit_time = _EPOCH + timedelta(microseconds=int(match[3]))
+        return cls(match[5], int(match[1]), task, submit_time, int(match[4]))
+
+    def __str__(self) -> str:
+        return f"{self.job}-{(self.submit_time - _EPOCH) // timedelta(microseconds=1)}-{self.restart}-{self.cluster}"
+
+    @property
+    def job(self) -> str:
+        """The id as people write it: `12345`, or `12345_7` for a task of an array."""
+        return f"{self.job_id}" if self.array_task is None else f"{self.job_id}_{self.array_task}"
+
+    def is_row(self) -> pl.Expr:
+        """Which row of a frame with the key's columns is this job."""
+        return (
+            (pl.col("job_id") == self.job_id)
+            & (pl.col("submit_time") == self.submit_time)
+            & pl.col("array_task").eq_missing(pl.lit(self.array_task, dtype=pl.Int64))
+            & (pl.col("restart").fill_null(0) == self.restart)
+            & (pl.col("cluster") == self.cluster)
+        )
+
+
+def is_job_id(text: str) -> bool:
+    """Whether a text is an id as people write it: `12345`, or `12345_7` for a task of an array."""
+    return _JOB_ID.fullmatch(text) is not None
+
+
+def jobs_with_id(jobs: pl.DataFrame, text: str) -> pl.DataFrame:
+    """The rows of exactly this id, in the order they are in; none where the text is no id.
+
+    `12345` is that job, or all tasks of that array. The number that Slurm gives to a task of an array next to its place in it
+    (`job_id_raw`) counts only where no job is called so: it belongs to a job that people know by another id.
+    """
+    match = _JOB_ID.fullmatch(text)
+    if match is None:
+        return jobs.clear()
+    if match[2] is not None:
+        return jobs.filter(job_id=int(match[1]), array_task=int(match[2]))
+    matches = jobs.filter(job_id=int(match[1]))
+    return matches if matches.height else jobs.filter(job_id_raw=int(match[1]))
+
+
+def ref_text() -> pl.Expr:
+    """The reference of every row of a frame with the key's columns, as text."""
+    task = (
+        pl.when(pl.col("array_task").is_not_null()).then(pl.concat_str(pl.lit("_"), pl.col("array_task"))).otherwise(pl.lit(""))
+    )
+    return pl.concat_str(
+        pl.col("job_id"), task, pl.lit("-"), pl.col("submit_time").dt.epoch("us"), pl.lit("-"),
+        pl.col("restart").fill_null(0), pl.lit("-"), pl.col("cluster"),
+    ).alias("ref")  # fmt: skip
+
+
+def job_text() -> pl.Expr:
+    """Return the id of each row as people write it: `12345`, or `12345_7` for a task of an array."""
+    return pl.concat_str(pl.col("job_id"), pl.concat_str(pl.lit("_"), pl.col("array_task")).fill_null(""))

@@ -30,7 +30,7 @@ class WaitKind(StrEnum):
 
 
 # How a sentence of each kind begins; the words of the reason follow.
-KIND_WORDS: Final = {
+KIND_LABELS: Final = {
     WaitKind.NEVER: "Cannot run as it stands: ",
     WaitKind.HELD: "Held ",
     WaitKind.LIMIT: "Waits for a limit: ",
@@ -242,7 +242,7 @@ _OWNERS: Final = {"QOS": "QOS {qos}", "Assoc": "account {account} (of this user)
 
 
 def pending_reason(name: str) -> Reason:
-    """What one of Slurm's reasons means; a name that is not known is told as it is.
+    """What one of Slurm's reasons means; a name that is not known is shown as it is.
 
     >>> pending_reason("QOSMaxCpuPerJobLimit").kind, pending_reason("AssocGrpGRES").kind
     (<WaitKind.NEVER: 'never'>, <WaitKind.LIMIT: 'limit'>)
@@ -252,27 +252,27 @@ def pending_reason(name: str) -> Reason:
 
 
 def _resource_limit(name: str) -> Reason | None:
-    found = _LIMIT.fullmatch(name)
-    if found is None:
+    match = _LIMIT.fullmatch(name)
+    if match is None:
         return None
-    what, column, options = _RESOURCES[found["what"]]
-    owner, per = _OWNERS[found["owner"]], found["per"]
-    if found["which"] == "Min":
-        words = f"it asks for less {what} than {owner} demands"
-        return Reason(WaitKind.NEVER, words, f"Ask for more ({options}), or for another QOS (--qos).", column)
-    if found["which"] == "Max" and per in ("PerJob", "PerNode"):
+    what, column, options = _RESOURCES[match["what"]]
+    owner, per = _OWNERS[match["owner"]], match["per"]
+    if match["which"] == "Min":
+        text = f"it asks for less {what} than {owner} demands"
+        return Reason(WaitKind.NEVER, text, f"Ask for more ({options}), or for another QOS (--qos).", column)
+    if match["which"] == "Max" and per in ("PerJob", "PerNode"):
         where = "on a node" if per == "PerNode" else "in one job"
-        times = " × time" if found["minutes"] else ""
-        words = f"it asks for more {what}{times} than {owner} allows {where}"
-        also = ", --time" if found["minutes"] else ""
-        return Reason(WaitKind.NEVER, words, f"Ask for less ({options}{also}), or for another QOS (--qos).", column)
-    if found["minutes"] == "Minutes":
-        words = f"{owner} has used up its budget of {what} × time"
-    elif found["minutes"]:
-        words = f"the running jobs of {owner} hold as much {what} × time as they may"
+        times = " × time" if match["minutes"] else ""
+        text = f"it asks for more {what}{times} than {owner} allows {where}"
+        also = ", --time" if match["minutes"] else ""
+        return Reason(WaitKind.NEVER, text, f"Ask for less ({options}{also}), or for another QOS (--qos).", column)
+    if match["minutes"] == "Minutes":
+        text = f"{owner} has used up its budget of {what} × time"
+    elif match["minutes"]:
+        text = f"the running jobs of {owner} hold as much {what} × time as they may"
     else:
-        words = f"{'this user holds' if per == 'PerUser' else 'the running jobs hold'} as much of {what} as {owner} allows"
-    return Reason(WaitKind.LIMIT, words, "", column)
+        text = f"{'this user holds' if per == 'PerUser' else 'the running jobs hold'} as much of {what} as {owner} allows"
+    return Reason(WaitKind.LIMIT, text, "", column)
 
 
 def _count_limit(name: str) -> Reason | None:
@@ -281,8 +281,8 @@ def _count_limit(name: str) -> Reason | None:
         have = "have been submitted" if jobs["submit"] else "run"
         return Reason(WaitKind.LIMIT, f"as many jobs {have} as {_OWNERS[jobs['owner']]} allows")
     if wall is not None and wall["which"] == "Max":
-        words = f"its time limit{{time_limit}} is above the limit of {_OWNERS[wall['owner']]}"
-        return Reason(WaitKind.NEVER, words, "Ask for less time (--time), or for another QOS (--qos).", "time_limit_s")
+        text = f"its time limit{{time_limit}} is above the limit of {_OWNERS[wall['owner']]}"
+        return Reason(WaitKind.NEVER, text, "Ask for less time (--time), or for another QOS (--qos).", "time_limit_s")
     if wall is not None:
         return Reason(WaitKind.LIMIT, f"{_OWNERS[wall['owner']]} has used the time that it may use")
     if account is not None:

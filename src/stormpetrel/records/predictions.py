@@ -1,6 +1,6 @@
-"""The prediction frame: what was said about a job at one of its moments, and with which model.
+"""The prediction frame: what was predicted for a job at one of its moments, and with which model.
 
-What was said is never changed afterwards; what became of the job stands in the job table.
+A prediction is never changed afterwards; what became of the job stands in the job table.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LATE_AFTER_S: Final = 10.0
 
 
 def readable_from(predictions: pl.DataFrame, moment: datetime, *, pace: float = 1.0) -> pl.DataFrame:
-    """The predictions as said at a moment, and late if that is too long after theirs.
+    """The predictions as made at a moment, and late if that is too long after theirs.
 
     Ten seconds are ten of the people who wait: `pace` seconds of the site's clock pass in each of them.
     """

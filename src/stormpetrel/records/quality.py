@@ -69,7 +69,7 @@ def bounded_rejects(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def check(jobs: pl.DataFrame, *, now: datetime) -> tuple[pl.DataFrame, pl.DataFrame, Warnings]:
-    """Split job rows (with a `line` column beside the schema's) into good ones and rejects.
+    """Split job rows (with a `line` column next to the schema's) into good ones and rejects.
 
     Refused: no job id, no submit time, no state. Taken out of their row, which is kept: counts, sizes and spans below zero or
     beyond reason, and an end before its start. Kept with a warning: times in the future of `now`, and whatever meets a rule of
@@ -101,7 +101,7 @@ _LONGEST_CPU_S: Final = 1e15  # of all CPUs of one run: ten million of them for 
 
 
 def _odd_values() -> dict[str, pl.Expr]:
-    """Where the value of a column cannot be true, of each column that this can be told of."""
+    """Where the value of a column cannot be true, of each column that this can be reported."""
     limits = dict.fromkeys(_COUNTS, float(_MOST_COUNT)) | dict.fromkeys(_SPANS, _LONGEST_CPU_S)
     limits |= {"elapsed_s": _LONGEST_S, "time_limit_s": _LONGEST_S}
     odd = {name: (pl.col(name) < 0) | (pl.col(name) > most) for name, most in limits.items()}
@@ -144,8 +144,8 @@ def _warn(jobs: pl.DataFrame, now: datetime, warnings: Warnings) -> pl.DataFrame
     times = [pl.col(name) > limit for name in ("submit_time", "start_time", "end_time")]
     _count(jobs, pl.any_horizontal(times), "future_time", "submit_time", warnings)
     judged, met = judge(jobs)
-    for one in met:
-        warnings.add(one.rule.name, one.rows, one.examples)
+    for rule in met:
+        warnings.add(rule.rule.name, rule.rows, rule.examples)
     return judged
 
 

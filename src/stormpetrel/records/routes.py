@@ -1,4 +1,4 @@
-"""Routes: who is told about incidents, of which kind, when, and what may be named.
+"""Routes: who is notified of incidents, of which kind, when, and what may be named.
 
 [[notify.routes]] of site.toml -> Route, checked: what cannot work is refused with the key that is wrong.
 """
@@ -25,7 +25,7 @@ _OF_HTTP: Final = ("url", "url_file", "template")
 
 
 class Route(BaseModel):
-    """One way to people: a receiver, and what it is told."""
+    """One way to people: a receiver, and what it is sent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

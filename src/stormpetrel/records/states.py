@@ -1,12 +1,13 @@
-"""Job states: the words of Slurm, HTCondor, PBS and SWF on one vocabulary.
+"""Job states: the words of Slurm, HTCondor, PBS and SWF on one vocabulary; signals and exit codes as text.
 
-raw label -> JobState. The raw label is always kept beside it (`state_raw`).
+raw label -> JobState. The raw label is always kept with it (`state_raw`).
 """
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
+from typing import Final
 
 
 class JobState(StrEnum):
@@ -173,9 +174,9 @@ def slurm_state(raw: str) -> JobState | None:
         number &= 0xFF
         return _SLURM_NUMBERS[number] if number < len(_SLURM_NUMBERS) else None
     # slurmrestd from 23.11 on: a base state and its flags, "RUNNING,COMPLETING". A requeue flag wins over the base state.
-    words = text.split(",")
-    if len(words) > 1:
-        states = [slurm_state(word) for word in words]
+    labels = text.split(",")
+    if len(labels) > 1:
+        states = [slurm_state(label) for label in labels]
         if None in states:
             return None
         return JobState.REQUEUED if JobState.REQUEUED in states else states[0]
@@ -185,17 +186,17 @@ def slurm_state(raw: str) -> JobState | None:
 
 def _cut_off(text: str) -> JobState | None:
     """The state behind a word that a narrow column has cut (`OUT_OF_ME+`, `CANCELLED b+`), where only one begins so."""
-    found = _TRUNCATED.match(text)
-    if not found or not (found[2] or len(found[1]) >= _SHORTEST_CUT):
+    match = _TRUNCATED.match(text)
+    if not match or not (match[2] or len(match[1]) >= _SHORTEST_CUT):
         return None
-    matches = {state for word, state in _SLURM_LONG.items() if word.startswith(found[1].upper())}
+    matches = {state for label, state in _SLURM_LONG.items() if label.startswith(match[1].upper())}
     return matches.pop() if len(matches) == 1 else None
 
 
 def cancelled_by(raw: str) -> str | None:
     """Who cancelled the job, out of `CANCELLED by UID`; None where the name is cut off."""
-    found = _BY_WHOM.match(raw.strip())
-    return found[2] if found and found[1] == JobState.CANCELLED and not found[2].endswith("+") else None
+    match = _BY_WHOM.match(raw.strip())
+    return match[2] if match and match[1] == JobState.CANCELLED and not match[2].endswith("+") else None
 
 
 def swf_state(raw: str) -> JobState | None:
@@ -225,3 +226,33 @@ def condor_state(status: str, *, exit_code: int | None, exited_by_signal: bool) 
     if state is JobState.COMPLETED and (exited_by_signal or (exit_code is not None and exit_code != 0)):
         return JobState.FAILED
     return state
+
+
+# Slurm reports a job that was killed for its memory by a signal of its own, 253: cut to the seven bits of a wait status, 125.
+SLURM_OUT_OF_MEMORY: Final = 125
+_LAST: Final = 64
+_NAMES: Final = (
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM", "STKFLT",
+    "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+)  # fmt: skip
+_MEANINGS: Final = {
+    6: "aborted by the program itself",
+    9: "killed, often for its memory",
+    11: "memory access error in the program",
+    15: "told to stop by the system or a person",
+}
+
+
+def format_signal(signal: int, exit_code: int = 0) -> str:
+    """The signal that ended a job: `signal 9 (SIGKILL: killed, often for its memory)`, `killed for memory (Slurm's 0:125)`.
+
+    A number that is no signal is shown as the scheduler wrote it.
+    """
+    if signal == SLURM_OUT_OF_MEMORY:
+        return f"killed for memory (Slurm's {exit_code}:{signal})"
+    if not 1 <= signal <= _LAST:
+        return f"exit status {exit_code}:{signal} ({signal} is no signal)"
+    if signal > len(_NAMES):
+        return f"signal {signal}"
+    meaning = f": {_MEANINGS[signal]}" if signal in _MEANINGS else ""
+    return f"signal {signal} (SIG{_NAMES[signal - 1]}{meaning})"

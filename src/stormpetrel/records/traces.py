@@ -34,7 +34,7 @@ UNKNOWN: Final = ""  # a job of which nobody said what it is
 SILENT: Final = "Silent"  # a job that does nothing any more
 HUNG: Final = "Hung"  # one that spins, or waits for ever
 SWAPPING: Final = "Swapping"
-ANOMALOUS_TYPES: Final = frozenset({BAD_IO, SILENT, HUNG, SWAPPING})  # labels of trouble: never learnt as normal
+ANOMALOUS_TYPES: Final = frozenset({BAD_IO, SILENT, HUNG, SWAPPING})  # labels that mean trouble wherever they come from
 
 Rates = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int32]
@@ -67,10 +67,19 @@ class Split(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """A job that ran on some of the threads; `job_type` is empty where nobody labelled it."""
+    """A job that ran on some of the threads; `job_type` is empty where nobody labelled it.
+
+    `labelled_anomalous` says that whoever labelled it meant trouble, whatever the label is called.
+    """
 
     job_id: str
     job_type: str = UNKNOWN
+    labelled_anomalous: bool = False
+
+    @property
+    def is_anomalous(self) -> bool:
+        """Whether it is labelled as trouble: a model must not learn it as normal."""
+        return self.labelled_anomalous or self.job_type in ANOMALOUS_TYPES
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Units: sizes, durations and TRES strings as schedulers write them -> bytes, seconds and counts.
+"""Units: sizes, durations and TRES strings as schedulers write them -> bytes, seconds and counts; sizes as text for people.
 
 Each parser exists once, over a whole column; columns of few distinct values go through `by_distinct`.
 """
@@ -130,3 +130,76 @@ def _sum_typed_gpus() -> pl.Expr:
         .list.eval(pl.element().str.extract(r"=(\d+)$").cast(pl.Int64, strict=False))
     )
     return pl.when(counts.list.len() > 0).then(counts.list.sum())
+
+
+KB: Final = 1024
+MB: Final = 1024**2
+GB: Final = 1024**3
+TB: Final = 1024**4
+_UP: Final = 0.9995  # of the next unit: 1023.9 MB are said to be 1 GB
+
+
+def format_memory(size_bytes: float) -> str:
+    """A size of memory: `300 kB`, `512 MB`, `7.5 GB`, `16 GB`, `2 TB`."""
+    for unit_bytes, unit in ((TB, "TB"), (GB, "GB")):
+        if size_bytes >= _UP * unit_bytes:
+            return f"{_short(size_bytes / unit_bytes)} {unit}"
+    if size_bytes >= _UP * MB or size_bytes <= 0:
+        return f"{size_bytes / MB:.0f} MB"
+    return f"{max(1, round(size_bytes / KB))} kB"
+
+
+def format_size(size_bytes: float) -> str:
+    """A size of files or of a disk: `120 bytes`, `1.5 kB`, `88.1 GB`."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size_bytes < 1000:
+            return f"{size_bytes:,.0f} {unit}" if unit == "bytes" or size_bytes >= 100 else f"{size_bytes:.3g} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:,.3g} TB"
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 or number == int(number) else f"{number:.1f}".removesuffix(".0")
+
+
+MIB: Final = 1 << 20
+PER_CPU_32: Final = 1 << 31
+PER_CPU_64: Final = 1 << 63
+MOST_MIB: Final = 1 << 30  # 1 PiB: what stands next to the flag is a request, not one of Slurm's marks for "no value"
+_DIGITS: Final = r"^(\d{10,20})M?[nc]?$"
+
+
+def without_flag(mib: int) -> tuple[int, bool]:
+    """A number of MiB without the flag, and whether it had it.
+
+    >>> without_flag(2147486648), without_flag(9223372036854778808), without_flag(4000)
+    ((3000, True), (3000, True), (4000, False))
+    """
+    for flag in (PER_CPU_32, PER_CPU_64):
+        if flag <= mib <= flag + MOST_MIB:
+            return mib - flag, True
+    return mib, False
+
+
+def unflagged_texts(column: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """ReqMem as sacct prints it, with `3000Mc` for `2147486648Mn`; and which of the values held the flag."""
+    digits = column.to_frame("text").select("text", digits=pl.col("text").str.extract(_DIGITS).cast(pl.UInt64, strict=False))
+    if digits["digits"].null_count() == digits.height:  # of most logs
+        return column, pl.Series([False]).new_from_index(0, len(column))
+    plain = pl.coalesce(*(_less(flag) for flag in (PER_CPU_32, PER_CPU_64)))
+    read = digits.with_columns(plain=plain).select(
+        text=pl.when(pl.col("plain").is_not_null()).then(pl.format("{}Mc", "plain")).otherwise("text"),
+        flagged=pl.col("plain").is_not_null(),
+    )
+    return read["text"].rename(column.name), read["flagged"]
+
+
+def holds_flag(bytes_column: str) -> pl.Expr:
+    """Whether a number of bytes is a number of MiB with the flag of 32 bits; 64 bits do not fit into bytes."""
+    return (pl.col(bytes_column) // MIB).is_between(PER_CPU_32, PER_CPU_32 + MOST_MIB).fill_null(False)
+
+
+def _less(flag: int) -> pl.Expr:
+    bound = pl.lit(flag, dtype=pl.UInt64)
+    rest = pl.when(pl.col("digits") >= bound).then(pl.col("digits") - bound)
+    return pl.when(rest <= MOST_MIB).then(rest)

@@ -26,15 +26,15 @@ _NOT_SHOWN: Final = r"[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]"  # control characters, and tho
 
 @dataclass(slots=True)
 class UnreadCounts:
-    """How many values of each job column could not be read, out of how many that the records told, and some of them."""
+    """How many values of each job column could not be read, out of how many that were filled, with samples."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    told: dict[str, int] = field(default_factory=dict)  # of every column: values that were read, and those that were not
+    filled: dict[str, int] = field(default_factory=dict)  # of every column: values that were read, and those that were not
     examples: dict[str, list[str]] = field(default_factory=dict)
 
     def merge(self, other: UnreadCounts) -> None:
         """Add the counts of another chunk, keeping three examples of each column."""
-        for mine, theirs in ((self.counts, other.counts), (self.told, other.told)):
+        for mine, theirs in ((self.counts, other.counts), (self.filled, other.filled)):
             for column, count in theirs.items():
                 mine[column] = mine.get(column, 0) + count
         for column, examples in other.examples.items():
@@ -71,19 +71,19 @@ def settle(jobs: pl.DataFrame) -> tuple[pl.DataFrame, UnreadCounts]:
 
     A text is dropped where the column is known all the same, out of another field of the record.
     """
-    found = UnreadCounts()
+    counts = UnreadCounts()
     texts = _texts(jobs)
     for column, text in texts.items():
         rows = pl.DataFrame({"line": jobs["line"], "job": jobs["job_id"], "text": text}).drop_nulls("text")
-        found.counts[column] = rows.height
-        found.examples[column] = [f"line {line}: job {job}, {text}" for line, job, text in rows.head(EXAMPLES).iter_rows()]
+        counts.counts[column] = rows.height
+        counts.examples[column] = [f"line {line}: job {job}, {text}" for line, job, text in rows.head(EXAMPLES).iter_rows()]
     for values in jobs.get_columns():
-        if told := len(values) - values.null_count() + found.counts.get(values.name, 0):
-            found.told[values.name] = told
+        if filled := len(values) - values.null_count() + counts.counts.get(values.name, 0):
+            counts.filled[values.name] = filled
     if texts:
         noted = as_map({f"{PREFIX}{column}": text for column, text in texts.items()})
         jobs = jobs.with_columns(joined(jobs["extra"], noted).alias("extra"))
-    return jobs, found
+    return jobs, counts
 
 
 def _texts(jobs: pl.DataFrame) -> dict[str, pl.Series]:
@@ -92,14 +92,14 @@ def _texts(jobs: pl.DataFrame) -> dict[str, pl.Series]:
         return {}
     maps = jobs[UNREAD]
     names = maps.drop_nulls().map.keys().explode().unique().sort().drop_nulls()
-    found = {}
+    texts = {}
     for name in names:
         text = safe_texts(maps.map.get(name))
         if name in jobs.columns:
             text = _only(text, jobs[name].is_null())
         if text.null_count() < len(text):
-            found[name] = text
-    return found
+            texts[name] = text
+    return texts
 
 
 def _only(text: pl.Series, where: pl.Series) -> pl.Series:

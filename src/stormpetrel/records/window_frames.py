@@ -29,6 +29,7 @@ CPU_WINDOW_SCHEMA: Final = pl.Schema(
         "job_id": pl.String(),  # null: no job, or nobody can tell (job_type says which)
         "job_type": pl.String(),  # Idle without a job, Mixed where the thread changed hands, "" where nobody said
         **{mode: pl.List(pl.Float32()) for mode in KEPT_MODES},  # one value per step
+        "anomalous": pl.Boolean(),  # true: labelled as trouble, whatever job_type is called; null: nobody said so
     }
 )
 
@@ -36,7 +37,7 @@ TRACE_SCORE_SCHEMA: Final = pl.Schema(
     {
         **{name: CPU_WINDOW_SCHEMA[name] for name in (*WINDOW_KEY, "split", "job_id", "job_type")},
         "window_s": pl.Float32(),
-        "model": pl.String(),  # traces-vanilla, traces-node_gnn, traces-job_gnn
+        "model": pl.String(),  # traces-vanilla, traces-node_gnn, traces-job_gnn, traces-fast
         "model_version": pl.Int64(),
         "score": pl.Float64(),  # reconstruction error: higher is more abnormal
         "flagged": pl.Boolean(),  # above the model's threshold
@@ -45,6 +46,8 @@ TRACE_SCORE_SCHEMA: Final = pl.Schema(
         "max_iowait": pl.Float32(),
         "bad_io_distance": pl.Float32(),  # from the centroid of Bad IO in the space of embeddings; null where none is known
         "stands_for": pl.Int32(),  # windows of the same node and moment that are counted by this row; null: itself
+        "region": pl.String(),  # the known region of the embedding that it lies in; null: in none
+        "embedding": pl.List(pl.Float32()),  # null where the window itself was not kept
     }
 )
 
@@ -54,7 +57,9 @@ FLAGGED: Final = COUNTED.filter(pl.col("flagged")).sum()  # how many flagged win
 
 def frame_of(windows: Windows, *, cluster: str, split: Split | None = None) -> pl.DataFrame:
     """Windows as a frame of CPU_WINDOW_SCHEMA."""
-    ids = pl.Series([*(job.job_id for job in windows.jobs), None, None, None], dtype=pl.String)  # the last three: no id
+    ids = pl.Series([*(job.job_id or None for job in windows.jobs), None, None, None], dtype=pl.String)  # the last three: no id
+    labelled = pl.Series([*(job.labelled_anomalous or None for job in windows.jobs), None, None, None], dtype=pl.Boolean)
+    job = np.where(windows.job < 0, len(windows.jobs), windows.job)
     size = len(windows)
     start_us = np.round(windows.start_s * 1e6).astype(np.int64)
     return pl.DataFrame(
@@ -66,9 +71,10 @@ def frame_of(windows: Windows, *, cluster: str, split: Split | None = None) -> p
             "cpu": windows.cpu,
             "window_start": pl.Series(start_us).cast(pl.Datetime("us")).dt.replace_time_zone("UTC"),
             "step_s": np.full(size, windows.step_s, dtype=np.float32),
-            "job_id": ids.gather(np.where(windows.job < 0, len(windows.jobs), windows.job)),
+            "job_id": ids.gather(job),
             "job_type": pl.Series(windows.job_types().tolist(), dtype=pl.String),
-            **{mode: _lists(windows.rates[:, :, place]) for place, mode in enumerate(KEPT_MODES)},
+            **{mode: float_lists(windows.rates[:, :, place]) for place, mode in enumerate(KEPT_MODES)},
+            "anomalous": labelled.gather(job),
         },
         schema=CPU_WINDOW_SCHEMA,
     )
@@ -78,8 +84,10 @@ def windows_of(frame: pl.DataFrame) -> Windows:
     """The windows of a frame, in the order of its rows; all must be of one length."""
     lengths = frame.select(pl.col("user").list.len().alias("steps"), "step_s").unique()
     if lengths.height != 1:
-        found = ", ".join(f"{steps} steps of {step:g} s" for steps, step in lengths.sort("steps").iter_rows())
-        raise UsageError(f"The windows are not of one length: {found or 'there are none'}.", hint="Take those of one length.")
+        lengths_text = ", ".join(f"{steps} steps of {step:g} s" for steps, step in lengths.sort("steps").iter_rows())
+        raise UsageError(
+            f"The windows are not of one length: {lengths_text or 'there are none'}.", hint="Take those of one length."
+        )
     steps, step_s = lengths.row(0)
     kept = np.stack([frame[mode].explode().to_numpy().reshape(-1, steps) for mode in KEPT_MODES], axis=2).astype(np.float32)
     other = np.clip(1 - kept.sum(axis=2, keepdims=True), 0, 1)
@@ -101,17 +109,23 @@ def windows_of(frame: pl.DataFrame) -> Windows:
 
 
 def _jobs_of(frame: pl.DataFrame) -> tuple[np.ndarray[tuple[int], np.dtype[np.int32]], tuple[TraceJob, ...]]:
-    """A job is the same job where trace, id and type agree; rows without an id are told apart by their type."""
-    named = frame.select("trace", "job_id", "job_type").filter(pl.col("job_id").is_not_null()).unique(maintain_order=True)
+    """A job is the same job where trace, id and label agree.
+
+    Rows without an id are distinguished by their type; one that is labelled (with trouble, or with a type of its own) is a job
+    without an id, so that its label is not lost.
+    """
+    key = ["trace", "job_id", "job_type", "anomalous"]
+    anomalous = pl.col("anomalous").fill_null(False) if "anomalous" in frame.columns else pl.lit(False).alias("anomalous")
+    rows = frame.select("trace", "job_id", "job_type", anomalous)
+    labelled = pl.col("job_id").is_not_null() | pl.col("anomalous") | ~pl.col("job_type").is_in([IDLE, MIXED, UNKNOWN])
+    named = rows.filter(labelled & ((pl.col("job_type") != MIXED) | pl.col("job_id").is_not_null())).unique(maintain_order=True)
     numbered = named.with_row_index("number").with_columns(pl.col("number").cast(pl.Int32))
     without = pl.col("job_type").replace_strict(
         {IDLE: NO_JOB, MIXED: MIXED_JOB, UNKNOWN: UNKNOWN_JOB}, default=UNKNOWN_JOB, return_dtype=pl.Int32
     )
-    joined = frame.select("trace", "job_id", "job_type").join(
-        numbered, on=["trace", "job_id", "job_type"], how="left", maintain_order="left"
-    )
+    joined = rows.join(numbered, on=key, how="left", nulls_equal=True, maintain_order="left")
     job = joined.select(pl.coalesce("number", without))["number"].to_numpy()
-    return job, tuple(TraceJob(job_id, job_type) for _, job_id, job_type in named.iter_rows())
+    return job, tuple(TraceJob(job_id or "", job_type, trouble) for _, job_id, job_type, trouble in named.iter_rows())
 
 
 def _named(names: tuple[str, ...], number: np.ndarray[tuple[int], np.dtype[np.int32]]) -> pl.Series:
@@ -124,5 +138,6 @@ def _numbered(names: pl.Series) -> tuple[tuple[str, ...], np.ndarray[tuple[int],
     return tuple(distinct), number.to_numpy()
 
 
-def _lists(values: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> pl.Series:
+def float_lists(values: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> pl.Series:
+    """The rows of a matrix as lists: a column of vectors."""
     return pl.Series(np.ascontiguousarray(values)).arr.to_list() if len(values) else pl.Series([], dtype=pl.List(pl.Float32))

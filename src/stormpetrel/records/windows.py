@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.errors import UsageError
-from stormpetrel.records.traces import ANOMALOUS_TYPES, IDLE, MIXED, MIXED_JOB, UNKNOWN, Indices, Rates, Seconds, Trace, TraceJob
+from stormpetrel.records.traces import IDLE, MIXED, MIXED_JOB, UNKNOWN, Indices, Rates, Seconds, Trace, TraceJob
 
 WINDOW_STEPS: Final = 100  # the paper's window: 100 s at 1 Hz
 TOO_SHORT: Final = "too short"  # why threads are left out of a trace that is shorter than a window
@@ -57,8 +57,9 @@ class Windows:
         return names[self.job]
 
     def is_anomalous(self) -> npt.NDArray[np.bool_]:
-        """Which windows are of a kind that a model must not learn from."""
-        return np.isin(self.job_types(), list(ANOMALOUS_TYPES))
+        """Which windows are labelled as trouble, under any name: a model must not learn from them."""
+        anomalous = np.array([*(job.is_anomalous for job in self.jobs), False, False, False])  # the last three: no job's
+        return anomalous[self.job]
 
     def of_normal(self) -> Windows:
         """The windows to learn from: neither anomalous nor mixed."""

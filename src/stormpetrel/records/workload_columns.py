@@ -12,7 +12,7 @@ import polars as pl
 from stormpetrel.records.times import UTC_TIME
 
 SUBMIT: Final = "submit_time"
-# What a workload may have beside the time of submission. A column that a log lacks, or that is null in every row, is not there.
+# What a workload may have next to the time of submission. A column that a log lacks, or that is null in every row, is not there.
 WHO: Final = {"user": pl.String, "group": pl.String, "account": pl.String}
 WHERE: Final = {"partition": pl.String, "qos": pl.String}
 SIZES: Final = {"cores": pl.Int64, "nodes": pl.Int64, "gpus": pl.Int64, "mem_bytes": pl.Int64}

@@ -21,15 +21,19 @@ from stormpetrel.engine import Progress
 from stormpetrel.errors import SourceError, StoreBusyError, UsageError
 from stormpetrel.records.traces import Split, Trace
 from stormpetrel.records.windows import WINDOW_STEPS
-from stormpetrel.rehearse.campaign_files import Campaign, campaign_facts, free_name, write_campaign
-from stormpetrel.rehearse.labelling import compare_with_exporter, label_trace
-from stormpetrel.rehearse.machine_facts import BUSY_LOAD, machine_facts
-from stormpetrel.rehearse.mpi_program import build_mpi_program
+from stormpetrel.rehearse.campaign_files import (
+    Campaign,
+    campaign_facts,
+    compare_with_exporter,
+    free_name,
+    label_trace,
+    write_campaign,
+)
 from stormpetrel.rehearse.placing import JobPlaces
 from stormpetrel.rehearse.plan import GUARD_S, CampaignPlan, JobKind, plan_campaign
 from stormpetrel.rehearse.processes import interruptions_end_in_order, undisturbed
-from stormpetrel.rehearse.recording import STEP_S, Recorder, other_recorder, own_recorder
-from stormpetrel.rehearse.running import JobRecord, Workshop, run_slot
+from stormpetrel.rehearse.recording import BUSY_LOAD, STEP_S, Recorder, machine_facts, other_recorder, own_recorder
+from stormpetrel.rehearse.running import JobRecord, Workshop, build_mpi_program, run_slot
 from stormpetrel.rehearse.scratch import scratch_folder
 from stormpetrel.store.filesystem import writing
 
@@ -99,23 +103,23 @@ def run_set(request: CampaignRequest, progress: Progress | None = None) -> Itera
     for split, name in names.items():  # before hours have been spent on the first
         free_name(request.folder, name or split.value, numbered=not name)
     for number, (split, name) in enumerate(names.items()):
-        one = replace(request, split=split, name=name, seed=request.seed + number)
-        yield run_campaign(one, lambda share, words, done=number: say((done + share) / len(names), words))  # type: ignore[misc]
+        campaign = replace(request, split=split, name=name, seed=request.seed + number)
+        yield run_campaign(campaign, lambda share, message, done=number: say((done + share) / len(names), message))  # type: ignore[misc]
 
 
 def cpus_of(text: str) -> tuple[int, ...]:
     """The CPUs of a list such as `0,2-5`."""
-    found: list[int] = []
+    cpus: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 12 or int(last or first) > 65_535:
             raise UsageError(f"--cpus {text[:100]!r} is no list of CPUs.", hint="Write it as 0,1 or 0-3.")
-        found += range(int(first), int(last or first) + 1)
-    return tuple(found)
+        cpus += range(int(first), int(last or first) + 1)
+    return tuple(cpus)
 
 
 def usable_cpus(wanted: Sequence[int]) -> tuple[int, ...]:
-    """The CPUs that were asked for, or all that this process may use; UsageError names those that it may not."""
+    """The CPUs that were requested, or all that this process may use; UsageError names those that it may not."""
     allowed = os.sched_getaffinity(0)
     beyond = [cpu for cpu in wanted if cpu not in allowed]
     if beyond:
@@ -160,11 +164,11 @@ def _run_slots(plan: CampaignPlan, workshop: Workshop, recorder: Recorder, say: 
     records: list[JobRecord] = []
     began = time.monotonic()
     for number, slot in enumerate(plan.slots, start=1):
-        words = f"{number} of {len(plan.slots)}: {slot.words()}"
+        message = f"{number} of {len(plan.slots)}: {slot.words()}"
 
-        def tick(words: str = words) -> None:
+        def tick(message: str = message) -> None:
             recorder.check()
-            say(_share(plan, time.monotonic() - began), words)
+            say(_share(plan, time.monotonic() - began), message)
 
         records += run_slot(slot, plan.seconds_per_job, workshop, tick)
     return records
@@ -196,7 +200,7 @@ def _facts(
     machine: dict[str, Any],
     recording: dict[str, Any],
 ) -> dict[str, Any]:
-    """What is written beside the trace."""
+    """The facts that are written with the trace."""
     began, ended = (datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds") for moment in span)
     return {
         **campaign_facts(trace, kind="recorded", seed=plan.seed),
@@ -215,16 +219,18 @@ def _facts(
 
 def _problems(plan: CampaignPlan, records: Sequence[JobRecord], machine: dict[str, Any], recording: dict[str, Any]) -> list[str]:
     """What a reader of the campaign should know, in sentences."""
-    found = [
+    problems = [
         f"Job {record.job.job_id} ({record.job.job_type}) ended before its time, with {record.exit_codes}: "
         f"{record.complaint or 'without a word'}. Its threads are unknown from then on."
         for record in records
         if record.died_early
     ]
     if plan.seconds_per_job - 2 * GUARD_S < WINDOW_STEPS * STEP_S:
-        found.append(f"Jobs of {plan.seconds_per_job:g} s hold no whole window of {WINDOW_STEPS * STEP_S:g} s.")
+        problems.append(f"Jobs of {plan.seconds_per_job:g} s hold no whole window of {WINDOW_STEPS * STEP_S:g} s.")
     if machine["load_before"] > BUSY_LOAD:
-        found.append(f"The machine was busy before the campaign (load {machine['load_before']}): idle threads may not be idle.")
+        problems.append(
+            f"The machine was busy before the campaign (load {machine['load_before']}): idle threads may not be idle."
+        )
     if disagree := recording["exporter_check"]["disagree"]:
-        found.append(f"The exporter named another job than our record for {disagree:,} steps of a thread.")
-    return found
+        problems.append(f"The exporter named another job than our record for {disagree:,} steps of a thread.")
+    return problems

@@ -18,22 +18,22 @@ CANNOT_PLACE: Final = 126
 _PR_SET_PDEATHSIG: Final = 1
 
 
-def main(words: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Take the place, then become the program."""
     parser = argparse.ArgumentParser(prog="placed")
     parser.add_argument("--cpus", default="", help="CPUs to stay on, such as 0,1")
     parser.add_argument("--cgroup", type=Path, action="append", default=[], help="folder of a cgroup to join")
     parser.add_argument("program", nargs="+", help="what to run, after --")
-    given = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     try:
         _die_with_parent()
-        for cgroup in given.cgroup:
+        for cgroup in options.cgroup:
             (cgroup / "cgroup.procs").write_text(str(os.getpid()))
-        if given.cpus:  # after the CPU set, which would widen it again
-            os.sched_setaffinity(0, {int(cpu) for cpu in given.cpus.split(",")})
-        os.execvp(given.program[0], given.program)  # noqa: S606  words of our own, no shell
+        if options.cpus:  # after the CPU set, which would widen it again
+            os.sched_setaffinity(0, {int(cpu) for cpu in options.cpus.split(",")})
+        os.execvp(options.program[0], options.program)  # noqa: S606  words of our own, no shell
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"{given.program[0]} cannot be started on CPUs {given.cpus or 'of any kind'}: {error}\n")
+        sys.stderr.write(f"{options.program[0]} cannot be started on CPUs {options.cpus or 'of any kind'}: {error}\n")
         sys.exit(CANNOT_PLACE)
 
 

@@ -71,7 +71,7 @@ def _v2_parent(top: Path) -> Path | None:
     for root in (top, top / "unified"):
         if not (root / "cgroup.controllers").is_file():
             continue  # v2 has this file at every level, v1 nowhere
-        parent = _made(root)
+        parent = _cgroup_of_campaign(root)
         if parent is None or not os.access(root / "cgroup.procs", os.W_OK):
             return None  # to move a process out of the root takes the right to write there
         with suppress(OSError):
@@ -83,7 +83,7 @@ def _v2_parent(top: Path) -> Path | None:
 
 def _v1_parent(root: Path) -> Path | None:
     """The same in the tree of v1's CPU sets, which start without CPUs and memory of their own."""
-    parent = _made(root) if (root / "cpuset.mems").is_file() else None
+    parent = _cgroup_of_campaign(root) if (root / "cpuset.mems").is_file() else None
     if parent is None:
         return None
     try:
@@ -94,7 +94,7 @@ def _v1_parent(root: Path) -> Path | None:
     return parent
 
 
-def _made(root: Path) -> Path | None:
+def _cgroup_of_campaign(root: Path) -> Path | None:
     parent = root / PARENT
     try:
         parent.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
 """The plan of a campaign: which jobs run on which CPUs, in which order.
 
 types, CPUs, seed -> CampaignPlan: slots that follow each other, and in each slot jobs side by side. Every type has the CPUs to
-itself once, and runs beside two others once each; the order and the places are drawn from the seed, so that no two campaigns are
+itself once, and runs next to two others once each; the order and the places are drawn from the seed, so that no two campaigns are
 alike and every campaign holds the same set of jobs.
 """
 
@@ -132,7 +132,7 @@ def _alone(kind: JobKind, cpus: Sequence[int]) -> _Shape:
 
 
 def _side_by_side(kinds: Sequence[JobKind], cpus: Sequence[int], rng: random.Random) -> list[_Shape]:
-    """Each type beside the next of a random round; MPI has all CPUs or none."""
+    """Each type next to the next of a random round; MPI has all CPUs or none."""
     single = [kind for kind in kinds if kind is not JobKind.MPI]
     if len(single) < 2 or len(cpus) < 2:
         return []

@@ -20,7 +20,7 @@ from typing import Final
 POLL_S: Final = 0.1  # rarely enough that watching is not what an idle CPU is seen doing
 _STOP_LIMIT_S: Final = 5.0
 _KILL_LIMIT_S: Final = 10.0
-_MOST_WORDS: Final = 4000  # letters of what a program said that are kept
+_MOST_ARGUMENTS: Final = 4000  # letters of a program's output that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class RunningProgram:
 
     name: str
     process: subprocess.Popen[bytes]
-    said: Path  # its standard output
+    output: Path  # its standard output
     complained: Path  # its standard error
 
     def ended(self) -> bool:
@@ -49,7 +49,7 @@ class RunningProgram:
 
     def words(self) -> str:
         """What it printed."""
-        return _start_of(self.said)
+        return _start_of(self.output)
 
     def last_complaint(self) -> str:
         """The last line on its standard error, safe to show."""
@@ -69,8 +69,8 @@ def start(
     """Start a program on its CPUs and in its cgroups; its words go to files in `folder`."""
     place = ["--cpus", ",".join(map(str, cpus))] if cpus else []
     place += [word for cgroup in cgroups for word in ("--cgroup", str(cgroup))]
-    said, complained = folder / f"{name}.out", folder / f"{name}.err"
-    with said.open("wb") as out, complained.open("wb") as err:
+    output, complained = folder / f"{name}.out", folder / f"{name}.err"
+    with output.open("wb") as out, complained.open("wb") as err:
         process = subprocess.Popen(
             [*python_module("stormpetrel.rehearse.placed"), *place, "--", *words],
             stdin=subprocess.DEVNULL,
@@ -80,7 +80,7 @@ def start(
             cwd=folder,
             start_new_session=True,  # a Ctrl-C of the terminal reaches us alone: we end the others in order
         )
-    return RunningProgram(name, process, said, complained)
+    return RunningProgram(name, process, output, complained)
 
 
 def python_module(module: str) -> list[str]:
@@ -137,7 +137,7 @@ def _signal_group(program: RunningProgram, number: signal.Signals) -> None:
 def _start_of(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            return file.read(_MOST_WORDS).decode(errors="replace")
+            return file.read(_MOST_ARGUMENTS).decode(errors="replace")
     except OSError:
         return ""
 
@@ -145,7 +145,7 @@ def _start_of(path: Path) -> str:
 def _end_of(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _MOST_WORDS))
+            file.seek(max(0, path.stat().st_size - _MOST_ARGUMENTS))
             return file.read().decode(errors="replace")
     except OSError:
         return ""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import platform
 import shutil
 import socket
 import tempfile
@@ -15,12 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from stormpetrel.config import PrometheusSection
 from stormpetrel.errors import SourceUnavailableError, UsageError
 from stormpetrel.records.traces import Trace
-from stormpetrel.rehearse.machine_facts import node_name
 from stormpetrel.rehearse.processes import RunningProgram, python_module, start, stop, undisturbed
 
 STEP_S: Final = 1.0
@@ -56,7 +57,7 @@ class Recorder:
 
     def read(self, start_s: float, end_s: float) -> Trace:
         """What was recorded of this machine between two moments (Unix seconds), on a grid of whole steps."""
-        from stormpetrel.sources.prometheus import PrometheusTraces
+        from stormpetrel.sources.prometheus.cpu_traces import PrometheusTraces
 
         step_s = self.settings.step_s
         first_s, last_s = math.floor(start_s / step_s) * step_s, math.ceil(end_s / step_s) * step_s
@@ -78,16 +79,16 @@ def own_recorder(folder: Path, threads_file: Path | None) -> Iterator[Recorder]:
     memory = _MEMORY if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 1 << 30 else folder
     data = Path(tempfile.mkdtemp(prefix="stormpetrel-recording-", dir=memory))
     try:
-        scraped, asked = _free_port(), _free_port()
-        words = [*python_module("stormpetrel.exporter"), "--address", f"127.0.0.1:{scraped}"]
-        words += ["--threads-file", str(threads_file)] if threads_file else []
-        programs.append(start("exporter", words, folder=folder))
+        scraped, port = _free_port(), _free_port()
+        command = [*python_module("stormpetrel.exporter"), "--address", f"127.0.0.1:{scraped}"]
+        command += ["--threads-file", str(threads_file)] if threads_file else []
+        programs.append(start("exporter", command, folder=folder))
         config = data / "prometheus.yml"
         config.write_text(json.dumps(_prometheus_config(scraped)))  # JSON is YAML
-        words = [prometheus, f"--config.file={config}", f"--storage.tsdb.path={data / 'tsdb'}", "--log.level=warn"]
-        words += [f"--web.listen-address=127.0.0.1:{asked}", "--storage.tsdb.retention.time=30d"]
-        programs.append(start("prometheus", words, folder=folder))
-        recorder = Recorder(PrometheusSection(url=f"http://127.0.0.1:{asked}", step_s=STEP_S), node_name(), tuple(programs))
+        command = [prometheus, f"--config.file={config}", f"--storage.tsdb.path={data / 'tsdb'}", "--log.level=warn"]
+        command += [f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=30d"]
+        programs.append(start("prometheus", command, folder=folder))
+        recorder = Recorder(PrometheusSection(url=f"http://127.0.0.1:{port}", step_s=STEP_S), node_name(), tuple(programs))
         _wait_for_samples(recorder, time.time(), _READY_LIMIT_S)
         yield recorder
     finally:
@@ -99,7 +100,7 @@ def own_recorder(folder: Path, threads_file: Path | None) -> Iterator[Recorder]:
 @contextmanager
 def other_recorder(url: str, node: str) -> Iterator[Recorder]:
     """A server that scrapes an exporter on this machine already."""
-    from stormpetrel.sources.prometheus_query import any_of
+    from stormpetrel.sources.prometheus.query import any_of
 
     name = node or node_name()
     mine = f"instance=~{any_of([name], ending='(:[0-9]+)?')}"
@@ -116,7 +117,7 @@ def _prometheus_config(port: int) -> dict[str, object]:
 
 def _wait_for_samples(recorder: Recorder, since_s: float, limit_s: float) -> None:
     """Wait until the server has samples of this machine that are younger than a moment."""
-    from stormpetrel.sources.prometheus_query import PrometheusServer
+    from stormpetrel.sources.prometheus.query import PrometheusServer
 
     newest = f"max(timestamp(node_cpu_seconds_total{{{recorder.settings.select}}}))"
     give_up = time.monotonic() + limit_s
@@ -125,8 +126,8 @@ def _wait_for_samples(recorder: Recorder, since_s: float, limit_s: float) -> Non
         while time.monotonic() < give_up:
             recorder.check()
             try:
-                found = server.instant(newest, time.time())
-                if found and found[0].values[-1] >= since_s:
+                samples = server.instant(newest, time.time())
+                if samples and samples[0].values[-1] >= since_s:
                     return
                 reason = ""
             except SourceUnavailableError as error:  # not up yet
@@ -143,3 +144,32 @@ def _free_port() -> int:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         return int(held.getsockname()[1])
+
+
+BUSY_LOAD: Final = 0.5  # of the last minute: above, an idle thread is not idle
+
+
+def machine_facts() -> dict[str, Any]:
+    """The facts, at this moment."""
+    return {
+        "node": node_name(),
+        "cpus": os.cpu_count(),
+        "cpu_model": _field(Path("/proc/cpuinfo"), "model name"),
+        "kernel": platform.release(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def node_name() -> str:
+    """How this machine calls itself, without its domain."""
+    return socket.gethostname().partition(".")[0] or "localhost"
+
+
+def _field(path: Path, name: str) -> str:
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip()[:100] for line in lines if line.partition(":")[0].strip() == name), "")

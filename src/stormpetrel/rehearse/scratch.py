@@ -17,7 +17,7 @@ from statistics import median
 from typing import Final
 
 from stormpetrel.errors import UsageError
-from stormpetrel.records.sizes import size_words
+from stormpetrel.records.units import format_size
 from stormpetrel.store.filesystem import filesystem_type, writing
 
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs", "zram"})  # a flush does nothing there
@@ -40,13 +40,13 @@ class Scratch:
 
 
 @contextmanager
-def scratch_folder(wanted: Path | None, beside: Path, *, must_flush: bool, cpus: int) -> Iterator[Scratch]:
+def scratch_folder(wanted: Path | None, neighbour: Path, *, must_flush: bool, cpus: int) -> Iterator[Scratch]:
     """A new folder inside the wanted one, or inside the first usable of the usual places; removed at the end."""
-    parent = choose_parent(wanted, [Path(tempfile.gettempdir()), Path("/var/tmp"), beside], must_flush=must_flush)  # noqa: S108
+    parent = choose_parent(wanted, [Path(tempfile.gettempdir()), Path("/var/tmp"), neighbour], must_flush=must_flush)  # noqa: S108
     free = shutil.disk_usage(parent).free
     if free < BYTES_PER_CPU * cpus:
         raise UsageError(
-            f"{parent} has {size_words(free)} free; the jobs on {cpus} CPUs need {size_words(BYTES_PER_CPU * cpus)}.",
+            f"{parent} has {format_size(free)} free; the jobs on {cpus} CPUs need {format_size(BYTES_PER_CPU * cpus)}.",
             hint="Free some space or name another folder with --scratch.",
         )
     with writing(parent, doing="make a folder"):

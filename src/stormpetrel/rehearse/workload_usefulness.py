@@ -1,6 +1,6 @@
 """Usefulness: whether a synthetic workload can stand in for the real one where somebody works with it.
 
-A failure model (real job frame + generator -> train on synthetic, test on real -> areas beside those of the same model trained on
+A failure model (real job frame + generator -> train on synthetic, test on real -> areas and those of the same model trained on
 the real log), and a scheduler (two workloads -> one machine -> mean wait and utilisation under each).
 """
 
@@ -67,7 +67,7 @@ def usefulness(
     progress: Progress = no_progress,
     engine: Engine = ONE_PROCESS,
 ) -> dict[str, Any]:
-    """Train a failure model on synthetic jobs, test it on the last fifth of the real ones, beside one trained on the real ones.
+    """Train a failure model on synthetic jobs, test it on the last fifth of the real ones, and one trained on the real ones.
 
     For each seed a generator is fitted on what had ended by the cut and makes as many jobs as it saw; a scheduler gives them
     their waits. Figures are numbers where there is one seed, else `{"mean", "std", "n"}`.
@@ -85,7 +85,7 @@ def usefulness(
 
 @dataclass(frozen=True, slots=True)
 class _Training:
-    """A failure model of the jobs that the generator of one seed makes, beside the real one."""
+    """A failure model of the jobs that the generator of one seed makes, compared with the real one."""
 
     log: RealLog
     seen: Workload
@@ -97,8 +97,8 @@ class _Training:
         progress(0.0, f"fitting on {self.seen.height:,} jobs")
         generator = self.make(seed).fit(self.seen)
         progress(0.5, "a failure model of synthetic jobs")
-        made = sample(generator, Wanted(jobs=self.seen.height, seed=seed))
-        return train_on_synthetic(self.log, made, replace(self.settings, seed=seed), machine=self.machine)
+        synthetic = sample(generator, Wanted(jobs=self.seen.height, seed=seed))
+        return train_on_synthetic(self.log, synthetic, replace(self.settings, seed=seed), machine=self.machine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,26 +123,26 @@ def train_on_synthetic(
     truth = log.labelled.failed[test]
     features = log.labelled.features[Moment.SUBMIT]
     of_real = fit_risk_at(log.labelled, Moment.SUBMIT, log.split.train, settings).risk(features.rows(test))
-    made = label_jobs(synthetic_jobs(synthetic, machine), settings, _MOMENTS, profiles_from=PROFILE_SHARE)
-    rows = made.reached(Moment.SUBMIT)
-    if not _has_both(made.failed[rows]):
-        bad = int(made.failed[rows].sum())
+    labelled = label_jobs(synthetic_jobs(synthetic, machine), settings, _MOMENTS, profiles_from=PROFILE_SHARE)
+    rows = labelled.reached(Moment.SUBMIT)
+    if not _has_both(labelled.failed[rows]):
+        bad = int(labelled.failed[rows].sum())
         raise NotEnoughJobsError(
             f"{int(rows.sum()):,} synthetic jobs have ended, {bad:,} of them failed: too few for a failure model.",
             hint="Make more of them, from a log that tells how its jobs ended and how long they ran.",
         )
     # The kinds of requests are part of what was learnt: the real jobs are sorted into those of the synthetic log.
-    judged = label_jobs(log.jobs, settings, _MOMENTS, profiles=made.profiles).features[Moment.SUBMIT]
-    of_synthetic = fit_risk_at(made, Moment.SUBMIT, rows, settings).risk(judged.rows(test))
+    judged = label_jobs(log.jobs, settings, _MOMENTS, profiles=labelled.profiles).features[Moment.SUBMIT]
+    of_synthetic = fit_risk_at(labelled, Moment.SUBMIT, rows, settings).risk(judged.rows(test))
     simple = last_outcome(features.rows(log.split.train), log.labelled.failed[log.split.train], features.rows(test))
     areas = {"real": _areas(truth, of_real), "synthetic": _areas(truth, of_synthetic)}
     return {
-        **{f"{area}_{which}": found[area] for which, found in areas.items() for area in found},
+        **{f"{area}_{which}": figures[area] for which, figures in areas.items() for area in figures},
         "ratio": _ratio(areas["synthetic"]["pr_auc"], areas["real"]["pr_auc"]),
         "baseline": {"last_outcome": _areas(truth, simple)},
         "failed_share": {
             "real": float(log.labelled.failed[log.split.train].mean()),
-            "synthetic": float(made.failed[rows].mean()),
+            "synthetic": float(labelled.failed[rows].mean()),
             "test": float(truth.mean()),
         },
         "n_train": {"real": int(log.split.train.sum()), "synthetic": int(rows.sum())},
@@ -153,7 +153,7 @@ def train_on_synthetic(
 
 def cut_log(jobs: pl.DataFrame, settings: TrainingSettings) -> RealLog:
     """A job frame with what a workload tells of each job, labelled, and cut at 80 % of the submissions."""
-    plain = as_workload_tells(jobs).sort(_ORDER, maintain_order=True)
+    plain = as_in_workload(jobs).sort(_ORDER, maintain_order=True)
     labelled = label_jobs(plain, settings, _MOMENTS, profiles_from=PROFILE_SHARE)
     (split,) = splits_at((TIME_CUT,), labelled.submit, labelled.end, labelled.reached(Moment.SUBMIT)) or (None,)
     few = split is None or split.test.sum() < FEWEST_TEST_JOBS or not labelled.failed[split.test].any()
@@ -165,7 +165,7 @@ def cut_log(jobs: pl.DataFrame, settings: TrainingSettings) -> RealLog:
     return RealLog(plain, labelled, split)
 
 
-def as_workload_tells(jobs: pl.DataFrame) -> pl.DataFrame:
+def as_in_workload(jobs: pl.DataFrame) -> pl.DataFrame:
     """A job frame without what no workload has (names, folders, what was used): both models are to know the same of a job."""
     return conform(
         jobs.select(
@@ -218,24 +218,24 @@ def schedule(real: Workload, synthetic: Workload, machine: Machine | None = None
     from stormpetrel.simulate.replay import machine_of, mean_wait_s, replay, utilisation
 
     machine = machine or machine_of(real.jobs)
-    found = {}
+    figures = {}
     for name, workload in (("real", real), ("synthetic", synthetic)):
         replayed = replay(workload.jobs, machine)
-        found[name] = {"mean_wait_s": mean_wait_s(replayed), "utilisation": utilisation(replayed, machine)}
+        figures[name] = {"mean_wait_s": mean_wait_s(replayed), "utilisation": utilisation(replayed, machine)}
     return {
         "machine": {"cores": machine.cores, "gpus": machine.gpus},
-        **found,
-        "wait_ratio": _ratio(found["synthetic"]["mean_wait_s"], found["real"]["mean_wait_s"]),
-        "utilisation_ratio": _ratio(found["synthetic"]["utilisation"], found["real"]["utilisation"]),
+        **figures,
+        "wait_ratio": _ratio(figures["synthetic"]["mean_wait_s"], figures["real"]["mean_wait_s"]),
+        "utilisation_ratio": _ratio(figures["synthetic"]["utilisation"], figures["real"]["utilisation"]),
     }
 
 
-def over_seeds(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def over_seeds(by_seed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Several results of the same shape as one: each number that differs becomes `{"mean", "std", "n"}`."""
-    if len(found) == 1:
-        return dict(found[0])
-    names = dict.fromkeys(name for one in found for name in one)
-    return {name: _together([one.get(name) for one in found]) for name in names}
+    if len(by_seed) == 1:
+        return dict(by_seed[0])
+    names = dict.fromkeys(name for figures in by_seed for name in figures)
+    return {name: _together([figures.get(name) for figures in by_seed]) for name in names}
 
 
 def _together(values: Sequence[Any]) -> Any:

@@ -67,15 +67,15 @@ def session_rates(population: Population, spec: ClusterSpec) -> list[float]:
     mean_cost = sum(costs) / len(costs)
     wishes = [user.sessions_per_week * (mean_cost / cost) ** _THRIFT for user, cost in zip(population.users, costs, strict=True)]
     presence = [_presence(user, spec) for user in population.users]
-    asked = sum(wish * cost * there for wish, cost, there in zip(wishes, costs, presence, strict=True))
-    scale = spec.nodes * spec.cores_per_node * spec.load / max(asked, 1e-9)
+    requested = sum(wish * cost * there for wish, cost, there in zip(wishes, costs, presence, strict=True))
+    scale = spec.nodes * spec.cores_per_node * spec.load / max(requested, 1e-9)
     return [wish * scale for wish in wishes]
 
 
 def _session_core_s(user: User, population: Population, spec: ClusterSpec) -> float:
-    desk = _Desk(user, population, spec, Random(f"{spec.seed}/trial/{user.number}"))  # noqa: S311
+    sessions_of_user = _SessionMaker(user, population, spec, Random(f"{spec.seed}/trial/{user.number}"))  # noqa: S311
     tries = max(12, 4000 // len(population.users))
-    return 1.0 + sum(_core_seconds(job, spec) for _ in range(tries) for job in desk.session(0.0)) / tries
+    return 1.0 + sum(_core_seconds(job, spec) for _ in range(tries) for job in sessions_of_user.session(0.0)) / tries
 
 
 def rhythm(user: User, now_s: float, spec: ClusterSpec) -> float:
@@ -107,7 +107,7 @@ def _presence(user: User, spec: ClusterSpec) -> float:
 
 def _user_submissions(user: User, population: Population, spec: ClusterSpec, rate: float) -> Iterator[Submission]:
     rng = Random(f"{spec.seed}/user/{user.number}")  # noqa: S311
-    desk = _Desk(user, population, spec, rng)
+    sessions_of_user = _SessionMaker(user, population, spec, rng)
     until_s = spec.days * DAY_S if spec.days else math.inf
     growth = math.log1p(spec.growth_per_year) / (365 * DAY_S)
     moment = last = 0.0
@@ -116,14 +116,14 @@ def _user_submissions(user: User, population: Population, spec: ClusterSpec, rat
         if moment >= until_s:
             return
         if rng.random() < rhythm(user, moment, spec):
-            for job in desk.session(max(moment, last)):
+            for job in sessions_of_user.session(max(moment, last)):
                 last = job.submit_s
                 if last >= until_s:
                     return
                 yield job
 
 
-class _Desk:
+class _SessionMaker:
     """One user at work: the application at hand, the size of the inputs, whether the code is broken today."""
 
     def __init__(self, user: User, population: Population, spec: ClusterSpec, rng: Random) -> None:
@@ -183,8 +183,8 @@ class _Desk:
         careless = rng.random() < 0.5 * (1 - skill)
         self._limit_s = _DEFAULT_LIMIT_S if careless else next((limit for limit in _LIMITS_S if limit >= guess_s), _LIMITS_S[-1])
         default_mib = self._spec.mem_per_node_mib * self._cores // self._spec.cores_per_node
-        asked = default_mib if careless and rng.random() < 0.5 else guess_mib
-        self._mem_mib = min(_round_memory(asked), self._spec.mem_per_node_mib)
+        memory_mib = default_mib if careless and rng.random() < 0.5 else guess_mib
+        self._mem_mib = min(_round_memory(memory_mib), self._spec.mem_per_node_mib)
 
     def _burst(self) -> int:
         rng = self._rng

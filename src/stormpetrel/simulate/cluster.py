@@ -4,7 +4,7 @@ ClusterSpec -> simulate -> job frames, some tens of thousands of ended jobs at a
 
 population (who) -> arrivals (when, what) -> scheduler (where) with outcomes (what becomes of it) -> frames (what accounting
 records). Nothing is kept but the queue, what runs and one chunk. CPU traces could be made from the EndedJobs that `ended_jobs`
-gives (application, cores, nodes, start, end, outcome), beside `frames`.
+gives (application, cores, nodes, start, end, outcome), along with `frames`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import polars as pl
 
 from stormpetrel.simulate.arrivals import Submission, submissions
 from stormpetrel.simulate.frames import FrameMaker
-from stormpetrel.simulate.outages import random_outages
-from stormpetrel.simulate.outcomes import Reactions
+from stormpetrel.simulate.outcomes import Reactions, random_outages
 from stormpetrel.simulate.population import Population, make_population
 from stormpetrel.simulate.scheduler import EndedJob, Scheduler
 from stormpetrel.simulate.spec import ClusterSpec, Fault
@@ -32,7 +31,7 @@ CHUNK: Final = 50_000
 def simulate(spec: ClusterSpec, *, chunk: int = CHUNK, more: Iterable[Submission] = ()) -> Iterator[pl.DataFrame]:
     """The jobs of a simulated site as job frames of `chunk` rows, in the order in which they end.
 
-    `more` is submitted beside what the users would submit anyway, in time order.
+    `more` is submitted in addition to what the users would submit anyway, in time order.
     """
     population = make_population(spec, spec.seed)
     maker = FrameMaker(spec, population)

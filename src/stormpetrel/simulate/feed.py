@@ -1,11 +1,13 @@
 """A live feed: a recorded simulation and a clock, answering like sacct.
 
 job frames -> record_feed -> a folder (Parquet and feed.json) -> Feed.rows -> the jobs as accounting would show them at the
-simulated moment: pending, running or over, and nothing of what comes later. `write_fake_sacct` puts a `sacct` command beside it;
+simulated moment: pending, running or over, and nothing of what comes later. `write_fake_sacct` puts a `sacct` command next to it;
 people submit to it and cancel in it through submitting.py.
 
 Live ingest asks up to the site's time and moves its cursor there. A site whose `site.feed` names this folder lives by the feed's
 clock, at any speed; another keeps real time, and its feed has to do so, too (speed 1).
+Cancellations are files of their own: (job, moment, user) -> write_cancellation; job frame -> with_cancellations -> the same jobs,
+ended by then, whenever the recording is read.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -21,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.private_files import write_private, writing_private
-from stormpetrel.records.clock import FEED_FILE, FEED_FORMAT, FeedClock
+from stormpetrel.records.times import FEED_FILE, FEED_FORMAT, FeedClock
 from stormpetrel.simulate.spec import ClusterSpec, Fault
 
-if TYPE_CHECKING:  # polars takes half a second to import, which --helpformat need not pay
+if TYPE_CHECKING:
     import polars as pl
 
 _RECORDED: Final = "jobs-[0-9]*.parquet"  # what was submitted to the feed since lies in jobs-submitted-*.parquet
@@ -72,11 +75,11 @@ def write_fake_sacct(folder: Path) -> Path:
 
 
 def write_command(folder: Path, name: str) -> Path:
-    """Write a command of Slurm for the feed in `folder`, which `fake_NAME.py` answers; its path."""
+    """Write a command of Slurm for the feed in `folder`, which `fakes/NAME.py` answers; its path."""
     command = folder / name
     # -P: what lies in the current folder must not be imported in place of us.
-    words = [sys.executable, "-P", "-m", f"stormpetrel.simulate.fake_{name}", "--feed", str(folder.resolve())]
-    write_private(command, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', mode=0o755)
+    arguments = [sys.executable, "-P", "-m", f"stormpetrel.simulate.fakes.{name}", "--feed", str(folder.resolve())]
+    write_private(command, f'#!/bin/sh\nexec {shlex.join(arguments)} "$@"\n', mode=0o755)
     return command.resolve()
 
 
@@ -123,7 +126,7 @@ class Feed:
         """
         import polars as pl
 
-        from stormpetrel.simulate.cancellations import read_cancellations, with_cancellations
+        from stormpetrel.simulate.feed import read_cancellations, with_cancellations
 
         jobs = pl.scan_parquet(self.folder / "jobs-*.parquet", include_file_paths="_path")
         jobs = jobs.with_columns(submitted=pl.col("_path").str.contains("jobs-submitted-", literal=True)).drop("_path")
@@ -138,14 +141,14 @@ class Feed:
         import polars as pl
 
         now = now or self.now()
-        found = (
+        rows_now = (
             self.truth(since=since)
             .filter(pl.col("submit_time") <= now, pl.col("submit_time") < until)
             .drop("submitted")
             .sort("job_id_raw")
             .collect()
         )
-        return as_of(found, now)
+        return as_of(rows_now, now)
 
 
 def as_of(jobs: pl.DataFrame, now: datetime) -> pl.DataFrame:
@@ -185,3 +188,80 @@ def _read_spec(stored: dict[str, Any] | None) -> ClusterSpec | None:
         return None
     faults = tuple(Fault(**fault) for fault in stored["faults"])
     return ClusterSpec(**{**stored, "start": datetime.fromisoformat(stored["start"]), "faults": faults})
+
+
+_PATTERN: Final = "cancelled-{}.json"
+_SIGTERM: Final = 15
+_MIB: Final = 1 << 20
+
+
+def write_cancellation(folder: Path, job_id_raw: int, moment: datetime, uid: int) -> None:
+    """Note that a job was cancelled; the file is there whole or not at all, and the first to cancel a job is the one."""
+    record = json.dumps({"job_id_raw": job_id_raw, "at_s": int(moment.timestamp()), "uid": uid}) + "\n"
+    with suppress(FileExistsError):
+        write_private(folder / _PATTERN.format(job_id_raw), record, overwrite=False)
+
+
+def read_cancellations(folder: Path) -> list[dict[str, int]]:
+    """Every cancellation of a feed, as written."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob(_PATTERN.format("*")))]
+
+
+def with_cancellations(jobs: pl.LazyFrame, cancellations: list[dict[str, int]]) -> pl.LazyFrame:
+    """The jobs with those that were cancelled ended at that time: without a start if they had none by then."""
+    import polars as pl
+
+    from stormpetrel.records.jobs import JOB_SCHEMA
+    from stormpetrel.records.states import JobState
+
+    if not cancellations:
+        return jobs
+    schema = {"job_id_raw": pl.Int64, "at_s": pl.Int64, "uid": pl.Int64}
+    moments = pl.LazyFrame(cancellations, schema=schema).select(
+        "job_id_raw",
+        _at=(pl.col("at_s") * 1_000_000).cast(pl.Datetime("us")).dt.replace_time_zone("UTC"),
+        _by=pl.col("uid").cast(pl.String),
+    )
+    cut = (pl.col("_at") < pl.col("end_time")).fill_null(False)
+    ran = (pl.col("start_time") <= pl.col("_at")).fill_null(False)
+    elapsed = (pl.col("_at") - pl.col("start_time")).dt.total_seconds().cast(pl.Float64)
+    wide = pl.col("nodes") > 1
+    changed = {
+        **_measured(elapsed / pl.col("elapsed_s")),
+        "start_time": pl.col("start_time"),
+        "elapsed_s": elapsed,
+        "cpu_limit_s": elapsed * pl.col("cpus"),
+        "failed_step": pl.when(wide).then(pl.lit("0")).otherwise(pl.lit("batch")),
+        "failed_step_exit_code": pl.lit(0),
+        "failed_step_exit_signal": pl.lit(_SIGTERM),
+        **{name: pl.col(name) for name in ("cpus", "nodes", "mem_bytes", "node_list", "alloc_tres")},
+    }
+    # A job that never ran has no step, and has used nothing.
+    nothing = dict.fromkeys(("elapsed_s", "cpu_limit_s", "cpu_time_s", "user_cpu_s", "system_cpu_s"), pl.lit(0.0))
+    values = {name: pl.when(ran).then(value).otherwise(nothing.get(name, pl.lit(None))) for name, value in changed.items()}
+    values |= {
+        "end_time": pl.col("_at"),
+        "state": pl.lit(JobState.CANCELLED.value),
+        "state_raw": pl.lit(f"{JobState.CANCELLED.value} by ") + pl.col("_by"),
+        "cancelled_by": pl.col("_by"),
+        "exit_code": pl.lit(0),
+        "exit_signal": pl.lit(0),
+    }
+    overlay = {name: pl.when(cut).then(value.cast(JOB_SCHEMA[name])).otherwise(name) for name, value in values.items()}
+    return jobs.join(moments, on="job_id_raw", how="left", maintain_order="left").with_columns(**overlay).drop("_at", "_by")
+
+
+def _measured(share: pl.Expr) -> dict[str, pl.Expr]:
+    """What accounting measures of the part of a run that there was; memory grows along it as in frames.py."""
+    import polars as pl
+
+    exact = pl.col("cpu_time_s") * share
+    busy = pl.when(exact < 3500).then((exact * 4).round() / 4).otherwise(exact.round())
+    system = pl.min_horizontal((pl.col("system_cpu_s") * share).round(), busy)
+    return {
+        "max_rss_bytes": (pl.col("max_rss_bytes") * (0.35 + 0.65 * share)).cast(pl.Int64) // 1024 * 1024,
+        "cpu_time_s": busy,
+        "system_cpu_s": system,
+        "user_cpu_s": busy - system,
+        **{name: (pl.col(name) * share).cast(pl.Int64) // _MIB * _MIB for name in ("disk_read_bytes", "disk_write_bytes")},
+    }

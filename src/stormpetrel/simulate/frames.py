@@ -65,9 +65,9 @@ class FrameMaker:
         return f"n[{text}]"
 
     def _numbers(self, jobs: Sequence[EndedJob]) -> pl.DataFrame:
-        job_ids, raw_ids, asked, starts, ends, outcomes, nodes, _ = zip(*jobs, strict=True)
+        job_ids, raw_ids, submissions, starts, ends, outcomes, nodes, _ = zip(*jobs, strict=True)
         columns: dict[str, Any] = {
-            name: np.fromiter((job[position] for job in asked), dtype=np.int64, count=len(jobs))
+            name: np.fromiter((job[position] for job in submissions), dtype=np.int64, count=len(jobs))
             for position, name in enumerate(Submission._fields)
             if name in _NUMBERS
         }

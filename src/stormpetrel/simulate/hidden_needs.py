@@ -87,22 +87,22 @@ class HiddenNeeds:
             JobState.OUT_OF_MEMORY: (pl.col("mem_bytes"), work.mem_bytes),
             JobState.TIMEOUT: (pl.col("time_limit_s"), work.limit_s),
         }
-        for shortage, (column, asked) in short_of.items():
-            short = named.filter(state == shortage.value, column < asked)
-            if short.height and named.select(column.last() < asked).item():
+        for shortage, (column, requested) in short_of.items():
+            short = named.filter(state == shortage.value, column < requested)
+            if short.height and named.select(column.last() < requested).item():
                 return short.row(-1, named=True)
         unmended = (state == JobState.COMPLETED.value).cum_sum(reverse=True) == 0
         failed = state.is_in(_FAILURES) & (unmended | state.is_in(list(short_of)))
-        found = named.filter(failed)
-        return found.row(-1, named=True) if found.height else None
+        matches = named.filter(failed)
+        return matches.row(-1, named=True) if matches.height else None
 
     def _drawn(self, work: Work, now: datetime) -> list[Job]:
         """For each task a job out of the latest that are alike; the same ones each time the same work is submitted."""
         same = (pl.col("user") == work.user) & (pl.col("job_name") == work.job_name)
         first = self._submitted.filter(same)["submit_time"].min()
         past = self._past(first if isinstance(first, datetime) else now)  # a second submission must not draw anew
-        found = (past.filter(alike).tail(_ALIKE) for alike in _alike(work.user, work.job_name))
-        jobs = next((rows.rows(named=True) for rows in found if rows.height), None)
+        matches = (past.filter(alike).tail(_ALIKE) for alike in _alike(work.user, work.job_name))
+        jobs = next((rows.rows(named=True) for rows in matches if rows.height), None)
         seed = f"{self._seed}/submitted/{work.user}/{work.job_name}"
         return [Random(f"{seed}/{task}").choice(jobs) for task in work.tasks or (0,)] if jobs else []  # noqa: S311 - no secret
 
@@ -117,8 +117,8 @@ class HiddenNeeds:
     def _guessed(self, model: Job, now: datetime) -> Need:
         """What a completed job alike needed, and more than the model asked for where that was not enough."""
         done = self._past(now).filter(pl.col("state") == JobState.COMPLETED.value)
-        found = (done.filter(alike).tail(1) for alike in _alike(model["user"], model["job_name"]))
-        base = next((rows.row(0, named=True) for rows in found if rows.height), model)
+        matches = (done.filter(alike).tail(1) for alike in _alike(model["user"], model["job_name"]))
+        base = next((rows.row(0, named=True) for rows in matches if rows.height), model)
         base = model if model["state"] == JobState.COMPLETED else base
         application = self._applications.get(base["application"], 0)
         need = Need(application, base["cpus"], max(1, int(base["elapsed_s"])), _mib(base, "max_rss_bytes"), NEVER)
@@ -156,9 +156,9 @@ def _true_needs(folder: Path, spec: ClusterSpec, population: Population) -> pl.D
     if not kept.exists():
         rows = []
         for job in ended_jobs(spec, population):
-            asked = job.submission
-            cpus = asked.nodes * spec.cores_per_node or asked.cores
-            rows.append((job.raw_id, asked.application, cpus, asked.need_s, asked.need_mib, asked.crash_s))
+            submission = job.submission
+            cpus = submission.nodes * spec.cores_per_node or submission.cores
+            rows.append((job.raw_id, submission.application, cpus, submission.need_s, submission.need_mib, submission.crash_s))
         with writing_private(kept) as file:
             pl.DataFrame(rows, schema=["job_id_raw", *Need._fields], orient="row").write_parquet(file)
     return pl.read_parquet(kept)

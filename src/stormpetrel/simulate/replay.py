@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stormpetrel.simulate.replay_kernel import Jobs, Running
 
 DEPTH: Final = 100  # jobs behind the first that backfill looks at, as in scheduler.py
-LOAD: Final = 0.7  # of a machine whose size nobody has said
+LOAD: Final = 0.7  # of a machine of unknown size
 SIZED_BY: Final = 50_000  # jobs at the beginning of a stream that say how large its machine is
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -65,8 +65,8 @@ def replay(jobs: pl.DataFrame, machine: Machine, *, depth: int = DEPTH) -> pl.Da
     order = jobs[SUBMIT].arg_sort()
     waits = np.empty(jobs.height)
     scheduler = Scheduler(machine, depth=depth)
-    found = np.concatenate([scheduler.submit(jobs[order]), scheduler.finish()])
-    waits[order.to_numpy()] = found
+    starts = np.concatenate([scheduler.submit(jobs[order]), scheduler.finish()])
+    waits[order.to_numpy()] = starts
     return jobs.with_columns(pl.Series(WAIT, waits))
 
 
@@ -81,8 +81,8 @@ def replayed(frames: Iterable[pl.DataFrame], machine: Machine, *, depth: int = D
     for frame in chain(frames, (None,)):
         if frame is not None:
             held.append(frame)
-        found = scheduler.finish() if frame is None else scheduler.submit(frame)
-        known = np.concatenate([known, found])
+        starts = scheduler.finish() if frame is None else scheduler.submit(frame)
+        known = np.concatenate([known, starts])
         while held and held[0].height <= known.size:
             ready = held.popleft()
             yield ready.with_columns(pl.Series(WAIT, known[: ready.height]))
@@ -120,7 +120,7 @@ def utilisation(jobs: pl.DataFrame, machine: Machine) -> float:
 
 
 class Scheduler:
-    """The scheduler of a stream: `submit` takes jobs in order, and gives the waits of those whose turn it is to be told.
+    """The scheduler of a stream: `submit` takes jobs in order, and returns the waits that are known by then, in that order.
 
     Waits come in the order of submission: the first one that is not known yet holds back those behind it.
     """
@@ -129,7 +129,7 @@ class Scheduler:
         self._machine, self._depth = machine, depth
         self._counts = np.array([0, machine.cores, machine.gpus, -1, -1, 0, 0], dtype=np.int64)
         self._promise = np.array([np.inf, 0.0, 0.0])
-        self._open: Jobs | None = None  # jobs whose waits have not been told
+        self._open: Jobs | None = None  # jobs whose waits have not been returned
         self._running: Running | None = None
         self._begin_s, self._last_s = np.nan, -np.inf
         self.too_large = 0  # jobs that asked for more than there is, and got all of it
@@ -140,7 +140,7 @@ class Scheduler:
         return 0 if self._open is None else int(self._open.submit.size)
 
     def submit(self, jobs: pl.DataFrame) -> Floats:
-        """Take more jobs, none of them submitted before the last one taken; the waits that can be told."""
+        """Take more jobs, none of them submitted before the last one taken; the waits that are known."""
         if not jobs.height:
             return np.empty(0)
         submit, cores, gpus, limit_s, run_s = _columns(jobs)
@@ -155,7 +155,7 @@ class Scheduler:
         return self._advance(self._last_s - self._begin_s)
 
     def finish(self) -> Floats:
-        """Let the queue run empty; the waits that were not told yet."""
+        """Let the queue run empty; the waits that were not returned yet."""
         return self._advance(np.inf) if self._open is not None else np.empty(0)
 
     def _take(self, submit: Floats, cores: Ints, gpus: Ints, holds_s: Floats, run_s: Floats) -> None:
@@ -181,18 +181,18 @@ class Scheduler:
         assert jobs is not None and self._running is not None
         advance(jobs, self._running, counts, self._promise, horizon, self._depth)
         waiting = np.isnan(jobs.start)
-        told = int(waiting.argmax()) if waiting.any() else waiting.size
-        waits = np.round(jobs.start[:told] - jobs.submit[:told], 6)
-        self._open = Jobs._make(column[told:] for column in jobs)
-        self._open.after[self._open.after != NOBODY] -= told
-        counts[COMING] -= told
+        known = int(waiting.argmax()) if waiting.any() else waiting.size
+        waits = np.round(jobs.start[:known] - jobs.submit[:known], 6)
+        self._open = Jobs._make(column[known:] for column in jobs)
+        self._open.after[self._open.after != NOBODY] -= known
+        counts[COMING] -= known
         if counts[HEAD] != NOBODY:
-            counts[[HEAD, TAIL]] -= told
+            counts[[HEAD, TAIL]] -= known
         return waits
 
 
 def _columns(jobs: pl.DataFrame) -> tuple[Floats, Ints, Ints, Floats, Floats]:
-    """(jobs,) submit (Unix seconds), cores, GPUs, limit (0: not known) and run time; a job without cores is told by its nodes."""
+    """(jobs,) submit (Unix seconds), cores, GPUs, limit (0: not known) and run time; without cores, its nodes count."""
     there = set(jobs.columns)
     size = next((name for name in ("cores", "nodes") if name in there), None)
     cores = jobs[size].fill_null(1).clip(1).to_numpy() if size else np.ones(jobs.height, dtype=np.int64)

@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 # Places in `counts`. HEAD and TAIL are jobs (-1: nobody waits), COMING is the first job that is not submitted yet.
 RUNNING, FREE_CORES, FREE_GPUS, HEAD, TAIL, WAITING, COMING = range(7)
-# Places in `promise`: when the first of the queue can start at the latest, and what is left over beside it from then on.
+# Places in `promise`: when the first of the queue can start at the latest, and what is left over from then on.
 AT, SPARE_CORES, SPARE_GPUS = range(3)
 NOBODY: Final = -1
 

@@ -2,23 +2,26 @@
 
 JobRequest, user -> submit_job -> needs (hidden_needs), a place (free_room), an outcome (outcomes) -> jobs-submitted-ID.parquet,
 which the feed reads like the recorded jobs. Job id, user -> cancel_job -> a cancellation that is laid over them.
+FreeRoom.earliest finds where and when one more job fits around what runs and what is still to come in the recording, which cannot
+move; a node is shared where there are cores and memory for both.
 """
 
 from __future__ import annotations
 
 import fcntl
 import grp
+import math
 import os
 import pwd
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path, PurePath
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
@@ -26,18 +29,15 @@ from stormpetrel.errors import AccessError, NotThereError, UsageError
 from stormpetrel.private_files import PRIVATE, writing_private
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.simulate.arrivals import NEVER, Submission
-from stormpetrel.simulate.cancellations import write_cancellation
-from stormpetrel.simulate.feed import Feed, write_command
+from stormpetrel.simulate.feed import Feed, write_cancellation, write_command
 from stormpetrel.simulate.frames import PARTITION, QOS, FrameMaker
-from stormpetrel.simulate.free_room import FreeRoom, Held
 from stormpetrel.simulate.hidden_needs import HiddenNeeds, Need, Work
-from stormpetrel.simulate.outages import SickNodes
-from stormpetrel.simulate.outcomes import KILL_WAIT_S, outcome
+from stormpetrel.simulate.outcomes import KILL_WAIT_S, SickNodes, outcome
 from stormpetrel.simulate.population import make_population
 from stormpetrel.simulate.scheduler import EndedJob
 from stormpetrel.simulate.spec import DAY_S, MIB_PER_GIB, ClusterSpec
-from stormpetrel.sources.job_script_request import JobRequest
-from stormpetrel.sources.job_script_slurm_options import deciding
+from stormpetrel.sources.scripts.request import JobRequest
+from stormpetrel.sources.scripts.slurm_options import deciding
 
 ROOT: Final = "root"
 DEFAULT_LIMIT_S: Final = DAY_S
@@ -58,7 +58,7 @@ _KNOWN: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WantedJob:
     """What a request means on the simulated cluster: `cores` of one node, or `nodes` > 0 whole nodes; memory per node."""
 
     job_name: str
@@ -86,16 +86,16 @@ def submit_job(folder: Path, request: JobRequest, *, user: str, work_dir: str = 
         known = _known(feed)
         spec = feed.spec or _seen_spec(feed.cluster, known)
         population = make_population(spec, spec.seed)
-        asked = asked_of(request, spec)
+        wanted = wanted_job(request, spec)
         partition = _partition(request, known)
         person = person_of(known, user)
         needs = HiddenNeeds(feed, known, population, seed=spec.seed)
         now = feed.now()  # as late as can be: what was slow lies behind, and live ingest must not have gone past it
         first_id: int = known.select(pl.max_horizontal(pl.col("job_id_raw", "job_id").max())).item() + 1
-        jobs = list(_decide(asked, needs, _room(known, spec, now), spec, person["user"], now, first_id))
+        jobs = list(_decide(wanted, needs, _room(known, spec, now), spec, person["user"], now, first_id))
         frame = FrameMaker(spec, population).frame(jobs)
-        words = {
-            "job_name": asked.job_name,
+        names = {
+            "job_name": wanted.job_name,
             "partition": partition,
             "qos": request.columns.get("qos", QOS),
             "work_dir": request.columns.get("work_dir", work_dir),
@@ -104,7 +104,7 @@ def submit_job(folder: Path, request: JobRequest, *, user: str, work_dir: str = 
             **person,
             "account": request.columns.get("account", person["account"]),
         }
-        frame = frame.with_columns(pl.lit(value, dtype=frame.schema[name]).alias(name) for name, value in words.items())
+        frame = frame.with_columns(pl.lit(value, dtype=frame.schema[name]).alias(name) for name, value in names.items())
         _keep(folder, frame.select(feed.truth().drop("submitted").collect_schema().names()), first_id)
     return first_id
 
@@ -119,13 +119,13 @@ def cancel_job(folder: Path, job_id: int, *, user: str, task: int | None = None,
         this = (pl.col("job_id") == job_id) | (pl.col("job_id_raw") == job_id)
         if task is not None:
             this = (pl.col("job_id") == job_id) & (pl.col("array_task") == task)
-        found = known.filter(this, pl.col("submit_time") <= now)
-        if not found.height:
+        matches = known.filter(this, pl.col("submit_time") <= now)
+        if not matches.height:
             raise NotThereError("Invalid job id specified")
         person = person_of(known, user)
-        if not (administrator or person["user"] == ROOT or (found["user"] == person["user"]).all()):
+        if not (administrator or person["user"] == ROOT or (matches["user"] == person["user"]).all()):
             raise AccessError("Access/permission denied")
-        alive = found.filter(pl.col("end_time") > now)
+        alive = matches.filter(pl.col("end_time") > now)
         if not alive.height:
             raise UsageError("Job/step already completing or completed")
         for job_id_raw in alive["job_id_raw"]:
@@ -133,7 +133,7 @@ def cancel_job(folder: Path, job_id: int, *, user: str, task: int | None = None,
     return alive.height
 
 
-def asked_of(request: JobRequest, spec: ClusterSpec) -> Asked:
+def wanted_job(request: JobRequest, spec: ClusterSpec) -> WantedJob:
     """What a request asks of this cluster; refused in Slurm's words where no node can give it."""
     columns = request.columns
     cpus, said_nodes = _number(columns, "req_cpus") or 1, _number(columns, "req_nodes")
@@ -149,7 +149,7 @@ def asked_of(request: JobRequest, spec: ClusterSpec) -> Asked:
         raise UsageError(f"{_FAILED}Requested time limit is invalid (missing or exceeds some limit)")
     whole = nodes > 1 or columns.get("exclusive") is True
     array = request.last("array_tasks")
-    return Asked(
+    return WantedJob(
         job_name=str(columns.get("job_name") or PurePath(request.name).name),
         cores=spec.cores_per_node if whole else cpus,
         nodes=nodes if whole else 0,
@@ -164,8 +164,8 @@ def array_tasks(written: str) -> tuple[int, ...]:
     """The indices behind `0-9:3,20%4`, in order."""
     tasks: set[int] = set()
     for part in written.partition("%")[0].split(","):
-        found = _ARRAY_PART.fullmatch(part.strip())
-        first, last, step = (int(found[1]), int(found[2] or found[1]), int(found[3] or 1)) if found else (0, MAX_ARRAY_SIZE, 1)
+        match = _ARRAY_PART.fullmatch(part.strip())
+        first, last, step = (int(match[1]), int(match[2] or match[1]), int(match[3] or 1)) if match else (0, MAX_ARRAY_SIZE, 1)
         if last < first or last >= MAX_ARRAY_SIZE or step == 0:
             raise UsageError(f"{_FAILED}Invalid job array specification")
         tasks.update(range(first, last + 1, step))
@@ -175,9 +175,9 @@ def array_tasks(written: str) -> tuple[int, ...]:
 def person_of(known: pl.DataFrame, name: str) -> dict[str, Any]:
     """The columns that tell who somebody is: a simulated user (name or uid), else a user of this machine."""
     this = (pl.col("uid") == int(name)) if name.isascii() and name.isdigit() else (pl.col("user") == name)
-    found = known.filter(this).sort("submit_time").tail(1).select("user", "uid", "group", "gid", "account")
-    if found.height:
-        return found.row(0, named=True)
+    matches = known.filter(this).sort("submit_time").tail(1).select("user", "uid", "group", "gid", "account")
+    if matches.height:
+        return matches.row(0, named=True)
     with suppress(KeyError, OverflowError, ValueError):
         entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
         group = None
@@ -238,10 +238,10 @@ def _number(columns: dict[str, object], name: str) -> int | None:
 
 def _memory_mib(request: JobRequest, spec: ClusterSpec, cpus: int, nodes: int) -> int:
     """Memory of each node: as asked; `--mem=0` is all of a node; without a word, what goes with the CPUs."""
-    asked_bytes, said = _number(request.columns, "req_mem_bytes"), request.last("req_mem_bytes")
+    asked_bytes, option = _number(request.columns, "req_mem_bytes"), request.last("req_mem_bytes")
     if asked_bytes is None:
-        return spec.mem_per_node_mib if said else max(1, spec.mem_per_node_mib * -(-cpus // nodes) // spec.cores_per_node)
-    per_node = "mem" in deciding([said] if said else [])
+        return spec.mem_per_node_mib if option else max(1, spec.mem_per_node_mib * -(-cpus // nodes) // spec.cores_per_node)
+    per_node = "mem" in deciding([option] if option else [])
     return max(1, -(-asked_bytes // (_MIB * ((_number(request.columns, "req_nodes") or 1) if per_node else nodes))))
 
 
@@ -271,31 +271,93 @@ def _room(known: pl.DataFrame, spec: ClusterSpec, now: datetime) -> FreeRoom:
 
 
 def _decide(
-    asked: Asked, needs: HiddenNeeds, room: FreeRoom, spec: ClusterSpec, user: str, now: datetime, first_id: int
+    wanted: WantedJob, needs: HiddenNeeds, room: FreeRoom, spec: ClusterSpec, user: str, now: datetime, first_id: int
 ) -> Iterator[EndedJob]:
     """What becomes of the job, or of each task of the array; `user` and job name say what it needs, the id the rest."""
     sick = SickNodes(spec.faults)
     submit_s = int(now.timestamp()) - spec.start_unix_s
-    cpus = asked.nodes * spec.cores_per_node or asked.cores
-    tasks = asked.tasks or (0,)
-    work = Work(user, asked.job_name, asked.mem_mib * max(1, asked.nodes) * _MIB, asked.limit_s, asked.tasks)
-    found = needs.of(work, now=now) or [_NOBODY_KNOWS] * len(tasks)
-    for raw_id, task, need in zip(count(first_id), tasks, (need.on(cpus) for need in found), strict=False):
+    cpus = wanted.nodes * spec.cores_per_node or wanted.cores
+    tasks = wanted.tasks or (0,)
+    work = Work(user, wanted.job_name, wanted.mem_mib * max(1, wanted.nodes) * _MIB, wanted.limit_s, wanted.tasks)
+    needed = needs.of(work, now=now) or [_NOBODY_KNOWS] * len(tasks)
+    for raw_id, task, need in zip(count(first_id), tasks, (need.on(cpus) for need in needed), strict=False):
         rng = Random(f"{spec.seed}/submitted/{raw_id}")  # noqa: S311 - a simulation, not a secret
         crash_s = need.crash_s if rng.random() < _STILL_BROKEN else NEVER
         job = Submission(
-            submit_s, 0, need.application, 0, asked.cores, asked.nodes, asked.mem_mib, asked.limit_s, need.run_s, need.mem_mib,
-            crash_s, NEVER, NEVER, task, len(asked.tasks), 0,
+            submit_s, 0, need.application, 0, wanted.cores, wanted.nodes, wanted.mem_mib, wanted.limit_s, need.run_s,
+            need.mem_mib, crash_s, NEVER, NEVER, task, len(wanted.tasks), 0,
         )  # fmt: skip
         begin_s = submit_s + rng.randint(*_WAIT_S)
-        start_s, nodes = _place(asked, room, begin_s, outcome(job, begin_s, sick=False).run_s + KILL_WAIT_S)
+        start_s, nodes = _place(wanted, room, begin_s, outcome(job, begin_s, sick=False).run_s + KILL_WAIT_S)
         end = outcome(job, start_s, sick=sick.any(nodes, start_s))
-        room.take(nodes, Held(start_s, start_s + end.run_s, asked.cores, asked.mem_mib))
-        yield EndedJob(first_id if asked.tasks else raw_id, raw_id, job, start_s, start_s + end.run_s, end, nodes, -1)
+        room.take(nodes, Held(start_s, start_s + end.run_s, wanted.cores, wanted.mem_mib))
+        yield EndedJob(first_id if wanted.tasks else raw_id, raw_id, job, start_s, start_s + end.run_s, end, nodes, -1)
 
 
-def _place(asked: Asked, room: FreeRoom, after_s: int, run_s: int) -> tuple[int, Sequence[int]]:
-    found = room.earliest(asked.cores, asked.mem_mib, max(1, asked.nodes), after_s=after_s, run_s=run_s, avoid=asked.avoid)
-    if found is None:  # asked_of has seen to it that there are enough nodes, and after the last job all of them are free
+def _place(wanted: WantedJob, room: FreeRoom, after_s: int, run_s: int) -> tuple[int, Sequence[int]]:
+    place = room.earliest(wanted.cores, wanted.mem_mib, max(1, wanted.nodes), after_s=after_s, run_s=run_s, avoid=wanted.avoid)
+    if place is None:  # wanted_job has seen to it that there are enough nodes, and after the last job all of them are free
         raise UsageError(_NOT_AVAILABLE)
-    return found
+    return place
+
+
+class Held(NamedTuple):
+    """Cores and memory of one node that a job holds from `start_s` until `end_s`."""
+
+    start_s: int
+    end_s: int
+    cores: int
+    mem_mib: int
+
+
+class FreeRoom:
+    """The nodes of a cluster and what others hold of them."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self._cores, self._mem_mib = spec.cores_per_node, spec.mem_per_node_mib
+        self._held: list[list[Held]] = [[] for _ in range(spec.nodes)]
+
+    def take(self, nodes: Sequence[int], held: Held) -> None:
+        """Note what a job holds of each of its nodes."""
+        for node in nodes:
+            self._held[node].append(held)
+
+    def earliest(
+        self, cores: int, mem_mib: int, nodes: int, *, after_s: int, run_s: int, avoid: Collection[int] = ()
+    ) -> tuple[int, list[int]] | None:
+        """When and where a job finds `nodes` nodes with room for all of `run_s` seconds; None if it never does.
+
+        Of several nodes the fullest is taken, as the scheduler does.
+        """
+        allowed = [node for node in range(len(self._held)) if node not in avoid]
+        gaps = {node: [gap for gap in self._gaps(node, cores, mem_mib, after_s) if gap[1] - gap[0] >= run_s] for node in allowed}
+        for start in sorted({begin for spans in gaps.values() for begin, _ in spans}):
+            fitting = [node for node, spans in gaps.items() if any(b <= start and start + run_s <= e for b, e in spans)]
+            if len(fitting) >= nodes:
+                return start, sorted(sorted(fitting, key=lambda node: self._free_cores(node, start))[:nodes])
+        return None
+
+    def _gaps(self, node: int, cores: int, mem_mib: int, after_s: int) -> Iterator[tuple[int, float]]:
+        """From when until when there is room on a node; the last gap has no end."""
+        changes = [(max(held.start_s, after_s), -held.cores, -held.mem_mib) for held in self._held[node] if held.end_s > after_s]
+        changes += [(held.end_s, held.cores, held.mem_mib) for held in self._held[node] if held.end_s > after_s]
+        free_cores, free_mib = self._cores, self._mem_mib
+        begin: int | None = after_s if self._fits(free_cores, free_mib, cores, mem_mib) else None
+        for moment, together in groupby(sorted(changes), key=lambda change: change[0]):
+            for _, more_cores, more_mib in together:
+                free_cores, free_mib = free_cores + more_cores, free_mib + more_mib
+            fits = self._fits(free_cores, free_mib, cores, mem_mib)
+            if begin is not None and not fits:
+                yield begin, moment
+                begin = None
+            elif begin is None and fits:
+                begin = moment
+        if begin is not None:
+            yield begin, math.inf
+
+    def _free_cores(self, node: int, moment_s: int) -> int:
+        return self._cores - sum(held.cores for held in self._held[node] if held.start_s <= moment_s < held.end_s)
+
+    @staticmethod
+    def _fits(free_cores: int, free_mib: int, cores: int, mem_mib: int) -> bool:
+        return free_cores >= cores and free_mib >= mem_mib

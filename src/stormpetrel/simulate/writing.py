@@ -1,6 +1,6 @@
-"""Job frames as other programs would have written them: sacct text with steps, and SWF.
+"""Job frames as the text that `sacct -P` would print of them, steps included.
 
-job frames -> write_sacct -> what `sacct -P` prints; job frames -> write_swf_log -> a log of the Standard Workload Format.
+job frames -> write_sacct -> a file; job frames -> sacct_text -> lines without a header.
 """
 
 from __future__ import annotations
@@ -17,17 +17,12 @@ from stormpetrel.errors import UsageError
 from stormpetrel.private_files import writing_private
 from stormpetrel.records.states import JobState
 from stormpetrel.simulate.frames import memory_text
-from stormpetrel.sources.slurm_live import WANTED
-from stormpetrel.sources.swf import write_swf
+from stormpetrel.sources.slurm.live import WANTED
 
 _MIB: Final = 1 << 20
 _MIB_PER_KIB: Final = 1024
 _UNKNOWN: Final = "Unknown"
 _FIRST_PRIORITY: Final = 4_294_901_760  # where Slurm's priority/basic begins to count down
-_SWF_COLUMNS: Final = [
-    "job_id", "job_id_raw", "submit_time", "start_time", "end_time", "elapsed_s", "cpus", "cpu_time_s", "max_rss_bytes",
-    "req_cpus", "time_limit_s", "req_mem_bytes", "state", "user", "group", "partition", "qos", "extra",
-]  # fmt: skip
 
 
 def write_sacct(frames: Iterable[pl.DataFrame], path: Path, *, fields: Sequence[str] = WANTED) -> int:
@@ -44,16 +39,6 @@ def write_sacct(frames: Iterable[pl.DataFrame], path: Path, *, fields: Sequence[
 def _packed(raw: IO[bytes]) -> gzip.GzipFile:
     # Neither time nor name in the gzip header: the same jobs make the same file.
     return gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0, compresslevel=3)
-
-
-def write_swf_log(frames: Iterable[pl.DataFrame], path: Path) -> int:
-    """Write job frames as SWF, in order of submission. How many jobs.
-
-    SWF is sorted by submission and frames by end, so the eighteen columns of all jobs are in memory: about 200 bytes a job. Array
-    tasks go under their own (raw) id, since SWF has no arrays.
-    """
-    slim = [frame.select(_SWF_COLUMNS) for frame in frames]
-    return write_swf(pl.concat(slim).with_columns(job_id="job_id_raw") if slim else pl.DataFrame(), path)
 
 
 def sacct_text(
@@ -87,8 +72,8 @@ def _rows(whole: pl.DataFrame, steps: bool) -> Iterator[pl.DataFrame]:
     yield ran.filter(pl.col("_wide")).rechunk().select("_at", _step=pl.lit(3), **_texts(_SRUN))
 
 
-def _texts(given: dict[str, pl.Expr]) -> dict[str, pl.Expr]:
-    return {name: given.get(name, pl.lit("")).cast(pl.String).fill_null("") for name in SACCT_FIELDS}
+def _texts(expressions: dict[str, pl.Expr]) -> dict[str, pl.Expr]:
+    return {name: expressions.get(name, pl.lit("")).cast(pl.String).fill_null("") for name in SACCT_FIELDS}
 
 
 def _prepared(jobs: pl.DataFrame, times: str) -> pl.DataFrame:

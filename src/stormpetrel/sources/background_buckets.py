@@ -22,7 +22,7 @@ from stormpetrel.errors import SettingsError, SourceFormatError, SourceUnavailab
 from stormpetrel.records.cursor import Cursor, CursorOf
 from stormpetrel.records.event_counting import bucket_floor
 from stormpetrel.records.events import BACKGROUND_SCHEMA
-from stormpetrel.sources.event_contract import BackgroundSpan
+from stormpetrel.sources.contract import BackgroundSpan
 
 Samples = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]  # (samples,) seconds since 1970, and their values
 
@@ -46,7 +46,7 @@ Ask = Callable[[NamedExpression, datetime, datetime], "list[Samples]"]  # the se
 
 def named_expressions(entries: Sequence[str], setting: str) -> list[NamedExpression]:
     """The `name=expression` of a setting, checked."""
-    found: dict[str, NamedExpression] = {}
+    expressions: dict[str, NamedExpression] = {}
     for entry in entries:
         name, equals, expression = (part.strip() for part in entry.partition("="))
         if not equals or not _NAME.fullmatch(name):
@@ -55,12 +55,12 @@ def named_expressions(entries: Sequence[str], setting: str) -> list[NamedExpress
         if not expression or len(expression) > _LONGEST_EXPRESSION or not expression.isprintable():
             hint = f"Write name=expression on one line of at most {_LONGEST_EXPRESSION} letters."
             raise SettingsError(f"{setting}: what is asked for {name!r} is empty, too long, or not plain text.", hint=hint)
-        if name in found:
+        if name in expressions:
             raise SettingsError(f"{setting}: the name {name!r} is there twice.", hint="Give each its own name.")
-        found[name] = NamedExpression(name, expression)
-    if len(found) > _MOST_NAMES:
-        raise SettingsError(f"{setting} has {len(found)} names.", hint=f"At most {_MOST_NAMES} are read.")
-    return list(found.values())
+        expressions[name] = NamedExpression(name, expression)
+    if len(expressions) > _MOST_NAMES:
+        raise SettingsError(f"{setting} has {len(expressions)} names.", hint=f"At most {_MOST_NAMES} are read.")
+    return list(expressions.values())
 
 
 class ResumableServer(Protocol):
@@ -146,8 +146,8 @@ class BackgroundReading:
         return bucket_floor(again, self.bucket_s)
 
     def _cursor_name(self, one: NamedExpression) -> str:
-        said = hashlib.sha256(one.expression.encode()).hexdigest()[:8]
-        return f"{self.source}:{one.name}:{said}:{self.bucket_s}"
+        digest = hashlib.sha256(one.expression.encode()).hexdigest()[:8]
+        return f"{self.source}:{one.name}:{digest}:{self.bucket_s}"
 
     def _frame(self, name: str, series: Sequence[Samples], start: datetime, end: datetime) -> pl.DataFrame:
         """Means per bucket of each series, added up over the series that have a sample in it."""

@@ -1,7 +1,29 @@
-"""What every job source keeps to: chunks of raw records, and one function that makes a job frame of them.
+"""The contracts of sources: jobs, counts of events, background of a cluster, outages.
 
-A source yields `Chunk`s. The store drops the records it already knows *before* they are translated, which is what makes a
-second ingest of the same file cheap.
+**Jobs.** JobSource -> chunks -> Chunk of raw records, and one function that types them as a job frame. The store drops the
+records that it already knows *before* they are translated, which makes a second ingest of the same file cheap. `FileSource` and
+`LiveSource` are what sources of files and of servers share.
+
+**Events.** EventSource -> spans -> CountedSpan -> the store. A span holds what a source knows of a stretch of time: the counts,
+the coverage (a marker for each bucket that it has seen whole), and what is missing with its reason.
+
+::
+
+    class Somewhere:                                     # EventSource
+        def __init__(self, ...) -> None:
+            self.source, self.notes = "elastic:fifebatch-*", []
+
+        def spans(self, cursor, now):
+            read_to = cursor(self.source)                # None at the first run
+            for start, end in ...:                       # oldest first; both at the edge of a bucket
+                counts = count_events(events, source=self.source, bucket_s=3600, most_places=100)
+                marks = covered(self.source, start, seen_to, 3600, counts)
+                yield CountedSpan(start, end, pl.concat([counts, marks]), cursor=Cursor(self.source, position))
+
+A span that is not `additive` is *all* that the source says of [start, end): the store puts it in place of what it said before.
+Buckets without a mark leave alone what was seen whole before. An `additive` span (a log that is read on) holds only events that
+no earlier span held; it must have a cursor, and is added once, however often it is brought. A source that fails raises
+SourceUnavailableError between two spans: what was taken in stays, and the store records the gap.
 """
 
 from __future__ import annotations
@@ -15,8 +37,10 @@ from typing import Final, Protocol
 import polars as pl
 
 from stormpetrel.errors import SourceFormatError
-from stormpetrel.records.cursor import Cursor
+from stormpetrel.records.cursor import Cursor, CursorOf
+from stormpetrel.records.events import Missing
 from stormpetrel.records.jobs import JOB_SCHEMA, VALUES, conform, field_mask, job_frame
+from stormpetrel.records.outages import Outage
 from stormpetrel.records.quality import no_rejects
 from stormpetrel.records.quality import rejects as rejects_of
 from stormpetrel.records.text_maps import TEXT_MAP
@@ -32,7 +56,7 @@ class Chunk:
     """Some consecutive records of a source.
 
     `records` holds one row per job record: `record` (a number, unique in the chunk), `line` (where it stood) and whatever
-    raw columns the source has. `steps` holds the rows that will be folded into a job, by its `record`. `meaning` is whatever
+    raw columns the source has. `steps` holds the rows that will be merged into a job, by its `record`. `meaning` is whatever
     else decides what the records say (names of columns, time zone, header): the same text under another one is another record.
     """
 
@@ -76,7 +100,7 @@ class FileSource:
 
 
 class LiveSource:
-    """What every source that asks a server has: what was asked, when, and the cursor that says it has been read."""
+    """What every source that reads a server has: what was requested, when, and the cursor that stands for it."""
 
     def __init__(self, name: str, cursor: Cursor | None) -> None:
         self.name = name
@@ -175,9 +199,66 @@ def _already_typed(records: pl.DataFrame, _steps: pl.DataFrame | None) -> Transl
 
 
 def with_schema(frame: pl.DataFrame) -> pl.DataFrame:
-    """A translated frame with all the columns of the schema; `record`, `line` and `unread` kept beside them."""
+    """A translated frame with all the columns of the schema; `record`, `line` and `unread` kept next to them."""
     unread = frame[UNREAD] if UNREAD in frame.columns else no_unread(frame.height)
     return pl.concat([conform(frame), frame.select("record", "line", unread)], how="horizontal")
 
 
 ALL_VALUE_COLUMNS = frozenset(VALUES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountedSpan:
+    """What a source knows of the time from `start` to before `end` (UTC)."""
+
+    start: datetime
+    end: datetime
+    counts: pl.DataFrame  # COUNT_SCHEMA, marks included
+    cursor: Cursor | None = None
+    additive: bool = False
+    quarantined: dict[str, int] = field(default_factory=dict)  # events that were not counted, by reason: future, bad_time, …
+    missing: list[Missing] = field(default_factory=list)  # stretches that were not seen, with the reason in words
+    done: float = 0.0  # share of the whole reading, for the progress bar; 0 where nobody knows
+
+
+class EventSource(Protocol):
+    """A server, a log or a file that counts of events come from."""
+
+    source: str  # its name in COUNT_SCHEMA, such as `elastic:fifebatch-*`
+    notes: list[str]  # what a person should know about how it was read
+
+    def spans(self, cursor: CursorOf, now: datetime) -> Iterator[CountedSpan]:
+        """Read on from the cursor up to what is over and settled at `now`, oldest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BackgroundSpan:
+    """What a server says of the background from `start` to before `end` (UTC)."""
+
+    start: datetime
+    end: datetime
+    values: pl.DataFrame  # BACKGROUND_SCHEMA
+    cursor: Cursor | None = None
+
+
+class BackgroundSource(Protocol):
+    """A server that queued jobs, slots, utilisation and the like come from."""
+
+    source: str  # graphite, prometheus
+    notes: list[str]
+
+    def spans(self, cursor: CursorOf, now: datetime) -> Iterator[BackgroundSpan]:
+        """Read on from the cursor up to what is over and settled at `now`, oldest first."""
+        ...
+
+
+class OutageSource(Protocol):
+    """Somebody who names outages and maintenance: Grafana, a calendar, a file."""
+
+    source: str  # grafana, file:NAME
+    notes: list[str]
+
+    def outages(self, start: datetime, end: datetime) -> list[Outage]:
+        """All that this source says of the time from `start` to `end`."""
+        ...

@@ -81,8 +81,8 @@ def local_zone() -> str:
 
 
 def _cluster_name(ask: Callable[[Sequence[str]], str]) -> str:
-    found = re.search(r"^ClusterName\s*=\s*(\S+)", ask(["scontrol", "show", "config"]), re.MULTILINE)
-    return found.group(1) if found else ""
+    match = re.search(r"^ClusterName\s*=\s*(\S+)", ask(["scontrol", "show", "config"]), re.MULTILINE)
+    return match.group(1) if match else ""
 
 
 def _slurmrestd(sockets: Sequence[str]) -> str:
@@ -97,11 +97,12 @@ def _slurmrestd(sockets: Sequence[str]) -> str:
 
 
 def _responds(url: str, codes: set[int]) -> bool:
-    import httpx
+    from stormpetrel.sources.http import BusyError, HttpClient, TooLongError, UntrustedError
 
-    from stormpetrel.sources.server_connection import trusted_for
-
+    client = HttpClient(url, timeout_s=1.0)
     try:
-        return httpx.get(url, timeout=1.0, verify=trusted_for(url)).status_code in codes
-    except httpx.HTTPError:
+        return client.exchange("GET").status in codes
+    except (BusyError, UntrustedError, TooLongError):
         return False
+    finally:
+        client.close()

@@ -12,7 +12,7 @@ from typing import Final
 
 from stormpetrel.config import Settings
 from stormpetrel.errors import SourceFormatError, UsageError
-from stormpetrel.sources.event_contract import EventSource
+from stormpetrel.sources.contract import EventSource
 from stormpetrel.sources.lines import LineFile
 
 CONDOR_EVENTS: Final = "condor-events"
@@ -32,10 +32,10 @@ def event_file(path: Path, format_name: str | None, settings: Settings, *, year:
         hint = f"Did you mean '{close[0]}'? " if close else ""
         raise UsageError(f"Unknown format of events '{name}'.", hint=f"{hint}Known: {', '.join(EVENT_FORMATS)}.")
     if name == CONDOR_EVENTS:
-        from stormpetrel.sources.condor_counts import CondorEventFile
+        from stormpetrel.sources.htcondor.counts import CondorEventFile
 
         return CondorEventFile(path, settings, year=year)
-    from stormpetrel.sources.event_tables import CountTable, EventTable
+    from stormpetrel.sources.tables.event_tables import CountTable, EventTable
 
     return EventTable(path, settings) if name == EVENTS else CountTable(path, settings)
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from stormpetrel.errors import SourceFormatError, UsageError
-from stormpetrel.sources.column_map import SHIPPED
 from stormpetrel.sources.contract import JobSource
 from stormpetrel.sources.lines import LineFile
+from stormpetrel.sources.tables.column_map import SHIPPED
 
 DEFAULT_CLUSTER: Final = "cluster"
 FORMATS: Final = ("sacct", "sacct-json", "swf", "pbs", "condor-history", "condor-events", *SHIPPED)
@@ -37,13 +37,13 @@ def open_source(path: str, format_name: str | None, options: ReadOptions) -> Job
     cluster = options.cluster or DEFAULT_CLUSTER
     match name:
         case "sacct":
-            from stormpetrel.sources.sacct_text import SacctText
+            from stormpetrel.sources.slurm.sacct_text import SacctText
 
             return SacctText(
                 path, fields=options.fields, delimiter=options.delimiter, time_zone=options.time_zone, cluster=cluster
             )
         case "sacct-json":
-            from stormpetrel.sources.slurm_json import SlurmJson
+            from stormpetrel.sources.slurm.json_jobs import SlurmJson
 
             return SlurmJson(path, cluster=cluster)
         case "swf":
@@ -55,15 +55,15 @@ def open_source(path: str, format_name: str | None, options: ReadOptions) -> Job
 
             return PbsAccounting(path, time_zone=options.time_zone, cluster=options.cluster)
         case "condor-history":
-            from stormpetrel.sources.condor_history import CondorHistory
+            from stormpetrel.sources.htcondor.history import CondorHistory
 
             return CondorHistory(path, time_zone=options.time_zone, cluster=options.cluster)
         case "condor-events":
-            from stormpetrel.sources.condor_events import CondorEvents
+            from stormpetrel.sources.htcondor.event_jobs import CondorEvents
 
             return CondorEvents(path, time_zone=options.time_zone, cluster=options.cluster, year=options.year)
     if name in SHIPPED or name.endswith(".toml"):
-        from stormpetrel.sources.table import MappedTable
+        from stormpetrel.sources.tables.mapped_table import MappedTable
 
         return MappedTable(path, column_map=name, time_zone=options.time_zone, cluster=cluster)
     close = difflib.get_close_matches(name, FORMATS, n=1)
@@ -82,9 +82,9 @@ def sniff_format(path: str, *, has_fields: bool = False) -> str:
             hint=f"Add --format, one of {', '.join(FORMATS)}.",
         )
     head = file.head()
-    found = _format_of(head.lstrip(b"\xef\xbb\xbf"))
-    if found:
-        return found
+    format_name = _format_of(head.lstrip(b"\xef\xbb\xbf"))
+    if format_name:
+        return format_name
     if not head.strip():
         raise SourceFormatError(f"{path} is empty.", hint="Check that it was written to its end.")
     raise SourceFormatError(
@@ -105,7 +105,7 @@ def _format_of(head: bytes) -> str | None:
         return "pbs"
     if any(_EVENT_LINE.match(line) for line in text.split(b"\n")[:20]):
         return "condor-events"
-    if first.startswith(b";") or _looks_like_swf(text):
+    if first.startswith(b";") or _resembles_swf(text):
         return "swf"
     return _csv_format(first)
 
@@ -121,13 +121,13 @@ def _json_format(text: bytes) -> str | None:
         return None
 
 
-def _looks_like_swf(text: bytes) -> bool:
+def _resembles_swf(text: bytes) -> bool:
     lines = [line.split() for line in text.split(b"\n")[:20] if line.strip() and not line.startswith(b";")][:-1]
-    return bool(lines) and all(len(words) == 18 for words in lines)
+    return bool(lines) and all(len(cells) == 18 for cells in lines)
 
 
 def _csv_format(first: bytes) -> str | None:
-    from stormpetrel.sources.column_map import load_map
+    from stormpetrel.sources.tables.column_map import load_map
 
     names = {name.strip().strip('"') for name in first.decode("utf-8", "replace").split(",")}
     return next((name for name in SHIPPED if set(load_map(name).needs) <= names), None)

@@ -19,9 +19,8 @@ from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.cursor import CursorOf
 from stormpetrel.records.traces import Seconds
 from stormpetrel.sources.background_buckets import BackgroundReading, NamedExpression, Samples, named_expressions
-from stormpetrel.sources.event_contract import BackgroundSpan
-from stormpetrel.sources.json_server import JsonServer
-from stormpetrel.sources.server_connection import Address
+from stormpetrel.sources.contract import BackgroundSpan
+from stormpetrel.sources.http import Address, JsonServer
 
 _SETTING: Final = "graphite.targets"
 _CHUNK: Final = timedelta(days=7)  # at a point every ten seconds 60,000 points, or 2 MB
@@ -65,21 +64,23 @@ class GraphiteBackground:
         self._reading.count(one.name, len(series))
         return [self._as_long_as_buckets(one.name, *samples) for samples in series]
 
-    def _ask(self, server: JsonServer, one: NamedExpression, start: datetime, end: datetime) -> list[Samples]:
+    def _ask(self, server: JsonServer, target: NamedExpression, start: datetime, end: datetime) -> list[Samples]:
         # Graphite leaves `from` out and takes `until` in.
         span = [("from", str(int(start.timestamp()) - 1)), ("until", str(int(end.timestamp()) - 1))]
-        asked = [("target", one.expression), *span, ("format", "json")]
+        parameters = [("target", target.expression), *span, ("format", "json")]
         try:
-            answer = server.get("render", asked, not_found="has no render API")
+            answer = server.get("render", parameters, not_found="has no render API")
         except SourceFormatError as error:
-            raise SourceFormatError(error.what, hint=f"{error.hint} It was asked for {one.name!r} of graphite.targets.") from None
+            raise SourceFormatError(
+                error.what, hint=f"{error.hint} It was asked for {target.name!r} of graphite.targets."
+            ) from None
         try:
             series = [_samples(entry["datapoints"]) for entry in answer]
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
             what = "answered in a form that no Graphite has"
             raise server.failure(SourceFormatError, what, "Check graphite.url.") from None
         if len(series) > _MOST_SERIES:
-            what = f"has {len(series):,} series for {one.name}; at most {_MOST_SERIES:,} are added up"
+            what = f"has {len(series):,} series for {target.name}; at most {_MOST_SERIES:,} are added up"
             raise server.failure(SourceFormatError, what, "Let Graphite add them: sumSeries(…) in graphite.targets.")
         return series
 

@@ -34,7 +34,7 @@ _EARLIEST_S, _LATEST_S = EARLIEST.timestamp(), LATEST.timestamp()
 
 
 _NOTHING: Final = frozenset({*NO_VALUE, *NO_LIMIT, "undefined", "UNDEFINED"})  # the last two are a ClassAd's
-Given = TypeVar("Given")
+Raw = TypeVar("Raw")
 Value = TypeVar("Value")
 
 
@@ -44,10 +44,10 @@ class FieldReader:
     def __init__(self) -> None:
         self.unread: dict[str, str] = {}
 
-    def read(self, column: str, value: Given, parse: Callable[[Given], Value | None]) -> Value | None:
+    def read(self, column: str, value: Raw, parse: Callable[[Raw], Value | None]) -> Value | None:
         """The value of a column; None where there is none, or where it cannot be read."""
         parsed = parse(value)
-        if parsed is None and is_told(value):
+        if parsed is None and has_value(value):
             self.note(column, value)
         return parsed
 
@@ -56,13 +56,13 @@ class FieldReader:
         self.unread.setdefault(column, safe_text(value))
 
 
-def is_told(value: object) -> bool:
+def has_value(value: object) -> bool:
     """Whether a field says something: it is there, and holds none of the words for nothing."""
     return value is not None and not (isinstance(value, str) and value in _NOTHING)
 
 
 class JobBatch:
-    """Rows and refusals that wait to become a chunk: every record read is a row, refused, or folded into a row."""
+    """Rows and refusals that wait to become a chunk: every record read is a row, refused, or merged into a row."""
 
     def __init__(self) -> None:
         self._rows: list[dict[str, object]] = []
@@ -88,13 +88,13 @@ class JobBatch:
         """Records that were refused elsewhere."""
         self._refused.extend(refused)
 
-    def fold(self) -> None:
+    def count_merged(self) -> None:
         """A record that adds to a row, or to nothing."""
         self._folded += 1
 
     def chunk(self, bytes_done: int) -> Chunk:
         """Everything so far as a chunk; the batch is empty again."""
-        made = chunk_of_jobs(
+        chunk = chunk_of_jobs(
             self._rows,
             self._lines,
             read=len(self._rows) + len(self._refused) + self._folded,
@@ -103,7 +103,7 @@ class JobBatch:
             bytes_done=bytes_done,
         )
         self._rows, self._lines, self._refused, self._folded = [], [], [], 0
-        return made
+        return chunk
 
 
 def whole(value: object) -> int | None:
@@ -153,20 +153,20 @@ def clock_s(value: str | None) -> float | None:
     """`HH:MM:SS`, `MM:SS`, `DD:HH:MM:SS` or plain seconds (Torque 5) as seconds."""
     if value is None:
         return None
-    found = _CLOCK.fullmatch(value)
-    if not found:
+    match = _CLOCK.fullmatch(value)
+    if not match:
         return real(value)
-    days, hours, minutes, seconds = found.groups()
+    days, hours, minutes, seconds = match.groups()
     return int(days or 0) * 86400.0 + int(hours or 0) * 3600.0 + int(minutes) * 60.0 + float(seconds)
 
 
 @lru_cache(maxsize=8192)
 def pbs_size_bytes(value: str | None) -> int | None:
     """A size of PBS (`100mb`, `1294440kb`, `2gw`: words of eight bytes) as bytes."""
-    found = _SIZE.fullmatch(value) if value else None
-    if not found:
+    match = _SIZE.fullmatch(value) if value else None
+    if not match:
         return None
-    number, unit, word = found.groups()
+    number, unit, word = match.groups()
     power = _POWERS.index(unit.lower()) + 1 if unit else 0
     return times(float(number) * (_WORD_BYTES if word in ("w", "W") else 1), 1024**power)
 

@@ -85,16 +85,16 @@ class _Reader:
         if self.text.startswith("["):
             self.text = self.text[1:]
             return
-        if self._key and (found := self._find_key(0)):
-            self.text = self.text[found:]
+        if self._key and (key_end := self._find_key(0)):
+            self.text = self.text[key_end:]
 
     def _find_key(self, position: int) -> int:
         """Where the list begins that the key names, after a position; 0 if there is none."""
         assert self._key is not None
-        while not (found := self._key.search(self.text, position)):
+        while not (match := self._key.search(self.text, position)):
             if len(self.text) - position > _MAX_RECORD or not self.more():
                 return 0
-        return found.end()
+        return match.end()
 
     def _is_stray(self, position: int) -> bool:
         """Whether records go on behind a bracket that should have been the end of their list."""
@@ -128,7 +128,7 @@ class _Reader:
                 yield refusal
                 continue
             if end >= len(self.text) - 1 and not isinstance(value, dict) and self._grow(position):
-                position = 0  # a number cut in two looks like a whole one
+                position = 0  # a number cut in two polls like a whole one
                 continue
             yield self._judge(value, self.text[position:end])
             position = end
@@ -146,8 +146,8 @@ class _Reader:
 
     def _next_start(self, position: int) -> int:
         while True:
-            found = _SPACE.match(self.text, position)
-            position = found.end() if found else position
+            match = _SPACE.match(self.text, position)
+            position = match.end() if match else position
             if position < len(self.text) or not self._grow(position):
                 return position if position < len(self.text) else len(self.text)
             position = 0

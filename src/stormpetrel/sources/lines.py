@@ -77,15 +77,15 @@ class LineFile:
         """The beginning of the content, decompressed, without moving anything; empty for what can be read once only."""
         if self.is_stream:
             return b""
-        found = b""
+        content = b""
         try:
             for piece, _ in self.pieces(size):
-                found += piece
-                if len(found) >= size:
+                content += piece
+                if len(content) >= size:
                     break
         except BrokenOffError:
             pass
-        return found[:size]
+        return content[:size]
 
     def blocks(self) -> Iterator[Block]:
         """The content in blocks of whole lines.

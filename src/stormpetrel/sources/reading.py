@@ -63,7 +63,7 @@ def read_log(
             f"No job could be read from {', '.join(paths)}{reasons}.", hint="Name the format with --format, or check the file."
         )
     notes += [
-        f"{column} cannot be read in {rows:,} of {unread.told[column]:,} records ({unread.examples[column][0]})"
+        f"{column} cannot be read in {rows:,} of {unread.filled[column]:,} records ({unread.examples[column][0]})"
         for column, rows in sorted(unread.counts.items())
     ]
     jobs = pl.concat(frames).unique(subset=list(KEY), keep="last", maintain_order=True)

@@ -18,7 +18,7 @@ import polars as pl
 
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.private_files import writing_private
-from stormpetrel.records.doubts import END_WITHOUT_WAIT, marked
+from stormpetrel.records.doubts import END_WITHOUT_WAIT, with_rules
 from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects, rejects
 from stormpetrel.records.states import JobState, swf_state
 from stormpetrel.records.text_maps import as_map
@@ -116,25 +116,25 @@ class _Header:
 
     def notes(self) -> list[str]:
         """Where the header does not agree with the log, or cannot be true."""
-        found = []
+        columns = []
         if self.bad_start:
-            found.append(f"the header's UnixStartTime {self.bad_start!r} is no time; it was not used")
+            columns.append(f"the header's UnixStartTime {self.bad_start!r} is no time; it was not used")
         if self.start_s is None:
-            found.append("the header does not say when the log begins (UnixStartTime): times count from 2000-01-01 UTC")
+            columns.append("the header does not say when the log begins (UnixStartTime): times count from 2000-01-01 UTC")
         if self.max_jobs is not None and self.jobs > self.max_jobs:
-            found.append(f"the header speaks of at most {self.max_jobs} jobs, the log has more")
+            columns.append(f"the header speaks of at most {self.max_jobs} jobs, the log has more")
         if self.without_wait:
-            found.append(
+            columns.append(
                 f"{self.without_wait:,} of {self.jobs:,} jobs have a run time and no wait time: their end is taken as submission "
                 "+ run time, the earliest it can have been"
             )
-        return found
+        return columns
 
     def read(self, line: str) -> None:
-        found = _HEADER_FIELD.match(line)
-        if not found:
+        match = _HEADER_FIELD.match(line)
+        if not match:
             return
-        key, value = found.groups()
+        key, value = match.groups()
         if key == "UnixStartTime":
             text = value.split()[0] if value.split() else ""
             if text.isascii() and text.isdigit() and int(text[:12]) < _LATEST_S:
@@ -158,12 +158,12 @@ def _frame(lines: list[tuple[int, bytes]]) -> tuple[pl.DataFrame, list[Refused]]
     numbers: list[int] = []
     refused: list[Refused] = []
     for number, line in lines:
-        words = line.split()
-        if len(words) != len(FIELDS):
-            reason = f"the line has {len(words)} columns, not {len(FIELDS)}"
+        cells = line.split()
+        if len(cells) != len(FIELDS):
+            reason = f"the line has {len(cells)} columns, not {len(FIELDS)}"
             refused.append((number, "wrong_column_count", reason, shown(line)))
         else:
-            good.append(b" ".join(words))
+            good.append(b" ".join(cells))
             numbers.append(number)
     if not good:
         return pl.DataFrame(schema={**dict.fromkeys(FIELDS, pl.String), "line": pl.Int64, "record": pl.UInt32}), refused
@@ -193,9 +193,9 @@ def _without_bursts(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     if not is_burst.any():
         return frame, 0
     whole = frame.filter(~is_burst).select("job", _whole=pl.lit(True)).unique("job")
-    marked = frame.join(whole, on="job", how="left", maintain_order="left")
+    with_rules = frame.join(whole, on="job", how="left", maintain_order="left")
     fold = pl.col("status").is_in(list(_PARTIAL)) & pl.col("_whole").fill_null(False)
-    kept = marked.filter(~fold).drop("_whole")
+    kept = with_rules.filter(~fold).drop("_whole")
     return kept, frame.height - kept.height
 
 
@@ -210,8 +210,8 @@ def _translate(records: pl.DataFrame, start_s: int | None, names: dict[str, dict
     ran = (known["run"] * 1e6).cast(pl.Int64, strict=False)
     # A job that ran, and nobody knows how long it waited: it ended at submission + run time, or later.
     ended = pl.coalesce(began + ran, submit + ran)
-    words = records["status"].unique()
-    states = pl.Series([swf_state(word) for word in words], dtype=pl.String)
+    codes = records["status"].unique()
+    states = pl.Series([swf_state(word) for word in codes], dtype=pl.String)
     requested = known["req_mem"] * pl.coalesce(known["req_procs"], known["procs"], 1) * 1024
     jobs = numbers.select(
         "record",
@@ -222,7 +222,7 @@ def _translate(records: pl.DataFrame, start_s: int | None, names: dict[str, dict
         restart=pl.lit(0),
         start_time=_as_time(began),
         end_time=_as_time(ended),
-        state=pl.col("status").replace_strict(words, states, default=None, return_dtype=pl.String),
+        state=pl.col("status").replace_strict(codes, states, default=None, return_dtype=pl.String),
         state_raw="status",
         elapsed_s=known["run"],
         time_limit_s=known["req_time"],
@@ -277,11 +277,11 @@ def _never_started(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _marked_ends(jobs: pl.DataFrame, waited_unknown: pl.Series) -> pl.DataFrame:
-    """Jobs whose end is only the earliest it can have been, marked as such; of one that never ran nothing is known."""
+    """Jobs whose end is only the earliest it can have been, with_rules as such; of one that never ran nothing is known."""
     taken = waited_unknown & jobs["end_time"].is_not_null()
     in_queue = waited_unknown & (jobs["state"] == JobState.CANCELLED.value) & (jobs["elapsed_s"].fill_null(0.0) <= 0.0)
     jobs = jobs.with_columns(end_time=pl.when(~in_queue.fill_null(False)).then("end_time"))
-    return marked(jobs, {END_WITHOUT_WAIT: taken & ~in_queue.fill_null(False)})
+    return with_rules(jobs, {END_WITHOUT_WAIT: taken & ~in_queue.fill_null(False)})
 
 
 def _bad_status(records: pl.DataFrame) -> pl.DataFrame:
@@ -364,10 +364,10 @@ def _swf_table(jobs: pl.DataFrame, start: datetime, numbering: dict[str, dict[st
     )
 
 
-def _header_text(jobs: pl.DataFrame, start: datetime, numbering: dict[str, dict[str, int]], given: dict[str, str]) -> str:
+def _header_text(jobs: pl.DataFrame, start: datetime, numbering: dict[str, dict[str, int]], entries: dict[str, str]) -> str:
     fields = {
         "Version": "2.2",
-        **given,
+        **entries,
         "MaxJobs": str(jobs.height),
         "MaxRecords": str(jobs.height),
         "UnixStartTime": str(int(start.timestamp())),

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from stormpetrel.errors import SourceError, SourceFormatError
 from stormpetrel.private_files import writing_private
-from stormpetrel.records.sizes import size_words
 from stormpetrel.records.traces import MODES, NO_JOB, UNKNOWN_JOB, Indices, Rates, Seconds, Split, Trace, TraceJob
+from stormpetrel.records.units import format_size
 
 SUFFIX: Final = ".npz"
 _MOST_BYTES: Final = 2 * 1024**3  # unpacked: 128 threads at 1 Hz are .27 GB a day
@@ -116,6 +116,8 @@ def write_trace(trace: Trace, path: Path) -> None:
         "split": np.array("" if trace.split is None else trace.split.value),
         "step_s": np.array(float(trace.step_s)),
     }
+    if trouble := sorted({job.job_type for job in trace.jobs if job.labelled_anomalous}):
+        columns["anomalous_types"] = np.array(trouble, dtype=np.str_)
     with writing_private(path) as file:
         np.savez_compressed(file, allow_pickle=False, **columns)
 
@@ -129,7 +131,7 @@ class _Arrays:
         unpacked = sum(info.file_size for info in self._members.values())
         most = min(_MOST_BYTES, max(_SMALL_BYTES, _MOST_TIMES_PACKED * path.stat().st_size))
         if unpacked > most:
-            raise self.wrong(f"would unpack to {size_words(unpacked)}, more than {size_words(most)}")
+            raise self.wrong(f"would unpack to {format_size(unpacked)}, more than {format_size(most)}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._members
@@ -137,8 +139,8 @@ class _Arrays:
     def read(self, name: str) -> npt.NDArray[Any]:
         """One array; one that claims to be larger than it is, or holds objects, is refused."""
         if name not in self._members:
-            found = _printable(", ".join(sorted(self._members)[:12]))[:_MOST_TEXT] or "nothing"
-            raise self.wrong(f"has no array {name!r} (found: {found})")
+            members = _printable(", ".join(sorted(self._members)[:12]))[:_MOST_TEXT] or "nothing"
+            raise self.wrong(f"has no array {name!r} (found: {members})")
         member = self._members[name]
         with self._archive.open(member) as file:
             try:
@@ -186,8 +188,8 @@ def _printable(text: str) -> str:
 
 def _grid(arrays: _Arrays) -> tuple[Seconds, Indices, float]:
     """The times of a regular grid, the place on it of each sample, and the step."""
-    found = arrays.numbers("t")
-    t = found.astype(np.float64)
+    times = arrays.numbers("t")
+    t = times.astype(np.float64)
     if t.ndim != 1 or t.size < 2:
         raise arrays.wrong(f"has {t.size} times: at least two are needed")
     if not np.isfinite(t).all() or t.min() < 0 or t.max() > 1e11:
@@ -198,8 +200,8 @@ def _grid(arrays: _Arrays) -> tuple[Seconds, Indices, float]:
         raise arrays.wrong(f"has a clock that goes back by {-between[at]:,.1f} s after sample {at + 1:,}")
     if not (between > 0).any():
         raise arrays.wrong("has the same time for every sample")
-    told = arrays.numbers("step_s") if "step_s" in arrays else np.median(between[between > 0])
-    step_s = float(np.ravel(told)[0]) if np.size(told) else 0.0
+    steps_s = arrays.numbers("step_s") if "step_s" in arrays else np.median(between[between > 0])
+    step_s = float(np.ravel(steps_s)[0]) if np.size(steps_s) else 0.0
     if not _SHORTEST_STEP_S <= step_s <= _LONGEST_STEP_S:
         raise arrays.wrong(f"has steps of {step_s:g} s, expected {_SHORTEST_STEP_S:g} to {_LONGEST_STEP_S:g}")
     slot = np.round((t - t[0]) / step_s)
@@ -258,7 +260,8 @@ def _jobs(arrays: _Arrays, samples: int, threads: int) -> tuple[Indices, tuple[T
         raise arrays.wrong(f"has jobs of shape {job.shape} with {len(ids)} ids and {len(types)} types")
     if job.size and (int(job.min()) < UNKNOWN_JOB or int(job.max()) >= len(ids)):
         raise arrays.wrong(f"points to job {int(job.max())} of {len(ids)}; {NO_JOB} is no job, {UNKNOWN_JOB} unknown")
-    return job.astype(np.int32), tuple(TraceJob(*both) for both in zip(ids, types, strict=True))
+    trouble = frozenset(arrays.texts("anomalous_types")) if "anomalous_types" in arrays else frozenset()
+    return job.astype(np.int32), tuple(TraceJob(*both, both[1] in trouble) for both in zip(ids, types, strict=True))
 
 
 def _campaign(arrays: _Arrays) -> tuple[str, Split | None]:

@@ -1,7 +1,7 @@
 """Whether the state and the tables of a site belong together, asked whenever the site is opened.
 
 Site -> agree: strangers are refused. Of two generations, each takes over whom the other knows to be forgotten, so that nobody
-comes back; that they differ stays to be told by the doctor until `doctor --repair` has looked at the rest.
+comes back; that they differ stays to be told by the doctor until `doctor --repair` has examined the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stormpetrel.store.site import Site
 
 REPAIR: Final = "Run: stormpetrel doctor --repair"
-_WORDS: Final = {
+_PROBLEMS: Final = {
     Standing.STATE_OLDER: "the state store is older than the tables: tokens that were revoked since then work again, and what "
     "was recorded in between is gone.",
     Standing.TABLES_OLDER: "the tables are older than the state store, or forgetting a user was cut short: rows of users who "
@@ -31,13 +31,13 @@ def agree(site: Site) -> None:
     if in_state is None or in_tables is None:
         introduce(site, in_state or in_tables or new_identity())
         return
-    found = standing(in_state, in_tables)
-    if found is Standing.STRANGERS:
+    state = standing(in_state, in_tables)
+    if state is Standing.STRANGERS:
         raise StateLostError(
             "The state store belongs to other tables than those of this site.",
             hint="Put back the one that belongs to them; or move this one away and rebuild the rest: stormpetrel doctor --repair",
         )
-    if found is not Standing.TOGETHER:
+    if state is not Standing.TOGETHER:
         share_tombstones(site)
 
 
@@ -83,4 +83,4 @@ def standing_of(site: Site) -> Standing:
 
 def disagreement(site: Site) -> str | None:
     """What is wrong between state and tables, for people; None where they belong together."""
-    return _WORDS.get(standing_of(site))
+    return _PROBLEMS.get(standing_of(site))

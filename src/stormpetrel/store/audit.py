@@ -47,7 +47,7 @@ class AuditTrail:
         """Add an entry; where nothing can be written the log says so, and whoever logs in to look gets in."""
         time = self._clock().isoformat(timespec="seconds")
         row = {"time": time, "user": user, "action": action, "about": json.dumps(about or {}, ensure_ascii=False, default=str)}
-        with _told_if_not_kept(action), self._state.transaction() as connection:
+        with _logged_if_not_saved(action), self._state.transaction() as connection:
             connection.execute(sa.insert(table).values(row))
 
     def count(self, user: str, action: str, about: Mapping[str, Any]) -> None:
@@ -58,7 +58,7 @@ class AuditTrail:
             table.c.action == action,
             table.c.time > (now - _MERGED_WITHIN).isoformat(timespec="seconds"),
         )
-        with self._counting, _told_if_not_kept(action), self._state.transaction() as connection:
+        with self._counting, _logged_if_not_saved(action), self._state.transaction() as connection:
             for row in connection.execute(sa.select(table).where(*same)).all():
                 kept = json.loads(row.about)
                 times = kept.pop(_TIMES, 1)
@@ -79,7 +79,7 @@ class AuditTrail:
 
 
 @contextmanager
-def _told_if_not_kept(action: str) -> Iterator[None]:
+def _logged_if_not_saved(action: str) -> Iterator[None]:
     """On a site that cannot be written nobody is kept out for the sake of an entry; the log has the action, and no name."""
     try:
         yield

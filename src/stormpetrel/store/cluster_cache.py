@@ -1,6 +1,6 @@
 """What the cluster has and allows, as the site last read it: one small JSON file, so that nobody waits for a hung scheduler.
 
-Site -> ClusterCache.current -> KnownCluster; names of users are never in it. Who reads it: ingest/cluster.py.
+Site -> ClusterCache.current -> CachedCluster; names of users are never in it. Who reads it: ingest/cluster.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ReadAssociations = Callable[[str, "str | None"], "tuple[Association, ...]"]  # u
 
 
 @dataclass(frozen=True, slots=True)
-class KnownCluster:
+class CachedCluster:
     """The cluster as it was at `read_at` (UTC); `problem` says why it could not be read since, None where it is fresh enough."""
 
     cluster: Cluster
@@ -52,18 +52,18 @@ class ClusterCache:
 
     def __init__(self, folder: Path, slurm: SlurmSection) -> None:
         self._path, self._slurm = folder / FILE, slurm
-        self._known: KnownCluster | None = None
+        self._known: CachedCluster | None = None
         self._stamp: tuple[int, int] | None = None
         self._tried: tuple[datetime, str] | None = None
         self._users: dict[str, tuple[datetime, tuple[Association, ...]]] = {}
         self._lock = threading.Lock()
 
-    def known(self) -> KnownCluster | None:
+    def known(self) -> CachedCluster | None:
         """The last that was read, by whomever; nobody is asked."""
         with self._lock:
             return self._read_file()
 
-    def current(self, read: ReadCluster) -> KnownCluster | None:
+    def current(self, read: ReadCluster) -> CachedCluster | None:
         """What is known, read again if it is too old; None where there is no Slurm, or where it never answered."""
         if not self._slurm.cluster_minutes:
             return None
@@ -76,7 +76,7 @@ class ClusterCache:
                 self._refresh(now, read)
             if self._tried is None or self._known is None:
                 return self._known
-            return KnownCluster(self._known.cluster, self._known.read_at, self._tried[1])
+            return CachedCluster(self._known.cluster, self._known.read_at, self._tried[1])
 
     @property
     def problem(self) -> str | None:
@@ -84,7 +84,7 @@ class ClusterCache:
         return self._tried[1] if self._tried else None
 
     def associations(self, user: str | None, read: ReadAssociations) -> tuple[Association, ...]:
-        """What a user may do, asked for now and kept in memory for a while; nothing where nobody can say."""
+        """What a user may do, requested now and kept in memory for a while; nothing where nobody can say."""
         known = self.known()
         if user is None or known is None or self.problem:
             return ()
@@ -93,12 +93,12 @@ class ClusterCache:
             kept = self._users.get(user)
             if kept is not None and now - kept[0] < timedelta(minutes=self._slurm.cluster_minutes):
                 return kept[1]
-        found = read(user, known.cluster.name)
+        associations = read(user, known.cluster.name)
         with self._lock:
             if len(self._users) >= _MOST_USERS:
                 self._users.clear()
-            self._users[user] = (now, found)
-        return found
+            self._users[user] = (now, associations)
+        return associations
 
     def _refresh(self, now: datetime, read: ReadCluster) -> None:
         try:
@@ -108,20 +108,20 @@ class ClusterCache:
             return
         self._tried = None
         if cluster is not None:
-            self._known = KnownCluster(cluster, now)
+            self._known = CachedCluster(cluster, now)
             with suppress(OSError):  # a site that can only be read is read all the same
                 _write(self._path, self._known)
                 self._stamp = _stamp(self._path)
 
-    def _read_file(self) -> KnownCluster | None:
+    def _read_file(self) -> CachedCluster | None:
         """What lies on the disk, where another process may have put something newer."""
         with suppress(OSError):
             stamp = _stamp(self._path)
             if stamp != self._stamp:
                 self._stamp = stamp
-                found = _read(self._path)
-                if found is not None and (self._known is None or found.read_at > self._known.read_at):
-                    self._known, self._tried = found, None
+                cached = _read(self._path)
+                if cached is not None and (self._known is None or cached.read_at > self._known.read_at):
+                    self._known, self._tried = cached, None
         return self._known
 
 
@@ -130,7 +130,7 @@ def _stamp(path: Path) -> tuple[int, int]:
     return facts.st_ino, facts.st_mtime_ns
 
 
-def _read(path: Path) -> KnownCluster | None:
+def _read(path: Path) -> CachedCluster | None:
     """What a file says; None where it is damaged, of another format, or from the future: it is then made anew."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -144,10 +144,10 @@ def _read(path: Path) -> KnownCluster | None:
         cluster = TypeAdapter(Cluster).validate_python(document["cluster"])
     except (ValueError, KeyError, RecursionError, ValidationError):
         return None
-    return KnownCluster(cluster, read_at) if read_at.tzinfo and read_at <= datetime.now(UTC) + timedelta(minutes=5) else None
+    return CachedCluster(cluster, read_at) if read_at.tzinfo and read_at <= datetime.now(UTC) + timedelta(minutes=5) else None
 
 
-def _write(path: Path, known: KnownCluster) -> None:
+def _write(path: Path, known: CachedCluster) -> None:
     """Put the file in its place at once; only its owner may read it."""
     from pydantic import TypeAdapter
 

@@ -1,17 +1,20 @@
-"""File systems: what a folder lies on, and foreign errors about it in our own words."""
+"""File systems: what a folder lies on, errors about it, and the lock that admits one writer at a time."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from stormpetrel.errors import DiskFullError, StoreNotWritableError, StormpetrelError
-from stormpetrel.records.sizes import size_words
+from stormpetrel.errors import DiskFullError, StoreBusyError, StoreNotWritableError, StormpetrelError
+from stormpetrel.private_files import PRIVATE
+from stormpetrel.records.units import format_size
 
 # SQLite's locks are not reliable on these (sqlite.org/faq, "How To Corrupt", section 2.1).
 NETWORK_TYPES = frozenset(
@@ -67,7 +70,7 @@ def mount_of(path: Path, mountinfo: str | None = None) -> Mount | None:
         except OSError:
             return None
     wanted = str(path.resolve())
-    longest, found = -1, None
+    longest, mount = -1, None
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         fields, of_system = before.split(" "), after.split(" ")
@@ -76,8 +79,8 @@ def mount_of(path: Path, mountinfo: str | None = None) -> Mount | None:
         point = fields[4].replace("\\040", " ").rstrip("/")
         if (wanted == point or wanted.startswith(point + "/")) and len(point) >= longest:
             device = of_system[1] if len(of_system) > 1 else ""
-            longest, found = len(point), Mount(point or "/", of_system[0], device.replace("\\040", " "))
-    return found
+            longest, mount = len(point), Mount(point or "/", of_system[0], device.replace("\\040", " "))
+    return mount
 
 
 def filesystem_type(path: Path, mountinfo: str | None = None) -> str:
@@ -86,12 +89,12 @@ def filesystem_type(path: Path, mountinfo: str | None = None) -> str:
     return mount.kind if mount else ""
 
 
-def disk_words(path: Path) -> str:
+def format_disk(path: Path) -> str:
     """The disk that holds `path`, for a sentence: its device, where it is mounted, and how much of it is free."""
     where = next(folder for folder in (path, *path.resolve().parents) if folder.exists())
     mount, usage = mount_of(where), shutil.disk_usage(where)
     name = f"{mount.device} at {mount.point}" if mount else f"of {where}"
-    return f"{name} ({size_words(usage.free)} of {size_words(usage.total)} free)"
+    return f"{name} ({format_size(usage.free)} of {format_size(usage.total)} free)"
 
 
 def is_full(path: Path) -> bool:
@@ -134,7 +137,9 @@ def translated(error: OSError, where: Path, doing: str) -> StoreNotWritableError
         number = errno.ENOSPC
     if number in (errno.ENOSPC, errno.EDQUOT):
         what = (
-            f"the disk {disk_words(where)} is full" if number == errno.ENOSPC else f"the quota on {disk_words(where)} is used up"
+            f"the disk {format_disk(where)} is full"
+            if number == errno.ENOSPC
+            else f"the quota on {format_disk(where)} is used up"
         )
         hint = "Free some space and run the same command again: nothing was lost, the store is as it was."
         return DiskFullError(f"Cannot {doing} in {where}: {what}.", hint=hint)
@@ -147,7 +152,7 @@ def translated(error: OSError, where: Path, doing: str) -> StoreNotWritableError
     return StoreNotWritableError(f"Cannot {doing} in {where}: {what}.", hint=hint)
 
 
-_WORDS = {
+_ERRNO_PHRASES = {
     "no space left on device": errno.ENOSPC,
     "disk quota exceeded": errno.EDQUOT,
     "quota exceeded": errno.EDQUOT,
@@ -163,4 +168,41 @@ _WORDS = {
 def errno_in(message: str) -> int | None:
     """The system's error number behind a message that quotes its words; None where it is about something else."""
     lowered = message.lower()
-    return next((number for words, number in _WORDS.items() if words in lowered), None)
+    return next((number for phrase, number in _ERRNO_PHRASES.items() if phrase in lowered), None)
+
+
+_WAIT_S = 600.0
+_POLL_S = 0.02
+
+
+@contextmanager
+def file_lock(path: Path, *, wait_s: float = _WAIT_S, role: str = "") -> Iterator[None]:
+    """Hold an exclusive lock on a file; wait for its holder, and give up with its process id."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE)
+    try:
+        _acquire(descriptor, path, wait_s, role)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)  # releases the lock
+
+
+def _acquire(descriptor: int, path: Path, wait_s: float, role: str) -> None:
+    give_up = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                holder = os.pread(descriptor, 32, 0).decode("ascii", "replace") or "unknown"
+                if role:
+                    raise StoreBusyError(
+                        f"Another {role} (pid {holder}) runs on the site {path.parent}.", hint="One is enough; nothing was done."
+                    ) from None
+                raise StoreBusyError(
+                    f"Another process (pid {holder}) has been writing to {path.parent} for over {wait_s:.0f} s.",
+                    hint="Wait for it to end, or stop it, and run the same command again.",
+                ) from None
+            time.sleep(_POLL_S)

@@ -73,7 +73,7 @@ def read_identity(tables: Path) -> Identity | None:
     path = tables / IDENTITY_FILE
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        version, found = int(record["format"]), identity_of({name: str(record[name]) for name in (_SITE_ID, _GENERATION)})
+        version, identity = int(record["format"]), identity_of({name: str(record[name]) for name in (_SITE_ID, _GENERATION)})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -83,9 +83,9 @@ def read_identity(tables: Path) -> Identity | None:
             f"The tables in {tables} were written by a newer version (format {version}, this Stormpetrel knows {FORMAT}).",
             hint="Run: pip install --upgrade stormpetrel",
         )
-    if found is None:
+    if identity is None:
         raise _damaged(path)
-    return found
+    return identity
 
 
 def write_identity(tables: Path, identity: Identity) -> None:

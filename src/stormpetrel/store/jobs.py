@@ -1,4 +1,4 @@
-"""The job table: one row per job, beside it when each of its records was seen. What becomes of new records: ingest/commit.py."""
+"""The job table, one row per job, and the table of sightings: when each record was read. New records: ingest/commit.py."""
 
 from __future__ import annotations
 
@@ -11,9 +11,28 @@ import polars as pl
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY, STORED_SCHEMA
 from stormpetrel.records.states import UNFINISHED
-from stormpetrel.store.read_marks import ReadMarks
-from stormpetrel.store.sightings import SIGHTINGS, sightings_of
+from stormpetrel.records.times import UTC_TIME
+from stormpetrel.store.source_health import ReadPositions
 from stormpetrel.store.tables import Table, TableSpec, TableStore, WriterLock
+
+SIGHTINGS = TableSpec(
+    "sightings",
+    pl.Schema([("fingerprint", pl.Int64()), ("as_of", UTC_TIME), ("line", pl.Int64())]),
+    partition_by=(),
+    ranges=("as_of",),
+    distinct=("fingerprint", "line"),
+)
+
+
+def sightings_of(records: pl.DataFrame, as_of: datetime) -> pl.DataFrame:
+    """The fact that these records (`fingerprint`, `line`) were seen at a time, and where."""
+    return records.select("fingerprint", pl.lit(as_of, dtype=UTC_TIME).alias("as_of"), "line")
+
+
+def last_sightings(sightings: pl.LazyFrame) -> pl.LazyFrame:
+    """When and where each record was seen last."""
+    return sightings.sort("as_of", "line").unique("fingerprint", keep="last", maintain_order=True)
+
 
 JOBS = TableSpec(
     "jobs",
@@ -29,10 +48,10 @@ class JobStore(TableStore):
 
     spec = JOBS
 
-    def __init__(self, tables: Path, writer_lock: WriterLock, marks: ReadMarks | None = None) -> None:
+    def __init__(self, tables: Path, writer_lock: WriterLock, positions: ReadPositions | None = None) -> None:
         super().__init__(tables, writer_lock)
         self.sightings = Table(tables, SIGHTINGS)
-        self._marks = marks
+        self._positions = positions
 
     def create(self) -> None:
         """Create the tables unless they are there."""
@@ -57,12 +76,12 @@ class JobStore(TableStore):
     def cursor(self, name: str) -> int | None:
         """How far a live source has been read: where its cursor was committed, or beyond that in vain."""
         committed = self.table.cursor(name)
-        return (self._marks.position(name, beyond=committed) if self._marks else None) or committed
+        return (self._positions.position(name, beyond=committed) if self._positions else None) or committed
 
     def read_in_vain(self, cursor: Cursor) -> None:
         """Note that a live source has been read, and that there was nothing to commit."""
-        if self._marks:
-            self._marks.note(cursor.name, beyond=self.table.cursor(cursor.name), position=cursor.position)
+        if self._positions:
+            self._positions.note(cursor.name, beyond=self.table.cursor(cursor.name), position=cursor.position)
 
     def see_again(self, records: pl.DataFrame, as_of: datetime) -> None:
         """Note that records already in the table (`fingerprint`, `line`) were seen at a later time than before."""

@@ -1,52 +1,45 @@
-"""One writer at a time: a lock on the site that dies with its process.
-
-A file lock where the state is SQLite; an advisory lock of the server where it is PostgreSQL.
-"""
+"""The lock of a site whose state is on a PostgreSQL server: one watch at a time, also over hosts."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+import sqlalchemy as sa
 
 from stormpetrel.errors import StoreBusyError
-from stormpetrel.private_files import PRIVATE
-
-_WAIT_S = 600.0
-_POLL_S = 0.02
 
 
-@contextmanager
-def file_lock(path: Path, *, wait_s: float = _WAIT_S, role: str = "") -> Iterator[None]:
-    """Hold an exclusive lock on a file; wait for its holder, and give up with its process id."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE)
-    try:
-        _acquire(descriptor, path, wait_s, role)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)  # releases the lock
+class ServerLock:
+    """An advisory lock of a PostgreSQL server; it is gone with the connection that holds it, so whoever keeps it renews it."""
 
+    def __init__(self, engine: sa.Engine, key: int, *, role: str) -> None:
+        self._engine, self._key, self._role = engine, key, role
+        self._connection: sa.Connection | None = None
 
-def _acquire(descriptor: int, path: Path, wait_s: float, role: str) -> None:
-    give_up = time.monotonic() + wait_s
-    while True:
+    def acquire(self) -> None:
+        """Take the lock at once; StoreBusyError where another process has it."""
+        # Without a transaction: one that stays open for weeks keeps the server from cleaning up.
+        connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > give_up:
-                holder = os.pread(descriptor, 32, 0).decode("ascii", "replace") or "unknown"
-                if role:
-                    raise StoreBusyError(
-                        f"Another {role} (pid {holder}) runs on the site {path.parent}.", hint="One is enough; nothing was done."
-                    ) from None
-                raise StoreBusyError(
-                    f"Another process (pid {holder}) has been writing to {path.parent} for over {wait_s:.0f} s.",
-                    hint="Wait for it to end, or stop it, and run the same command again.",
-                ) from None
-            time.sleep(_POLL_S)
+            free = connection.execute(sa.text("SELECT pg_try_advisory_lock(:key)"), {"key": self._key}).scalar()
+            if not free:
+                raise StoreBusyError(f"Another {self._role} runs on this site, perhaps on another host.", hint="One is enough.")
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+
+    def renew(self) -> None:
+        """Take the lock again where its connection is lost, as after a restart of the server; as `acquire` fails."""
+        if self._connection is not None:
+            try:
+                self._connection.execute(sa.text("SELECT 1"))
+                return
+            except sa.exc.DBAPIError:
+                self.release()
+        self.acquire()
+
+    def release(self) -> None:
+        """Give the lock back."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.invalidate()  # not back into the pool: the lock would live on in an idle connection
+            connection.close()

@@ -16,14 +16,14 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from stormpetrel.store.forgotten import ForgottenStore
 from stormpetrel.store.identity import identity_of, new_identity, read_identity, write_identity
-from stormpetrel.store.model_entries import Entry, write_entry
+from stormpetrel.store.registry.entries import Entry, write_entry
+from stormpetrel.store.upkeep.forgotten import ForgottenStore
 
 
 @dataclass(frozen=True, slots=True)
 class SiteFiles:
-    """What lies beside a state store: steps that move something out of it write here."""
+    """What lies next to a state store: steps that move something out of it write here."""
 
     folder: Path
     key: bytes
@@ -82,16 +82,16 @@ class Step:
     run: Callable[[Migration], None]
 
 
-def migrate(migration: Migration, *, found: int) -> None:
+def migrate(migration: Migration, *, version: int) -> None:
     """Bring a store of format `found` up to the newest format; the caller holds the lock and commits."""
     for step in STEPS:
-        if step.to > found:
+        if step.to > version:
             step.run(migration)
             migration.keep({"format": str(step.to)})
 
 
 def _identify_site(migration: Migration) -> None:
-    """State and tables get to know each other, and what only the state knew is kept beside the tables and the models as well."""
+    """State and tables get to know each other, and what only the state knew is kept next to the tables and the models as well."""
     files = migration.files
     there = identity_of(migration.facts()) or (read_identity(files.tables) if files else None)
     identity = there or new_identity()
@@ -110,7 +110,7 @@ def _keep_tombstones(migration: Migration, files: SiteFiles) -> None:
 
 
 def _note_models(migration: Migration, files: SiteFiles) -> None:
-    """Beside each model, what the registry knows of it; ModelRegistry seals the entries once the site is open."""
+    """Write next to each model what the registry knows of it; ModelRegistry seals the entries once the site is open."""
     for row in migration.connection.execute(sa.select(migration.table("models"))).all():
         entry = Entry(row.name, row.version, row.created, json.loads(row.about))
         write_entry(files.models / entry.name / f"{entry.version:05d}", entry)

@@ -20,7 +20,7 @@ _MOST_PER_USER: Final = 5000  # nobody fills the disk by clicking
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What one user said of one piece of advice."""
+    """The opinion of one user on one piece of advice."""
 
     time: datetime
     user: str
@@ -65,7 +65,7 @@ class OpinionStore:
             connection.execute(sa.insert(table).values(time=time, user=user, job=job_text, advice=advice, useful=useful))
 
     def of(self, user: str, job: object) -> dict[str, bool]:
-        """What a user said of the advice on a job: advice -> useful."""
+        """The opinions of a user on the advice on a job: advice -> useful."""
         query = sa.select(table).where(table.c.user == user, table.c.job == str(job)).order_by(table.c.id)
         with self._state.transaction() as connection:
             return {row.advice: bool(row.useful) for row in connection.execute(query)}
@@ -74,10 +74,10 @@ class OpinionStore:
         """How useful each piece of advice was found, the most judged first."""
         with self._state.transaction() as connection:
             rows = connection.execute(sa.select(table.c.advice, table.c.useful)).all()
-        found: dict[str, list[int]] = {}
+        counts: dict[str, list[int]] = {}
         for advice, useful in rows:
-            found.setdefault(advice, [0, 0])[0 if useful else 1] += 1
-        ranked = sorted(found.items(), key=lambda item: (-sum(item[1]), item[0]))
+            counts.setdefault(advice, [0, 0])[0 if useful else 1] += 1
+        ranked = sorted(counts.items(), key=lambda item: (-sum(item[1]), item[0]))
         return [OpinionCount(advice, yes, no) for advice, (yes, no) in ranked]
 
     def recent(self, limit: int = 50) -> list[Opinion]:

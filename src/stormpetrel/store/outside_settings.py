@@ -47,14 +47,14 @@ def outside_settings(settings: Settings) -> list[OutsideSetting]:
     """The settings that reach outside and are not as they come; passwords in addresses are left out."""
     sections: list[tuple[str, BaseModel]] = [(name, getattr(settings, name)) for name in type(settings).model_fields]
     sections += [(f"notify.routes.{route.name}", route) for route in settings.notify.routes]
-    found = []
+    outside = []
     for section_name, section in sections:
         for key, field in type(section).model_fields.items():
             value = getattr(section, key)
             if kind_of(key) and value and value != field.default:
                 shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-                found.append(OutsideSetting(kind_of(key), f"{section_name}.{key}", _without_password(shown)))
-    return sorted(found, key=lambda entry: [COMMAND, SERVER, FILE, TRUST].index(entry.kind))
+                outside.append(OutsideSetting(kind_of(key), f"{section_name}.{key}", _without_password(shown)))
+    return sorted(outside, key=lambda entry: [COMMAND, SERVER, FILE, TRUST].index(entry.kind))
 
 
 def _without_password(text: str) -> str:

@@ -33,15 +33,15 @@ def who_else_can_write(folder: Path, name: str) -> str:
         return f"{place / name} belongs to {user_name(whose)}" if foreign else who_else_can_write(target.parent, target.name)
     group, others = True, True  # whether they can reach what we look at
     for at in [*reversed(place.parents), place, place / name]:
-        found = at.stat()
-        if found.st_uid not in (os.geteuid(), _ROOT):
-            return f"{at} belongs to {user_name(found.st_uid)}"
-        held = stat.S_ISDIR(found.st_mode) and bool(found.st_mode & stat.S_ISVTX) and at != place
-        if others and found.st_mode & _OTHERS and not held:
+        status = at.stat()
+        if status.st_uid not in (os.geteuid(), _ROOT):
+            return f"{at} belongs to {user_name(status.st_uid)}"
+        held = stat.S_ISDIR(status.st_mode) and bool(status.st_mode & stat.S_ISVTX) and at != place
+        if others and status.st_mode & _OTHERS and not held:
             return f"everybody can write to {at}"
-        if group and found.st_mode & _GROUP and not held:
+        if group and status.st_mode & _GROUP and not held:
             return f"a group can write to {at}"
-        group, others = group and bool(found.st_mode & 0o011), others and bool(found.st_mode & 0o001)
+        group, others = group and bool(status.st_mode & 0o011), others and bool(status.st_mode & 0o001)
     return ""
 
 

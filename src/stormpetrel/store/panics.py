@@ -92,11 +92,11 @@ def _flush() -> None:
 
 def split_panic(text: bytes) -> tuple[bytes, bytes]:
     """What was printed besides panics, and the text of the panics: from the first on, all but lines of our own loggers."""
-    found = _PANIC.search(text)
-    if not found:
+    match = _PANIC.search(text)
+    if not match:
         return text, b""
-    lines = text[found.start() :].splitlines(keepends=True)
+    lines = text[match.start() :].splitlines(keepends=True)
     ours = b"".join(line for line in lines if _OURS.match(line))
     theirs = b"".join(line for line in lines if not _OURS.match(line))
-    before = text[: found.start()].rstrip(b"\n")
+    before = text[: match.start()].rstrip(b"\n")
     return (before + b"\n" if before else b"") + ours, theirs

@@ -60,7 +60,7 @@ class PredictionStore(TableStore):
         """Add predictions and move the horizon in one commit; returned with the time from which on others can read them.
 
         A row is written before its commit is there, so it gets the time at which that is to be expected: now, once nobody else
-        writes, and as long as commits took lately. Then the clock is looked at again. Where the table is wrong by more than a
+        writes, and as long as commits took lately. Then the clock is examined again. Where the table is wrong by more than a
         second, or about `late`, it is corrected.
         """
         with self._writer_lock():

@@ -71,7 +71,7 @@ class Privacy:
         )
 
     def without_names(self, rejects: pl.DataFrame) -> pl.DataFrame:
-        """Refused records without what they said, where that names a forgotten user."""
+        """Refused records without their text, where that names a forgotten user."""
         if not self.forgotten or not rejects.height:
             return rejects
         named = [self._names_forgotten(f"{raw} {reason}") for raw, reason in rejects.select("raw", "reason").iter_rows()]
@@ -86,10 +86,10 @@ class Privacy:
             column: [_HIDDEN if self._names_forgotten(text) else text for text in texts]
             for column, texts in unread.examples.items()
         }
-        return UnreadCounts(unread.counts, unread.told, examples)
+        return UnreadCounts(unread.counts, unread.filled, examples)
 
     def _names_forgotten(self, text: str) -> bool:
-        return any(self.digest(word) in self.forgotten for word in _possible_names(text))
+        return any(self.digest(name) in self.forgotten for name in _possible_names(text))
 
     def _personal(self, jobs: pl.DataFrame, column: str) -> pl.Series:
         """Groups and accounts that carry the name of their user, as many sites have them, become the pseudonym as well."""

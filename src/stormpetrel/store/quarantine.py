@@ -1,4 +1,4 @@
-"""The quarantine: records that could not be trusted, each with its rule, its reason and what it said."""
+"""The quarantine: records that could not be trusted, each with its rule, its reason and its text."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class ReadOnlyState(StateStore):
         super().__init__(copy._engine, copy._lock_file)
 
     def refusal(self) -> ReadOnlySiteError:
-        """What whoever wants to write is told."""
+        """The error for a write to a read-only site."""
         if self._is_full:
             return ReadOnlySiteError(
                 f"The site {self._site} cannot be written: {self.reason}.", hint="Free some space and run the same command again."
@@ -110,10 +110,10 @@ class ReadOnlyState(StateStore):
         yield
 
     @contextmanager
-    def sole(self, role: str) -> Iterator[None]:
+    def sole(self, role: str) -> Iterator[Callable[[], None]]:
         """No watch runs here."""
         raise self.refusal()
-        yield
+        yield lambda: None
 
     def empty_log(self) -> None:
         """There is none of ours."""
@@ -199,7 +199,7 @@ def _copied(original: Path, folder: Path) -> None:
 
 
 def _copy_identity(original: Path, tables: Path) -> None:
-    """Who the site is: a state of an earlier release is brought up to date beside it, in the copy."""
+    """Who the site is: a state of an earlier release is brought up to date next to it, in the copy."""
     tables.mkdir()
     with suppress(FileNotFoundError):
         shutil.copyfile(original / IDENTITY_FILE, tables / IDENTITY_FILE)
@@ -226,10 +226,10 @@ def _facts_of(original: Path | None) -> tuple[tuple[int, int, int] | None, ...]:
 
 def _facts(path: Path) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _nearest(path: Path) -> Path:

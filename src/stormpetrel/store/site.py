@@ -15,35 +15,36 @@ from pathlib import Path
 from stormpetrel.config import SITE_FILE, Settings, load_settings, settings_as_toml
 from stormpetrel.errors import DiskFullError, SettingsError, StoreError
 from stormpetrel.private_files import create_private, tighten
-from stormpetrel.records.clock import FEED_FILE, FeedClock, clock_of
+from stormpetrel.records.times import FEED_FILE, FeedClock, clock_of
 from stormpetrel.store.agreement import agree
 from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.cluster_cache import ClusterCache
-from stormpetrel.store.cpu_windows import CpuWindowStore
-from stormpetrel.store.event_background import EventBackgroundStore
-from stormpetrel.store.event_counts import EventCountStore
-from stormpetrel.store.filesystem import disk_words, writing
-from stormpetrel.store.forgotten import ForgottenStore
+from stormpetrel.store.events.background import EventBackgroundStore
+from stormpetrel.store.events.counts import EventCountStore
+from stormpetrel.store.events.outages import OutageStore
+from stormpetrel.store.filesystem import format_disk, writing
 from stormpetrel.store.identity import holds_tables
-from stormpetrel.store.incident_history import IncidentHistory
-from stormpetrel.store.incidents import IncidentStore
+from stormpetrel.store.incidents.history import IncidentHistory
+from stormpetrel.store.incidents.incidents import IncidentStore
+from stormpetrel.store.incidents.messages import MessageStore
 from stormpetrel.store.jobs import JobStore
-from stormpetrel.store.messages import MessageStore
 from stormpetrel.store.migrations import SiteFiles
-from stormpetrel.store.models import ModelRegistry
 from stormpetrel.store.opinions import OpinionStore
-from stormpetrel.store.outages import OutageStore
 from stormpetrel.store.ownership import refuse_folder_of_another
 from stormpetrel.store.predictions import PredictionStore
 from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine
-from stormpetrel.store.read_marks import ReadMarks
 from stormpetrel.store.read_only import ReadOnlyState, open_copied_state, read_only_reason
-from stormpetrel.store.scores import EventScoreStore, TraceScoreStore
+from stormpetrel.store.registry.models import ModelRegistry
+from stormpetrel.store.source_health import ReadPositions
 from stormpetrel.store.state import STATE_FILE, StateStore, open_state, refuse_network
 from stormpetrel.store.tables import Table
 from stormpetrel.store.tokens import TokenStore
+from stormpetrel.store.traces.regions import TraceRegionStore
+from stormpetrel.store.traces.scores import EventScoreStore, TraceScoreStore
+from stormpetrel.store.traces.windows import CpuWindowStore
 from stormpetrel.store.unread_fields import UnreadFields
+from stormpetrel.store.upkeep.forgotten import ForgottenStore
 from stormpetrel.store.views import ViewStore
 
 KEY_FILE = "site.key"
@@ -59,10 +60,11 @@ class Site:
         self.settings = settings
         self.state = state
         self._key = key
-        self.jobs = JobStore(folder / "tables", state.writer_lock, ReadMarks(state))
+        self.jobs = JobStore(folder / "tables", state.writer_lock, ReadPositions(state))
         self.predictions = PredictionStore(folder / "tables", state.writer_lock)
         self.trace_scores = TraceScoreStore(folder / "tables", state.writer_lock)
         self.cpu_windows = CpuWindowStore(folder / "tables", state.writer_lock)
+        self.trace_regions = TraceRegionStore(folder / "tables", state.writer_lock)
         self.event_counts = EventCountStore(folder / "tables", state.writer_lock)
         self.event_background = EventBackgroundStore(folder / "tables", state.writer_lock)
         self.event_scores = EventScoreStore(folder / "tables", state.writer_lock)
@@ -91,7 +93,8 @@ class Site:
         of_jobs = (self.jobs.table, self.jobs.sightings, self.quarantine.table, self.predictions.table, self.forgotten.table)
         of_events = (self.event_counts.table, self.event_counts.reasons.table)
         scores = (self.event_background.table, self.event_scores.table)
-        return *of_jobs, self.cpu_windows.table, self.trace_scores.table, *of_events, *scores, self.incident_history.table
+        of_traces = (self.cpu_windows.table, self.trace_scores.table, self.trace_regions.table)
+        return *of_jobs, *of_traces, *of_events, *scores, self.incident_history.table
 
     def require_writable(self) -> None:
         """ReadOnlySiteError where the site cannot be written; for work that writes only at its end."""
@@ -154,12 +157,12 @@ def create_site(folder: Path, settings: Settings | None = None) -> Site:
             create_private(folder / SITE_FILE, settings_as_toml(settings))
         site = open_site(folder)
     except BaseException:
-        remove_half_made(folder, was_there=was_there)
+        remove_incomplete(folder, was_there=was_there)
         raise
     return site
 
 
-def remove_half_made(folder: Path, *, was_there: bool) -> None:
+def remove_incomplete(folder: Path, *, was_there: bool) -> None:
     """Undo what was begun in a folder that was new, or empty."""
     if was_there:
         for path in folder.iterdir():  # it was empty before
@@ -222,6 +225,7 @@ def _create_tables(site: Site) -> None:
     site.predictions.create()
     site.cpu_windows.create()
     site.trace_scores.create()
+    site.trace_regions.create()
     site.event_counts.create()
     site.event_background.create()
     site.event_scores.create()
@@ -258,7 +262,7 @@ def _open_state(folder: Path, settings: Settings, key: bytes, *, create: bool) -
     try:
         return opened()
     except DiskFullError:
-        return read_only(f"the disk {disk_words(where)} is full", is_full=True)
+        return read_only(f"the disk {format_disk(where)} is full", is_full=True)
 
 
 def owner_of(key: bytes) -> str:

@@ -1,11 +1,14 @@
-"""How the watch's own reads go: when each live source was last read well, what is wrong with it, and for how long.
+"""How the watch's own reads go: when each live source was last read well, what is wrong with it, for how long, and how
+far it was read beyond its cursor.
 
-`with book.look("sacct", …)` around every look -> SourceHealth -> troubles at a given moment. Ages are computed when they are
-asked for, so that a look that hangs is seen while it hangs, by any thread or process that has the records.
+`with book.poll("sacct", …)` around every poll -> SourceHealth -> troubles at a given moment. Ages are computed when they are
+read, so that a poll that hangs is seen while it hangs, by any thread or process that has the records.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -13,14 +16,18 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+import sqlalchemy as sa
+
 from stormpetrel.errors import StoreError, StormpetrelError
+from stormpetrel.store.state import StateStore
+from stormpetrel.store.state_tables import meta
 
 JOBS: Final = "jobs"
 EVENTS: Final = "events"
 TRACES: Final = "traces"
 
-Seen = Callable[[int], None]  # tell a look under way that so many more records were read: it goes on
-LookAt = Callable[[str], AbstractContextManager[Seen]]
+Seen = Callable[[int], None]  # reports progress of a poll: so many more records were read
+PollSource = Callable[[str], AbstractContextManager[Seen]]
 _MOMENTS: Final = ("since", "last_good", "problem_since", "looking_since", "progressed")
 
 
@@ -30,24 +37,24 @@ class SourceHealth:
 
     name: str  # sacct, slurmrestd, squeue, event log, elasticsearch, …
     watcher: str  # whose it is: JOBS or EVENTS
-    every_s: float  # how often it is looked at
-    patience_s: float  # a look that gets on with nothing for this long is told
+    every_s: float  # how often it is polled
+    patience_s: float  # a poll without progress for this long is reported
     since: datetime  # when this watch took it up
-    last_good: datetime | None = None  # the end of the last look that went well
+    last_good: datetime | None = None  # the end of the last successful poll
     records: int = 0  # that it read
-    problem: str = ""  # why the last look failed
+    problem: str = ""  # why the last poll failed
     problem_since: datetime | None = None
-    looking_since: datetime | None = None  # the beginning of the look under way
-    progressed: datetime | None = None  # when that look last got on
+    looking_since: datetime | None = None  # the beginning of the poll under way
+    progressed: datetime | None = None  # when that poll last made progress
 
     def lag_s(self, now: datetime) -> float | None:
-        """Seconds since the last good look; None where there was none."""
+        """Seconds since the last successful poll; None where there was none."""
         return None if self.last_good is None else max(0.0, (now - self.last_good).total_seconds())
 
-    def last_words(self, now: datetime) -> str:
-        """When it was last read well, in words."""
+    def last_read_text(self, now: datetime) -> str:
+        """Sentence on when it was last read successfully."""
         lag_s = self.lag_s(now)
-        return "It has not been read well yet." if lag_s is None else f"Last read well {span_words(lag_s)} ago."
+        return "It has not been read well yet." if lag_s is None else f"Last read well {format_span(lag_s)} ago."
 
     def as_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
@@ -84,11 +91,11 @@ def troubles(sources: Iterable[SourceHealth], now: datetime) -> list[Trouble]:
     direct = {source.name: trouble for source in sources if (trouble := _direct(source, now))}
     held_up = {source.watcher for source in sources if source.name in direct}
     late = {
-        source.name: Trouble(source.name, "overdue", f"{source.name} should have been looked at again. {source.last_words(now)}")
+        source.name: Trouble(source.name, "overdue", f"{source.name} should have been polled again. {source.last_read_text(now)}")
         for source in sources
         if source.watcher not in held_up and _is_overdue(source, now)
     }
-    return [found for source in sources if (found := direct.get(source.name) or late.get(source.name))]
+    return [problem for source in sources if (problem := direct.get(source.name) or late.get(source.name))]
 
 
 def leading(sources: Iterable[SourceHealth]) -> list[SourceHealth]:
@@ -104,8 +111,8 @@ def _direct(source: SourceHealth, now: datetime) -> Trouble | None:
         return None
     if (now - source.progressed).total_seconds() < source.patience_s:
         return None
-    lasts = span_words((now - source.looking_since).total_seconds())
-    return Trouble(source.name, "slow", f"A look at {source.name} has been under way for {lasts}. {source.last_words(now)}")
+    lasts = format_span((now - source.looking_since).total_seconds())
+    return Trouble(source.name, "slow", f"A poll of {source.name} has been under way for {lasts}. {source.last_read_text(now)}")
 
 
 def _is_overdue(source: SourceHealth, now: datetime) -> bool:
@@ -116,7 +123,7 @@ def _is_overdue(source: SourceHealth, now: datetime) -> bool:
 
 
 class SourceBook:
-    """The sources of one watch, kept by the thread that looks and read by others."""
+    """The sources of one watch, kept by the thread that polls and read by others."""
 
     def __init__(self, *, patience_s: float = 15.0, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._patience_s, self._clock = patience_s, clock
@@ -129,7 +136,7 @@ class SourceBook:
         self._before = {source.name: source for source in before}
 
     def sources(self) -> tuple[SourceHealth, ...]:
-        """Every source that has been looked at, in the order of the first look."""
+        """Every source that has been polled, in the order of the first poll."""
         with self._lock:
             return tuple(self._sources.values())
 
@@ -147,8 +154,8 @@ class SourceBook:
         return troubles(self.sources(), self._clock())
 
     @contextmanager
-    def look(self, name: str, *, watcher: str, every_s: float) -> Iterator[Seen]:
-        """Note a look at a source while the block runs; an error of the source is its problem until a look goes well."""
+    def poll(self, name: str, *, watcher: str, every_s: float) -> Iterator[Seen]:
+        """Record one poll of a source while the block runs; an error is its problem until a poll succeeds."""
         records = 0
 
         def seen(more: int) -> None:
@@ -179,7 +186,7 @@ class SourceBook:
         return fresh if before is None else replace(fresh, last_good=before.last_good, records=before.records)
 
     def _end(self, name: str, problem: str | None, records: int) -> None:
-        """Close a look: '' went well, text is what was wrong, None says nothing about the source."""
+        """Close a poll: '' succeeded, text is what was wrong, None says nothing about the source."""
         now = self._clock()
         over = {"looking_since": None, "progressed": None}
         if problem:
@@ -197,14 +204,46 @@ class SourceBook:
 
 @contextmanager
 def unnoted(name: str) -> Iterator[Seen]:
-    """A look that nobody keeps a book of."""
+    """A poll that is not recorded."""
     del name
     yield lambda _records: None
 
 
-def span_words(seconds: float) -> str:
+def format_span(seconds: float) -> str:
     """A length of time in one number: `4 s`, `12 min`, `3 h`, `5 days`."""
     for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
+
+
+_KEY_LENGTH: Final = 60
+
+
+class ReadPositions:
+    """Small records in the state store, one for each live source."""
+
+    def __init__(self, state: StateStore) -> None:
+        self._state = state
+
+    def note(self, name: str, *, beyond: int | None, position: int) -> None:
+        """Note that a source has been read up to a position, with nothing new since the cursor `beyond`."""
+        value = json.dumps([beyond, position])
+        with self._state.transaction() as connection:
+            updated = connection.execute(sa.update(meta).where(meta.c.key == _key(name)).values(value=value))
+            if not updated.rowcount:
+                connection.execute(sa.insert(meta).values(key=_key(name), value=value))
+
+    def position(self, name: str, *, beyond: int | None) -> int | None:
+        """How far a source has been read beyond a cursor; None where nothing is known of that."""
+        with self._state.transaction() as connection:
+            value = connection.execute(sa.select(meta.c.value).where(meta.c.key == _key(name))).scalar()
+        if value is None:
+            return None
+        noted, position = json.loads(value)
+        return int(position) if noted == beyond else None
+
+
+def _key(name: str) -> str:
+    key = f"read:{name}"
+    return key if len(key) <= _KEY_LENGTH else f"read:{hashlib.sha256(name.encode()).hexdigest()[:32]}"

@@ -1,4 +1,4 @@
-"""The state store: what changes, in SQL. SQLite beside the site, or PostgreSQL by URL.
+"""The state store: what changes, in SQL. SQLite next to the site, or PostgreSQL by URL.
 
 Its tables are declared in state_tables.py.
 """
@@ -9,7 +9,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,9 +27,9 @@ from stormpetrel.errors import (
     StoreVersionError,
 )
 from stormpetrel.private_files import create_private, tighten
-from stormpetrel.store.filesystem import errno_in, filesystem_type, is_network, writing
+from stormpetrel.store.filesystem import errno_in, file_lock, filesystem_type, is_network, writing
 from stormpetrel.store.identity import Identity, holds_tables, identity_of, new_identity, read_identity
-from stormpetrel.store.lock import file_lock
+from stormpetrel.store.lock import ServerLock
 from stormpetrel.store.migrations import Migration, SiteFiles, migrate
 from stormpetrel.store.state_tables import ALL_TABLES, METADATA, forgotten, ingests, meta
 
@@ -104,25 +104,30 @@ class StateStore:
                 connection.close()
 
     @contextmanager
-    def sole(self, role: str) -> Iterator[None]:
-        """Be the only process of this kind on the site; StoreBusyError at once where there is another."""
+    def sole(self, role: str) -> Iterator[Callable[[], None]]:
+        """Be the only process of this kind on the site; StoreBusyError at once where there is another.
+
+        Yields what makes sure of that again: a server that was restarted has forgotten the lock. It raises StoreBusyError where
+        another process was faster, StateAwayError where the server does not answer.
+        """
         if self.is_sqlite:
             with ExitStack() as stack:
                 with writing(self._lock_file.parent, doing=f"take the lock of the {role}"):
                     stack.enter_context(file_lock(self._lock_file.with_name(f".{role}.lock"), wait_s=0.0, role=role))
-                yield
+                yield lambda: None  # the kernel keeps it as long as the process lives
             return
-        key = _LOCK_KEY + 1 + sum(role.encode())
-        with _database_errors():
-            connection = self._engine.connect()
-        try:
+        lock = ServerLock(self._engine, _LOCK_KEY + 1 + sum(role.encode()), role=role)
+
+        def renew() -> None:
             with _database_errors():
-                free = connection.execute(sa.text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar()
-            if not free:
-                raise StoreBusyError(f"Another {role} runs on this site, perhaps on another host.", hint="One is enough.")
-            yield
+                lock.renew()
+
+        renew()
+        try:
+            yield renew
         finally:
-            connection.close()
+            with _database_errors():
+                lock.release()
 
     def record_ingest(self, source: str, report: dict[str, Any]) -> None:
         """Remember that a source was ingested, and what came of it."""
@@ -195,14 +200,14 @@ class StateStore:
 
     def load(self, tables: dict[str, list[dict[str, Any]]]) -> None:
         """Replace every table by the rows of a dump, which may be of an earlier format; one of a newer format is refused."""
-        found = next((int(row["value"]) for row in tables.get(meta.name, []) if row["key"] == "format"), 1)
-        _refuse_newer(found)
+        version = next((int(row["value"]) for row in tables.get(meta.name, []) if row["key"] == "format"), 1)
+        _refuse_newer(version)
         with self.writer_lock(), self.transaction() as connection:
             for table in ALL_TABLES:
                 connection.execute(sa.delete(table))
                 if rows := tables.get(table.name, []):
                     connection.execute(sa.insert(table), rows)
-            migrate(Migration(connection, METADATA, self._files), found=found)
+            migrate(Migration(connection, METADATA, self._files), version=version)
 
     def close(self) -> None:
         """Close the connections; one that another thread is still reading through, when that thread gives it back."""
@@ -238,7 +243,7 @@ def open_state(
 
     SQLite on a network file system corrupts: it is refused before anything is written. `owner` stands for the site: a database
     that belongs to another one is refused. Where there is no store one is created; without `create` that is refused: the site's
-    tables have lost the state that belongs to them. Created beside tables (`files`) it counts as unfinished until its identity
+    tables have lost the state that belongs to them. Created next to tables (`files`) it counts as unfinished until its identity
     is kept.
     """
     if not create and not url and not (folder / "state.db").exists():
@@ -287,8 +292,8 @@ def _facts(store: StateStore) -> dict[str, str]:
 
 def _create_tables(store: StateStore, owner: str) -> None:
     """Tables and first facts in one transaction, unless another process was faster."""
-    beside = read_identity(store._files.tables) if store._files else None
-    facts = {"format": str(STATE_FORMAT), "owner": owner, **(beside.following() if beside else new_identity()).as_facts()}
+    identity = read_identity(store._files.tables) if store._files else None
+    facts = {"format": str(STATE_FORMAT), "owner": owner, **(identity.following() if identity else new_identity()).as_facts()}
     if store._files and holds_tables(store._files.tables):
         facts[_UNFINISHED] = "being filled"
     with store.transaction() as connection:
@@ -303,13 +308,13 @@ def _migrate(store: StateStore) -> None:
         if store.is_sqlite:  # Python's driver begins a transaction only before a row is changed, not before a table is
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         migration = Migration(connection, METADATA, store._files)
-        migrate(migration, found=int(migration.facts()["format"]))
+        migrate(migration, version=int(migration.facts()["format"]))
 
 
-def _refuse_newer(found: int) -> None:
-    if found > STATE_FORMAT:
+def _refuse_newer(version: int) -> None:
+    if version > STATE_FORMAT:
         raise StoreVersionError(
-            f"The state store was written by a newer version (format {found}, this Stormpetrel knows {STATE_FORMAT}).",
+            f"The state store was written by a newer version (format {version}, this Stormpetrel knows {STATE_FORMAT}).",
             hint="Run: pip install --upgrade stormpetrel",
         )
 

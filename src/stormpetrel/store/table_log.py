@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-_MOST_BYTES: Final = 256 * 1024  # of a log that is looked at: a longer one costs about as much to hash as to open
+_MOST_BYTES: Final = 256 * 1024  # of a log that is examined: a longer one costs about as much to hash as to open
 _MOST_LOGS: Final = 512  # that are remembered
 
 

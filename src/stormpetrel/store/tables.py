@@ -23,10 +23,10 @@ import polars as pl
 from stormpetrel.errors import DiskFullError, StoreBusyError, StoreError, StoreVersionError
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.times import month_of
-from stormpetrel.store.digests import FileDigests
 from stormpetrel.store.filesystem import writing
 from stormpetrel.store.panics import without_panic_text
 from stormpetrel.store.table_log import LOGS, LogSummary, fingerprint_of
+from stormpetrel.store.upkeep.digests import FileDigests
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable, WriterProperties
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 WriterLock = Callable[[], AbstractContextManager[None]]  # held by whoever writes to the tables of a site
 
 FORMAT_VERSION: Final = 1
-_MARK: Final = "stormpetrel_format"
+_FORMAT_KEY: Final = "stormpetrel_format"
 _LOG_AGE: Final = "delta.logRetentionDuration"
 _A_DAY: Final = "interval 1 days"
 _CLOCK_STEP_S: Final = 0.1  # files are stamped by a coarser clock than ours
@@ -66,7 +66,7 @@ class Committed:
 
 
 class Table:
-    """One Delta Lake table, looked at anew for each use so that it sees what others have committed."""
+    """One Delta Lake table, examined anew for each use so that it sees what others have committed."""
 
     def __init__(self, folder: Path, spec: TableSpec) -> None:
         self.path = folder.resolve() / spec.name
@@ -98,7 +98,7 @@ class Table:
                 self._address,
                 pl.DataFrame(schema=self.spec.schema),
                 partition_by=list(self.spec.partition_by) or None,
-                description=json.dumps({_MARK: FORMAT_VERSION}),
+                description=json.dumps({_FORMAT_KEY: FORMAT_VERSION}),
                 configuration={"delta.dataSkippingStatsColumns": ",".join(self.spec.ranges)},
             )
         self.digests.record(after=-1)
@@ -123,9 +123,9 @@ class Table:
                 f"The table {self.path} cannot be read: {str(error).splitlines()[0]}.",
                 hint="Restore the site from a backup: stormpetrel --site NEWDIR store restore BACKUP.",
             ) from error
-        found = _format_of(table.metadata().description)
-        if found > FORMAT_VERSION:
-            raise self._too_new(f"format {found}, this Stormpetrel knows {FORMAT_VERSION}")
+        version = _format_of(table.metadata().description)
+        if version > FORMAT_VERSION:
+            raise self._too_new(f"format {version}, this Stormpetrel knows {FORMAT_VERSION}")
         return table
 
     def _open_to_write(self) -> DeltaTable:
@@ -400,7 +400,7 @@ class TableStore:
 
 def _format_of(description: str | None) -> int:
     try:
-        return int(json.loads(description or "{}").get(_MARK, 0))
+        return int(json.loads(description or "{}").get(_FORMAT_KEY, 0))
     except (ValueError, AttributeError, TypeError):
         return 0
 

@@ -20,7 +20,7 @@ from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.store.state import StateStore
 from stormpetrel.store.state_tables import tokens as table
 
-MARK: Final = "sp_"  # so that a token left in a file or a log can be searched for
+PREFIX: Final = "sp_"  # so that a token left in a file or a log can be searched for
 _RANDOM_BYTES: Final = 32
 _LONGEST_TOKEN: Final = 200
 _LONGEST_NAME: Final = 128
@@ -60,7 +60,7 @@ class TokenStore:
             raise UsageError("A token without a scope could do nothing.", hint="Name one: --scope read.")
         if days is not None and not 0 < days <= 36_500:
             raise UsageError(f"A token cannot be valid for {days:g} days.", hint="Name more than 0 days and at most 36500.")
-        token = MARK + secrets.token_urlsafe(_RANDOM_BYTES)
+        token = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
         now = self._clock()
         row = {
             "digest": digest_of(token),
@@ -78,7 +78,7 @@ class TokenStore:
 
     def find(self, token: str) -> Token | None:
         """Whose token this is; None where it is unknown, revoked or past its time."""
-        if not token.startswith(MARK) or len(token) > _LONGEST_TOKEN or not token.isascii():
+        if not token.startswith(PREFIX) or len(token) > _LONGEST_TOKEN or not token.isascii():
             return None
         return self.with_digest(digest_of(token))
 
@@ -92,8 +92,8 @@ class TokenStore:
             row = connection.execute(sa.select(table).where(table.c.digest == digest)).first()
         if row is None or not hmac.compare_digest(row.digest, digest):
             return None
-        found = _token(row)
-        return None if self.is_over(found) else found
+        token = _token(row)
+        return None if self.is_over(token) else token
 
     def is_over(self, token: Token) -> bool:
         """Whether a token's time has passed."""

@@ -24,12 +24,12 @@ class UnreadField:
     format: str
     column: str
     unread: int
-    told: int
+    filled: int
 
     @property
     def share(self) -> float:
         """The share of the values that could not be read."""
-        return self.unread / self.told if self.told else 0.0
+        return self.unread / self.filled if self.filled else 0.0
 
 
 class UnreadFields:
@@ -40,38 +40,38 @@ class UnreadFields:
 
     def shares(self) -> list[UnreadField]:
         """Every column that could not always be read, the worst first."""
-        found = [
-            UnreadField(name, column, unread, told)
+        shares = [
+            UnreadField(name, column, unread, filled)
             for name, columns in self._all().items()
-            for column, (unread, told) in columns.items()
+            for column, (unread, filled) in columns.items()
         ]
-        return sorted(found, key=lambda field: (-field.share, field.format, field.column))
+        return sorted(shares, key=lambda field: (-field.share, field.format, field.column))
 
     def add(self, format_name: str, counts: UnreadCounts) -> None:
         """Add what one ingest found; nothing is written where it has nothing to say. The caller holds the writer lock.
 
         A column that could always be read is not entered; one that could not be is counted from then on.
         """
-        if not counts.told:
+        if not counts.filled:
             return
         known = self._all()
         columns = known.setdefault(format_name, {})
-        concerned = (columns.keys() | counts.counts.keys()) & counts.told.keys()
+        concerned = (columns.keys() | counts.counts.keys()) & counts.filled.keys()
         if not concerned:
             return
         for column in concerned:
-            unread, told = columns.get(column, (0, 0))
-            columns[column] = _bounded(unread + counts.counts.get(column, 0), told + counts.told[column])
+            unread, filled = columns.get(column, (0, 0))
+            columns[column] = _bounded(unread + counts.counts.get(column, 0), filled + counts.filled[column])
         self._state.set_fact(_KEY, json.dumps(known))
 
     def _all(self) -> dict[str, dict[str, tuple[int, int]]]:
         text = self._state.fact(_KEY)
         if not text:
             return {}
-        return {name: {column: (pair[0], pair[1]) for column, pair in told.items()} for name, told in json.loads(text).items()}
+        return {name: {column: (pair[0], pair[1]) for column, pair in pairs.items()} for name, pairs in json.loads(text).items()}
 
 
-def _bounded(unread: int, told: int) -> tuple[int, int]:
-    while told > _REMEMBERED:
-        unread, told = -(-unread // 2), told // 2
-    return unread, told
+def _bounded(unread: int, filled: int) -> tuple[int, int]:
+    while filled > _REMEMBERED:
+        unread, filled = -(-unread // 2), filled // 2
+    return unread, filled

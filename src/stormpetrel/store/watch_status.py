@@ -1,6 +1,6 @@
-"""What the watcher last said of itself and of its sources, for the pages that show it: two small records in the state store.
+"""The last status of the watch and of its sources, for the pages that show it: two small records in the state store.
 
-The loop leaves a WatchStatus at each turn; a thread beside it leaves the sources, also while the loop hangs. WatchReport puts
+The loop leaves a WatchStatus at each turn; a thread next to it leaves the sources, also while the loop hangs. WatchReport puts
 both together and says how the watch is at a given moment.
 """
 
@@ -13,13 +13,13 @@ from typing import Final, Literal
 
 import sqlalchemy as sa
 
-from stormpetrel.store.source_health import JOBS, SourceHealth, Trouble, leading, span_words, troubles
+from stormpetrel.store.source_health import JOBS, SourceHealth, Trouble, format_span, leading, troubles
 from stormpetrel.store.state import StateStore
 from stormpetrel.store.state_tables import meta
 
 _KEY: Final = "watch"
 _SOURCES_KEY: Final = "watch-sources"
-_SILENT_S: Final = 30.0  # the thread beside the loop writes every few seconds
+_SILENT_S: Final = 30.0  # the thread next to the loop writes every few seconds
 _STUCK_S: Final = 120.0
 
 WatchState = Literal["never", "stopped", "silent", "trouble", "live"]
@@ -52,7 +52,7 @@ class WatchStatus:
 
 @dataclass(frozen=True, slots=True)
 class WatchReport:
-    """Everything that a watch has left in the state: its status, its sources, and when it was last `heard` of beside the loop."""
+    """Everything that a watch has left in the state: its status, its sources, and when it was last `heard` of with the loop."""
 
     status: WatchStatus | None = None
     sources: tuple[SourceHealth, ...] = ()
@@ -64,7 +64,7 @@ class WatchReport:
         return not self.sources or any(source.watcher == JOBS for source in self.sources)
 
     def silent_s(self, now: datetime) -> float:
-        """How long ago, in real seconds, the watch was last heard of, by its loop or beside it."""
+        """How long ago, in real seconds, the watch was last heard of, by its loop or next to it."""
         loop_s = self.status.seconds_silent(now) if self.status else float("inf")
         return loop_s if self.heard is None else min(loop_s, (now - self.heard).total_seconds())
 
@@ -87,13 +87,13 @@ class WatchReport:
         """Why the watch does not do its work, in a sentence; empty where it does."""
         if self.status is None:
             return ""
-        found = self.troubles(now, of=leading(self.sources))
-        if found:
-            return found[0].what
+        troubles = self.troubles(now, of=leading(self.sources))
+        if troubles:
+            return troubles[0].what
         turned_s = self.status.seconds_silent(now)
         is_looking = any(source.looking_since for source in self.sources)
         if not is_looking and turned_s > stuck_after_s(self.status.poll_s):
-            return f"The loop has not made a turn for {span_words(turned_s)}."
+            return f"The loop has not made a turn for {format_span(turned_s)}."
         return self.status.problem or ""
 
     def troubles(self, now: datetime, *, of: list[SourceHealth] | None = None) -> list[Trouble]:
@@ -113,8 +113,8 @@ def write_status(state: StateStore, status: WatchStatus) -> None:
 
 def write_sources(state: StateStore, sources: tuple[SourceHealth, ...], now: datetime) -> None:
     """Leave how the sources are, and that somebody is there."""
-    told = {"heard": now.isoformat(), "sources": [source.as_dict() for source in sources]}
-    _write(state, _SOURCES_KEY, json.dumps(told))
+    record = {"heard": now.isoformat(), "sources": [source.as_dict() for source in sources]}
+    _write(state, _SOURCES_KEY, json.dumps(record))
 
 
 def _write(state: StateStore, key: str, value: str) -> None:
@@ -134,9 +134,9 @@ def read_watch(state: StateStore) -> WatchReport:
     query = sa.select(meta.c.key, meta.c.value).where(meta.c.key.in_([_KEY, _SOURCES_KEY]))
     with state.transaction() as connection:
         values = {key: json.loads(value) for key, value in connection.execute(query)}
-    told = values.get(_SOURCES_KEY)
+    record = values.get(_SOURCES_KEY)
     return WatchReport(
         status=WatchStatus(**values[_KEY]) if _KEY in values else None,
-        sources=tuple(SourceHealth.from_dict(source) for source in told["sources"]) if told else (),
-        heard=datetime.fromisoformat(told["heard"]) if told else None,
+        sources=tuple(SourceHealth.from_dict(source) for source in record["sources"]) if record else (),
+        heard=datetime.fromisoformat(record["heard"]) if record else None,
     )

@@ -14,31 +14,31 @@ from pathlib import Path
 from typing import Any, Final
 
 from stormpetrel.errors import ModelFormatError, UsageError
-from stormpetrel.learn.saving import METADATA
+from stormpetrel.learn.saving import METADATA, RETIRED_KINDS, retired_model
 from stormpetrel.synth.contract import WorkloadGenerator
 
 DEFAULT: Final = "sessions"
 # name -> (module of this room, class). The kind of a saved model is "synth-" + name.
 GENERATORS: Final = {
     "sessions": ("sessions.generator", "SessionGenerator"),
-    "ctgan": ("rows.ctgan", "Ctgan"),
-    "tvae": ("rows.tvae", "Tvae"),
-    "copulagan": ("rows.copula_gan", "CopulaGan"),
-    "copulagan-sessions": ("rows.copula_gan_sessions", "CopulaGanSessions"),
+    "ctgan": ("rows.neural", "Ctgan"),
+    "tvae": ("rows.neural", "Tvae"),
+    "copulagan": ("rows.neural", "CopulaGan"),
     "gaussian-copula": ("rows.gaussian_copula", "GaussianCopula"),
-    "rows": ("rows.row_bootstrap", "RowBootstrap"),
+    "rows": ("rows.row_generator", "RowBootstrap"),
     "private": ("private.generator", "PrivateGenerator"),
     "sdv-ctgan": ("rows.sdv_adapter", "SdvCtgan"),
     "sdv-tvae": ("rows.sdv_adapter", "SdvTvae"),
     "sdv-copulagan": ("rows.sdv_adapter", "SdvCopulaGan"),
     "sdv-gaussian-copula": ("rows.sdv_adapter", "SdvGaussianCopula"),
 }
+RETIRED: Final = frozenset({"copulagan-sessions"})  # of earlier versions; where one is in use, the default takes its place
 
 
 def new_generator(name: str = DEFAULT, **settings: Any) -> WorkloadGenerator:
     """An untrained generator; `settings` are those of its class (`seed`, `epochs`, …)."""
-    made: WorkloadGenerator = _class(name)(**settings)
-    return made
+    generator: WorkloadGenerator = _class(name)(**settings)
+    return generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,8 @@ def load_generator(folder: Path) -> WorkloadGenerator:
         ) from None
     except (OSError, ValueError, AttributeError, RecursionError):
         raise ModelFormatError(f"{folder / METADATA} cannot be read.", hint="Fit it again: stormpetrel synth fit") from None
+    if str(kind) in RETIRED_KINDS:
+        raise retired_model(folder, str(kind))
     name = str(kind).removeprefix("synth-")
     if name not in GENERATORS:
         raise ModelFormatError(f"{folder} holds a model of kind {str(kind)[:60]!r}, which is no generator.")

@@ -41,7 +41,7 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.jobs is not None and self.days is not None:
-            raise UsageError("Both a number of jobs and a number of days were asked for.", hint="Ask for one of them.")
+            raise UsageError("Both a number of jobs and a number of days were requested.", hint="Ask for one of them.")
         if self.jobs is not None and not 0 <= self.jobs <= MOST_JOBS:
             raise UsageError(f"{self.jobs} jobs cannot be made.", hint=f"Ask for 0 to {MOST_JOBS:,}.")
         if self.days is not None and not 0 < self.days <= 36_525:
@@ -57,8 +57,8 @@ class Wanted:
     @property
     def conditions(self) -> tuple[str, ...]:
         """The names of those wishes that only a generator of users can grant."""
-        asked = {"users": self.users != 1, "gpu_jobs": self.gpu_jobs != 1, "group": self.group is not None}
-        return (*(name for name, differs in asked.items() if differs), *(("later_years",) if self.later_years else ()))
+        changed = {"users": self.users != 1, "gpu_jobs": self.gpu_jobs != 1, "group": self.group is not None}
+        return (*(name for name, differs in changed.items() if differs), *(("later_years",) if self.later_years else ()))
 
 
 class WorkloadGenerator(Protocol):
@@ -93,7 +93,7 @@ def refuse_conditions(wanted: Wanted, name: str) -> None:
     """UsageError where a generator of rows is asked for something that only users and sessions can give."""
     if wanted.conditions:
         raise UsageError(
-            f"The generator '{name}' draws rows and cannot change {_in_words(wanted)}.",
+            f"The generator '{name}' draws rows and cannot change {_as_text(wanted)}.",
             hint="Use the default generator (sessions).",
         )
 
@@ -101,5 +101,5 @@ def refuse_conditions(wanted: Wanted, name: str) -> None:
 _WORDS = {"users": "the number of users", "gpu_jobs": "the share of GPU jobs", "group": "the group", "later_years": "the year"}
 
 
-def _in_words(wanted: Wanted) -> str:
+def _as_text(wanted: Wanted) -> str:
     return ", ".join(_WORDS[name] for name in wanted.conditions)

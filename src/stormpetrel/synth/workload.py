@@ -57,7 +57,7 @@ class Workload:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """What a generator makes of each job beside its time and its user, in the order in which it is made."""
+        """What a generator makes of each job in addition to its time and its user, in the order of generation."""
         order = (*WHERE, *SIZES, *TIMES, STATE)
         return (*(name for name in order if name in self.jobs.columns), *self.own_columns)
 

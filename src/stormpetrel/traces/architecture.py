@@ -23,8 +23,11 @@ FORMAT_VERSION: Final = 1
 WEIGHTS: Final = "weights.safetensors"
 ENCODER: Final = "encoder.onnx"
 DECODER: Final = "decoder.onnx"
+SCORE: Final = "score.onnx"  # encoder, decoder and score in one graph; `fast` alone has it
 INPUT_MODES: Final = 3  # user, system, iowait; `other` is what they leave of one
 SHORTEST_STEPS: Final = 8
+LEAK: Final = 0.1  # slope of the units of `fast` below zero
+PATCH_STEPS: Final = 10  # steps that `fast` sees as one; all patches of a window share their first and last layer
 ATTENTION_HIDDEN: Final = 16  # hidden units of the weight between two threads
 
 _LARGEST: Final = {
@@ -47,13 +50,21 @@ class Architecture(StrEnum):
     VANILLA = "vanilla"  # each thread alone
     NODE_GNN = "node_gnn"  # with the threads of its node
     JOB_GNN = "job_gnn"  # with the threads of its job on the node
+    FAST = "fast"  # each thread alone, in patches of steps, without convolutions and softmax
+
+    @property
+    def passes_messages(self) -> bool:
+        """Whether threads hear of each other."""
+        return self in (Architecture.NODE_GNN, Architecture.JOB_GNN)
 
 
 @dataclass(frozen=True, slots=True)
 class AutoencoderSettings:
     """Everything that decides what an autoencoder of windows becomes; saved beside its weights.
 
-    The defaults need 5.3 MFLOP per window of 100 steps. `channels` has one entry per block; each block halves the time axis.
+    The defaults need 5.3 MFLOP per window of 100 steps, and .38 where the architecture is `fast`. `channels` has one entry per
+    block; each block halves the time axis. `fast` has no blocks: the first of `channels` is the number of values per patch, and
+    `kernel` is not used.
     """
 
     architecture: Architecture = Architecture.VANILLA
@@ -92,18 +103,20 @@ class AutoencoderSettings:
     @property
     def padded_steps(self) -> int:
         """The steps that the network sees: the next multiple of what its blocks divide by; the last step is repeated to fill."""
-        unit = 1 << len(self.channels)
+        unit = PATCH_STEPS if self.architecture is Architecture.FAST else 1 << len(self.channels)
         return -(-self.steps // unit) * unit
 
     @property
     def innermost_steps(self) -> int:
-        """The steps that are left after the last block of the encoder."""
+        """The steps that are left after the last block of the encoder; of `fast`, its patches."""
+        if self.architecture is Architecture.FAST:
+            return self.padded_steps // PATCH_STEPS
         return self.padded_steps >> len(self.channels)
 
     @property
     def flat(self) -> int:
         """How many numbers the last block of the encoder gives for a window."""
-        return self.innermost_steps * self.channels[-1]
+        return self.innermost_steps * self.channels[0 if self.architecture is Architecture.FAST else -1]
 
     def record(self) -> dict[str, Any]:
         """The settings as JSON can hold them."""
@@ -148,6 +161,9 @@ class Scorer(Protocol):
 
 def flops_per_window(settings: AutoencoderSettings) -> int:
     """FLOP of encoder and decoder for one window, a multiplication with its addition counted as two; without message passing."""
+    if settings.architecture is Architecture.FAST:
+        patches = 2 * settings.innermost_steps * INPUT_MODES * PATCH_STEPS * settings.channels[0]
+        return 2 * (patches + 2 * settings.flat * settings.hidden + 2 * settings.hidden * settings.embedding)
     kernel, flop, steps = settings.kernel, 0, settings.padded_steps
     for inside, outside in pairwise((INPUT_MODES, *settings.channels)):
         flop += _convolution(steps, inside, outside, kernel) + _projection(steps, inside, outside)

@@ -19,8 +19,6 @@ from stormpetrel.errors import MissingExtraError, ModelError, ModelFormatError
 from stormpetrel.learn.saving import load_model_bytes, save_model
 from stormpetrel.records.windows import Windows
 from stormpetrel.traces.architecture import (
-    DECODER,
-    ENCODER,
     FORMAT_VERSION,
     KIND,
     WEIGHTS,
@@ -31,7 +29,7 @@ from stormpetrel.traces.architecture import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
 
@@ -102,8 +100,8 @@ class TraceAutoencoder:
 
         return self._computed(windows, (), error).astype(np.float64)
 
-    def save(self, folder: Path) -> None:
-        """Write the autoencoder to a folder that does not exist yet."""
+    def save(self, folder: Path, others: Mapping[str, bytes] | None = None) -> None:
+        """Write the autoencoder to a folder that does not exist yet, with other files (`others`) that belong to it."""
         from safetensors.torch import save
 
         network = self._fitted()
@@ -115,7 +113,7 @@ class TraceAutoencoder:
             "flop_per_window": flops_per_window(self.settings),
             "versions": self.versions_,
         }
-        files = {WEIGHTS: save(weights), **_onnx_files(network)}
+        files = {WEIGHTS: save(weights), **_onnx_files(network), **(others or {})}
         save_model(folder, kind=KIND, format_version=FORMAT_VERSION, metadata=metadata, files=files)
 
     @classmethod
@@ -170,8 +168,8 @@ def is_trained_on(model: TraceAutoencoder, train: Windows, validation: Windows) 
     """Whether a model learnt from the normal ones of just these windows."""
     from stormpetrel.traces.training import fingerprint
 
-    found = {"train": fingerprint(train.of_normal()), "validation": fingerprint(validation.of_normal())}
-    return {part: _table(model.data_.get(part, {})).get("digest") for part in found} == found
+    fingerprints = {"train": fingerprint(train.of_normal()), "validation": fingerprint(validation.of_normal())}
+    return {part: _table(model.data_.get(part, {})).get("digest") for part in fingerprints} == fingerprints
 
 
 def _need_torch() -> None:
@@ -180,12 +178,12 @@ def _need_torch() -> None:
 
 
 def _onnx_files(network: AutoencoderNetwork) -> dict[str, bytes]:
-    """Encoder and decoder for the runtime without torch; none where onnx is not installed, and then torch must score."""
+    """The graphs for the runtime without torch; none where onnx is not installed, and then torch must score."""
     if find_spec("onnx") is None:
         return {}
-    from stormpetrel.traces.onnx_files import decoder_onnx, encoder_onnx
+    from stormpetrel.traces.onnx_files import graphs_onnx
 
-    return {ENCODER: encoder_onnx(network), DECODER: decoder_onnx(network)}
+    return graphs_onnx(network)
 
 
 def _about(windows: Windows) -> dict[str, Any]:

@@ -66,8 +66,8 @@ class RawPca:
 
     def reconstruct(self, windows: Windows) -> npt.NDArray[np.float32]:
         """The windows as the components see them, (windows, steps, 4)."""
-        made = self.embed(windows) @ self.components.axes + self.components.mean
-        return np.asarray(made.reshape(windows.rates.shape), dtype=np.float32)
+        decoded = self.embed(windows) @ self.components.axes + self.components.mean
+        return np.asarray(decoded.reshape(windows.rates.shape), dtype=np.float32)
 
     def score(self, windows: Windows) -> Floats:
         """Mean over steps and modes of the squared difference, as of the networks."""

@@ -1,11 +1,12 @@
-"""Splits of traces: by campaign where campaigns say what they are for, by run and time where they do not; never at random.
+"""Splits of traces: by campaign where campaigns say what they are for, by span of time where they do not; never at random.
 
-Traces -> split_traces -> SplitWindows (train, validation, test).
+Traces -> split_traces -> SplitWindows (train, validation, test). Runs that overlap in time are never on two sides, and what
+several of them saw of one node at one second counts once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -14,9 +15,10 @@ from stormpetrel.records.short_jobs import short_job_windows
 from stormpetrel.records.traces import Split, Trace
 from stormpetrel.records.windows import Windows, cut_windows, join_windows
 from stormpetrel.traces.fitting_windows import fitted
+from stormpetrel.traces.time_spans import counted_once, numbered_spans, refuse_overlaps, time_spans
 
 WINDOW_S: Final = 100.0
-TRAINING_RUNS: Final = (5, 8)  # of the runs that do not say what they are for, the first five eighths teach
+TRAINING_SPANS: Final = (5, 8)  # of the spans of time of runs that do not say what they are for, the first five eighths teach
 VALIDATION_SHARE: Final = 0.15  # the last part of each training run, where no campaign is for validation
 
 
@@ -50,6 +52,7 @@ class SplitWindows:
     validation: Windows
     test: Windows
     cut: Cut = field(default_factory=Cut)
+    spans: Mapping[str, int] = field(default_factory=dict)  # run -> which span of time it lies in; runs of one overlap
 
     def counts(self) -> dict[str, int]:
         """How many windows each part has, and how many could not be cut."""
@@ -64,15 +67,17 @@ def steps_of(window_s: float, step_s: float) -> int:
 
 
 def split_traces(traces: Sequence[Trace], cut: Cut | None = None) -> SplitWindows:
-    """The windows of campaigns by what each is for; of runs that do not say it, by name and time.
+    """The windows of campaigns by what each is for; of runs that do not say it, by span of time.
 
-    Of the latter, sorted by name, the first five eighths teach and the others test. Where there is no validation campaign, the
-    last 15 % of each training run's time is taken for it. Windows that overlap are always of the same part.
+    Of the latter, runs that overlap in time are one span; the first five eighths of the spans teach and the others test. Where
+    there is no validation campaign, the last 15 % of each training run's time is taken for it. Windows that overlap are always of
+    the same part; UsageError where campaigns that overlap in time are for different parts.
     """
     cut = cut or Cut()
-    by_split = _by_campaign(traces) if _all_told(traces) else _by_name(traces)
+    by_split = _by_campaign(traces) if _counts_text(traces) else _by_time(traces)
+    by_split = {split: _once(some, cut) for split, some in by_split.items()}
     train, validation = _teaching(by_split[Split.TRAIN], by_split[Split.VALIDATION], cut)
-    return SplitWindows(train, validation, _windows(by_split[Split.TEST], Split.TEST, cut), cut)
+    return SplitWindows(train, validation, _windows(by_split[Split.TEST], Split.TEST, cut), cut, numbered_spans(traces))
 
 
 def teaching_windows(traces: Sequence[Trace], cut: Cut | None = None) -> tuple[Windows, Windows]:
@@ -81,7 +86,7 @@ def teaching_windows(traces: Sequence[Trace], cut: Cut | None = None) -> tuple[W
     Runs that do not say what they are for all teach.
     """
     cut = cut or Cut()
-    if not _all_told(traces):
+    if not _counts_text(traces):
         return _teaching(sorted(traces, key=lambda trace: trace.name), [], cut)
     of_split = {split: [trace for trace in traces if trace.split is split] for split in Split}
     if not of_split[Split.TRAIN]:
@@ -89,7 +94,7 @@ def teaching_windows(traces: Sequence[Trace], cut: Cut | None = None) -> tuple[W
     return _teaching(of_split[Split.TRAIN], of_split[Split.VALIDATION], cut)
 
 
-def _all_told(traces: Sequence[Trace]) -> bool:
+def _counts_text(traces: Sequence[Trace]) -> bool:
     """Whether all campaigns say what they are for, or none does; UsageError where they disagree."""
     untold = [trace.name for trace in traces if trace.split is None]
     if untold and len(untold) < len(traces):
@@ -108,24 +113,41 @@ def _teaching(train: Sequence[Trace], validation: Sequence[Trace], cut: Cut) -> 
 
 
 def _by_campaign(traces: Sequence[Trace]) -> dict[Split, list[Trace]]:
-    found = {split: [trace for trace in traces if trace.split is split] for split in Split}
+    by_split = {split: [trace for trace in traces if trace.split is split] for split in Split}
     for split in (Split.TRAIN, Split.TEST):
-        if not found[split]:
-            there = ", ".join(f"{len(those)} for {name}" for name, those in found.items() if those)
+        if not by_split[split]:
+            there = ", ".join(f"{len(those)} for {name}" for name, those in by_split.items() if those)
             raise UsageError(
                 f"There is no campaign for {split}; there are {there}.",
                 hint="Name a folder with campaigns for train and for test, or make one: stormpetrel campaign simulate",
             )
-    return found
+    refuse_overlaps({str(split): some for split, some in by_split.items()})
+    return by_split
 
 
-def _by_name(traces: Sequence[Trace]) -> dict[Split, list[Trace]]:
-    if len(traces) < 2:
-        there = "one run" if traces else "no run"
-        raise UsageError(f"There is {there} without a split: nothing would be left to test on.", hint="Name two runs or more.")
-    ordered = sorted(traces, key=lambda trace: trace.name)
-    taught = max(1, len(ordered) * TRAINING_RUNS[0] // TRAINING_RUNS[1])
-    return {Split.TRAIN: ordered[:taught], Split.VALIDATION: [], Split.TEST: ordered[taught:]}
+def _by_time(traces: Sequence[Trace]) -> dict[Split, list[Trace]]:
+    spans = time_spans(traces)
+    if len(spans) < 2:
+        there = (
+            "one run" if len(traces) == 1 else "no run" if not traces else f"{len(traces)} runs that overlap in time and are one"
+        )
+        raise UsageError(
+            f"There is {there} without a split: nothing would be left to test on.",
+            hint="Name two runs of different times or more.",
+        )
+    taught = max(1, len(spans) * TRAINING_SPANS[0] // TRAINING_SPANS[1])
+    train, test = ([trace for span in part for trace in span] for part in (spans[:taught], spans[taught:]))
+    return {Split.TRAIN: train, Split.VALIDATION: [], Split.TEST: test}
+
+
+def _once(traces: Sequence[Trace], cut: Cut) -> list[Trace]:
+    """The runs of a part with nothing in them twice; what is left of a run that another has seen must be two windows long."""
+    whole = {trace.name: trace.steps for trace in traces}
+    return [
+        trace
+        for trace in counted_once(traces)
+        if trace.steps == whole[trace.name] or trace.steps >= 2 * steps_of(cut.window_s, trace.step_s)
+    ]
 
 
 def _cut_in_time(trace: Trace, window_steps: int) -> tuple[Trace, Trace]:

@@ -59,12 +59,12 @@ class Trouble:
         """The trouble that a record holds; ModelFormatError where it holds none."""
         try:
             centre = np.asarray(record["centre"], dtype=np.float64)
-            found = cls(centre, float(record["radius"]), float(record["high_iowait"]), int(record["windows"]))
+            trouble = cls(centre, float(record["radius"]), float(record["high_iowait"]), int(record["windows"]))
         except (KeyError, TypeError, ValueError):
             raise ModelFormatError("The centre of Bad IO cannot be read.", hint=_AGAIN) from None
-        if found.centre.ndim != 1 or not np.isfinite([*found.centre, found.radius, found.high_iowait]).all():
+        if trouble.centre.ndim != 1 or not np.isfinite([*trouble.centre, trouble.radius, trouble.high_iowait]).all():
             raise ModelFormatError("The centre of Bad IO is not a point.", hint=_AGAIN)
-        return found
+        return trouble
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +76,7 @@ class Placement:
     y: Floats
     max_iowait: Floats
     bad_io_distance: Floats | None
+    embedding: Embeddings  # (windows, embedding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ def place(scorer: Scorer, chart: PcaMap, trouble: Trouble | None, windows: Windo
         y=points[:, 1],
         max_iowait=max_iowait(windows),
         bad_io_distance=None if trouble is None else trouble.distance(embeddings),
+        embedding=embeddings,
     )
 
 
@@ -164,13 +166,13 @@ def diagnose(
         if near[those].any()
     ]
     suspects.sort(key=lambda one: (-one.near, one.nearest, one.node, one.job_id))
-    asked = [row for row in rows if types[row] == NP] or rows
+    examined = [row for row in rows if types[row] == NP] or rows
     return Diagnosis(
         windows=len(rows),
         near=int(near[rows].sum()),
         radius=trouble.radius,
         high_iowait=trouble.high_iowait,
-        rank_correlation=rank_correlation(distance[asked], iowait[asked]),
+        rank_correlation=rank_correlation(distance[examined], iowait[examined]),
         suspects=tuple(suspects),
     )
 

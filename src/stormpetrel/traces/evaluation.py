@@ -107,13 +107,13 @@ def evaluate(
     models = {}
     total, done = sum(map(len, scorers.values())), 0
     for architecture, ensemble in scorers.items():
-        found = []
+        runs = []
         for scorer in ensemble:
             progress(done / max(1, total), f"judging {architecture}")
-            found.append(judged.run(scorer))
+            runs.append(judged.run(scorer))
             done += 1
-        if found:
-            models[architecture] = judged.together(found)
+        if runs:
+            models[architecture] = judged.together(runs)
     progress(1.0, "judging the baselines")
     embedding = max((scorer.settings.embedding for ensemble in scorers.values() for scorer in ensemble), default=16)
     return TraceEvaluation(
@@ -163,18 +163,18 @@ class _Judged:
         types = self.types[self.typed]
         if np.unique(types).size < 2:
             return None
-        found = silhouette(embeddings[self.typed], types, subsets=SUBSETS, seed=self.seed)
-        return found.mean if found.n else None
+        runs = silhouette(embeddings[self.typed], types, subsets=SUBSETS, seed=self.seed)
+        return runs.mean if runs.n else None
 
-    def together(self, found: Sequence[_OneModel]) -> ModelFigures:
+    def together(self, runs: Sequence[_OneModel]) -> ModelFigures:
         """The figures of an ensemble."""
-        scores = np.stack([one.scores for one in found])  # (models, windows)
+        scores = np.stack([one.scores for one in runs])  # (models, windows)
         return ModelFigures(
-            models=len(found),
+            models=len(runs),
             re_normal=MeanStd.of(scores[:, self.normal].mean(axis=1)),
             re_anomalous=MeanStd.of(scores[:, self.anomalous].mean(axis=1)) if self.anomalous.any() else None,
-            silhouette=_spread([one.silhouette for one in found]),
-            roc_auc=_spread([self.area(one.scores) for one in found]),
+            silhouette=_spread([one.silhouette for one in runs]),
+            roc_auc=_spread([self.area(one.scores) for one in runs]),
             by_job_type=self.by_job_type(scores),
             per_run=self.per_run(scores),
         )
@@ -185,14 +185,14 @@ class _Judged:
 
     def by_job_type(self, scores: Floats) -> dict[str, ErrorSpread]:
         rng = np.random.default_rng(self.seed)
-        found = {}
+        runs = {}
         for job_type in np.unique(self.types[self.counted]):
             errors = scores[:, self.counted & (self.types == job_type)].ravel()
             sample = rng.choice(errors, min(SAMPLE, errors.size), replace=False)
             quantiles = tuple(float(value) for value in np.quantile(errors, QUANTILES))
             windows = errors.size // len(scores)
-            found[str(job_type)] = ErrorSpread(windows, float(errors.mean()), quantiles, tuple(map(float, np.sort(sample))))
-        return found
+            runs[str(job_type)] = ErrorSpread(windows, float(errors.mean()), quantiles, tuple(map(float, np.sort(sample))))
+        return runs
 
     def per_run(self, scores: Floats) -> dict[str, MeanStd]:
         """The error on normal windows of each test campaign or run."""

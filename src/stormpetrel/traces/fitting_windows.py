@@ -79,9 +79,9 @@ def _weights(had: int, had_s: float, steps: int, step_s: float) -> npt.NDArray[n
     fine = max(1, round(64 * step_s / min(step_s, had_s)))  # moments that are looked at in each step
     moments = (np.arange(steps * fine) + 0.5) * (step_s / fine)
     source = np.minimum((moments % long_s / had_s).astype(np.intp), had - 1)  # a shorter window begins again
-    found = np.zeros((steps, had), dtype=np.float64)
-    np.add.at(found, (np.arange(steps * fine) // fine, source), 1 / fine)
-    return found.astype(np.float32)
+    weights = np.zeros((steps, had), dtype=np.float64)
+    np.add.at(weights, (np.arange(steps * fine) // fine, source), 1 / fine)
+    return weights.astype(np.float32)
 
 
 def _mixed(weights: npt.NDArray[np.float32], rates: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

@@ -39,6 +39,10 @@ class Quota:
             scores=max(1, math.floor(scores_mb * _MEGABYTE / moments / SCORE_BYTES)),
         )
 
+    def of_share(self, share: float) -> Quota:
+        """That of a part of the nodes."""
+        return Quota(max(1, math.ceil(share * self.windows)), max(1, math.ceil(share * self.scores)))
+
 
 def kept_windows(scores: pl.DataFrame, most: int) -> pl.Series:
     """Which windows of a moment are kept, as a mask over the rows of their scores (node, cpu, window_start, flagged, score).
@@ -60,8 +64,8 @@ def kept_windows(scores: pl.DataFrame, most: int) -> pl.Series:
     flagged = rows.filter(~chosen & pl.col("flagged")).top_k(room, by="score")["row"]
     chosen = chosen | rows["row"].is_in(flagged.implode())
     unusual = nodes.filter(pl.col("flags") > 0).select("node", "flags", "highest")
-    beside = rows.filter(~chosen).group_by("node").agg(threads=pl.len()).join(unusual, on="node")
-    whole = _as_many(beside.sort("flags", "highest", "node", descending=[True, True, False]), room - flagged.len())
+    unflagged = rows.filter(~chosen).group_by("node").agg(threads=pl.len()).join(unusual, on="node")
+    whole = _as_many(unflagged.sort("flags", "highest", "node", descending=[True, True, False]), room - flagged.len())
     return (chosen | rows["node"].is_in(whole.implode())).rename("kept")
 
 

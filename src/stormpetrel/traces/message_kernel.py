@@ -40,8 +40,8 @@ class MessageKernel:
 
         The compiled loops trust the sizes, so they are checked here, and filled up with zeros to what a round takes.
         """
-        found = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
-        units, inner = (value.shape[0] if (value := found.get(name)) is not None and value.ndim else 0 for name in _SIZES)
+        weights_here = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
+        units, inner = (value.shape[0] if (value := weights_here.get(name)) is not None and value.ndim else 0 for name in _SIZES)
         expected = {
             "receiver.weight": (units, embedding),
             "receiver.bias": (units,),
@@ -53,21 +53,24 @@ class MessageKernel:
             "update.weight": (embedding, inner),
             "update.bias": (embedding,),
         }
-        if {name: (value.shape, value.dtype) for name, value in found.items()} != {
+        if {name: (value.shape, value.dtype) for name, value in weights_here.items()} != {
             name: (shape, np.dtype(np.float32)) for name, shape in expected.items()
         }:
             raise ModelFormatError("The weights of the message passing do not fit the model's settings.")
-        own, heard = found["hidden.weight"].T[:embedding], found["hidden.weight"].T[embedding:]  # (embedding, inner) each
+        own, heard = (
+            weights_here["hidden.weight"].T[:embedding],
+            weights_here["hidden.weight"].T[embedding:],
+        )  # (embedding, inner) each
         layers = {
-            "receiver": _filled(found["receiver.weight"].T, _INPUTS, _UNITS),
-            "receiver_bias": _filled(found["receiver.bias"], _UNITS),
-            "sender": _filled(found["sender.weight"].T, _INPUTS, _UNITS),
-            "weight": _filled(found["weight.weight"][0], _UNITS),
-            "weight_bias": _filled(found["weight.bias"], 1),
+            "receiver": _filled(weights_here["receiver.weight"].T, _INPUTS, _UNITS),
+            "receiver_bias": _filled(weights_here["receiver.bias"], _UNITS),
+            "sender": _filled(weights_here["sender.weight"].T, _INPUTS, _UNITS),
+            "weight": _filled(weights_here["weight.weight"][0], _UNITS),
+            "weight_bias": _filled(weights_here["weight.bias"], 1),
             "hidden": np.concatenate([_filled(own, _INPUTS, _INPUTS), _filled(heard, _INPUTS, _INPUTS)]),
-            "hidden_bias": _filled(found["hidden.bias"], _INPUTS),
-            "update": _filled(found["update.weight"].T, _INPUTS, _INPUTS),
-            "update_bias": _filled(found["update.bias"], _INPUTS),
+            "hidden_bias": _filled(weights_here["hidden.bias"], _INPUTS),
+            "update": _filled(weights_here["update.weight"].T, _INPUTS, _INPUTS),
+            "update_bias": _filled(weights_here["update.bias"], _INPUTS),
         }
         return cls(embedding, layers)
 

@@ -71,10 +71,10 @@ class Promise:
         """The promise of a registered model; of one from before promises were kept, what its validation windows allow."""
         if about.get("promise") is not None:
             return cls.of_record(about["promise"])
-        asked, windows = float(about.get("alarm_share", LARGEST_SHARE)), int(about.get("windows", {}).get("validation", 0))
-        share, _ = _share_and_rank(asked, windows)
+        share_wanted, windows = float(about.get("alarm_share", LARGEST_SHARE)), int(about.get("windows", {}).get("validation", 0))
+        share, _ = _share_and_rank(share_wanted, windows)
         threshold = float(about["threshold"]) if share is not None else None
-        return cls(asked, share, threshold, Calm(windows, windows, windows * float(about.get("window_s", 0.0)) / 3600))
+        return cls(share_wanted, share, threshold, Calm(windows, windows, windows * float(about.get("window_s", 0.0)) / 3600))
 
     def words(self) -> str:
         """In one or two sentences: what is flagged, what that promises, and what more would take."""
@@ -93,17 +93,17 @@ class Promise:
         return f"{above}, which is all that {seen} can promise. For {wanted} {takes}."
 
 
-def promised(scores: Floats, calm: Calm, asked: float) -> Promise:
-    """The lowest threshold that keeps the share that was asked for; or the smallest share that can be promised; or neither.
+def promised(scores: Floats, calm: Calm, share_wanted: float) -> Promise:
+    """The lowest threshold that keeps the share that is wanted; or the smallest share that can be promised; or neither.
 
     Of n independent scores, the r-th largest is exceeded by more than a share a of all calm windows with the probability that
     fewer than r of n exceed the true quantile: P(Binomial(n, a) < r), which must not be above 5 %.
     """
-    share, rank = _share_and_rank(asked, calm.independent)
+    share, rank = _share_and_rank(share_wanted, calm.independent)
     if share is None or not scores.size:
-        return Promise(asked, None, None, calm)
+        return Promise(share_wanted, None, None, calm)
     above = int((rank - 1) / calm.independent * scores.size)  # windows that may lie above it
-    return Promise(asked, share, float(np.sort(scores)[::-1][above]), calm)
+    return Promise(share_wanted, share, float(np.sort(scores)[::-1][above]), calm)
 
 
 def needed_windows(share: float) -> int:
@@ -117,16 +117,16 @@ def percent(share: float) -> str:
     return f"{math.ceil(round(share * 10 ** (2 + digits), 6)) / 10**digits:.{digits}f} %"
 
 
-def _share_and_rank(asked: float, independent: int) -> tuple[float | None, int]:
+def _share_and_rank(share_wanted: float, independent: int) -> tuple[float | None, int]:
     """The share that so many independent windows can promise, and which of the largest scores is the threshold."""
     if independent < 1:
         return None, 0
     from scipy.special import bdtr
 
-    ranks = np.arange(1, math.ceil(asked * independent) + 2)
-    rank = int((bdtr((ranks - 1).astype(np.float64), independent, asked) <= 1 - SURE).sum())
+    ranks = np.arange(1, math.ceil(share_wanted * independent) + 2)
+    rank = int((bdtr((ranks - 1).astype(np.float64), independent, share_wanted) <= 1 - SURE).sum())
     if rank:
-        return asked, rank
+        return share_wanted, rank
     smallest = 1 - (1 - SURE) ** (1 / independent)
     return (smallest, 1) if smallest <= LARGEST_SHARE else (None, 0)
 

@@ -1,7 +1,8 @@
 """The runtime: scores windows by a saved autoencoder, without torch.
 
 folder -> TraceScorer.load -> embed, reconstruct, score. Encoder and decoder run in ONNX Runtime, the message passing between them
-in compiled loops. Windows go through in portions: beside the embeddings, nothing that grows with their number is held.
+in compiled loops; `fast` has one graph for all of it, the score included. Windows go through in portions: apart from the
+embeddings, nothing that grows with their number is held.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ from stormpetrel.traces.architecture import (
     ENCODER,
     FORMAT_VERSION,
     KIND,
+    SCORE,
     WEIGHTS,
-    Architecture,
     AutoencoderSettings,
     check_shape,
     graph_numbers,
 )
-from stormpetrel.traces.onnx_files import EMBEDDING, RATES, check_graph, write_decoder, write_encoder
+from stormpetrel.traces.onnx_files import EMBEDDING, RATES, check_graph, write_graphs
 
 if TYPE_CHECKING:
     from stormpetrel.traces.message_kernel import MessageKernel
 
 AT_ONCE: Final = 64  # windows per portion: their activations stay in the cache
+FAST_AT_ONCE: Final = 256  # of `fast`, whose windows need less; measured by benchmarks.traces
 _AGAIN: Final = "Train it again: stormpetrel traces train"
 
 Array = npt.NDArray[np.float32]
@@ -43,12 +45,20 @@ Array = npt.NDArray[np.float32]
 class TraceScorer:
     """A saved autoencoder that scores; made once and kept, it may be used by several threads at once.
 
-    The two sessions of ONNX Runtime are all that it holds: they end with it, and no call makes another.
+    The sessions of ONNX Runtime are all that it holds: they end with it, and no call makes another.
     """
 
-    def __init__(self, settings: AutoencoderSettings, encoder: Session, decoder: Session, messages: MessageKernel | None) -> None:
+    def __init__(
+        self,
+        settings: AutoencoderSettings,
+        encoder: Session,
+        decoder: Session,
+        messages: MessageKernel | None,
+        whole: Session | None = None,
+    ) -> None:
         self.settings = settings
         self._encoder, self._decoder, self._messages = encoder, decoder, messages
+        self._whole = whole  # rates -> z and error, of `fast`
 
     @classmethod
     def load(cls, folder: Path, *, threads: int | None = None) -> Self:
@@ -81,12 +91,13 @@ class TraceScorer:
         threads: int | None = None,
     ) -> Self:
         """A scorer from what a model folder holds, checked and tried on one window."""
-        encoder, decoder = write_encoder(settings, weights), write_decoder(settings, weights)
-        for name, written in ((ENCODER, encoder), (DECODER, decoder)):
+        graphs = write_graphs(settings, weights)
+        for name, written in graphs.items():
             if name in files:
-                check_graph(files[name], settings, written=written, decoder=name == DECODER)
+                check_graph(files[name], settings, written=written, part=name)
         messages = _message_kernel(settings, weights)
-        scorer = cls(settings, Session(encoder, threads=threads), Session(decoder, threads=threads), messages)
+        sessions = {name: Session(graph, threads=threads) for name, graph in graphs.items()}
+        scorer = cls(settings, sessions[ENCODER], sessions[DECODER], messages, sessions.get(SCORE))
         scorer._try()
         return scorer
 
@@ -109,11 +120,30 @@ class TraceScorer:
     def embed_and_score(self, windows: Windows) -> tuple[Array, npt.NDArray[np.float64]]:
         """Both at once, for what the embedding alone costs twice."""
         rates = self._rates(windows)
+        if self._whole is not None:
+            return self._embed_and_score_whole(rates)
         z, scores = self._embedded(windows, rates), np.empty(len(rates), dtype=np.float64)
         for rows in _portions(len(z)):
             difference = self._decoder.run(EMBEDDING, z[rows]) - rates[rows]  # (portion, steps, 4)
             flat = difference.reshape(len(difference), -1)
             scores[rows] = np.einsum("ij,ij->i", flat, flat) / flat.shape[1]
+        return z, scores
+
+    def embed_and_score_rates(self, rates: Array) -> tuple[Array, Array]:
+        """Embeddings and scores of one portion of rates (windows, steps, 4) by the graph of `fast`, unchecked; for streams."""
+        if self._whole is None:
+            raise ModelError(
+                f"An autoencoder of kind {self.settings.architecture} has no graph that scores.",
+                hint="Train one that has: stormpetrel traces train --architecture fast",
+            )
+        z, error = self._whole.run_all(RATES, rates)
+        return z, error
+
+    def _embed_and_score_whole(self, rates: Array) -> tuple[Array, npt.NDArray[np.float64]]:
+        z = np.empty((len(rates), self.settings.embedding), dtype=np.float32)
+        scores = np.empty(len(rates), dtype=np.float64)
+        for rows in _portions(len(rates), FAST_AT_ONCE):
+            z[rows], scores[rows] = self.embed_and_score_rates(rates[rows])
         return z, scores
 
     def _embedded(self, windows: Windows, rates: Array) -> Array:
@@ -133,12 +163,14 @@ class TraceScorer:
         idle[..., -1] = 1
         z = self._encoder.run(RATES, idle)
         rates = self._decoder.run(EMBEDDING, z)
+        if self._whole is not None and not all(np.isfinite(output).all() for output in self._whole.run_all(RATES, idle)):
+            raise ModelFormatError("Its graphs give something else than embeddings and rates.")
         if z.shape != (1, self.settings.embedding) or rates.shape != idle.shape or not np.isfinite(rates).all():
             raise ModelFormatError("Its graphs give something else than embeddings and rates.")
 
 
 class Session:
-    """One graph in ONNX Runtime: one input, one output."""
+    """One graph in ONNX Runtime, with one input."""
 
     def __init__(self, graph: bytes, *, threads: int | None = None) -> None:
         import onnxruntime
@@ -154,25 +186,30 @@ class Session:
             raise ModelFormatError(f"ONNX Runtime refuses a graph: {_first_line(error)}") from None
 
     def run(self, name: str, value: Array) -> Array:
-        """What the graph gives for its input of this name."""
+        """The one output of the graph for its input of this name."""
+        (answer,) = self.run_all(name, value)
+        return answer
+
+    def run_all(self, name: str, value: Array) -> list[Array]:
+        """All outputs of the graph, in their order, for its input of this name."""
         try:
-            (answer,) = self._session.run(None, {name: value})
+            answers: list[Array] = self._session.run(None, {name: value})
         except Exception as error:  # as above
             raise ModelFormatError(f"A graph of the model fails: {_first_line(error)}") from None
-        result: Array = answer
-        return result
+        return answers
 
 
 def _message_kernel(settings: AutoencoderSettings, weights: Mapping[str, Array]) -> MessageKernel | None:
-    if settings.architecture is Architecture.VANILLA:
+    if not settings.architecture.passes_messages:
         return None
     from stormpetrel.traces.message_kernel import MessageKernel
 
     return MessageKernel.of_weights(settings.embedding, weights)
 
 
-def _portions(windows: int) -> Iterator[slice]:
-    return (slice(start, start + AT_ONCE) for start in range(0, windows, AT_ONCE))
+def _portions(windows: int, size: int | None = None) -> Iterator[slice]:
+    size = size or AT_ONCE
+    return (slice(start, start + size) for start in range(0, windows, size))
 
 
 def _first_line(error: Exception) -> str:

@@ -116,8 +116,8 @@ def labelled_windows(traces: Sequence[Trace], window_s: float) -> Windows:
     if not traces:
         raise UsageError("There is no trace to look at.")
     if len({trace.step_s for trace in traces}) > 1:
-        found = ", ".join(sorted({f"{trace.step_s:g} s" for trace in traces}))
-        raise UsageError(f"The traces have different steps: {found}.", hint="Look at those of one step at a time.")
+        steps_text = ", ".join(sorted({f"{trace.step_s:g} s" for trace in traces}))
+        raise UsageError(f"The traces have different steps: {steps_text}.", hint="Look at those of one step at a time.")
     steps = max(2, round(window_s / traces[0].step_s))
     windows = join_windows([cut_windows(trace, steps=steps) for trace in traces])
     windows = windows.take(~np.isin(windows.job_types(), [MIXED, UNKNOWN]))

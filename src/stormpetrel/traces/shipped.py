@@ -62,5 +62,13 @@ def shipped_about(folder: Path = SHIPPED) -> dict[str, Any]:
     return about
 
 
+def shipped_version(folder: Path = SHIPPED) -> int:
+    """The version of the shipped encoder, without loading it."""
+    try:
+        return int(shipped_about(folder)["version"])
+    except (KeyError, TypeError, ValueError):
+        raise _damaged(folder) from None
+
+
 def _damaged(folder: Path) -> ModelFormatError:
     return ModelFormatError(f"The shipped encoder in {folder} is damaged.", hint=_AGAIN)

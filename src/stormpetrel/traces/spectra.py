@@ -66,7 +66,7 @@ def spectra_of(traces: Sequence[Trace], *, seed: int = 0) -> tuple[Spectrum, ...
         for job_type, stretch in _stretches(number, trace, np.isnan(rates[number][:, :, 0])):
             stretches[job_type].append(stretch)
     rng = np.random.default_rng(seed)
-    spectra = [_spectrum(name, found, rates, traces[0].step_s, rng) for name, found in sorted(stretches.items()) if name]
+    spectra = [_spectrum(name, of_type, rates, traces[0].step_s, rng) for name, of_type in sorted(stretches.items()) if name]
     return tuple(spectrum for spectrum in spectra if spectrum is not None)
 
 
@@ -121,12 +121,12 @@ def _stretches(number: int, trace: Trace, missing: npt.NDArray[np.bool_]) -> Ite
 
 
 def _spectrum(
-    job_type: str, found: list[_Stretch], rates: list[npt.NDArray[np.float32]], step_s: float, rng: np.random.Generator
+    job_type: str, of_type: list[_Stretch], rates: list[npt.NDArray[np.float32]], step_s: float, rng: np.random.Generator
 ) -> Spectrum | None:
     """The mean spectrum of a type's stretches that hold at least one segment."""
-    lengths = np.array([stretch.steps for stretch in found])
+    lengths = np.array([stretch.steps for stretch in of_type])
     segment = next((s for s in (int(second / step_s) for second in _SEGMENTS_S) if _half_seen(lengths, s)), 0)
-    long_enough = [stretch for stretch in found if stretch.steps >= segment]
+    long_enough = [stretch for stretch in of_type if stretch.steps >= segment]
     if segment < 16 or not long_enough:
         return None
     picked = [long_enough[place] for place in np.sort(rng.permutation(len(long_enough))[:_STRETCHES])]

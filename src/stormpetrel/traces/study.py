@@ -85,15 +85,15 @@ def kept_plan(folder: Path) -> StudyPlan:
     """The plan by which the models in a folder were made, so that they can be judged again; UsageError where there are none."""
     from stormpetrel.traces.autoencoder import TraceAutoencoder
 
-    found: dict[Architecture, list[int]] = {}
+    seeds_by_kind: dict[Architecture, list[int]] = {}
     for path in sorted(folder.glob("*-*")) if folder.is_dir() else []:
         name = _KEPT.fullmatch(path.name)
         if name and path.is_dir():
-            found.setdefault(Architecture(name[1]), []).append(int(name[2]))
-    if not found:
+            seeds_by_kind.setdefault(Architecture(name[1]), []).append(int(name[2]))
+    if not seeds_by_kind:
         raise UsageError(f"There is no trace model in {folder}.", hint="Make some: stormpetrel traces evaluate PATH --keep DIR")
-    first = min(min(seeds) for seeds in found.values())
-    whole = {kind: [seed for seed in range(first, first + len(seeds)) if seed in seeds] for kind, seeds in found.items()}
+    first = min(min(seeds) for seeds in seeds_by_kind.values())
+    whole = {kind: [seed for seed in range(first, first + len(seeds)) if seed in seeds] for kind, seeds in seeds_by_kind.items()}
     kinds = tuple(kind for kind in Architecture if first in whole.get(kind, ()))
     settings = TraceAutoencoder.load(folder / f"{kinds[0]}-{first}").settings
     return StudyPlan(kinds, min(len(whole[kind]) for kind in kinds), "cpu", settings)
@@ -102,9 +102,9 @@ def kept_plan(folder: Path) -> StudyPlan:
 def kept_cut(folder: Path) -> Cut:
     """How the windows were cut from which the models in a folder learnt."""
     try:
-        found = json.loads((folder / _CUT).read_text(encoding="utf-8"))
-        stride = found["stride_s"]
-        return Cut(float(found["window_s"]), None if stride is None else float(stride))
+        seeds_by_kind = json.loads((folder / _CUT).read_text(encoding="utf-8"))
+        stride = seeds_by_kind["stride_s"]
+        return Cut(float(seeds_by_kind["window_s"]), None if stride is None else float(stride))
     except FileNotFoundError:
         return Cut()
     except (OSError, ValueError, TypeError, KeyError):

@@ -2,16 +2,15 @@
 
 Site -> EventFindings.step(now) -> findings. Rules over places speak from the first week of counts on, without a model; the model
 adds what is unusual as a whole. Its training has a clock of its own (`watch/training.py`). The replay of the past
-(`watch/event_past.py`) makes findings of buckets with the same functions.
+(`watch/past/events.py`) makes findings of buckets with the same functions.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -19,14 +18,12 @@ import polars as pl
 from stormpetrel.alarms.event_rules import FAMILY, Bucket, finding_of_score, findings_of_rules
 from stormpetrel.alarms.event_waves import REACH, WAVES, Wave, event_waves, finding_of_wave
 from stormpetrel.events.finding import Finding as Reason
-from stormpetrel.events.finding import findings_of_json
 from stormpetrel.ingest.job_event_counts import PREFIX
-from stormpetrel.lifecycle.event_scoring import rule_findings
+from stormpetrel.lifecycle.event_scoring import OddBucket, rule_findings, stored_odd_buckets
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.records.findings import Finding, FindingKind
-from stormpetrel.records.job_ref import ref_text
-from stormpetrel.records.jobs import KEY
-from stormpetrel.store.event_series import series_of
+from stormpetrel.records.jobs import KEY, ref_text
+from stormpetrel.store.events.series import series_of
 from stormpetrel.store.site import Site
 from stormpetrel.watch.cluster_name import ClusterName
 from stormpetrel.watch.grid import GridStep, GridWatch
@@ -34,16 +31,6 @@ from stormpetrel.watch.grid import GridStep, GridWatch
 _FIRST_LOOK: Final = timedelta(days=1)  # how far back a first watch looks for what may still be going on
 _WAITS: Final = timedelta(days=7)  # so long a bucket that was not seen whole can still be told, as late
 _MOST_JOBS: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class OddCounts:
-    """What a model says of a bucket that is above its threshold."""
-
-    score: float
-    threshold: float
-    model: str
-    why: tuple[Reason, ...]
 
 
 class EventFindings:
@@ -55,7 +42,7 @@ class EventFindings:
         self._site, self._grid, self._note = site, grid, note
         self._cluster = ClusterName(site)
         known = json.loads(state) if state else {}
-        self._told_to = datetime.fromisoformat(known["told_to"]) if known else None
+        self._reported_to = datetime.fromisoformat(known["told_to"]) if known else None
         self._untold: list[tuple[int, int]] = [(int(first), int(last)) for first, last in known.get("untold", [])]
 
     @property
@@ -66,7 +53,7 @@ class EventFindings:
     @property
     def state(self) -> str:
         """Up to which bucket everything was told, and the spans before it (Unix seconds) that were not seen whole."""
-        return json.dumps({"told_to": self._told_to.isoformat(), "untold": self._untold}) if self._told_to else ""
+        return json.dumps({"told_to": self._reported_to.isoformat(), "untold": self._untold}) if self._reported_to else ""
 
     def step(self, now: datetime) -> list[Finding]:
         """Return what the buckets tell that are over and were not told; of those that had a gap when they were over as well."""
@@ -74,15 +61,15 @@ class EventFindings:
         if looked is None:
             return []
         self._note(looked)
-        since, settled = self._told_to or now - _FIRST_LOOK, self._grid.settled_end(now)
+        since, settled = self._reported_to or now - _FIRST_LOOK, self._grid.settled_end(now)
         length = timedelta(minutes=self._site.settings.events.bucket_minutes)
         series = series_of(self._site, since=since - _WAITS - REACH, until=settled)
         due = self._due(series, since)
         findings = self._findings(series, due, length, now) if due else []
         newest = self._newest_seen(since)
         if newest is not None:
-            self._told_to = max(since, min(newest + length, settled))
-            self._untold = _unseen(series, self._told_to)
+            self._reported_to = max(since, min(newest + length, settled))
+            self._untold = _unseen(series, self._reported_to)
         return findings
 
     def _due(self, series: EventSeries, since: datetime) -> set[datetime]:
@@ -107,14 +94,10 @@ class EventFindings:
             findings += findings_of_bucket(bucket, rules.get(start, ()), waves.get(start, ()), odd.get(start), now)
         return findings
 
-    def _odd(self, since: datetime) -> dict[datetime, OddCounts]:
+    def _odd(self, since: datetime) -> dict[datetime, OddBucket]:
         """What the model in use says, by bucket, of those that are above its threshold."""
         used = self._grid.model
-        if used is None:
-            return {}
-        rows = self._site.event_scores.read(since=since, model=used.name, version=used.version)
-        above = rows.filter("alarm", pl.col("score") > pl.col("threshold")).collect()
-        return {row["bucket_start"]: _odd_counts(row) for row in above.iter_rows(named=True)}
+        return {} if used is None else {odd.start: odd for odd in stored_odd_buckets(self._site, used, since=since)}
 
     def _newest_seen(self, since: datetime) -> datetime | None:
         newest: datetime | None = self._site.event_counts.read(since=since).select(pl.col("bucket_start").max()).collect().item()
@@ -131,7 +114,7 @@ def place_findings(counts: pl.DataFrame, series: EventSeries) -> dict[datetime, 
 
 
 def findings_of_bucket(
-    bucket: Bucket, reasons: Iterable[Reason], waves: Iterable[Wave], odd: OddCounts | None, now: datetime
+    bucket: Bucket, reasons: Iterable[Reason], waves: Iterable[Wave], odd: OddBucket | None, now: datetime
 ) -> list[Finding]:
     """Return what the rules, the waves and the model say of one bucket, known at `now`."""
     findings = findings_of_rules(bucket, reasons, now)
@@ -176,11 +159,6 @@ def _failed_jobs(site: Site, since: datetime, until: datetime) -> pl.DataFrame:
     ended = pl.col("end_time").is_between(since, until, closed="right")
     failed = pl.col("state").is_in([str(state) for state in site.settings.jobs.failure_states])
     return site.jobs.table.scan().filter(ended, failed).select(*KEY, "user", "end_time").sort("end_time", *KEY).collect()
-
-
-def _odd_counts(row: dict[str, Any]) -> OddCounts:
-    model = f"{row['model']}/{row['model_version']}"
-    return OddCounts(row["score"], row["threshold"], model, tuple(findings_of_json(row["why"])))
 
 
 def _unseen(series: EventSeries, until: datetime) -> list[tuple[int, int]]:

@@ -17,12 +17,11 @@ import polars as pl
 from stormpetrel.ingest.jobs import IngestReport
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY
 from stormpetrel.records.states import UNFINISHED, JobState
-from stormpetrel.sources.chosen import OPEN_KEY, Chosen, is_among, key_of
-from stormpetrel.sources.closed_jobs import ClosedJobs
 from stormpetrel.sources.contract import JobSource
-from stormpetrel.sources.slurm_live import Accounting
-from stormpetrel.sources.slurm_queue import Queue, QueueList
-from stormpetrel.sources.unfinished import is_unfinished
+from stormpetrel.sources.record_filter import OPEN_KEY, Chosen, is_among, key_of
+from stormpetrel.sources.slurm.live import Accounting
+from stormpetrel.sources.slurm.queue import Queue, QueueList
+from stormpetrel.sources.slurm.unfinished import ClosedJobs, is_unfinished
 from stormpetrel.store.site import Site
 
 _FORMATS: Final = (
@@ -115,12 +114,12 @@ class GoneJobs:
             return is_among(records, gone) & ~is_unfinished(records)
 
         changed = 0
-        asked: list[str] = []
+        requested: list[str] = []
         for ids in _batches(ids_of(gone.filter(due))[: accounting.most_ids]):
             report = self._take(Chosen(accounting.lookup(self._cluster, ids), ended))
             changed += report.kept + report.changed
-            asked += ids
-        names = pl.Series(asked, dtype=pl.String).implode()
+            requested += ids
+        names = pl.Series(requested, dtype=pl.String).implode()
         was_asked = due & (_array_name().is_in(names) | _task_name().is_in(names).fill_null(False))
         gone = gone.with_columns(
             asks=pl.col("asks") + was_asked.cast(pl.Int32), asked=pl.when(was_asked).then(clock).otherwise("asked")

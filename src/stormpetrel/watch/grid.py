@@ -80,7 +80,7 @@ class GridWatch:
     def _look_at(self, name: str) -> AbstractContextManager[Seen]:
         """A look at one source, once per bucket; in real seconds, also where the site's clock runs faster."""
         every_s = self._site.settings.events.bucket_minutes * 60 / self._site.pace()
-        return self._book.look(name, watcher=EVENTS, every_s=every_s)
+        return self._book.poll(name, watcher=EVENTS, every_s=every_s)
 
     def settled_end(self, now: datetime) -> datetime:
         """The end of the newest bucket that is over and settled."""

@@ -17,8 +17,8 @@ from stormpetrel.alarms.silences import Silences
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import Incident
 from stormpetrel.records.outages import MaintenanceWindow, OutageKind
-from stormpetrel.store.forgetting import forgettings
 from stormpetrel.store.site import Site
+from stormpetrel.store.upkeep.forgetting import forgettings
 from stormpetrel.watch.known_machines import KnownMachines
 
 _LOOK_AGAIN: Final = timedelta(minutes=1)  # at incidents that may be over, where nobody finds anything
@@ -43,7 +43,7 @@ class IncidentKeeper:
         self._lock = threading.Lock()
         self._book: IncidentBook | None = None
         self._forgettings = 0
-        self._looked: datetime | None = None
+        self._examined_at: datetime | None = None
         self._reserved: tuple[MaintenanceWindow, ...] = ()
 
     def note_reserved(self, windows: tuple[MaintenanceWindow, ...]) -> None:
@@ -72,13 +72,13 @@ class IncidentKeeper:
                 if self._budgets:
                     self._budgets.go_back()
                 raise
-            self._looked = now
+            self._examined_at = now
             return changed
 
     def is_due(self, now: datetime) -> bool:
         """Whether it is time to see which incidents are over, although nothing was found."""
         with self._lock:
-            return self._looked is None or abs(now - self._looked) >= _LOOK_AGAIN
+            return self._examined_at is None or abs(now - self._examined_at) >= _LOOK_AGAIN
 
     def _current_book(self, now: datetime) -> IncidentBook:
         """The book; opened again after a user was forgotten, since the old one still has the name."""

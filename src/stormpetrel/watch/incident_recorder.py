@@ -15,9 +15,9 @@ from stormpetrel.alarms.acts import with_acts
 from stormpetrel.alarms.titles import title
 from stormpetrel.errors import StoreBusyError
 from stormpetrel.records.incidents import Incident
-from stormpetrel.store.incident_history import IncidentRecord
+from stormpetrel.store.incidents.history import IncidentRecord
 from stormpetrel.store.site import Site
-from stormpetrel.store.upkeep import tidy_incidents
+from stormpetrel.store.upkeep.upkeep import tidy_incidents
 
 _EVERY_S: Final = 60.0
 _TIDY_EVERY_S: Final = 3600.0

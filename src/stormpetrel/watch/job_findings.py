@@ -12,9 +12,11 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from stormpetrel.alarms.job_rules import FAMILY, CountedJobs, JobRules
-from stormpetrel.records.findings import Finding
+from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit
 from stormpetrel.store.site import Site
+from stormpetrel.watch.cluster_name import ClusterName
 from stormpetrel.watch.recent_jobs import RecentJobs, read_known_jobs
+from stormpetrel.watch.record_lateness import LATE_FROM, RecordLateness
 
 FIRST_LOOK: Final = timedelta(days=1)  # how far back a first watch looks for what may still be going on
 _SET_BACK: Final = timedelta(minutes=1)
@@ -39,6 +41,8 @@ class JobFindings:
         self._site = site
         self._rules = _rules_of(state) if state else JobRules(start)
         self._recent = RecentJobs(site)
+        self._cluster = ClusterName(site)
+        self._lateness = RecordLateness()
 
     @property
     def every_s(self) -> float:
@@ -60,19 +64,42 @@ class JobFindings:
 
     def live_step(self, known_to: datetime, now: datetime) -> list[Finding]:
         """Return what the records up to `known_to` tell, known at `now`; of the table only what has changed is read."""
-        until = known_to - SETTLED
+        self._recent.read(self._rules.needed_since)
+        was_late = self._lateness.late
+        self._lateness.note(self._recent.just_ended, known_to)
+        until = known_to - SETTLED - self._lateness.late
+        if self._lateness.late and not was_late:  # what ended meanwhile lies in what counted as seen
+            return [self._clock_finding(known_to, now), *self._examined_again(until, now)]
         if until < self._rules.seen_to - _SET_BACK:
-            return self._looked_again(until, now)
+            return self._examined_again(until, now)
         if until <= self._rules.seen_to:
             return []
-        self._recent.read(self._rules.needed_since)
         if not self._recent.has_failure(self._rules.seen_to, until):
             self._rules.skip_to(until)
             return []
         findings = self._rules.step(self._recent.between(self._rules.needed_since, until), until)
         return [replace(finding, known_at=max(now, finding.decided_at)) for finding in findings]
 
-    def _looked_again(self, until: datetime, now: datetime) -> list[Finding]:
+    def _clock_finding(self, known_to: datetime, now: datetime) -> Finding:
+        """That the records come late by our clock, from the look at which it is certain."""
+        late_s = self._lateness.late.total_seconds()
+        cluster = self._cluster.name()
+        return Finding(
+            family=FAMILY,
+            rule=f"{FindingKind.CLOCK_AHEAD}/1",
+            kind=FindingKind.CLOCK_AHEAD,
+            cluster=cluster,
+            subjects=(Subject(SubjectKind.SOURCE, f"accounting of {cluster}"),),
+            since=known_to,
+            decided_at=known_to,
+            until=known_to,
+            known_at=max(now, known_to),
+            score=late_s,
+            threshold=LATE_FROM.total_seconds(),
+            evidence=(Evidence("late_s", late_s, Unit.SECONDS),),
+        )
+
+    def _examined_again(self, until: datetime, now: datetime) -> list[Finding]:
         """The clock was set back: it may have run ahead of the scheduler's, so that records of that time were never looked at."""
         self._rules = JobRules(until - FIRST_LOOK, self._rules.counted())
         findings = [finding for finding in self.step(until) if finding.figure("lost")]  # others were found before

@@ -15,12 +15,13 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.errors import ModelError
-from stormpetrel.jobs.stream import JobStream
+from stormpetrel.jobs.stream import LOOKBACK, JobStream
+from stormpetrel.lifecycle.job_telemetry import with_telemetry
 from stormpetrel.lifecycle.live import current_versions, first_horizon, open_stream
 from stormpetrel.records.jobs import KEY
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
-from stormpetrel.store.forgetting import forgettings
 from stormpetrel.store.site import Site
+from stormpetrel.store.upkeep.forgetting import forgettings
 from stormpetrel.watch.reading import LiveReader, Read
 
 _SLICE: Final = timedelta(days=1)  # how much is caught up with in one commit
@@ -80,7 +81,9 @@ class Watch:
         parts = [_nothing()]
         try:
             for part in _slices(stream.horizon, until):
-                predictions = stream.advance(self._news(stream), until=part)
+                # Joined at each step: windows of CPU traces come without any change of the table of jobs.
+                news = with_telemetry(self.site, self._news(stream), between=(stream.horizon - LOOKBACK, part))
+                predictions = stream.advance(news, until=part)
                 if predictions.height:
                     predictions = self._commit(predictions, horizon=part)
                 parts.append(predictions)

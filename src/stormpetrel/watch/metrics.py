@@ -18,7 +18,7 @@ from stormpetrel.lifecycle.trace_models import Scored
 from stormpetrel.store.source_health import SourceBook, troubles
 from stormpetrel.watch.grid import GridStep
 from stormpetrel.watch.loop import Step
-from stormpetrel.watch.outbox import OutboxStep
+from stormpetrel.watch.notify.outbox import OutboxStep
 
 QUALITY_FIGURES: Final = ("n", "pr_auc", "failed_share", "brier", "ece", "precision", "recall")
 _MS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -55,7 +55,7 @@ class WatchMetrics:
         self.grid_score = Gauge("stormpetrel_grid_score", "How abnormal the newest bucket of events is", **within)
         self.grid_threshold = Gauge("stormpetrel_grid_threshold", "Score from which there is an alarm", **within)
         self.grid_alarm = Gauge("stormpetrel_grid_alarm", "1 while the newest bucket is an alarm", **within)
-        self.grid_bucket = Gauge("stormpetrel_grid_bucket_timestamp_seconds", "When the newest bucket begins", **within)
+        self.cluster_bucket = Gauge("stormpetrel_grid_bucket_timestamp_seconds", "When the newest bucket begins", **within)
         self.grid_alarms = Counter("stormpetrel_grid_alarm_buckets", "Buckets that were alarms", **within)
         self.grid_problems = Counter("stormpetrel_grid_problems", "Looks at the grid's events in vain", **within)
         self.windows = Counter("stormpetrel_windows_scored", "CPU windows that were scored", **within)
@@ -96,7 +96,7 @@ class WatchMetrics:
             return
         self.grid_alarm.set(bool(newest["alarm"]))
         self.grid_threshold.set(newest["threshold"])
-        self.grid_bucket.set(newest["bucket_start"].timestamp())
+        self.cluster_bucket.set(newest["bucket_start"].timestamp())
         self.grid_score.set(float("nan") if newest["score"] is None else newest["score"])
 
     def note_traces(self, scored: Scored) -> None:

@@ -26,7 +26,7 @@ class HealthMonitor:
 
     def __init__(self, state: StateStore, book: SourceBook, log: Log) -> None:
         self._state, self._book, self._log = state, book, log
-        self._told: dict[str, tuple[Trouble, datetime]] = {}  # what is wrong with a source, and since when
+        self._reported: dict[str, tuple[Trouble, datetime]] = {}  # what is wrong with a source, and since when
         self._written: datetime | None = None
         self._read: set[str] = set()  # sources that have been read well
         self._cannot_write = False
@@ -61,16 +61,16 @@ class HealthMonitor:
             if write or has_news or self._written is None or (now - self._written).total_seconds() >= _WRITE_S:
                 self._write(sources, now)
 
-    def _tell(self, found: dict[str, Trouble], now: datetime) -> bool:
+    def _tell(self, current: dict[str, Trouble], now: datetime) -> bool:
         has_news = False
-        for name, trouble in found.items():
-            before, since = self._told.get(name, (None, now))
-            self._told[name] = (trouble, since)
+        for name, trouble in current.items():
+            before, since = self._reported.get(name, (None, now))
+            self._reported[name] = (trouble, since)
             if not trouble.same_as(before):
                 has_news = True
                 self._log.warning("problem", source=name, what=trouble.what)
-        for name in [name for name in self._told if name not in found]:
-            trouble, since = self._told.pop(name)
+        for name in [name for name in self._reported if name not in current]:
+            trouble, since = self._reported.pop(name)
             has_news = True
             self._log.info("problem over", source=name, what=trouble.what, seconds=round((now - since).total_seconds()))
         return has_news

@@ -21,7 +21,7 @@ from stormpetrel.errors import StormpetrelError
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import Incident, Verdict
 from stormpetrel.store.site import Site
-from stormpetrel.watch.replay import recorded_span, replay
+from stormpetrel.watch.past.replay import recorded_span, replay
 
 NAME: Final = "budget"  # under which it is kept, beside what the watchers need to go on
 _BEGAN: Final = "alarms_began"  # when incidents were first raised live

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Final
 
 from stormpetrel.config import Settings
-from stormpetrel.errors import SourceError, SourceFormatError, UsageError
+from stormpetrel.errors import SourceError, UsageError
 from stormpetrel.ingest.jobs import IngestReport, ingest_jobs
 from stormpetrel.sources.contract import JobSource
 from stormpetrel.store.site import Site
@@ -58,7 +57,6 @@ class LiveReader:
     poll_s: float | None = None  # how often it is called, if not as the settings say
     _slurm: SlurmLook | None = None
     _counts: _Counts = field(default_factory=_Counts)
-    _seen: tuple[int, int, int] | None = None  # inode, size and time of the event log when it was last read
     _looks: dict[str, Callable[[datetime], Iterator[JobSource]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -68,7 +66,10 @@ class LiveReader:
         if settings.slurm.rest_url or shutil.which(settings.slurm.sacct):
             self._slurm = SlurmLook(self.site, lambda report: self._counts.add(report), self._look_at)
         if settings.htcondor.event_log:
-            self._looks["event log (jobs)"] = self._condor_sources
+            from stormpetrel.sources.htcondor.follow_jobs import FollowedJobs  # numba, which other sites need not load
+
+            log = FollowedJobs(settings)
+            self._looks["event log (jobs)"] = lambda now: log.sources(self.site.jobs.cursor, now)
 
     def read(self) -> Read:
         """Take in what is new; a source that fails commits nothing and is asked again at the next look."""
@@ -86,7 +87,7 @@ class LiveReader:
         return read if slurm is None else replace(read, problem=slurm.problem, notes=slurm.notes, again_s=slurm.again_s)
 
     def _look_at(self, name: str) -> AbstractContextManager[Seen]:
-        return self.book.look(name, watcher=JOBS, every_s=self.poll_s or self.site.settings.watch.poll_s)
+        return self.book.poll(name, watcher=JOBS, every_s=self.poll_s or self.site.settings.watch.poll_s)
 
     def _take_in(self, name: str, sources: Iterator[JobSource]) -> None:
         with self._look_at(name) as seen:
@@ -94,24 +95,6 @@ class LiveReader:
                 report = ingest_jobs(self.site, source, remember=False)
                 seen(report.read)
                 self._counts.add(report)
-
-    def _condor_sources(self, now: datetime) -> Iterator[JobSource]:
-        """The event log, when it has changed. It is read whole: its jobs are folded out of events that lie far apart."""
-        from stormpetrel.sources.condor_events import CondorEvents
-
-        settings = self.site.settings
-        path = Path(settings.htcondor.event_log)
-        try:
-            facts = path.stat()
-        except OSError as error:
-            raise SourceFormatError(
-                f"The event log {path} cannot be read: {error.strerror}.", hint="Check htcondor.event_log."
-            ) from error
-        seen = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
-        if seen == self._seen:
-            return
-        yield CondorEvents(path, time_zone=settings.site.time_zone, cluster=settings.site.cluster)
-        self._seen = seen
 
 
 def has_job_sources(settings: Settings) -> bool:

@@ -7,6 +7,7 @@ forgotten records need no care of their own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,8 @@ class RecentJobs:
         self._site = site
         self._files: dict[Path, pl.DataFrame] = {}
         self._cleared: datetime | None = None
+        self._has_read = False
+        self.just_ended = pl.Series("end_time", [], pl.Datetime("us", "UTC"))  # ends of jobs that the last reading brought
 
     def has_failure(self, after: datetime, until: datetime) -> bool:
         """Whether a job ended as a failure in (after, until]."""
@@ -43,14 +46,24 @@ class RecentJobs:
         """Take in what the table has become; jobs that ended before `since` are not asked for any more."""
         files = self._site.jobs.table.files()
         there = set(files)
-        for path in [path for path in self._files if path not in there]:
-            del self._files[path]
+        gone = [self._files.pop(path) for path in [path for path in self._files if path not in there]]
         if self._cleared is None or since - self._cleared >= _CLEAR_EVERY:
             self._files = {path: rows.filter(since < _MOMENT).rechunk() for path, rows in self._files.items()}
             self._cleared = since
-        for path in files:
-            if path not in self._files:
-                self._files[path] = _known(self._site, self._site.jobs.table.scan([path]).filter(since < _MOMENT))
+        new = [path for path in files if path not in self._files]
+        for path in new:
+            self._files[path] = _known(self._site, self._site.jobs.table.scan([path]).filter(since < _MOMENT))
+        self.just_ended = _ends_in([self._files[path] for path in new], gone) if self._has_read else self.just_ended.clear()
+        self._has_read = True
+
+
+def _ends_in(new: Sequence[pl.DataFrame], gone: Sequence[pl.DataFrame]) -> pl.Series:
+    """The ends of jobs in new files that were not over in the files whose place these took."""
+    over = [rows.filter(pl.col("end_time").is_not_null()).select("ref", "end_time") for rows in (*new, *gone)]
+    if not new:
+        return pl.Series("end_time", [], pl.Datetime("us", "UTC"))
+    after, before = pl.concat(over[: len(new)]), pl.concat([over[0].clear(), *over[len(new) :]])
+    return after.join(before, on="ref", how="anti")["end_time"]
 
 
 def read_known_jobs(site: Site, since: datetime, now: datetime) -> pl.DataFrame:

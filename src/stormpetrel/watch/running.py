@@ -20,15 +20,15 @@ from typing import Any, Final
 
 import polars as pl
 
-from stormpetrel.errors import StoreError, StormpetrelError
+from stormpetrel.errors import StateAwayError, StoreError, StormpetrelError
 from stormpetrel.ingest.cluster import current_cluster
 from stormpetrel.lifecycle.running_quality import running_quality_of
 from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import SourceBook
-from stormpetrel.store.upkeep import tidy
+from stormpetrel.store.upkeep.upkeep import tidy
 from stormpetrel.store.watch_status import WatchStatus, read_status, read_watch, write_status
-from stormpetrel.watch.delivering import Delivering
 from stormpetrel.watch.event_findings import EventFindings
+from stormpetrel.watch.free_memory import return_free_memory
 from stormpetrel.watch.grid import GridStep, GridWatch
 from stormpetrel.watch.incident_keeper import IncidentKeeper
 from stormpetrel.watch.incident_recorder import IncidentRecorder
@@ -37,6 +37,7 @@ from stormpetrel.watch.logs import Log
 from stormpetrel.watch.loop import Step, Watch, retry_pause_s
 from stormpetrel.watch.metrics import WatchMetrics
 from stormpetrel.watch.monitor import HealthMonitor
+from stormpetrel.watch.notify.delivering import Delivering
 from stormpetrel.watch.page_budget import DailyBudgets
 from stormpetrel.watch.reading import LiveReader, Read, has_job_sources, nothing_to_watch
 from stormpetrel.watch.service import Health, serving
@@ -47,6 +48,7 @@ from stormpetrel.watch.watcher import SteppingWatcher, Watcher, WatcherThreads
 
 _QUALITY_EVERY_S: Final = 60.0
 _TIDY_EVERY_S: Final = 600.0
+_MEMORY_EVERY_S: Final = 60.0
 _CLUSTER_EVERY_S: Final = 30.0
 _CLUSTER_PATIENCE_S: Final = 3.0  # for partitions and nodes: jobs are not to wait for them
 _WAITING_EVERY_S: Final = 600.0  # what a new site waits for changes with each job: the log tells it now and then
@@ -65,25 +67,27 @@ class WatchOptions:
 
 def run_watch(site: Site, options: WatchOptions, log: Log) -> None:
     """Watch a site until a signal comes; StoreBusyError where another process watches it already."""
-    with site.state.sole("watch"), _stopping(options) as stop:
+    with site.state.sole("watch") as stay_sole, _stopping(options) as stop:
         runner = WatchRunner(site, options, log)
         with serving(options.address, runner.health, runner.metrics.text, hosts=site.settings.watch.hosts) as port:
             log.info("watching", site=site.settings.site.name, parts=runner.parts, metrics_port=port, pid=os.getpid())
             try:
                 with runner.monitor.running():
-                    _turn(runner, stop, options)
+                    _turn(runner, stop, options, stay_sole)
             finally:
                 runner.end()
     log.info("stopped")
 
 
-def _turn(runner: WatchRunner, stop: threading.Event, options: WatchOptions) -> None:
+def _turn(runner: WatchRunner, stop: threading.Event, options: WatchOptions, stay_sole: Callable[[], None]) -> None:
     _notify_systemd("READY=1")
     runner.begin()
     runner.others.start(steps=options.steps)
     turns = 0
     while not stop.is_set():
         started = time.monotonic()
+        with suppress(StateAwayError):  # the turn itself tells so, and waits
+            stay_sole()
         pause = runner.turn()
         _notify_systemd("WATCHDOG=1")
         turns += 1
@@ -131,9 +135,9 @@ class WatchRunner:
         self._failures = 0
         self._predictions, self._late = 0, 0
         self._last_training: str | None = None
-        self._every = {"quality": -1e9, "tidy": time.monotonic(), "cluster": -1e9, "waiting": -1e9}
-        self._told_problem: str | None = None
-        self._told_notes: frozenset[str] = frozenset()
+        self._every = {"quality": -1e9, "tidy": time.monotonic(), "cluster": -1e9, "memory": time.monotonic(), "waiting": -1e9}
+        self._reported_problem: str | None = None
+        self._reported_notes: frozenset[str] = frozenset()
         self._again_s: float | None = None  # what is seen once is looked at again before it is believed
         self._grid_problem: str | None = None
         self._waits_for: str | None = None  # what a first model, of the site or of a moment, waits for
@@ -273,18 +277,18 @@ class WatchRunner:
 
     def _tell_problem(self, problem: str | None) -> None:
         """Say once that something is wrong with the loop itself, and once that it is over."""
-        if problem and problem != self._told_problem:
+        if problem and problem != self._reported_problem:
             self.log.warning("problem", what=problem)
-        elif self._told_problem and not problem:
-            self.log.info("problem over", what=self._told_problem)
-        self._told_problem = problem
+        elif self._reported_problem and not problem:
+            self.log.info("problem over", what=self._reported_problem)
+        self._reported_problem = problem
 
     def _tell_notes(self, notes: tuple[str, ...]) -> None:
         """Say once what is not told in full."""
         for note in notes:
-            if note not in self._told_notes:
+            if note not in self._reported_notes:
                 self.log.warning("note", what=note)
-        self._told_notes = frozenset(notes)
+        self._reported_notes = frozenset(notes)
 
     def _train(self) -> None:
         now = self.site.now()
@@ -310,6 +314,8 @@ class WatchRunner:
             self._every["quality"] += _AT_MOST * (time.monotonic() - started)  # seldom where it takes long
         if self._is_time("tidy", _TIDY_EVERY_S):
             tidy(self.site)
+        if self._is_time("memory", _MEMORY_EVERY_S):
+            return_free_memory()
         if self._is_time("cluster", _CLUSTER_EVERY_S):  # read only if what is kept is older than slurm.cluster_minutes
             current_cluster(self.site, patience_s=_CLUSTER_PATIENCE_S)
 

@@ -38,8 +38,8 @@ class Health:
     @property
     def not_ready(self) -> str:
         """Why the watch does not do its work; empty while it does. Asks the sources now: a look may hang."""
-        found = troubles(leading(self._book.sources()), datetime.now(UTC))
-        return found[0].what if found else self._hindrance
+        current = troubles(leading(self._book.sources()), datetime.now(UTC))
+        return current[0].what if current else self._hindrance
 
     def alive(self) -> str:
         """Empty while the loop turns; otherwise what is wrong."""

@@ -18,12 +18,12 @@ import polars as pl
 from stormpetrel.errors import SourceError
 from stormpetrel.ingest.jobs import IngestReport, ingest_jobs
 from stormpetrel.records.states import UNFINISHED
-from stormpetrel.sources.chosen import Chosen, is_among
 from stormpetrel.sources.contract import JobSource
-from stormpetrel.sources.slurm_live import LiveSlurm, find_queues, has_queues
-from stormpetrel.sources.slurm_queue import Queue, QueueList
+from stormpetrel.sources.record_filter import Chosen, is_among
+from stormpetrel.sources.slurm.live import LiveSlurm, find_queues, has_queues
+from stormpetrel.sources.slurm.queue import Queue, QueueList
 from stormpetrel.store.site import Site
-from stormpetrel.store.source_health import LookAt, Seen
+from stormpetrel.store.source_health import PollSource, Seen
 from stormpetrel.watch.gone_jobs import GoneJobs
 
 _WIDE_EVERY: Final = timedelta(hours=1)  # how often a look reaches back as far as slurm.overlap_hours, for late corrections
@@ -48,14 +48,14 @@ class _Listed:
     has_answered: bool = False
     lines: dict[int, str] = field(default_factory=dict)  # by raw id, as last taken in
     all_at: float = float("-inf")
-    asked_beneath: tuple[float, float] = (0.0, 0.0)  # from when to when accounting is asked about jobs that are new
+    requested_beneath: tuple[float, float] = (0.0, 0.0)  # from when to when accounting is asked about jobs that are new
     is_settled: bool = False  # table and list were the same at the last look
 
 
 class SlurmLook:
     """Looks at a Slurm again and again; what it is asked depends on what has changed."""
 
-    def __init__(self, site: Site, count: Callable[[IngestReport], None], look_at: LookAt) -> None:
+    def __init__(self, site: Site, count: Callable[[IngestReport], None], look_at: PollSource) -> None:
         self._site, self._count, self._look_at = site, count, look_at
         self._accounting = "slurmrestd" if site.settings.slurm.rest_url else "sacct"
         self._seen: Seen = lambda _records: None  # of the look under way
@@ -123,11 +123,11 @@ class SlurmLook:
     def _find_clusters(self) -> None:
         try:
             with self._looking(self._queue_of("")):
-                found = find_queues(self._site.settings.slurm)
+                queues = find_queues(self._site.settings.slurm)
         except SourceError as error:
             self.problem = str(error)
             return
-        self._clusters = {name: _Listed(queue, GoneJobs(self._site, queue, name, self._take)) for name, queue in found.items()}
+        self._clusters = {name: _Listed(queue, GoneJobs(self._site, queue, name, self._take)) for name, queue in queues.items()}
 
     def _take_ended(self, now: datetime, lists: dict[str, QueueList]) -> SourceError | None:
         """What accounting says has happened; of clusters without a list also what it says of jobs that go on."""
@@ -170,7 +170,7 @@ class SlurmLook:
         if changed or len(lines) != len(cluster.lines):
             cluster.is_settled = False
         cluster.lines = lines
-        if cluster.asked_beneath[0] <= clock < cluster.asked_beneath[1] and accounting_answers:
+        if cluster.requested_beneath[0] <= clock < cluster.requested_beneath[1] and accounting_answers:
             self._take_beneath(name, listed, now)
         if not cluster.is_settled:
             accounting = self._slurm.accounting if self._slurm and accounting_answers else None
@@ -183,8 +183,8 @@ class SlurmLook:
         self._take(source)
         if "submit_line" not in source.fields():
             first, last = _ACCOUNTING_LAG_S
-            waits = cluster.asked_beneath[0] if clock < cluster.asked_beneath[1] else clock + first
-            cluster.asked_beneath = (waits, clock + last)
+            waits = cluster.requested_beneath[0] if clock < cluster.requested_beneath[1] else clock + first
+            cluster.requested_beneath = (waits, clock + last)
 
     def _take_beneath(self, name: str, listed: QueueList, now: datetime) -> None:
         """What only accounting knows of jobs that go on; what both tell, their controller tells better."""

@@ -15,8 +15,7 @@ from stormpetrel.alarms.system_rules import FAMILY, SourceLag, SystemRules
 from stormpetrel.errors import SourceError
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.outages import MaintenanceWindow
-from stormpetrel.sources.slurm_nodes import read_node_states
-from stormpetrel.sources.slurm_reservations import read_maintenance
+from stormpetrel.sources.slurm.nodes import read_maintenance, read_node_states
 from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import SourceBook, SourceHealth, troubles
 from stormpetrel.watch.cluster_name import ClusterName
@@ -45,9 +44,9 @@ class SystemFindings:
     ) -> None:
         self._site, self._book, self._note_reserved = site, book, note_reserved
         before = json.loads(state) if state else {}
-        found = [(key, datetime.fromisoformat(told)) for key, told in before.get("found", [])]
+        lasting = [(key, datetime.fromisoformat(reported_at)) for key, reported_at in before.get("found", [])]
         self._cluster = ClusterName(site)
-        self._rules = SystemRules(self._cluster.name(), found)
+        self._rules = SystemRules(self._cluster.name(), lasting)
         self._nodes_at: datetime | None = None
         self._reserved_at: datetime | None = None
         self._reserved = tuple(_window(facts) for facts in before.get("reserved", []))
@@ -61,8 +60,8 @@ class SystemFindings:
     @property
     def state(self) -> str:
         """What lasts, and when each was last told; and what is reserved."""
-        found = [(key, told.isoformat()) for key, told in self._rules.found]
-        return json.dumps({"found": found, "reserved": [_facts(window) for window in self._reserved]})
+        lasting = [(key, reported_at.isoformat()) for key, reported_at in self._rules.lasting]
+        return json.dumps({"found": lasting, "reserved": [_facts(window) for window in self._reserved]})
 
     def step(self, now: datetime) -> list[Finding]:
         """Return what is wrong with the sources and the nodes; a scheduler that does not answer is its source's problem."""

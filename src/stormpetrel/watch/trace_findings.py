@@ -8,28 +8,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import Final
 
 import polars as pl
 
-from stormpetrel.alarms.trace_rules import FAMILY, LOOK_BACK, node_moments, odd_moments
+from stormpetrel.alarms.region_rules import known_troubles, region_moments
+from stormpetrel.alarms.trace_rules import FAMILY, LOOK_BACK, OddWindow, node_moments, odd_moments, odd_node
 from stormpetrel.errors import NoSamplesError
 from stormpetrel.ingest.live_windows import LiveMoment, LiveWindows
 from stormpetrel.lifecycle.live_scoring import take_moment
+from stormpetrel.lifecycle.odd_nodes import LiveDetector
 from stormpetrel.lifecycle.trace_models import FAMILY as MODELS
-from stormpetrel.lifecycle.trace_models import Scored, TraceModel, load_trace_model, score_new_windows
+from stormpetrel.lifecycle.trace_models import Scored, TraceModel, load_trace_model, score_new_windows, with_regions
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.traces import LIVE
-from stormpetrel.sources.prometheus import CURSOR, PrometheusTraces
+from stormpetrel.sources.prometheus.cpu_traces import CURSOR, PrometheusTraces
 from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import SourceBook
+from stormpetrel.traces.detector.reasons import NodeFinding
 from stormpetrel.watch.cluster_name import ClusterName
+from stormpetrel.watch.late_windows import LateWindows
 
 SOURCE: Final = "prometheus (traces)"
 _NO_COUNTERS: Final = timedelta(minutes=10)  # until a server without CPU counters is asked again
-_NEEDED: Final = ("node", "window_start", "window_s", "flagged", "score", "stands_for")
+_NEEDED: Final = ("node", "window_start", "window_s", "flagged", "score", "max_iowait", "stands_for", "region")
+_MOMENT: Final = timedelta(microseconds=1)
+_TIME_FOR_LATE: Final = 0.3  # of a window, which is left before the end of the one that fills when late samples are read
 _SHORTEST_S: Final = 0.2  # from one step to the next
 _THREADS: Final = 1  # that score: what goes on beside has the other cores
 
@@ -49,14 +55,20 @@ class TraceFindings:
         source: PrometheusTraces | None = None,
     ) -> None:
         self._site, self._book, self._note = site, book or SourceBook(), note
-        self._told_to = datetime.fromisoformat(json.loads(state)["told_to"]) if state else None
+        self._reported_to = datetime.fromisoformat(json.loads(state)["told_to"]) if state else None
         self._cluster = ClusterName(site)
         self._source = source
         self._live: LiveWindows | None = None
         self._not_before: datetime | None = None
         self._model: TraceModel | None = None
         self._training: str | None = None
+        self._detector = LiveDetector(site.settings.traces.alarm_share)
+        self._odd: list[tuple[NodeFinding, datetime]] = []  # found and not yet returned, with the end of the window
         self._moments: pl.DataFrame | None = None  # of the last day, as `node_moments` makes them
+        self._late = LateWindows(window_s=site.settings.traces.window_s, overlap_s=site.settings.prometheus.overlap_s)
+        self._came_late: set[tuple[str, datetime]] = set()  # nodes and moments that were read again, and are not told yet
+        self._inside: pl.DataFrame | None = None  # of the last day, as `region_moments` makes them
+        self._regions: int | None = None  # version of the table of known regions that the model has
 
     @property
     def every_s(self) -> float:
@@ -70,15 +82,16 @@ class TraceFindings:
     @property
     def state(self) -> str:
         """Up to when every window was told."""
-        return json.dumps({"told_to": self._told_to.isoformat()}) if self._told_to else ""
+        return json.dumps({"told_to": self._reported_to.isoformat()}) if self._reported_to else ""
 
     def step(self, now: datetime) -> list[Finding]:
         """Return the nodes that the windows show which have come since the step before."""
         if self._not_before is not None and now < self._not_before:
             return []
         try:
-            with self._book.look(SOURCE, watcher=FAMILY, every_s=self._site.settings.traces.window_s / self._site.pace()) as seen:
+            with self._book.poll(SOURCE, watcher=FAMILY, every_s=self._site.settings.traces.window_s / self._site.pace()) as seen:
                 seen(self._take_all(now))
+                self._take_late(now)
         except NoSamplesError:
             if self._site.cpu_windows.cursor(CURSOR) is not None or not self._site.settings.prometheus.background:
                 raise
@@ -86,7 +99,7 @@ class TraceFindings:
             self._book.drop(SOURCE)
             self._not_before = now + _NO_COUNTERS * self._site.pace()
             return []
-        return self._findings(now)
+        return [*self._findings(now), *self._odd_nodes(now)]
 
     def _take_all(self, now: datetime) -> int:
         """Score every window that has ended and is whole; how many were read."""
@@ -101,38 +114,103 @@ class TraceFindings:
     def _take(self, moment: LiveMoment) -> None:
         model = self._current_model()
         taken = take_moment(self._site, model, moment)
+        lasting = self._detector.step(model, moment.windows)
+        self._odd += [(finding, moment.end) for finding in lasting]
         self._model = taken.model
         self._note(taken.scored)
-        new = node_moments(taken.scores.select(_NEEDED).with_columns(cluster=pl.lit(self._cluster.name())))
-        known = self._told_moments(moment.start)
-        self._moments = pl.concat([known.filter(pl.col("at") > moment.end - 2 * LOOK_BACK), new]).unique(
-            ["cluster", "node", "at"], keep="last"
-        )
+        self._note_moments(taken.scores, moment.end)
 
-    def _told_moments(self, before: datetime) -> pl.DataFrame:
+    def _note_moments(self, scores: pl.DataFrame, end: datetime) -> pl.DataFrame:
+        """Take scored windows into what is known of the last days; return what they come to, by node and moment."""
+        rows = scores.select(_NEEDED).with_columns(cluster=pl.lit(self._cluster.name()))
+        new = node_moments(rows)
+        if self._inside is not None:
+            recent = self._inside.filter(pl.col("at") > end - 2 * LOOK_BACK)
+            self._inside = pl.concat([recent, region_moments(rows)]).unique(["cluster", "node", "region", "at"], keep="last")
+        known = self._reported_moments(end).filter(pl.col("at") > end - 2 * LOOK_BACK)
+        self._moments = pl.concat([known, new]).unique(["cluster", "node", "at"], keep="last")
+        return new
+
+    def _take_late(self, now: datetime) -> None:
+        """Read again a part of a past window that had gaps, where there is time before the next one ends."""
+        assert self._live is not None
+        end = self._live.filling_end
+        window = timedelta(seconds=self._site.settings.traces.window_s)
+        if end is None or self._moments is None:
+            return
+        waits_for_few = now - end > timedelta(seconds=self._site.settings.prometheus.settle_s / 2)
+        if end - now < window * _TIME_FOR_LATE and not waits_for_few:
+            return
+        past = self._late.next(self._moments, self._live.nodes_in, end - window, now)
+        if past is None:
+            return
+        moment = self._live.again(past.start, past.nodes)
+        self._late.taken()
+        if moment is None:
+            return
+        model = self._current_model()
+        self._note(take_moment(self._site, model, moment, share=past.share).scored)
+        rows = self._site.trace_scores.read(since=past.start, until=past.start + _MOMENT, model=model.name, version=model.version)
+        before = self._reported_moments(now)
+        new = self._note_moments(rows.filter(pl.col("trace") == LIVE, pl.col("node").is_in(past.nodes)).collect(), past.end)
+        more = new.join(before, on=["cluster", "node", "at", "windows"], how="anti")
+        self._came_late |= set(more.select("node", "at").iter_rows())
+
+    def _reported_moments(self, before: datetime) -> pl.DataFrame:
         """What the model in use has said before; read from the table where it is not known yet."""
         if self._moments is None:
             model = self._current_model()
-            after = self._told_to or before - LOOK_BACK
+            after = self._reported_to or before - LOOK_BACK
             rows = self._site.trace_scores.read(since=after - LOOK_BACK, model=model.name, version=model.version)
             live = rows.filter(pl.col("trace") == LIVE).select(_NEEDED).collect()
-            self._moments = node_moments(live.with_columns(cluster=pl.lit(self._cluster.name())))
+            named = live.with_columns(cluster=pl.lit(self._cluster.name()))
+            self._moments, self._inside = node_moments(named), region_moments(named)
         return self._moments
 
     def _findings(self, now: datetime) -> list[Finding]:
         """The nodes that became unusual since they were told last."""
         if self._moments is None and self._live is not None and self._site.cpu_windows.cursor(CURSOR) is None:
             return []
-        moments = self._told_moments(now)
+        moments = self._reported_moments(now)
         newest = moments["at"].max()
-        after = self._told_to or now - LOOK_BACK
-        if not isinstance(newest, datetime) or newest <= after:
+        after = self._reported_to or now - LOOK_BACK
+        if not isinstance(newest, datetime) or (newest <= after and not self._came_late):
             return []
         model = self._current_model()
         recent = moments.filter(pl.col("at") > after - LOOK_BACK).sort("cluster", "node", "at")
-        findings = odd_moments(recent, after, max(now, newest), model=f"{model.name}/{model.version}")
-        self._told_to = newest
+        version = f"{model.name}/{model.version}"
+        findings = odd_moments(recent, after, max(now, newest), model=version, late=self._came_late)
+        if self._inside is not None:
+            inside = self._inside.filter(pl.col("at") > after - LOOK_BACK)
+            findings += known_troubles(inside, after, max(now, newest), model=version)
+        self._reported_to = max(after, newest)
+        self._came_late.clear()
         return findings
+
+    def _odd_nodes(self, now: datetime) -> list[Finding]:
+        """What the detector has found odd since the step before."""
+        odd, self._odd = self._odd, []
+        if not odd:
+            return []
+        model, share = self._current_model(), self._site.settings.traces.alarm_share
+        return [
+            odd_node(
+                OddWindow(
+                    name=finding.node,
+                    since=datetime.fromtimestamp(finding.since_s, UTC),
+                    until=end,
+                    score=finding.score,
+                    threads=len(finding.threads),
+                    of_threads=finding.of_threads,
+                    what=finding.what,
+                ),
+                self._cluster.name(),
+                now,
+                share=share,
+                model=f"{model.name}/{model.version}",
+            )
+            for finding, end in odd
+        ]
 
     def _current_model(self) -> TraceModel:
         """The model in use; one that was promoted meanwhile is taken up, and scores the windows of the last day that are kept."""
@@ -141,7 +219,10 @@ class TraceFindings:
         if self._model is None or name != self._training:
             self._model, self._training = load_trace_model(self._site, threads=_THREADS), name
             self._moments = None
+            self._regions = self._site.trace_regions.version()
             self._note(score_new_windows(self._site, self._model, since=self._site.now() - LOOK_BACK))
+        elif (regions := self._site.trace_regions.version()) != self._regions:  # named or taken back meanwhile
+            self._model, self._regions = with_regions(self._site, self._model), regions
         return self._model
 
 

@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from stormpetrel.lifecycle.event_models import FAMILY as EVENTS
-from stormpetrel.lifecycle.event_retraining import reason_to_train
+from stormpetrel.lifecycle.families import outdated_trainings
 from stormpetrel.lifecycle.job_models import FAMILY as JOBS
 from stormpetrel.lifecycle.job_models import lacking_moments, training_settings
-from stormpetrel.lifecycle.readable import outdated_trainings
+from stormpetrel.lifecycle.nightly import reason_to_train
 from stormpetrel.lifecycle.retraining import ended_since, last_attempt
 from stormpetrel.lifecycle.training_needs import TrainingNeeds, training_needs
 from stormpetrel.store.site import Site

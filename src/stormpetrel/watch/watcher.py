@@ -62,7 +62,7 @@ class SteppingWatcher:
         self.watcher, self._site, self._keeper, self._log = watcher, site, keeper, log
         self.name = watcher.name
         self.health = WatcherHealth(watcher.name)
-        self._told = ""  # what was last told to be wrong
+        self._reported = ""  # what was last told to be wrong
 
     def step(self) -> float:
         """Make one step; return the seconds until the next."""
@@ -86,7 +86,7 @@ class SteppingWatcher:
         tell_incidents(self._log, changed, now)
 
     def _tell(self, problem: str) -> None:
-        before, self._told = self._told, problem
+        before, self._reported = self._reported, problem
         if problem and problem != before:
             self._log.warning("watcher problem", watcher=self.watcher.name, what=problem)
         elif before and not problem:

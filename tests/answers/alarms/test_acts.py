@@ -1,13 +1,19 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import polars as pl
 import pytest
 
 from stormpetrel.answers.alarms.acts import act_on_incident, list_mutes, mute_subject, unmute, unmute_subject
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
+from stormpetrel.answers.nodes.regions import list_regions
 from stormpetrel.answers.schemas.incident import NewMute
 from stormpetrel.answers.viewer import LOCAL, MANAGE, READ, Viewer
 from stormpetrel.errors import AccessError, NotThereError, UsageError
+from stormpetrel.records.findings import FindingKind, SubjectKind
 from tests.builders import make_site
+from tests.lifecycle.traced_site import traced_site
+from tests.parts import need
 from tests.parts.alarm_findings import batch_finding, finding
 from tests.parts.raised_incidents import raise_incidents
 
@@ -131,3 +137,24 @@ def test_where_there_are_several_clusters_one_must_be_named(site):
     with pytest.raises(UsageError, match="in several clusters: c1, c2"):
         unmute_subject(site, ROOT, "node", "n017")
     assert unmute_subject(site, ROOT, "node", "n017", "c2").mute.cluster == "c2"
+
+
+def test_confirming_an_incident_of_traces_names_a_region_and_dismissing_it_takes_it_back(tmp_path):
+    need("onnxruntime")
+    with traced_site(tmp_path / "traced", splits=False) as site:
+        rows = site.cpu_windows.read().filter(pl.col("node") == "n1").collect()
+        since, until = rows["window_start"].min(), rows["window_start"].max()
+        odd = finding(FindingKind.WINDOWS_ODD, (SubjectKind.NODE, "n1"), when=until.astimezone(UTC), family="traces", users=())
+        raise_incidents(site, replace(odd, since=since.astimezone(UTC)))
+        receipt = act_on_incident(site, ROOT, 1, "confirm", "hung allreduce\nrank 3 spun")
+        assert receipt.regions == ["hung allreduce"]
+        (region,) = site.trace_regions.list()
+        assert (region.name, region.incident, region.added_by, region.scope.node) == ("hung allreduce", 1, "root", "n1")
+        assert act_on_incident(site, ROOT, 1, "confirm").regions == ["incident 1"]  # renamed, not added
+        assert [known.name for known in list_regions(site, LOCAL).regions] == ["incident 1"]
+        assert list_regions(site, LOCAL).fitted[0].examples == region.examples
+        assert act_on_incident(site, ROOT, 1, "dismiss").regions == ["incident 1"] and site.trace_regions.list() == []
+
+
+def test_a_verdict_on_what_is_not_of_traces_names_nothing(site):
+    assert act_on_incident(site, ROOT, 1, "confirm", "disk died").regions == [] and site.trace_regions.list() == []

@@ -4,7 +4,7 @@ from stormpetrel.answers.alarms.deliveries import deliveries, try_routes
 from stormpetrel.answers.schemas.deliveries import DeliveryQuestion, RouteTrial
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError, UsageError
-from stormpetrel.watch.outbox import Outbox
+from stormpetrel.watch.notify.outbox import Outbox
 from tests.builders import make_site
 from tests.parts.alarm_findings import batch_finding, finding
 from tests.parts.alarm_jobs import at
@@ -60,7 +60,7 @@ def test_one_route_can_be_tried_and_one_that_is_not_there_is_told(site, tmp_path
     assert [trial.route for trial in try_routes(site, LOCAL, RouteTrial(route="ops")).trials] == ["ops"]
     with pytest.raises(UsageError, match="Known: ops, away"):
         try_routes(site, LOCAL, RouteTrial(route="opps"))
-    with make_site(tmp_path / "bare") as bare, pytest.raises(UsageError, match="no route"):
+    with make_site(tmp_path / "bare") as bare, pytest.raises(UsageError, match="no notification route"):
         try_routes(bare, LOCAL)
 
 

@@ -12,8 +12,7 @@ from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.viewer import Viewer
 from stormpetrel.config import Settings
 from stormpetrel.jobs.preparation import prepare
-from stormpetrel.jobs.profiles import SUBMIT, JobProfiles
-from stormpetrel.jobs.request_profiles import with_profile
+from stormpetrel.jobs.profiles import SUBMIT, JobProfiles, with_profile
 from stormpetrel.jobs.waste import reconcile
 from tests.answers.live_sites import put_jobs
 from tests.builders import T0, make_site
@@ -52,8 +51,8 @@ def test_a_profile_is_put_in_words():
     log = make_log(300, 3)
     profiles = JobProfiles(SUBMIT).fit(prepare(log).frame)
     book = book_of({"": sum_jobs(log, settings_with(), lambda jobs: with_profile(jobs, profiles))}, profiles)
-    assert set(book.profile_words()) == set(book.days["profile"].cast(pl.String).unique())
-    assert book_of({"": sum_jobs(log, settings_with())}).profile_words() == {}
+    assert set(book.profile_descriptions()) == set(book.days["profile"].cast(pl.String).unique())
+    assert book_of({"": sum_jobs(log, settings_with())}).profile_descriptions() == {}
 
 
 def test_a_user_sees_own_lines_only():

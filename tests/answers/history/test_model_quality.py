@@ -8,10 +8,10 @@ import pytest
 from polars.testing import assert_frame_equal
 from pydantic import ValidationError
 
-from stormpetrel.answers.background import Made
+from stormpetrel.answers.background import Snapshot
 from stormpetrel.answers.history import model_quality as module
 from stormpetrel.answers.history.model_quality import go_back, model_quality, promote, quality_frames, training_in_full, trainings
-from stormpetrel.answers.history.settled import JOB, SAID, settled_of
+from stormpetrel.answers.history.settled import JOB, PREDICTION_COLUMNS, settled_of
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.schemas.quality import QualityQuestion
 from stormpetrel.answers.viewer import LOCAL, READ, Viewer
@@ -19,7 +19,7 @@ from stormpetrel.config import Settings
 from stormpetrel.errors import AccessError, ModelError, NotThereError
 from stormpetrel.learn.metrics import pr_auc
 from stormpetrel.lifecycle import running_quality
-from stormpetrel.store.models import NewModel
+from stormpetrel.store.registry.models import NewModel
 from tests.answers.live_sites import put_jobs, put_predictions, said_about
 from tests.builders import T0, make_site
 from tests.jobs.logs import make_log
@@ -44,7 +44,7 @@ def live(tmp_path_factory):
 
 
 def made():
-    return Made(settled_of(said().select(SAID), LOG.select(JOB), Settings(), since=T0), 1, T0)
+    return Snapshot(settled_of(said().select(PREDICTION_COLUMNS), LOG.select(JOB), Settings(), since=T0), 1, T0)
 
 
 def frames(live, settled=None, **question):
@@ -68,7 +68,7 @@ def test_predictions_of_jobs_that_live_wait(live):
 
 def test_what_was_said_with_the_end_in_sight_is_no_forecast():
     hindsight = said().with_columns(as_of=pl.col("submit_time") + timedelta(days=300))
-    assert settled_of(hindsight.select(SAID), LOG.select(JOB), Settings(), since=T0).frame.is_empty()
+    assert settled_of(hindsight.select(PREDICTION_COLUMNS), LOG.select(JOB), Settings(), since=T0).frame.is_empty()
 
 
 def test_a_version_has_its_own_line_and_its_own_curves(live):

@@ -12,8 +12,7 @@ from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.config import Settings
 from stormpetrel.errors import AccessError, NotEnoughJobsError
 from stormpetrel.jobs.preparation import prepare
-from stormpetrel.jobs.profiles import SUBMIT, JobProfiles, duration_table, resource_table, status_table
-from stormpetrel.jobs.request_profiles import with_profile
+from stormpetrel.jobs.profiles import SUBMIT, JobProfiles, duration_table, resource_table, status_table, with_profile
 from stormpetrel.records.jobs import never_started
 from tests.answers.live_sites import put_jobs
 from tests.builders import make_site

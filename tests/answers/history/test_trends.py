@@ -5,7 +5,7 @@ import pytest
 from polars.testing import assert_frame_equal
 from pydantic import ValidationError
 
-from stormpetrel.answers.background import Made
+from stormpetrel.answers.background import Snapshot
 from stormpetrel.answers.history.day_book import book_of, sum_jobs
 from stormpetrel.answers.history.trends import group_names, trend_frames, trends
 from stormpetrel.answers.live_site import LiveSite
@@ -24,7 +24,7 @@ ADA = Viewer("user2", is_admin=False)
 
 
 def book(log=LOG, **site):
-    return Made(book_of({"": sum_jobs(log, Settings.model_validate({"site": site}))}), 1, T0)
+    return Snapshot(book_of({"": sum_jobs(log, Settings.model_validate({"site": site}))}), 1, T0)
 
 
 def frames(made, viewer, **question):

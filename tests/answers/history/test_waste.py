@@ -8,14 +8,14 @@ import pytest
 from polars.testing import assert_frame_equal
 from pydantic import ValidationError
 
-from stormpetrel.answers.background import Made
+from stormpetrel.answers.background import Snapshot
 from stormpetrel.answers.history.day_book import DayBook, book_of, sum_jobs
-from stormpetrel.answers.history.settled import JOB, SAID, settled_of
+from stormpetrel.answers.history.settled import JOB, PREDICTION_COLUMNS, settled_of
 from stormpetrel.answers.history.waste import (
     cancel_policy,
     policy_answer,
     policy_point,
-    policy_words,
+    policy_text,
     waste,
     waste_answer,
     waste_weeks,
@@ -39,13 +39,13 @@ RISK = pl.col("job_id") % 97 / 100
 
 
 def book(log=LOG):
-    return Made(book_of({"": sum_jobs(log, Settings())}), 1, T0)
+    return Snapshot(book_of({"": sum_jobs(log, Settings())}), 1, T0)
 
 
 def said():
     """Everybody's forecasts two minutes in, and some at the start, which no policy looks at."""
     frame = pl.concat([said_about(LOG, "2min", risk=RISK), said_about(LOG, "start", risk=0.9)])
-    return Made(settled_of(frame.select(SAID), LOG.select(JOB), Settings(), since=T0), 1, T0)
+    return Snapshot(settled_of(frame.select(PREDICTION_COLUMNS), LOG.select(JOB), Settings(), since=T0), 1, T0)
 
 
 def asked(**question):
@@ -86,7 +86,7 @@ def test_a_ledger_that_does_not_add_up_is_not_shown():
     cooked = {name: getattr(whole, name) for name in ("days", "nodes", "totals", "uncounted")}
     cooked["days"] = whole.days.filter(pl.col("jobs") > 0).head(-1)
     with pytest.raises(StormpetrelError, match="sums to"):
-        waste_answer(Made(DayBook(**cooked, profiles=None, months={}), 1, T0), LOCAL, asked())
+        waste_answer(Snapshot(DayBook(**cooked, profiles=None, months={}), 1, T0), LOCAL, asked())
 
 
 @pytest.mark.parametrize("question", [{"by": "colour"}, {"weeks": 0}, {"weeks": 10**9}])
@@ -125,11 +125,11 @@ def point(*values):
 def test_a_threshold_is_told_in_one_sentence():
     told = point(0.8, 41, 38, 3, 1240 * 3600, 80 * 3600, 5 * 3600, 0.0, 0.01)
     words = "At 80 %: 41 jobs cancelled, 1,240 core hours saved, 3 would have completed (85 core hours lost)."
-    assert policy_words(told, 0.8) == words
+    assert policy_text(told, 0.8) == words
     clean = point(0.9, 1, 1, 0, 7200, 0, 0, 0.0, 0.0)
-    assert policy_words(clean, 0.9) == "At 90 %: 1 job cancelled, 2 core hours saved, none of them would have completed."
+    assert policy_text(clean, 0.9) == "At 90 %: 1 job cancelled, 2 core hours saved, none of them would have completed."
     nothing = point(1.0, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
-    assert policy_words(nothing, 1.0) == "At 100 %: no job would have been cancelled."
+    assert policy_text(nothing, 1.0) == "At 100 %: no job would have been cancelled."
 
 
 def test_answers_go_to_other_programs(tmp_path):

@@ -15,8 +15,8 @@ from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.overview.overview import TableFilter, TableQuery
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError, NotThereError, UsageError
-from stormpetrel.jobs.advice import advise, next_request
-from stormpetrel.records.job_ref import JobRef
+from stormpetrel.jobs.advice.advice import advise, next_request
+from stormpetrel.records.jobs import JobRef
 from tests.answers.live_sites import put_jobs, put_predictions, said_about
 from tests.builders import T0, make_site
 from tests.jobs.logs import made_jobs, make_log, one_thread

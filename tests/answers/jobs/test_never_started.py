@@ -49,7 +49,7 @@ def test_the_table_calls_them_never_started_and_finds_them_by_that(live):
     model = {"state": {"filterType": "text", "type": "equals", "filter": "Never started"}}
     told = table_rows(live, LOCAL, {"view": "all", "filterModel": model, "startRow": 0, "endRow": 10})
     assert told["total"] == TASKS
-    assert {row["state_words"] for row in told["rows"]} == {"Never started"}
+    assert {row["state_text"] for row in told["rows"]} == {"Never started"}
 
 
 def test_trends_keep_the_rate_and_count_them_apart(live):

@@ -3,7 +3,7 @@
 import pytest
 
 from stormpetrel.answers.jobs.one_job import advice_answer, notes_about, script_line, verdict_answer
-from stormpetrel.jobs.advice import Advice
+from stormpetrel.jobs.advice.advice import Advice
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.predictor import Verdict
 from stormpetrel.jobs.reasons import Reason

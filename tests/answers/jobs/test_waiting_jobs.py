@@ -15,8 +15,7 @@ from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.dashboard.pages.job_sections import waiting as waiting_section
 from stormpetrel.faces.dashboard.pages.job_table import live_figures, table_rows
 from stormpetrel.records.cluster import Cluster, NodeKind, Partition
-from stormpetrel.records.job_ref import JobRef
-from stormpetrel.records.jobs import job_frame
+from stormpetrel.records.jobs import JobRef, job_frame
 from stormpetrel.store.cluster_cache import FILE, FORMAT
 from tests.answers.live_sites import put_jobs, put_predictions, said_about
 from tests.builders import T0, make_site

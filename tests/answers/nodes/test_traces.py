@@ -22,6 +22,7 @@ from stormpetrel.answers.viewer import Viewer
 from stormpetrel.errors import AccessError, ModelError
 from stormpetrel.traces.diagnosis import Trouble
 from stormpetrel.traces.promise import Calm, Promise
+from stormpetrel.traces.regions import Regions
 from tests.answers import traced_sites as made
 from tests.builders import make_site
 
@@ -32,6 +33,7 @@ def windows_of(points=SCORES, **model):
     about = {
         "name": made.MODEL, "version": 3, "title": "traces-vanilla version 3", "is_shipped": False, "bad_io": None,
         "map": SimpleNamespace(explained=np.array([0.6, 0.3, 0.1])), "promise": Promise(0.001, None, None, Calm(5, 5, 0.1)),
+        "regions": Regions(), "scorer": SimpleNamespace(settings=SimpleNamespace(embedding=16)),
     } | model  # fmt: skip
     return ScoredWindows(SimpleNamespace(**about), points)
 
@@ -53,7 +55,7 @@ def test_the_map_counts_every_window_under_its_type_and_lists_them_only_where_as
     assert answer.explained == [0.6, 0.3]
     points = trace_map(windows_of(), with_points=True).model_dump(mode="json")["points"]
     assert len(points) == SCORES.height
-    assert points[0].keys() == {"node", "cpu", "window_start", "job_id", "job_type", "x", "y", "score", "flagged"}
+    assert points[0].keys() == {"node", "cpu", "window_start", "job_id", "job_type", "x", "y", "score", "flagged", "region"}
 
 
 def test_a_diagnosis_needs_a_known_bad_io_and_names_others_near_it():

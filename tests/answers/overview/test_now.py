@@ -3,21 +3,21 @@ from datetime import timedelta
 import pytest
 
 from stormpetrel.answers.alarms.acts import act_on_incident
-from stormpetrel.answers.grid.grid import grid
+from stormpetrel.answers.cluster.cluster import cluster_now
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.overview.now import incident_headline, news_since, now_page
 from stormpetrel.answers.schemas.now import NowNode
 from stormpetrel.answers.viewer import LOCAL, Viewer
-from stormpetrel.figures.node_map import node_map
+from stormpetrel.figures.nodes import node_map
 from stormpetrel.records.findings import FindingKind, SubjectKind
-from tests.answers import grid_sites as made
+from tests.answers import cluster_sites as made
 from tests.builders import make_site
 from tests.parts.alarm_findings import batch_finding, finding
 from tests.parts.raised_incidents import raise_incidents
 
 HOUR = timedelta(hours=1)
-GRID = made.made_grid()
-END = GRID.series.moment(len(GRID.series) - 1) + made.HOUR
+CLUSTER = made.sample_grid()
+END = CLUSTER.series.moment(len(CLUSTER.series) - 1) + made.HOUR
 ANN, EVE = (Viewer(user, is_admin=False) for user in ("ann", "eve"))
 
 
@@ -26,8 +26,8 @@ def live(tmp_path):
     """A site with counts of events and their scores."""
     with make_site(tmp_path / "site", site={"time_zone": "UTC"}) as site:
         site.now = lambda: END + timedelta(minutes=20)
-        live = made.make_live(site, GRID, made.scores_of(GRID))
-        for board in (live.boards.grid, live.boards.books, live.boards.nodes):
+        live = made.make_live(site, CLUSTER, made.scores_of(CLUSTER))
+        for board in (live.boards.cluster, live.boards.books, live.boards.nodes):
             board.wait(live)
         yield live
 
@@ -42,32 +42,32 @@ def test_a_site_without_anything_wrong_says_so_and_leaves_out_what_it_does_not_h
         [],
     )
     assert answer.hour is not None and answer.hour.start == END - made.HOUR
-    assert {kind.kind for kind in answer.hour.kinds} == set(GRID.series.kinds)
+    assert {kind.kind for kind in answer.hour.kinds} == set(CLUSTER.series.kinds)
 
 
 def test_what_is_still_worked_out_after_a_start_is_named_and_there_soon(tmp_path, monkeypatch):
     with make_site(tmp_path / "site", site={"time_zone": "UTC"}) as site:
         site.now = lambda: END + timedelta(minutes=20)
-        live = made.make_live(site, GRID, made.scores_of(GRID))
-        monkeypatch.setattr(live.boards.grid, "look", lambda live: None)
+        live = made.make_live(site, CLUSTER, made.scores_of(CLUSTER))
+        monkeypatch.setattr(live.boards.cluster, "peek", lambda live: None)
         answer = now_page(live, LOCAL)
         assert "hour" in answer.pending and answer.hour is None
         monkeypatch.undo()
-        for board in (live.boards.grid, live.boards.books, live.boards.nodes):
+        for board in (live.boards.cluster, live.boards.books, live.boards.nodes):
             board.wait(live)
         assert now_page(live, LOCAL).pending == [] and now_page(live, LOCAL).hour is not None
 
 
 def test_calm_is_never_said_above_an_open_incident(live):
-    assert grid(live, LOCAL).state == "calm"
+    assert cluster_now(live, LOCAL).state == "calm"
     raise_incidents(live.site, finding(when=END - HOUR), batch_finding("ann", when=END - HOUR))
     for viewer, count in ((LOCAL, 2), (ANN, 2)):
-        now = grid(live, viewer)
+        now = cluster_now(live, viewer)
         assert (
             now.state == "incident" and now.headline.startswith(f"{count} open incidents") and "calm" not in now.headline.lower()
         )
         assert "calm" not in now_page(live, viewer).model_dump_json().lower()
-    assert grid(live, EVE).state == "calm"
+    assert cluster_now(live, EVE).state == "calm"
 
 
 def test_pages_come_first_and_acknowledged_ones_are_counted(live):

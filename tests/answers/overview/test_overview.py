@@ -13,10 +13,9 @@ from stormpetrel.answers.overview.month import PREDICTION_COLUMNS, month_frame
 from stormpetrel.answers.overview.overview import OVERVIEW_SCHEMA, Overview, TableFilter, TableQuery
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import NotThereError, UsageError
-from stormpetrel.records.job_ref import JobRef
-from stormpetrel.records.jobs import KEY
+from stormpetrel.records.jobs import KEY, JobRef
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
-from stormpetrel.store.upkeep import compact, retain
+from stormpetrel.store.upkeep.upkeep import compact, retain
 from tests.answers.live_sites import put_jobs, put_predictions, said_about
 from tests.builders import T0, make_site
 from tests.jobs.logs import made_jobs, make_log

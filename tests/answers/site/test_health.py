@@ -9,7 +9,7 @@ from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.site.health import health
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError
-from stormpetrel.store.models import NewModel
+from stormpetrel.store.registry.models import NewModel
 from stormpetrel.store.source_health import EVENTS, JOBS, SourceHealth
 from stormpetrel.store.watch_status import WatchStatus, write_sources, write_status
 from tests.answers.live_sites import put_jobs, put_predictions, said_about
@@ -108,7 +108,7 @@ def test_each_live_source_is_told_with_its_age_its_records_and_its_problem(live)
     watched(live, hangs, failed, source("elasticsearch", good_s=600.0, watcher=EVENTS, every_s=3600.0))
     answer = health(live, LOCAL)
     lines = {line.name: line for line in answer.lines if line.part == "Sources"}
-    assert "A look at sacct has been under way for 5 min. Last read well 10 min ago." in lines["sacct"].words
+    assert "A poll of sacct has been under way for 5 min. Last read well 10 min ago." in lines["sacct"].words
     assert lines["squeue"].words == "squeue failed. Last read well 10 min ago: 1,234 records."
     assert lines["elasticsearch"].words == "Last read well 10 min ago: 1,234 records. Looked at every 60 min."
     assert [lines[name].level for name in ("sacct", "squeue", "elasticsearch")] == ["problem", "problem", "ok"]

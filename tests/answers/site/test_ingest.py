@@ -12,8 +12,8 @@ from stormpetrel.answers.schemas.ingest import JobFiles
 from stormpetrel.answers.site import ingest
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError, UsageError
-from stormpetrel.ingest.event_report import EventReport
-from stormpetrel.store.event_gaps import EventGap
+from stormpetrel.ingest.report import EventReport
+from stormpetrel.store.events.gaps import EventGap
 from tests.builders import T0, make_jobs, make_site, write_sacct
 
 

@@ -7,7 +7,7 @@ from stormpetrel.answers.schemas.own import OpinionAct, ViewAct
 from stormpetrel.answers.site.own import delete_view, keep_opinion, save_view, views
 from stormpetrel.answers.viewer import READ, WRITE, Viewer
 from stormpetrel.errors import AccessError, NotThereError, UsageError
-from stormpetrel.records.job_ref import ref_text
+from stormpetrel.records.jobs import ref_text
 from tests.answers.live_sites import put_jobs
 from tests.builders import make_site
 from tests.jobs.logs import make_log

@@ -10,10 +10,9 @@ from stormpetrel.answers.viewer import LOCAL, READ, Viewer
 from stormpetrel.errors import AccessError, NotThereError
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.lifecycle import nightly
-from stormpetrel.lifecycle.comparison import Comparison
-from stormpetrel.lifecycle.retraining import Retrained
+from stormpetrel.lifecycle.retraining import Comparison, Retrained
 from stormpetrel.store.site import open_site
-from stormpetrel.store.upkeep import Compacted
+from stormpetrel.store.upkeep.upkeep import Compacted
 from tests.jobs.logs import one_thread
 from tests.lifecycle.sites import day, steady_log, train, trained_site
 from tests.parts.recorded_site import names, unpack_site

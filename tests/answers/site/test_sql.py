@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from stormpetrel.answers.schemas.sql import SqlAnswer, SqlQuestion
-from stormpetrel.answers.site.sql import ask_tables, list_tables
+from stormpetrel.answers.schemas.administration import SqlAnswer, SqlQuestion
+from stormpetrel.answers.site.sql import list_tables, query_tables
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError, UsageError
 from tests.answers.live_sites import put_jobs
@@ -23,10 +23,10 @@ def site(tmp_path_factory):
 
 
 def test_rows_come_with_their_columns_and_say_when_there_are_more(site):
-    answer = ask_tables(site, LOCAL, SqlQuestion(query="select job_id from jobs order by job_id", limit=2))
+    answer = query_tables(site, LOCAL, SqlQuestion(query="select job_id from jobs order by job_id", limit=2))
     assert answer == SqlAnswer(columns=["job_id"], rows=[{"job_id": 1}, {"job_id": 2}], is_cut=True)
-    assert not ask_tables(site, LOCAL, SqlQuestion(query="select job_id from jobs", limit=5)).is_cut
-    assert len(ask_tables(site, LOCAL, SqlQuestion(query="select job_id from jobs")).rows) == 5
+    assert not query_tables(site, LOCAL, SqlQuestion(query="select job_id from jobs", limit=5)).is_cut
+    assert len(query_tables(site, LOCAL, SqlQuestion(query="select job_id from jobs")).rows) == 5
 
 
 def test_columns_are_known_where_no_row_is():
@@ -34,7 +34,7 @@ def test_columns_are_known_where_no_row_is():
 
 
 def test_what_json_cannot_hold_becomes_text_or_null(site):
-    [row] = ask_tables(site, LOCAL, SqlQuestion(query="select submit_time from jobs", limit=1)).rows
+    [row] = query_tables(site, LOCAL, SqlQuestion(query="select submit_time from jobs", limit=1)).rows
     answer = SqlAnswer(columns=["submit_time", "share"], rows=[row | {"share": float("nan")}])
     assert answer.model_dump(mode="json")["rows"] == [{"submit_time": str(row["submit_time"]), "share": None}]
 
@@ -44,8 +44,8 @@ def test_every_table_is_listed(site):
 
 
 def test_only_questions_are_asked_and_only_by_who_manages_the_site(site):
-    with pytest.raises(UsageError, match="Only questions"):
-        ask_tables(site, LOCAL, SqlQuestion(query="drop table jobs"))
+    with pytest.raises(UsageError, match="Only SELECT and WITH queries"):
+        query_tables(site, LOCAL, SqlQuestion(query="drop table jobs"))
     for viewer in (Viewer("ada", is_admin=False), Viewer("root", True, frozenset({"read"}))):
         with pytest.raises(AccessError):
-            ask_tables(site, viewer, SqlQuestion(query="select * from jobs"))
+            query_tables(site, viewer, SqlQuestion(query="select * from jobs"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stormpetrel.answers.schemas.tokens import NewToken
+from stormpetrel.answers.schemas.administration import NewToken
 from stormpetrel.answers.site.tokens import make_token, revoke_token, tokens
 from stormpetrel.answers.viewer import LOCAL, READ, WRITE, Viewer
 from stormpetrel.errors import AccessError, NotThereError, UsageError

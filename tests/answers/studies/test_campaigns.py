@@ -7,7 +7,7 @@ import json
 import pytest
 
 from stormpetrel.answers.schemas.campaigns import CampaignReceipt, CampaignSimulation
-from stormpetrel.answers.studies.campaigns import simulate_campaigns
+from stormpetrel.answers.studies.trace_study import simulate_campaigns
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError
 

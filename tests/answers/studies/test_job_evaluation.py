@@ -8,7 +8,7 @@ import pytest
 
 from stormpetrel.answers.schemas.job_evaluation import EvaluationQuestion, JobEvaluation
 from stormpetrel.answers.studies import job_evaluation
-from stormpetrel.answers.studies.job_input import JobInput
+from stormpetrel.answers.studies.job_evaluation import JobInput
 from stormpetrel.config import JobsSection
 from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE
 from tests.jobs.logs import one_thread

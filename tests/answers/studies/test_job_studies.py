@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from stormpetrel.answers.schemas.job_studies import ProfileQuestion, ProfileStudy, TrendStudy, WasteStudy
 from stormpetrel.answers.studies import job_studies
-from stormpetrel.answers.studies.job_input import JobInput
+from stormpetrel.answers.studies.job_evaluation import JobInput
 from stormpetrel.config import JobsSection
 from stormpetrel.engine import Engine
 from stormpetrel.errors import NotEnoughJobsError, UsageError

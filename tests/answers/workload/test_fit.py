@@ -16,7 +16,7 @@ from stormpetrel.errors import AccessError, StoreBusyError
 from tests.answers.live_sites import put_jobs
 from tests.answers.workload_sites import GENERATOR
 from tests.builders import make_site
-from tests.faces.web.made import wait_until
+from tests.faces.web.sample_site import wait_until
 from tests.parts.watched_site import simulated_jobs
 
 

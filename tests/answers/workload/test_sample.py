@@ -62,7 +62,7 @@ def test_waits_come_from_a_machine_of_so_many_cores(live, tmp_path):
 @pytest.mark.parametrize(
     ("wish", "words"),
     [
-        (WorkloadRequest(), "how many"),
+        (WorkloadRequest(), "number of jobs"),
         (WorkloadRequest(jobs=10, days=2), "Both"),
         (WorkloadRequest(jobs=10, users=2.0), "cannot change the number of users"),
     ],

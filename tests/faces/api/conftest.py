@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faces.api.made import World, api_site_once, open_world
+from tests.faces.api.sample_site import World, api_site_once, open_world
 from tests.parts.watched_site import copy_site
 
 

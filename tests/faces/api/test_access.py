@@ -10,8 +10,8 @@ import pytest
 
 from stormpetrel.answers.viewer import MANAGE, SCOPES
 from stormpetrel.faces.api.endpoint import PREFIX, SCOPE
-from stormpetrel.records.job_ref import ref_text
-from tests.faces.api.made import ADMIN
+from stormpetrel.records.jobs import ref_text
+from tests.faces.api.sample_site import ADMIN
 
 BODIES: dict[str, Any] = {
     "predict": {"cpus": 2},

@@ -8,8 +8,8 @@ import pytest
 
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
 from stormpetrel.answers.viewer import LOCAL, Viewer
-from tests.faces.api.made import small_world
-from tests.faces.web.made import BROWSER, OTHER_PAGE, client_of
+from tests.faces.api.sample_site import small_world
+from tests.faces.web.sample_site import BROWSER, OTHER_PAGE, client_of
 from tests.parts.alarm_findings import batch_finding, finding
 from tests.parts.raised_incidents import raise_incidents
 

@@ -29,7 +29,7 @@ class Doubler:
 async def held(batcher, doubler, ask):
     """Ask while a first batch is under way, so that everything else waits for it; what the others get."""
     doubler.go.clear()
-    first = asyncio.ensure_future(batcher.ask(0))
+    first = asyncio.ensure_future(batcher.submit(0))
     while not batcher.batches:
         await asyncio.sleep(0)
     others = [asyncio.ensure_future(question) for question in ask]
@@ -42,7 +42,7 @@ def test_what_waits_while_a_batch_is_made_is_the_next_batch():
     batcher = Batcher(doubler)
 
     async def ask_all():
-        first, others = await held(batcher, doubler, [batcher.ask(number) for number in range(1, 40)])
+        first, others = await held(batcher, doubler, [batcher.submit(number) for number in range(1, 40)])
         doubler.go.set()
         return [await first, *await asyncio.gather(*others)]
 
@@ -56,7 +56,7 @@ def test_a_batch_has_a_limit():
     count = 2 * MOST_IN_BATCH + 10
 
     async def ask_all():
-        first, others = await held(batcher, doubler, [batcher.ask(number) for number in range(count)])
+        first, others = await held(batcher, doubler, [batcher.submit(number) for number in range(count)])
         doubler.go.set()
         return await first, await asyncio.gather(*others)
 
@@ -69,10 +69,10 @@ def test_what_goes_wrong_is_told_to_everybody_in_the_batch_and_to_nobody_else():
     batcher = Batcher(doubler)
 
     async def ask_all():
-        first, others = await held(batcher, doubler, [batcher.ask(-1), batcher.ask(1)])
+        first, others = await held(batcher, doubler, [batcher.submit(-1), batcher.submit(1)])
         doubler.go.set()
         told = await asyncio.gather(first, *others, return_exceptions=True)
-        return told, await batcher.ask(3)
+        return told, await batcher.submit(3)
 
     (first, *others), later = asyncio.run(ask_all())
     assert first == 0 and later == 6
@@ -84,7 +84,7 @@ def test_who_has_hung_up_is_not_answered():
     batcher = Batcher(doubler)
 
     async def ask_all():
-        first, others = await held(batcher, doubler, [batcher.ask(number) for number in range(1, 4)])
+        first, others = await held(batcher, doubler, [batcher.submit(number) for number in range(1, 4)])
         others[1].cancel()
         await asyncio.sleep(0)
         doubler.go.set()
@@ -100,7 +100,7 @@ def test_too_many_are_sent_away(monkeypatch):
     batcher = Batcher(doubler)
 
     async def ask_all():
-        first, others = await held(batcher, doubler, [batcher.ask(number) for number in range(5)])
+        first, others = await held(batcher, doubler, [batcher.submit(number) for number in range(5)])
         doubler.go.set()
         return await asyncio.gather(first, *others, return_exceptions=True)
 
@@ -111,7 +111,7 @@ def test_too_many_are_sent_away(monkeypatch):
 
 def test_a_new_server_in_the_same_process_begins_anew():
     batcher = Batcher(Doubler())
-    assert [asyncio.run(batcher.ask(number)) for number in range(3)] == [0, 2, 4]
+    assert [asyncio.run(batcher.submit(number)) for number in range(3)] == [0, 2, 4]
 
 
 def test_a_server_that_stopped_half_way_leaves_nothing_behind():
@@ -119,8 +119,8 @@ def test_a_server_that_stopped_half_way_leaves_nothing_behind():
     batcher = Batcher(doubler)
 
     async def stopped():
-        await held(batcher, doubler, [batcher.ask(1)])
+        await held(batcher, doubler, [batcher.submit(1)])
 
     asyncio.run(stopped())  # those who still wait are cancelled
     doubler.go.set()
-    assert asyncio.run(batcher.ask(5)) == 10
+    assert asyncio.run(batcher.submit(5)) == 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stormpetrel.answers.grid.capacity import capacity
+from stormpetrel.answers.cluster.capacity import capacity
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.schemas.capacity import CapacityQuestion
 from stormpetrel.answers.viewer import LOCAL
@@ -14,8 +14,8 @@ from stormpetrel.faces.web.app import bare_app, protected
 from tests.answers.live_sites import put_jobs
 from tests.builders import make_site
 from tests.events.loads import end_of, steady_jobs
-from tests.faces.api.made import ADMIN, World
-from tests.faces.web.made import running
+from tests.faces.api.sample_site import ADMIN, World
+from tests.faces.web.sample_site import running
 
 
 @pytest.fixture(scope="module")

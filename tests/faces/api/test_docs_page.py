@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from stormpetrel.faces.api.docs_page import docs_html
-from tests.faces.api.made import ADMIN
+from tests.faces.api.sample_site import ADMIN
 
 
 class Page(HTMLParser):

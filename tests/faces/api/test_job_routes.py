@@ -11,7 +11,7 @@ import pytest
 from stormpetrel.answers.jobs.details import job_details
 from stormpetrel.answers.jobs.why import explain_job
 from stormpetrel.answers.viewer import LOCAL
-from stormpetrel.records.job_ref import JobRef, ref_text
+from stormpetrel.records.jobs import JobRef, ref_text
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from stormpetrel.faces.api.routes import router
 from stormpetrel.faces.web.app import bare_app, protected
 from tests.answers import traced_sites as made
 from tests.builders import make_site
-from tests.faces.api.made import ADMIN, World
+from tests.faces.api.sample_site import ADMIN, World
 
 WINDOWS = made.campaign()
 

@@ -12,8 +12,8 @@ from stormpetrel.answers.schemas.predictions import Prediction
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.lifecycle.job_models import load_predictor
-from stormpetrel.sources.job_script import parse_job_script
-from tests.faces.api.made import ADMIN, SERVE, open_world
+from stormpetrel.sources.scripts.job_script import parse_job_script
+from tests.faces.api.sample_site import ADMIN, SERVE, open_world
 from tests.parts.watched_site import copy_site, watched_site_once
 
 SCRIPT = "#!/bin/bash\n#SBATCH --time=0:20:00 --mem=2G --cpus-per-task=4 --job-name={name}\nsrun fit\n"

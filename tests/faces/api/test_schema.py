@@ -10,7 +10,7 @@ from schemathesis.engine import events
 from stormpetrel.answers.viewer import SCOPES
 from stormpetrel.faces.api.endpoint import PREFIX
 from stormpetrel.faces.web.app import create_app
-from tests.faces.api.made import ADMIN
+from tests.faces.api.sample_site import ADMIN
 
 REJECTED = [400, 401, 403, 404, 405, 413, 422, 429]  # 413: what has too many items is also too large
 # What JSON Schema cannot say: a text that is no script, a name of invisible characters, jobs of a generator that is not there, an

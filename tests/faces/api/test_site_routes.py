@@ -12,8 +12,8 @@ from stormpetrel.answers.history.waste import waste
 from stormpetrel.answers.schemas.trends import TrendsQuestion
 from stormpetrel.answers.schemas.waste import WasteQuestion
 from stormpetrel.answers.viewer import LOCAL
-from stormpetrel.records.job_ref import ref_text
-from tests.faces.api.made import ADMIN
+from stormpetrel.records.jobs import ref_text
+from tests.faces.api.sample_site import ADMIN
 
 
 def test_trends_are_those_of_the_desk(world):

@@ -13,8 +13,8 @@ from stormpetrel.faces.client import Client
 from stormpetrel.faces.web.app import bare_app, protected
 from tests.answers.workload_sites import CARD, GENERATOR, put_generator, put_workload
 from tests.builders import make_site
-from tests.faces.api.made import ADMIN, World
-from tests.faces.web.made import running
+from tests.faces.api.sample_site import ADMIN, World
+from tests.faces.web.sample_site import running
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import pytest
 
 from stormpetrel.faces.client import Client
 from tests.faces.api.conftest import api_folder, world  # noqa: F401 - fixtures
-from tests.faces.api.made import ADMIN, World
-from tests.faces.web.made import running
+from tests.faces.api.sample_site import ADMIN, World
+from tests.faces.web.sample_site import running
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from stormpetrel.answers.schemas.incident import IncidentAnswer, MuteReceipt
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.faces.client import Client
-from tests.faces.api.made import ADMIN, small_world
-from tests.faces.web.made import running
+from tests.faces.api.sample_site import ADMIN, small_world
+from tests.faces.web.sample_site import running
 from tests.parts.alarm_findings import finding
 from tests.parts.raised_incidents import raise_incidents
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stormpetrel.faces.api.endpoint import PREFIX, SCOPE
-from tests.faces.api.made import ADMIN
+from tests.faces.api.sample_site import ADMIN
 
 TEXT = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)

@@ -15,6 +15,7 @@ from stormpetrel.answers.schemas.base import Answer
 from stormpetrel.faces.api.endpoint import PREFIX
 from stormpetrel.faces.client import Client
 
+RENAMED = {"Grid": "Cluster"}  # beginnings of the names of models, which no server sends
 RECORDED = json.loads((Path(__file__).parents[2] / "recordings" / "api" / "answers-0.1.0.json").read_text())
 ASKED = {
     "/health": lambda client: client.health(),
@@ -64,10 +65,13 @@ def test_what_an_older_server_does_not_tell_is_not_made_up(client):
     assert wait.to_utilisation == pytest.approx(wait.from_utilisation + 0.05)
 
 
-@pytest.mark.parametrize("name", RECORDED["fields"])
-def test_no_field_that_was_added_since_is_needed_and_none_is_gone(name):
+@pytest.mark.parametrize("recorded", RECORDED["fields"])
+def test_no_field_that_was_added_since_is_needed_and_none_is_gone(recorded):
+    name = recorded
+    for before, today in RENAMED.items():
+        name = name.replace(before, today, 1) if name.startswith(before) else name
     fields = answer_models()[name].model_fields
-    older = set(RECORDED["fields"][name])
+    older = set(RECORDED["fields"][recorded])
     needed = {field for field, info in fields.items() if info.is_required()}
     assert older <= set(fields)
     assert needed - older <= {"to_utilisation"}  # worked out of what an older server tells

@@ -21,8 +21,8 @@ from stormpetrel.records.jobs import VALUES, field_mask
 from stormpetrel.simulate.feed import write_fake_sacct
 from stormpetrel.store.site import Site
 from stormpetrel.watch.loop import Watch
-from tests.faces.web.made import running
-from tests.faces.web.made import wait_until as until
+from tests.faces.web.sample_site import running
+from tests.faces.web.sample_site import wait_until as until
 from tests.parts.quick_sacct import answering, write_quick_sacct
 from tests.parts.watched_site import TRAINED, make_watched_site, move_clock
 

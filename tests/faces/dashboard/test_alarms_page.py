@@ -12,7 +12,7 @@ from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.faces.dashboard.shell import page_of
 from stormpetrel.records.findings import FindingKind, SubjectKind
-from stormpetrel.records.messages import Message, MessageKind, message_key
+from stormpetrel.records.incidents import Message, MessageKind, message_key
 from tests.builders import make_site
 from tests.faces.dashboard.served import PHONE, Board
 from tests.parts.alarm_findings import batch_finding, finding
@@ -105,7 +105,7 @@ def test_a_link_changes_nothing_and_a_verdict_does(browser, board):
     assert show_incident(board.site, LOCAL, 3).state == "open" and show_incident(board.site, LOCAL, 3).acts == []
 
     visit.page.click("#alarms-note-act")
-    visit.page.wait_for_selector("#alarms-said:has-text('The note is empty')")
+    visit.page.wait_for_selector("#alarms-message:has-text('The note is empty')")
     visit.page.fill("#alarms-note", f"mine {MARKUP}")
     visit.page.click("#alarms-confirm-act")
     visit.page.wait_for_selector("#alarms-body .incident-title:has-text('Confirmed')")

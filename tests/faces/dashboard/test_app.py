@@ -14,7 +14,7 @@ from stormpetrel.faces.dashboard.app import add_dashboard
 from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.web.app import bare_app, protected
 from tests.builders import make_site
-from tests.faces.web.made import BROWSER, client_of
+from tests.faces.web.sample_site import BROWSER, client_of
 
 PREFIX = "/node/login1/8050"
 
@@ -60,6 +60,14 @@ def test_every_page_has_a_path(served, path):
     answer = get(served, PREFIX + path)
     assert answer.status_code == 200
     assert "_dash-renderer" in answer.text
+
+
+@pytest.mark.parametrize(("earlier", "today"), [("/grid", "/cluster"), ("/workload", "/generator")])
+def test_a_path_of_an_older_version_redirects_with_its_parameters(served, earlier, today):
+    link = f"{PREFIX}{earlier}?span=all&at=2026-03-02T14:00"
+    answer = client_of(served).get(link, headers={"X-Forwarded-User": "kim"}, follow_redirects=False)
+    assert answer.status_code == 308
+    assert answer.headers["location"] == f"{PREFIX}{today}?span=all&at=2026-03-02T14:00"
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/jobs/1", "/_dash-ws-callback"])

@@ -7,7 +7,7 @@ from dash import html
 from plotly.utils import PlotlyJSONEncoder
 
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen, search_field
-from stormpetrel.faces.dashboard.tables import TableColumn, marked, sortable_table, text_table
+from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table, status_chip, text_table
 
 LINK = PageLink("/node/8050/trends", {"by": "user", "group": "a&b <i>"})
 
@@ -64,6 +64,6 @@ def test_the_total_stays_below_the_others():
 
 
 def test_a_mark_says_in_a_word_what_its_symbol_and_colour_say():
-    mark = marked("✕", "Problem", "chip-fail")
+    mark = status_chip("✕", "Problem", "chip-fail")
     assert mark.children[1] == "Problem" and mark.className == "chip chip-fail"
     assert mark.children[0].to_plotly_json()["props"]["aria-hidden"] == "true"

@@ -5,7 +5,7 @@ import pytest
 from playwright.sync_api import expect
 
 from stormpetrel.faces.dashboard.pages import PAGES
-from stormpetrel.records.job_ref import ref_text
+from stormpetrel.records.jobs import ref_text
 
 pytestmark = pytest.mark.browser
 JUDGED = pl.col("risk").is_not_null()

@@ -8,7 +8,7 @@ from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.overview.overview import TableFilter
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.dashboard.pages.job_table import VIEWS, found_job, live_figures, table_query, table_rows
+from stormpetrel.faces.dashboard.pages.job_table import VIEWS, job_with_id, live_figures, table_query, table_rows
 from tests.builders import make_site
 from tests.jobs.logs import make_log
 from tests.lifecycle.sites import put_jobs
@@ -123,7 +123,7 @@ def test_a_user_sees_and_counts_own_jobs_only(live):
 
 def test_a_job_is_found_by_its_id_and_only_by_who_may_see_it(live):
     row = live.overview.frame.row(0, named=True)
-    assert found_job(live, LOCAL, f" {row['job']} ") is not None
-    assert found_job(live, Viewer("somebody", is_admin=False), row["job"]) is None
-    assert found_job(live, LOCAL, row["user"]) is None
-    assert found_job(live, LOCAL, row["job"].partition("_")[0][:-1]) is None  # the beginning of an id
+    assert job_with_id(live, LOCAL, f" {row['job']} ") is not None
+    assert job_with_id(live, Viewer("somebody", is_admin=False), row["job"]) is None
+    assert job_with_id(live, LOCAL, row["user"]) is None
+    assert job_with_id(live, LOCAL, row["job"].partition("_")[0][:-1]) is None  # the beginning of an id

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from playwright.sync_api import expect
 
-from stormpetrel.records.job_ref import ref_text
+from stormpetrel.records.jobs import ref_text
 from tests.faces.dashboard.served import HOSTILE_ID, HOSTILE_NAME, HOSTILE_USER, LAPTOP, PHONE, wait_until
 from tests.parts.watched_site import TRAINED
 
@@ -190,7 +190,7 @@ def test_a_view_is_saved_under_a_name_and_found_again(browser, board):
     visit.page.locator("#views-menu summary").click()
     visit.page.get_by_label("Save what you see now as").fill("Morning <b>round</b>")
     visit.page.get_by_role("button", name="Save", exact=True).click()
-    expect(visit.page.locator("#views-said")).to_contain_text("Saved")
+    expect(visit.page.locator("#views-message")).to_contain_text("Saved")
     assert [view.link for view in board.site.views.list("")] == ["/jobs?view=failed"]
     visit.page.goto(visit.page.url.partition("?")[0])
     visit.page.locator("#views-menu summary").click()
@@ -199,7 +199,7 @@ def test_a_view_is_saved_under_a_name_and_found_again(browser, board):
     expect(visit.page.locator("[data-view=failed]")).to_have_attribute("aria-current", "true")
     visit.page.locator("#views-menu summary").click()
     visit.page.get_by_role("button", name="Delete the view").click()
-    expect(visit.page.locator("#views-said")).to_contain_text("Deleted")
+    expect(visit.page.locator("#views-message")).to_contain_text("Deleted")
     assert not board.site.views.list("")
 
 

@@ -16,7 +16,7 @@ from stormpetrel.faces.dashboard.pages.node_cards import diagnosis, embeddings
 from stormpetrel.faces.dashboard.pages.node_trace import trace_part
 from stormpetrel.faces.dashboard.pages.nodes import question
 from stormpetrel.faces.dashboard.shell import page_of
-from stormpetrel.records.job_ref import ref_text
+from stormpetrel.records.jobs import ref_text
 from tests.answers import traced_sites as made
 from tests.builders import make_site
 from tests.faces.dashboard.served import PHONE, Board, wait_until

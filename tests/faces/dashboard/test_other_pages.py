@@ -8,7 +8,7 @@ import pytest
 from plotly.utils import PlotlyJSONEncoder
 
 from stormpetrel.answers.history.profiles import profiles
-from stormpetrel.answers.history.waste import policy_point, policy_words, waste
+from stormpetrel.answers.history.waste import policy_point, policy_text, waste
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.schemas.waste import WasteQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
@@ -161,11 +161,11 @@ def test_a_hostile_name_is_shown_as_text(browser):
 def test_the_slider_says_what_the_policy_says_and_stays_in_the_link(browser, board):
     visit = browser.open("/waste?tau=30", wait_for="#waste-policy .main-svg")
     settled = board.live.boards.settled.wait(board.live)
-    assert visit.page.inner_text("#waste-words") == policy_words(policy_point(settled, LOCAL, 0.3), 0.3)
+    assert visit.page.inner_text("#waste-words") == policy_text(policy_point(settled, LOCAL, 0.3), 0.3)
     visit.page.focus("#waste-tau")
     for _ in range(4):
         visit.page.keyboard.press("ArrowRight")
-    wait_until(lambda: visit.page.inner_text("#waste-words") == policy_words(policy_point(settled, LOCAL, 0.34), 0.34))
+    wait_until(lambda: visit.page.inner_text("#waste-words") == policy_text(policy_point(settled, LOCAL, 0.34), 0.34))
     wait_until(lambda: "tau=34" in visit.page.url)
     line = visit.page.evaluate("document.querySelector('#waste-policy .js-plotly-plot').layout.shapes[1].x0")
     assert line == pytest.approx(0.34)
@@ -210,12 +210,12 @@ def test_a_change_of_the_model_is_asked_about_first(browser, board):
     visit.page.click("#model-trainings button:has-text('Put in use')")
     visit.page.wait_for_selector("#model-dialog[open]")
     visit.page.click("#model-confirm")
-    visit.page.wait_for_selector("#model-said .notice")
+    visit.page.wait_for_selector("#model-message .notice")
     assert board.site.models.current_training("jobs").name != before
     visit.page.click("#model-trainings button:has-text('Go back')")
     visit.page.wait_for_selector("#model-dialog[open]")
     visit.page.click("#model-confirm")
-    visit.page.wait_for_selector(f"#model-said :has-text('{before} is in use now')")
+    visit.page.wait_for_selector(f"#model-message :has-text('{before} is in use now')")
     assert board.site.models.current_training("jobs").name == before
     visit.clean()
 
@@ -224,7 +224,7 @@ def _copied(site):
     """The models in use, once more."""
     import shutil
 
-    from stormpetrel.store.models import NewModel
+    from stormpetrel.store.registry.models import NewModel
 
     def save(source):
         return lambda folder: shutil.copytree(source, folder)

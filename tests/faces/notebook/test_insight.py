@@ -12,7 +12,7 @@ from stormpetrel.answers.jobs.one_job import advice_answer
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.faces.notebook import look_into, predict, prepare_jobs
 from stormpetrel.faces.notebook.waterfall import PLOTLY_MIME
-from stormpetrel.jobs.advice import Advice
+from stormpetrel.jobs.advice.advice import Advice
 from stormpetrel.jobs.moments import Moment
 from tests.faces.notebook.hostile import HOSTILE, assert_is_text, made_hostile
 

@@ -24,11 +24,11 @@ from tests.faces.notebook.hostile import HOSTILE, assert_is_text
     ],
 )
 def test_a_value_is_shown_as_text(value, shown):
-    assert markup.words(value) == shown
+    assert markup.escaped(value) == shown
 
 
 def test_a_very_long_name_is_cut_before_it_is_escaped():
-    assert markup.words("<" * 5000, longest=5) == "&lt;&lt;&lt;&lt;…"
+    assert markup.escaped("<" * 5000, longest=5) == "&lt;&lt;&lt;&lt;…"
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_very_long_name_is_cut_before_it_is_escaped():
         markup.sentence(HOSTILE),
         markup.bullets([HOSTILE]),
         markup.done(HOSTILE, HOSTILE),
-        markup.said(HOSTILE),
+        markup.message(HOSTILE),
         markup.wrong(ModelError(HOSTILE, hint=HOSTILE)),
         markup.wrong(ValueError(HOSTILE)),
     ],

@@ -8,9 +8,9 @@ from stormpetrel.answers.jobs.one_job import advice_answer
 from stormpetrel.answers.schemas.predictions import ScriptAnswer
 from stormpetrel.errors import SourceFormatError, UsageError
 from stormpetrel.faces.notebook import ScriptCheck, check_script
-from stormpetrel.jobs.advice import Advice
-from stormpetrel.jobs.prediction_words import percent
-from stormpetrel.sources.job_script import change_line, parse_job_script
+from stormpetrel.jobs.advice.advice import Advice
+from stormpetrel.jobs.prediction_text import percent
+from stormpetrel.sources.scripts.job_script import change_line, parse_job_script
 from stormpetrel.store.site import create_site
 from tests.faces.notebook.hostile import HOSTILE, assert_is_text
 

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.faces.web.made import door_site
+from tests.faces.web.sample_site import door_site
 
 
 @pytest.fixture

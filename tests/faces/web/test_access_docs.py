@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stormpetrel.config import parse_settings
-from tests.faces.web.made import door_site, running, small_app, wait_until
+from tests.faces.web.sample_site import door_site, running, small_app, wait_until
 from tests.parts import find_program
 
 PAGE = (Path(__file__).parents[3] / "docs" / "access.md").read_text("utf-8")

@@ -7,7 +7,7 @@ from stormpetrel.errors import SettingsError
 from stormpetrel.faces.web.app import create_app, prefix_of
 from stormpetrel.faces.web.response_headers import inline_script_hashes
 from tests.builders import make_site
-from tests.faces.web.made import BROWSER, ELSEWHERE, client_of, door_site, live_of, small_app
+from tests.faces.web.sample_site import BROWSER, ELSEWHERE, client_of, door_site, live_of, small_app
 
 PREFIX = "/node/login1/8050"
 

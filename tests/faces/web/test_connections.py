@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from stormpetrel.faces.web.connections import ConnectionLimits
-from tests.faces.web.made import running, small_app, wait_until
+from tests.faces.web.sample_site import running, small_app, wait_until
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 BLOCK = 65_536

@@ -12,7 +12,7 @@ from stormpetrel.answers.viewer import Viewer, current_viewer, seen_by
 from stormpetrel.errors import NotThereError
 from stormpetrel.faces.web.app import bare_app, protected
 from stormpetrel.faces.web.response_headers import inline_script_hashes
-from tests.faces.web.made import BROWSER, client_of, live_of
+from tests.faces.web.sample_site import BROWSER, client_of, live_of
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-from stormpetrel.faces.web.limits import RateLimit
+from stormpetrel.faces.web.security import RateLimit
 
 
 class Clock:

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.faces.web.made import BROWSER, ELSEWHERE, OTHER_PAGE, client_of, small_app
+from tests.faces.web.sample_site import BROWSER, ELSEWHERE, OTHER_PAGE, client_of, small_app
 
 FORM = BROWSER | {"Content-Type": "application/x-www-form-urlencoded"}
 HTTPS = {"X-Forwarded-Proto": "https"}

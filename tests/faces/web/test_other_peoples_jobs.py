@@ -8,10 +8,10 @@ import pytest
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.faces.web.app import create_app
 from stormpetrel.ingest.jobs import ingest_jobs
-from stormpetrel.records.job_ref import JobRef
-from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.records.jobs import JobRef
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from tests.builders import Job, make_site, table_of, write_sacct
-from tests.faces.web.made import BROWSER, client_of
+from tests.faces.web.sample_site import BROWSER, client_of
 
 HOSTILE = "</script><script>alert(1)</script>"
 THEIRS = "lees-own-secret"

@@ -16,7 +16,7 @@ from stormpetrel.errors import (
     StoreError,
     UsageError,
 )
-from tests.faces.web.made import BROWSER, client_of, small_app
+from tests.faces.web.sample_site import BROWSER, client_of, small_app
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from stormpetrel.faces.web.security import LARGEST_BODY
 from stormpetrel.watch.host_names import HostNames
-from tests.faces.web.made import BROWSER, ELSEWHERE, LOOPBACK, OTHER_PAGE, client_of, small_app
+from tests.faces.web.sample_site import BROWSER, ELSEWHERE, LOOPBACK, OTHER_PAGE, client_of, small_app
 
 WHO, ECHO = "/api/v1/who", "/api/v1/echo"
 JSON = {"Content-Type": "application/json"}

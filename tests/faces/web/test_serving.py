@@ -17,7 +17,7 @@ from stormpetrel.errors import MissingExtraError, SettingsError, UsageError
 from stormpetrel.faces.web import serving
 from stormpetrel.faces.web.listening import ListenAddress
 from tests.builders import make_site
-from tests.faces.web.made import small_app, wait_until
+from tests.faces.web.sample_site import small_app, wait_until
 
 SERVE = textwrap.dedent("""
     import sys

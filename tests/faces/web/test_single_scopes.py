@@ -11,9 +11,9 @@ from stormpetrel.faces.dashboard.pages import PAGES
 from stormpetrel.faces.web import security
 from stormpetrel.faces.web.app import create_app
 from stormpetrel.ingest.jobs import ingest_jobs
-from stormpetrel.sources.sacct_text import SacctText
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from tests.builders import Job, make_site, write_sacct
-from tests.faces.web.made import BROWSER, client_of
+from tests.faces.web.sample_site import BROWSER, client_of
 
 SECRET = "a-name-for-readers-only"
 UPDATE = "/_dash-update-component"

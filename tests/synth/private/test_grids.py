@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stormpetrel.synth.private.grids import (
+from stormpetrel.synth.private.layout import (
     BUCKETS,
     GAP_GRID,
     LIMIT_GRID,
@@ -16,7 +16,7 @@ from stormpetrel.synth.private.grids import (
     SIZE_GRID,
     STATES,
     WHOLE_GRID,
-    Words,
+    Categories,
 )
 
 GRIDS = {"size": SIZE_GRID, "memory": MEMORY_GRID, "limit": LIMIT_GRID, "runtime": RUNTIME_GRID, "gap": GAP_GRID,
@@ -52,7 +52,7 @@ def test_values_keep_below_what_cuts_their_cell_off():
 
 def test_words_that_are_not_public_get_new_names_and_public_ones_stay():
     texts = pl.Series("queue", ["secret-project", "other", None, "secret-project"])
-    hidden, shown = Words("queue"), Words("queue", ("other",))
+    hidden, shown = Categories("queue"), Categories("queue", ("other",))
     made = hidden.words(hidden.texts(texts)).to_list()
     assert (
         made[0] == made[3]
@@ -60,4 +60,4 @@ def test_words_that_are_not_public_get_new_names_and_public_ones_stay():
         and all(name in (None, *(f"queue{n:02d}" for n in range(1, BUCKETS + 1))) for name in made)
     )
     assert shown.words(shown.texts(texts)).to_list() == [None, "other", None, None]
-    assert Words("state", STATES).size == len(STATES) + 1
+    assert Categories("state", STATES).size == len(STATES) + 1

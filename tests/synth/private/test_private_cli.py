@@ -6,13 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli import synth
-from stormpetrel.faces.cli.context import Context
+from stormpetrel.faces.cli.main import app
 from tests.synth.made_workloads import made_workload
 
 
 def fit(*words):
-    done = CliRunner().invoke(synth.app, ["fit", *map(str, words)], obj=Context(None, False))
+    done = CliRunner().invoke(app, ["synth", "fit", *map(str, words)])
     if isinstance(done.exception, Exception):
         raise done.exception
     return done.output

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from stormpetrel.errors import UsageError
-from stormpetrel.synth.rows.gan_training import Conditions, RowsByCategory
-from stormpetrel.synth.rows.networks import Averaged, Critic, RowLook, device_named, seeded
+from stormpetrel.synth.rows.networks import Averaged, Conditions, Critic, RowsByCategory, RowShape, device_named, seeded
 from stormpetrel.synth.rows.table_encoding import Encoded
 
 CPU = torch.device("cpu")
@@ -34,7 +33,7 @@ def test_a_row_of_the_category_asked_for_is_found():
 
 
 def test_rows_look_as_they_are_and_raw_outputs_become_rows():
-    look = RowLook(1, (2, 3))
+    look = RowShape(1, (2, 3))
     rows = Encoded(np.array([[0.5], [-0.5]], dtype=np.float32), np.array([[1, 2], [0, 0]]))
     tensor = look.as_tensor(rows, CPU)
     assert tensor.tolist() == [[0.5, 0, 1, 0, 0, 1], [-0.5, 1, 0, 1, 0, 0]]

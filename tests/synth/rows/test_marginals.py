@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stormpetrel.synth.rows.marginals import Marginal, from_normal, learn_marginals, to_normal
+from stormpetrel.synth.rows.gaussian_copula import Marginal, from_normal, learn_marginals, to_normal
 from stormpetrel.synth.rows.row_table import Table
 
 

@@ -1,7 +1,7 @@
 """Rows drawn again."""
 
 from stormpetrel.synth.contract import Wanted, sample
-from stormpetrel.synth.rows.row_bootstrap import RowBootstrap
+from stormpetrel.synth.rows.row_generator import RowBootstrap
 from tests.synth.made_workloads import made_workload
 
 

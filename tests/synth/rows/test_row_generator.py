@@ -15,7 +15,7 @@ from stormpetrel.synth.workload import Workload
 from tests.parts import need
 from tests.synth.made_workloads import made_workload, workload_at
 
-NEURAL = ("ctgan", "tvae", "copulagan", "copulagan-sessions")
+NEURAL = ("ctgan", "tvae", "copulagan")
 ALL = ("rows", "gaussian-copula", *NEURAL)
 SECRET = "secret-"
 WORKLOAD = Workload(made_workload(600).jobs.with_columns(user=pl.lit(SECRET) + pl.col("user")))

@@ -65,7 +65,7 @@ def test_the_attack_can_be_left_out_and_all_repeats_with_a_seed():
 
 
 def test_more_rows_than_are_asked_are_drawn_with_the_seed(monkeypatch):
-    monkeypatch.setattr("stormpetrel.synth.score.copies.MOST_ASKED", 200)
+    monkeypatch.setattr("stormpetrel.synth.score.copies.MOST_QUERIES", 200)
     found = copies(TRAIN, TRAIN, HELD_OUT)
     assert found.exact == 1 and found.membership_auc > 0.95 and found == copies(TRAIN, TRAIN, HELD_OUT)
 

@@ -9,7 +9,7 @@ import pytest
 from stormpetrel.engine import Engine, no_progress
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.synth.choose import GeneratorMaker
-from stormpetrel.synth.score.odd_even import errors, evaluate_odd_even, odd_even_split
+from stormpetrel.synth.score.scorecard import errors, evaluate_odd_even, odd_even_split
 from tests.synth.made_workloads import made_workload, shuffled, workload_at
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.synth.score.odd_even import odd_even_split
-from stormpetrel.synth.score.scorecard import floor_scorecard, scorecard
+from stormpetrel.synth.score.scorecard import floor_scorecard, odd_even_split, scorecard
 from stormpetrel.synth.workload import Workload
 from tests.synth.made_workloads import made_workload, shuffled, workload_at
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from stormpetrel.synth.score.fidelity import hour_of_week
-from stormpetrel.synth.score.weeks import WEEK_S, odd_even_split
+from stormpetrel.synth.score.scorecard import WEEK_S, odd_even_split
 from stormpetrel.synth.workload import Workload
 from tests.synth.made_workloads import made_workload, workload_at
 

@@ -4,8 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.synth.sessions.columns import OTHER, encode
-from stormpetrel.synth.sessions.usable_log import usable
+from stormpetrel.synth.sessions.columns import OTHER, encode, usable
 from stormpetrel.synth.workload import SUBMIT
 from tests.synth.made_workloads import made_workload, site_workload, with_columns, workload_at
 

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.synth.sessions.columns import encode
+from stormpetrel.synth.sessions.columns import encode, usable
 from stormpetrel.synth.sessions.features import circumstances, find_sessions, session_themes, user_habits
 from stormpetrel.synth.sessions.generator import _fresh_memory
 from stormpetrel.synth.sessions.kernel import (
@@ -23,7 +23,6 @@ from stormpetrel.synth.sessions.kernel import (
     run_time,
     shaken,
 )
-from stormpetrel.synth.sessions.usable_log import usable
 from tests.synth.made_workloads import site_workload, with_columns
 
 
@@ -71,7 +70,7 @@ def test_a_job_is_described_to_the_generator_as_it_was_to_the_trees():
     np.testing.assert_allclose(submitted, learnt.submitted, rtol=2e-5, atol=1e-4)
     np.testing.assert_allclose(before, learnt.before[sessions.position > 0], rtol=2e-5, atol=1e-4)
     np.testing.assert_array_equal(
-        learnt.asked[:, -coding.features().shape[1] :], coding.features()[encoded.request[sessions.order]]
+        learnt.requested[:, -coding.features().shape[1] :], coding.features()[encoded.request[sessions.order]]
     )
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.synth.contract import Wanted, sample
+from stormpetrel.synth.sessions.columns import usable
 from stormpetrel.synth.sessions.generator import SessionGenerator
-from stormpetrel.synth.sessions.usable_log import usable
 from stormpetrel.synth.workload import SUBMIT, Workload, tidy
 from tests.synth.made_workloads import MONDAY, made_workload, site_workload, with_columns, workload_at
 

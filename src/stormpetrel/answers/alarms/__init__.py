@@ -1,1 +1,1 @@
-"""What reaches a person: incidents, and what the past would have told."""
+"""What reaches a person: incidents, and what the past would have reported."""

@@ -16,13 +16,15 @@ from stormpetrel.answers.schemas.incident import MOST_MUTE_HOURS, ActReceipt, Mu
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.records.findings import Subject, SubjectKind
-from stormpetrel.records.incidents import ActKind, IncidentAct, IncidentState, Mute
+from stormpetrel.records.incidents import ActKind, Incident, IncidentAct, IncidentState, Mute
+from stormpetrel.records.model_families import ModelFamily
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.store.site import Site
 
-_LOOKED_AT: Final = 200  # incidents whose clusters are known, the newest
+TRACES: Final = ModelFamily.TRACES.value  # the family whose windows are kept
+_RECENT_INCIDENTS: Final = 200  # incidents whose clusters are known, the newest
 _MUTES: Final = "See what is muted: stormpetrel alarms mutes"
 
 
@@ -35,13 +37,26 @@ def act_on_incident(site: Site, viewer: Viewer, number: int, kind: str, note: st
     user = _signed(site, viewer)
     kept = site.incidents.add_act(IncidentAct(number, site.now(), user, act, note))
     site.audit.record(user, f"incident {act.value}", {"incident": number})
-    after = with_acts(site.incidents.get(number), site.incidents.acts([number])[number])
+    incident = site.incidents.get(number)
+    after = with_acts(incident, site.incidents.acts([number])[number])
     return ActReceipt(
         incident=number,
         state=after.state.value,
         verdict=None if after.verdict is None else after.verdict.value,
         act=act_line(kept, names=True),
+        regions=_regions(site, incident, act, note, user),
     )
+
+
+def _regions(site: Site, incident: Incident, act: ActKind, note: str, user: str) -> list[str]:
+    """What a verdict on an incident of CPU traces does to the known regions: a confirmation names, a dismissal takes back."""
+    if TRACES not in incident.families or act not in (ActKind.CONFIRM, ActKind.DISMISS):
+        return []
+    from stormpetrel.lifecycle.trace_regions import name_incident, unname_incident
+
+    is_named = act == ActKind.CONFIRM
+    regions = name_incident(site, incident, note, user=user) if is_named else unname_incident(site, incident.id)
+    return sorted({region.name for region in regions})
 
 
 def mute_subject(site: Site, viewer: Viewer, mute: NewMute) -> MuteReceipt:
@@ -58,23 +73,25 @@ def mute_subject(site: Site, viewer: Viewer, mute: NewMute) -> MuteReceipt:
 def unmute(site: Site, viewer: Viewer, mute: int) -> MuteReceipt:
     """End a mute by its id; NotThereError where there is none, or it has ended."""
     viewer.require(MANAGE)
-    found = next((one for one in site.incidents.mutes(after=site.now()) if one.id == mute), None)
-    if found is None:
+    match = next((candidate for candidate in site.incidents.mutes(after=site.now()) if candidate.id == mute), None)
+    if match is None:
         raise NotThereError(f"There is no mute {mute}, or it has ended.", hint=_MUTES)
-    return _ended(site, viewer, found)
+    return _ended(site, viewer, match)
 
 
 def unmute_subject(site: Site, viewer: Viewer, kind: str, name: str, cluster: str | None = None) -> MuteReceipt:
     """End the mute of a subject; NotThereError where it is not muted."""
     viewer.require(MANAGE)
     subject = Subject(SubjectKind(kind), name.strip())
-    found = [one for one in site.incidents.mutes(after=site.now()) if one.subject == subject and cluster in (None, one.cluster)]
-    if not found:
+    matches = [
+        mute for mute in site.incidents.mutes(after=site.now()) if mute.subject == subject and cluster in (None, mute.cluster)
+    ]
+    if not matches:
         raise NotThereError(f"{_name(subject)!r} is not muted.", hint=_MUTES)
-    if len(found) > 1:
-        clusters = ", ".join(sorted(one.cluster for one in found))
+    if len(matches) > 1:
+        clusters = ", ".join(sorted(mute.cluster for mute in matches))
         raise UsageError(f"{_name(subject)!r} is muted in several clusters: {clusters}.", hint="Say in which one: --cluster NAME")
-    return _ended(site, viewer, found[0])
+    return _ended(site, viewer, matches[0])
 
 
 def list_mutes(site: Site, viewer: Viewer) -> Mutes:
@@ -121,7 +138,7 @@ def _cluster(site: Site, named: str | None) -> str:
 
 def _clusters(site: Site) -> list[str]:
     of_jobs = site.jobs.table.scan().select("cluster").unique().collect()["cluster"].drop_nulls().to_list()
-    return sorted({*of_jobs, *(incident.cluster for incident in site.incidents.list(limit=_LOOKED_AT))})
+    return sorted({*of_jobs, *(incident.cluster for incident in site.incidents.list(limit=_RECENT_INCIDENTS))})
 
 
 def _held_back(site: Site, mute: Mute, now: datetime) -> list[int]:
@@ -129,9 +146,13 @@ def _held_back(site: Site, mute: Mute, now: datetime) -> list[int]:
     silences = Silences(tuple(site.incidents.mutes(after=now)))
     lasting = site.incidents.list(is_open=True)
     acts = site.incidents.acts(incident.id for incident in lasting)
-    about = [one for one in lasting if one.cluster == mute.cluster and mute.subject in one.subjects]
+    about = [candidate for candidate in lasting if candidate.cluster == mute.cluster and mute.subject in candidate.subjects]
     shown = [with_acts(incident, acts[incident.id]) for incident in about]
-    return [one.id for one in shown if one.state != IncidentState.RESOLVED and silences.reason(one, now) == MUTED]
+    return [
+        candidate.id
+        for candidate in shown
+        if candidate.state != IncidentState.RESOLVED and silences.reason(candidate, now) == MUTED
+    ]
 
 
 def _line(mute: Mute) -> MuteLine:

@@ -19,11 +19,11 @@ from stormpetrel.answers.schemas.deliveries import (
 )
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import SettingsError, UsageError
-from stormpetrel.records.messages import MessageState
+from stormpetrel.records.incidents import MessageState
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
-    from stormpetrel.records.messages import Message
+    from stormpetrel.records.incidents import Message
     from stormpetrel.records.routes import Route
     from stormpetrel.store.site import Site
 
@@ -79,14 +79,12 @@ def _routes(site: Site, name: str | None) -> list[Route]:
         return chosen
     known = ", ".join(route.name for route in routes)
     if name is None or not known:
-        raise UsageError(
-            "The site has no route along which anything could be sent.", hint="Write a [[notify.routes]] into site.toml."
-        )
+        raise UsageError("The site has no notification route.", hint="Write a [[notify.routes]] into site.toml.")
     raise UsageError(f"There is no route '{name}'.", hint=f"Known: {known}.")
 
 
 def _trial(site: Site, route: Route) -> TrialLine:
-    from stormpetrel.watch.outbox import send_trial
+    from stormpetrel.watch.notify.outbox import send_trial
 
     try:
         message = send_trial(site, route, datetime.now(UTC))

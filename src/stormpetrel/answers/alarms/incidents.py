@@ -11,13 +11,14 @@ from datetime import datetime, timedelta
 from heapq import merge
 from itertools import chain
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 from stormpetrel.alarms.acts import with_acts
-from stormpetrel.alarms.figure_words import figure_label, figure_text, held_back_words
+from stormpetrel.alarms.figure_text import figure_label, figure_text, held_back_words
 from stormpetrel.alarms.similar import Likeness, nearest
 from stormpetrel.alarms.titles import title
 from stormpetrel.answers.alarms.deliveries import delivery_line
-from stormpetrel.answers.alarms.links import job_link, jobs_link, subject_link
 from stormpetrel.answers.alarms.replay import incident_line, visible
 from stormpetrel.answers.alarms.timeline import act_line, timeline
 from stormpetrel.answers.schemas.alarms import IncidentList, IncidentQuestion
@@ -37,12 +38,36 @@ from stormpetrel.records.incidents import SEVERITIES, IncidentState, Severity
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
-    from stormpetrel.records.findings import Evidence, Finding
+    from stormpetrel.records.findings import Evidence, Finding, Subject
     from stormpetrel.records.incidents import Incident, IncidentAct
     from stormpetrel.store.site import Site
 
+
+def subject_link(subject: Subject, since: datetime, until: datetime, zone: str) -> str | None:
+    """Return where a subject is shown as it was in a span of time: a node's windows, a user's jobs."""
+    if subject.kind == SubjectKind.NODE:
+        span = f"{int(since.timestamp())}..{int(until.timestamp()) + 1}"
+        return f"/nodes?{urlencode({'node': subject.name, 'at': span})}"
+    columns = {SubjectKind.USER: "user", SubjectKind.PARTITION: "partition"}
+    column = columns.get(subject.kind)
+    return None if column is None else jobs_link(since, until, zone, **{column: subject.name})
+
+
+def jobs_link(since: datetime, until: datetime, zone: str, **equal: str) -> str:
+    """Return the table of the jobs that started in the days of a span, with these values in their columns."""
+    first, last = (f"{moment.astimezone(ZoneInfo(zone)):%Y-%m-%d}" for moment in (since, until))
+    wanted = {name: f"equals:{value}" for name, value in equal.items()}
+    query = {"view": "all", **wanted, "start_time": f"inRange:{first}..{last}", "sort": "-start_time"}
+    return f"/jobs?{urlencode(query)}"
+
+
+def job_link(ref: str) -> str:
+    """Return where one job is shown."""
+    return f"/jobs?{urlencode({'view': 'all', 'job': ref})}"
+
+
 _AT_ONCE: Final = 50  # incidents read at a time
-_LOOKED_AT: Final = 300  # past incidents among which similar ones are looked for, the newest
+_RECENT_INCIDENTS: Final = 300  # past incidents among which similar ones are looked for, the newest
 _WEEK: Final = timedelta(weeks=1)
 _SHORTEST: Final = timedelta(days=1)  # over less no rate is told
 _ABOUT_JOBS: Final = ("lost", "tried")  # figures that the table of jobs shows
@@ -51,17 +76,17 @@ _ABOUT_JOBS: Final = ("lost", "tried")  # figures that the table of jobs shows
 def list_incidents(site: Site, viewer: Viewer, question: IncidentQuestion | None = None) -> IncidentList:
     """Return the incidents that this viewer may see, the newest first, and how many messages a week there were."""
     viewer.require(READ)
-    asked = question or IncidentQuestion()
+    wanted = question or IncidentQuestion()
     zone = site.settings.site.time_zone
     shown: list[Incident] = []
-    for incident in _matching(site, viewer, asked):
+    for incident in _matching(site, viewer, wanted):
         shown.append(incident)
-        if len(shown) == asked.limit:
+        if len(shown) == wanted.limit:
             break
-    began = _counted_from(site, asked.since)
+    began = _counted_from(site, wanted.since)
     span = max(site.now() - began, timedelta(0)) if began else timedelta(0)
     pages = _pages(site, viewer, began) / (span / _WEEK) if began and span >= _SHORTEST else None
-    return IncidentList(incidents=[incident_line(one, zone) for one in shown], pages_per_week=pages, weeks=span / _WEEK)
+    return IncidentList(incidents=[incident_line(item, zone) for item in shown], pages_per_week=pages, weeks=span / _WEEK)
 
 
 def show_incident(site: Site, viewer: Viewer, number: int) -> IncidentAnswer:
@@ -82,7 +107,7 @@ def show_incident(site: Site, viewer: Viewer, number: int) -> IncidentAnswer:
         similar=[_similar(site, viewer, likeness) for likeness in _nearest(site, viewer, incident)],
         held_back=incident.held_back,
         held_back_words=held_back_words(incident.held_back),
-        deliveries=[delivery_line(one) for one in site.messages.list(incident=number)] if viewer.is_admin else [],
+        deliveries=[delivery_line(message) for message in site.messages.list(incident=number)] if viewer.is_admin else [],
     )
 
 
@@ -101,42 +126,42 @@ def _seen(site: Site, viewer: Viewer, number: int) -> tuple[Incident, Sequence[I
     return shown, acts
 
 
-def _matching(site: Site, viewer: Viewer, asked: IncidentQuestion) -> Iterator[Incident]:
-    """The incidents that are asked for, the newest first; those that the state store has let go of among them."""
-    loud = None if asked.severity is None else SEVERITIES[SEVERITIES.index(Severity(asked.severity)) :]
-    kept = _kept(site, asked, loud)
-    highest_gone = 0 if asked.state == "open" else site.incidents.pruned().number
+def _matching(site: Site, viewer: Viewer, question: IncidentQuestion) -> Iterator[Incident]:
+    """The incidents that are requested, the newest first; those that the state store has let go of among them."""
+    loud = None if question.severity is None else SEVERITIES[SEVERITIES.index(Severity(question.severity)) :]
+    kept = _kept(site, question, loud)
+    highest_gone = 0 if question.state == "open" else site.incidents.pruned().number
     every: Iterator[tuple[Incident, Sequence[IncidentAct]]] = kept
     for incident, acts in kept:
         if incident.id <= highest_gone:
             every = chain([(incident, acts)], kept)
             break
-        yield from _shown(incident, acts, viewer, asked)
+        yield from _shown(incident, acts, viewer, question)
     if highest_gone:
-        past = site.incident_history.list(resolved_after=asked.since, severities=loud, up_to=highest_gone)
+        past = site.incident_history.list(resolved_after=question.since, severities=loud, up_to=highest_gone)
         every = merge(every, past, key=lambda pair: -pair[0].id)
-    told = 0
+    last_id = 0
     for incident, acts in every:
-        if incident.id != told:  # one may be in both for a moment
-            yield from _shown(incident, acts, viewer, asked)
-        told = incident.id
+        if incident.id != last_id:  # one may be in both for a moment
+            yield from _shown(incident, acts, viewer, question)
+        last_id = incident.id
 
 
-def _shown(incident: Incident, acts: Sequence[IncidentAct], viewer: Viewer, asked: IncidentQuestion) -> Iterator[Incident]:
+def _shown(incident: Incident, acts: Sequence[IncidentAct], viewer: Viewer, question: IncidentQuestion) -> Iterator[Incident]:
     shown = visible(with_acts(incident, acts), viewer)
-    if shown is not None and _is_asked_for(shown, asked):
+    if shown is not None and _is_requested(shown, question):
         yield shown
 
 
 def _kept(
-    site: Site, asked: IncidentQuestion, loud: Sequence[Severity] | None
+    site: Site, question: IncidentQuestion, loud: Sequence[Severity] | None
 ) -> Iterator[tuple[Incident, Sequence[IncidentAct]]]:
     """The incidents of the state store with what people did to them, the newest first, read piece by piece."""
     before: int | None = None
     while True:
         piece = site.incidents.list(
-            is_open=True if asked.state == "open" else None,
-            resolved_after=asked.since,
+            is_open=True if question.state == "open" else None,
+            resolved_after=question.since,
             severities=loud,
             before=before,
             limit=_AT_ONCE,
@@ -148,13 +173,13 @@ def _kept(
         before = piece[-1].id
 
 
-def _is_asked_for(incident: Incident, asked: IncidentQuestion) -> bool:
+def _is_requested(incident: Incident, question: IncidentQuestion) -> bool:
     """Whether an incident fits what the store does not know: what people said, when it was last heard of, who saw it."""
-    if asked.state == "open" and incident.state == IncidentState.RESOLVED:
+    if question.state == "open" and incident.state == IncidentState.RESOLVED:
         return False
-    if asked.since is not None and incident.until < asked.since:
+    if question.since is not None and incident.until < question.since:
         return False
-    return asked.family is None or asked.family in incident.families
+    return question.family is None or question.family in incident.families
 
 
 def _counted_from(site: Site, since: datetime | None) -> datetime | None:
@@ -214,8 +239,8 @@ def _figure(figure: Evidence, link: str | None = None) -> IncidentFigure:
 
 
 def _nearest(site: Site, viewer: Viewer, incident: Incident) -> list[Likeness]:
-    past = site.incidents.list(before=incident.id, limit=_LOOKED_AT)
-    return nearest(incident, [shown for one in past if (shown := visible(one, viewer)) is not None])
+    past = site.incidents.list(before=incident.id, limit=_RECENT_INCIDENTS)
+    return nearest(incident, [shown for candidate in past if (shown := visible(candidate, viewer)) is not None])
 
 
 def _similar(site: Site, viewer: Viewer, likeness: Likeness) -> SimilarIncident:
@@ -223,7 +248,7 @@ def _similar(site: Site, viewer: Viewer, likeness: Likeness) -> SimilarIncident:
     acts = site.incidents.acts([number])[number]
     then = with_acts(likeness.incident, acts)
     kinds = [kind.value.replace("_", " ") for kind in likeness.kinds]
-    same = [*kinds, *(f"{one.kind.value.replace('_', ' ')} {one.name}" for one in likeness.subjects)]
+    same = [*kinds, *(f"{subject.kind.value.replace('_', ' ')} {subject.name}" for subject in likeness.subjects)]
     return SimilarIncident(
         id=number,
         title=title(then, site.settings.site.time_zone),

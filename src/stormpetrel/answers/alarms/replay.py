@@ -1,4 +1,4 @@
-"""What the watch would have told about the site's own past.
+"""What the watch would have reported about the site's own past.
 
 Site + Viewer + ReplayQuestion -> replay_alarms -> ReplayAnswer; ReplayFiles -> site_of_files -> Site, for files alone. A user
 sees the incidents of his own jobs, without the names of others; pages are counted over what he sees.
@@ -21,7 +21,7 @@ from stormpetrel.answers.site.ingest import Bar, ingest_event_files, ingest_job_
 from stormpetrel.answers.viewer import LOCAL, READ
 from stormpetrel.engine import no_progress
 from stormpetrel.errors import StormpetrelError, UsageError
-from stormpetrel.watch.replay import pages_per_week, replay
+from stormpetrel.watch.past.replay import pages_per_week, replay
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
@@ -34,14 +34,14 @@ def replay_alarms(
     viewer: Viewer,
     question: ReplayQuestion | None = None,
     *,
-    progress: Callable[[float, str], None] = lambda _share, _words: None,
+    progress: Callable[[float, str], None] = lambda _share, _text: None,
 ) -> ReplayAnswer:
     """Return the incidents that this viewer may see, as a watch would have raised them; nothing is written."""
     viewer.require(READ)
-    asked = question or ReplayQuestion()
-    if asked.since and asked.until and asked.since >= asked.until:
+    wanted = question or ReplayQuestion()
+    if wanted.since and wanted.until and wanted.since >= wanted.until:
         raise UsageError("The end of the replay is not after its beginning.", hint="Name a later --until, or an earlier --since.")
-    past = replay(site, since=asked.since, until=asked.until, models=asked.models, progress=progress)
+    past = replay(site, since=wanted.since, until=wanted.until, models=wanted.models, progress=progress)
     zone = site.settings.site.time_zone
     shown = [part for incident in past.incidents if (part := visible(incident, viewer)) is not None]
     return ReplayAnswer(

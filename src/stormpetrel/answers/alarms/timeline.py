@@ -15,7 +15,7 @@ from stormpetrel.records.incidents import ActKind
 if TYPE_CHECKING:
     from stormpetrel.records.incidents import Incident, IncidentAct
 
-ACT_WORDS: Final = {
+ACT_LABELS: Final = {
     ActKind.ACKNOWLEDGE: "acknowledged",
     ActKind.CONFIRM: "confirmed: it is one",
     ActKind.DISMISS: "dismissed: it is none",
@@ -50,7 +50,7 @@ def act_line(act: IncidentAct, *, names: bool) -> IncidentActLine:
 
 
 def _of_act(act: IncidentAct, *, names: bool) -> IncidentMoment:
-    words = ACT_WORDS[act.kind]
+    text = ACT_LABELS[act.kind]
     if names:
-        words = f"{words} by {act.user or 'somebody'}{f': {act.note}' if act.note else ''}"
-    return IncidentMoment(time=act.at, what=act.kind.value, words=words)
+        text = f"{text} by {act.user or 'somebody'}{f': {act.note}' if act.note else ''}"
+    return IncidentMoment(time=act.at, what=act.kind.value, words=text)

@@ -16,7 +16,7 @@ from stormpetrel.answers.background import Background
 from stormpetrel.answers.overview.overview import again
 from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import ModelError
-from stormpetrel.jobs.families import family
+from stormpetrel.jobs.keys import family
 from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.waste import OVER_BEFORE_START, UNKNOWN, core_seconds, group_key, uncounted
 from stormpetrel.records.jobs import JOB_SCHEMA
@@ -76,7 +76,7 @@ class DayBook:
         own = {name: getattr(self, name).filter(viewer.sees()) for name in ("days", "nodes", "totals", "uncounted")}
         return DayBook(**own, profiles=self.profiles, months={})
 
-    def profile_words(self) -> dict[str, str]:
+    def profile_descriptions(self) -> dict[str, str]:
         """Return the description of each profile, by its number as text."""
         return {} if self.profiles is None else {str(k): self.profiles.describe(k) for k in range(self.profiles.k_)}
 

@@ -14,22 +14,22 @@ import polars as pl
 
 from stormpetrel.answers.history.settled import Settled
 from stormpetrel.answers.schemas.quality import Optimism, QualityAnswer, QualityLine, QualityPoint, QualityQuestion
-from stormpetrel.answers.schemas.trainings import Model, Training, TrainingInFull, Trainings
+from stormpetrel.answers.schemas.registry import Model, Training, TrainingInFull, Trainings
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import NotThereError
 from stormpetrel.jobs.moments import MOMENTS, Moment
-from stormpetrel.learn.model_record import Role
+from stormpetrel.learn.family import Role
 from stormpetrel.lifecycle.job_models import FAMILY, JOBS, lacking_moments
 from stormpetrel.lifecycle.running_quality import quality
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.background import Made
+    from stormpetrel.answers.background import Snapshot
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.learn.family import TrainingRecord
     from stormpetrel.learn.metrics import Floats, Truth
-    from stormpetrel.learn.model_record import TrainingRecord
 
-MOMENT_WORDS: Final = {"submit": "at submission", "start": "at the start", "2min": "two minutes in"}
+MOMENT_LABELS: Final = {"submit": "at submission", "start": "at the start", "2min": "two minutes in"}
 PERIODS: Final = {"1d": "day", "1w": "week"}
 MOST_DRAWN: Final = 20_000  # forecasts of each moment behind the curves: the latest
 FEWEST: Final = 20  # predictions of a period below which its figures would be noise
@@ -39,7 +39,7 @@ _OVER_TIME: Final = pl.Schema({"time": pl.Date, "n": pl.Int64, **dict.fromkeys(_
 
 @dataclass(frozen=True, slots=True)
 class QualityFrames:
-    """An answer, and what a page draws beside it: curves of tens of thousands of forecasts, and what moves them.
+    """An answer, and what a page draws next to it: curves of tens of thousands of forecasts, and what moves them.
 
     `chosen` (a row of the table by moment and version), `over_time`, `importance` and `threshold` are of one moment, and of one
     version where the question names it; `forecasts` has truth and risk of each moment's latest; `versions` come newest first.
@@ -57,7 +57,7 @@ class QualityFrames:
 
 
 def usual_moment(live: LiveSite) -> str:
-    """Return the moment that is shown if none is asked for: the latest that has a model, else two minutes in."""
+    """Return the moment that is shown if none is requested: the latest that has a model, else two minutes in."""
     lacking = lacking_moments(live.site.models.current_training(FAMILY))
     return str(next((moment for moment in reversed(MOMENTS) if moment not in lacking), Moment.TWO_MINUTES))
 
@@ -68,14 +68,14 @@ def model_quality(live: LiveSite, viewer: Viewer, question: QualityQuestion | No
     return quality_frames(live, viewer, live.boards.settled.wait(live), question or QualityQuestion()).answer
 
 
-def quality_frames(live: LiveSite, viewer: Viewer, settled: Made[Settled], question: QualityQuestion) -> QualityFrames:
+def quality_frames(live: LiveSite, viewer: Viewer, settled: Snapshot[Settled], question: QualityQuestion) -> QualityFrames:
     """Return the same with what a page draws, out of settled predictions that are there already."""
     viewer.require(READ)
     moment, zone = question.moment or usual_moment(live), live.settings.site.time_zone
     return settled.answer(("quality", moment, question), lambda: _frames(settled, moment, question, zone))
 
 
-def _frames(latest: Made[Settled], moment: str, question: QualityQuestion, time_zone: str) -> QualityFrames:
+def _frames(latest: Snapshot[Settled], moment: str, question: QualityQuestion, time_zone: str) -> QualityFrames:
     settled, version = latest.value, question.version
     of_moment = settled.frame.filter(pl.col("moment") == moment)
     versions = tuple(of_moment["model_version"].unique().sort(descending=True).to_list())
@@ -119,7 +119,9 @@ def training_in_full(live: LiveSite, viewer: Viewer, name: str) -> TrainingInFul
     record = live.site.models.training(name)
     if record.name.rpartition("-")[0] != FAMILY:
         raise NotThereError(f"There is no training {name!r} of jobs.", hint="See which there are: GET /api/v1/models")
-    models = [Model(name=one.name, version=one.version, current=one.current, about=dict(one.about)) for one in record.models]
+    models = [
+        Model(name=model.name, version=model.version, current=model.current, about=dict(model.about)) for model in record.models
+    ]
     return TrainingInFull(**dict(_training(JOBS.described(live.site, record, in_full=False))), models=models)
 
 
@@ -148,10 +150,10 @@ def _over_time(rows: pl.DataFrame, every: str, time_zone: str) -> pl.DataFrame:
 
 def _forecasts(frame: pl.DataFrame) -> dict[str, tuple[Truth, Floats]]:
     forecasts = {}
-    for moment, words in MOMENT_WORDS.items():
+    for moment, text in MOMENT_LABELS.items():
         rows = frame.filter(pl.col("moment") == moment).tail(MOST_DRAWN)
         if rows.height:
-            forecasts[words] = (rows["failed"].to_numpy(), rows["risk"].to_numpy())
+            forecasts[text] = (rows["failed"].to_numpy(), rows["risk"].to_numpy())
     return forecasts
 
 

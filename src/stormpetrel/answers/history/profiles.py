@@ -24,7 +24,7 @@ from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.preparation import UNKNOWN, PreparationSettings, label_distribution, prepare
 from stormpetrel.jobs.profiles import SUBMIT, JobProfiles, ProfileTables
 from stormpetrel.jobs.seed_protocol import seed_columns
-from stormpetrel.lifecycle.job_settings import limits_of, preparation_of
+from stormpetrel.lifecycle.job_models import limits_of, preparation_of
 from stormpetrel.records.jobs import KEY, never_started
 from stormpetrel.records.states import FINISHED
 
@@ -42,7 +42,7 @@ _NEEDED: Final = (
 )  # fmt: skip
 _HEAT_JOBS: Final = 100_000
 _HEAT_COLUMNS: Final = 14
-_COLUMN_WORDS: Final = {
+_COLUMN_LABELS: Final = {
     "req_cpu": "requested CPUs", "req_node": "requested nodes", "req_mem_gb": "requested memory", "time_limit_s": "time limit",
 }  # fmt: skip
 
@@ -97,13 +97,13 @@ def _answer(view: ProfileView, as_of: datetime) -> Profiles:
             Profile.model_validate(
                 {
                     "profile": number,
-                    "words": words,
+                    "words": text,
                     "jobs": resources.get(number, {}).get("jobs", 0),
                     **{name: resources.get(number, {}).get(name) for name in means},
                     **{name: table.get(number, {}) for name, table in counts.items()},
                 }
             )
-            for number, words in enumerate(view.words)
+            for number, text in enumerate(view.words)
         ],
     )
 
@@ -181,7 +181,7 @@ def _ended(jobs: pl.DataFrame, settings: Settings) -> pl.DataFrame:
 
 
 def _requests(prepared: pl.DataFrame) -> pl.DataFrame:
-    """What was really asked for: a profile is not to be guessed from medians."""
+    """What was really requested: a profile is not to be guessed from medians."""
     return prepared.select(pl.when(~pl.col("imputed").list.contains(name)).then(name).alias(name) for name in SUBMIT)
 
 
@@ -205,7 +205,7 @@ def _heat(
 
 
 def _why(model: JobProfiles) -> str:
-    used = ", ".join(_COLUMN_WORDS.get(name, name) for name in model.columns_used_) or "nothing"
+    used = ", ".join(_COLUMN_LABELS.get(name, name) for name in model.columns_used_) or "nothing"
     if model.k_ == 1:
         return f"No division describes these jobs better than a single group. Compared by {used}."
     return f"The distortion bends at {model.k_elbow_}: more profiles would divide what belongs together. Compared by {used}."

@@ -1,4 +1,4 @@
-"""Settled predictions: what was said of jobs while they lived, beside what became of them; never of jobs a model learnt from.
+"""Settled predictions: the forecasts of jobs compared with their outcomes; never of jobs a model learnt from.
 
 prediction table + job table -> LiveSite.boards.settled -> Settled: figures of `lifecycle.running_quality`, and the rows behind.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _REST_S: Final = 15.0
 _LONGEST_WAIT: Final = timedelta(days=32)  # tables are kept by submission, and a job may wait for long before it starts
 _EARLIER: Final = timedelta(days=7)  # in which users' last jobs are looked for, as in `running_quality`
-SAID: Final = (
+PREDICTION_COLUMNS: Final = (
     *KEY, "moment", "moment_time", "as_of", "predicted_at", "late", "model_version", "risk", "threshold", "flagged", "known",
     "reason_features", "reason_contributions",
 )  # fmt: skip
@@ -58,20 +58,20 @@ class Settled:
     optimism: Optimism | None = None  # of the site's history, which forecasts are made of
 
 
-def settled_of(said: pl.DataFrame, jobs: pl.DataFrame, settings: Settings, *, since: datetime) -> Settled:
-    """Put predictions (`SAID`) beside the ends of their jobs (`JOB`)."""
+def settled_of(predictions: pl.DataFrame, jobs: pl.DataFrame, settings: Settings, *, since: datetime) -> Settled:
+    """Join predictions (`PREDICTION_COLUMNS`) with the ends of their jobs (`JOB`)."""
     states = {"failure_states": settings.jobs.failure_states, "dropped_states": settings.jobs.dropped_states}
     ended = jobs.filter(pl.col("state").is_in([str(state) for state in FINISHED]), pl.col("end_time").is_not_null())
     truth = failed(settings.jobs.failure_states, settings.jobs.dropped_states)
     ends = ended.select(*KEY, "user", "end_time", truth, elapsed_seconds().alias("elapsed_s"), core_seconds())
-    forecasts = said.join(ends.drop_nulls("failed"), on=list(KEY), how="inner", nulls_equal=True)
-    forecasts = forecasts.filter(pl.col("as_of") < pl.col("end_time"))  # what was said with the end in sight is no forecast
+    forecasts = predictions.join(ends.drop_nulls("failed"), on=list(KEY), how="inner", nulls_equal=True)
+    forecasts = forecasts.filter(pl.col("as_of") < pl.col("end_time"))  # a prediction made with the end in sight is no forecast
     frame = forecasts.drop("reason_features", "reason_contributions", "as_of", *KEY)
     return Settled(
         frame=frame.with_columns(pl.col("risk", "threshold").cast(pl.Float64)).sort("moment_time", maintain_order=True),
-        quality=quality(settle(said, jobs, **states)),
-        waiting=said.join(ended, on=list(KEY), how="anti", nulls_equal=True).height,
-        never_started=said.join(ended.filter(never_started()), on=list(KEY), how="semi", nulls_equal=True).height,
+        quality=quality(settle(predictions, jobs, **states)),
+        waiting=predictions.join(ended, on=list(KEY), how="anti", nulls_equal=True).height,
+        never_started=predictions.join(ended.filter(never_started()), on=list(KEY), how="semi", nulls_equal=True).height,
         importance=_importance(forecasts),
         since=since,
     )
@@ -91,21 +91,21 @@ def settled_background() -> Background[Settled]:
 
 def _read(live: LiveSite, since: datetime) -> Settled:
     recent = live.site.predictions.read(since=since - _LONGEST_WAIT).filter(pl.col("moment_time") >= since)
-    said = recent.select(SAID).collect()
-    first = said["submit_time"].min()
+    predictions = recent.select(PREDICTION_COLUMNS).collect()
+    first = predictions["submit_time"].min()
     if isinstance(first, datetime):
         jobs = live.site.jobs.read_jobs(since=first - _EARLIER).select(JOB).collect()
     else:
-        said = pl.DataFrame(schema={name: PREDICTION_SCHEMA[name] for name in SAID})
+        predictions = pl.DataFrame(schema={name: PREDICTION_SCHEMA[name] for name in PREDICTION_COLUMNS})
         jobs = pl.DataFrame(schema={name: JOB_SCHEMA[name] for name in JOB})
     history = optimism(live.site.jobs.read_jobs().select("end_time", "quality"))
-    return replace(settled_of(said, jobs, live.settings, since=since), optimism=history)
+    return replace(settled_of(predictions, jobs, live.settings, since=since), optimism=history)
 
 
-def _importance(said: pl.DataFrame) -> pl.DataFrame:
+def _importance(predictions: pl.DataFrame) -> pl.DataFrame:
     """moment, model_version, feature, said, mean_abs_shap: over all predictions; a reason given once counts for little."""
-    sizes = said.group_by("moment", "model_version").agg(said=pl.len())
-    reasons = said.select("moment", "model_version", feature="reason_features", size="reason_contributions")
+    sizes = predictions.group_by("moment", "model_version").agg(said=pl.len())
+    reasons = predictions.select("moment", "model_version", feature="reason_features", size="reason_contributions")
     sums = (
         reasons.explode("feature", "size")
         .drop_nulls("feature")

@@ -19,11 +19,11 @@ from stormpetrel.jobs.trends import check_trend, movers, trend_of_counts
 from stormpetrel.jobs.waste import UNKNOWN
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.background import Made
+    from stormpetrel.answers.background import Snapshot
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
-PERIODS: Final = {"1d": "day", "1w": "week", "1mo": "month"}  # those that faces offer; others can be asked for
+PERIODS: Final = {"1d": "day", "1w": "week", "1mo": "month"}  # those that faces offer; others can be requested
 MIN_JOBS: Final = 20  # fewer make no rate
 
 
@@ -64,7 +64,7 @@ def trends(live: LiveSite, viewer: Viewer, question: TrendsQuestion | None = Non
     return book.answer(("trends", scope_of(viewer), question), lambda: _answer(trend_frames(book, viewer, question)))
 
 
-def trend_frames(book: Made[DayBook], viewer: Viewer, question: TrendsQuestion) -> TrendFrames:
+def trend_frames(book: Snapshot[DayBook], viewer: Viewer, question: TrendsQuestion) -> TrendFrames:
     """Return what an answer and a page are made of, out of a book that is there already."""
     viewer.require(READ)
     return book.answer(("trend frames", scope_of(viewer), question), lambda: _frames(book, viewer, question))
@@ -86,7 +86,7 @@ def _answer(frames: TrendFrames) -> Trends:
     )
 
 
-def _frames(latest: Made[DayBook], viewer: Viewer, question: TrendsQuestion) -> TrendFrames:
+def _frames(latest: Snapshot[DayBook], viewer: Viewer, question: TrendsQuestion) -> TrendFrames:
     by, every, group = question.by, question.every, question.group
     book = latest.value.seen_by(viewer)
     overall = _overall(_periods(book.days, every, question.last), every)
@@ -103,13 +103,13 @@ def _frames(latest: Made[DayBook], viewer: Viewer, question: TrendsQuestion) -> 
         overall=overall,
         groups=_groups(whole),
         never_started=_never_started(book, by, group, overall),
-        words=book.profile_words() if by == "profile" else {},
+        words=book.profile_descriptions() if by == "profile" else {},
         as_of=latest.at,
         own_only=not viewer.is_admin,
     )
 
 
-def group_names(book: Made[DayBook], viewer: Viewer, *, by: str, most: int) -> list[str]:
+def group_names(book: Snapshot[DayBook], viewer: Viewer, *, by: str, most: int) -> list[str]:
     """Return the groups that the viewer may see, those with the most failures first."""
     viewer.require(READ)
     check_trend(by, "1w")

@@ -29,7 +29,7 @@ from stormpetrel.jobs.cancel_policy import MOST_POINTS, CancelCurve, cancel_curv
 from stormpetrel.jobs.waste import UNKNOWN, Reconciliation, Totals, check_ledger, ledger_of_sums
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.background import Made
+    from stormpetrel.answers.background import Snapshot
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
@@ -42,13 +42,13 @@ def waste(live: LiveSite, viewer: Viewer, question: WasteQuestion | None = None)
     return waste_answer(live.boards.books.wait(live), viewer, question or WasteQuestion())
 
 
-def waste_answer(book: Made[DayBook], viewer: Viewer, question: WasteQuestion) -> Waste:
+def waste_answer(book: Snapshot[DayBook], viewer: Viewer, question: WasteQuestion) -> Waste:
     """Return the same out of a book that is there already."""
     viewer.require(READ)
     return book.answer(("waste", scope_of(viewer), question), lambda: _waste(book, viewer, question))
 
 
-def _waste(latest: Made[DayBook], viewer: Viewer, question: WasteQuestion) -> Waste:
+def _waste(latest: Snapshot[DayBook], viewer: Viewer, question: WasteQuestion) -> Waste:
     by, book = question.by, _since(latest.value.seen_by(viewer), question.weeks)
     groups = _ledger(book, [by])
     reconciled = _reconciled(book, by, groups)
@@ -64,11 +64,11 @@ def _waste(latest: Made[DayBook], viewer: Viewer, question: WasteQuestion) -> Wa
         groups=[WasteGroup(**row) for row in groups.rename({by: "group"}).iter_rows(named=True)],
         total=WasteTotal(**asdict(reconciled.total)),
         uncounted=reconciled.uncounted,
-        words=book.profile_words() if by == "profile" else {},
+        words=book.profile_descriptions() if by == "profile" else {},
     )
 
 
-def waste_weeks(book: Made[DayBook], viewer: Viewer, question: WasteQuestion) -> pl.DataFrame:
+def waste_weeks(book: Snapshot[DayBook], viewer: Viewer, question: WasteQuestion) -> pl.DataFrame:
     """Return the ledger by week and outcome, the largest loss first: a frame, for it is only drawn, and years are long."""
     viewer.require(READ)
     key = ("waste by week", scope_of(viewer), question.weeks)
@@ -81,7 +81,7 @@ def cancel_policy(live: LiveSite, viewer: Viewer, question: PolicyQuestion | Non
     return policy_answer(live.boards.settled.wait(live), viewer, question or PolicyQuestion())
 
 
-def policy_answer(settled: Made[Settled], viewer: Viewer, question: PolicyQuestion) -> CancelPolicy:
+def policy_answer(settled: Snapshot[Settled], viewer: Viewer, question: PolicyQuestion) -> CancelPolicy:
     """Return the same out of settled predictions that are there already."""
     viewer.require(READ)
     key = ("policy", scope_of(viewer), question.price)
@@ -91,13 +91,13 @@ def policy_answer(settled: Made[Settled], viewer: Viewer, question: PolicyQuesti
     return policy.model_copy(update={"at": policy_point(settled, viewer, question.threshold, price=question.price)})
 
 
-def policy_point(settled: Made[Settled], viewer: Viewer, threshold: float, *, price: float = 1.0) -> PolicyPoint:
+def policy_point(settled: Snapshot[Settled], viewer: Viewer, threshold: float, *, price: float = 1.0) -> PolicyPoint:
     """Return what one threshold would have done, exactly: a figure's points are only some of those there are."""
     viewer.require(READ)
     return PolicyPoint(**asdict(policy_at(_curve(settled, viewer, price), threshold)))
 
 
-def _curve(settled: Made[Settled], viewer: Viewer, price: float) -> CancelCurve:
+def _curve(settled: Snapshot[Settled], viewer: Viewer, price: float) -> CancelCurve:
     """Every threshold of the forecasts two minutes in that the viewer may see, worked out once."""
 
     def replay() -> CancelCurve:
@@ -107,7 +107,7 @@ def _curve(settled: Made[Settled], viewer: Viewer, price: float) -> CancelCurve:
     return settled.answer(("cancel curve", scope_of(viewer), price), replay)
 
 
-def _policy(curve: CancelCurve, settled: Made[Settled], viewer: Viewer) -> CancelPolicy:
+def _policy(curve: CancelCurve, settled: Snapshot[Settled], viewer: Viewer) -> CancelPolicy:
     """The curve with as many points as a figure can show, both ends among them."""
     step = max(1, -(-curve.points.height // MOST_POINTS))
     points = pl.concat([curve.points.gather_every(step), curve.points.tail(1)]).unique("tau", maintain_order=True)
@@ -125,7 +125,7 @@ def _policy(curve: CancelCurve, settled: Made[Settled], viewer: Viewer) -> Cance
     )
 
 
-def policy_words(point: PolicyPoint, tau: float) -> str:
+def policy_text(point: PolicyPoint, tau: float) -> str:
     """Return what one threshold does in a sentence: what it stops, what it saves, and whom it hurts."""
     if point.cancelled == 0:
         return f"At {100 * tau:.0f} %: no job would have been cancelled."

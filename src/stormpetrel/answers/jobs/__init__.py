@@ -1,1 +1,1 @@
-"""Jobs one by one, past, present or not yet submitted: what is to be said about them, why, and what to change."""
+"""Jobs one by one, past, present or not yet submitted: their predictions, why, and what to change."""

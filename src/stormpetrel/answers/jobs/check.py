@@ -1,4 +1,4 @@
-"""What is to be said about a job script before it is submitted: whether it can run, its risk, why, and what to change.
+"""Check of a job script before it is submitted: whether it can run, its risk, why, and what to change.
 
 LiveSite + Viewer + ScriptRequest -> check_script -> ScriptAnswer; Site + Viewer + JobRequest -> check_request -> the same, from
 a site whose history is not in memory.
@@ -7,27 +7,80 @@ a site whose history is not in memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.answers.jobs.cluster_fit import fit_to_site
 from stormpetrel.answers.jobs.judging import user_for
 from stormpetrel.answers.jobs.one_job import NOT_KNOWN, advice_answer, line_in, verdict_answer
-from stormpetrel.answers.schemas.predictions import ClusterFit, ScriptAnswer, ScriptRequest
+from stormpetrel.answers.schemas.predictions import ClusterFit, ClusterProblem, ScriptAnswer, ScriptRequest
 from stormpetrel.answers.viewer import PREDICT, Viewer
 from stormpetrel.errors import ModelError, SourceError, UsageError
-from stormpetrel.jobs.advice import advise
+from stormpetrel.jobs.advice.advice import advise
 from stormpetrel.jobs.moments import Moment
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.jobs.advice.fit_to_cluster import Misfit
     from stormpetrel.jobs.predictor import Verdict
-    from stormpetrel.sources.job_script import JobRequest
+    from stormpetrel.sources.scripts.job_script import JobRequest
     from stormpetrel.store.site import Site
+
+
+def fit_to_site(site: Site, request: JobRequest, *, user: str | None) -> ClusterFit | None:
+    """Compare a script with the partitions, nodes and QOS of the site's cluster; a hung scheduler costs a second at most."""
+    from stormpetrel.ingest.cluster import associations, current_cluster
+    from stormpetrel.jobs.advice.fit_to_cluster import misfits
+    from stormpetrel.sources.scripts.resources import resource_request
+
+    if request.kind != "slurm":
+        return None
+    known = current_cluster(site)
+    if known is None:
+        problem = site.cluster.problem
+        if problem is None:
+            return None
+        return ClusterFit(can_run=None, problems=[], read_at=None, age_s=None, note=f"Not compared with the cluster: {problem}")
+    problem_list = misfits(resource_request(request), known.cluster, associations(site, user))
+    age_s = round(known.age_s(datetime.now(UTC)), 1)
+    note = None if known.problem is None else f"The cluster is as it was {_ago(age_s)}: {known.problem}"
+    can_run = not any(misfit.never for misfit in problem_list)
+    problems = [_problem(request, misfit) for misfit in problem_list]
+    return ClusterFit(can_run=can_run, problems=problems, read_at=known.read_at, age_s=age_s, note=note)
+
+
+def _problem(request: JobRequest, misfit: Misfit) -> ClusterProblem:
+    return ClusterProblem(
+        rule=misfit.rule,
+        never_runs=misfit.never,
+        words=misfit.words,
+        change=misfit.change,
+        column=misfit.column,
+        proposed=misfit.proposed,
+        line=_line(request, misfit),
+    )
+
+
+def _line(request: JobRequest, misfit: Misfit) -> str | None:
+    """How the change is written in the script."""
+    from stormpetrel.sources.scripts.job_script import change_line
+
+    if misfit.column is None or misfit.proposed is None:
+        return None
+    try:
+        return change_line(request, misfit.column, misfit.proposed)
+    except UsageError:
+        return None
+
+
+def _ago(seconds: float) -> str:
+    from stormpetrel.jobs.advice.text import format_duration
+
+    return f"{format_duration(seconds)} ago"
+
 
 _FLAT = ("risk", "flagged", "threshold", "known", "outcomes", "likeliest", "base_risk", "profile", "reasons")
 
@@ -36,7 +89,7 @@ class Judge(Protocol):
     """What says how likely jobs are to fail: a JobPredictor, or one that several share."""
 
     def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
-        """Everything that is to be said about one job (a frame of one row)."""
+        """Everything about one job (a frame of one row)."""
 
     def risk(self, jobs: pl.DataFrame, moment: Moment, now: datetime) -> NDArray[np.float64]:
         """The probability that each of these jobs fails."""
@@ -50,7 +103,7 @@ class LiveJudge:
         self._predictor = live.predictor()  # outside the lock: it may wait for a refresh, which takes the lock
 
     def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
-        """Everything that is to be said about one job (a frame of one row)."""
+        """Everything about one job (a frame of one row)."""
         with self._lock:
             return self._predictor.judge(job, moment, now)
 
@@ -62,7 +115,7 @@ class LiveJudge:
 
 def check_script(live: LiveSite, viewer: Viewer, script: ScriptRequest) -> ScriptAnswer:
     """Judge a script from the history in memory; UsageError where the text is no job script."""
-    from stormpetrel.sources.job_script import parse_job_script
+    from stormpetrel.sources.scripts.job_script import parse_job_script
 
     viewer.require(PREDICT)
     user = user_for(viewer, script.user)

@@ -1,4 +1,4 @@
-"""One job in full: its record, what was said about it and why, what to change, its kind, its user's history, its other tries.
+"""One job in full: its record, its predictions and their reasons, what to change, its kind, its user's history, its other tries.
 
 LiveSite + Viewer + JobRef -> job_details -> JobInFull; text of a search -> find_jobs -> rows of the overview.
 """
@@ -21,16 +21,16 @@ from stormpetrel.answers.overview.query import TableQuery
 from stormpetrel.answers.schemas.job import JobInFull, ProfileComparison, StoredPrediction, StoredReason, UserHistory, Waiting
 from stormpetrel.answers.viewer import READ, Viewer
 from stormpetrel.errors import ModelError, UsageError
+from stormpetrel.jobs.advice.waiting import why_waiting
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.reasons import points_of_risk, risk_at
-from stormpetrel.jobs.waiting import why_waiting
-from stormpetrel.records.job_ref import JobRef, is_job_id, jobs_with_id, ref_text
+from stormpetrel.records.jobs import JobRef, is_job_id, jobs_with_id, ref_text
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
 
 _RECENT: Final = 20
-_MOST_FOUND: Final = 50
+_MAX_MATCHES: Final = 50
 
 
 def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
@@ -63,7 +63,7 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
     )
 
 
-def find_jobs(live: LiveSite, viewer: Viewer, text: str, *, limit: int = _MOST_FOUND) -> pl.DataFrame:
+def find_jobs(live: LiveSite, viewer: Viewer, text: str, *, limit: int = _MAX_MATCHES) -> pl.DataFrame:
     """Jobs by their id (`12345`, `12345_7`, a reference), the latest first; of another text, what the search of the table finds.
 
     An id is met exactly or not at all: whoever asks for job 3 wants neither 34 nor a job called `run3`.
@@ -71,7 +71,7 @@ def find_jobs(live: LiveSite, viewer: Viewer, text: str, *, limit: int = _MOST_F
     viewer.require(READ)
     text = text.strip()
     if not text:
-        raise UsageError("Nothing was looked for.", hint="Write a job id such as 12345 or 12345_7.")
+        raise UsageError("There is nothing to search for.", hint="Write a job id such as 12345 or 12345_7.")
     if is_job_id(text):
         matches = jobs_with_id(live.overview.frame.filter(viewer.sees()), text)
     elif (ref := _reference(text)) is not None:
@@ -91,8 +91,8 @@ def _reference(text: str) -> JobRef | None:
 def _predictions(rows: pl.DataFrame) -> list[StoredPrediction]:
     """The stored predictions in the order of a job's life."""
     order = {str(moment): place for place, moment in enumerate(MOMENTS)}
-    told = sorted(rows.iter_rows(named=True), key=lambda row: (order.get(row["moment"], len(order)), row["predicted_at"]))
-    return [_prediction(row) for row in told]
+    ordered = sorted(rows.iter_rows(named=True), key=lambda row: (order.get(row["moment"], len(order)), row["predicted_at"]))
+    return [_prediction(row) for row in ordered]
 
 
 def _prediction(row: Mapping[str, Any]) -> StoredPrediction:
@@ -103,8 +103,8 @@ def _prediction(row: Mapping[str, Any]) -> StoredPrediction:
         **stored,
         base_risk=json_value(risk_at(row["base"])),
         reasons=[
-            StoredReason(feature=feature, words=words, contribution=contribution, points=effect)
-            for feature, words, contribution, effect in reasons
+            StoredReason(feature=feature, words=phrase, contribution=contribution, points=effect)
+            for feature, phrase, contribution, effect in reasons
         ],
     )
 

@@ -15,16 +15,15 @@ from numpy.typing import NDArray
 
 from stormpetrel.answers.jobs.models_in_use import ModelsInUse
 from stormpetrel.answers.jobs.one_job import advice_answer, advice_for, notes_about, verdict_answer
-from stormpetrel.answers.jobs.past_jobs_judged import KnownJobs, judged_jobs, verdicts
+from stormpetrel.answers.jobs.past_jobs_judged import JobsAsOf, judged_jobs, verdicts
 from stormpetrel.answers.jobs.selection import JobSelection, Progress, silent
 from stormpetrel.answers.jobs.why import find_job
 from stormpetrel.answers.schemas.predictions import Advice, Verdict
 from stormpetrel.errors import ModelError, NotThereError, UsageError
-from stormpetrel.jobs.advice import RiskOf
+from stormpetrel.jobs.advice.advice import RiskOf
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import JobPredictor, known_by
-from stormpetrel.records.job_ref import JobRef
-from stormpetrel.records.jobs import JOB_SCHEMA, KEY, conform
+from stormpetrel.records.jobs import JOB_SCHEMA, KEY, JobRef, conform
 
 # A log may name its cluster otherwise than the site does: the rest of the key says that it is the same job.
 _SAME_JOB: Final = [name for name in KEY if name != "cluster"]
@@ -32,7 +31,7 @@ _SAME_JOB: Final = [name for name in KEY if name != "cluster"]
 
 @dataclass(frozen=True, slots=True)
 class SelectedJob:
-    """One job of a selection, what was to be said at each of its moments, and advice as of now.
+    """One job of a selection, the verdict at each of its moments, and advice as of now.
 
     `row` is its record with `moment`, `risk`, `threshold` and `known` of the latest moment: a line of what `judge_selection`
     returns.
@@ -74,7 +73,7 @@ def judge_selection(
     return judged_jobs(models.predictor, known, moments=moments, progress=lambda share: progress(0.1 + 0.9 * share))
 
 
-def known_jobs(models: ModelsInUse, selection: JobSelection, wanted: pl.DataFrame | None = None) -> KnownJobs:
+def known_jobs(models: ModelsInUse, selection: JobSelection, wanted: pl.DataFrame | None = None) -> JobsAsOf:
     """Return the past of the site, that of the log, and the jobs themselves, each job once: the log's record counts."""
     frame = conform(selection.frame)
     own = pl.concat([conform(selection.earlier), frame]).unique(KEY, keep="last", maintain_order=True)
@@ -82,18 +81,18 @@ def known_jobs(models: ModelsInUse, selection: JobSelection, wanted: pl.DataFram
     chosen = (frame if wanted is None else wanted).select(KEY).unique().with_columns(wanted=pl.lit(True))
     everyone = pl.concat([past, known_by(own, selection.as_of)]).join(chosen, on=list(KEY), how="left", nulls_equal=True)
     everyone = everyone.sort("submit_time", "job_id", "array_task", maintain_order=True)
-    return KnownJobs(everyone.drop("wanted"), everyone["wanted"].fill_null(False).to_numpy(), selection.as_of)
+    return JobsAsOf(everyone.drop("wanted"), everyone["wanted"].fill_null(False).to_numpy(), selection.as_of)
 
 
 def explain_selected(models: ModelsInUse, selection: JobSelection, job_id: str) -> SelectedJob:
-    """Return everything that is to be said about one job; NotThereError where the selection has none of that id."""
+    """Return everything about one job; NotThereError where the selection has none of that id."""
     row = _find(selection, job_id)
     job = row.row(0, named=True)
     known = known_jobs(models, selection)
-    said = [verdict_answer(one, most_reasons=None) for one in verdicts(models.predictor, known.only(JobRef.of(job)))]
-    if not said:
+    explained = [verdict_answer(verdict, most_reasons=None) for verdict in verdicts(models.predictor, known.only(JobRef.of(job)))]
+    if not explained:
         raise NotThereError(f"Nothing can be said about job {job_id}: it has not been submitted yet.", hint="Look again later.")
-    latest = said[-1]
+    latest = explained[-1]
     following, advice = _advice(models, known, row)
     return SelectedJob(
         row=row.with_columns(
@@ -103,7 +102,7 @@ def explain_selected(models: ModelsInUse, selection: JobSelection, job_id: str) 
             known=pl.lit(latest.known),
         ),
         job=job,
-        verdicts=tuple(said),
+        verdicts=tuple(explained),
         next_request=following,
         advice=advice,
         notes=tuple(_notes(models, job, latest, job_id)),
@@ -120,7 +119,7 @@ def _find(selection: JobSelection, job_id: str) -> pl.DataFrame:
         ) from None
 
 
-def _advice(models: ModelsInUse, known: KnownJobs, row: pl.DataFrame) -> tuple[Advice | None, tuple[Advice, ...]]:
+def _advice(models: ModelsInUse, known: JobsAsOf, row: pl.DataFrame) -> tuple[Advice | None, tuple[Advice, ...]]:
     """What to ask for next if the job ran out of something, and what else past jobs speak for; with the risk if submitted now."""
     risk_of = _risk_now(models, known)
     following, others = advice_for(row, known.jobs, now=known.as_of, risk_of=risk_of)
@@ -131,7 +130,7 @@ def _advice(models: ModelsInUse, known: KnownJobs, row: pl.DataFrame) -> tuple[A
     return None if following is None else advice_answer(following), tuple(map(advice_answer, others))
 
 
-def _risk_now(models: ModelsInUse, known: KnownJobs) -> RiskOf | None:
+def _risk_now(models: ModelsInUse, known: JobsAsOf) -> RiskOf | None:
     """What says the risk of requests if they were submitted now; None where there is no model of that moment."""
     in_use = models.predictor
     if Moment.SUBMIT not in in_use.models:

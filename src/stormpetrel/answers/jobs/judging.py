@@ -1,4 +1,4 @@
-"""What is to be said about requests, as if they were submitted now: many at once, and by several threads.
+"""Predictions for requests, as if they were submitted now: many at once, and by several threads.
 
 PredictionRequest -> judge_requests -> Prediction. The live site's lock is held only while its history is read.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.jobs.predictor import Verdict
 
-# A log that never says what was asked for learns from what was given (`jobs.keys.stand_ins`): a request then stands in for that.
+# A log that never says what was requested learns from what was given (`jobs.keys.stand_ins`): a request then stands in for that.
 _COLUMNS: Final = {
     "user": "user",
     "job_name": "job_name",
@@ -51,11 +51,11 @@ def for_viewer(request: PredictionRequest, viewer: Viewer) -> PredictionRequest:
     return request.model_copy(update={"user": user_for(viewer, request.user)})
 
 
-def user_for(viewer: Viewer, asked: str | None) -> str | None:
+def user_for(viewer: Viewer, requested: str | None) -> str | None:
     """Whose job a request is about; AccessError where that is somebody else."""
-    if asked is not None and asked != viewer.user and not viewer.is_admin:
+    if requested is not None and requested != viewer.user and not viewer.is_admin:
         raise AccessError("You may ask for your own jobs only.", hint=f"Leave the user out, or write {viewer.user}.")
-    return asked or viewer.user or None
+    return requested or viewer.user or None
 
 
 def request_frame(requests: Sequence[PredictionRequest], *, now: datetime, cluster: str) -> pl.DataFrame:
@@ -71,7 +71,7 @@ def request_frame(requests: Sequence[PredictionRequest], *, now: datetime, clust
 def judge_requests(
     live: LiveSite, viewer: Viewer, requests: Sequence[PredictionRequest], *, explain: bool = False
 ) -> list[Prediction]:
-    """Return what is to be said about each request if it were submitted now, in the same order."""
+    """Return the prediction for each request if it were submitted now, in the same order."""
     viewer.require(PREDICT)
     own = [for_viewer(request, viewer) for request in requests]
     return predictions(live, own, explain=explain)
@@ -80,7 +80,7 @@ def judge_requests(
 def predictions(live: LiveSite, requests: Sequence[PredictionRequest], *, explain: bool = False) -> list[Prediction]:
     """Return the same for requests whose users have been checked already."""
     cluster = live.settings.site.cluster or "cluster"
-    told: list[Prediction] = []
+    results: list[Prediction] = []
     for first in range(0, len(requests), _AT_ONCE):
         now = live.now()
         frame = request_frame(requests[first : first + _AT_ONCE], now=now, cluster=cluster)
@@ -88,8 +88,8 @@ def predictions(live: LiveSite, requests: Sequence[PredictionRequest], *, explai
         with live.lock:
             verdicts = predictor.judge_many(frame, Moment.SUBMIT, now, explain=explain)
         version = predictor.versions.get(Moment.SUBMIT, 0)
-        told += [_prediction(verdict, version, explain=explain) for verdict in verdicts]
-    return told
+        results += [_prediction(verdict, version, explain=explain) for verdict in verdicts]
+    return results
 
 
 def _prediction(verdict: Verdict, version: int, *, explain: bool) -> Prediction:

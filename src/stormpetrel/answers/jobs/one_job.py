@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, Final
 from stormpetrel.answers.schemas import job as job_schemas
 from stormpetrel.answers.schemas import predictions as schemas
 from stormpetrel.errors import UsageError
-from stormpetrel.jobs.advice import Advice, advise, next_request
-from stormpetrel.jobs.outcomes import never_started_words
+from stormpetrel.jobs.advice.advice import Advice, advise, next_request
+from stormpetrel.jobs.advice.waiting import Waiting
+from stormpetrel.jobs.outcomes import never_started_text
 from stormpetrel.jobs.predictor import Verdict
-from stormpetrel.jobs.waiting import Waiting
 from stormpetrel.records.jobs import was_never_started
-from stormpetrel.sources.job_script import JobRequest, change_line
+from stormpetrel.sources.scripts.job_script import JobRequest, change_line
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from stormpetrel.jobs.advice import RiskOf
+    from stormpetrel.jobs.advice.advice import RiskOf
 
 NOT_KNOWN: Final = "I do not know this user or this application yet: the risk is the habit of jobs that look alike."
 NODE_FAILED: Final = "A node failed under the job: its request is not the problem. Submit it again as it is."
@@ -47,13 +47,13 @@ def advice_for(
 def notes_about(job: Mapping[str, Any], *, known: bool | None, named: str = "") -> list[str]:
     """Return what else a reader should know: a newcomer, which task of an array, never started, a node that failed.
 
-    `known` is whether the model knew user and application (None: nothing was said), `named` the id that was asked for.
+    `known` is whether the model knew user and application (None: nothing was predicted), `named` the id that was requested.
     """
     notes = [NOT_KNOWN] if known is False else []
     if named and job["array_task"] is not None and "_" not in named:
         notes.append(f"This is the latest task of the array; name another one as {job['job_id']}_TASK.")
     if was_never_started(job):
-        notes.append(never_started_words(job))
+        notes.append(never_started_text(job))
     if job["state"] in _NODE_STATES:
         notes.append(NODE_FAILED)
     return notes

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import polars as pl
 
-from stormpetrel.jobs import kinds
-from stormpetrel.jobs.families import family
+from stormpetrel.jobs.advice import kinds
+from stormpetrel.jobs.keys import family
 from stormpetrel.records.jobs import KEY
 from stormpetrel.records.times import EARLIEST, UTC_TIME
 
@@ -26,7 +26,7 @@ def past_of(request: pl.DataFrame, own: pl.DataFrame, jobs: pl.DataFrame, *, now
     expressions that recognise an application cost more than all else, so they see each name only once.
     """
     row = kinds.prepared_request(request)
-    own = _latest(own, pl.lit(True), now, kinds.OWN_LOOKED_AT)
+    own = _latest(own, pl.lit(True), now, kinds.OWN_CONSIDERED)
     same_family = _same_family(own, row)
     relatives = own.filter(same_family)
     kind = kinds.find_kind(request, relatives, now=now)
@@ -34,7 +34,7 @@ def past_of(request: pl.DataFrame, own: pl.DataFrame, jobs: pl.DataFrame, *, now
         speak = pl.concat([kind.jobs.select(KEY), kind.relatives.select(KEY)])
         return relatives.join(speak, on=list(KEY), how="semi", nulls_equal=True)
     user = pl.lit(row["user"], dtype=pl.String)
-    theirs = _latest(jobs, pl.col("user").is_null() | (pl.col("user") != user).fill_null(True), now, kinds.OTHERS_LOOKED_AT)
+    theirs = _latest(jobs, pl.col("user").is_null() | (pl.col("user") != user).fill_null(True), now, kinds.OTHERS_CONSIDERED)
     return pl.concat([own.filter(same_family | _same_size(own, row)), theirs.filter(_same_family(theirs, row))])
 
 
@@ -53,7 +53,7 @@ def longest_limits(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _latest(jobs: pl.DataFrame, which: pl.Expr, now: datetime, count: int) -> pl.DataFrame:
-    """The last jobs to end, as many as are looked at for a kind."""
+    """The last jobs to end, as many as are examined for a kind."""
     ended = jobs.lazy().filter(which & (pl.col("end_time") < now) & ~pl.col("never_started"))
     since = ended.select(pl.col("end_time").top_k(count).min()).collect().item()
     return ended.filter(pl.col("end_time") >= pl.lit(since, dtype=UTC_TIME)).collect()

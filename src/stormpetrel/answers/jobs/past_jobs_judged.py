@@ -1,6 +1,6 @@
-"""What would have been said about jobs of the past, each at its own moments, from what was known then.
+"""What would have been predicted for jobs of the past, each at its own moments, from what was known then.
 
-KnownJobs -> judged_jobs -> a risk per job at its latest moment; KnownJobs with one wanted job -> verdicts -> Verdict per moment.
+JobsAsOf -> judged_jobs -> a risk per job at its latest moment; JobsAsOf with one wanted job -> verdicts -> Verdict per moment.
 The command line, the notebook and `why` all ask here.
 """
 
@@ -20,7 +20,7 @@ from stormpetrel.jobs.history import Readings, event_times
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import JobPredictor, Verdict, known_by
 from stormpetrel.jobs.stream import likeliest_failure
-from stormpetrel.records.job_ref import JobRef
+from stormpetrel.records.jobs import JobRef
 from stormpetrel.records.states import UNFINISHED
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float], None]  # share of the work that is done
 
-_SAID: Final = pl.Schema(
+_PREDICTION_COLUMNS: Final = pl.Schema(
     {
         "row": pl.Int64(),
         "moment": pl.String(),
@@ -41,27 +41,27 @@ _SAID: Final = pl.Schema(
 
 
 @dataclass(frozen=True, slots=True)
-class KnownJobs:
+class JobsAsOf:
     """All jobs that count, in the order of submission and as known at `as_of`; `wanted` are those to be judged."""
 
     jobs: pl.DataFrame
     wanted: NDArray[np.bool_]
     as_of: datetime
 
-    def only(self, ref: JobRef) -> KnownJobs:
+    def only(self, ref: JobRef) -> JobsAsOf:
         """Return one job and what was there until its last moment: whatever came later cannot have been known."""
         this = self.jobs.select(ref.is_row()).to_series().fill_null(False)
         happened = event_times(self.jobs.filter(this))[:, : len(MOMENTS)]
         last = np.nanmax(happened, initial=-np.inf)
         before = self.jobs["submit_time"].dt.epoch("us") <= last * 1e6
-        return KnownJobs(self.jobs.filter(before), this.filter(before).to_numpy(), self.as_of)
+        return JobsAsOf(self.jobs.filter(before), this.filter(before).to_numpy(), self.as_of)
 
 
 def judged_jobs(
-    predictor: JobPredictor, known: KnownJobs, *, moments: Collection[Moment], progress: Progress = lambda _: None
+    predictor: JobPredictor, known: JobsAsOf, *, moments: Collection[Moment], progress: Progress = lambda _: None
 ) -> pl.DataFrame:
     """Return the wanted jobs, each with `moment`, `risk`, `threshold`, `known`, `likeliest` at the latest moment it has seen."""
-    said = _SAID.to_frame()
+    predictions = _PREDICTION_COLUMNS.to_frame()
     for number, (moment, rows, features) in enumerate(_features_of(predictor, known, moments), 1):
         model = predictor.models[moment]
         risks = model.predict_proba(features)
@@ -71,31 +71,36 @@ def judged_jobs(
             threshold=pl.lit(predictor.threshold_at(moment)),
             likeliest=likeliest_failure(risks, model.failure_outcomes_)[0],
         )
-        said = pl.concat([said, fresh.select(pl.col(name).cast(dtype) for name, dtype in _SAID.items())])
+        predictions = pl.concat(
+            [predictions, fresh.select(pl.col(name).cast(dtype) for name, dtype in _PREDICTION_COLUMNS.items())]
+        )
         progress(number / len(moments))
-    latest = said.unique("row", keep="last", maintain_order=True)
+    latest = predictions.unique("row", keep="last", maintain_order=True)
     numbered = known.jobs.with_columns(row=pl.int_range(pl.len(), dtype=pl.Int64))
     return numbered.join(latest, on="row", how="inner", maintain_order="left").drop("row")
 
 
-def verdicts(predictor: JobPredictor, known: KnownJobs) -> Iterator[Verdict]:
-    """Yield what was to be said about the one wanted job at each moment that it has reached, with reasons."""
+def verdicts(predictor: JobPredictor, known: JobsAsOf) -> Iterator[Verdict]:
+    """Yield the verdict on the wanted job at each moment that it has reached, with reasons."""
     for moment, rows, features in _features_of(predictor, known, list(predictor.models)):
         if rows.size:
             yield from predictor.verdicts(features, predictor.profiled(known.jobs[rows])["profile"], moment)
 
 
-def site_jobs(site: Site, *, now: datetime, last: int | None) -> KnownJobs:
+def site_jobs(site: Site, *, now: datetime, last: int | None) -> JobsAsOf:
     """Return the jobs of a site as known at `now`; wanted are those that wait or run, or the `last` N submitted ones."""
+    from stormpetrel.lifecycle.job_telemetry import with_telemetry
+
     jobs = known_by(site.jobs.read_jobs(until=now).collect(), now).sort("submit_time", maintain_order=True)
+    jobs = with_telemetry(site, jobs)
     wanted = jobs["state"].is_in([str(state) for state in UNFINISHED]).to_numpy()
     if last:
         wanted = np.arange(jobs.height) >= jobs.height - last
-    return KnownJobs(jobs, wanted, now)
+    return JobsAsOf(jobs, wanted, now)
 
 
 def _features_of(
-    predictor: JobPredictor, known: KnownJobs, moments: Collection[Moment]
+    predictor: JobPredictor, known: JobsAsOf, moments: Collection[Moment]
 ) -> Iterator[tuple[Moment, NDArray[np.int64], FeatureMatrix]]:
     """Each moment, the wanted jobs that have reached it, and what was known of them then.
 

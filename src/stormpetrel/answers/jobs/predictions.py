@@ -26,7 +26,7 @@ def predict_jobs(site: Site, viewer: Viewer, *, moment: Moment | None, last: int
     """
     from stormpetrel.answers.jobs.past_jobs_judged import judged_jobs, site_jobs
     from stormpetrel.lifecycle.job_models import load_predictor
-    from stormpetrel.records.job_ref import job_text
+    from stormpetrel.records.jobs import job_text
 
     viewer.require(READ)
     known = site_jobs(site, now=now, last=last)

@@ -83,7 +83,7 @@ def _figures() -> list[pl.Expr]:
     wait = (pl.col("start_time") - pl.col("submit_time")).dt.total_microseconds() / 1e6
     sizes = [pl.coalesce("cpus", "req_cpus").alias("cpus"), pl.coalesce("nodes", "req_nodes").alias("nodes")]
     return [
-        *(one.cast(pl.Float64) for one in sizes),
+        *(size.cast(pl.Float64) for size in sizes),
         pl.col("req_mem_bytes", "max_rss_bytes", "time_limit_s", "elapsed_s").cast(pl.Float64),
         wait.alias("wait_s"),
     ]

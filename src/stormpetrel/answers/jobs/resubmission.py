@@ -12,13 +12,13 @@ import polars as pl
 
 from stormpetrel.answers.json_values import json_value
 from stormpetrel.answers.schemas.job import Change, Try
-from stormpetrel.jobs.families import family
-from stormpetrel.records.job_ref import JobRef
+from stormpetrel.jobs.keys import family
+from stormpetrel.records.jobs import JobRef
 
 REQUEST: Final = ("time_limit_s", "req_mem_bytes", "req_cpus", "req_nodes", "partition")
 _CANCELLED: Final = "CANCELLED"
 _WITHIN: Final = timedelta(days=14)
-_LOOKED_AT: Final = 500  # jobs of the user before, and after
+_NEAREST_JOBS: Final = 500  # jobs of the user before, and after
 _MOST: Final = 5  # tries that are shown each way
 
 
@@ -36,14 +36,14 @@ def find_tries(job: pl.DataFrame, own: pl.DataFrame) -> tuple[tuple[Try, ...], t
 def _earlier(this: dict[str, Any], own: pl.DataFrame) -> list[Try]:
     submitted = this["submit_time"]
     before = own.filter((pl.col("submit_time") >= submitted - _WITHIN) & (pl.col("end_time") <= submitted))
-    found: list[Try] = []
+    tries: list[Try] = []
     after = this
     for row in _same_work(this, before.sort("submit_time", descending=True, maintain_order=True)):
-        if not _went_wrong(row) or len(found) == _MOST:
+        if not _went_wrong(row) or len(tries) == _MOST:
             break
-        found.append(_try(row, before=row, after=after))
+        tries.append(_try(row, before=row, after=after))
         after = row
-    return found
+    return tries
 
 
 def _later(this: dict[str, Any], own: pl.DataFrame) -> list[Try]:
@@ -51,24 +51,24 @@ def _later(this: dict[str, Any], own: pl.DataFrame) -> list[Try]:
     if ended is None or not _went_wrong(this):
         return []
     since = own.filter(pl.col("submit_time").is_between(ended, ended + _WITHIN))
-    found: list[Try] = []
+    tries: list[Try] = []
     before = this
     for row in _same_work(this, since.sort("submit_time", maintain_order=True)):
-        if len(found) == _MOST:
+        if len(tries) == _MOST:
             break
         if row["submit_time"] < before["end_time"]:  # sent off while the last try still ran
             continue
-        found.append(_try(row, before=before, after=row))
+        tries.append(_try(row, before=before, after=row))
         if row["end_time"] is None or not _went_wrong(row):
             break
         before = row
-    return found
+    return tries
 
 
 def _same_work(this: dict[str, Any], jobs: pl.DataFrame) -> list[dict[str, Any]]:
     task = pl.col("array_task").eq_missing(pl.lit(this["array_task"], dtype=pl.Int64))
     taken_back = pl.col("failed").is_null() & pl.col("end_time").is_not_null() & (pl.col("state") != _CANCELLED)
-    near = jobs.filter(task & ~taken_back).head(_LOOKED_AT).with_columns(family())
+    near = jobs.filter(task & ~taken_back).head(_NEAREST_JOBS).with_columns(family())
     directory = pl.lit(this["work_dir"], dtype=pl.String)
     same_directory = (pl.col("work_dir") == directory).fill_null(True)  # where both are known
     application = pl.col("family") == pl.lit(this["family"], dtype=pl.String)

@@ -20,7 +20,7 @@ from stormpetrel.config import SITE_FILE
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.preparation import PreparationSettings, Prepared, prepare
-from stormpetrel.lifecycle.job_settings import preparation_of
+from stormpetrel.lifecycle.job_models import preparation_of
 from stormpetrel.records.jobs import JOB_SCHEMA, KEY
 from stormpetrel.records.times import UTC_TIME
 
@@ -69,7 +69,7 @@ def select_jobs(
 ) -> JobSelection:
     """Return the jobs of a site that the viewer may see, or those of a log file, of the last days only where asked.
 
-    The last day is the site's now, or the last thing that the log tells. `time_zone` and `cluster` are for logs that do not say.
+    The last day is the site's now, or the last thing that the log records. `time_zone` and `cluster` are for logs without them.
     """
     viewer.require(READ)
     if last_days is not None and not last_days > 0:
@@ -141,7 +141,7 @@ def opened(site: SiteLike) -> Iterator[Site]:
 
 
 def last_moment(jobs: pl.DataFrame) -> datetime:
-    """Return the second after the last thing that a log tells; 1970 where it tells nothing."""
+    """Return the second after the last thing that a log records; 1970 where it tells nothing."""
     last = jobs.select(pl.max_horizontal(pl.col(_TIMES).max())).item() if jobs.height else None
     if not isinstance(last, datetime):
         return datetime.fromisoformat("1970-01-01T00:00:00+00:00")

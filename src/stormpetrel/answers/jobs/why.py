@@ -1,4 +1,4 @@
-"""What happened to a job, what would have been said in time, and what to ask for next.
+"""What happened to a job, what would have been predicted in time, and what to ask for next.
 
 Site + Viewer + job id -> explain_job -> JobWhy.
 """
@@ -19,16 +19,15 @@ from stormpetrel.answers.jobs.one_job import (
     verdict_answer,
     waiting_answer,
 )
-from stormpetrel.answers.jobs.past_jobs_judged import KnownJobs, verdicts
+from stormpetrel.answers.jobs.past_jobs_judged import JobsAsOf, verdicts
 from stormpetrel.answers.json_values import json_value
 from stormpetrel.answers.schemas.job import JobWhy
 from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import ModelError, NotThereError, UsageError
-from stormpetrel.jobs.moments import MOMENT_WORDS, MOMENTS
+from stormpetrel.jobs.advice.waiting import why_waiting
+from stormpetrel.jobs.moments import MOMENT_LABELS, MOMENTS
 from stormpetrel.jobs.predictor import Verdict, known_by, moment_of
-from stormpetrel.jobs.waiting import why_waiting
-from stormpetrel.records.job_ref import JobRef, is_job_id, jobs_with_id
-from stormpetrel.records.jobs import was_never_started
+from stormpetrel.records.jobs import JobRef, is_job_id, jobs_with_id, was_never_started
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
@@ -47,19 +46,19 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
     past = site.jobs.read_jobs(until=now).collect()
     row = find_job(past if viewer.is_admin else past.filter(viewer.sees()), job_id)
     job = row.row(0, named=True)
-    said, notes = _verdicts(site, past, JobRef.of(job), now)
+    explained, notes = _verdicts(site, past, JobRef.of(job), now)
     current = site.models.current_training(FAMILY)
     lacking = lacking_moments(current) if current else ()
     reached = MOMENTS[: MOMENTS.index(moment_of(job, now)) + 1]
-    notes += [f"There is no model {MOMENT_WORDS[moment]} yet." for moment in reached if moment in lacking]
-    notes += notes_about(job, known=said[-1].known if said else None, named=job_id)
+    notes += [f"There is no model {MOMENT_LABELS[moment]} yet." for moment in reached if moment in lacking]
+    notes += notes_about(job, known=explained[-1].known if explained else None, named=job_id)
     following, advice = advice_for(row, past, now=now)
     known = current_cluster(site) if job["state"] in ("PENDING", "HELD") else None
     return JobWhy(
         job={name: json_value(value) for name, value in job.items() if value is not None},
         never_started=was_never_started(job),
         waiting=waiting_answer(why_waiting(job, known.cluster if known else None)),
-        at={str(verdict.moment): verdict_answer(verdict, most_reasons=most_reasons) for verdict in said},
+        at={str(verdict.moment): verdict_answer(verdict, most_reasons=most_reasons) for verdict in explained},
         next=None if following is None else advice_answer(following, script_line(job, following)),
         advice=[advice_answer(piece, script_line(job, piece)) for piece in advice],
         notes=notes,
@@ -67,16 +66,17 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
 
 
 def _verdicts(site: Site, past: pl.DataFrame, ref: JobRef, now: datetime) -> tuple[list[Verdict], list[str]]:
-    """What the models in use would have said at each moment, and why there is nothing where there is none."""
+    """What the models in use would have predicted at each moment, and why there is nothing where there is none."""
     from stormpetrel.lifecycle.job_models import load_predictor
+    from stormpetrel.lifecycle.job_telemetry import with_telemetry
 
     try:
         predictor = load_predictor(site, now=now, past=past.head(0))
     except ModelError as error:
         return [], [f"No risk can be given: {error}"]
-    jobs = known_by(past, now).sort("submit_time", maintain_order=True)
+    jobs = with_telemetry(site, known_by(past, now).sort("submit_time", maintain_order=True))
     wanted = jobs.select(ref.is_row()).to_series().fill_null(False).to_numpy()
-    return list(verdicts(predictor, KnownJobs(jobs, wanted, now).only(ref))), []
+    return list(verdicts(predictor, JobsAsOf(jobs, wanted, now).only(ref))), []
 
 
 def find_job(jobs: pl.DataFrame, job_id: str) -> pl.DataFrame:

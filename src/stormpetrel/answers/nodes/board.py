@@ -1,6 +1,6 @@
-"""The scored windows of a site, kept in memory beside the jobs that they are of; read anew only where a table has changed.
+"""The scored windows of a site, kept in memory next to the jobs that they are of; read anew only where a table has changed.
 
-LiveSite.boards.nodes.look -> NodeBoard: the latest windows of the model in use, each with its job's user, name and reference.
+LiveSite.boards.nodes.peek -> NodeBoard: the latest windows of the model in use, each with its job's user, name and reference.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import polars as pl
 
-from stormpetrel.answers.background import Background, Made
+from stormpetrel.answers.background import Background, Snapshot
 from stormpetrel.answers.overview.overview import again
-from stormpetrel.records.job_ref import ref_text
-from stormpetrel.records.jobs import JOB_SCHEMA
+from stormpetrel.records.jobs import JOB_SCHEMA, ref_text
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA
 from stormpetrel.traces.promise import Promise
 from stormpetrel.traces.shipped import NAME as SHIPPED
@@ -73,12 +72,12 @@ class NodeBoard:
     network: Network
 
 
-def node_background() -> Background[Made[NodeBoard]]:
+def node_background() -> Background[Snapshot[NodeBoard]]:
     """The work on the windows of one site."""
     return Background(make_node_board, rest_s=_REST_S, most=1, always=True)
 
 
-def make_node_board(live: LiveSite, key: str, before: Made[NodeBoard] | None) -> Made[NodeBoard]:
+def make_node_board(live: LiveSite, key: str, before: Snapshot[NodeBoard] | None) -> Snapshot[NodeBoard]:
     """The board of a site; the one before, with all answers out of it, where nothing has changed."""
     del key
     last = None if before is None else before.value
@@ -108,10 +107,10 @@ def make_node_board(live: LiveSite, key: str, before: Made[NodeBoard] | None) ->
         jobs=jobs,
         network=last.network if last is not None and last.tables[2:] == in_use else Network(),
     )
-    return Made(board, live.version, live.now())
+    return Snapshot(board, live.version, live.now())
 
 
-def stamp_of(board: Made[NodeBoard]) -> str:
+def stamp_of(board: Snapshot[NodeBoard]) -> str:
     """What changes with the board."""
     return f"{board.version} {board.value.tables}"
 
@@ -155,7 +154,7 @@ def _read(live: LiveSite) -> tuple[pl.DataFrame, int]:
     if windows > MOST_WINDOWS:
         since = rows.filter(wanted).select(pl.col("window_start").top_k(MOST_WINDOWS).min()).collect().item()
         wanted &= pl.col("window_start") >= since
-    scored = rows.filter(wanted).collect()
+    scored = rows.filter(wanted).with_columns(embedding=pl.lit(None, dtype=TRACE_SCORE_SCHEMA["embedding"])).collect()
     return scored, windows - scored.height
 
 

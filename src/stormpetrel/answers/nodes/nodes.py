@@ -24,13 +24,13 @@ from stormpetrel.records.window_frames import COUNTED, FLAGGED
 from stormpetrel.traces.shipped import NAME as SHIPPED
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.background import Made
+    from stormpetrel.answers.background import Snapshot
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
 MOST_POINTS: Final = 3_000  # on the map
 MOST_NODES: Final = 40  # on the heat map
-MOST_KINDS: Final = 10  # colours that can still be told apart
+MOST_KINDS: Final = 10  # colours that can still be distinguished
 OTHER_JOBS: Final = "other jobs"
 _SPANS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
 _MOST_COLUMNS: Final = 96
@@ -53,7 +53,7 @@ class Heat:
 
 @dataclass(frozen=True, slots=True)
 class NodeDrawing:
-    """What the page of nodes draws beside the answer: thousands of cells and points, as arrays that a figure takes as they are.
+    """What the page of nodes draws next to the answer: thousands of cells and points, as arrays that a figure takes as they are.
 
     `nodes` and `heat` compare all nodes of the span, campaign and job type, also where one node or a time is chosen. `points` are
     windows to be drawn, every flagged one and others at random: columns of TRACE_SCORE_SCHEMA, kind, job_name, user, ref and key.
@@ -70,31 +70,31 @@ def nodes(live: LiveSite, viewer: Viewer, question: NodesQuestion | None = None)
     return node_answer(live.boards.nodes.wait(live).value, viewer, question or NodesQuestion())
 
 
-def node_answer(board: Made[NodeBoard], viewer: Viewer, question: NodesQuestion) -> Nodes:
+def node_answer(board: Snapshot[NodeBoard], viewer: Viewer, question: NodesQuestion) -> Nodes:
     """The same out of a board that is there already."""
     viewer.require(READ)
     return board.answer(("nodes", scope_of(viewer), question), lambda: _answer(board, viewer, question))
 
 
-def node_drawing(board: Made[NodeBoard], viewer: Viewer, question: NodesQuestion) -> NodeDrawing:
+def node_drawing(board: Snapshot[NodeBoard], viewer: Viewer, question: NodesQuestion) -> NodeDrawing:
     """What is drawn of the same windows."""
     viewer.require(READ)
     return board.answer(("drawing of nodes", scope_of(viewer), question), lambda: _drawing(board, viewer, question))
 
 
-def node_names(board: Made[NodeBoard], viewer: Viewer) -> NodeNames:
+def node_names(board: Snapshot[NodeBoard], viewer: Viewer) -> NodeNames:
     """The nodes, campaigns and job types that this viewer can choose from."""
     viewer.require(READ)
     return board.answer(("names of nodes", scope_of(viewer)), lambda: _names(windows_seen(board, viewer)))
 
 
-def windows_seen(board: Made[NodeBoard], viewer: Viewer) -> pl.DataFrame:
+def windows_seen(board: Snapshot[NodeBoard], viewer: Viewer) -> pl.DataFrame:
     """The scored windows that a viewer may see: all, or those of the own jobs."""
     viewer.require(READ)
     return board.answer(("windows", scope_of(viewer)), lambda: board.value.windows.filter(viewer.sees()))
 
 
-def find_window(board: Made[NodeBoard], viewer: Viewer, key: str) -> dict[str, Any]:
+def find_window(board: Snapshot[NodeBoard], viewer: Viewer, key: str) -> dict[str, Any]:
     """One window by its key; one that is not there and one of somebody else give the same error."""
     viewer.require(READ)
     cpu, _, rest = key.partition("-")
@@ -115,7 +115,7 @@ def window_key() -> pl.Expr:
     return pl.concat_str(pl.col("cpu"), start, pl.col("node", "trace", "cluster"), separator="-").alias("key")
 
 
-def _answer(board: Made[NodeBoard], viewer: Viewer, question: NodesQuestion) -> Nodes:
+def _answer(board: Snapshot[NodeBoard], viewer: Viewer, question: NodesQuestion) -> Nodes:
     state, seen = board.value, windows_seen(board, viewer)
     chosen = seen.filter(*_around(seen, question), *_chosen(question))
     ranked = chosen.select("score", row=pl.int_range(pl.len())).filter(chosen["job_type"] != MIXED)  # two columns, not all
@@ -144,7 +144,7 @@ def _answer(board: Made[NodeBoard], viewer: Viewer, question: NodesQuestion) -> 
     )
 
 
-def _drawing(board: Made[NodeBoard], viewer: Viewer, question: NodesQuestion) -> NodeDrawing:
+def _drawing(board: Snapshot[NodeBoard], viewer: Viewer, question: NodesQuestion) -> NodeDrawing:
     seen = windows_seen(board, viewer)
     around, chosen = seen.filter(*_around(seen, question)), _chosen(question)
     rows = _nodes(around) if chosen else node_answer(board, viewer, question).nodes

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
 
+from stormpetrel.answers.nodes.regions import fitted_regions, like_before, region_suspects, with_region
 from stormpetrel.answers.schemas.traces import (
     AbnormalJob,
     AbnormalNode,
@@ -21,7 +23,9 @@ from stormpetrel.answers.schemas.traces import (
     MapPoint,
     MostAbnormal,
     NearBadIo,
+    OddNode,
     ScoringReceipt,
+    SimilarNodeWindow,
     SiteTraces,
     ThresholdPromise,
     TraceDiagnosis,
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.lifecycle.trace_models import TraceModel
     from stormpetrel.store.site import Site
+    from stormpetrel.traces.detector.reasons import NodeFinding
     from stormpetrel.traces.diagnosis import Trouble
     from stormpetrel.traces.promise import Promise
 
@@ -44,6 +49,7 @@ Progress = Callable[[float, str], None]
 
 NEWEST_SCORES: Final = 200_000  # windows that an answer is made of
 _MOST: Final = 10  # nodes, threads or jobs in a ranking
+_NOTHING_NEAR: Final = NearBadIo(windows=0, near=0, radius=None, high_iowait=None, rank_correlation=None, suspects=[])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,28 +111,72 @@ def most_abnormal(windows: ScoredWindows, *, top: int = _MOST) -> MostAbnormal:
 
 
 def trace_map(windows: ScoredWindows, *, with_points: bool = False) -> TraceMap:
-    """Where the windows of each job type lie; with every single one where they are asked for."""
+    """Where the windows of each job type lie; with every single one where they are requested."""
     _refuse_empty(windows)
-    points = windows.points.select(*MapPoint.model_fields).to_dicts() if with_points else []
+    points = with_region(windows.points, windows.model).select(*MapPoint.model_fields).to_dicts() if with_points else []
     return TraceMap.model_validate(
         {
             **_about(windows.model),
             "explained": _explained(windows.model),
             "job_types": _job_types(windows.points),
             "points": points,
+            "regions": fitted_regions(windows.model),
         }
     )
 
 
-def trace_diagnosis(windows: ScoredWindows) -> TraceDiagnosis:
-    """The jobs and threads that lie near Bad IO; ModelError where the model knows none."""
+def odd_nodes(site: Site, viewer: Viewer, model: TraceModel) -> list[OddNode] | None:
+    """The nodes whose newest windows the detector finds odd, oddest first; None where the model has no detector."""
+    from stormpetrel.lifecycle.odd_nodes import newest_findings
+
+    viewer.require(READ)
+    viewer.require_admin()
+    findings = newest_findings(site, model)
+    return None if findings is None else [_odd_node(finding) for finding in findings]
+
+
+def _odd_node(finding: NodeFinding) -> OddNode:
+    similar = [
+        SimilarNodeWindow(node=one.node, window_start=_moment(one.start_s), likeness=one.likeness) for one in finding.similar
+    ]
+    return OddNode(
+        sentence=finding.sentence,
+        node=finding.node,
+        window_start=_moment(finding.start_s),
+        since=_moment(finding.since_s),
+        score=finding.score,
+        threads=list(finding.threads),
+        of_threads=finding.of_threads,
+        mode=finding.mode,
+        before=finding.before,
+        now=finding.now,
+        similar=similar,
+    )
+
+
+def _moment(unix_s: float) -> datetime:
+    return datetime.fromtimestamp(unix_s, UTC)
+
+
+def trace_diagnosis(windows: ScoredWindows, site: Site | None = None, findings: list[OddNode] | None = None) -> TraceDiagnosis:
+    """Odd nodes, who lies near Bad IO or in a known region, and what was like it; ModelError where the model knows none."""
     _refuse_empty(windows)
-    if windows.model.bad_io is None:
+    model = windows.model
+    if model.bad_io is None and not len(model.regions) and findings is None:
         raise ModelError(
-            "The model knows no Bad IO windows: there is no centre to measure a distance from.",
-            hint="Take in a campaign with Bad IO jobs, or train with --campaigns PATH: stormpetrel traces train",
+            "The model knows no Bad IO windows and no named region: there is nothing to measure a distance from.",
+            hint="Name a trouble (stormpetrel traces label), or take in a campaign with Bad IO jobs: stormpetrel traces train",
         )
-    return TraceDiagnosis(**_about(windows.model), **near_bad_io(windows.points, windows.model.bad_io).model_dump())
+    near = _NOTHING_NEAR if model.bad_io is None else near_bad_io(windows.points, model.bad_io)
+    points = with_region(windows.points, model)
+    return TraceDiagnosis(
+        **_about(model),
+        **near.model_dump(),
+        findings=findings,
+        regions=fitted_regions(model),
+        inside=region_suspects(points),
+        like=[] if site is None else like_before(site, model, points),
+    )
 
 
 def site_traces(windows: ScoredWindows) -> SiteTraces:

@@ -1,4 +1,4 @@
-"""One window and what the model makes of it, beside the other threads of its job and its node at the same moment.
+"""One window and what the model makes of it, next to the other threads of its job and its node at the same moment.
 
 LiveSite + Viewer + key of a window -> window_traces -> WindowTraces. Of other threads a user sees those of the own jobs.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.lifecycle.trace_models import TraceModel
 
-MOST_THREADS: Final = 128  # that are drawn beside each other
+MOST_THREADS: Final = 128  # that are drawn next to each other
 _THREAD: Final = ("key", "node", "cpu", "kind", "job_id", "ref", "score", "flagged", "max_iowait")
 
 
@@ -34,11 +34,11 @@ def window_traces(live: LiveSite, viewer: Viewer, key: str) -> WindowTraces:
     viewer.require(READ)
     board = live.boards.nodes.latest(live).value
     window = find_window(board, viewer, key)
-    beside = _beside(windows_seen(board, viewer), window, key)
-    kept = again(lambda: _kept(live, window, beside["node"].unique().to_list()))
+    neighbours = _neighbours(windows_seen(board, viewer), window, key)
+    kept = again(lambda: _kept(live, window, neighbours["node"].unique().to_list()))
     if not kept.filter(pl.col("node") == window["node"], pl.col("cpu") == window["cpu"]).height:
         raise NotThereError("The window itself is no longer kept, only its score.", hint="Choose a later one.")
-    return _answer(live, board.value, window, beside, kept)
+    return _answer(live, board.value, window, neighbours, kept)
 
 
 def model_of(live: LiveSite, board: NodeBoard) -> TraceModel:
@@ -46,8 +46,10 @@ def model_of(live: LiveSite, board: NodeBoard) -> TraceModel:
     return board.network.load(live.site)
 
 
-def _answer(live: LiveSite, board: NodeBoard, window: dict[str, Any], beside: pl.DataFrame, kept: pl.DataFrame) -> WindowTraces:
-    matches = beside.join(kept.with_row_index("row").select("node", "cpu", "row"), on=["node", "cpu"], maintain_order="left")
+def _answer(
+    live: LiveSite, board: NodeBoard, window: dict[str, Any], neighbours: pl.DataFrame, kept: pl.DataFrame
+) -> WindowTraces:
+    matches = neighbours.join(kept.with_row_index("row").select("node", "cpu", "row"), on=["node", "cpu"], maintain_order="left")
     shown = matches.filter((pl.int_range(pl.len()) < MOST_THREADS) | pl.col("chosen"))
     windows = windows_of(kept)  # with the threads of others: a network that looks at neighbours needs all of them
     order = shown["row"].to_numpy()
@@ -77,7 +79,7 @@ def _threads(rows: pl.DataFrame, original: Rates, reconstruction: Rates | None) 
     return [ThreadTrace.model_construct(**row, original=before, reconstruction=after) for row, before, after in threads]
 
 
-def _beside(seen: pl.DataFrame, window: dict[str, Any], key: str) -> pl.DataFrame:
+def _neighbours(seen: pl.DataFrame, window: dict[str, Any], key: str) -> pl.DataFrame:
     """The scored windows of the same moment: of the same node, and of the same job on others."""
     moment = (pl.col("window_start") == window["window_start"]) & (pl.col("trace") == window["trace"])
     same_job = (pl.col("job_id") == pl.lit(window["job_id"], dtype=pl.String)).fill_null(False)

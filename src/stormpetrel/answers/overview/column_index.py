@@ -155,14 +155,15 @@ def sort_keys(indices: list[ColumnIndex], column: str, *, is_text: bool, descend
     if not is_text:
         return [SortKey(indices, column, 0, descending=descending)]
     words = [index.words(column) for index in indices]
-    ends = [end for one in words for end in one.ends] or [b""]
+    ends = [end for distinct in words for end in distinct.ends] or [b""]
     shared = _in_common(min(ends), max(ends))
-    end = min(max((one.longest for one in words), default=0), shared + WIDTH * LEVELS)
+    end = min(max((distinct.longest for distinct in words), default=0), shared + WIDTH * LEVELS)
     return [SortKey(indices, column, begin, descending=descending) for begin in range(shared, max(end, shared + 1), WIDTH)]
 
 
 def _in_common(first: bytes, last: bytes) -> int:
     """How many bytes two words begin with alike; whatever lies between them in order begins so, too."""
     return next(
-        (place for place, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), min(len(first), len(last))
+        (place for place, (letter, other) in enumerate(zip(first, last, strict=False)) if letter != other),
+        min(len(first), len(last)),
     )

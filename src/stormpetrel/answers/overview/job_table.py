@@ -1,4 +1,4 @@
-"""The table of jobs: the columns of the overview as rows of an answer, and how they are asked for.
+"""The table of jobs: the columns of the overview as rows of an answer, and how they are requested.
 
 JobsQuestion -> table_query -> TableQuery; rows of the overview -> job_rows -> JobRow.
 """
@@ -39,9 +39,9 @@ def table_query(question: JobsQuestion) -> TableQuery:
 
 
 def _filters(question: JobsQuestion) -> list[TableFilter]:
-    given = {name: value for name, value in dict(question).items() if value is not None}
-    filters = [TableFilter(column, "equals", given[column]) for column in _EQUAL if column in given]
-    filters += [TableFilter(column, kind, given[name]) for name, (column, kind) in _BOUNDS.items() if name in given]
+    values = {name: value for name, value in dict(question).items() if value is not None}
+    filters = [TableFilter(column, "equals", values[column]) for column in _EQUAL if column in values]
+    filters += [TableFilter(column, kind, values[name]) for name, (column, kind) in _BOUNDS.items() if name in values]
     if question.state:
         filters.append(TableFilter("state", "is_in", [str(state) for state in question.state]))
     return filters

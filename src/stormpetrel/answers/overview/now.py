@@ -20,13 +20,13 @@ from stormpetrel.answers.alarms.incidents import list_incidents
 from stormpetrel.answers.alarms.replay import visible
 from stormpetrel.answers.alarms.timeline import timeline
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.grid.bucket import grid_bucket
-from stormpetrel.answers.grid.grid import GridState, grid
+from stormpetrel.answers.cluster.bucket import cluster_bucket
+from stormpetrel.answers.cluster.cluster import ClusterState, cluster_now
 from stormpetrel.answers.nodes.nodes import node_answer
 from stormpetrel.answers.overview.job_table import job_rows
 from stormpetrel.answers.overview.query import TableFilter, TableQuery
 from stormpetrel.answers.schemas.alarms import MOST_INCIDENTS, IncidentLine, IncidentQuestion
-from stormpetrel.answers.schemas.grid import BucketQuestion, GridNow
+from stormpetrel.answers.schemas.cluster import BucketQuestion, ClusterNow
 from stormpetrel.answers.schemas.nodes import NodesQuestion
 from stormpetrel.answers.schemas.now import NewsAnswer, NewsLine, NowAnswer, NowHour, NowNode
 from stormpetrel.answers.site.health import source_lags
@@ -37,8 +37,8 @@ from stormpetrel.records.incidents import SEVERITIES, Severity
 from stormpetrel.records.states import UNFINISHED
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.background import Background, Made
-    from stormpetrel.answers.grid.board import GridBoard
+    from stormpetrel.answers.background import Background, Snapshot
+    from stormpetrel.answers.cluster.board import ClusterBoard
     from stormpetrel.answers.history.day_book import DayBook
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MOST_SHOWN: Final = 10  # incidents and jobs
 MOST_NEWS: Final = 20
-_LOOKED_AT: Final = 200  # incidents in which something may have happened, the newest
+_RECENT_INCIDENTS: Final = 200  # incidents in which something may have happened, the newest
 _FAILURES: Final = timedelta(days=7)
 _DIGITS: Final = re.compile(r"(\d+)")
 
@@ -56,21 +56,21 @@ def now_page(live: LiveSite, viewer: Viewer) -> NowAnswer:
     viewer.require(READ)
     lines = list_incidents(live.site, viewer, IncidentQuestion(limit=MOST_INCIDENTS)).incidents
     lines = sorted(lines, key=lambda line: -SEVERITIES.index(Severity(line.severity)))  # of the same severity the newest first
-    board = _looked(live.boards.grid, live)
+    board = _snapshot(live.boards.cluster, live)
     sources = source_lags(live, viewer)
     broken = sum(bool(source.problem) for source in sources)
     at_risk = live.overview.page(viewer, _at_risk())
-    how = None if board is None else grid(live, viewer, board=board.value)
+    how = None if board is None else cluster_now(live, viewer, board=board.value)
     return NowAnswer(
         as_of=live.now(),
         level=_level(lines, broken),
-        headline=f"{incident_headline(lines)}{_broken_words(broken)}",
+        headline=f"{incident_headline(lines)}{_broken_text(broken)}",
         incidents=lines[:MOST_SHOWN],
         incidents_total=len(lines),
         at_risk=job_rows(at_risk.rows),
         at_risk_total=at_risk.total,
         nodes=_nodes(live, viewer, lines),
-        grid=how if how is not None and how.state != GridState.EMPTY.value else None,
+        grid=how if how is not None and how.state != ClusterState.EMPTY.value else None,
         hour=None if board is None or how is None else _hour(live, viewer, board.value, how),
         sources=sources,
         pending=_pending(live),
@@ -83,10 +83,10 @@ def incident_headline(lines: list[IncidentLine]) -> str:
         return "No open incident."
     count, pages = len(lines), sum(line.severity == Severity.PAGE.value for line in lines)
     taken = sum(line.state == "acknowledged" for line in lines)
-    said = f"{count:,} open {'incident' if count == 1 else 'incidents'}"
+    sentence = f"{count:,} open {'incident' if count == 1 else 'incidents'}"
     loud = "" if not pages else ", a page" if count == 1 else f", {pages:,} of them {'a page' if pages == 1 else 'pages'}"
     known = "" if not taken else "; acknowledged" if count == 1 else f"; {taken:,} acknowledged"
-    return f"{said}{loud}{known}."
+    return f"{sentence}{loud}{known}."
 
 
 def news_since(live: LiveSite, viewer: Viewer, since: datetime) -> NewsAnswer:
@@ -94,7 +94,7 @@ def news_since(live: LiveSite, viewer: Viewer, since: datetime) -> NewsAnswer:
     viewer.require(READ)
     zone = live.settings.site.time_zone
     news: list[NewsLine] = []
-    past = live.site.incidents.list(limit=_LOOKED_AT)
+    past = live.site.incidents.list(limit=_RECENT_INCIDENTS)
     acts = live.site.incidents.acts(incident.id for incident in past)
     for incident in past:
         shown = visible(with_acts(incident, acts[incident.id]), viewer)
@@ -109,7 +109,7 @@ def news_since(live: LiveSite, viewer: Viewer, since: datetime) -> NewsAnswer:
     return NewsAnswer(since=since, news=news[: -MOST_NEWS - 1 : -1])
 
 
-def _broken_words(broken: int) -> str:
+def _broken_text(broken: int) -> str:
     return "" if not broken else f" {broken} {'source has a problem' if broken == 1 else 'sources have problems'}."
 
 
@@ -124,18 +124,18 @@ def _at_risk() -> TableQuery:
     return TableQuery(sort=(("risk", True), ("submit_time", True)), filters=filters, limit=MOST_SHOWN)
 
 
-def _hour(live: LiveSite, viewer: Viewer, board: Made[GridBoard], how: GridNow) -> NowHour | None:
+def _hour(live: LiveSite, viewer: Viewer, board: Snapshot[ClusterBoard], how: ClusterNow) -> NowHour | None:
     if how.latest is None:
         return None
     start = how.latest - timedelta(seconds=how.bucket_s)
-    bucket = grid_bucket(live, viewer, BucketQuestion(at=start), board=board)
+    bucket = cluster_bucket(live, viewer, BucketQuestion(at=start), board=board)
     return NowHour(start=bucket.start, bucket_s=how.bucket_s, alarm=bucket.alarm, kinds=bucket.kinds)
 
 
 def _nodes(live: LiveSite, viewer: Viewer, lines: list[IncidentLine]) -> list[NowNode]:
     """Every node that job records, traces or open incidents name, n2 before n10."""
     known: defaultdict[str, dict[str, Any]] = defaultdict(dict)
-    book, scored = _looked(live.boards.books, live), _looked(live.boards.nodes, live)
+    book, scored = _snapshot(live.boards.books, live), _snapshot(live.boards.nodes, live)
     if book is None:  # the few that incidents name would look like all there are
         return []
     for node, jobs, failed in _failures(live, viewer, book):
@@ -150,7 +150,7 @@ def _nodes(live: LiveSite, viewer: Viewer, lines: list[IncidentLine]) -> list[No
     return [NowNode(node=name, **{**nothing, **known[name]}) for name in sorted(known, key=_by_number)]
 
 
-def _failures(live: LiveSite, viewer: Viewer, book: Made[DayBook]) -> list[tuple[str, int, int]]:
+def _failures(live: LiveSite, viewer: Viewer, book: Snapshot[DayBook]) -> list[tuple[str, int, int]]:
     """(node, jobs, failed jobs) of the last seven days."""
     first = (live.now() - _FAILURES).astimezone(ZoneInfo(live.settings.site.time_zone)).date()
     return book.answer(("nodes of now", scope_of(viewer), first), lambda: _sums(book.value.seen_by(viewer).nodes, first))
@@ -166,22 +166,22 @@ def _pending(live: LiveSite) -> list[Literal["nodes", "hour"]]:
     """The parts that were never worked out yet, and can be."""
     waits: dict[Literal["nodes", "hour"], list[Background[Any]]] = {
         "nodes": [live.boards.books, live.boards.nodes],
-        "hour": [live.boards.grid],
+        "hour": [live.boards.cluster],
     }
     return [part for part, boards in waits.items() if any(_is_waited_for(board, live) for board in boards)]
 
 
 def _is_waited_for(board: Background[Any], live: LiveSite) -> bool:
     try:
-        return board.look(live) is None
+        return board.peek(live) is None
     except StormpetrelError:
         return False
 
 
-def _looked(board: Background[T], live: LiveSite) -> Made[T] | None:
+def _snapshot(board: Background[T], live: LiveSite) -> Snapshot[T] | None:
     """What is known of a topic; None while it is worked out for the first time, and where that fails: its own page says why."""
     try:
-        return board.look(live)
+        return board.peek(live)
     except StormpetrelError:
         return None
 

@@ -14,15 +14,23 @@ import polars as pl
 
 from stormpetrel.answers.jobs.past_jobs import longest_limits, past_of
 from stormpetrel.answers.overview.column_index import ColumnIndex
-from stormpetrel.answers.overview.month import JOB_COLUMNS, MONTH_SCHEMA, OVERVIEW_SCHEMA, PREDICTION_COLUMNS, month_frame
-from stormpetrel.answers.overview.month_files import Files, again, files_by_month, read_rows
+from stormpetrel.answers.overview.month import (
+    JOB_COLUMNS,
+    MONTH_SCHEMA,
+    OVERVIEW_SCHEMA,
+    PREDICTION_COLUMNS,
+    Files,
+    again,
+    files_by_month,
+    month_frame,
+    read_rows,
+)
 from stormpetrel.answers.overview.page import OverviewRows
 from stormpetrel.answers.overview.query import TableFilter, TablePage, TableQuery
 from stormpetrel.answers.viewer import READ, WRITE, Viewer
 from stormpetrel.errors import NotThereError
 from stormpetrel.records.cluster import Cluster
-from stormpetrel.records.job_ref import JobRef, ref_text
-from stormpetrel.records.jobs import JOB_SCHEMA, KEY
+from stormpetrel.records.jobs import JOB_SCHEMA, KEY, JobRef, ref_text
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
 from stormpetrel.store.site import Site
 

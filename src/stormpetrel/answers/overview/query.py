@@ -51,12 +51,12 @@ class TableQuery:
     def check(self, columns: Iterable[str]) -> None:
         """Refuse columns and kinds that do not exist, and pages that make no sense."""
         known = list(columns)
-        for column in (*(column for column, _ in self.sort), *(one.column for one in self.filters)):
+        for column in (*(column for column, _ in self.sort), *(condition.column for condition in self.filters)):
             if column not in known:
                 raise UsageError(f"The table has no column {column[:80]!r}.", hint=_did_you_mean(column, known))
-        for one in self.filters:
-            if one.kind not in KINDS:
-                raise UsageError(f"Unknown kind of filter {one.kind[:80]!r}.", hint=_did_you_mean(one.kind, KINDS))
+        for condition in self.filters:
+            if condition.kind not in KINDS:
+                raise UsageError(f"Unknown kind of filter {condition.kind[:80]!r}.", hint=_did_you_mean(condition.kind, KINDS))
         if self.offset < 0 or not 0 <= self.limit <= MOST_ROWS:
             raise UsageError(
                 f"There is no page of {self.limit} rows from row {self.offset} on.",
@@ -72,6 +72,6 @@ class TablePage:
     total: int
 
 
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
     return f"Did you mean '{close[0]}'?" if close else f"Known: {', '.join(known)}."

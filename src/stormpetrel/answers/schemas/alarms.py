@@ -15,7 +15,7 @@ _FAMILY: Final = r"^[a-z_]{1,32}$"
 
 
 class IncidentQuestion(Question):
-    """Which incidents; those that are not over, where nothing else is asked for."""
+    """Which incidents; those that are not over, where nothing else is requested."""
 
     state: Literal["open", "all"] = Field(
         default="open", description="`open`: those that are not over, acknowledged or not; `all`: those that are over as well"
@@ -82,13 +82,13 @@ class IncidentList(Answer):
     weeks: float = Field(description="how long that was: since the watch or the first incident, or since the time asked for")
 
     @property
-    def rate_words(self) -> str:
+    def rate_text(self) -> str:
         """How often somebody was paged, in a few words; empty where there was no time to count over."""
         return "" if self.pages_per_week is None else f"pages a week: {self.pages_per_week:.2g}, over {self.weeks:.1f} weeks"
 
 
 class ReplayAnswer(IncidentList):
-    """What a watch would have told about a part of the past."""
+    """What a watch would have reported about a part of the past."""
 
     since: IsoTime | None = Field(exclude=True, description="from when on records were looked at; null: there are none at all")
     until: IsoTime | None = Field(exclude=True)

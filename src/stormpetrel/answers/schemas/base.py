@@ -47,7 +47,7 @@ class Answer(BaseModel):
 
 
 class FlatAnswer(Answer):
-    """An answer with a part whose keys are not known beforehand; in JSON they stand beside the known ones, and win over them."""
+    """An answer with a part whose keys are not known beforehand; in JSON they stand next to the known ones, and win over them."""
 
     flat: ClassVar[str]  # the field with that part
 
@@ -68,7 +68,7 @@ class FlatAnswer(Answer):
 
 
 class SparseAnswer(Answer):
-    """An answer of which some fields are in JSON only where somebody has asked for them; null means that nobody has."""
+    """An answer of which some fields are in JSON only where somebody has requested them; null means that nobody has."""
 
     where_asked: ClassVar[frozenset[str]]
 

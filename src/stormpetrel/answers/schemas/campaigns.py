@@ -39,7 +39,7 @@ class CampaignSimulation(Question):
 
 
 class WrittenCampaign(FlatAnswer):
-    """A campaign on disk; in JSON what is known about it stands beside its path."""
+    """A campaign on disk; in JSON what is known about it stands next to its path."""
 
     flat: ClassVar[str] = "facts"
     path: str

@@ -184,7 +184,7 @@ class EventDataset(Answer):
 
 
 class EventStudy(Answer):
-    """How good the alarm of the grid would have been."""
+    """How good the alarm of the cluster would have been."""
 
     datasets: dict[str, EventDataset]
     notes: list[str] = Field(description="what was odd in the files")

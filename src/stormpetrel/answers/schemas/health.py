@@ -13,7 +13,7 @@ Level = Literal["ok", "warning", "problem"]
 
 
 class HealthLine(Answer):
-    """One thing that was looked at."""
+    """One thing that was examined."""
 
     part: str = Field(examples=["Watching"])
     name: str = Field(examples=["Forecasts"])
@@ -71,7 +71,7 @@ class Health(Answer):
 
 
 class DoctorFinding(Answer):
-    """One thing that the doctor looked at."""
+    """One thing that the doctor examined."""
 
     level: Level
     check: str = Field(examples=["folder"])

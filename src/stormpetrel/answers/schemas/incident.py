@@ -123,6 +123,9 @@ class ActReceipt(Answer):
     state: Literal["open", "acknowledged", "resolved"]
     verdict: Literal["confirmed", "dismissed"] | None
     act: IncidentActLine
+    regions: list[str] = Field(
+        default=[], description="known regions of CPU traces that the confirmation named, or the dismissal took back"
+    )
 
 
 class NewMute(Request):

@@ -30,7 +30,7 @@ class StoredReason(Answer):
 
 
 class StoredPrediction(Answer):
-    """What was said about a job at one of its moments; it is never changed afterwards."""
+    """The prediction for a job at one of its moments; it is never changed afterwards."""
 
     moment: str = Field(description="`submit`, `start` or `2min`")
     moment_time: datetime = Field(description="when that was")
@@ -50,7 +50,7 @@ class StoredPrediction(Answer):
 
 
 class ProfileFigure(Answer):
-    """A figure of the job beside the quartiles of jobs with the same profile; null where nobody knows it."""
+    """A figure of the job next to the quartiles of jobs with the same profile; null where nobody knows it."""
 
     value: float | None
     low: float | None
@@ -134,19 +134,19 @@ class JobInFull(Answer):
 
 
 class JobWhy(Answer):
-    """What happened to a job, what would have been said at each of its moments, and what to ask for next."""
+    """What happened to a job, what would have been predicted at each of its moments, and what to ask for next."""
 
     job: dict[str, JsonValue] = Field(description="its record; what is not known is left out")
     never_started: bool = Field(description="whether it was over before it ran")
     waiting: Waiting | None = Field(description="why it has not started; null for other jobs, and where nobody says")
-    at: dict[str, Verdict] = Field(description="what the models in use would have said at each moment that it has reached")
+    at: dict[str, Verdict] = Field(description="what the models in use would have predicted at each moment that it has reached")
     next: Advice | None = Field(description="what to ask for after it ran out of memory or time")
     advice: list[Advice]
     notes: list[str]
 
 
 class Explanation(Answer):
-    """What was said about a job at each of its moments, and why."""
+    """The predictions for a job at each of its moments, and why."""
 
     ref: str = Field(examples=[REF_EXAMPLE])
     predictions: list[StoredPrediction]

@@ -109,7 +109,7 @@ class WeekFigures(Answer):
 
 
 class JobEvaluation(Answer):
-    """The forecasts of each moment beside the trivial rules, with honest time."""
+    """The forecasts of each moment next to the trivial rules, with honest time."""
 
     split: EvaluationSplit
     at: dict[str, MomentFigures]

@@ -42,7 +42,7 @@ class Bic(Answer):
     bic: float
 
 
-class ProfileWords(Answer):
+class ProfileSummary(Answer):
     """One profile in a sentence."""
 
     profile: int
@@ -86,7 +86,7 @@ class ProfileStudy(Answer):
     elbow: list[Distortion]
     columns: list[str] = Field(description="what profiles were found by")
     left_out: dict[str, str] = Field(description="columns that were not used, by why")
-    profiles: list[ProfileWords]
+    profiles: list[ProfileSummary]
     resources: list[ProfileResources]
     duration: list[dict[str, int]] = Field(description="jobs per profile, by how long they ran")
     activity: list[dict[str, int]] = Field(description="users per profile, by how much they run")
@@ -196,8 +196,8 @@ class JudgedOn(Answer):
     failed_jobs: int
 
 
-class AskedPoint(PolicyPoint):
-    """What a threshold that was asked for would have done; `tau` is the nearest risk at or below it."""
+class RequestedPoint(PolicyPoint):
+    """What a threshold that was requested would have done; `tau` is the nearest risk at or below it."""
 
     asked_tau: float
 
@@ -212,7 +212,7 @@ class PolicyReplay(SparseAnswer):
     at_tau: PolicyPoint
     hindsight: PolicyPoint = Field(description="the best on the later splits, which nobody could have known")
     wrong_kill_price: float
-    asked: AskedPoint | None = Field(default=None, description="the threshold that was asked for")
+    asked: RequestedPoint | None = Field(default=None, description="the threshold that was asked for")
 
 
 class WasteStudy(SparseAnswer):

@@ -1,4 +1,4 @@
-"""The table of jobs: one row, a page of rows, and how they are asked for."""
+"""The table of jobs: one row, a page of rows, and how they are requested."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
 class JobRow(Answer):
-    """A job with the latest that was said about it."""
+    """A job with its latest prediction."""
 
     ref: str = Field(
         description="what names the job in links: ids wrap and repeat", examples=["12345_7-1794746400000000-0-cluster"]
@@ -58,7 +58,7 @@ class JobRow(Answer):
     profile: int | None = Field(description="profile of the request")
     job: str = Field(description="its id as people write it", examples=["12345_7"])
     prediction: str | None = Field(
-        description="`Fail` where the latest prediction is `flagged`, else `Complete`; null where nothing was said"
+        description="`Fail` where the latest prediction is `flagged`, else `Complete`; null where nothing was predicted"
     )
     confidence: float | None = Field(
         description="probability of that class, in per cent: of failing where flagged, else of not failing; show the `risk`",

@@ -13,7 +13,7 @@ from stormpetrel.answers.schemas.jobs import Moment
 WINDOW_PATTERN: Final = r"^[0-9]{1,8}-[0-9]{1,17}-.{1,600}$"
 WINDOW_EXAMPLE: Final = "12-1763200000000000-node3-live-cluster"
 MOST_WINDOWS: Final = 200  # that one answer lists
-MOST_LETTERS: Final = 256  # of a name that is asked for
+MOST_LETTERS: Final = 256  # of a name that is requested
 _REF: Final = "of its job in the list of jobs; null where that is not known"
 _SCORE: Final = "reconstruction error: higher is more abnormal"
 
@@ -122,7 +122,7 @@ class ThreadTrace(Answer):
 
 
 class WindowTraces(Answer):
-    """A window, beside the threads of its job and its node at the same moment."""
+    """A window, next to the threads of its job and its node at the same moment."""
 
     window_start: datetime
     window: ScoredWindow | None = Field(default=None, description="the window that was asked for")

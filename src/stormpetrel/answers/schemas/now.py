@@ -9,7 +9,7 @@ from pydantic import Field
 
 from stormpetrel.answers.schemas.alarms import IncidentLine
 from stormpetrel.answers.schemas.base import Answer, IsoTime
-from stormpetrel.answers.schemas.grid import GridKind, GridNow
+from stormpetrel.answers.schemas.cluster import ClusterKind, ClusterNow
 from stormpetrel.answers.schemas.health import HealthSource
 from stormpetrel.answers.schemas.jobs import JobRow
 
@@ -31,7 +31,7 @@ class NowHour(Answer):
     start: datetime
     bucket_s: int
     alarm: bool
-    kinds: list[GridKind] = Field(description="the most surprising first")
+    kinds: list[ClusterKind] = Field(description="the most surprising first")
 
 
 class NowAnswer(Answer):
@@ -47,7 +47,7 @@ class NowAnswer(Answer):
     at_risk: list[JobRow] = Field(description="flagged jobs that wait or run, the riskiest first")
     at_risk_total: int
     nodes: list[NowNode] = Field(description="in the order of their names")
-    grid: GridNow | None
+    grid: ClusterNow | None
     hour: NowHour | None
     sources: list[HealthSource] = Field(description="what the watch reads by itself; for administrators")
     pending: list[Literal["nodes", "hour"]] = Field(

@@ -84,7 +84,7 @@ class Prediction(Answer):
 
 
 class JobForecast(Answer):
-    """What is to be said about a job of the site at one of its moments."""
+    """The prediction for a job of the site at one of its moments."""
 
     job: str = Field(examples=["12345_7"])
     user: str | None
@@ -171,7 +171,7 @@ class ClusterFit(Answer):
 
 
 class Verdict(Answer):
-    """What is to be said about a job at one moment."""
+    """The verdict on a job at one moment."""
 
     moment: str = Field(description="`submit`, `start` or `2min`")
     risk: float = Field(description="probability that it fails", examples=[0.31])
@@ -189,7 +189,7 @@ class Verdict(Answer):
 
 
 class ScriptAnswer(Answer):
-    """What is to be said about a script; the same as `stormpetrel check --json`."""
+    """The check of a script; the same as `stormpetrel check --json`."""
 
     script: str
     kind: str = Field(description="slurm, pbs or condor")

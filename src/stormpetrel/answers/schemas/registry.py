@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from stormpetrel.answers.schemas.base import Answer, FlatAnswer, IsoTime
 
@@ -56,7 +57,7 @@ class ShownTraining(RegisteredTraining):
 
 
 class ModelVersionLine(FlatAnswer):
-    """One version of a model; what the registry keeps of it stands beside its name in JSON."""
+    """One version of a model; what the registry keeps of it stands next to its name in JSON."""
 
     flat: ClassVar[str] = "about"
     name: str
@@ -82,7 +83,7 @@ class PromotionReceipt(RegisteredTraining):
 
 
 class TrainedModel(FlatAnswer):
-    """A model that was trained and put in use; in JSON its figures stand beside its name."""
+    """A model that was trained and put in use; in JSON its figures stand next to its name."""
 
     flat: ClassVar[str] = "about"
     name: str
@@ -92,7 +93,7 @@ class TrainedModel(FlatAnswer):
 
 
 class NewTraining(FlatAnswer):
-    """A training that was put in use, and the model of it that answers; in JSON the model's figures stand beside its name."""
+    """A training that was put in use, and the model of it that answers; in JSON the model's figures stand next to its name."""
 
     flat: ClassVar[str] = "about"
     training: str = Field(examples=["events-3"])
@@ -147,3 +148,38 @@ class NightlyReceipt(Answer):
     deleted_trainings: list[str]
     compacted: list[CompactedTable]
     keep_days: int = Field(description="jobs that are older are deleted; 0: none are")
+
+
+class Model(Answer):
+    """One version of one model."""
+
+    name: str = Field(examples=["jobs-submit"])
+    version: int
+    current: bool
+    about: dict[str, JsonValue] = Field(description="its figures, and what it was trained on")
+
+
+class Training(Answer):
+    """Models that were trained together and are used together."""
+
+    name: str = Field(examples=["jobs-7"])
+    current: bool = Field(description="whether these are the models in use")
+    created: datetime
+    trained_until: datetime = Field(description="up to when the jobs were known that it learnt from")
+    why: str = Field(description="why it was put in use, or why not")
+    previous: str | None = Field(description="what was in use before it")
+    versions: dict[str, int] = Field(description="version of the model of each moment", examples=[{"submit": 7, "start": 7}])
+    jobs: int | None = Field(description="how many jobs it learnt from")
+    code_version: str = Field(description="of Stormpetrel, when it was trained")
+
+
+class TrainingInFull(Training):
+    """A training with its models."""
+
+    models: list[Model]
+
+
+class Trainings(Answer):
+    """Every training that is kept, newest first."""
+
+    trainings: list[Training]

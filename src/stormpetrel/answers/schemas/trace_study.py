@@ -63,8 +63,34 @@ class TraceStudyAnswer(TraceEvaluationAnswer):
     seconds: dict[str, Any] = Field(description="that each part of the study took")
 
 
+class FaultFigures(Answer):
+    """How well one scorer tells node windows with a fault from untouched ones."""
+
+    roc_auc: float | None
+    recall: float | None = Field(description="share of faulty node windows that are seen at one false alarm per node and day")
+
+
+class FaultSummary(Answer):
+    """The exam as a whole: means over the cells (fault and severity) that are visible to a classifier trained on them."""
+
+    mean_roc_auc: dict[str, float | None] = Field(description="of each scorer")
+    interval: dict[str, tuple[float, float] | None] = Field(description="95 % of it, by resampling spans of time")
+    busy: dict[str, float | None] = Field(description="on nodes with a mean share of user of 5 % or more")
+    idle: dict[str, float | None]
+    windows: dict[str, int] = Field(description="untouched node windows: in all, of busy and of idle nodes")
+    spans: int = Field(description="spans of time that the test windows lie in")
+    not_visible: list[tuple[str, str]] = Field(description="fault and severity whose ceiling is below .9")
+    promised: dict[str, float] = Field(description="promised share of flagged calm node windows -> realised share")
+    kept_aside: list[str] = Field(description="faults of the bench that the detector was not tuned on")
+
+
 class TraceStudyRun(TraceStudyAnswer):
     """The same, with what it was asked to do."""
+
+    faults: dict[str, dict[str, dict[str, FaultFigures]]] = Field(
+        default_factory=dict, description="fault -> severity -> scorer, per node window"
+    )
+    fault_summary: FaultSummary | None = None
 
     campaigns: dict[str, str | None] = Field(description="what each campaign is for: train, validation or test")
     simulated: bool

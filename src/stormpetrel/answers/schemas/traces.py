@@ -7,6 +7,7 @@ from datetime import datetime
 from pydantic import Field
 
 from stormpetrel.answers.schemas.base import Answer
+from stormpetrel.answers.schemas.regions import FittedRegion, LikeBefore, RegionSuspect
 
 
 class TraceModelAnswer(Answer):
@@ -109,6 +110,7 @@ class MapPoint(Answer):
     y: float | None
     score: float
     flagged: bool
+    region: str | None = Field(default=None, description="the known region that it lies in")
 
 
 class TraceMap(TraceModelAnswer):
@@ -117,6 +119,7 @@ class TraceMap(TraceModelAnswer):
     explained: list[float] = Field(description="share of the variance that each axis explains")
     job_types: list[JobTypeOnMap]
     points: list[MapPoint] = Field(description="every window, oldest first; empty where they were not asked for")
+    regions: list[FittedRegion] = Field(default=[], description="troubles that people have named, and where they lie")
 
 
 class Suspect(Answer):
@@ -137,14 +140,45 @@ class NearBadIo(Answer):
 
     windows: int
     near: int = Field(description="windows in the region of Bad IO")
-    radius: float
-    high_iowait: float
+    radius: float | None = Field(description="null where the model knows no Bad IO")
+    high_iowait: float | None
     rank_correlation: float | None = Field(description="of distance and largest iowait; -1: the nearer, the more iowait")
     suspects: list[Suspect]
 
 
+class SimilarNodeWindow(Answer):
+    """A node window before that was odd in the same way."""
+
+    node: str
+    window_start: datetime
+    likeness: float = Field(description="1 is the same direction, 0 none")
+
+
+class OddNode(Answer):
+    """A node that does what calm nodes of this site hardly ever do, and why."""
+
+    sentence: str = Field(examples=["node n003: 11 of 32 threads wait for files (iowait 1% before, 84% now) since 14:02"])
+    node: str
+    window_start: datetime
+    since: datetime
+    score: float = Field(description="-log10 of the share of calm node windows that are as odd")
+    threads: list[int] = Field(description="CPU numbers")
+    of_threads: int
+    mode: str = Field(description="that changed most")
+    before: float = Field(description="mean share of it, of these threads")
+    now: float
+    similar: list[SimilarNodeWindow]
+
+
 class TraceDiagnosis(TraceModelAnswer, NearBadIo):
-    """The same, of the windows of a site."""
+    """The same, of a site's windows; which nodes the detector finds odd; who lies in a known region, and what was like it."""
+
+    findings: list[OddNode] | None = Field(default=None, description="oddest first; null where the model has no detector")
+    regions: list[FittedRegion] = Field(default=[])
+    inside: list[RegionSuspect] = Field(default=[], description="who lies in a known region, most windows first")
+    like: list[LikeBefore] = Field(
+        default=[], description="for the newest windows that lie in a region or were flagged: past windows of other jobs"
+    )
 
 
 class SiteTraces(MostAbnormal):

@@ -19,14 +19,14 @@ Times = Annotated[float, Field(ge=0.01, le=MOST_TIMES, allow_inf_nan=False)]
 
 
 class WorkloadGroup(Answer):
-    """Users that can be asked for by a name; the names are the generator's, not the site's."""
+    """Users that can be requested by a name; the names are the generator's, not the site's."""
 
     name: str
     words: str = Field(description="who they are")
 
 
 class WorkloadScore(Answer):
-    """One figure of a scorecard beside its ideal, and beside what real weeks reach among themselves."""
+    """One figure of a scorecard next to its ideal, and next to what real weeks reach among themselves."""
 
     measure: str = Field(examples=["Lag-1 autocorrelation"])
     value: float | None = Field(description="of the synthetic jobs; the mean where it was measured over seeds")
@@ -60,7 +60,7 @@ class WorkloadGenerator(Answer):
 
 
 class WorkloadFitting(Answer):
-    """How far the fitting of another generator is, as it was last asked for on the page."""
+    """How far the fitting of another generator is, as it was last requested on the page."""
 
     running: bool = False
     share: float = Field(default=0.0, description="0 to 1")
@@ -109,7 +109,7 @@ class SampleSchedule(Answer):
 
 
 class SampleTraces(Answer):
-    """The CPU traces beside the jobs of a folder."""
+    """The CPU traces next to the jobs of a folder."""
 
     nodes: int
     threads: int
@@ -186,7 +186,7 @@ class WorkloadFidelity(Answer):
 
 
 class WorkloadComparison(Answer):
-    """A real log and synthetic ones beside it, by their names, in the order in which they were named."""
+    """A real log and synthetic ones next to it, by their names, in the order in which they were named."""
 
     jobs: int = Field(description="of the real log")
     synthetic: dict[str, WorkloadFidelity]
@@ -204,7 +204,7 @@ class WorkloadEvaluation(Answer):
 
 
 class SiteWorkload(Answer):
-    """The newest jobs of a site beside as many new ones; `scorecard` is null where the generator was fitted just for this."""
+    """The newest jobs of a site next to as many new ones; `scorecard` is null where the generator was fitted just for this."""
 
     jobs: int = Field(description="of each kind")
     generator: str = Field(description="of which kind it is", examples=["sessions"])

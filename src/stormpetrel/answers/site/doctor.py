@@ -28,7 +28,7 @@ from stormpetrel.store.doctor.store_checks import (
     check_writable,
 )
 from stormpetrel.store.site import Site
-from stormpetrel.watch.notify_checks import check_messages
+from stormpetrel.watch.notify.checks import check_messages
 
 Check = Callable[[Site], Iterator[Finding]]
 CHECKS: Final[tuple[Check, ...]] = (
@@ -54,7 +54,7 @@ DEEP_CHECKS: Final[tuple[Check, ...]] = (check_table_files, check_model_files)
 
 def doctor(site: Site, viewer: Viewer, *, deep: bool = False) -> DoctorReport:
     """Return all that was looked at, with `deep` also every byte, and whether models can be read; administrators only."""
-    from stormpetrel.lifecycle.readable import model_findings
+    from stormpetrel.lifecycle.families import model_findings
 
     viewer.require(READ)
     viewer.require_admin()

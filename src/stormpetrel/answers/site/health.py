@@ -26,12 +26,12 @@ from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import ModelOutdatedError
 from stormpetrel.lifecycle.job_models import lacking_moments
 from stormpetrel.records.checks import Finding
-from stormpetrel.records.sizes import size_words
-from stormpetrel.store.source_health import EVENTS, SourceHealth, span_words
+from stormpetrel.records.units import format_size
+from stormpetrel.store.source_health import EVENTS, SourceHealth, format_span
 from stormpetrel.store.watch_status import WatchReport, WatchStatus, read_watch
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.background import Made
+    from stormpetrel.answers.background import Snapshot
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.store.tables import Table
@@ -45,8 +45,8 @@ _LONG_LAG_S: Final = 600.0
 _OLD_MODEL: Final = timedelta(days=30)
 _LATE: Final = 0.05
 _LOW_SPACE: Final = 2 * 1024**3
-_LOOK_BACK: Final = 200  # ingests
-_SPAN: Final = re.compile(r"\s+\d{4}-\d\d-\d\d.*$")  # a live source is called after the span it was asked for
+_RECENT: Final = 200  # ingests
+_SPAN: Final = re.compile(r"\s+\d{4}-\d\d-\d\d.*$")  # a live source is called after the span that was requested
 _EXAMPLES: Final = 3
 _LONGEST: Final = 300
 _OWN_CHECKS: Final = {
@@ -64,7 +64,7 @@ _PACKAGES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What is looked at off the request: the doctor's findings, tables, quarantine."""
+    """What is examined off the request: the doctor's findings, tables, quarantine."""
 
     findings: tuple[Finding, ...]
     tables: tuple[HealthTable, ...]
@@ -78,7 +78,7 @@ def health(live: LiveSite, viewer: Viewer) -> Health:
     if not viewer.is_admin:
         lines = [*_watch_lines(live, watch, in_full=False), *_read_only_lines(live, in_full=False)]
         return _answer(live, lines, None, versions={"Stormpetrel": __version__}, is_short=True)
-    latest = live.boards.inspections.look(live)
+    latest = live.boards.inspections.peek(live)
     lines = [
         *_watch_lines(live, watch, in_full=True),
         *_live_source_lines(watch),
@@ -100,13 +100,13 @@ def source_lags(live: LiveSite, viewer: Viewer) -> list[HealthSource]:
 def _answer(
     live: LiveSite,
     lines: list[HealthLine],
-    inspected: Made[Inspection] | None,
+    inspected: Snapshot[Inspection] | None,
     *,
     versions: dict[str, str],
     is_short: bool,
     sources: Sequence[HealthSource] = (),
 ) -> Health:
-    """The answer; tables and quarantine are None, and the doctor's lines missing, while they are looked at for the first time."""
+    """The answer; tables and quarantine are None, and the doctor's lines missing, while they are examined for the first time."""
     levels = {line.level for line in lines}
     return Health(
         worst=next((level for level in LEVELS if level in levels), "ok"),
@@ -151,8 +151,8 @@ def _watch_lines(live: LiveSite, watch: WatchReport, *, in_full: bool) -> Iterat
     else:
         yield _event_model_line(live)
     if live.problem:
-        words = live.problem if in_full else "This server could not read the site's tables at its last look."
-        yield _line(part, "This server", "problem", words, "What you see may be old. It tries again by itself.")
+        text = live.problem if in_full else "This server could not read the site's tables at its last read."
+        yield _line(part, "This server", "problem", text, "What you see may be old. It tries again by itself.")
     else:
         yield _line(part, "This server", "ok", "It has read everything that the watch has written.")
 
@@ -161,7 +161,7 @@ def _sign_of_life(watch: WatchReport, *, in_full: bool) -> HealthLine:
     part, name, now = "Watching", "Watch", datetime.now(UTC)
     if watch.status is None:
         return _line(part, name, "warning", "Nobody watches this site yet.", _START)
-    state, silent = watch.state(now), span_words(watch.silent_s(now))
+    state, silent = watch.state(now), format_span(watch.silent_s(now))
     where = f" (process {watch.status.pid} on {watch.status.host})" if in_full else ""
     if state == "stopped":
         return _line(part, name, "problem", f"The watch was stopped {silent} ago{where}.", _START)
@@ -170,8 +170,8 @@ def _sign_of_life(watch: WatchReport, *, in_full: bool) -> HealthLine:
     if state == "trouble" and watch.is_new(now):
         return _line(part, name, "warning", f"The watch follows the jobs, and judges none yet. {watch.problem(now)}")
     if state == "trouble":
-        words = watch.problem(now) if in_full else "The watch cannot read a source, or has no model that it can use."
-        return _line(part, name, "problem", words, "It tries again by itself; its log says more.")
+        text = watch.problem(now) if in_full else "The watch cannot read a source, or has no model that it can use."
+        return _line(part, name, "problem", text, "It tries again by itself; its log says more.")
     jobs = f"; {watch.status.open_jobs:,} jobs wait or run" if watch.reads_jobs else "; it reads events, and no jobs"
     return _line(part, name, "ok", f"Heard of {silent} ago{where}{jobs}.")
 
@@ -185,15 +185,15 @@ def _forecast_line(live: LiveSite, status: WatchStatus | None) -> HealthLine:
         return _line(part, name, "warning", "Nothing has been forecast yet.", _START)
     lag_s = (live.now() - horizon).total_seconds() / live.site.pace()
     level: Level = "ok" if lag_s <= _LAG_S else "warning" if lag_s <= _LONG_LAG_S else "problem"
-    words = f"Every job is judged as of {horizon:%Y-%m-%d %H:%M:%S} UTC, {span_words(lag_s)} ago."
-    return _line(part, name, level, words, "" if level == "ok" else _SLOW_ADVICE)
+    text = f"Every job is judged as of {horizon:%Y-%m-%d %H:%M:%S} UTC, {format_span(lag_s)} ago."
+    return _line(part, name, level, text, "" if level == "ok" else _SLOW_ADVICE)
 
 
 def _on_time_line(status: WatchStatus) -> HealthLine:
     late = status.late > _LATE * status.predictions
-    words = f"{status.late:,} of {status.predictions:,} forecasts of this watch came more than 10 s after their moment."
+    text = f"{status.late:,} of {status.predictions:,} forecasts of this watch came more than 10 s after their moment."
     advice = "Lower watch.poll_s in site.toml." if late else ""
-    return _line("Watching", "On time", "warning" if late else "ok", words, advice)
+    return _line("Watching", "On time", "warning" if late else "ok", text, advice)
 
 
 def _model_line(live: LiveSite, status: WatchStatus | None) -> HealthLine:
@@ -201,28 +201,28 @@ def _model_line(live: LiveSite, status: WatchStatus | None) -> HealthLine:
     training = live.site.models.current_training("jobs")
     waits_for = status.waits_for if status else None
     if training is None:
-        words = f"There are no risks. {waits_for}" if waits_for else "There is no model yet, so no risks."
-        return _line(part, name, "warning", words, "" if waits_for else "Train one: stormpetrel jobs train")
+        text = f"There are no risks. {waits_for}" if waits_for else "There is no model yet, so no risks."
+        return _line(part, name, "warning", text, "" if waits_for else "Train one: stormpetrel jobs train")
     if isinstance(live.model_problem, ModelOutdatedError):
-        words = (
+        text = (
             f"{training.name} was saved by an earlier version: it is to be trained again, and until then there are no new risks."
         )
-        return _line(part, name, "warning", words, "The watch does so by itself; at once: stormpetrel nightly")
+        return _line(part, name, "warning", text, "The watch does so by itself; at once: stormpetrel nightly")
     if live.model_problem is not None:
-        words = f"{training.name} was saved by a newer version than this one, which cannot read it: there are no new risks."
-        return _line(part, name, "problem", words, "Run: pip install --upgrade stormpetrel")
+        text = f"{training.name} was saved by a newer version than this one, which cannot read it: there are no new risks."
+        return _line(part, name, "problem", text, "Run: pip install --upgrade stormpetrel")
     age = live.now() - training.trained_until
-    words = f"{training.name} is in use, learnt from jobs up to {training.trained_until:%Y-%m-%d %H:%M} UTC."
+    text = f"{training.name} is in use, learnt from jobs up to {training.trained_until:%Y-%m-%d %H:%M} UTC."
     if age > _OLD_MODEL:
-        return _line(part, name, "warning", f"{words} That is {age.days} days ago.", "Train again: stormpetrel jobs train")
-    return _line(part, name, "ok", f"{words} {waits_for}" if waits_for and lacking_moments(training) else words)
+        return _line(part, name, "warning", f"{text} That is {age.days} days ago.", "Train again: stormpetrel jobs train")
+    return _line(part, name, "ok", f"{text} {waits_for}" if waits_for and lacking_moments(training) else text)
 
 
 def _event_model_line(live: LiveSite) -> HealthLine:
     training = live.site.models.current_training("events")
     if training is None:
-        words = "There is no model of events yet, so no alarms: they are counted."
-        return _line("Watching", "Model", "warning", words, "The watch trains one by itself, or: stormpetrel events train")
+        text = "There is no model of events yet, so no alarms: they are counted."
+        return _line("Watching", "Model", "warning", text, "The watch trains one by itself, or: stormpetrel events train")
     return _line("Watching", "Model", "ok", f"{training.name} is in use.")
 
 
@@ -247,26 +247,28 @@ def _live_source_lines(watch: WatchReport) -> Iterator[HealthLine]:
     is_watched = watch.state(now) in ("live", "trouble")
     problems = {trouble.source: trouble for trouble in watch.troubles(now)}
     for source in watch.sources:
-        good = f"{source.last_words(now)[:-1]}: {source.records:,} records." if source.last_good else source.last_words(now)
+        good = (
+            f"{source.last_read_text(now)[:-1]}: {source.records:,} records." if source.last_good else source.last_read_text(now)
+        )
         trouble = problems.get(source.name)
         if not is_watched:
             yield _line("Sources", source.name, "warning", f"{good} Nobody reads it now.", _START)
         elif trouble is not None:
-            words = trouble.what if trouble.kind != "failed" else f"{trouble.what} {good}"
-            yield _line("Sources", source.name, "problem", words, "The watch tries again by itself.")
+            text = trouble.what if trouble.kind != "failed" else f"{trouble.what} {good}"
+            yield _line("Sources", source.name, "problem", text, "The watch tries again by itself.")
         else:
             yield _line("Sources", source.name, "ok", f"{good} {_rhythm(source)}")
 
 
 def _rhythm(source: SourceHealth) -> str:
-    return f"Looked at every {span_words(source.every_s)}."
+    return f"Looked at every {format_span(source.every_s)}."
 
 
 def _ingest_lines(live: LiveSite, watched: set[str]) -> Iterator[HealthLine]:
     """The last ingest of each source that the watch does not read by itself."""
     part = "Sources"
     newest: dict[str, dict[str, Any]] = {}
-    for report in live.site.state.past_ingests(_LOOK_BACK):
+    for report in live.site.state.past_ingests(_RECENT):
         newest.setdefault(_SPAN.sub("", str(report["source"])), report)
     if not newest and not watched:
         advice = "Run: stormpetrel ingest jobs FILE, or stormpetrel watch"
@@ -277,28 +279,28 @@ def _ingest_lines(live: LiveSite, watched: set[str]) -> Iterator[HealthLine]:
         finished = datetime.fromisoformat(str(report["finished"]))
         refused = sum(report.get("quarantined", {}).values())
         unread = sum(report.get("unread", {}).values())
-        words = (
-            f"Last taken in {span_words((datetime.now(UTC) - finished).total_seconds())} ago: {report.get('read', 0):,} records, "
+        text = (
+            f"Last ingest {format_span((datetime.now(UTC) - finished).total_seconds())} ago: {report.get('read', 0):,} records, "
             f"{report.get('kept', 0):,} new, {report.get('changed', 0):,} changed, {refused:,} refused"
             f"{f'; {unread:,} values could not be read' if unread else ''}."
         )
         advice = "See below what was refused, and why." if refused else ""
-        yield _line(part, source[:_LONGEST], "warning" if refused else "ok", words, advice)
+        yield _line(part, source[:_LONGEST], "warning" if refused else "ok", text, advice)
 
 
 def _read_only_lines(live: LiveSite, *, in_full: bool) -> Iterator[HealthLine]:
     if live.site.read_only:
         why = f": {live.site.read_only}" if in_full else ""
-        words = f"This server only reads the site{why}. What is saved here is not kept."
-        yield _line("Store", "Read-only", "warning", words)
+        text = f"This server only reads the site{why}. What is saved here is not kept."
+        yield _line("Store", "Read-only", "warning", text)
 
 
 def _disk_lines(live: LiveSite) -> Iterator[HealthLine]:
     usage = shutil.disk_usage(live.site.folder)
     low = usage.free < _LOW_SPACE
-    words = f"{size_words(usage.free)} of {size_words(usage.total)} are free where the site lies."
+    text = f"{format_size(usage.free)} of {format_size(usage.total)} are free where the site lies."
     advice = "Free some space: stormpetrel store compact, stormpetrel store retain." if low else ""
-    yield _line("Store", "Disk", "problem" if low else "ok", words, advice)
+    yield _line("Store", "Disk", "problem" if low else "ok", text, advice)
 
 
 def _quarantine_lines(refused: Sequence[RefusedRecords]) -> Iterator[HealthLine]:
@@ -306,8 +308,8 @@ def _quarantine_lines(refused: Sequence[RefusedRecords]) -> Iterator[HealthLine]
         yield _line("Store", "Quarantine", "ok", "Empty: every record could be read.")
         return
     reasons = f"{len(refused)} {'reason' if len(refused) == 1 else 'reasons'}"
-    words = f"{sum(rule.records for rule in refused):,} records were refused, for {reasons}."
-    yield _line("Store", "Quarantine", "warning", words, 'See below, or: stormpetrel sql "select * from quarantine"')
+    text = f"{sum(rule.records for rule in refused):,} records were refused, for {reasons}."
+    yield _line("Store", "Quarantine", "warning", text, 'See below, or: stormpetrel sql "select * from quarantine"')
 
 
 def _doctor_lines(findings: tuple[Finding, ...]) -> Iterator[HealthLine]:
@@ -317,8 +319,8 @@ def _doctor_lines(findings: tuple[Finding, ...]) -> Iterator[HealthLine]:
             yield _line("Doctor", name, finding.level, f"{finding.what[:1].upper()}{finding.what[1:]}", finding.hint)
 
 
-def _line(part: str, name: str, level: Level, words: str, advice: str = "") -> HealthLine:
-    return HealthLine(part=part, name=name, level=level, words=words, advice=advice)
+def _line(part: str, name: str, level: Level, text: str, advice: str = "") -> HealthLine:
+    return HealthLine(part=part, name=name, level=level, words=text, advice=advice)
 
 
 def _table(table: Table) -> HealthTable:

@@ -18,8 +18,8 @@ from stormpetrel.errors import SourceError, SourceUnavailableError, UsageError
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
-    from stormpetrel.ingest.event_report import EventReport
     from stormpetrel.ingest.jobs import IngestReport
+    from stormpetrel.ingest.report import EventReport
     from stormpetrel.sources.contract import JobSource
     from stormpetrel.store.site import Site
 
@@ -45,7 +45,7 @@ def ingest_job_files(site: Site, viewer: Viewer, act: JobFiles, *, bar: Bar) -> 
 
 def ingest_live_jobs(site: Site, viewer: Viewer, *, bar: Bar) -> JobsIngested:
     """Read what the site's Slurm has to tell since the last run, a window at a time; the receipt is that of all windows."""
-    from stormpetrel.sources.slurm_live import live_sources
+    from stormpetrel.sources.slurm.live import live_sources
 
     viewer.require(MANAGE)
     sources = live_sources(site.settings.slurm, site.settings.site, site.jobs.cursor, now=site.now())
@@ -59,8 +59,8 @@ def ingest_event_files(
     site: Site, viewer: Viewer, files: Sequence[Path], *, format_name: str | None, year: int | None, progress: Progress
 ) -> EventsIngest:
     """Count the events of each file; one that cannot be read does not keep the others out, and stands among the problems."""
-    from stormpetrel.ingest.event_report import EventReport
     from stormpetrel.ingest.events import ingest_events
+    from stormpetrel.ingest.report import EventReport
     from stormpetrel.sources.event_formats import event_file
 
     viewer.require(MANAGE)
@@ -171,7 +171,7 @@ def _jobs_ingested(site: Site, reports: list[tuple[str, IngestReport]], problems
 
 
 def _events_ingested(reports: Sequence[EventReport]) -> EventsIngest:
-    from stormpetrel.ingest.event_report import combined
+    from stormpetrel.ingest.report import combined
 
     total = event_receipt(combined(reports))
     return EventsIngest(**total.model_dump(by_alias=True), sources=[event_receipt(report) for report in reports])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from stormpetrel.answers.schemas.own import OpinionAct, OpinionReceipt, View, ViewAct, Views
 from stormpetrel.answers.viewer import READ, WRITE
-from stormpetrel.records.job_ref import JobRef
+from stormpetrel.records.jobs import JobRef
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite

@@ -23,7 +23,7 @@ from stormpetrel.answers.schemas.registry import (
     ShownTraining,
 )
 from stormpetrel.answers.viewer import MANAGE, READ
-from stormpetrel.learn.model_record import TrainingRecord, Unit
+from stormpetrel.learn.family import TrainingRecord, Unit
 from stormpetrel.lifecycle.families import describe_all, describe_training, family_named, promote_training
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stormpetrel.answers.schemas.setup import NamedOutside, RestoreReceipt, SiteReceipt
+from stormpetrel.answers.schemas.administration import NamedOutside, RestoreReceipt, SiteReceipt
 from stormpetrel.answers.viewer import MANAGE
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.schemas.setup import NewSite, Restoration
+    from stormpetrel.answers.schemas.administration import NewSite, Restoration
     from stormpetrel.answers.viewer import Viewer
 
 
@@ -48,8 +48,8 @@ def make_site(folder: Path, viewer: Viewer, act: NewSite) -> SiteReceipt:
 
 def restore_site(folder: Path, viewer: Viewer, backup: Path, act: Restoration) -> RestoreReceipt:
     """Make a new site out of a backup; what its settings name is told, and neither run, opened nor asked."""
-    from stormpetrel.store.backup import restore
     from stormpetrel.store.outside_settings import outside_settings
+    from stormpetrel.store.upkeep.backup import restore
 
     viewer.require(MANAGE)
     with restore(backup, folder, state_url=act.state_url, state_dir=act.state_dir) as site:

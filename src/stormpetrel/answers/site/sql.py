@@ -1,6 +1,6 @@
 """A site's tables in SQL: for who manages the site, since a query sees everything that the tables hold.
 
-Site + Viewer + SqlQuestion -> ask_tables -> SqlAnswer; list_tables -> the same, of names and columns. Nothing can be changed.
+Site + Viewer + SqlQuestion -> query_tables -> SqlAnswer; list_tables -> the same, of names and columns. Nothing can be changed.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from stormpetrel.answers.schemas.sql import SqlAnswer
+from stormpetrel.answers.schemas.administration import SqlAnswer
 from stormpetrel.answers.viewer import MANAGE
 from stormpetrel.errors import UsageError
 from stormpetrel.store.sql_tables import sql_tables
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.schemas.sql import SqlQuestion
+    from stormpetrel.answers.schemas.administration import SqlQuestion
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.store.site import Site
 
@@ -27,11 +27,11 @@ _UNQUOTED: Final = re.compile(r"\b(user)\b(?!\s*\()", re.IGNORECASE)
 _QUOTED: Final = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
 
 
-def ask_tables(site: Site, viewer: Viewer, question: SqlQuestion) -> SqlAnswer:
+def query_tables(site: Site, viewer: Viewer, question: SqlQuestion) -> SqlAnswer:
     """Return the rows of a query; UsageError for anything but a question to the site's tables."""
     viewer.require(MANAGE)
     if not _QUESTION.match(question.query):
-        raise UsageError("Only questions can be asked: a query begins with SELECT or WITH.", hint="Nothing was changed.")
+        raise UsageError("Only SELECT and WITH queries are allowed.", hint="Nothing was changed.")
     refuse_outside(question.query, files=question.files)
     most = question.limit
     rows = _rows(question.query, sql_tables(site), None if most is None else most + 1)
@@ -49,7 +49,7 @@ def list_tables(site: Site, viewer: Viewer) -> SqlAnswer:
 def refuse_outside(query: str, *, files: bool) -> None:
     """UsageError for a query that would read files without leave, or reach another machine.
 
-    Polars has functions that read files and addresses (`read_csv`, `read_parquet`, …) as soon as the query is looked at. There
+    Polars has functions that read files and addresses (`read_csv`, `read_parquet`, …) as soon as the query is parsed. There
     is no way to switch them off, and guessing where a string or a comment ends is how such checks are got around: their names
     may stand nowhere in the query.
     """
@@ -72,9 +72,9 @@ def _rows(query: str, tables: dict[str, pl.LazyFrame], most: int | None) -> pl.D
         return (rows.head(most) if most else rows).collect()
     except (pl.exceptions.PolarsError, ValueError, TypeError, OSError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        if "unsupported function" in first and (word := _UNQUOTED.search(_QUOTED.sub("", query))) is not None:
+        if "unsupported function" in first and (match := _UNQUOTED.search(_QUOTED.sub("", query))) is not None:
             raise UsageError(
-                f"That query does not work: {word[0]} is a word of SQL itself, and wants quotes where it is a column.",
+                f"That query does not work: {match[0]} is a word of SQL itself, and wants quotes where it is a column.",
                 hint="""Write "user", and the whole query in single quotes: sql 'select "user", state from jobs'.""",
             ) from error
         raise UsageError(f"That query does not work: {first}.", hint=f"Tables: {', '.join(tables)}.") from error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stormpetrel.answers.schemas.tokens import NewToken, NewTokenReceipt, RevokedToken, TokenLine, Tokens
+from stormpetrel.answers.schemas.administration import NewToken, NewTokenReceipt, RevokedToken, TokenLine, Tokens
 from stormpetrel.answers.viewer import MANAGE, SCOPES
 from stormpetrel.errors import UsageError
 

@@ -15,7 +15,7 @@ from stormpetrel.answers.viewer import MANAGE
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.jobs.moments import Moment
-    from stormpetrel.store.models import ModelVersion, Training
+    from stormpetrel.store.registry.models import ModelVersion, Training
     from stormpetrel.store.site import Site
     from stormpetrel.traces.architecture import Architecture, AutoencoderSettings
 
@@ -24,11 +24,11 @@ Progress = Callable[[float, str], None]  # the share that is done, what is being
 
 def train_jobs(site: Site, viewer: Viewer, moments: Collection[Moment], *, progress: Callable[[str], None]) -> TrainingReceipt:
     """Train a model of each moment that there are enough jobs for; `missing` says what the others lack."""
-    from stormpetrel.lifecycle.job_models import missing_words, train_job_models
+    from stormpetrel.lifecycle.job_models import missing_text, train_job_models
 
     viewer.require(MANAGE)
     models = train_job_models(site, moments, user=viewer.user or None, progress=progress)
-    return TrainingReceipt(models=[_trained(model) for model in models], missing=missing_words(models[0]))
+    return TrainingReceipt(models=[_trained(model) for model in models], missing=missing_text(models[0]))
 
 
 def train_traces(
@@ -42,13 +42,16 @@ def train_traces(
     progress: Progress,
 ) -> TrainedModel:
     """Train a model of traces on the site's windows, or on those of campaign files; their test campaigns are left alone."""
-    from stormpetrel.lifecycle.trace_models import campaign_windows, train_trace_model
+    from stormpetrel.lifecycle.trace_learning import campaign_windows
+    from stormpetrel.lifecycle.trace_models import train_trace_model
+    from stormpetrel.lifecycle.trace_regions import labelled_types
     from stormpetrel.sources.trace_files import read_campaigns
 
     viewer.require(MANAGE)
     progress(0.0, "reading windows")
     window_s = site.settings.traces.window_s
-    windows = campaign_windows(read_campaigns(campaigns), window_s=window_s) if campaigns else None
+    trouble = labelled_types(site) if campaigns else frozenset()
+    windows = campaign_windows(read_campaigns(campaigns), window_s=window_s, trouble=trouble) if campaigns else None
     model = train_trace_model(
         site, architecture, windows=windows, settings=settings, device=device, user=viewer.user or None, progress=progress
     )

@@ -1,4 +1,4 @@
-"""How good the alarm of the grid would have been, beside simple ones; needs no site.
+"""How good the alarm of the grid would have been, compared with simple ones; needs no site.
 
 EventStudyQuestion -> study_events -> EventStudy: every data set, seed and model.
 """
@@ -10,10 +10,8 @@ from zoneinfo import available_timezones
 
 from stormpetrel.answers.schemas.events import EventStudy, EventStudyQuestion
 from stormpetrel.errors import UsageError
-from stormpetrel.events.evaluation import ALL_NAMES
-from stormpetrel.events.evaluation_summary import merged, summary
-from stormpetrel.rehearse.event_recordings import Recording, read_recording, recordings_in
-from stormpetrel.rehearse.event_study import Recipe, StudyPlan, run_study
+from stormpetrel.events.evaluation import ALL_NAMES, merged, summary
+from stormpetrel.rehearse.event_study import Recipe, Recording, StudyPlan, read_recording, recordings_in, run_study
 
 
 def study_events(question: EventStudyQuestion, *, progress: Callable[[float, str], None]) -> EventStudy:
@@ -42,4 +40,6 @@ def _recipes(recordings: Sequence[Recording], question: EventStudyQuestion) -> t
     plug_ins = tuple(question.plug_ins)
     if not recordings:
         return (Recipe(hours=question.hours, plug_ins=plug_ins),)
-    return tuple(Recipe(one.name, one.series, has_labels=one.has_labels, plug_ins=plug_ins) for one in recordings)
+    return tuple(
+        Recipe(recording.name, recording.series, has_labels=recording.has_labels, plug_ins=plug_ins) for recording in recordings
+    )

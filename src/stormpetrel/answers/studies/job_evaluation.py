@@ -1,14 +1,17 @@
 """How good the forecasts of a log's jobs would have been; needs no site, and whoever has the log may read all of it.
 
-JobInput + EvaluationQuestion -> evaluate_forecasts -> JobEvaluation; evaluate_published -> PublishedEvaluation. Beside each is
+JobInput + EvaluationQuestion -> evaluate_forecasts -> JobEvaluation; evaluate_published -> PublishedEvaluation. With each comes
 what figures are drawn from: the forecasts of every test job, which no answer holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
+
+import polars as pl
 
 from stormpetrel.answers.schemas.job_evaluation import (
     JobEvaluation,
@@ -18,14 +21,68 @@ from stormpetrel.answers.schemas.job_evaluation import (
     WeekFigures,
 )
 from stormpetrel.answers.schemas.quality import Optimism
+from stormpetrel.config import Settings
 from stormpetrel.engine import Engine
+from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.moments import Moment
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.job_evaluation import EvaluationQuestion
-    from stormpetrel.answers.studies.job_input import JobInput
+    from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.config import JobsSection
     from stormpetrel.jobs.evaluation import Evaluation
     from stormpetrel.jobs.seed_protocol import TableOne, TableOneRow
+    from stormpetrel.jobs.training import TrainingSettings
+    from stormpetrel.store.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class JobInput:
+    """The jobs to work on, and what counts as what."""
+
+    jobs: pl.DataFrame
+    section: JobsSection
+    time_zone: str
+    notes: tuple[str, ...] = ()
+
+    def since(self, moment: datetime) -> JobInput:
+        """The same without jobs that were submitted before."""
+        return replace(self, jobs=self.jobs.filter(pl.col("submit_time") >= moment))
+
+    def training(self) -> TrainingSettings:
+        """The same as the settings of a training."""
+        from stormpetrel.lifecycle.job_models import training_of
+
+        return training_of(self.section, self.time_zone)
+
+
+def jobs_of_site(site: Site, viewer: Viewer) -> JobInput:
+    """Return the jobs of a site that the viewer may see, with its settings; NotEnoughJobsError where there are none."""
+    from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry
+
+    visible = viewer.sees()
+    jobs = site.jobs.read_jobs().filter(visible).collect()
+    if not jobs.height:
+        raise NotEnoughJobsError("The site has no jobs yet.", hint="Run: stormpetrel ingest jobs --live, or name files.")
+    return JobInput(with_telemetry(site, jobs, fewest=FEWEST_JOBS), site.settings.jobs, site.settings.site.time_zone)
+
+
+def jobs_of_files(
+    files: Sequence[str],
+    format_name: str | None = None,
+    fields: Sequence[str] | None = None,
+    *,
+    progress: Callable[[int, int], None] = lambda _done, _count: None,
+) -> JobInput:
+    """Return the jobs of log files, with the settings that a site begins with; notes say what was refused."""
+    from stormpetrel.sources.formats import ReadOptions
+    from stormpetrel.sources.reading import read_log
+
+    log = read_log(files, format_name, ReadOptions(fields=fields), progress=progress)
+    refused = (f"{count:,} records were refused: {rule}" for rule, count in log.refused.items())
+    settings = Settings()
+    return JobInput(log.jobs, settings.jobs, settings.site.time_zone, (*log.notes, *refused))
+
 
 Progress = Callable[[str], None]
 SPLITS: Final[tuple[Literal["random", "time"], ...]] = ("random", "time")

@@ -2,7 +2,7 @@
 viewer: whoever has the log may read all of it.
 
 JobInput + question -> profile_study, feature_study, column_study, trend_study, waste_study, policy_replay -> one model each.
-For figures alone: weekly_ledger (a frame), and the curve beside a PolicyReplay.
+For figures alone: weekly_ledger (a frame), and the curve of a PolicyReplay.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import polars as pl
 import polars.selectors as cs
 
 from stormpetrel.answers.schemas.job_studies import (
-    AskedPoint,
     Bic,
     ChosenOn,
     ColumnStudy,
@@ -34,7 +33,8 @@ from stormpetrel.answers.schemas.job_studies import (
     ProfileQuestion,
     ProfileResources,
     ProfileStudy,
-    ProfileWords,
+    ProfileSummary,
+    RequestedPoint,
     StateShare,
     TrendStudy,
     WasteStudy,
@@ -50,11 +50,11 @@ from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.preparation import PreparationSettings, Prepared, label_distribution, prepare
 from stormpetrel.jobs.profiles import END, SUBMIT, JobProfiles, ProfileTables
 from stormpetrel.jobs.waste import check_ledger, core_seconds, elapsed_seconds, ledger, reconcile
-from stormpetrel.lifecycle.job_settings import limits_of, preparation_of
+from stormpetrel.lifecycle.job_models import limits_of, preparation_of
 from stormpetrel.records.jobs import never_started
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.studies.job_input import JobInput
+    from stormpetrel.answers.studies.job_evaluation import JobInput
     from stormpetrel.jobs.evaluation import Evaluation
     from stormpetrel.jobs.training import LabelledJobs
 
@@ -62,7 +62,7 @@ Progress = Callable[[str], None]
 _EARLIER_SHARE: Final = 0.6  # of the splits: the threshold is chosen on them
 _MATRIX_FEATURES: Final = 18  # as many as a heat map can name
 _MATRIX_COLUMNS: Final = 20
-_WORDS_OF_OLD: Final = {"application": "family"}  # how `--by` and `--json` call it, which other programs read
+_TEXT_OF_OLD: Final = {"application": "family"}  # how `--by` and `--json` call it, which other programs read
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def profile_study(
         elbow=[Distortion(**row) for row in _rows(model.elbow_)],
         columns=list(model.columns_used_),
         left_out=model.left_out_,
-        profiles=[ProfileWords(profile=place, words=model.describe(place)) for place in range(model.k_)],
+        profiles=[ProfileSummary(profile=place, words=model.describe(place)) for place in range(model.k_)],
         resources=[ProfileResources(**row) for row in _rows(tables.resources)],
         duration=_rows(tables.duration),
         activity=_rows(tables.activity),
@@ -238,7 +238,7 @@ def trend_study(data: JobInput, by: str, every: str = "1w", *, top: int = 10) ->
     everyone = failure_trend(jobs, by=by, every=every, failure_states=states, time_zone=data.time_zone, top=None)
     shown = trend_of_counts(everyone.select("group", "period", "jobs", "failed"), by=by, every=every, top=top)
     return TrendStudy(
-        by=_WORDS_OF_OLD.get(by, by),
+        by=_TEXT_OF_OLD.get(by, by),
         every=every,
         never_started=int(data.jobs.select(never_started().sum()).item()),
         trend=[TrendPoint(**row) for row in shown.iter_rows(named=True)],
@@ -258,7 +258,7 @@ def waste_study(data: JobInput, by: str, *, policy: PolicyReplay | None = None) 
     check_ledger(reconciled)
     groups = ledger(counted, by=[by], failure_states=states, time_zone=zone)
     return WasteStudy(
-        by=_WORDS_OF_OLD.get(by, by),
+        by=_TEXT_OF_OLD.get(by, by),
         groups=[WasteGroup(**row) for row in groups.rename({by: "group"}).iter_rows(named=True)],
         total=WasteTotal(**asdict(reconciled.total)),
         uncounted=reconciled.uncounted,
@@ -315,7 +315,7 @@ def replay_policy(
         at_tau=PolicyPoint(**asdict(policy_at(judged, best.tau))),
         hindsight=PolicyPoint(**asdict(judged.best)),
         wrong_kill_price=judged.wrong_kill_price,
-        asked=None if tau is None else AskedPoint(**asdict(policy_at(judged, tau)), asked_tau=tau),
+        asked=None if tau is None else RequestedPoint(**asdict(policy_at(judged, tau)), asked_tau=tau),
     )
     return replay, judged
 

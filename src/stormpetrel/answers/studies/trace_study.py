@@ -3,11 +3,12 @@
 campaign files + kept models -> study_of_kept_models -> TraceStudy -> study_answer -> TraceStudyAnswer; SamplingStudy ->
 sampling_answer -> SamplingAnswer. For figures alone, as arrays: mapped_windows -> MappedWindows, reconstructed_windows ->
 ReconstructedWindows. A study needs no site: whoever has the files may.
+Campaigns that are run on this machine or simulated: plan -> run_campaigns -> their files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from stormpetrel.answers.schemas.campaigns import CampaignReceipt, WrittenCampaign
 from stormpetrel.answers.schemas.trace_study import (
+    FaultFigures,
+    FaultSummary,
     IntervalFigures,
     JobTypeErrors,
     ModelFigures,
@@ -26,6 +30,8 @@ from stormpetrel.answers.schemas.trace_study import (
     TraceStudyAnswer,
     TypeSpectrum,
 )
+from stormpetrel.answers.viewer import MANAGE
+from stormpetrel.engine import Progress, no_progress
 from stormpetrel.records.traces import MIXED, MODES, Rates, job_types_in_order
 from stormpetrel.records.window_frames import frame_of
 from stormpetrel.records.windows import Windows, join_windows
@@ -35,9 +41,13 @@ from stormpetrel.traces.evaluation import FIGURES
 from stormpetrel.traces.separability import PcaMap
 
 if TYPE_CHECKING:
+    from stormpetrel.answers.schemas.campaigns import CampaignRun, CampaignSimulation
+    from stormpetrel.answers.viewer import Viewer
     from stormpetrel.records.traces import Trace
+    from stormpetrel.rehearse.campaign_files import Campaign
     from stormpetrel.traces.evaluation import ErrorSpread, TraceEvaluation
     from stormpetrel.traces.evaluation import ModelFigures as Figures
+    from stormpetrel.traces.exam.study import FaultStudy
     from stormpetrel.traces.sampling import SamplingStudy
     from stormpetrel.traces.separability import MeanStd
     from stormpetrel.traces.study import TraceStudy
@@ -57,7 +67,7 @@ class MappedWindows:
 class ReconstructedWindows:
     """One window of each job type as it was, and as the first model of each architecture sees it."""
 
-    job_types: tuple[str, ...]  # empty: nobody said the type
+    job_types: tuple[str, ...]  # empty: the type is not known
     step_s: float
     original: Rates  # (job types, steps, 4)
     by_architecture: Mapping[Architecture, Rates]  # (job types, steps, 4) each
@@ -79,7 +89,7 @@ def study_of_kept_models(
 
 
 def evaluation_answer(evaluation: TraceEvaluation) -> TraceEvaluationAnswer:
-    """The figures of every architecture, in their own order, beside the baselines."""
+    """The figures of every architecture, in their own order, with the baselines."""
     judged = {str(kind): evaluation.models[kind] for kind in Architecture if kind in evaluation.models}
     return TraceEvaluationAnswer(
         model={
@@ -109,6 +119,31 @@ def study_answer(study: TraceStudy) -> TraceStudyAnswer:
         windows_per_second_per_core={str(kind): speed for kind, speed in study.windows_per_second_per_core.items()},
         seconds=dict(study.seconds),
     )
+
+
+def fault_answer(study: FaultStudy) -> tuple[dict[str, dict[str, dict[str, FaultFigures]]], FaultSummary]:
+    """The figures of each fault and severity, and the exam as a whole."""
+    from stormpetrel.traces.faults.bench import ASIDE
+
+    cells = {
+        fault: {
+            severity: {name: FaultFigures(roc_auc=figures.roc_auc, recall=figures.recall) for name, figures in scorers.items()}
+            for severity, scorers in severities.items()
+        }
+        for fault, severities in study.figures.items()
+    }
+    summary = FaultSummary(
+        mean_roc_auc=dict(study.mean),
+        interval=dict(study.interval),
+        busy=dict(study.strata["busy"]),
+        idle=dict(study.strata["idle"]),
+        windows={"calm": study.calm_windows, **study.strata_windows},
+        spans=study.spans,
+        not_visible=list(study.not_visible),
+        promised={f"{share:g}": realised for share, realised in study.promised.items()},
+        kept_aside=[fault.name for fault in ASIDE],
+    )
+    return cells, summary
 
 
 def sampling_answer(study: SamplingStudy) -> SamplingAnswer:
@@ -161,9 +196,9 @@ def mapped_windows(study: TraceStudy) -> MappedWindows:
 def reconstructed_windows(study: TraceStudy) -> ReconstructedWindows:
     """Of each job type the test window whose error is the median of its type."""
     rows = _typical(study)
-    beside, places = _with_neighbours(study.split.test, list(rows.values()))
-    drawn = {kind: models[0].reconstruct(beside)[places] for kind, models in study.scorers.items() if models and rows}
-    return ReconstructedWindows(tuple(rows), beside.step_s, beside.rates[places], drawn)
+    neighbours, places = _with_neighbours(study.split.test, list(rows.values()))
+    drawn = {kind: models[0].reconstruct(neighbours)[places] for kind, models in study.scorers.items() if models and rows}
+    return ReconstructedWindows(tuple(rows), neighbours.step_s, neighbours.rates[places], drawn)
 
 
 def _spread(spread: MeanStd) -> Spread:
@@ -201,3 +236,46 @@ def _with_neighbours(windows: Windows, rows: list[int]) -> tuple[Windows, list[i
     graphs = windows.node_graphs()
     kept = np.flatnonzero(np.isin(graphs, graphs[rows]))
     return windows.take(kept), np.searchsorted(kept, rows).tolist()
+
+
+def run_campaigns(folder: Path, viewer: Viewer, act: CampaignRun, *, progress: Progress = no_progress) -> CampaignReceipt:
+    """Run jobs of known types here, record what the CPUs do, and write it down with labels; interrupted, nothing is written."""
+    viewer.require(MANAGE)
+    from stormpetrel.records.traces import Split
+    from stormpetrel.rehearse.campaign import CampaignRequest, cpus_of, run_campaign, run_set
+    from stormpetrel.rehearse.plan import kinds_of
+
+    request = CampaignRequest(
+        folder=folder,
+        split=Split(act.split),
+        name=act.name,
+        kinds=tuple(kinds_of(act.types)),
+        cpus=cpus_of(act.cpus) if act.cpus else (),
+        seconds_per_job=act.seconds_per_job,
+        repeat=act.repeat,
+        seed=act.seed,
+        prometheus_url=act.prometheus,
+        node=act.node,
+        scratch=act.scratch,
+    )
+    return _receipt(run_set(request, progress) if act.whole_set else [run_campaign(request, progress)])
+
+
+def simulate_campaigns(
+    folder: Path, viewer: Viewer, act: CampaignSimulation, *, progress: Progress = no_progress
+) -> CampaignReceipt:
+    """Write simulated campaigns in the layout of recorded ones."""
+    viewer.require(MANAGE)
+    from stormpetrel.rehearse.campaign_files import SimulationRequest, write_simulated
+
+    request = SimulationRequest(folder, act.train, act.validation, act.test, act.nodes, act.threads, act.minutes, act.seed)
+    total = max(1, act.train + act.validation + act.test)
+    written: list[Campaign] = []
+    for campaign in write_simulated(request):
+        written.append(campaign)
+        progress(len(written) / total, campaign.path.name)
+    return _receipt(written)
+
+
+def _receipt(campaigns: Iterable[Campaign]) -> CampaignReceipt:
+    return CampaignReceipt(campaigns=[WrittenCampaign(path=str(campaign.path), facts=campaign.facts) for campaign in campaigns])

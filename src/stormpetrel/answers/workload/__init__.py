@@ -1,1 +1,1 @@
-"""The workload of a site, its generator, and synthetic jobs beside real ones."""
+"""The workload of a site, its generator, and synthetic jobs compared with real ones."""

@@ -120,8 +120,8 @@ def _fit_in_child(folder: Path) -> int:
     return 0
 
 
-def _report_progress(share: float, words: str) -> None:
-    _report(share=round(share, 3), words=words)
+def _report_progress(share: float, message: str) -> None:
+    _report(share=round(share, 3), words=message)
 
 
 def _report(**message: Any) -> None:

@@ -202,7 +202,7 @@ def _read_logs(
 
 
 def _read_tables(files: Sequence[str]) -> WorkloadInput:
-    from stormpetrel.sources.workload_table import read_workload_table
+    from stormpetrel.sources.tables.workload_table import read_workload_table
 
     tables = [read_workload_table(Path(file)) for file in files]
     frame = pl.concat([table.jobs for table in tables], how="diagonal_relaxed")

@@ -1,7 +1,7 @@
-"""How good synthetic jobs are: a scorecard of a log or a generator, and the figures of synthetic jobs beside real ones.
+"""How good synthetic jobs are: a scorecard of a log or a generator, and the figures of synthetic jobs compared with real ones.
 
 WorkloadInput -> evaluate_log, evaluate_generator -> WorkloadEvaluation; Workloads -> compare_workloads -> WorkloadComparison;
-Site + Viewer -> compare_site_workload -> SiteWorkload. The workloads themselves come beside each answer as frames, up to
+Site + Viewer -> compare_site_workload -> SiteWorkload. The workloads themselves come with each answer as frames, up to
 a million jobs: they are only drawn.
 """
 
@@ -53,11 +53,10 @@ def evaluate_log(
     `held_out` are real jobs that the generator has not seen: without them nobody knows what the log was learnt from. With the
     settings of a `training` usefulness is measured as well: a failure model and a scheduler fed with each.
     """
-    from stormpetrel.synth.score.scorecard import floor_scorecard, scorecard
-    from stormpetrel.synth.score.weeks import odd_even_split
+    from stormpetrel.synth.score.scorecard import floor_scorecard, odd_even_split, scorecard
 
     real, name = source.workload, Path(synthetic).name
-    workload = synthetic_workload(synthetic, real, progress=lambda share, words: progress(0.1 * share, words))
+    workload = synthetic_workload(synthetic, real, progress=lambda share, message: progress(0.1 * share, message))
     progress(0.1, "two halves of the real log against each other")
     floor = floor_scorecard(*odd_even_split(real))
     progress(0.4, "synthetic against real")
@@ -85,14 +84,15 @@ def evaluate_generator(
     """
     from stormpetrel.engine import Engine
     from stormpetrel.synth.contract import Wanted, sample
-    from stormpetrel.synth.score.odd_even import evaluate_odd_even
-    from stormpetrel.synth.score.weeks import odd_even_split
+    from stormpetrel.synth.score.scorecard import evaluate_odd_even, odd_even_split
 
     engine = Engine(workers)
     make(0)  # wrong settings are refused before anything else
     real = source.workload
     scoring = _SCORING if training is not None else 1.0
-    measured = evaluate_odd_even(real, make, range(seeds), lambda share, words: progress(scoring * share, words), engine=engine)
+    measured = evaluate_odd_even(
+        real, make, range(seeds), lambda share, message: progress(scoring * share, message), engine=engine
+    )
     card = measured.as_dict()
     card["notes"] = [*real.notes, *card.get("notes", ())]
     if training is not None:
@@ -187,7 +187,7 @@ def _usefulness_of_generator(
     engine: Engine,
 ) -> dict[str, Any]:
     from stormpetrel.rehearse.workload_usefulness import Scheduling, over_seeds, synthetic_jobs, usefulness
-    from stormpetrel.synth.score.weeks import odd_even_split
+    from stormpetrel.synth.score.scorecard import odd_even_split
 
     jobs = source.jobs if source.jobs is not None else synthetic_jobs(source.workload)
     odd, even = odd_even_split(source.workload)
@@ -211,4 +211,4 @@ def _or_note(measure: Callable[[], dict[str, Any]], name: str, notes: list[str])
 
 
 def _after(progress: Progress, share: float) -> Progress:
-    return lambda done, words: progress(share + (1 - share) * done, words)
+    return lambda done, message: progress(share + (1 - share) * done, message)

@@ -58,12 +58,12 @@ class SamplePlan:
 def write_sample(live: LiveSite, viewer: Viewer, request: WorkloadRequest, path: Path) -> WorkloadSample:
     """Write new jobs of the site's generator to a file; administrators only, and it stands in the audit trail."""
     from stormpetrel.lifecycle.workload_models import load_site_generator
-    from stormpetrel.simulate.workload_files import write_workload
+    from stormpetrel.synth.writers.files import write_workload
 
     viewer.require(MANAGE)
     wanted = _wanted(request)
     if not live.workload.sampling.acquire(timeout=_WAIT_S):
-        raise StoreBusyError("Another workload is being made.", hint="Ask again in a minute.")
+        raise StoreBusyError("Another workload is being generated.", hint="Try again in a minute.")
     try:
         in_use = load_site_generator(live.site)
         plan = SamplePlan(path.name, request.format, request.waits, request.cores)
@@ -89,7 +89,7 @@ def write_jobs(
 ) -> WorkloadSample:
     """Write frames of new jobs as they come, in bounded memory, and return what was written.
 
-    `write` takes the frames to where they go, and returns the counts of what it put beside them (`traces`, `events`).
+    `write` takes the frames to where they go, and returns the counts of what it put next to them (`traces`, `events`).
     """
     began = time.perf_counter()
     counts, waits = _Counts(), None
@@ -100,7 +100,7 @@ def write_jobs(
         machine, frames = sized_machine(frames, plan.cores, plan.gpus)
         waits = _Waits(machine)
         frames = waits.counted(replayed(frames, machine))
-    beside = write(frames)
+    written = write(frames)
     return WorkloadSample(
         jobs=counts.jobs,
         users=len(counts.users),
@@ -112,7 +112,7 @@ def write_jobs(
         format=plan.format,
         seed=wanted.seed,
         schedule=waits.answer() if waits else None,
-        **beside,
+        **written,
     )
 
 
@@ -137,7 +137,7 @@ def _wanted(request: WorkloadRequest) -> Wanted:
 
     start = request.start
     if request.jobs is None and request.days is None:
-        raise UsageError("It is not said how many jobs.", hint="Name a number of jobs, or of days.")
+        raise UsageError("The number of jobs is missing.", hint="Name a number of jobs, or of days.")
     if start is not None and not EARLIEST <= start <= LATEST:
         raise UsageError(f"No log begins in {start.year}.", hint=f"Name a day from {EARLIEST:%Y} to {LATEST.year - 1}.")
     return Wanted(**request.model_dump(exclude={"waits", "cores", "format"}))

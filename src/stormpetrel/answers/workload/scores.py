@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from stormpetrel.answers.schemas.workload import WorkloadScore
 
 NEAR: Final = 1.5  # times the floor: as near as two real halves of one log are to each other, more or less
-COLUMN_WORDS: Final = {
+COLUMN_LABELS: Final = {
     "interval_s": "Interval", "runtime_s": "Run time", "cores": "Cores", "nodes": "Nodes", "gpus": "GPUs", "mem_bytes": "Memory",
     "time_limit_s": "Time limit", "wait_s": "Wait", "partition": "Partition", "qos": "QOS", "state": "Outcome", "user": "Users",
     "group": "Groups", "account": "Accounts",
@@ -28,8 +28,8 @@ def scores_of(card: Mapping[str, Any]) -> list[WorkloadScore]:
     floor: Mapping[str, Any] = of_real_weeks if isinstance(of_real_weeks, Mapping) else {}
     columns = dict(_columns(card, floor))
     main = [columns.pop(name) for name in _MAIN if name in columns]
-    pairs = [_pair(card, floor, key, *words) for key, words in _PAIRS.items()]
-    singles = [_single(card, floor, key, *words) for key, words in _SINGLES.items()]
+    pairs = [_pair(card, floor, key, *texts) for key, texts in _PAIRS.items()]
+    singles = [_single(card, floor, key, *texts) for key, texts in _SINGLES.items()]
     return [score for score in (*main, *pairs, *singles, *columns.values()) if score.value is not None]
 
 
@@ -68,7 +68,7 @@ def _columns(card: Mapping[str, Any], floor: Mapping[str, Any]) -> Iterator[tupl
             continue
         for name in list(map(str, columns))[:_MOST_COLUMNS]:
             floor_of_column = floors.get(name) if isinstance(floors, Mapping) else None
-            measure = f"Distribution: {COLUMN_WORDS.get(name, name)[:60].lower()}"
+            measure = f"Distribution: {COLUMN_LABELS.get(name, name)[:60].lower()}"
             yield name, _score("", measure, _number(columns[name], key), 0.0, _number(floor_of_column, key), 0.0, meaning)
 
 

@@ -19,10 +19,10 @@ from stormpetrel.answers.workload.fit import Fitting
 from stormpetrel.answers.workload.scores import scores_of
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.background import Made
+    from stormpetrel.answers.background import Snapshot
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
-    from stormpetrel.store.models import Training
+    from stormpetrel.store.registry.models import Training
     from stormpetrel.synth.workload import Workload
 
 DRAWN_JOBS: Final = 50_000  # of each kind: curves do not change with more
@@ -44,7 +44,7 @@ class LiveWorkload:
 class WorkloadBoard:
     """Jobs that a generator has learnt from and as many new ones; both None where there is no generator.
 
-    They stay frames beside the answer: up to 50,000 jobs each, which are only drawn.
+    They stay frames next to the answer: up to 50,000 jobs each, which are only drawn.
     """
 
     training: str
@@ -61,7 +61,7 @@ def workload_answer(live: LiveSite, viewer: Viewer) -> WorkloadAnswer:
     return WorkloadAnswer(as_of=live.now(), generator=generator, fitting=live.workload.fitting.state)
 
 
-def workload_board(live: LiveSite, viewer: Viewer) -> Made[WorkloadBoard]:
+def workload_board(live: LiveSite, viewer: Viewer) -> Snapshot[WorkloadBoard]:
     """Return the jobs to be drawn, however old; only the very first are waited for. For administrators."""
     viewer.require(READ)
     viewer.require_admin()
@@ -72,7 +72,7 @@ def current_board(live: LiveSite, viewer: Viewer) -> WorkloadBoard | None:
     """Return the jobs to be drawn at once; None where those of the generator in use are still being made."""
     viewer.require(READ)
     viewer.require_admin()
-    latest = live.workload.board.look(live)
+    latest = live.workload.board.peek(live)
     training = live.site.models.current_training(_FAMILY)
     return None if latest is None or latest.value.training != (training.name if training else "") else latest.value
 

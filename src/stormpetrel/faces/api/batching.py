@@ -1,4 +1,4 @@
-"""Batching: predictions that are asked for at the same time are made together.
+"""Batching: predictions that are requested at the same time are made together.
 
 one item -> ask -> its answer; whatever waits when the last batch is done is the next one, up to a limit.
 """
@@ -45,7 +45,7 @@ class Batcher(Generic[Item, Answer]):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="predictions")
         self.batches = 0  # so far
 
-    async def ask(self, item: Item) -> Answer:
+    async def submit(self, item: Item) -> Answer:
         """The answer to one item; StoreBusyError where too many wait already."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:  # a new server in the same process: nobody of the old one waits any more

@@ -19,13 +19,13 @@ from stormpetrel.faces.api.endpoint import PREFIX, SCOPE, Reader
 Node = Mapping[str, Any]
 _SECTIONS: Final = {
     "predict": ("Predictions", "Judge a job before it is submitted."),
-    "jobs": ("Jobs", "Jobs of the site, what was said about them, and why."),
+    "jobs": ("Jobs", "Jobs of the site, what was predicted or scored of them, and why."),
     "alarms": (
         "Alarms",
         "Incidents: what is wrong with the cluster, since when, whose fault it probably is, and what people did.",
     ),
     "nodes": ("Nodes and traces", "What the threads of the nodes do, and where that is unlike anything the model has learnt."),
-    "grid": ("Grid", "The grid as a whole: how many events of each kind there are, and whether that is normal operation."),
+    "grid": ("Cluster", "The cluster as a whole: how many events of each kind there are, and whether that is normal operation."),
     "site": ("Site", "The site as a whole: what the pages of the dashboard show."),
     "workload": ("Workload", "A generator of jobs like those of the site: how good it is, and new jobs out of it."),
     "models": ("Models", "Which models there are, and which are in use."),
@@ -93,8 +93,8 @@ def _operations(document: Node) -> Iterator[tuple[str, str, Node]]:
 
 
 def _section(tag: str, endpoints: list[str]) -> str:
-    title, words = (escape(text) for text in _SECTIONS[tag])
-    heading = f'<h2 id="part-{tag}">{title}</h2><p>{words}</p>'
+    title, about = (escape(text) for text in _SECTIONS[tag])
+    heading = f'<h2 id="part-{tag}">{title}</h2><p>{about}</p>'
     return f'<section aria-labelledby="part-{tag}">{heading}{"".join(endpoints)}</section>'
 
 
@@ -109,7 +109,7 @@ def _endpoint(path: str, method: str, operation: Node, schemas: Node) -> str:
     parts = [
         f'<article id="{name}"><h3>{_label(path, method)}</h3>',
         f'<p class="summary">{escape(operation.get("summary", ""))} <span class="scope">scope: {scope}</span></p>',
-        *(f"<p>{_words(text)}</p>" for text in operation.get("description", "").split("\n\n") if text),
+        *(f"<p>{_with_code(text)}</p>" for text in operation.get("description", "").split("\n\n") if text),
         _parameters(operation.get("parameters", [])),
         f"<h4>Send</h4><p>{_type(body)}</p>" if body else "",
         f"<h4>Try it</h4><pre><code>{escape(_curl(path, method, operation, body, schemas))}</code></pre>",
@@ -124,18 +124,18 @@ def _parameters(parameters: list[Node]) -> str:
         return ""
     rows = [
         (
-            _code(one["name"]),
-            _type(_without_null(one["schema"])),
-            _meaning({**one["schema"], "description": one.get("description", "")}),
+            _code(parameter["name"]),
+            _type(_without_null(parameter["schema"])),
+            _meaning({**parameter["schema"], "description": parameter.get("description", "")}),
         )
-        for one in parameters
+        for parameter in parameters
     ]
     return f"<h4>Parameters</h4>{_table(('name', 'type', 'meaning'), rows)}"
 
 
 def _without_null(schema: Node) -> Node:
     """What a parameter can be: a link cannot say null, it leaves the parameter out."""
-    several = [one for one in schema.get("anyOf", []) if one.get("type") != "null"]
+    several = [option for option in schema.get("anyOf", []) if option.get("type") != "null"]
     return several[0] if len(several) == 1 else schema
 
 
@@ -143,7 +143,7 @@ def _responses(responses: Node) -> str:
     rows = []
     for status, response in responses.items():
         schema = response.get("content", {}).get("application/json", {}).get("schema")
-        rows.append((escape(status), _type(schema) if schema else "", _words(response["description"])))
+        rows.append((escape(status), _type(schema) if schema else "", _with_code(response["description"])))
     return f"<details><summary>Answers</summary>{_table(('status', 'body', 'meaning'), rows)}</details>"
 
 
@@ -151,20 +151,20 @@ def _schemas(schemas: Node) -> str:
     parts = []
     for name, schema in sorted(schemas.items()):
         rows = [(_code(field), _type(about), _meaning(about)) for field, about in schema.get("properties", {}).items()]
-        words = f"<p>{_words(schema.get('description', ''))}</p>"
+        text = f"<p>{_with_code(schema.get('description', ''))}</p>"
         shown = _table(("field", "type", "meaning"), rows) if rows else f"<p>{_type(schema)}</p>"
-        parts.append(f'<article id="schema-{escape(name)}"><h3>{escape(name)}</h3>{words}{shown}</article>')
+        parts.append(f'<article id="schema-{escape(name)}"><h3>{escape(name)}</h3>{text}{shown}</article>')
     return f'<section aria-labelledby="schemas"><h2 id="schemas">Schemas</h2>{"".join(parts)}</section>'
 
 
 def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A table out of cells that are HTML already."""
-    head = "".join(f'<th scope="col">{word}</th>' for word in heads)
+    head = "".join(f'<th scope="col">{title}</th>' for title in heads)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _words(text: str) -> str:
+def _with_code(text: str) -> str:
     """A text in which backticks mark code."""
     return "".join(_code(part) if place % 2 else escape(part) for place, part in enumerate(text.split("`")))
 
@@ -176,7 +176,7 @@ def _code(text: str) -> str:
 def _meaning(about: Node) -> str:
     default = about.get("default")
     shown = "" if default in (None, "", []) else f' <span class="default">default: {escape(json.dumps(default))}</span>'
-    return _words(about.get("description", "")) + shown
+    return _with_code(about.get("description", "")) + shown
 
 
 def _type(schema: Node) -> str:
@@ -185,18 +185,18 @@ def _type(schema: Node) -> str:
         name = escape(schema["$ref"].removeprefix(_REF))
         return f'<a href="#schema-{name}">{name}</a>'
     if "anyOf" in schema:
-        return " or ".join(_type(one) for one in schema["anyOf"])
+        return " or ".join(_type(option) for option in schema["anyOf"])
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
     if "enum" in schema:
-        words = schema["enum"]
-        shown = " ".join(_code(str(word)) for word in words)
-        return shown if len(words) <= _FEW_WORDS else f"<details><summary>one of {len(words)}</summary>{shown}</details>"
+        values = schema["enum"]
+        shown = " ".join(_code(str(value)) for value in values)
+        return shown if len(values) <= _SUMMARY_WORDS else f"<details><summary>one of {len(values)}</summary>{shown}</details>"
     return escape(_plain_type(schema))
 
 
-_FEW_WORDS: Final = 12
-_WORDS: Final = {"string": "text", "integer": "whole number", "boolean": "true or false"}
+_SUMMARY_WORDS: Final = 12
+_TYPE_NAMES: Final = {"string": "text", "integer": "whole number", "boolean": "true or false"}
 
 
 def _plain_type(schema: Node) -> str:
@@ -207,27 +207,38 @@ def _plain_type(schema: Node) -> str:
         schema.get("minimum", schema.get("exclusiveMinimum", schema.get("minLength"))),
         schema.get("maximum", schema.get("maxLength")),
     )
-    words = [f"{word} {end:,}" for word, end in zip(("from", "to"), ends, strict=True) if end is not None]
-    return f"{_WORDS.get(kind, kind)} {' '.join(words)}".strip()
+    bounds = [f"{side} {end:,}" for side, end in zip(("from", "to"), ends, strict=True) if end is not None]
+    return f"{_TYPE_NAMES.get(kind, kind)} {' '.join(bounds)}".strip()
 
 
 def _curl(path: str, method: str, operation: Node, body: Node | None, schemas: Node) -> str:
     """A command that can be pasted, with the examples of the schema filled in."""
-    for one in operation.get("parameters", []):
-        if one["in"] == "path":
-            path = path.replace(f"{{{one['name']}}}", str(_example(one["schema"] | {"examples": _examples(one)}, schemas)))
-    wanted = [one for one in operation.get("parameters", []) if one["in"] == "query" and one.get("required")]
-    query = "&".join(f"{one['name']}={_example(one['schema'] | {'examples': _examples(one)}, schemas)}" for one in wanted)
-    words = ["curl", "-s", *(["-X", method.upper()] if method not in ("get", "post") or (not body and method == "post") else [])]
-    words += ['-H "Authorization: Bearer $TOKEN"', f"'http://127.0.0.1:8050{path}{'?' + query if query else ''}'"]
+    for parameter in operation.get("parameters", []):
+        if parameter["in"] == "path":
+            path = path.replace(
+                f"{{{parameter['name']}}}", str(_example(parameter["schema"] | {"examples": _examples(parameter)}, schemas))
+            )
+    wanted = [
+        parameter for parameter in operation.get("parameters", []) if parameter["in"] == "query" and parameter.get("required")
+    ]
+    query = "&".join(
+        f"{parameter['name']}={_example(parameter['schema'] | {'examples': _examples(parameter)}, schemas)}"
+        for parameter in wanted
+    )
+    arguments = [
+        "curl",
+        "-s",
+        *(["-X", method.upper()] if method not in ("get", "post") or (not body and method == "post") else []),
+    ]
+    arguments += ['-H "Authorization: Bearer $TOKEN"', f"'http://127.0.0.1:8050{path}{'?' + query if query else ''}'"]
     if body:
-        words += [f"\\\n  --json '{json.dumps(_example(body, schemas), ensure_ascii=False).replace(chr(39), '’')}'"]
-    return " ".join(words)
+        arguments += [f"\\\n  --json '{json.dumps(_example(body, schemas), ensure_ascii=False).replace(chr(39), '’')}'"]
+    return " ".join(arguments)
 
 
 def _examples(parameter: Node) -> list[Any]:
-    found = parameter["schema"].get("examples") or parameter.get("examples") or []
-    return list(found.values()) if isinstance(found, dict) else list(found)
+    examples = parameter["schema"].get("examples") or parameter.get("examples") or []
+    return list(examples.values()) if isinstance(examples, dict) else list(examples)
 
 
 def _example(schema: Node, schemas: Node) -> Any:
@@ -238,8 +249,8 @@ def _example(schema: Node, schemas: Node) -> Any:
         return _example(schemas[schema["$ref"].removeprefix(_REF)], schemas)
     if "properties" in schema:
         required = schema.get("required", ())
-        told = {name: about for name, about in schema["properties"].items() if about.get("examples") or name in required}
-        return {name: _example(about, schemas) for name, about in told.items()}
+        shown = {name: about for name, about in schema["properties"].items() if about.get("examples") or name in required}
+        return {name: _example(about, schemas) for name, about in shown.items()}
     if schema.get("type") == "array":
         return [_example(schema["items"], schemas)]
     if schema.get("enum"):

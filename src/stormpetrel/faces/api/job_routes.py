@@ -1,4 +1,4 @@
-"""Jobs: a page of them, one in full, what was said about it and why, what to change, and the search by id."""
+"""Jobs: a page of them, one in full, its predictions and their reasons, what to change, and the search by id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stormpetrel.answers.overview.job_table import job_rows, table_query
 from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
 from stormpetrel.answers.schemas.jobs import REF_EXAMPLE, REF_PATTERN, FindQuestion, JobList, JobPage, JobsQuestion
 from stormpetrel.faces.api.endpoint import Reader, errors, json_response
-from stormpetrel.records.job_ref import JobRef
+from stormpetrel.records.jobs import JobRef
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -28,27 +28,30 @@ def job_router(live: LiveSite) -> APIRouter:
     api = APIRouter(tags=["jobs"])
 
     @api.get("/jobs", operation_id="jobs", summary="A page of jobs", response_model=JobPage, responses=errors())
-    def list_jobs(viewer: Reader, request: Request, asked: Annotated[JobsQuestion, Query()]) -> Response:
-        """The jobs that you may see, each with the latest that was said about it, sorted and filtered.
+    def list_jobs(viewer: Reader, request: Request, question: Annotated[JobsQuestion, Query()]) -> Response:
+        """The jobs that you may see, each with its latest prediction, sorted and filtered.
 
         To walk through all of them while new ones come, sort by `submit_time`: then nothing moves to another page.
         """
-        page = live.overview.page(viewer, table_query(asked))
-        is_last = asked.page * asked.limit >= page.total
-        told = JobPage.model_construct(
-            items=job_rows(page.rows), total=page.total, page=asked.page, next=None if is_last else _next(request, asked.page + 1)
+        page = live.overview.page(viewer, table_query(question))
+        is_last = question.page * question.limit >= page.total
+        answer = JobPage.model_construct(
+            items=job_rows(page.rows),
+            total=page.total,
+            page=question.page,
+            next=None if is_last else _next(request, question.page + 1),
         )
-        return json_response(told)
+        return json_response(answer)
 
     @api.get("/jobs/{ref}", operation_id="job", summary="One job in full", response_model=JobInFull, responses=errors(404))
     def show_job(viewer: Reader, ref: RefPath) -> Response:
-        """Its record, what was said about it and why, advice, its profile, its user's history, and other tries of the work."""
+        """Its record, its predictions and their reasons, advice, its profile, its user's history, and other tries of the work."""
         return json_response(job_details(live, viewer, JobRef.parse(ref)))
 
     @api.get(
         "/jobs/{ref}/explanation",
         operation_id="explanation",
-        summary="What was said about a job, and why",
+        summary="Predictions for a job, and why",
         response_model=Explanation,
         responses=errors(404),
     )
@@ -66,9 +69,9 @@ def job_router(live: LiveSite) -> APIRouter:
         return json_response(JobAdvice(ref=details.ref, next=details.next, advice=details.advice, notes=details.notes))
 
     @api.get("/find", operation_id="find", summary="Jobs by their id", response_model=JobList, responses=errors())
-    def find(viewer: Reader, asked: Annotated[FindQuestion, Query()]) -> Response:
+    def find(viewer: Reader, question: Annotated[FindQuestion, Query()]) -> Response:
         """Jobs of exactly this id, the latest first: ids wrap and repeat. Another text: what the search of the list finds."""
-        return json_response(JobList.model_construct(items=job_rows(find_jobs(live, viewer, asked.id))))
+        return json_response(JobList.model_construct(items=job_rows(find_jobs(live, viewer, question.id))))
 
     return api
 

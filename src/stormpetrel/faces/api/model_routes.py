@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path
 from starlette.responses import Response
 
 from stormpetrel.answers.history.model_quality import go_back, promote, training_in_full, trainings
-from stormpetrel.answers.schemas.trainings import Training, TrainingInFull, Trainings
+from stormpetrel.answers.schemas.registry import Training, TrainingInFull, Trainings
 from stormpetrel.faces.api.endpoint import Manager, Reader, errors, json_response, refuse_other_methods
 
 if TYPE_CHECKING:

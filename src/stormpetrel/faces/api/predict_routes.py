@@ -49,10 +49,10 @@ def predict_router(live: LiveSite) -> APIRouter:
     )
 
     @api.post("", operation_id="predict", summary="How likely a job is to fail", response_model=Prediction, responses=_ERRORS)
-    async def predict(viewer: Predicting, request: PredictionRequest, asked: Annotated[PredictQuestion, Query()]) -> Response:
+    async def predict(viewer: Predicting, request: PredictionRequest, question: Annotated[PredictQuestion, Query()]) -> Response:
         """Judge a request as if it were submitted now. Requests that come at the same time are judged together."""
-        batcher = explained if asked.explain else plain
-        return json_response(await batcher.ask(for_viewer(request, viewer)))
+        batcher = explained if question.explain else plain
+        return json_response(await batcher.submit(for_viewer(request, viewer)))
 
     @api.post(
         "/many",
@@ -68,7 +68,7 @@ def predict_router(live: LiveSite) -> APIRouter:
     @api.post(
         "/script",
         operation_id="predict_script",
-        summary="What is to be said about a job script",
+        summary="The check of a job script",
         response_model=ScriptAnswer,
         responses=_ERRORS,
     )

@@ -12,10 +12,9 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
 from stormpetrel.faces.api.alarm_routes import alarm_router
-from stormpetrel.faces.api.capacity_routes import capacity_router
+from stormpetrel.faces.api.cluster_routes import capacity_router, cluster_router
 from stormpetrel.faces.api.docs_page import docs_router
 from stormpetrel.faces.api.endpoint import PREFIX, SCOPE, scope_of
-from stormpetrel.faces.api.grid_routes import grid_router
 from stormpetrel.faces.api.job_routes import job_router
 from stormpetrel.faces.api.model_routes import model_router
 from stormpetrel.faces.api.node_routes import node_router
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
 
 _PARTS: Final = (
-    predict_router, job_router, alarm_router, site_router, node_router, grid_router, capacity_router, workload_router,
+    predict_router, job_router, alarm_router, site_router, node_router, cluster_router, capacity_router, workload_router,
     model_router, own_router,
 )  # fmt: skip
 
@@ -55,7 +54,7 @@ def _load_trees() -> None:
 
 
 def _shown_security(live: LiveSite) -> list[Any]:
-    """What the OpenAPI document says about tokens. The door checks them: this only tells of it, and only where one is needed."""
+    """The tokens section of the OpenAPI document, where a token is needed; `Security` does the check."""
     if live.settings.serve.login != "token":
         return []
     bearer = HTTPBearer(scheme_name="token", description="A token: stormpetrel tokens add NAME", auto_error=False)

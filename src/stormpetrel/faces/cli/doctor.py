@@ -1,18 +1,24 @@
-"""`stormpetrel doctor`: what is wrong with the site, and what to do."""
+"""`stormpetrel doctor`: what is wrong with the site, and what to do about it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
+from stormpetrel.answers.schemas.administration import RepairReceipt
+from stormpetrel.answers.schemas.health import DoctorReport
+from stormpetrel.answers.site import doctor as checks
+from stormpetrel.answers.site.upkeep import repair_site
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import StateLostError
-from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
+from stormpetrel.faces.cli.options import Json
+from stormpetrel.faces.cli.output import emit, plain
+from stormpetrel.faces.cli.site import open_site, site_folder
+from stormpetrel.records.checks import Finding
 
-if TYPE_CHECKING:
-    from stormpetrel.answers.schemas.health import DoctorReport
-
-_MARKS = {"ok": "✓", "warning": "!", "problem": "✗"}
+_SIGNS = {"ok": "✓", "warning": "!", "problem": "✗"}
 
 
 def doctor(
@@ -25,47 +31,39 @@ def doctor(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check the site and say what is wrong and what to do; exit code 1 if there is a problem."""
-    chosen: Context = context.obj
+    """Check the site, and report what is wrong and what to do; exit code 1 if there is a problem."""
     if repair:
-        _repair(chosen, as_json=as_json)
+        _repair(context, as_json=as_json)
         return
-    report = _report(chosen, deep=deep)
-    if as_json:
-        print_json(report.model_dump(mode="json"))
-    else:
-        out = console()
-        for finding in report.findings:
-            out.print(f"{_MARKS[finding.level]} {finding.check}: {plain(finding.what)}")
-            if finding.hint:
-                out.print(f"    {plain(finding.hint)}")
-        out.print(f"\n{report.summary}")
+    report = _report(context, deep=deep)
+    emit(report.model_dump(mode="json"), lambda out: _print_findings(out, report), as_json=as_json)
     if report.worst == "problem":
         raise typer.Exit(1)
 
 
-def _report(chosen: Context, *, deep: bool) -> DoctorReport:
-    """What the doctor finds; a site without its state does not open, and that is a finding as well."""
-    from stormpetrel.answers.site import doctor
-    from stormpetrel.answers.viewer import LOCAL
-    from stormpetrel.records.checks import Finding
+def _print_findings(out: Console, report: DoctorReport) -> None:
+    for finding in report.findings:
+        out.print(f"{_SIGNS[finding.level]} {finding.check}: {plain(finding.what)}")
+        if finding.hint:
+            out.print(f"    {plain(finding.hint)}")
+    out.print(f"\n{report.summary}")
 
+
+def _report(context: typer.Context, *, deep: bool) -> DoctorReport:
+    """Return the findings; a site without its state does not open, and that is a finding as well."""
     try:
-        with chosen.open_site() as site:
-            return doctor.doctor(site, LOCAL, deep=deep)
+        with open_site(context) as site:
+            return checks.doctor(site, LOCAL, deep=deep)
     except StateLostError as error:
-        return doctor.report_of([Finding("problem", "state", error.what, error.hint)])
+        return checks.report_of([Finding("problem", "state", error.what, error.hint)])
 
 
-def _repair(chosen: Context, *, as_json: bool) -> None:
-    from stormpetrel.answers.site.upkeep import repair_site
-    from stormpetrel.answers.viewer import LOCAL
+def _repair(context: typer.Context, *, as_json: bool) -> None:
+    report = repair_site(site_folder(context), LOCAL)
+    emit(report, lambda out: _print_repairs(out, report), as_json=as_json)
 
-    report = repair_site(chosen.folder(), LOCAL)
-    if as_json:
-        print_json(report)
-        return
-    out = console()
+
+def _print_repairs(out: Console, report: RepairReceipt) -> None:
     for line in report.done:
         out.print(f"✓ {plain(line)}")
     for line in report.gone:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from stormpetrel.faces.cli.context import Json
+from stormpetrel.exporter.command import Options, run
+from stormpetrel.faces.cli.options import Json
 
 
 def exporter(
@@ -16,11 +17,11 @@ def exporter(
         typer.Option("--cgroup", help="Cgroups that are jobs, such as 'batch.slice/*.scope'; repeatable.", show_default=False),
     ] = None,
     threads_file: Annotated[
-        str, typer.Option("--threads-file", help="File of our own with 'cpu jobid' lines, where cgroups cannot tell.")
+        str, typer.Option("--threads-file", help="File of our own with 'cpu jobid' lines, where cgroups do not show it.")
     ] = "",
     no_usernames: Annotated[bool, typer.Option("--no-usernames", help="User ids only.")] = False,
     root: Annotated[str, typer.Option("--root", help="Folder under which /proc and /sys lie.")] = "/",
-    check: Annotated[bool, typer.Option("--check", help="Say what this node offers and what is missing, and stop.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Report what this node offers and what is missing, and stop.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Print one sample, and stop.")] = False,
     write_file: Annotated[
         str, typer.Option("--write-file", help="Write the exporter as one file that needs only Python 3.9, and stop.")
@@ -28,9 +29,7 @@ def exporter(
     as_json: Json = False,
 ) -> None:
     """Show Prometheus the CPU modes of every thread, what each job uses, and which job runs on which thread; until Ctrl-C."""
-    from stormpetrel.exporter.command import Options, run
-
-    asked = Options(
+    options = Options(
         address=address,
         cgroup=tuple(cgroup or ()),
         threads_file=threads_file,
@@ -41,6 +40,6 @@ def exporter(
         json=as_json,
         write_file=write_file,
     )
-    code = run(asked)
+    code = run(options)
     if code:
         raise typer.Exit(code)

@@ -1,6 +1,6 @@
-"""`stormpetrel`: nouns, then verbs. Commands are thin; what they do lives in the rooms.
+"""`stormpetrel`: the program. Reads the options before the command, runs it, and turns errors into one line and an exit code.
 
-Nothing heavy is imported here: `--help` answers at once.
+Commands and their groups are listed in `commands.py` and imported when they are run: `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -18,37 +18,22 @@ from typer.exceptions import TyperException
 
 from stormpetrel import __version__
 from stormpetrel.errors import StormpetrelError
-from stormpetrel.faces.cli import (
-    alarms,
-    answers,
-    campaign,
-    demo,
-    doctor,
-    events,
-    exporter,
-    ingest,
-    ingest_events,
-    ingest_traces,
-    init,
-    jobs,
-    models,
-    nightly,
-    notify,
-    report,
-    serve,
-    sql,
-    store,
-    synth,
-    tokens,
-    traces,
-    watch,
-)
-from stormpetrel.faces.cli.context import Context
+from stormpetrel.faces.cli.commands import COMMANDS
+from stormpetrel.faces.cli.lazy_group import LazyGroup
+from stormpetrel.faces.cli.options import Context
 from stormpetrel.learn.threads import wait_politely
 from stormpetrel.learn.xgboost_alone import leave_sklearn_out
 
+
+class CommandLine(LazyGroup):
+    """All commands of the program."""
+
+    table = COMMANDS
+
+
 app = typer.Typer(
     name="stormpetrel",
+    cls=CommandLine,
     help="Early warning for compute clusters.",
     no_args_is_help=True,
     add_completion=False,
@@ -56,34 +41,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("init")(init.init)
-app.command("doctor")(doctor.doctor)
-app.command("demo")(demo.demo)
-app.add_typer(ingest.app, name="ingest")
-ingest.app.command("traces")(ingest_traces.ingest_traces)
-ingest.app.command("events")(ingest_events.ingest_events)
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(traces.app, name="traces")
-app.add_typer(events.app, name="events")
-app.add_typer(synth.app, name="synth")
-app.add_typer(alarms.app, name="alarms")
-app.add_typer(notify.app, name="notify")
-app.command("check")(answers.check)
-app.command("why")(answers.why)
-app.command("watch")(watch.watch)
-app.command("serve")(serve.serve)
-app.add_typer(models.app, name="models")
-app.command("nightly")(nightly.nightly)
-app.add_typer(tokens.app, name="tokens")
-app.command("exporter")(exporter.exporter)
-app.add_typer(campaign.app, name="campaign")
-app.command("report")(report.report)
-app.add_typer(store.app, name="store")
-app.command("sql")(sql.sql)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"stormpetrel {__version__}")
         raise typer.Exit
 
@@ -109,24 +70,24 @@ _STOPPED = "stopped; what was committed is kept, run the same command again to g
 _STOPPED_WRITING = "stopped; nothing was written."  # synth writes whole files and folders or none
 
 
-def common_first(words: list[str]) -> list[str]:
-    """The words of a command line with --site and --debug before the command, wherever they stood.
+def common_first(arguments: list[str]) -> list[str]:
+    """Return the arguments of a command line with --site and --debug before the command, wherever they stood.
 
     >>> common_first(["ingest", "jobs", "a.txt", "--site", "mysite"])
     ['--site', 'mysite', 'ingest', 'jobs', 'a.txt']
     """
     common: list[str] = []
     rest: list[str] = []
-    following = iter(words)
-    for word in following:
-        if word == "--":
-            rest += [word, *following]
-        elif word == "--site":
-            common += [word, *itertools.islice(following, 1)]
-        elif word.startswith("--site=") or word == "--debug":
-            common.append(word)
+    following = iter(arguments)
+    for argument in following:
+        if argument == "--":
+            rest += [argument, *following]
+        elif argument == "--site":
+            common += [argument, *itertools.islice(following, 1)]
+        elif argument.startswith("--site=") or argument == "--debug":
+            common.append(argument)
         else:
-            rest.append(word)
+            rest.append(argument)
     return common + rest
 
 
@@ -146,7 +107,7 @@ def main() -> None:
             raise
         _end(str(error), error.exit_code, error)
     except BrokenPipeError:
-        _close_quietly()  # the reader of a pipe went away; there is nobody to tell
+        _close_quietly()  # the reader of a pipe went away; nobody would read a message
         sys.exit(0)
     except (KeyboardInterrupt, typer.Abort):
         _end(_STOPPED_WRITING if "synth" in sys.argv[1:4] else _STOPPED, _INTERRUPTED)
@@ -155,24 +116,24 @@ def main() -> None:
     except BaseException as error:  # also the panics of compiled libraries, which are no Exceptions
         if debug:
             raise
-        said = (str(error).strip().splitlines() or [""])[0][:300]
+        message = (str(error).strip().splitlines() or [""])[0][:300]
         _end(
-            f"something unexpected happened: {type(error).__name__}: {said} What was committed is kept; --debug shows more.",
+            f"something unexpected happened: {type(error).__name__}: {message} What was committed is kept; --debug shows more.",
             1,
             error,
         )
 
 
-def _run(words: list[str]) -> int:
+def _run(arguments: list[str]) -> int:
     try:
-        code = app(words, standalone_mode=False)
+        code = app(arguments, standalone_mode=False)
         sys.stdout.flush()
     except TyperException as error:
         if not hasattr(error, "show"):
             raise
-        error.show()  # wrong usage: it knows its own words
+        error.show()  # wrong usage: its message names the option
         return int(getattr(error, "exit_code", 2))
-    if code == _INTERRUPTED:  # typer has caught it and says nothing
+    if code == _INTERRUPTED:  # typer has caught it and prints nothing
         raise KeyboardInterrupt
     return code if isinstance(code, int) else 0
 
@@ -197,7 +158,7 @@ def _end(line: str, code: int, error: BaseException | None = None) -> NoReturn:
 
 
 def _close_quietly() -> None:
-    """What is still waiting to be printed may not be printable any more."""
+    """Flush standard output; where nobody reads it any more, drop what is left."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         return

@@ -1,34 +1,42 @@
-"""`stormpetrel models`: which models there are, why which one is in use, and how to use another."""
+"""`stormpetrel models` and `nightly`: which models there are, why which one is in use, another one, and the daily training."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import typer
+from rich.console import Console
 
-from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
+from stormpetrel.answers.schemas.registry import (
+    ListedTraining,
+    ModelVersionLine,
+    ModelVersions,
+    NightlyReceipt,
+    PromotionReceipt,
+    RegisteredTraining,
+    ShownTraining,
+)
+from stormpetrel.answers.site.registry import promote, roll_back, run_night, show_model, trainings_of_all
+from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.faces.cli.options import Json
+from stormpetrel.faces.cli.output import emit, plain
+from stormpetrel.faces.cli.progress import step_spinner
+from stormpetrel.faces.cli.site import open_site
+from stormpetrel.store.registry.models import PROMOTE, ROLLBACK
 
-if TYPE_CHECKING:
-    from stormpetrel.answers.schemas.registry import ModelVersions, PromotionReceipt, RegisteredTraining, ShownTraining
-
-app = typer.Typer(help="Which models there are, and which are in use.", no_args_is_help=True, rich_markup_mode=None)
 _TAKEN_UP = "A running watch takes it up by itself."
 
 
-@app.command("list")
 def list_models(context: typer.Context, as_json: Json = False) -> None:
     """List the trainings: how they compare, which is in use, and why."""
-    from stormpetrel.answers.site.registry import trainings_of_all
-    from stormpetrel.answers.viewer import LOCAL
-
-    chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with open_site(context) as site:
         trainings = trainings_of_all(site, LOCAL).trainings
-    if as_json:
-        print_json([training.model_dump(mode="json") for training in trainings])
-        return
-    out = console()
+    emit([training.model_dump(mode="json") for training in trainings], lambda out: _print_list(out, trainings), as_json=as_json)
+
+
+def _print_list(out: Console, trainings: Sequence[ListedTraining]) -> None:
     if not trainings:
         out.print("There is no model yet. Train one: stormpetrel jobs train")
         return
@@ -41,65 +49,45 @@ def list_models(context: typer.Context, as_json: Json = False) -> None:
         )
 
 
-@app.command("show")
 def show(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="A training such as jobs-7, or a model such as jobs-submit.")],
     as_json: Json = False,
 ) -> None:
     """Show everything that is known about a training, or about the versions of one model."""
-    from stormpetrel.answers.schemas.registry import ModelVersions
-    from stormpetrel.answers.site.registry import show_model
-    from stormpetrel.answers.viewer import LOCAL
-
-    chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with open_site(context) as site:
         answer = show_model(site, LOCAL, name)
     if isinstance(answer, ModelVersions):
-        _show_versions(answer, as_json=as_json)
-    elif as_json:
-        print_json(answer)
+        versions = answer.versions
+        emit([line.model_dump(mode="json") for line in versions], lambda out: _print_versions(out, versions), as_json=as_json)
     else:
-        _show_training(answer)
+        emit(answer, partial(_print_training, training=answer), as_json=as_json)
 
 
-@app.command("promote")
 def promote_models(
     context: typer.Context,
     training: Annotated[str, typer.Argument(help="The training to put in use, such as jobs-7.")],
     as_json: Json = False,
 ) -> None:
     """Put the models of a training in use, all together."""
-    from stormpetrel.answers.site.registry import promote
-    from stormpetrel.answers.viewer import LOCAL
-
-    chosen: Context = context.obj
-    with chosen.open_site(to_write=True) as site:
+    with open_site(context, to_write=True) as site:
         receipt = promote(site, LOCAL, training)
-    _show_change(receipt, as_json=as_json)
+    emit(receipt, lambda out: _print_change(out, receipt), as_json=as_json)
 
 
-@app.command("rollback")
 def rollback(
     context: typer.Context,
     family: Annotated[Literal["jobs", "traces", "events", "synth"], typer.Argument(help="Whose models.")] = "jobs",
     as_json: Json = False,
 ) -> None:
-    """Put the models in use again that were in use before."""
-    from stormpetrel.answers.site.registry import roll_back
-    from stormpetrel.answers.viewer import LOCAL
-
-    chosen: Context = context.obj
-    with chosen.open_site(to_write=True) as site:
+    """Go back to the models that were in use before."""
+    with open_site(context, to_write=True) as site:
         receipt = roll_back(site, LOCAL, family)
-    _show_change(receipt, as_json=as_json)
+    emit(receipt, lambda out: _print_change(out, receipt), as_json=as_json)
 
 
-def _show_change(receipt: PromotionReceipt, *, as_json: bool) -> None:
-    if as_json:
-        print_json(receipt)
-        return
-    out, before = console(), receipt.before
+def _print_change(out: Console, receipt: PromotionReceipt) -> None:
+    before = receipt.before
     if not receipt.changed:
         out.print(f"{plain(receipt.training)} is in use already; nothing changed.")
         return
@@ -109,8 +97,7 @@ def _show_change(receipt: PromotionReceipt, *, as_json: bool) -> None:
     out.print(f"{taken_up}To go back: stormpetrel models {f'promote {plain(before)}' if before else 'rollback'}")
 
 
-def _show_training(training: ShownTraining) -> None:
-    out = console()
+def _print_training(out: Console, training: ShownTraining) -> None:
     out.print(f"{plain(training.training)}{', in use' if training.current else ''}: {plain(_why(training))}")
     until = _minute(training.trained_until.isoformat())
     out.print(f"  created {_minute(training.created)} UTC, trained on what was known at {until} UTC")
@@ -120,28 +107,24 @@ def _show_training(training: ShownTraining) -> None:
     for name, version in training.models.items():
         out.print(f"  {plain(name):<{wide}} version {version:<5}{plain(training.summaries[name])}")
         if name in training.comparisons:
-            out.print(f"  {'':<{wide}} {plain(_comparison_words(training.comparisons[name]))}")
+            out.print(f"  {'':<{wide}} {plain(_comparison_text(training.comparisons[name]))}")
 
 
-def _show_versions(answer: ModelVersions, *, as_json: bool) -> None:
-    if as_json:
-        print_json([line.model_dump(mode="json") for line in answer.versions])
-        return
-    out = console()
-    for line in answer.versions:
+def _print_versions(out: Console, versions: Sequence[ModelVersionLine]) -> None:
+    for line in versions:
         training = plain(str(line.about.get("training", "")))
         state = "in use" if line.current else ""
         out.print(f"  {state:<8}version {line.version:<5}{training:<11}{_minute(line.created):<18}{plain(line.summary)}")
 
 
-def _comparison_words(comparison: Mapping[str, Any]) -> str:
+def _comparison_text(comparison: Mapping[str, Any]) -> str:
     interval = f"difference of log loss {comparison['difference_low']:+.4f} to {comparison['difference_high']:+.4f}"
     areas = f"PR area {_number(comparison['pr_auc'])} against {_number(comparison['pr_auc_current'])}"
     return f"against {comparison['with']} on {comparison['jobs']:,} jobs ({comparison['failed']:,} failed): {areas}, {interval}"
 
 
 def _what(training: RegisteredTraining) -> str:
-    """Which sort of model a training made, where a family has several."""
+    """Return the sort of model that was trained, where a family has several."""
     return "" if training.family == "jobs" else f"{training.sort}: "
 
 
@@ -154,8 +137,6 @@ def _areas(training: RegisteredTraining) -> str:
 
 def _why(training: RegisteredTraining) -> str:
     """Why a training was put in use, or was not; where a person decided otherwise, that as well."""
-    from stormpetrel.store.models import PROMOTE, ROLLBACK
-
     put = training.promoted if training.current else None
     if put and put.action in (PROMOTE, ROLLBACK):
         return f"put in use by hand, {_minute(put.time)}{f'; {training.why}' if training.why else ''}"
@@ -169,3 +150,33 @@ def _number(value: float | None) -> str:
 def _minute(moment: str) -> str:
     """An ISO time in UTC as people read it."""
     return plain(moment[:16].replace("T", " "))
+
+
+def nightly(context: typer.Context, as_json: Json = False) -> None:
+    """Train again and use the new model if it is better; then delete what is too old, and compact the tables."""
+    with open_site(context, to_write=True) as site, step_spinner(quiet=as_json) as progress:
+        night = run_night(site, LOCAL, progress=progress)
+    emit(night, lambda out: _print_night(out, night), as_json=as_json)
+
+
+def _print_night(out: Console, night: NightlyReceipt) -> None:
+    out.print(plain(_training_text(night)))
+    if night.events:
+        out.print(f"Events: {plain(night.events.rstrip('.'))}.")
+    for line in night.outdated:
+        out.print(f"{plain(line.rstrip('.'))}.")
+    if night.keep_days:
+        out.print(f"{night.deleted_jobs:,} jobs older than {night.keep_days:,} days were deleted.")
+    if night.deleted_trainings:
+        out.print(f"Old trainings were deleted: {plain(', '.join(night.deleted_trainings))}.")
+    files = [f"{entry.table} {entry.files_before} → {entry.files_after}" for entry in night.compacted]
+    out.print(f"Files of the tables: {plain(', '.join(files))}.")
+
+
+def _training_text(night: NightlyReceipt) -> str:
+    why, training, previous = night.why.rstrip("."), night.training, night.previous
+    if night.promoted:
+        return f"{training} is in use now{f' in place of {previous}' if previous else ''}: {why}."
+    if training:
+        return f"{previous} stays in use. {training} is kept, not in use: {why}."
+    return f"{previous + ' stays in use' if previous else 'There is no model in use'}; {why}."

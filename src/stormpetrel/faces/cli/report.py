@@ -8,9 +8,16 @@ from typing import Annotated
 
 import typer
 
+from stormpetrel.answers.schemas.report import ReportOrder
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import NotEnoughJobsError, UsageError
-from stormpetrel.faces.cli.context import Context, Json, console, print_json
-from stormpetrel.faces.cli.job_input import Drop, Failed, Fields, Files, Format, Since, read_input, steps_shown
+from stormpetrel.faces.cli.jobs.input import Files, read_input
+from stormpetrel.faces.cli.options import Drop, Failed, Fields, Format, Json, SinceDay
+from stormpetrel.faces.cli.output import emit
+from stormpetrel.faces.cli.progress import step_spinner
+from stormpetrel.faces.cli.site import names_a_site, open_site
+from stormpetrel.faces.report.whole_report import write_report
+from stormpetrel.records.units import format_size
 
 
 def report(
@@ -27,32 +34,27 @@ def report(
     ] = None,
     trace_models: Annotated[
         Path | None,
-        typer.Option("--trace-models", help="Folder of the models that `traces evaluate --keep` made.", show_default=False),
+        typer.Option("--trace-models", help="Folder of the models that `traces evaluate --keep` kept.", show_default=False),
     ] = None,
     format_name: Format = None,
     fields: Fields = None,
     failed: Failed = None,
     drop: Drop = None,
-    since: Since = None,
+    since: SinceDay = None,
     as_json: Json = False,
 ) -> None:
     """Write every table and figure about the jobs, and about traces and events where there are any, into one HTML file."""
-    chosen: Context = context.obj
     if bool(campaigns) != bool(trace_models):
         raise UsageError(
             "--campaigns and --trace-models go together.",
-            hint="Make the models first: stormpetrel traces evaluate PATH --keep DIR",
+            hint="Train the models first: stormpetrel traces evaluate PATH --keep DIR",
         )
-    from stormpetrel.answers.schemas.report import ReportOrder
-    from stormpetrel.answers.viewer import LOCAL
-    from stormpetrel.faces.report.whole_report import write_report
-
-    with_site = not files and (_names_a_site(chosen) or not campaigns)
+    with_site = not files and (names_a_site(context) or not campaigns)
     data, no_jobs = None, None
     if files or with_site:
         try:
             data = read_input(
-                chosen, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
+                context, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
             )
         except NotEnoughJobsError as error:
             no_jobs = error  # no reason to stop where there is something to say about traces or events
@@ -60,20 +62,9 @@ def report(
         target=target, title=title or "", files=files or [], quick=quick, campaigns=campaigns or [], trace_models=trace_models
     )
     with ExitStack() as stack:
-        site = stack.enter_context(chosen.open_site()) if with_site else None
-        progress = stack.enter_context(steps_shown(quiet=as_json))
+        site = stack.enter_context(open_site(context)) if with_site else None
+        progress = stack.enter_context(step_spinner(quiet=as_json))
         receipt = write_report(site, LOCAL, order, data=data, no_jobs=no_jobs, progress=progress)
-    if as_json:
-        print_json(receipt)
-        return
-    from stormpetrel.records.sizes import size_words
-
     parts = "1 section" if len(receipt.sections) == 1 else f"{len(receipt.sections)} sections"
-    console().print(f"{target}: {parts}{f' on {receipt.jobs:,} jobs' if receipt.jobs else ''}, {size_words(receipt.bytes)}")
-    console().print("Next, open it in a browser; it needs no network.")
-
-
-def _names_a_site(chosen: Context) -> bool:
-    from stormpetrel.config import SITE_FILE
-
-    return chosen.site_folder is not None or Path(SITE_FILE).is_file()
+    text = f"{target}: {parts}{f' on {receipt.jobs:,} jobs' if receipt.jobs else ''}, {format_size(receipt.bytes)}"
+    emit(receipt, text, as_json=as_json, next_step="open it in a browser; it needs no network.")

@@ -1,4 +1,4 @@
-"""`stormpetrel serve`: the dashboard and the API, in the browser."""
+"""`stormpetrel serve`: the dashboard and the API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Annotated
 
 import typer
 
-from stormpetrel.faces.cli.context import Context
+from stormpetrel.faces.cli.options import Unit
+from stormpetrel.faces.cli.site import open_site
+from stormpetrel.faces.web.serving import serve as do_serve
+from stormpetrel.watch.units import site_unit
 
 
 def serve(
@@ -15,17 +18,12 @@ def serve(
         str | None, typer.Option("--address", help="Where to listen; serve.address if left out.", show_default=False)
     ] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = False,
-    unit: Annotated[bool, typer.Option("--unit", help="Print a systemd unit for this site, and stop.")] = False,
+    unit: Unit = False,
 ) -> None:
-    """Show the site in the browser and answer programs, until Ctrl-C."""
-    chosen: Context = context.obj
-    with chosen.open_site() as site:
+    """Serve the dashboard and the API of the site, until Ctrl-C."""
+    with open_site(context) as site:
         if unit:
-            from stormpetrel.watch.units import site_unit
-
             typer.echo(site_unit("serve", site), nl=False)
             return
-        from stormpetrel.faces.web.serving import serve as do_serve
-
         do_serve(site, address=address, open_browser=open_browser, tell=typer.echo)
     typer.echo("Stopped.")

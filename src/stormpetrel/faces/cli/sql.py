@@ -1,19 +1,22 @@
-"""`stormpetrel sql`: ask the tables."""
+"""`stormpetrel sql`: query the tables of a site."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
+from stormpetrel.answers.schemas.administration import SqlAnswer, SqlQuestion
+from stormpetrel.answers.site.sql import list_tables, query_tables
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from stormpetrel.answers.schemas.sql import SqlAnswer
+from stormpetrel.faces.cli.options import Json
+from stormpetrel.faces.cli.output import emit, plain
+from stormpetrel.faces.cli.site import open_site
 
 _SHOWN_ROWS = 1000
 _NARROWEST = 8  # a column of a table needs about this many characters to say anything
@@ -31,30 +34,21 @@ def sql(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Ask the site's tables (jobs, predictions, quarantine, …; --tables lists them) in SQL; nothing can be changed this way."""
+    """Query the site's tables (jobs, predictions, quarantine, …; --tables lists them) in SQL; nothing can be changed."""
     if tables == bool(query):
         raise UsageError("Give a query, or --tables.", hint='Such as: stormpetrel sql "select count(*) n from jobs"')
-    from stormpetrel.answers.schemas.sql import SqlQuestion
-    from stormpetrel.answers.site.sql import ask_tables, list_tables
-    from stormpetrel.answers.viewer import LOCAL
-
     most = limit or (None if as_json else _SHOWN_ROWS)
-    chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with open_site(context) as site:
         answer = (
-            list_tables(site, LOCAL) if tables else ask_tables(site, LOCAL, SqlQuestion(query=query, limit=most, files=files))
+            list_tables(site, LOCAL) if tables else query_tables(site, LOCAL, SqlQuestion(query=query, limit=most, files=files))
         )
-    if as_json:
-        print_json(answer.model_dump(mode="json")["rows"])
-    else:
-        _print_rows(answer)
+    emit(answer.model_dump(mode="json")["rows"] if as_json else None, lambda out: _print_rows(out, answer), as_json=as_json)
     if answer.is_cut:
         typer.echo(f"(the first {most:,} rows; --limit N shows more)", err=True)
 
 
-def _print_rows(answer: SqlAnswer) -> None:
-    """A table where people look and it fits, a record per block where it does not, tab-separated text in a pipe."""
-    out = console()
+def _print_rows(out: Console, answer: SqlAnswer) -> None:
+    """Print a table to a terminal that is wide enough, a record per block to a narrower one, tab-separated text to a pipe."""
     cells = [["" if value is None else plain(str(value)) for value in row] for row in map(dict.values, answer.rows)]
     names = [plain(name) for name in answer.columns]
     if not sys.stdout.isatty():
@@ -68,9 +62,6 @@ def _print_rows(answer: SqlAnswer) -> None:
 
 
 def _print_table(out: Console, names: list[str], cells: list[list[str]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table()
     for name in names:
         table.add_column(Text(name), overflow="fold")

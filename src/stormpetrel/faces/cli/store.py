@@ -1,39 +1,37 @@
-"""`stormpetrel store`: look after the site's memory."""
+"""`stormpetrel store`: compact, prune, back up and restore the data of a site, and delete users from it."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from stormpetrel.answers.schemas.administration import Restoration
+from stormpetrel.answers.site.setup import restore_site
+from stormpetrel.answers.site.upkeep import back_up, compact_tables, delete_old_jobs, forget_user
+from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.cli.context import Context, Json, plain, print_json
+from stormpetrel.faces.cli.options import Json
+from stormpetrel.faces.cli.output import emit, plain
+from stormpetrel.faces.cli.site import named_folder, open_site
+from stormpetrel.records.units import format_size
+from stormpetrel.store.site import Site
+from stormpetrel.store.upkeep.forgetting import to_be_forgotten
 
-if TYPE_CHECKING:
-    from stormpetrel.store.site import Site
 
-app = typer.Typer(help="Look after the site's memory.", no_args_is_help=True, rich_markup_mode=None)
-
-
-@app.command("compact")
 def compact(context: typer.Context, as_json: Json = False) -> None:
     """Merge small files and delete those unused for a week."""
-    from stormpetrel.answers.site.upkeep import compact_tables
-    from stormpetrel.answers.viewer import LOCAL
-
-    chosen: Context = context.obj
-    with chosen.open_site(to_write=True) as site:
+    with open_site(context, to_write=True) as site:
         tables = compact_tables(site, LOCAL).tables
-    if as_json:
-        print_json([table.model_dump() for table in tables])
-        return
-    for entry in tables:
-        typer.echo(f"{entry.table}: {entry.files_before} files became {entry.files_after}; {entry.removed} old files deleted")
+    lines = (
+        f"{entry.table}: {entry.files_before} files became {entry.files_after}; {entry.removed} old files deleted"
+        for entry in tables
+    )
+    emit([table.model_dump() for table in tables], "\n".join(lines), as_json=as_json)
 
 
-@app.command("retain")
 def retain(
     context: typer.Context,
     days: Annotated[
@@ -43,38 +41,22 @@ def retain(
     as_json: Json = False,
 ) -> None:
     """Delete jobs submitted, and events counted, longer ago than is to be kept."""
-    from stormpetrel.answers.site.upkeep import delete_old_jobs
-    from stormpetrel.answers.viewer import LOCAL
-
-    chosen: Context = context.obj
-    with chosen.open_site(to_write=True) as site:
+    with open_site(context, to_write=True) as site:
         receipt = delete_old_jobs(site, LOCAL, days=days)
-    if as_json:
-        print_json(receipt)
-    else:
-        typer.echo(f"{receipt.deleted:,} jobs were deleted.")
+    emit(receipt, f"{receipt.deleted:,} jobs were deleted.", as_json=as_json)
 
 
-@app.command("backup")
 def backup(
     context: typer.Context, target: Annotated[Path, typer.Argument(help="A new file, such as site.tar.")], as_json: Json = False
 ) -> None:
     """Write the whole site to one file."""
-    from stormpetrel.answers.site.upkeep import back_up
-    from stormpetrel.answers.viewer import LOCAL
-    from stormpetrel.records.sizes import size_words
-
-    chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with open_site(context) as site:
         receipt = back_up(site, LOCAL, target)
-    if as_json:
-        print_json(receipt)
-    else:
-        words = size_words(receipt.bytes)
-        typer.echo(f"{target}: {words}. It holds the site's key and its users' names: keep it as you keep the site.")
+    size = format_size(receipt.bytes)
+    text = f"{target}: {size}. It holds the site's key and its users' names: keep it as you keep the site."
+    emit(receipt, text, as_json=as_json)
 
 
-@app.command("restore")
 def restore(
     context: typer.Context,
     source: Annotated[Path, typer.Argument(help="A file that `store backup` wrote.")],
@@ -86,26 +68,20 @@ def restore(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Make a new site (the folder of --site) out of a backup; its state goes into the same folder."""
-    from stormpetrel.answers.schemas.setup import Restoration
-    from stormpetrel.answers.site.setup import restore_site
-    from stormpetrel.answers.viewer import LOCAL
-
-    chosen: Context = context.obj
-    if chosen.site_folder is None:
+    """Create a new site (the folder of --site) from a backup; its state goes into the same folder."""
+    folder = named_folder(context)
+    if folder is None:
         raise UsageError("Nothing says where to restore to.", hint="Add --site NEWDIR before the command.")
-    receipt = restore_site(chosen.site_folder, LOCAL, source, Restoration(state_url=state_url, state_dir=state_dir))
-    if as_json:
-        print_json(receipt)
-        return
-    typer.echo(f"{chosen.site_folder}: restored, {receipt.jobs:,} jobs.")
+    receipt = restore_site(folder, LOCAL, source, Restoration(state_url=state_url, state_dir=state_dir))
+    lines = [f"{folder}: restored, {receipt.jobs:,} jobs."]
     if receipt.outside:
-        typer.echo("Its settings name these; none was run, opened or asked. Look at them before you start anything on the site:")
-    for entry in receipt.outside:
-        typer.echo(f"  {entry.kind:8} {entry.name} = {plain(entry.value)}")
+        lines.append(
+            "Its settings name these; none was run, opened or queried. Check them before you start anything on the site:"
+        )
+    lines += (f"  {entry.kind:8} {entry.name} = {plain(entry.value)}" for entry in receipt.outside)
+    emit(receipt, "\n".join(lines), as_json=as_json)
 
 
-@app.command("forget")
 def forget(
     context: typer.Context,
     user: Annotated[str, typer.Argument(help="The user as the scheduler names him or her.")],
@@ -116,27 +92,21 @@ def forget(
     as_json: Json = False,
 ) -> None:
     """Delete everything about a user, and take in nothing more; asks before."""
-    from stormpetrel.answers.site.upkeep import forget_user
-    from stormpetrel.answers.viewer import LOCAL
-
-    chosen: Context = context.obj
-    with chosen.open_site(to_write=True) as site:
+    with open_site(context, to_write=True) as site:
         if not yes and not _confirmed(site, user, past_only=past_only):
             typer.echo("Nothing was deleted.", err=True)
             raise typer.Exit(1)
         receipt = forget_user(site, LOCAL, user, past_only=past_only)
-    if as_json:
-        print_json(receipt)
-        return
-    typer.echo(f"{receipt.deleted:,} jobs of {plain(user)} were deleted, from the tables and from the disk.")
-    typer.echo("Counts of events hold no users; an account of that name is now among the others.")
-    typer.echo("Backups made before still hold them." + ("" if past_only else " New jobs of this user will be refused."))
+    lines = (
+        f"{receipt.deleted:,} jobs of {plain(user)} were deleted, from the tables and from the disk.",
+        "Counts of events hold no users; an account of that name is now among the others.",
+        "Backups written before still hold them." + ("" if past_only else " New jobs of this user will be refused."),
+    )
+    emit(receipt, "\n".join(lines), as_json=as_json)
 
 
 def _confirmed(site: Site, user: str, *, past_only: bool) -> bool:
-    """Say what would be deleted, and ask."""
-    from stormpetrel.store.forgetting import to_be_forgotten
-
+    """Show what would be deleted, and ask whether to go on."""
     if not _can_ask():
         raise UsageError(
             "`store forget` deletes for good and asks before, and there is no terminal to ask at.",

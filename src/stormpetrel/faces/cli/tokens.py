@@ -1,17 +1,22 @@
-"""`stormpetrel tokens`: who may look in with a token."""
+"""`stormpetrel tokens`: create, list and revoke the tokens of users and programs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from stormpetrel.faces.cli.context import Context, Json, console, plain, print_json
+from stormpetrel.answers.schemas.administration import NewToken, TokenLine
+from stormpetrel.answers.site.tokens import make_token, revoke_token, tokens
+from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.faces.cli.options import Json
+from stormpetrel.faces.cli.output import emit, plain
+from stormpetrel.faces.cli.site import open_site
 
-app = typer.Typer(help="Make and revoke tokens for users and programs.", no_args_is_help=True, rich_markup_mode=None)
 
-
-@app.command("add")
 def add(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="What to call it, such as 'grafana' or 'kim-laptop'.")],
@@ -23,57 +28,36 @@ def add(
     days: Annotated[int, typer.Option("--days", min=1, max=36_500, help="Days for which it is valid.")] = 90,
     as_json: Json = False,
 ) -> None:
-    """Make a token and print it, once: only its digest is kept."""
-    from stormpetrel.answers.schemas.tokens import NewToken
-    from stormpetrel.answers.site.tokens import make_token
-    from stormpetrel.answers.viewer import LOCAL
-
-    chosen: Context = context.obj
-    with chosen.open_site(to_write=True) as site:
+    """Create a token and print it, once: only its digest is kept."""
+    with open_site(context, to_write=True) as site:
         receipt = make_token(site, LOCAL, NewToken(name=name, user=user, scopes=scopes or ["read"], days=days))
-    if as_json:
-        print_json(receipt)
-        return
-    typer.echo(receipt.token)
-    typer.echo(
-        "This is the only time it is shown. Programs send it as: Authorization: Bearer …; people log in with it.", err=True
-    )
+    emit(receipt, receipt.token, as_json=as_json)
+    if not as_json:
+        typer.echo(
+            "This is the only time it is shown. Programs send it as: Authorization: Bearer …; people log in with it.", err=True
+        )
 
 
-@app.command("list")
 def list_tokens(context: typer.Context, as_json: Json = False) -> None:
     """List the tokens: whose they are, what they may do, until when."""
-    from stormpetrel.answers.site.tokens import tokens
-    from stormpetrel.answers.viewer import LOCAL
-
-    chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with open_site(context) as site:
         lines = tokens(site, LOCAL).tokens
-    if as_json:
-        print_json([line.model_dump(mode="json") for line in lines])
-        return
-    if not lines:
-        typer.echo("There are no tokens. Make one: stormpetrel tokens add NAME --user USER")
-        return
-    from rich.table import Table
+    emit([line.model_dump(mode="json") for line in lines], lambda out: _print_tokens(out, lines), as_json=as_json)
 
+
+def _print_tokens(out: Console, lines: Sequence[TokenLine]) -> None:
+    if not lines:
+        out.print("There are no tokens. Create one: stormpetrel tokens add NAME --user USER")
+        return
     table = Table("token", "user", "may", "until", box=None, pad_edge=False)
     for line in lines:
         until = f"{line.expires:%Y-%m-%d}" if line.expires else "for ever"
         table.add_row(plain(line.name), plain(line.user), ", ".join(line.scopes), f"{until} (over)" if line.expired else until)
-    console().print(table)
+    out.print(table)
 
 
-@app.command("revoke")
 def revoke(context: typer.Context, name: Annotated[str, typer.Argument(help="The token's name.")], as_json: Json = False) -> None:
-    """Make a token worthless; a server that runs refuses it, and those logged in with it, within a second."""
-    from stormpetrel.answers.site.tokens import revoke_token
-    from stormpetrel.answers.viewer import LOCAL
-
-    chosen: Context = context.obj
-    with chosen.open_site(to_write=True) as site:
+    """Revoke a token; a running server refuses it, and those logged in with it, within a second."""
+    with open_site(context, to_write=True) as site:
         receipt = revoke_token(site, LOCAL, name)
-    if as_json:
-        print_json(receipt)
-    else:
-        typer.echo(f"The token '{plain(receipt.revoked)}' is worthless now.")
+    emit(receipt, f"The token '{plain(receipt.revoked)}' is revoked.", as_json=as_json)

@@ -6,7 +6,11 @@ from typing import Annotated
 
 import typer
 
-from stormpetrel.faces.cli.context import Context
+from stormpetrel.faces.cli.options import Unit
+from stormpetrel.faces.cli.site import open_site
+from stormpetrel.watch.logs import Log
+from stormpetrel.watch.running import WatchOptions, run_watch
+from stormpetrel.watch.units import site_unit
 
 
 def watch(
@@ -16,24 +20,18 @@ def watch(
         typer.Option("--address", help="Where /metrics, /healthz and /readyz answer; '' for nowhere.", show_default=False),
     ] = None,
     poll: Annotated[
-        float | None, typer.Option("--poll", min=0.2, help="Seconds between two looks at the scheduler.", show_default=False)
+        float | None, typer.Option("--poll", min=0.2, help="Seconds between two polls of the scheduler.", show_default=False)
     ] = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Stop after so many looks.", show_default=False)] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Stop after so many polls.", show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Log JSON, also to a terminal.")] = False,
     stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", hidden=True)] = False,
-    unit: Annotated[bool, typer.Option("--unit", help="Print a systemd unit for this site, and stop.")] = False,
+    unit: Unit = False,
 ) -> None:
     """Judge every job when it is submitted, when it starts and two minutes later, as they come; until Ctrl-C."""
-    chosen: Context = context.obj
-    with chosen.open_site() as site:
+    with open_site(context) as site:
         if unit:
-            from stormpetrel.watch.units import site_unit
-
             typer.echo(site_unit("watch", site), nl=False)
             return
-        from stormpetrel.watch.logs import Log
-        from stormpetrel.watch.running import WatchOptions, run_watch
-
         settings = site.settings.watch
         options = WatchOptions(
             address=settings.address if address is None else address,

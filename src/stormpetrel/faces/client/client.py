@@ -18,7 +18,7 @@ from stormpetrel import __version__
 from stormpetrel.answers.schemas.alarms import IncidentList
 from stormpetrel.answers.schemas.base import Answer
 from stormpetrel.answers.schemas.capacity import Capacity
-from stormpetrel.answers.schemas.grid import GridCounts, GridNow, GridOutages
+from stormpetrel.answers.schemas.cluster import ClusterCounts, ClusterNow, ClusterOutages
 from stormpetrel.answers.schemas.health import Health, Version
 from stormpetrel.answers.schemas.incident import Act, ActReceipt, IncidentAnswer, MuteLine, MuteReceipt
 from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
@@ -29,7 +29,7 @@ from stormpetrel.answers.schemas.own import View
 from stormpetrel.answers.schemas.predictions import Prediction, ScriptAnswer
 from stormpetrel.answers.schemas.profiles import Profiles
 from stormpetrel.answers.schemas.quality import QualityAnswer
-from stormpetrel.answers.schemas.trainings import Training, TrainingInFull
+from stormpetrel.answers.schemas.registry import Training, TrainingInFull
 from stormpetrel.answers.schemas.trends import Trends
 from stormpetrel.answers.schemas.waste import CancelPolicy, Waste
 from stormpetrel.answers.schemas.workload import WorkloadAnswer
@@ -85,10 +85,10 @@ class Client:
         """Give the connection back."""
         self._server.close()
 
-    def _read(self, model: type[A], told: Any) -> A:
+    def _read(self, model: type[A], data: Any) -> A:
         """What the server said as an answer; what another version of it adds is left out."""
         try:
-            return model.model_validate(told)
+            return model.model_validate(data)
         except ValidationError as error:
             first = error.errors()[0]
             raise SourceFormatError(
@@ -97,26 +97,26 @@ class Client:
                 hint="Install the version that the server has: Client.version() tells it.",
             ) from None
 
-    def _read_list(self, model: type[A], told: Any) -> list[A]:
-        return [self._read(model, one) for one in told]
+    def _read_list(self, model: type[A], data: Any) -> list[A]:
+        return [self._read(model, item) for item in data]
 
     def predict(self, *, explain: bool = False, **request: Unpack[PredictionFields]) -> Prediction:
         """How likely a job is to fail, if it were submitted now; with `explain` also why."""
-        found = self._server.ask("POST", "/predict", query={"explain": explain}, body=request)
-        return self._read(Prediction, found)
+        data = self._server.request("POST", "/predict", query={"explain": explain}, body=request)
+        return self._read(Prediction, data)
 
     def predict_many(self, requests: Sequence[PredictionFields]) -> list[Prediction]:
         """How likely each of these jobs is to fail, in the same order; as many as you like."""
-        found: list[Prediction] = []
+        predictions: list[Prediction] = []
         for first in range(0, len(requests), _AT_ONCE):
             part = list(requests[first : first + _AT_ONCE])
-            found += self._read_list(Prediction, self._server.ask("POST", "/predict/many", body=part)["predictions"])
-        return found
+            predictions += self._read_list(Prediction, self._server.request("POST", "/predict/many", body=part)["predictions"])
+        return predictions
 
     def check_script(
         self, path: str | Path, *, user: str | None = None, kind: str | None = None, folder: str | Path | None = None
     ) -> ScriptAnswer:
-        """What is to be said about a job script, as if it were submitted now from `folder` (the current one)."""
+        """The check of a job script, as if it were submitted now from `folder` (the current one)."""
         text = Path(path).read_bytes()[: 4 * _LONGEST_SCRIPT].decode("utf-8", "replace")
         return self.check_text(text, name=str(path), user=user, kind=kind, folder=folder)
 
@@ -132,17 +132,17 @@ class Client:
         """The same about the text of a script."""
         body = {"text": text[:_LONGEST_SCRIPT], "name": name, "folder": str(folder or Path.cwd())}
         chosen = {key: value for key, value in (("user", user), ("kind", kind)) if value is not None}
-        return self._read(ScriptAnswer, self._server.ask("POST", "/predict/script", body=body | chosen))
+        return self._read(ScriptAnswer, self._server.request("POST", "/predict/script", body=body | chosen))
 
     def jobs(
         self, *, sort: str | Sequence[str] = "submit_time", page_size: int = 1000, **chosen: Unpack[JobFilter]
     ) -> Iterator[JobRow]:
-        """Every job that you may see and that fits, page by page as they are asked for; the oldest first."""
+        """Every job that you may see and that fits, page by page as they are requested; the oldest first."""
         page = 1
         while True:
-            found = self.jobs_page(page=page, limit=page_size, sort=sort, **chosen)
-            yield from found.items
-            if found.next is None:
+            answer = self.jobs_page(page=page, limit=page_size, sort=sort, **chosen)
+            yield from answer.items
+            if answer.next is None:
                 return
             page += 1
 
@@ -151,61 +151,61 @@ class Client:
     ) -> JobPage:
         """One page of jobs, and how many there are in all."""
         query = {name: _in_link(value) for name, value in chosen.items()}
-        found = self._server.ask("GET", "/jobs", query={"page": page, "limit": limit, "sort": _in_link(sort), **query})
-        return self._read(JobPage, found)
+        data = self._server.request("GET", "/jobs", query={"page": page, "limit": limit, "sort": _in_link(sort), **query})
+        return self._read(JobPage, data)
 
     def find(self, text: str) -> list[JobRow]:
         """Jobs by their id, the latest first: `12345`, `12345_7`, or part of a name."""
-        return self._read_list(JobRow, self._server.ask("GET", "/find", query={"id": text})["items"])
+        return self._read_list(JobRow, self._server.request("GET", "/find", query={"id": text})["items"])
 
     def job(self, ref: str) -> JobInFull:
         """One job in full, by its `ref`."""
-        return self._read(JobInFull, self._server.ask("GET", f"/jobs/{_in_path(ref)}"))
+        return self._read(JobInFull, self._server.request("GET", f"/jobs/{_in_path(ref)}"))
 
     def explanation(self, ref: str) -> Explanation:
-        """What was said about a job at each of its moments, and why."""
-        return self._read(Explanation, self._server.ask("GET", f"/jobs/{_in_path(ref)}/explanation"))
+        """The predictions for a job at each of its moments, and why."""
+        return self._read(Explanation, self._server.request("GET", f"/jobs/{_in_path(ref)}/explanation"))
 
     def advice(self, ref: str) -> JobAdvice:
         """What to ask for instead, or next time."""
-        return self._read(JobAdvice, self._server.ask("GET", f"/jobs/{_in_path(ref)}/advice"))
+        return self._read(JobAdvice, self._server.request("GET", f"/jobs/{_in_path(ref)}/advice"))
 
     def trends(
         self, *, by: str = "user", every: str = "1w", group: str | None = None, top: int = 10, last: int | None = None
     ) -> Trends:
         """Failure rates over time, by user, account, application, node, profile or partition."""
         query = {"by": by, "every": every, "group": group, "top": top, "last": last}
-        return self._read(Trends, self._server.ask("GET", "/trends", query=query))
+        return self._read(Trends, self._server.request("GET", "/trends", query=query))
 
     def waste(self, *, by: str = "user", weeks: int | None = None) -> Waste:
         """What failed jobs held, in core-seconds."""
-        return self._read(Waste, self._server.ask("GET", "/waste", query={"by": by, "weeks": weeks}))
+        return self._read(Waste, self._server.request("GET", "/waste", query={"by": by, "weeks": weeks}))
 
     def cancel_policy(self, *, price: float = 1.0, threshold: float | None = None) -> CancelPolicy:
         """What cancelling two minutes in would have saved, at each threshold."""
-        found = self._server.ask("GET", "/cancel-policy", query={"price": price, "threshold": threshold})
-        return self._read(CancelPolicy, found)
+        data = self._server.request("GET", "/cancel-policy", query={"price": price, "threshold": threshold})
+        return self._read(CancelPolicy, data)
 
     def profiles(self) -> Profiles:
         """The kinds of jobs that the site runs."""
-        return self._read(Profiles, self._server.ask("GET", "/profiles"))
+        return self._read(Profiles, self._server.request("GET", "/profiles"))
 
     def quality(self, *, moment: str | None = None, version: int | None = None, every: str = "1d") -> QualityAnswer:
         """How good the forecasts have been."""
         query = {"moment": moment, "version": version, "every": every}
-        return self._read(QualityAnswer, self._server.ask("GET", "/quality", query=query))
+        return self._read(QualityAnswer, self._server.request("GET", "/quality", query=query))
 
     def now(self) -> NowAnswer:
         """Whether to act: open incidents, jobs at risk, nodes, the newest hour of events, the lag of each source."""
-        return self._read(NowAnswer, self._server.ask("GET", "/now"))
+        return self._read(NowAnswer, self._server.request("GET", "/now"))
 
     def health(self) -> Health:
         """How the site is."""
-        return self._read(Health, self._server.ask("GET", "/health"))
+        return self._read(Health, self._server.request("GET", "/health"))
 
     def version(self) -> Version:
         """What answers there."""
-        return self._read(Version, self._server.ask("GET", "/version"))
+        return self._read(Version, self._server.request("GET", "/version"))
 
     def nodes(
         self,
@@ -223,43 +223,43 @@ class Client:
             "span": span, "campaign": campaign, "job_type": job_type, "node": node, "since": _in_link(since),
             "until": _in_link(until), "limit": limit,
         }  # fmt: skip
-        return self._read(Nodes, self._server.ask("GET", "/nodes", query=query))
+        return self._read(Nodes, self._server.request("GET", "/nodes", query=query))
 
     def window(self, key: str) -> WindowTraces:
         """One window by its `key`: its trace, its reconstruction, and the threads around it."""
-        return self._read(WindowTraces, self._server.ask("GET", f"/nodes/windows/{_in_path(key)}"))
+        return self._read(WindowTraces, self._server.request("GET", f"/nodes/windows/{_in_path(key)}"))
 
-    def grid(self) -> GridNow:
-        """Whether the grid is in normal operation now, and what is wrong."""
-        return self._read(GridNow, self._server.ask("GET", "/grid"))
+    def grid(self) -> ClusterNow:
+        """Whether the cluster is in normal operation now, and what is wrong."""
+        return self._read(ClusterNow, self._server.request("GET", "/grid"))
 
     def grid_counts(
         self, *, since: datetime | str | None = None, until: datetime | str | None = None, limit: int = 1000
-    ) -> GridCounts:
+    ) -> ClusterCounts:
         """Events of each kind per bucket of time, with what was expected; of the last day where no time is named."""
         query = {"since": _in_link(since), "until": _in_link(until), "limit": limit}
-        return self._read(GridCounts, self._server.ask("GET", "/grid/counts", query=query))
+        return self._read(ClusterCounts, self._server.request("GET", "/grid/counts", query=query))
 
-    def grid_outages(self, *, since: datetime | str | None = None, until: datetime | str | None = None) -> GridOutages:
+    def grid_outages(self, *, since: datetime | str | None = None, until: datetime | str | None = None) -> ClusterOutages:
         """Outages and maintenance, whether an alarm was raised, and every alarm; the newest first."""
         query = {"since": _in_link(since), "until": _in_link(until)}
-        return self._read(GridOutages, self._server.ask("GET", "/grid/outages", query=query))
+        return self._read(ClusterOutages, self._server.request("GET", "/grid/outages", query=query))
 
     def capacity(self, *, cores: float | None = None) -> Capacity:
         """Load by week, growth, and when the queue will hurt; of a cluster with so many cores, or the most that ran at once."""
-        return self._read(Capacity, self._server.ask("GET", "/capacity", query={"cores": cores}))
+        return self._read(Capacity, self._server.request("GET", "/capacity", query={"cores": cores}))
 
     def workload(self) -> WorkloadAnswer:
         """Which generator of the workload is in use, and how good it is; administrators only."""
-        return self._read(WorkloadAnswer, self._server.ask("GET", "/workload"))
+        return self._read(WorkloadAnswer, self._server.request("GET", "/workload"))
 
     def sample_workload(self, path: str | Path, **wish: Unpack[WorkloadFields]) -> int:
         """Make new jobs and write them to a file; how many there are. Administrators only.
 
         `jobs` or `days` says how many, `format` in which form (swf, sacct, csv, parquet); `start` is ISO text with its zone.
         """
-        told = self._server.download("POST", "/workload/sample", Path(path), body=wish)
-        return int(told.get("x-stormpetrel-jobs", 0))
+        headers = self._server.download("POST", "/workload/sample", Path(path), body=wish)
+        return int(headers.get("x-stormpetrel-jobs", 0))
 
     def alarms(
         self,
@@ -275,15 +275,15 @@ class Client:
         `severity` names the lowest that is wanted: info, warning or page.
         """
         query = {"state": state, "since": _in_link(since), "severity": severity, "family": family, "limit": limit}
-        return self._read(IncidentList, self._server.ask("GET", "/alarms", query=query))
+        return self._read(IncidentList, self._server.request("GET", "/alarms", query=query))
 
     def alarm(self, number: int) -> IncidentAnswer:
         """One incident in full: evidence, time line, what people did, lost jobs, similar past incidents."""
-        return self._read(IncidentAnswer, self._server.ask("GET", f"/alarms/{number}"))
+        return self._read(IncidentAnswer, self._server.request("GET", f"/alarms/{number}"))
 
     def act_on_alarm(self, number: int, kind: Act, note: str = "") -> ActReceipt:
         """Keep what you did to an incident: acknowledge, confirm, dismiss or note; administrators only."""
-        return self._read(ActReceipt, self._server.ask("POST", f"/alarms/{number}/acts", body={"kind": kind, "note": note}))
+        return self._read(ActReceipt, self._server.request("POST", f"/alarms/{number}/acts", body={"kind": kind, "note": note}))
 
     def acknowledge(self, number: int, note: str = "") -> ActReceipt:
         """Say that you look after an incident; administrators only."""
@@ -303,7 +303,7 @@ class Client:
 
     def mutes(self) -> list[MuteLine]:
         """What nothing is sent about now; administrators only."""
-        return self._read_list(MuteLine, self._server.ask("GET", "/alarms/mutes")["mutes"])
+        return self._read_list(MuteLine, self._server.request("GET", "/alarms/mutes")["mutes"])
 
     def mute(
         self,
@@ -317,43 +317,43 @@ class Client:
     ) -> MuteReceipt:
         """Send nothing about a subject (`mute("node", "n017", hours=8)`) for a time; administrators only."""
         body = {"kind": kind, "name": name, "hours": hours, "until": _in_link(until), "reason": reason, "cluster": cluster}
-        return self._read(MuteReceipt, self._server.ask("POST", "/alarms/mutes", body=body))
+        return self._read(MuteReceipt, self._server.request("POST", "/alarms/mutes", body=body))
 
     def unmute(self, mute: int) -> None:
         """End a mute by its `id`; administrators only."""
-        self._server.ask("DELETE", f"/alarms/mutes/{mute}")
+        self._server.request("DELETE", f"/alarms/mutes/{mute}")
 
     def models(self) -> list[Training]:
         """Every training that is kept, newest first."""
-        return self._read_list(Training, self._server.ask("GET", "/models")["trainings"])
+        return self._read_list(Training, self._server.request("GET", "/models")["trainings"])
 
     def model(self, training: str) -> TrainingInFull:
         """One training with its models."""
-        return self._read(TrainingInFull, self._server.ask("GET", f"/models/{_in_path(training)}"))
+        return self._read(TrainingInFull, self._server.request("GET", f"/models/{_in_path(training)}"))
 
     def promote(self, training: str) -> Training:
         """Put a training in use; administrators only."""
-        return self._read(Training, self._server.ask("POST", f"/models/{_in_path(training)}/promote"))
+        return self._read(Training, self._server.request("POST", f"/models/{_in_path(training)}/promote"))
 
     def roll_back(self) -> Training:
         """Put the training in use that was in use before; administrators only."""
-        return self._read(Training, self._server.ask("POST", "/models/rollback"))
+        return self._read(Training, self._server.request("POST", "/models/rollback"))
 
     def give_opinion(self, ref: str, advice: str, *, useful: bool) -> None:
         """Say whether a piece of advice on a job was useful."""
-        self._server.ask("POST", "/opinions", body={"job": ref, "advice": advice, "useful": useful})
+        self._server.request("POST", "/opinions", body={"job": ref, "advice": advice, "useful": useful})
 
     def views(self) -> list[View]:
         """Your saved views."""
-        return self._read_list(View, self._server.ask("GET", "/views")["views"])
+        return self._read_list(View, self._server.request("GET", "/views")["views"])
 
     def save_view(self, name: str, link: str) -> View:
         """Give a link into the dashboard a name."""
-        return self._read(View, self._server.ask("PUT", f"/views/{_in_path(name)}", body={"link": link}))
+        return self._read(View, self._server.request("PUT", f"/views/{_in_path(name)}", body={"link": link}))
 
     def delete_view(self, name: str) -> None:
         """Drop a saved view."""
-        self._server.ask("DELETE", f"/views/{_in_path(name)}")
+        self._server.request("DELETE", f"/views/{_in_path(name)}")
 
 
 def _in_path(text: str) -> str:

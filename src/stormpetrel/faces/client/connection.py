@@ -1,6 +1,6 @@
 """The way to a Stormpetrel server: requests out, JSON or an error of ours back; what is worth trying again is tried again.
 
-path + parameters -> Connection.ask -> JSON; Connection.download -> a file.
+path + parameters -> Connection.request -> JSON; Connection.download -> a file.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ class Connection:
         """Give the connection back."""
         self._client.close()
 
-    def ask(self, method: str, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
+    def request(self, method: str, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
         """The JSON that the server answers with; None where it has nothing to say. Errors carry its sentence and its hint."""
         known = {name: value for name, value in (query or {}).items() if value is not None}
-        request = self._client.build_request(method, f"{self.url}{_PREFIX}{path}", params=_in_words(known), json=body)
+        request = self._client.build_request(method, f"{self.url}{_PREFIX}{path}", params=_as_parameters(known), json=body)
         return self._read(self._sent(request))
 
     def download(self, method: str, path: str, to: Path, *, body: Any = None) -> Mapping[str, str]:
@@ -118,12 +118,12 @@ class Connection:
         if answer.status_code == 204:
             return None
         try:
-            told = answer.json()
+            data = answer.json()
         except ValueError:
             raise self._no_stormpetrel(answer) from None
         if answer.is_success:
-            return told
-        error = told.get("error") if isinstance(told, dict) else None
+            return data
+        error = data.get("error") if isinstance(data, dict) else None
         if not isinstance(error, dict):
             raise self._no_stormpetrel(answer)
         kind = _ERRORS.get(answer.status_code, UsageError if answer.is_client_error else StormpetrelError)
@@ -151,11 +151,11 @@ def _checked(url: str) -> str:
     return url.rstrip("/")
 
 
-def _in_words(query: Mapping[str, Any]) -> dict[str, Any]:
+def _as_parameters(query: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters as they stand in a link."""
     return {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
 
 
 def _pause(answer: httpx.Response) -> float:
-    told = answer.headers.get("retry-after", "")
-    return min(float(told), _LONGEST_PAUSE_S) if told.isdecimal() else _PAUSE_S
+    retry_after = answer.headers.get("retry-after", "")
+    return min(float(retry_after), _LONGEST_PAUSE_S) if retry_after.isdecimal() else _PAUSE_S

@@ -48,7 +48,7 @@ def add_dashboard(app: FastAPI, live: LiveSite) -> Dash:
         update_title="",
         index_string=_index(f"{prefix}/assets/{_IN_HEAD}", f"{prefix}/assets/mark.svg"),
         add_log_handler=False,
-        on_error=_tell,
+        on_error=_report_error,
         meta_tags=[
             {"name": "viewport", "content": "width=device-width, initial-scale=1"},
             {"name": "color-scheme", "content": "light dark"},
@@ -60,12 +60,14 @@ def add_dashboard(app: FastAPI, live: LiveSite) -> Dash:
     for page in PAGES:
         page.register(dash, live)
         _serve_page(app, dash, page.path)
+        for path in page.earlier_paths:
+            _redirect(app, path, prefix + page.path)
     _warm_up()
     dash._setup_server()  # type: ignore[no-untyped-call]  # Dash does it at the first visit of "/"; the first visitor may come to another page
     return dash
 
 
-def _tell(error: Exception) -> None:
+def _report_error(error: Exception) -> None:
     """What a callback could not answer: a sentence to the page, which stays as it is; what nobody foresaw also to the log."""
     if isinstance(error, StormpetrelError):
         set_props("shell-problem", {"children": str(error)})
@@ -104,7 +106,7 @@ class _Dashboard(Dash):
     """A Dash whose callbacks answer readers only, and run in threads: on the event loop one slow page would hold up everybody."""
 
     def callback(self, *args: Any, **options: Any) -> Callable[..., Any]:
-        """As Dash's; the viewer (a context variable) is asked for the scope to read, and goes along into the thread."""
+        """As Dash's; the viewer (a context variable) must have the scope to read, and goes along into the thread."""
         register: Callable[..., Any] = super().callback(*args, **options)
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,7 +116,7 @@ class _Dashboard(Dash):
         return decorate
 
     def _initialize_context(self, body: Any) -> Any:
-        """As Dash's; what none of our pages sends is told to who sent it, not to the log."""
+        """As Dash's; what none of our pages sends is reported to the sender, not to the log."""
         with _only_from_our_pages():
             return super()._initialize_context(body)
 
@@ -129,7 +131,7 @@ def _only_from_our_pages() -> Iterator[None]:
     try:
         yield
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise UsageError("This is not what a page of the dashboard asks.", hint="Reload the page.") from error
+        raise UsageError("No page of the dashboard sends such a request.", hint="Reload the page.") from error
 
 
 @functools.lru_cache(64)
@@ -164,13 +166,26 @@ def _serve_page(app: FastAPI, dash: Any, path: str) -> None:
         app.add_api_route(path, page, methods=["GET"], include_in_schema=False, response_class=Response)
 
 
-def _index(theme_script: str, mark: str) -> str:
+def _redirect(app: FastAPI, path: str, target: str) -> None:
+    """Send a path of an older version to the page's path of today, with its parameters."""
+    from fastapi import Request
+    from fastapi.responses import RedirectResponse
+
+    async def moved(request: Request) -> RedirectResponse:
+        query = request.url.query
+        return RedirectResponse(f"{target}?{query}" if query else target, HTTPStatus.PERMANENT_REDIRECT)
+
+    moved.__annotations__["request"] = Request
+    app.add_api_route(path, moved, methods=["GET"], include_in_schema=False, response_class=RedirectResponse)
+
+
+def _index(theme_script: str, icon: str) -> str:
     return f"""<!DOCTYPE html>
 <html lang="en">
   <head>
     {{%metas%}}
     <title>{{%title%}}</title>
-    <link rel="icon" type="image/svg+xml" href="{mark}">
+    <link rel="icon" type="image/svg+xml" href="{icon}">
     <script src="{theme_script}"></script>
     {{%css%}}
   </head>

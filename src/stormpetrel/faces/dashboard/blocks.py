@@ -26,12 +26,12 @@ def attributes(**named: str) -> dict[str, Any]:
     return {name.replace("_", "-"): value for name, value in named.items()}
 
 
-def page_head(title: str, lead: str = "", *beside: Component) -> Component:
-    """The title of a page (its only first heading), a line on what it shows, and what stands beside it."""
-    words: list[Any] = [html.H1(title)]
+def page_head(title: str, lead: str = "", *extras: Component) -> Component:
+    """The title of a page (its only first heading), a line on what it shows, and what stands next to it."""
+    parts: list[Any] = [html.H1(title)]
     if lead:
-        words.append(html.P(lead, className="lead"))
-    return html.Div([html.Div(words, className="page-words"), *beside], className="page-head")
+        parts.append(html.P(lead, className="lead"))
+    return html.Div([html.Div(parts, className="page-words"), *extras], className="page-head")
 
 
 def card(title: str, *children: Any, id: str | None = None, className: str = "") -> Component:  # noqa: A002, N803 (Dash's names)
@@ -47,10 +47,10 @@ def controls(*fields: Component) -> Component:
 
 def field(label: str, control: Any, *, hint: str = "") -> Component:
     """A control with its label; the control needs an id."""
-    words: list[Any] = [html.Label(label, htmlFor=control.id, id=f"{control.id}-label", className="field-label"), control]
+    parts: list[Any] = [html.Label(label, htmlFor=control.id, id=f"{control.id}-label", className="field-label"), control]
     if hint:
-        words.append(html.Small(hint, className="field-hint"))
-    return html.Div(words, className="field")
+        parts.append(html.Small(hint, className="field-hint"))
+    return html.Div(parts, className="field")
 
 
 def stat(label: str, value: str, hint: str = "", *, tone: str = "", id: str | None = None) -> Component:  # noqa: A002

@@ -41,12 +41,12 @@ class PageLink:
 
 
 def choice(label: str, options: Mapping[str, str], value: str, link: PageLink, name: str, **others: str | None) -> Component:
-    """A few alternatives beside each other, the chosen one marked; `others` change together with it."""
+    """A few alternatives next to each other, the chosen one marked; `others` change together with it."""
     items = []
-    for key, words in options.items():
+    for key, text in options.items():
         current: Any = {"aria-current": "true"} if key == value else {}
         inside: Any = {"data-inside": "true", "id": f"choose-{name}-{key}"}
-        items.append(html.Li(html.A(words, href=link.to(**{name: key}, **others), className="chip-link", **inside, **current)))
+        items.append(html.Li(html.A(text, href=link.to(**{name: key}, **others), className="chip-link", **inside, **current)))
     named: Any = {"aria-label": label}
     return html.Div(
         [html.Span(label, className="field-label"), html.Nav(html.Ul(items, className="chips"), **named)], className="field"

@@ -1,4 +1,4 @@
-"""A page that fills itself: what takes longer than a request is asked for again until it is there, and followed from then on.
+"""A page that fills itself: what takes longer than a request is requested again until it is there, and followed from then on.
 
 Filling -> fill, in the layout; register_filling keeps it current. Who is reading is not disturbed: newer figures are offered, and
 take the place of the old ones by themselves only where nobody has touched the page for a while.
@@ -48,7 +48,7 @@ class Filling:
     waits_for
         Such as "The trends are", for the time until they are there.
     is_read
-        Whether people read, sort and zoom in it: then newer figures wait until they are asked for.
+        Whether people read, sort and zoom in it: then newer figures wait until they are requested.
     """
 
     page: str
@@ -89,8 +89,8 @@ def register_filling(app: Dash, filling: Filling) -> None:
     )
     def again(tick: dict[str, Any] | None, _: int | None, search: str | None, before: str | None) -> Any:
         viewer = current_viewer()
-        asked = ctx.triggered_id == f"{page}-newer"
-        if before is not None and not asked:
+        requested = ctx.triggered_id == f"{page}-newer"
+        if before is not None and not requested:
             now = _stamp(filling, viewer)
             if now == before:
                 return no_update, no_update, no_update, no_update

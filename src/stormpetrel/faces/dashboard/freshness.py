@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from stormpetrel.store.source_health import span_words
+from stormpetrel.store.source_health import format_span
 from stormpetrel.store.watch_status import WatchStatus, read_watch
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def freshness(live: LiveSite, viewer: Viewer) -> Freshness:
     state = watch.state(now)
     if state in ("stopped", "silent"):
         return _stopped(watch.silent_s(now))
-    age = span_words(_age_s(live, watch.status))
+    age = format_span(_age_s(live, watch.status))
     if state == "trouble" and watch.is_new(now):
         return Freshness("trouble", age, watch.problem(now).rstrip("."), "Jobs are followed, and judged from then on.")
     if state == "trouble":
@@ -49,12 +49,12 @@ def _unwatched(live: LiveSite) -> Freshness:
     if horizon is None:
         return Freshness("never", "–", "Nobody watches this site yet", _START)
     age_s = (live.now() - horizon).total_seconds()
-    return _stopped(age_s) if age_s > _SILENT_S else Freshness("live", span_words(age_s), f"Live, {span_words(age_s)} old")
+    return _stopped(age_s) if age_s > _SILENT_S else Freshness("live", format_span(age_s), f"Live, {format_span(age_s)} old")
 
 
 def _stopped(age_s: float) -> Freshness:
     return Freshness(
-        "stopped", span_words(age_s), f"The watch stopped {span_words(age_s)} ago", f"What you see is that old. {_START}"
+        "stopped", format_span(age_s), f"The watch stopped {format_span(age_s)} ago", f"What you see is that old. {_START}"
     )
 
 

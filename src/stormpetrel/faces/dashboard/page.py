@@ -35,6 +35,7 @@ class DashboardPage:
     register: Callable[[Dash, LiveSite], None]
     follows_link: bool = False
     heading: str = ""  # under which it stands in the navigation: one of HEADINGS, or none
+    earlier_paths: tuple[str, ...] = ()  # paths it had in older versions, which redirect to `path`
 
 
 def in_browser(app: Dash, function: str, *dependencies: Any, prevent_initial_call: bool = True) -> None:

@@ -40,7 +40,7 @@ def views_menu() -> Component:
                         ],
                         className="views-form",
                     ),
-                    html.P(id="views-said", className="small soft", role="status"),
+                    html.P(id="views-message", className="small soft", role="status"),
                 ],
                 className="menu-sheet",
             ),
@@ -56,7 +56,7 @@ def register_saved_views(app: Dash, live: LiveSite) -> None:
     @app.callback(
         Output("views-list", "children"),
         Output("views-name", "value"),
-        Output("views-said", "children"),
+        Output("views-message", "children"),
         Input("views-save", "n_clicks"),
         Input("views-name", "n_submit"),
         Input({"drop-view": ALL}, "n_clicks"),

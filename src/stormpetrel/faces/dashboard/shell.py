@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 BEAT_MS: Final = 2500  # how often an open page asks whether anything has changed
 _LONGEST_QUERY: Final = 4000
-_NO_ANSWER: Final = "The server does not answer. This page goes on by itself as soon as it does."
 
 
 def shell_layout(app: Dash, live: LiveSite) -> Component:
@@ -31,7 +30,7 @@ def shell_layout(app: Dash, live: LiveSite) -> Component:
         [
             dcc.Location(id="shell-link", refresh=False),
             dcc.Store(id="shell-route"),
-            dcc.Store(id="shell-pages", data=_known_to_browser(app)),
+            dcc.Store(id="shell-pages", data=_pages_for_browser(app)),
             dcc.Store(id="shell-version", data=live.version),  # changes whenever the site's data do
             dcc.Interval(id="shell-beat", interval=BEAT_MS),
             html.A("Skip to the page", href="#main", className="skip-link"),
@@ -75,9 +74,9 @@ def register_shell(app: Dash, live: LiveSite) -> None:
     )
     def beat(_: int | None, version: int | None, state: str | None) -> Any:
         now = freshness(live, current_viewer())
-        words = html.Span(now.words if now.state != "trouble" else "Trouble", className="freshness-words")
-        changed = live.version if live.version != version else no_update  # whatever is written, pages are told of
-        return changed, words, no_update if state == now.state else now.state, f"{now.words}. {now.hint}".strip()
+        label = html.Span(now.words if now.state != "trouble" else "Trouble", className="freshness-words")
+        changed = live.version if live.version != version else no_update  # whatever is written, pages are updated
+        return changed, label, no_update if state == now.state else now.state, f"{now.words}. {now.hint}".strip()
 
     register_saved_views(app, live)
 
@@ -129,21 +128,21 @@ def _header(app: Dash, live: LiveSite) -> Component:
 
 
 def _read_only(live: LiveSite) -> list[Component]:
-    """Said on every page of a server that can only read its site."""
+    """Shown on every page of a server that can only read its site."""
     if not live.site.read_only:
         return []
     return [html.Div("Read-only: this server shows the site and keeps nothing.", className="read-only", role="status")]
 
 
-def _tool(words: str, icon: str, action: str, *, title: str = "", className: str = "", is_open: bool | None = None) -> Component:  # noqa: N803 (Dash's name)
-    inside = [html.Span(className=f"tool-icon icon-{icon}"), html.Span(words, className="tool-words")]
+def _tool(label: str, icon: str, action: str, *, title: str = "", className: str = "", is_open: bool | None = None) -> Component:  # noqa: N803 (Dash's name)
+    inside = [html.Span(className=f"tool-icon icon-{icon}"), html.Span(label, className="tool-words")]
     return html.Button(
-        inside, type="button", className=f"tool {className}".strip(), title=words, **attributes(data_action=action)
+        inside, type="button", className=f"tool {className}".strip(), title=label, **attributes(data_action=action)
     )
 
 
 def _links(app: Dash, heading: str) -> list[Component]:
-    """The pages under a heading; "": those that stand beside the headings."""
+    """The pages under a heading; "": those without a heading."""
     pages = sorted((page for page in PAGES if page.heading == heading), key=lambda page: page.order)
     return [dcc.Link(page.title, href=path_in_browser(app, page.path), className="nav-link") for page in pages]
 
@@ -159,7 +158,14 @@ def _heading(app: Dash, heading: str) -> Component:
     )
 
 
-def _known_to_browser(app: Dash) -> dict[str, dict[str, Any]]:
-    """Path as the browser shows it -> the page's title, its path here, and whether it follows its link itself."""
-    about = {page.path: {"title": page.title, "page": page.path, "follows": page.follows_link} for page in PAGES}
-    return {path_in_browser(app, path): one for path, one in about.items()}
+def _pages_for_browser(app: Dash) -> dict[str, dict[str, Any]]:
+    """Path as the browser shows it -> the page's title, its path here, and whether it follows its link itself.
+
+    A path of an older version (a saved view may hold one) has `moved`: the path of today, to which the browser goes.
+    """
+    pages: dict[str, dict[str, Any]] = {}
+    for page in PAGES:
+        path = path_in_browser(app, page.path)
+        pages[path] = {"title": page.title, "page": page.path, "follows": page.follows_link}
+        pages |= {path_in_browser(app, earlier): {"moved": path} for earlier in page.earlier_paths}
+    return pages

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["text", "number", "decimal", "percent", "link"]
 _FORMATS: Final = {"number": ",.0f", "decimal": ",.3~f", "percent": ",.1f"}
-_EVERY_COLUMN: Final = {
-    "resizable": True, "sortable": True, "suppressHeaderMenuButton": True, "suppressMovable": True, "minWidth": 90,
-}  # fmt: skip
 _ROW_PX: Final = 40
 _WIDE_PX: Final = 150
 _HEAD_PX: Final = 52
@@ -93,33 +90,33 @@ def numbers(summary: str, table: Component) -> Component:
     return html.Details([html.Summary(summary), table], className="numbers")
 
 
-def marked(symbol: str, words: str, tone: str) -> Component:
-    """A word with a symbol that says the same, in a colour that says it once more; `tone` is a class of `chip`."""
+def status_chip(symbol: str, label: str, tone: str) -> Component:
+    """A label with a symbol and a colour of the same meaning; `tone` is a class of `chip`."""
     hidden: Any = {"aria-hidden": "true"}
-    return html.Span([html.Span(symbol, className="symbol", **hidden), words], className=f"chip {tone}".strip())
+    return html.Span([html.Span(symbol, className="symbol", **hidden), label], className=f"chip {tone}".strip())
 
 
-def _label(words: str) -> Any:
-    return {"aria-label": words}
+def _label(text: str) -> Any:
+    return {"aria-label": text}
 
 
 def _definition(column: TableColumn) -> dict[str, Any]:
-    found: dict[str, Any] = {"field": column.key, "headerName": column.title}
-    found |= {"flex": column.grow or column.width or _WIDE_PX, "minWidth": column.width or _WIDE_PX}
+    definition: dict[str, Any] = {"field": column.key, "headerName": column.title}
+    definition |= {"flex": column.grow or column.width or _WIDE_PX, "minWidth": column.width or _WIDE_PX}
     if column.wraps:
-        found["wrapText"] = True
+        definition["wrapText"] = True
     if column.hint:
-        found["headerTooltip"] = column.hint
+        definition["headerTooltip"] = column.hint
     if column.kind in _FORMATS:
         written = f"params.value == null ? '' : d3.format('{_FORMATS[column.kind]}')(params.value)"
         unit = " + ' %'" if column.kind == "percent" else ""
-        found |= {"filter": "agNumberColumnFilter", "type": "rightAligned", "sortingOrder": ["desc", "asc", None]}
-        found["valueFormatter"] = {"function": f"params.value == null ? '' : ({written}){unit}"}
+        definition |= {"filter": "agNumberColumnFilter", "type": "rightAligned", "sortingOrder": ["desc", "asc", None]}
+        definition["valueFormatter"] = {"function": f"params.value == null ? '' : ({written}){unit}"}
     else:
-        found |= {"filter": "agTextColumnFilter", "tooltipField": column.key}
+        definition |= {"filter": "agTextColumnFilter", "tooltipField": column.key}
     if column.kind == "link":
-        found["cellRenderer"] = "LinkedText"
-    return found
+        definition["cellRenderer"] = "LinkedText"
+    return definition
 
 
 def _cell(column: TableColumn, row: dict[str, Any], *, first: bool) -> Component:

@@ -52,7 +52,7 @@ class Incidents:
     def summary(self) -> str:
         """How many there are, and how many pages a week that makes."""
         count = "1 incident" if len(self) == 1 else f"{len(self):,} incidents"
-        rate = self.answer.rate_words
+        rate = self.answer.rate_text
         return f"{count}; {rate}." if rate else f"{count}."
 
     def __repr__(self) -> str:
@@ -62,7 +62,7 @@ class Incidents:
 
     def _repr_html_(self) -> str:
         if not len(self):
-            return markup.page(markup.said("There is no such incident."))
+            return markup.page(markup.message("There is no such incident."))
         lines = [
             f"{line.id}: {line.severity}, {line.state}{f', {line.verdict}' if line.verdict else ''}: {line.title}"
             for line in self.answer.incidents
@@ -88,16 +88,16 @@ class IncidentView:
         parts = {
             f"Suspected: {answer.blame}": [f"{figure.label}: {figure.text}" for figure in answer.reasons],
             **{f"Seen by {part.family}: {part.kind.replace('_', ' ')}": self._finding(part) for part in answer.findings},
-            "What happened": [f"{self._time(one.time)} {one.words}" for one in answer.timeline],
+            "What happened": [f"{self._time(entry.time)} {entry.words}" for entry in answer.timeline],
             f"Lost jobs ({answer.jobs_total:,})": [", ".join(job.job for job in answer.jobs[:_SHOWN_JOBS])]
             if answer.jobs
             else [],
-            "Like it before": [self._similar(one) for one in answer.similar],
+            "Like it before": [self._similar(entry) for entry in answer.similar],
         }
         return {heading: lines for heading, lines in parts.items() if lines}
 
     def __repr__(self) -> str:
-        lines = [line for heading, part in self.parts().items() for line in (heading, *(f"  {one}" for one in part))]
+        lines = [line for heading, part in self.parts().items() for line in (heading, *(f"  {text}" for text in part))]
         return "\n".join([self.summary(), *self._held_back(), *lines])
 
     def _repr_html_(self) -> str:

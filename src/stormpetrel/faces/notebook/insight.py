@@ -11,35 +11,34 @@ from typing import TYPE_CHECKING, Any, Final
 from stormpetrel.answers.jobs.judged_selection import SelectedJob, explain_selected
 from stormpetrel.answers.schemas.predictions import Advice, Verdict
 from stormpetrel.faces.notebook import markup
-from stormpetrel.faces.notebook.advice_markup import advice_html, advice_lines
 from stormpetrel.faces.notebook.loading import as_loaded
+from stormpetrel.faces.notebook.markup import advice_html, advice_lines
 from stormpetrel.faces.notebook.model import LatestModel
 from stormpetrel.faces.notebook.predicting import Jobs, prediction_table
 from stormpetrel.faces.notebook.preparing import PreparedJobs
 from stormpetrel.faces.notebook.waterfall import figure_bundle, waterfall_html, waterfall_of
-from stormpetrel.jobs.advice_words import job_facts
+from stormpetrel.jobs.advice.text import job_facts
 from stormpetrel.jobs.moments import Moment
-from stormpetrel.jobs.prediction_words import percent, reason_words, verdict_words
-from stormpetrel.records.job_ref import JobRef
-from stormpetrel.records.jobs import was_never_started
+from stormpetrel.jobs.prediction_text import percent, reason_text, verdict_text
+from stormpetrel.records.jobs import JobRef, was_never_started
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _SHOWN_REASONS: Final = 6
-_MOMENT_WORDS: Final[dict[str, str]] = {
+_MOMENT_LABELS: Final[dict[str, str]] = {
     Moment.SUBMIT: "at submission", Moment.START: "at its start", Moment.TWO_MINUTES: "two minutes in",
 }  # fmt: skip
 
 
 class JobInsight(SelectedJob):
-    """One job: its row of the table, what was to be said at each of its moments, and advice with its evidence."""
+    """One job: its row of the table, the verdict at each of its moments, and advice with its evidence."""
 
     __slots__ = ()
 
     @property
     def verdict(self) -> Verdict:
-        """What was to be said at the latest moment."""
+        """The verdict at the latest moment."""
         return self.verdicts[-1]
 
     @property
@@ -51,7 +50,7 @@ class JobInsight(SelectedJob):
     def reasons(self) -> tuple[str, ...]:
         """The strongest reasons in words, strongest first, with their effect; ▲ raises the risk, ▽ lowers it."""
         strongest = self.verdict.reasons[:_SHOWN_REASONS]
-        return tuple(f"{'▲' if reason.contribution > 0 else '▽'} {reason_words(reason)}" for reason in strongest)
+        return tuple(f"{'▲' if reason.contribution > 0 else '▽'} {reason_text(reason)}" for reason in strongest)
 
     @property
     def changes(self) -> tuple[Advice, ...]:
@@ -72,10 +71,10 @@ class JobInsight(SelectedJob):
 
     def html_above(self) -> str:
         """What stands before the waterfall."""
-        risks = [f"{_MOMENT_WORDS[verdict.moment]} {percent(verdict.risk)}" for verdict in self.verdicts]
+        risks = [f"{_MOMENT_LABELS[verdict.moment]} {percent(verdict.risk)}" for verdict in self.verdicts]
         kind = f"It is one of the {self.profile}." if self.profile else ""
-        told = [self.summary(), f"Risk of failing: {', '.join(risks)}.", self._latest(), kind]
-        return markup.page(markup.table(self.row), *(markup.sentence(text) for text in told if text))
+        lines = [self.summary(), f"Risk of failing: {', '.join(risks)}.", self._latest(), kind]
+        return markup.page(markup.table(self.row), *(markup.sentence(text) for text in lines if text))
 
     def html_below(self) -> str:
         """What stands after the waterfall: advice with its evidence."""
@@ -87,7 +86,7 @@ class JobInsight(SelectedJob):
         return markup.page(markup.heading(_why(self.verdict)), waterfall_html(self.verdict))
 
     def html_reasons(self) -> str:
-        """The reasons in whole sentences, for beside a figure that cuts them short."""
+        """The reasons in whole sentences, for next to a figure that cuts them short."""
         return markup.page(markup.heading(_why(self.verdict)), markup.bullets(self.reasons))
 
     def _repr_html_(self) -> str:
@@ -109,15 +108,15 @@ class JobInsight(SelectedJob):
         return "\n".join([self.summary(), self._latest(), *self.reasons, *self._advice_lines(), *self.notes])
 
     def _latest(self) -> str:
-        when = _MOMENT_WORDS[self.verdict.moment]
-        return f"{when[0].upper()}{when[1:]}: {verdict_words(self.verdict)}."
+        when = _MOMENT_LABELS[self.verdict.moment]
+        return f"{when[0].upper()}{when[1:]}: {verdict_text(self.verdict)}."
 
     def _advice_lines(self) -> list[str]:
         return advice_lines(self.advice, self.next_request)
 
 
 def look_into(model: LatestModel, jobs: Jobs, job_id: str | int) -> JobInsight:
-    """Everything that is to be said about one job (`436277`, or `436277_4` for a task of an array).
+    """Everything about one job (`436277`, or `436277_4` for a task of an array).
 
     The risks are those of `predict`, from what was known at each moment; advice is as of now. The past is walked through once
     per moment, and once more to judge the advice: 28,000 jobs in it take a second, 280,000 ten, and 3 kB of memory each.
@@ -135,4 +134,4 @@ def look_into(model: LatestModel, jobs: Jobs, job_id: str | int) -> JobInsight:
 
 
 def _why(verdict: Verdict) -> str:
-    return f"Why {percent(verdict.risk)}, {_MOMENT_WORDS[verdict.moment]}"
+    return f"Why {percent(verdict.risk)}, {_MOMENT_LABELS[verdict.moment]}"

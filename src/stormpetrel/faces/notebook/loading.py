@@ -12,7 +12,7 @@ import polars as pl
 from stormpetrel.answers.jobs.selection import JobSelection, Progress, SiteLike, select_jobs, selection_of, silent
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.notebook import markup
-from stormpetrel.records.job_ref import job_text
+from stormpetrel.records.jobs import job_text
 
 _SHOWN_ROWS: Final = 5
 _GIB: Final = 2**30
@@ -60,7 +60,7 @@ def load_jobs(
 ) -> LoadedJobs:
     """Jobs of a site (its folder) or of a log file (sacct, SWF, PBS, HTCondor, …), those of the last days only where asked.
 
-    The last day is the site's now, or the last thing that the log tells. `time_zone` and `cluster` are for logs that do not say.
+    The last day is the site's now, or the last thing that the log records. `time_zone` and `cluster` are for logs without them.
     Time and memory grow with the jobs that are read: a site reads only the months it needs (28,000 jobs: 0.1 s, 25 MB), a log is
     read whole (85,000 lines of sacct, which are 28,000 jobs and their steps: 0.5 s, 60 MB).
     """

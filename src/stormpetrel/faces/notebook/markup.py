@@ -12,8 +12,10 @@ from typing import Final
 
 import polars as pl
 
+from stormpetrel.answers.schemas.predictions import Advice
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.figures.palette import COMPLETED_COLOUR, FAILED_COLOUR, GREEN, GREY
+from stormpetrel.jobs.prediction_text import percent
 
 NOTHING: Final = "–"
 _LONGEST: Final = 60  # letters of a cell; a job name may have thousands
@@ -42,7 +44,7 @@ STYLE: Final = f"""<style>
 </style>"""
 
 
-def words(value: object, *, longest: int = _LONGEST) -> str:
+def escaped(value: object, *, longest: int = _LONGEST) -> str:
     """A value as HTML: escaped, without control characters, cut where it is very long; a dash where there is none."""
     if value is None or (isinstance(value, float) and value != value):
         return NOTHING
@@ -63,29 +65,29 @@ def page(*parts: str) -> str:
 def table(frame: pl.DataFrame, *, caption: str = "") -> str:
     """A frame as a table; the columns `Flagged` and `Prediction` get marks, so that colour alone tells nothing."""
     numbers = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
-    head = "".join(f'<th scope="col"{_number(name in numbers)}>{words(name)}</th>' for name in frame.columns)
+    head = "".join(f'<th scope="col"{_number(name in numbers)}>{escaped(name)}</th>' for name in frame.columns)
     rows = "".join(
         f"<tr>{''.join(_cell(name, value, name in numbers) for name, value in zip(frame.columns, row, strict=True))}</tr>"
         for row in frame.iter_rows()
     )
-    told = f'<div class="sp-quiet">{words(caption, longest=400)}</div>' if caption else ""
-    return f'<div class="sp-scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{told}'
+    heading = f'<div class="sp-quiet">{escaped(caption, longest=400)}</div>' if caption else ""
+    return f'<div class="sp-scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{heading}'
 
 
 def heading(text: str) -> str:
     """The heading of a part."""
-    return f"<h4>{words(text, longest=200)}</h4>"
+    return f"<h4>{escaped(text, longest=200)}</h4>"
 
 
 def sentence(text: str, *, quiet: bool = False) -> str:
     """A sentence of its own."""
     kind = ' class="sp-quiet"' if quiet else ""
-    return f"<div{kind}>{words(text, longest=1000)}</div>"
+    return f"<div{kind}>{escaped(text, longest=1000)}</div>"
 
 
 def bullets(texts: Iterable[str]) -> str:
     """Sentences below each other; nothing where there are none."""
-    items = "".join(f"<li>{words(text, longest=1000)}</li>" for text in texts)
+    items = "".join(f"<li>{escaped(text, longest=1000)}</li>" for text in texts)
     return f"<ul>{items}</ul>" if items else ""
 
 
@@ -94,7 +96,7 @@ def done(text: str, *more: str) -> str:
     return _note("sp-done", text, more)
 
 
-def said(text: str, *more: str) -> str:
+def message(text: str, *more: str) -> str:
     """A message that is neither good nor bad."""
     return _note("", text, more)
 
@@ -116,9 +118,47 @@ def _cell(name: str, value: object, is_number: bool) -> str:
     if name == "Flagged" and isinstance(value, bool):
         return f'<td><span class="sp-{"fail" if value else "complete"}">{"flagged" if value else "not flagged"}</span></td>'
     if name == "Prediction" and value in ("Fail", "Complete"):
-        return f'<td><span class="sp-{str(value).lower()}">{words(value)}</span></td>'
-    return f"<td{_number(is_number)}>{words(value)}</td>"
+        return f'<td><span class="sp-{str(value).lower()}">{escaped(value)}</span></td>'
+    return f"<td{_number(is_number)}>{escaped(value)}</td>"
 
 
 def _number(is_number: bool) -> str:
     return ' class="sp-number"' if is_number else ""
+
+
+NO_ADVICE = "Advice: none. Past jobs support no change of this request."
+
+
+def advice_html(advice: Sequence[Advice], following: Advice | None) -> str:
+    """Advice as HTML, the next request of an ended job first; a sentence where there is none."""
+    if not advice and following is None:
+        return heading("Advice") + sentence(NO_ADVICE)
+    parts = [heading("Advice")]
+    for title, piece in _numbered(advice, following):
+        more = [f"Write: {piece.line}"] if piece.line else []
+        parts.append(message(f"{title}: {piece.sentence}", *more, *_risk(piece)) + bullets(piece.evidence))
+    return "".join(parts)
+
+
+def advice_lines(advice: Sequence[Advice], following: Advice | None) -> list[str]:
+    """The same as plain text."""
+    if not advice and following is None:
+        return [NO_ADVICE]
+    lines: list[str] = []
+    for title, piece in _numbered(advice, following):
+        lines += [f"{title}: {piece.sentence}", *([f"  write: {piece.line}"] if piece.line else [])]
+        lines += [f"  {text}" for text in (*_risk(piece), *piece.evidence)]
+    return lines
+
+
+def _numbered(advice: Sequence[Advice], following: Advice | None) -> list[tuple[str, Advice]]:
+    first = [("Next time", following)] if following is not None else []
+    return [*first, *((f"Advice {number}", piece) for number, piece in enumerate(advice, 1))]
+
+
+def _risk(piece: Advice) -> list[str]:
+    if piece.risk_before is None or piece.risk_after is None:
+        return []
+    change = f"{percent(piece.risk_before)} → {percent(piece.risk_after)}"
+    falls = piece.risk_after < piece.risk_before - 0.005
+    return [f"Risk if submitted now: {change}" if falls else f"The model sees no difference ({change}); past jobs do."]

@@ -61,7 +61,7 @@ def _record(site: Site, spec: ClusterSpec, now: datetime) -> None:
     import polars as pl
 
     from stormpetrel.ingest.jobs import ingest_jobs
-    from stormpetrel.records.clock import fixed_clock
+    from stormpetrel.records.times import fixed_clock
     from stormpetrel.simulate.cluster import simulate
     from stormpetrel.simulate.feed import as_of, record_feed
     from stormpetrel.simulate.writing import write_sacct

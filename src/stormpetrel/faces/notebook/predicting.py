@@ -17,7 +17,7 @@ from stormpetrel.faces.notebook.model import LatestModel
 from stormpetrel.faces.notebook.preparing import PreparedJobs
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.outcomes import failed
-from stormpetrel.records.job_ref import job_text
+from stormpetrel.records.jobs import job_text
 
 Jobs: TypeAlias = LoadedJobs | PreparedJobs | pl.DataFrame
 
@@ -32,7 +32,7 @@ def predict(
     """The risk of failing (%) of each job, and whether it is flagged, in the order of submission.
 
     Each job is judged at the latest moment that it has reached (or `at` submit, start or 2min), from what was known then: what
-    happened afterwards, to it or to others, is not looked at. The past is that of the model's site and of the jobs' own log.
+    happened afterwards, to it or to others, is not examined. The past is that of the model's site and of the jobs' own log.
     `details` adds the class that this makes (`Prediction`: Fail or Complete) with its probability (`Confidence`, %), the risk
     (0 to 1), the threshold, the moment, whether user and application were known, when it was submitted, whether it failed (null
     while nobody knows), and whether the model learnt from this very job: then its word proves nothing.

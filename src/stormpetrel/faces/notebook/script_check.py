@@ -16,15 +16,15 @@ from stormpetrel.answers.schemas.predictions import Advice, ScriptAnswer
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.notebook import markup
-from stormpetrel.faces.notebook.advice_markup import advice_html, advice_lines
+from stormpetrel.faces.notebook.markup import advice_html, advice_lines
 from stormpetrel.faces.notebook.waterfall import waterfall_html
-from stormpetrel.jobs.prediction_words import verdict_words
-from stormpetrel.sources.job_script import JobRequest, change_line, parse_job_script, read_job_script
+from stormpetrel.jobs.prediction_text import verdict_text
+from stormpetrel.sources.scripts.job_script import JobRequest, change_line, parse_job_script, read_job_script
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScriptCheck:
-    """A script and what is to be said about it; `risk` is None where the site has no model."""
+    """A script and its check; `risk` is None where the site has no model."""
 
     text: str
     request: JobRequest
@@ -47,7 +47,7 @@ class ScriptCheck:
             return "\n".join([*lines[:1], line, *lines[1:]])
         place = directive.line - 1
         # The last line that speaks of something decides: where the old line says more than that, the new one follows it.
-        kept = place if self._says_one_thing(lines[place]) else place + 1
+        kept = place if self._is_single_setting(lines[place]) else place + 1
         return "\n".join([*lines[:kept], line, *lines[place + 1 :]])
 
     def _numbered(self, number: int) -> Advice:
@@ -58,17 +58,21 @@ class ScriptCheck:
 
     def _misfits(self) -> list[str]:
         """What the cluster cannot run, in words."""
-        return [] if self.answer.cluster is None else [f"{one.words} {one.change}" for one in self.answer.cluster.problems]
+        return (
+            []
+            if self.answer.cluster is None
+            else [f"{problem.words} {problem.change}" for problem in self.answer.cluster.problems]
+        )
 
-    def _says_one_thing(self, line: str) -> bool:
-        options = sum(word.startswith("-") for word in line.split())
+    def _is_single_setting(self, line: str) -> bool:
+        options = sum(part.startswith("-") for part in line.split())
         return self.request.kind == "condor" or (options == 1 and line.count("=") <= 1)
 
     def _repr_html_(self) -> str:
         answer = self.answer
         parts = [markup.sentence(warning) for warning in (*answer.warnings, *self._misfits())]
         if answer.verdict is not None:
-            title = f"If submitted now: {verdict_words(answer.verdict)}"
+            title = f"If submitted now: {verdict_text(answer.verdict)}"
             parts += [markup.heading(title), waterfall_html(answer.verdict)]
         parts += [markup.sentence(note) for note in answer.notes]
         return markup.page(*parts, advice_html(answer.advice, None))
@@ -78,7 +82,7 @@ class ScriptCheck:
 
     def __repr__(self) -> str:
         verdict = self.answer.verdict
-        risk = "No risk can be given." if verdict is None else f"If submitted now: {verdict_words(verdict)}."
+        risk = "No risk can be given." if verdict is None else f"If submitted now: {verdict_text(verdict)}."
         return "\n".join([*self._misfits(), risk, *advice_lines(self.answer.advice, None)])
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from stormpetrel.faces.notebook.markup import words
+from stormpetrel.faces.notebook.markup import escaped
 from stormpetrel.figures.palette import COMPLETED_COLOUR, FAILED_COLOUR, GREY
-from stormpetrel.jobs.prediction_words import percent, points_words
+from stormpetrel.jobs.prediction_text import format_points, percent
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -27,8 +27,8 @@ def waterfall_of(verdict: Verdict, *, top: int = TOP, log_odds: bool = False) ->
     """From the average job to this one, one reason at a time, strongest first; in points of risk, or in log-odds."""
     from stormpetrel.figures.waterfall import waterfall_figure
 
-    told = [(reason.words, reason.contribution) for reason in verdict.reasons]
-    figure = waterfall_figure(told, verdict.base or 0.0, verdict.risk, top=top, log_odds=log_odds)
+    contributions = [(reason.words, reason.contribution) for reason in verdict.reasons]
+    figure = waterfall_figure(contributions, verdict.base or 0.0, verdict.risk, top=top, log_odds=log_odds)
     figure.update_yaxes(tickfont_size=11)
     return themed(figure.update_layout(height=120 + 34 * len(figure.layout.yaxis.ticktext), autosize=True))
 
@@ -56,8 +56,8 @@ def waterfall_html(verdict: Verdict, *, top: int = TOP) -> str:
     span = max(high - low, 1e-6)
     rows = [_row(f"average job ({percent(verdict.base_risk)})", "", _bar(average, average, low, span, GREY))]
     for (text, part), start, end in zip(parts, levels[:-1], levels[1:], strict=True):
-        mark, colour = ("▲", FAILED_COLOUR) if part > 0 else ("▽", COMPLETED_COLOUR)
-        rows.append(_row(text, f"{mark} {points_words(part)}", _bar(min(start, end), max(start, end), low, span, colour)))
+        symbol, colour = ("▲", FAILED_COLOUR) if part > 0 else ("▽", COMPLETED_COLOUR)
+        rows.append(_row(text, f"{symbol} {format_points(part)}", _bar(min(start, end), max(start, end), low, span, colour)))
     rows.append(_row(f"this job ({percent(verdict.risk)})", "", _bar(risk, risk, low, span, GREY)))
     head = "<tr><th>what raises ▲ and lowers ▽ the risk</th><th>by</th><th>from the average job to this one</th></tr>"
     body = "".join(rows)
@@ -71,7 +71,7 @@ def figure_bundle(figure: Figure, fallback: str, text: str) -> dict[str, Any]:
 
 def _row(text: str, part: str, bar: str) -> str:
     return (
-        f'<tr><td class="sp-words">{words(text, longest=200)}</td><td class="sp-number">{part}</td>'
+        f'<tr><td class="sp-words">{escaped(text, longest=200)}</td><td class="sp-number">{part}</td>'
         f'<td class="sp-track" aria-hidden="true">{bar}</td></tr>'
     )
 

@@ -31,19 +31,19 @@ _INSTALL: Final = ("The notebook", "notebook")
 class Step:
     """One numbered step: its button, its progress bar, its message, and room for what it shows."""
 
-    def __init__(self, number: int, title: str, button: str, icon: str, *, beside: tuple[Any, ...] = ()) -> None:
+    def __init__(self, number: int, title: str, button: str, icon: str, *, extras: tuple[Any, ...] = ()) -> None:
         import ipywidgets
 
-        self.title = ipywidgets.HTML(markup.page(f"<strong>Step {number}: {markup.words(title)}</strong>"))
+        self.title = ipywidgets.HTML(markup.page(f"<strong>Step {number}: {markup.escaped(title)}</strong>"))
         self.button = ipywidgets.Button(description=button, icon=icon, button_style="primary", layout={"width": "190px"})
         self.progress = ipywidgets.IntProgress(0, 0, 100, layout={"width": "160px", "visibility": "hidden"})
         self.message = ipywidgets.HTML()
         self.shown = ipywidgets.VBox()
-        row = ipywidgets.HBox([self.button, *beside, self.progress], layout={"flex_flow": "row wrap", "align_items": "center"})
+        row = ipywidgets.HBox([self.button, *extras, self.progress], layout={"flex_flow": "row wrap", "align_items": "center"})
         self.box: Any = ipywidgets.VBox([self.title, row, self.message, self.shown], layout={"margin": "0 0 10px 0"})
 
     def run(self, work: Callable[[Progress], str]) -> None:
-        """Do the work of the step; what went wrong is told in a sentence."""
+        """Do the work of the step; what went wrong is reported in a sentence."""
         self.clear()
         self.button.disabled = True
         self.progress.value, self.progress.layout.visibility = 0, "visible"
@@ -86,7 +86,7 @@ class EarlyWarning:
             raise MissingExtraError(*_INSTALL)
         import ipywidgets
 
-        spans = {days: words for words, days in _SPANS.items()}
+        spans = {days: label for label, days in _SPANS.items()}
         if last_days not in spans:
             raise UsageError(f"last_days is {last_days}.", hint="Choose 1, 7, 30, or None for everything.")
         self._site, self._source = site, site if log is None else log
@@ -98,15 +98,15 @@ class EarlyWarning:
         self.insight: JobInsight | None = None
         self.span = ipywidgets.Dropdown(options=list(_SPANS), value=spans[last_days], layout={"width": "130px"})
         self.job_id = ipywidgets.Text(placeholder="job ID, then Enter", continuous_update=False, layout={"width": "200px"})
-        self.load = Step(1, "Load the dataset for prediction.", "Load data to predict", "database", beside=(self.span,))
+        self.load = Step(1, "Load the dataset for prediction.", "Load data to predict", "database", extras=(self.span,))
         self.prepare = Step(2, "Prepare the data with preprocessing steps.", "Prepare data", "filter")
         self.get_model = Step(3, "Load the pre-trained model for prediction.", "Get the latest model", "download")
         self.start = Step(4, "Predict job failures on the new data.", "Start prediction", "play")
-        self.search = Step(5, "Get insights into your job.", "Search ID", "search", beside=(self.job_id,))
+        self.search = Step(5, "Get insights into your job.", "Search ID", "search", extras=(self.job_id,))
         self.table = PagedTable()
         self.steps = (self.load, self.prepare, self.get_model, self.start, self.search)
         self.box: Any = ipywidgets.VBox([step.box for step in self.steps], layout={"padding": "4px 0"})
-        for step, work in zip(self.steps, (self._load, self._prepare, self._model, self._predict, self._look), strict=True):
+        for step, work in zip(self.steps, (self._load, self._prepare, self._model, self._predict, self._show_job), strict=True):
             step.button.on_click(lambda _, step=step, work=work: step.run(work))
         self.job_id.observe(lambda change: self._entered(str(change["new"])), "value")
 
@@ -119,7 +119,7 @@ class EarlyWarning:
             later.clear()
         jobs = load_jobs(self._source, last_days=_SPANS[self.span.value], progress=progress)
         if not len(jobs):
-            return markup.said(
+            return markup.message(
                 f"{jobs.summary()} ({self.span.value})",
                 "Choose a longer span, or take in the latest: stormpetrel ingest jobs --live",
             )
@@ -152,7 +152,7 @@ class EarlyWarning:
         notes = [f"The model has learnt from {learnt:,} of them, so its word about these proves nothing."] if learnt else []
         return markup.done(f"Prediction done: {flagged:,} of {self.predictions.height:,} jobs are flagged.", *notes)
 
-    def _look(self, progress: Progress) -> str:
+    def _show_job(self, progress: Progress) -> str:
         jobs, wanted = self._loaded(), self.job_id.value.strip()
         self.insight = None
         if self.model is None:
@@ -167,7 +167,7 @@ class EarlyWarning:
 
     def _entered(self, wanted: str) -> None:
         if wanted.strip():
-            self.search.run(self._look)
+            self.search.run(self._show_job)
 
     def _waterfall(self, insight: JobInsight) -> list[Any]:
         if not self._interactive:

@@ -55,13 +55,13 @@ class Paragraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class SideBySide:
     """Blocks that stand side by side where the page is wide enough."""
 
     blocks: tuple[Block, ...]
 
 
-Block: TypeAlias = Table | Drawing | Paragraph | Beside
+Block: TypeAlias = Table | Drawing | Paragraph | SideBySide
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from stormpetrel.answers.grid.capacity import site_capacity
+from stormpetrel.answers.cluster.capacity import site_capacity
 from stormpetrel.answers.schemas.capacity import Capacity
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import StormpetrelError
-from stormpetrel.events.capacity_words import wait_words
+from stormpetrel.events.capacity.text import wait_text
 from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table
 from stormpetrel.figures.capacity import load_figure, wait_figure
 
@@ -55,7 +55,7 @@ def _weeks(answer: Capacity) -> Table:
     rows = tuple(
         (
             f"{week.week:%Y-%m-%d}", week.load, week.seen, week.jobs, week.started, week.ended,
-            wait_words(week.wait_median_s), wait_words(week.wait_p90_s),
+            wait_text(week.wait_median_s), wait_text(week.wait_p90_s),
         )
         for week in answer.weeks[-_MOST_WEEKS:]
     )  # fmt: skip

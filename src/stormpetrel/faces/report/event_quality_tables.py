@@ -1,4 +1,4 @@
-"""Tables of how good the alarm of the grid is: EventDataset -> Table."""
+"""Tables of how good the alarm of the cluster is: EventDataset -> Table."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from stormpetrel.figures.event_quality import outage_cells
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.events import EventDataset, EventModelQuality, OverSeeds
 
-MODEL_WORDS: Final = {
+MODEL_LABELS: Final = {
     "supervised": "supervised LSTM",
     "unsupervised": "unsupervised",
     "combined": "combined",
-    "recurrent_forecast": "recurrent forecast",
     "seasonal": "seasonal z-score",
     "pca": "PCA",
     "iforest": "Isolation Forest",
@@ -37,11 +36,11 @@ _NOTE: Final = (
 
 def quality_table(name: str, dataset: EventDataset) -> Table:
     """Every model and baseline with its figures."""
-    rows = [(MODEL_WORDS.get(model, model), *_cells(quality)) for model, quality in dataset.models.items()]
-    rows += [("  " + MODEL_WORDS.get(model, model), *_cells(quality)) for model, quality in dataset.baselines.items()]
+    rows = [(MODEL_LABELS.get(model, model), *_cells(quality)) for model, quality in dataset.models.items()]
+    rows += [("  " + MODEL_LABELS.get(model, model), *_cells(quality)) for model, quality in dataset.baselines.items()]
     seeds = len(dataset.seeds)
     title = f"{name}: {seeds} seed{'s' if seeds != 1 else ''}"
-    columns = (Column("model"), *(Column(words, "") for _, words, _, _ in _FIGURES))
+    columns = (Column("model"), *(Column(heading, "") for _, heading, _, _ in _FIGURES))
     return Table(title, columns, tuple(rows), f"{_NOTE} {_chance(dataset)}".strip())
 
 
@@ -55,7 +54,7 @@ def outages_table(name: str, dataset: EventDataset) -> Table:
         shares = (recalls[model].recall if model in recalls else None for model in models)
         rows.append((kind.replace("_", " "), severity, number, *shares))
     columns = [Column("outage"), Column("severity"), Column("n", "d")]
-    columns += [Column(MODEL_WORDS.get(model, model), ".2f") for model in models]
+    columns += [Column(MODEL_LABELS.get(model, model), ".2f") for model in models]
     return Table(f"{name}: outages raised, by type and severity", tuple(columns), tuple(rows), "Over all seeds together.")
 
 
@@ -64,8 +63,8 @@ def failures(name: str, dataset: EventDataset) -> list[str]:
     lines = []
     for model, quality in (dataset.models | dataset.baselines).items():
         if quality.errors:
-            words, first = MODEL_WORDS.get(model, model), next(iter(quality.errors.values()))
-            lines.append(f"{name}: {words} failed with {len(quality.errors)} of {len(dataset.seeds)} seeds: {first}")
+            label, first = MODEL_LABELS.get(model, model), next(iter(quality.errors.values()))
+            lines.append(f"{name}: {label} failed with {len(quality.errors)} of {len(dataset.seeds)} seeds: {first}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The grid's events in the report: outages over time, counts against their forecast, alarms, and the model in use.
+"""The cluster's events in the report: outages over time, counts against their forecast, alarms, and the model in use.
 
 Site -> site_event_sections -> Section. A site without event counts has none.
 """
@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from stormpetrel.answers.grid.board import FAMILY, GridArrays, read_board
-from stormpetrel.answers.grid.grid import all_alarms, counts_of, now_of, period_of
-from stormpetrel.answers.schemas.grid import GridCounts, GridNow, GridPeriod, GridQuestion
+from stormpetrel.answers.cluster.board import FAMILY, ClusterArrays, read_board
+from stormpetrel.answers.cluster.cluster import all_alarms, counts_of, now_of, period_of
+from stormpetrel.answers.schemas.cluster import ClusterCounts, ClusterNow, ClusterPeriod, ClusterQuestion
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table
-from stormpetrel.figures.grid import counts_height, outage_timeline
-from stormpetrel.figures.grid_background import background_height
-from stormpetrel.figures.grid_drawn import (
+from stormpetrel.figures.cluster.background import background_height
+from stormpetrel.figures.cluster.counts import counts_height, outage_timeline
+from stormpetrel.figures.cluster.drawn import (
     background_over_time,
     counts_over_time,
     has_forecast,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 
-TITLE: Final = "The grid's events"
+TITLE: Final = "The cluster's events"
 _DRAWN: Final = timedelta(days=28)  # of counts and scores: what can still be read on paper
 _MOST_BUCKETS: Final = 48  # of the newest day
 _MOST_ROWS: Final = 40
@@ -41,7 +41,7 @@ _GAP: Final = "gap"
 
 
 def site_event_sections(site: Site, *, progress: Progress = lambda _: None) -> list[Section]:
-    """What there is to say about the events of a site's grid; nothing where none were taken in."""
+    """What there is to say about the events of a site's cluster; nothing where none were taken in."""
     progress("events")
     try:
         board = read_board(site)
@@ -51,10 +51,10 @@ def site_event_sections(site: Site, *, progress: Progress = lambda _: None) -> l
     if now.latest is None:
         return []
     alarms, day = all_alarms(site, board, in_full=True), max(1, min(_MOST_BUCKETS, round(86_400 / now.bucket_s)))
-    whole = period_of(site, board, alarms, GridQuestion(span="all"), in_full=True)
+    whole = period_of(site, board, alarms, ClusterQuestion(span="all"), in_full=True)
     assert whole.start is not None and whole.end is not None
-    lately = period_of(site, board, alarms, GridQuestion(since=now.latest - _DRAWN, until=now.latest), in_full=True)
-    newest = GridQuestion(since=whole.end - day * timedelta(seconds=now.bucket_s), until=whole.end)
+    lately = period_of(site, board, alarms, ClusterQuestion(since=now.latest - _DRAWN, until=now.latest), in_full=True)
+    newest = ClusterQuestion(since=whole.end - day * timedelta(seconds=now.bucket_s), until=whole.end)
     zone = site.settings.site.time_zone
     intro = (
         f"Events of {len(whole.kinds)} kinds in buckets of {now.bucket_s // 60} minutes, "
@@ -72,16 +72,16 @@ def site_event_sections(site: Site, *, progress: Progress = lambda _: None) -> l
     return [Section(TITLE, intro, tuple(blocks))]
 
 
-def _timeline(period: GridPeriod, zone: str) -> list[Block]:
+def _timeline(period: ClusterPeriod, zone: str) -> list[Block]:
     spans = time_spans(period, zone)
-    words = "As Fig. 6 of the published study, with the alarms above the outages that they belong to."
-    return [Drawing(outage_timeline(spans), words, 130 + 34 * len(kinds_of(spans)))] if spans else []
+    text = "As Fig. 6 of the published study, with the alarms above the outages that they belong to."
+    return [Drawing(outage_timeline(spans), text, 130 + 34 * len(kinds_of(spans)))] if spans else []
 
 
-def _figures(now: GridNow, period: GridPeriod) -> Table:
-    outages = [one for one in period.outages if one.kind == OutageKind.OUTAGE]
-    judged = [one for one in outages if one.raised is not None]
-    delays = [one.delay_s / 3600 for one in judged if one.delay_s is not None]
+def _figures(now: ClusterNow, period: ClusterPeriod) -> Table:
+    outages = [outage for outage in period.outages if outage.kind == OutageKind.OUTAGE]
+    judged = [outage for outage in outages if outage.raised is not None]
+    delays = [outage.delay_s / 3600 for outage in judged if outage.delay_s is not None]
     weeks = period.judged_buckets * period.bucket_s / 604_800
     alone = [alarm for alarm in period.alarms if not alarm.outages]
     rows: list[tuple[str, str]] = [
@@ -92,7 +92,7 @@ def _figures(now: GridNow, period: GridPeriod) -> Table:
     ]
     if now.model:
         rows += [
-            ("outages that raised an alarm", f"{sum(bool(one.raised) for one in judged):,} of {len(judged):,} judged"),
+            ("outages that raised an alarm", f"{sum(bool(outage.raised) for outage in judged):,} of {len(judged):,} judged"),
             ("hours until they did, median", f"{median(delays):.1f}" if delays else "–"),
             ("alarms", f"{len(period.alarms):,}"),
             ("of these outside of any outage", f"{len(alone):,} ({len(alone) / weeks:.2f} a week)" if weeks else "–"),
@@ -100,7 +100,7 @@ def _figures(now: GridNow, period: GridPeriod) -> Table:
     return Table("Figures", (Column(""), Column("", "")), tuple(rows))
 
 
-def _newest_day(counts: GridCounts, zone: str) -> Table:
+def _newest_day(counts: ClusterCounts, zone: str) -> Table:
     """The newest day as a table, as Fig. 5 of the published study has it: a row per bucket, a column per kind."""
     gap = [_GAP] * len(counts.kinds)
     rows = tuple((_clock(bucket.start, zone), *(gap if bucket.counts is None else bucket.counts)) for bucket in counts.buckets)
@@ -108,7 +108,7 @@ def _newest_day(counts: GridCounts, zone: str) -> Table:
     return Table("Counts of the newest buckets (Fig. 5)", columns, rows, "A gap is time of which there is no data.")
 
 
-def _drawings(period: GridPeriod, arrays: GridArrays, zone: str) -> list[Block]:
+def _drawings(period: ClusterPeriod, arrays: ClusterArrays, zone: str) -> list[Block]:
     """Scores and counts of the last weeks, against threshold and forecast."""
     if not period.buckets:
         return []
@@ -125,12 +125,12 @@ def _drawings(period: GridPeriod, arrays: GridArrays, zone: str) -> list[Block]:
     if background is not None:
         figure, names = background
         figure.update_layout(title_text="Background, the last four weeks")
-        words = "The mean of each bucket, to understand alarms by; the alarm itself is made of the events."
-        drawings.append(Drawing(figure, words, background_height(len(names))))
+        text = "The mean of each bucket, to understand alarms by; the alarm itself is made of the events."
+        drawings.append(Drawing(figure, text, background_height(len(names))))
     return drawings
 
 
-def _alarm_table(period: GridPeriod, zone: str) -> Table:
+def _alarm_table(period: ClusterPeriod, zone: str) -> Table:
     rows = tuple(
         (
             _clock(alarm.start, zone), (alarm.end - alarm.start) / timedelta(hours=1),
@@ -146,7 +146,7 @@ def _alarm_table(period: GridPeriod, zone: str) -> Table:
     return Table("Alarms", columns, rows, _newest(len(period.alarms)))
 
 
-def _outage_table(period: GridPeriod, zone: str) -> Table:
+def _outage_table(period: ClusterPeriod, zone: str) -> Table:
     raised = {None: "not judged", True: "yes", False: "no"}
     rows = tuple(
         (

@@ -1,4 +1,4 @@
-"""Blocks about forecasts: the published study's protocol beside one that sees only the past.
+"""Blocks about forecasts: the published study's protocol next to one that sees only the past.
 
 TableOne, Evaluation -> tables and drawings.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from stormpetrel.faces.report.blocks import Beside, Block, Column, Drawing, Table
+from stormpetrel.faces.report.blocks import Block, Column, Drawing, SideBySide, Table
 from stormpetrel.faces.report.seed_figures import ROC_AUC
 from stormpetrel.figures import quality
 from stormpetrel.figures.waterfall import waterfall_figure
@@ -60,13 +60,13 @@ def table_one_table(tables: dict[str, TableOne]) -> Table:
 def seed_drawings(table: TableOne) -> tuple[Block, ...]:
     """Figs. 10 and 11 by the published protocol."""
     shown = {row.title: table.forecasts[row.model] for row in table.rows if row.part == "test" and row.model in SEED_TABLE_ONE}
-    found: list[Block] = [
+    blocks: list[Block] = [
         Drawing(quality.roc_figure(dict(shown)), f"Fig. 10 of the published study has an area of {ROC_AUC}.", 470)
     ]
     if ACTIVE in table.forecasts:
         sure = quality.confidence_figure(*table.forecasts[ACTIVE])
-        found.append(Drawing(sure, "Fig. 11, on this log: active learning, jobs drawn at random.", 470))
-    return (Beside(tuple(found)),)
+        blocks.append(Drawing(sure, "Fig. 11, on this log: active learning, jobs drawn at random.", 470))
+    return (SideBySide(tuple(blocks)),)
 
 
 def quality_table(answer: JobEvaluation) -> Table:
@@ -76,7 +76,7 @@ def quality_table(answer: JobEvaluation) -> Table:
         judged = {"model": figures.model, **figures.baselines}
         for name, values in judged.items():
             rows.append((_MOMENTS[moment], _NAMES[name], *(values[metric] for metric, _ in _METRICS), values.n_test))
-    columns = (Column("moment"), Column("forecast"), *(Column(words, ".3f") for _, words in _METRICS), Column("test jobs", ",d"))
+    columns = (Column("moment"), Column("forecast"), *(Column(title, ".3f") for _, title in _METRICS), Column("test jobs", ",d"))
     note = (
         "Learnt from the first 80 % of the log, judged on the rest; the threshold of F1, precision and recall was chosen inside "
         "the first part. Brier and ECE (calibration error): lower is better."
@@ -88,7 +88,7 @@ def forecast_drawings(evaluation: Evaluation) -> tuple[Block, ...]:
     """ROC, precision and recall, confidence, thresholds and reliability of the forecasts."""
     by_moment = {_MOMENTS[str(moment)]: (result.truth, result.probability()) for moment, result in evaluation.at.items()}
     first = next(iter(evaluation.at.values()))
-    beside = {
+    drawings = {
         f"{_NAMES[name]}, {_MOMENTS[str(first.moment)]}": (first.truth, first.probability(name))
         for name in ("user_rate", "xgboost")
     }
@@ -96,17 +96,17 @@ def forecast_drawings(evaluation: Evaluation) -> tuple[Block, ...]:
     when = _MOMENTS[str(last.moment)]
     threshold = float(np.mean(last.forecasts["model"].thresholds))
     return (
-        Beside(
+        SideBySide(
             (
                 Drawing(
-                    quality.roc_figure({**by_moment, **beside}),
+                    quality.roc_figure({**by_moment, **drawings}),
                     "Fig. 10 with time in its place: no row of the future is seen.",
                     500,
                 ),
-                Drawing(quality.precision_recall_figure({**by_moment, **beside}), height=500),
+                Drawing(quality.precision_recall_figure({**by_moment, **drawings}), height=500),
             )
         ),
-        Beside(
+        SideBySide(
             (
                 Drawing(quality.confidence_figure(last.truth, last.probability()), f"Fig. 11 with time in its place, {when}."),
                 Drawing(quality.threshold_figure(last.truth, last.probability(), chosen=threshold), f"The forecast {when}."),
@@ -141,18 +141,18 @@ def waterfall_drawing(evaluation: Evaluation) -> Drawing | None:
     if not result.truth.any():
         return None
     place = int(np.argmax(np.where(result.truth, result.probability(), -1.0)))
-    return Drawing(_waterfall(evaluation, result, place), _job_words(evaluation, result, place), 460)
+    return Drawing(_waterfall(evaluation, result, place), _job_text(evaluation, result, place), 460)
 
 
 def _waterfall(evaluation: Evaluation, result: MomentResult, place: int) -> Any:
     model = result.models[int(result.split_of[place])]
-    one = evaluation.labelled.features[result.moment].rows(result.rows[place : place + 1])
-    explained = model.explain(one)
-    told = [(reason.words, reason.contribution) for reason in reasons(explained, one)]
-    return waterfall_figure(told, explained.base, float(model.risk(one)[0]))
+    job = evaluation.labelled.features[result.moment].rows(result.rows[place : place + 1])
+    explained = model.explain(job)
+    contributions = [(reason.words, reason.contribution) for reason in reasons(explained, job)]
+    return waterfall_figure(contributions, explained.base, float(model.risk(job)[0]))
 
 
-def _job_words(evaluation: Evaluation, result: MomentResult, place: int) -> str:
+def _job_text(evaluation: Evaluation, result: MomentResult, place: int) -> str:
     job = evaluation.labelled.jobs.row(int(result.rows[place]), named=True)
     owner, when = job["user"] or "an unknown user", _MOMENTS[str(result.moment)]
     return f"Fig. 16: job {job['job_id']} of {owner}, {when}; it became {job['state']}."

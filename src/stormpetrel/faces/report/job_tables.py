@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stormpetrel.faces.report.blocks import Column, Table, written
 from stormpetrel.jobs.preparation import LABELS, NEVER_STARTED_LABEL
 from stormpetrel.jobs.waste import UNKNOWN
-from stormpetrel.records.sizes import GB, memory_words
+from stormpetrel.records.units import GB, format_memory
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.base import Answer
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.schemas.waste import PolicyPoint
 
 HOUR_S: Final = 3600
-_COLUMN_WORDS: Final = {
+_COLUMN_LABELS: Final = {
     "run_time_s": "run time", "wait_time_s": "wait time", "cpu": "CPUs", "mem_gb": "memory", "node": "nodes",
     "req_cpu": "requested CPUs", "req_mem_gb": "requested memory", "req_node": "requested nodes", "time_limit_s": "time limit",
     "user": "user", "group": "group",
@@ -44,9 +44,9 @@ def preparation_table(study: ProfileStudy) -> Table:
     counts = study.preparation
     lines = [("jobs in the log", counts["rows"]), ("kept", counts["kept"])]
     lines += [
-        (_preparation_words(name), count) for name, count in counts.items() if name.startswith(("dropped_", "imputed_")) and count
+        (_preparation_text(name), count) for name, count in counts.items() if name.startswith(("dropped_", "imputed_")) and count
     ]
-    absent = [_COLUMN_WORDS[name] for name in study.absent]
+    absent = [_COLUMN_LABELS[name] for name in study.absent]
     note = f"The log tells nothing of: {', '.join(absent)}." if absent else ""
     return Table("Preparation", (Column("what"), Column("jobs", ",d")), tuple(lines), note)
 
@@ -90,8 +90,8 @@ def elbow_table(study: ProfileStudy) -> Table:
 
 def why_k(study: ProfileStudy) -> str:
     """How many profiles there are, and why."""
-    used = ", ".join(_COLUMN_WORDS[name] for name in study.columns) or "nothing"
-    left = "; ".join(f"{_COLUMN_WORDS[name]} left out ({reason})" for name, reason in study.left_out.items())
+    used = ", ".join(_COLUMN_LABELS[name] for name in study.columns) or "nothing"
+    left = "; ".join(f"{_COLUMN_LABELS[name]} left out ({reason})" for name, reason in study.left_out.items())
     if study.k == 1:
         reason = "no mixture describes these jobs better than a single group (BIC)"
     else:
@@ -119,7 +119,7 @@ def profile_tables(study: ProfileStudy) -> tuple[Table, ...]:
     )  # fmt: skip
 
 
-def profile_words(study: ProfileStudy) -> Table:
+def profile_descriptions(study: ProfileStudy) -> Table:
     """Each profile in a sentence."""
     sizes = {line.profile: line.jobs for line in study.resources}
     rows = tuple((line.profile, sizes.get(line.profile, 0), line.words) for line in study.profiles)
@@ -173,7 +173,7 @@ def verdict_table(study: FeatureStudy, top: int = 25) -> Table | None:
 
 def waste_table(study: WasteStudy, top: int = 20) -> Table:
     """What failed jobs held, per group."""
-    by, shown = breakdown_word(study.by), study.groups[:top]
+    by, shown = breakdown_label(study.by), study.groups[:top]
     rows = tuple(
         (
             line.group,
@@ -194,12 +194,12 @@ def waste_table(study: WasteStudy, top: int = 20) -> Table:
     return Table(f"Lost to failed jobs, by {by}", columns, rows, f"{more:,} more groups are not shown." if more else "")
 
 
-def breakdown_word(by: str) -> str:
+def breakdown_label(by: str) -> str:
     """What a study is broken down by, as people call it: other programs know an application as a family."""
     return "application" if by == "family" else by
 
 
-def waste_words(study: WasteStudy) -> tuple[str, ...]:
+def waste_text(study: WasteStudy) -> tuple[str, ...]:
     """The totals, what is not in them, and that they agree with the log."""
     total = study.total
     share = total.lost_core_seconds / max(1, total.core_seconds)
@@ -215,7 +215,7 @@ def waste_words(study: WasteStudy) -> tuple[str, ...]:
 
 
 def policy_table(replay: PolicyReplay) -> Table:
-    """The policy on the later splits: at the τ chosen before, at one that was asked for, and at the best in hindsight."""
+    """The policy on the later splits: at the τ chosen before, at one that was requested, and at the best in hindsight."""
     points = [("chosen on earlier splits", replay.tau, replay.at_tau)]
     if replay.asked is not None:
         points.append(("asked for", replay.asked.asked_tau, replay.asked))
@@ -225,7 +225,7 @@ def policy_table(replay: PolicyReplay) -> Table:
         Column("good jobs killed (%)", ".2f"), Column("saved (core-hours)", ",.0f"), Column("destroyed (core-hours)", ",.0f"),
         Column("net (core-hours)", "+,.0f"),
     )  # fmt: skip
-    rows = tuple((words, threshold, *_point(point)) for words, threshold, point in points)
+    rows = tuple((label, threshold, *_point(point)) for label, threshold, point in points)
     return Table("Cancel at two minutes if the risk is above τ", columns, rows, policy_note(replay))
 
 
@@ -242,7 +242,7 @@ def policy_note(replay: PolicyReplay) -> str:
 
 def trend_table(study: TrendStudy, *, periods: int = 4) -> Table:
     """The failure rates of the last periods, one column each, the groups with the most failures first."""
-    by = breakdown_word(study.by)
+    by = breakdown_label(study.by)
     days = sorted({point.period for point in study.trend})[-periods:]
     jobs: Counter[str] = Counter()
     failed: Counter[str] = Counter()
@@ -284,36 +284,36 @@ def _point(point: PolicyPoint) -> tuple[Any, ...]:
 def _counts(title: str, lines: Sequence[dict[str, int]], unit: str, note: str) -> Table:
     """A profile table; a group that has none stays, so that tables of two logs can be compared, except Unknown."""
     names = list(lines[0]) if lines else ["profile"]
-    words = [
+    states = [
         name for name in names if name != "profile" and (name not in ("Unknown", "Other") or any(line[name] for line in lines))
     ]
-    columns = (Column("profile", ",d"), *(Column(f"{word} ({unit})", ",d") for word in words))
-    return Table(title, columns, tuple(tuple(line[name] for name in ("profile", *words)) for line in lines), note)
+    columns = (Column("profile", ",d"), *(Column(f"{state} ({unit})", ",d") for state in states))
+    return Table(title, columns, tuple(tuple(line[name] for name in ("profile", *states)) for line in lines), note)
 
 
 def _resources(lines: Sequence[ProfileResources]) -> Table:
-    """Mean ± standard deviation of what the log tells."""
+    """Mean ± standard deviation of what the log records."""
     known = [entry for entry in _MEANS if any(line[f"{entry[0]}_mean"] is not None for line in lines)]
     rows = tuple(
         (line.profile, line.jobs, *(_spread(line[f"{name}_mean"], line[f"{name}_std"], form) for name, _, form in known))
         for line in lines
     )
-    columns = (Column("profile", "d"), Column("jobs", ",d"), *(Column(words, "") for _, words, _ in known))
+    columns = (Column("profile", "d"), Column("jobs", ",d"), *(Column(title, "") for _, title, _ in known))
     return Table("Resources, run time and wait time (mean ± std)", columns, rows)
 
 
 def _spread(mean: float | None, std: float | None, form: str) -> str | None:
     if mean is not None and form == _SIZE:
-        return memory_words(GB * mean) + ("" if std is None else f" ± {memory_words(GB * std)}")
+        return format_memory(GB * mean) + ("" if std is None else f" ± {format_memory(GB * std)}")
     return None if mean is None else f"{written(mean, form)} ± {written(std, form)}"
 
 
-def _preparation_words(name: str) -> str:
+def _preparation_text(name: str) -> str:
     kind, _, column = name.partition("_")
     if kind == "imputed":
-        return f"{_COLUMN_WORDS.get(column, column)} filled in"
+        return f"{_COLUMN_LABELS.get(column, column)} filled in"
     if column == "never_started":
         return "left out: never started"
     if column == "too_short":
         return "left out: ran for too short a time"
-    return f"left out: no {_COLUMN_WORDS.get(column.removeprefix('no_'), column)}"
+    return f"left out: no {_COLUMN_LABELS.get(column.removeprefix('no_'), column)}"

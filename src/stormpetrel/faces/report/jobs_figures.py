@@ -13,7 +13,7 @@ import polars as pl
 
 from stormpetrel.answers.studies.job_studies import weekly_ledger
 from stormpetrel.faces.report.blocks import Drawing
-from stormpetrel.faces.report.job_tables import breakdown_word
+from stormpetrel.faces.report.job_tables import breakdown_label
 from stormpetrel.figures import profiles, quality, trends, waste
 from stormpetrel.figures.answer_rows import frame_of
 from stormpetrel.figures.palette import BLACK
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         TrendStudy,
         WasteStudy,
     )
-    from stormpetrel.answers.studies.job_input import JobInput
+    from stormpetrel.answers.studies.job_evaluation import JobInput
     from stormpetrel.jobs.cancel_policy import CancelCurve
 
 _ROW: Final = 26  # pixels of a bar with its name
@@ -105,7 +105,7 @@ def waste_drawings(data: JobInput, study: WasteStudy) -> tuple[Drawing, ...]:
     if study.by == "week":
         return (weeks,)
     losing = min(15, max(1, sum(line.lost_core_seconds > 0 for line in study.groups)))
-    groups = pl.DataFrame([line.model_dump() for line in study.groups], _LEDGER).rename({"group": breakdown_word(study.by)})
+    groups = pl.DataFrame([line.model_dump() for line in study.groups], _LEDGER).rename({"group": breakdown_label(study.by)})
     return (weeks, Drawing(waste.waste_by_group_figure(groups), height=130 + _ROW * losing))
 
 

@@ -16,14 +16,14 @@ from stormpetrel.answers.studies import job_studies
 from stormpetrel.answers.studies.job_evaluation import evaluate_forecasts, published_table
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.faces.report import forecast_blocks, job_tables, jobs_figures, seed_figures
-from stormpetrel.faces.report.blocks import Beside, Block, Column, Paragraph, Section, Table
+from stormpetrel.faces.report.blocks import Block, Column, Paragraph, Section, SideBySide, Table
 from stormpetrel.jobs.evaluation import Evaluation
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.optimism import optimism
 from stormpetrel.jobs.seed_protocol import TableOne
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.studies.job_input import JobInput
+    from stormpetrel.answers.studies.job_evaluation import JobInput
 
 QUICK_JOBS: Final = 20_000  # the latest ones, in a quick report
 _TREND_GROUPS: Final = ("user", "application", "node")
@@ -62,7 +62,7 @@ class _Jobs:
 
     def table_one(self, split: Literal["random", "time"]) -> TableOne:
         return published_table(
-            self.latest, split, seed=self.seed, quick=self.quick, progress=lambda words: self.step(f"Table I, {words}")
+            self.latest, split, seed=self.seed, quick=self.quick, progress=lambda text: self.step(f"Table I, {text}")
         )
 
 
@@ -89,7 +89,7 @@ def jobs_sections(
         (
             "The published protocol",
             "Table I and Figs. 10 and 11: columns that are known only at the end, and test jobs drawn at random among their "
-            "neighbours. Beside them the same models on later jobs, and two rules of one line.",
+            "neighbours. SideBySide them the same models on later jobs, and two rules of one line.",
             _published,
         ),
         (
@@ -149,10 +149,10 @@ def _glance_areas(jobs: _Jobs, blocks: list[Block]) -> list[tuple[str, str, str]
     except StormpetrelError as error:
         blocks.append(Paragraph(f"There is no forecast: {error.what}"))
         return []
-    words = {"submit": "at submission", "start": "at the start", "2min": "two minutes in"}
+    labels = {"submit": "at submission", "start": "at the start", "2min": "two minutes in"}
     return [
-        (f"ROC AUC {words[moment]}, later jobs", _digits(found.model.roc_auc), f"{seed_figures.ROC_AUC} (random jobs)")
-        for moment, found in figures.items()
+        (f"ROC AUC {labels[moment]}, later jobs", _digits(values.model.roc_auc), f"{seed_figures.ROC_AUC} (random jobs)")
+        for moment, values in figures.items()
     ]
 
 
@@ -163,24 +163,24 @@ def _labels(jobs: _Jobs) -> Sequence[Block]:
     rows = tuple((name, 100 * share, 100 * published[name] if name in published else None) for name, share in shares.items())
     columns = (Column("label"), Column("this log (%)", ".1f"), Column("published (%)", ".0f"))
     compared = Table("Fig. 2: labels", columns, rows, "Failed of both: among Completed and Failed alone.")
-    tables = Beside((compared, job_tables.states_table(jobs.profiles)))
+    tables = SideBySide((compared, job_tables.states_table(jobs.profiles)))
     return [jobs_figures.labels_drawing(jobs.profiles), tables, job_tables.preparation_table(jobs.profiles)]
 
 
 def _profiles(jobs: _Jobs) -> Sequence[Block]:
     study = jobs.profiles
-    found: list[Block] = [
-        Beside((jobs_figures.elbow_drawing(study), job_tables.elbow_table(study))),
+    blocks: list[Block] = [
+        SideBySide((jobs_figures.elbow_drawing(study), job_tables.elbow_table(study))),
         Paragraph(f"{job_tables.why_k(study)} The published study found its elbow at K = {seed_figures.PROFILES} (Fig. 3)."),
-        job_tables.profile_words(study),
+        job_tables.profile_descriptions(study),
     ]
     drawings = jobs_figures.composition_drawings(study)
     resources, *others = zip(job_tables.profile_tables(study), seed_figures.PROFILE_TABLES, strict=True)
-    found += resources  # too wide to stand side by side
+    blocks += resources  # too wide to stand side by side
     for own, published in others:
-        found.append(Beside((own, published)))
-        found += [drawings[own.title]] if own.title in drawings else []
-    return found
+        blocks.append(SideBySide((own, published)))
+        blocks += [drawings[own.title]] if own.title in drawings else []
+    return blocks
 
 
 def _correlations(jobs: _Jobs) -> Sequence[Block]:
@@ -209,13 +209,13 @@ def _published(jobs: _Jobs) -> Sequence[Block]:
 
 
 def _forecasts(jobs: _Jobs) -> Sequence[Block]:
-    answer, found = jobs.evaluated
-    waterfall = forecast_blocks.waterfall_drawing(found)
+    answer, evaluation = jobs.evaluated
+    waterfall = forecast_blocks.waterfall_drawing(evaluation)
     return [
         *map(Paragraph, answer.notes),
         forecast_blocks.quality_table(answer),
-        *forecast_blocks.forecast_drawings(found),
-        forecast_blocks.latest_table(found),
+        *forecast_blocks.forecast_drawings(evaluation),
+        forecast_blocks.latest_table(evaluation),
         *([waterfall] if waterfall else []),
     ]
 
@@ -229,30 +229,30 @@ def _features(jobs: _Jobs) -> Sequence[Block]:
 
 
 def _trends(jobs: _Jobs) -> Sequence[Block]:
-    found: list[Block] = []
+    blocks: list[Block] = []
     for by in _TREND_GROUPS:
         study = job_studies.trend_study(jobs.data, by)
         if not study.trend:
-            found.append(Paragraph(f"By {by}: none is known with enough jobs that ended (20)."))
+            blocks.append(Paragraph(f"By {by}: none is known with enough jobs that ended (20)."))
             continue
         sentences = tuple((mover.sentence,) for mover in study.movers[:12]) or (("Nobody, by more than chance.",),)
-        found += [*jobs_figures.trend_drawings(study), Table(f"Who changed in the last week, by {by}", (Column(""),), sentences)]
-    return found
+        blocks += [*jobs_figures.trend_drawings(study), Table(f"Who changed in the last week, by {by}", (Column(""),), sentences)]
+    return blocks
 
 
 def _waste(jobs: _Jobs) -> Sequence[Block]:
     studies = {by: job_studies.waste_study(jobs.data, by) for by in _WASTE_GROUPS}
     by_outcome = studies["outcome"]
-    found: list[Block] = [
-        *map(Paragraph, job_tables.waste_words(by_outcome)),
+    blocks: list[Block] = [
+        *map(Paragraph, job_tables.waste_text(by_outcome)),
         jobs_figures.waste_drawings(jobs.data, by_outcome)[0],
     ]
     for by, study in studies.items():
         if job_tables.has_known_groups(study):
-            found.append(job_tables.waste_table(study, top=15))
+            blocks.append(job_tables.waste_table(study, top=15))
         else:
-            found.append(Paragraph(f"By {by}: the log does not tell it."))
-    return found
+            blocks.append(Paragraph(f"By {by}: the log does not tell it."))
+    return blocks
 
 
 def _policy(jobs: _Jobs) -> Sequence[Block]:

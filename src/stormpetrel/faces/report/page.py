@@ -13,7 +13,7 @@ from string import Template
 from typing import Any, Final
 
 from stormpetrel.errors import UsageError
-from stormpetrel.faces.report.blocks import Beside, Block, Column, Drawing, Paragraph, Section, Table
+from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, SideBySide, Table
 from stormpetrel.private_files import write_private
 
 _STYLE: Final = Path(__file__).parent / "page.css"
@@ -42,7 +42,7 @@ $fitting</body>
 </html>
 """
 )
-# A figure is drawn before what stands beside it is there: once everything is, each takes the width that it is left.
+# A figure is drawn before what stands next to it is there: once everything is, each takes the width that it is left.
 _FITTING: Final = """<script>
 addEventListener("load", () => document.querySelectorAll(".js-plotly-plot").forEach(figure => Plotly.Plots.resize(figure)));
 </script>
@@ -104,15 +104,15 @@ def _table(table: Table) -> str:
     def cell(kind: str, text: str, column: Column) -> str:
         return f"<{kind}{'' if column.form is None else ' class=n'}>{escape(text)}</{kind}>"
 
-    def line(kind: str, words: Sequence[str]) -> str:
-        return f"<tr>{''.join(cell(kind, word, column) for word, column in zip(words, table.columns, strict=True))}</tr>"
+    def line(kind: str, values: Sequence[str]) -> str:
+        return f"<tr>{''.join(cell(kind, value, column) for value, column in zip(values, table.columns, strict=True))}</tr>"
 
     head = [line("th", [column.name for column in table.columns])] if any(column.name for column in table.columns) else []
-    rows = "\n".join(line("td", words) for words in table.lines())
+    rows = "\n".join(line("td", values) for values in table.lines())
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return (
         f'<div class="table"><h3>{escape(table.title)}</h3><div class="scroll"><table>\n'
-        f"{''.join(f'<thead>{words}</thead>' for words in head)}\n<tbody>\n{rows}\n</tbody></table></div>{note}</div>"
+        f"{''.join(f'<thead>{values}</thead>' for values in head)}\n<tbody>\n{rows}\n</tbody></table></div>{note}</div>"
     )
 
 
@@ -122,7 +122,7 @@ def _drawing(drawing: Drawing, number: int) -> str:
 
     figure = go.Figure(drawing.figure)
     title = figure.layout.title
-    words, below = title.text or "", (title.subtitle.text if title.subtitle is not None else None) or ""
+    text, below = title.text or "", (title.subtitle.text if title.subtitle is not None else None) or ""
     figure.update_layout(
         title=None,
         height=drawing.height,
@@ -135,7 +135,7 @@ def _drawing(drawing: Drawing, number: int) -> str:
     html = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config=_CONFIG)
     caption = " ".join(sentence for sentence in (below, drawing.caption) if sentence)
     note = f'<p class="note">{escape(caption)}</p>' if caption else ""
-    return f'<figure><figcaption>{escape(words)}</figcaption><div class="plot">{html}</div>{note}</figure>'
+    return f'<figure><figcaption>{escape(text)}</figcaption><div class="plot">{html}</div>{note}</figure>'
 
 
 def _plotly() -> str:
@@ -146,4 +146,4 @@ def _plotly() -> str:
 
 
 def _has_drawing(block: Block) -> bool:
-    return isinstance(block, Drawing) or (isinstance(block, Beside) and any(map(_has_drawing, block.blocks)))
+    return isinstance(block, Drawing) or (isinstance(block, SideBySide) and any(map(_has_drawing, block.blocks)))

@@ -1,4 +1,4 @@
-"""The numbers of the published study, as tables to stand beside a site's own.
+"""The numbers of the published study, as tables to stand next to a site's own.
 
 "Proactive Precision: Enhancing High-Performance Computing with Early Job Failure Detection": 300,000 jobs of a 1027-node
 system, October 2022 to September 2023. Its Table I is in `jobs.seed_protocol`.
@@ -24,8 +24,8 @@ USER_AND_PROFILE: Final = 0.77
 _PROFILE: Final = Column("profile", "d")
 
 
-def _counts(title: str, unit: str, words: tuple[str, ...], *rows: tuple[int, ...]) -> Table:
-    columns = (_PROFILE, *(Column(f"{word} ({unit})", ",d") for word in words))
+def _counts(title: str, unit: str, names: tuple[str, ...], *rows: tuple[int, ...]) -> Table:
+    columns = (_PROFILE, *(Column(f"{name} ({unit})", ",d") for name in names))
     return Table(title, columns, tuple((place, *row) for place, row in enumerate(rows)))
 
 

@@ -1,30 +1,33 @@
-"""Tables about traces: Table 2 beside the published one, errors per job type and run, who is abnormal, who lies near Bad IO.
+"""Tables about traces: Table 2 next to the published one, errors per job type and run, who is abnormal, who lies near Bad IO.
 
 Answers about traces -> Table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.faces.report.blocks import NOTHING, Column, Table
-from stormpetrel.figures.trace_models import UNKNOWN_WORDS
+from stormpetrel.figures.trace_models import UNKNOWN_LABEL
 from stormpetrel.records.traces import job_types_in_order
 from stormpetrel.traces.architecture import Architecture
 from stormpetrel.traces.evaluation import FIGURES, PUBLISHED
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.schemas.trace_study import SamplingAnswer, Spread, TraceStudyAnswer
+    from stormpetrel.answers.schemas.regions import FittedRegion, LikeBefore, RegionSuspect
+    from stormpetrel.answers.schemas.trace_study import FaultFigures, FaultSummary, SamplingAnswer, Spread, TraceStudyAnswer
     from stormpetrel.answers.schemas.traces import Abnormal, JobTypeOnMap, MostAbnormal, NearBadIo
     from stormpetrel.traces.separability import MeanStd
 
-KIND_WORDS: Final = {
+KIND_LABELS: Final = {
     Architecture.VANILLA: "Vanilla AE",
     Architecture.NODE_GNN: "Node-GNN-AE",
     Architecture.JOB_GNN: "Job-GNN-AE",
+    Architecture.FAST: "Fast AE",
 }
 STUDY: Final = "EPJ Web of Conferences 337, 01120 (2025)"
+_DETECTOR, _CEILING = "detector", "ceiling"
 _FIGURE_COLUMNS: Final = tuple(Column(words, "") for words in ("RE normal", "RE anomalous", "silhouette", "ROC area"))
 
 
@@ -34,28 +37,76 @@ def table_two(study: TraceStudyAnswer) -> Table:
     for kind in Architecture:
         figures = study.model.get(kind)
         if figures is not None:
-            rows.append((f"{KIND_WORDS[kind]} ({study.judged[kind]})", *(_spread(figures[name], name) for name in FIGURES)))
-            rows.append(("  published", *(_spread(PUBLISHED[kind].get(name), name) for name in FIGURES)))
+            rows.append((f"{KIND_LABELS[kind]} ({study.judged[kind]})", *(_spread(figures[name], name) for name in FIGURES)))
+            if kind in PUBLISHED:
+                rows.append(("  published", *(_spread(PUBLISHED[kind].get(name), name) for name in FIGURES)))
         elif kind in study.why:
-            rows.append((KIND_WORDS[kind], *([NOTHING] * len(FIGURES))))
+            rows.append((KIND_LABELS[kind], *([NOTHING] * len(FIGURES))))
     pca, iowait = study.baselines["pca"], study.baselines["mean_iowait"]
     rows.append(("PCA, raw windows", *(_number(pca[name], name) for name in FIGURES)))
     rows.append(("mean iowait", NOTHING, NOTHING, NOTHING, _number(iowait["roc_auc"], "roc_auc")))
     note = " ".join(
         [
             "RE: mean squared difference over steps and modes; mean ± standard deviation over the models (published: ten).",
-            *(f"{KIND_WORDS[Architecture(kind)]}: {reason}" for kind, reason in study.why.items()),
+            *(f"{KIND_LABELS[Architecture(kind)]}: {reason}" for kind, reason in study.why.items()),
         ]
     )
     return Table("Table 2: reconstruction error and separability", (Column("model"), *_FIGURE_COLUMNS), tuple(rows), note)
+
+
+def faults_table(cells: Mapping[str, Mapping[str, Mapping[str, FaultFigures]]], summary: FaultSummary) -> Table:
+    """Each fault and severity: the detector, the best baseline, and the ceiling."""
+    columns = (
+        Column("fault"), Column("severity"), Column("detector", ".3f"), Column("recall", ".2f"), Column("best baseline", ".3f"),
+        Column("which"), Column("ceiling", ".3f"), Column(""),
+    )  # fmt: skip
+    rows = []
+    for fault, severities in cells.items():
+        for severity, scorers in severities.items():
+            others = {name: figures.roc_auc or 0.0 for name, figures in scorers.items() if name not in (_DETECTOR, _CEILING)}
+            best = max(others, key=lambda name: others[name])
+            ceiling = scorers[_CEILING].roc_auc if _CEILING in scorers else None
+            unseen = "not visible" if (fault, severity) in summary.not_visible else ""
+            aside = "kept aside" if fault in summary.kept_aside else ""
+            detector = scorers[_DETECTOR]
+            rows.append((fault, severity, detector.roc_auc, detector.recall, others[best], best, ceiling, unseen or aside))
+    note = (
+        "ROC area per node window: with the fault against untouched. Recall at one false alarm per node and day. The ceiling is a"
+        " classifier that was trained on that very fault."
+    )
+    return Table("Faults put into the test windows", columns, tuple(rows), note)
+
+
+def exam_table(summary: FaultSummary) -> Table:
+    """The mean ROC area of each scorer over the visible cells, best first."""
+    columns = (
+        Column("scorer"), Column("mean ROC area", ".3f"), Column("95 % by span of time"), Column("busy nodes", ".3f"),
+        Column("idle nodes", ".3f"),
+    )  # fmt: skip
+    rows = []
+    for name, mean in sorted(summary.mean_roc_auc.items(), key=lambda item: -(item[1] or 0.0)):
+        interval = summary.interval.get(name)
+        between = NOTHING if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+        rows.append((name, mean, between, summary.busy.get(name), summary.idle.get(name)))
+    return Table("The exam as a whole", columns, tuple(rows), "Over the cells whose ceiling is .9 or more.")
+
+
+def exam_sentences(summary: FaultSummary) -> list[str]:
+    """In sentences: what was promised and kept, and what cannot be seen."""
+    shares = ", ".join(f"{float(share):.1%} promised, {realised:.1%} flagged" for share, realised in summary.promised.items())
+    words = [f"Of {summary.windows['calm']:,} untouched node windows over {summary.spans} span(s) of time: {shares}."]
+    if summary.not_visible:
+        unseen = ", ".join(f"{fault} ({severity})" for fault, severity in summary.not_visible)
+        words.append(f"Not visible even to a classifier that was trained on them: {unseen}.")
+    return words
 
 
 def iowait_rule_table(study: TraceStudyAnswer) -> Table:
     """The rule of one line, at the threshold that training windows choose."""
     rule = study.baselines["mean_iowait"]
     names = ("threshold", "precision", "recall", "f1", "false_alarm_share", "roc_auc")
-    words = ("mean iowait ≥", "precision", "recall", "F1", "normal windows above it", "ROC area")
-    columns = tuple(Column(word, ".3f") for word in words)
+    titles = ("mean iowait ≥", "precision", "recall", "F1", "normal windows above it", "ROC area")
+    columns = tuple(Column(title, ".3f") for title in titles)
     note = "The threshold has the best F1 on training windows; it is judged on test windows."
     return Table("The mean-iowait rule", columns, (tuple(rule[name] for name in names),), note)
 
@@ -64,12 +115,12 @@ def errors_table(study: TraceStudyAnswer) -> Table:
     """Median and range of the error of each job type, per architecture (Fig. 3 in numbers)."""
     types = job_types_in_order({job_type for by_type in study.by_job_type.values() for job_type in by_type})
     columns = [Column("job type"), Column("windows", ",d")]
-    columns += [Column(f"{KIND_WORDS[Architecture(kind)]}: median (5 to 95 %)", "") for kind in study.by_job_type]
+    columns += [Column(f"{KIND_LABELS[Architecture(kind)]}: median (5 to 95 %)", "") for kind in study.by_job_type]
     rows = []
     for job_type in types:
         spreads = [by_type[job_type] for by_type in study.by_job_type.values()]
         cells = (f"{spread.p50:.5f} ({spread.p05:.5f} to {spread.p95:.5f})" for spread in spreads)
-        rows.append((job_type or UNKNOWN_WORDS, spreads[0].windows, *cells))
+        rows.append((job_type or UNKNOWN_LABEL, spreads[0].windows, *cells))
     return Table("Fig. 3 in numbers: reconstruction error per job type", tuple(columns), tuple(rows))
 
 
@@ -77,7 +128,7 @@ def runs_table(study: TraceStudyAnswer) -> Table:
     """The error on normal windows of each test campaign or run."""
     per_run = study.per_run
     names = sorted({run for runs in per_run.values() for run in runs})
-    columns = (Column("campaign or run"), *(Column(KIND_WORDS[Architecture(kind)], "") for kind in per_run))
+    columns = (Column("campaign or run"), *(Column(KIND_LABELS[Architecture(kind)], "") for kind in per_run))
     rows = tuple(
         (name, *(_spread(runs[name].re_normal if name in runs else None, "re_normal") for runs in per_run.values()))
         for name in names
@@ -89,7 +140,7 @@ def work_table(study: TraceStudyAnswer) -> Table:
     """How long training took in this run, and how many windows one core scores in a second."""
     training, speed = study.seconds["training"], study.windows_per_second_per_core
     rows = tuple(
-        (KIND_WORDS[Architecture(kind)], models, training.get(kind), speed.get(kind)) for kind, models in study.judged.items()
+        (KIND_LABELS[Architecture(kind)], models, training.get(kind), speed.get(kind)) for kind, models in study.judged.items()
     )
     columns = (Column("model"), Column("models", "d"), Column("training (s)", ",.0f"), Column("windows/s/core", ",.0f"))
     counts = study.windows
@@ -126,7 +177,7 @@ def map_table(job_types: Sequence[JobTypeOnMap]) -> Table:
         Column("flagged", ".1%"),
     )  # fmt: skip
     rows = tuple(
-        (UNKNOWN_WORDS if row.job_type == "" else row.job_type, row.windows, row.x, row.y, row.median_score, row.flagged_share)
+        (UNKNOWN_LABEL if row.job_type == "" else row.job_type, row.windows, row.x, row.y, row.median_score, row.flagged_share)
         for row in job_types
     )
     return Table("Where job types lie", columns, rows)
@@ -140,29 +191,78 @@ def suspects_table(diagnosis: NearBadIo, *, top: int = 20) -> Table:
     )  # fmt: skip
     rows = tuple(
         (
-            row.job_id or NOTHING, row.job_type or UNKNOWN_WORDS, row.node, _cpus(row.cpus), row.windows, row.near, row.nearest,
+            row.job_id or NOTHING, row.job_type or UNKNOWN_LABEL, row.node, _cpus(row.cpus), row.windows, row.near, row.nearest,
             row.max_iowait,
         )
         for row in diagnosis.suspects[:top]
     )  # fmt: skip
-    return Table("Jobs and threads that lie near Bad IO", columns, rows, diagnosis_words(diagnosis))
+    return Table("Jobs and threads that lie near Bad IO", columns, rows, diagnosis_text(diagnosis))
 
 
-def diagnosis_words(diagnosis: NearBadIo) -> str:
+def regions_table(regions: Sequence[FittedRegion]) -> Table:
+    """The troubles that people have named, as the model in use sees them."""
+    columns = (
+        Column("region"), Column("examples", ",d"), Column("x", ".2f"), Column("y", ".2f"), Column("radius", ".3f"),
+        Column("of its own windows", ".0%"), Column("of calm windows", ".2%"),
+    )  # fmt: skip
+    rows = tuple((row.name, row.examples, row.x, row.y, row.radius, row.coverage, row.calm_inside) for row in regions)
+    note = "A window within the radius of an example raises the name. The last two columns: which share of windows lies inside."
+    return Table("Known regions", columns, rows, note)
+
+
+def inside_table(suspects: Sequence[RegionSuspect], *, top: int = 20) -> Table:
+    """Who lies in a known region."""
+    columns = (
+        Column("region"), Column("node"), Column("job"), Column("type"), Column("CPUs"), Column("windows", ",d"),
+        Column("inside", ",d"), Column("nearest", ".3f"), Column("since"), Column("until"),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            row.region, row.node, row.job_id or NOTHING, row.job_type or UNKNOWN_LABEL, _cpus(row.cpus), row.windows, row.inside,
+            row.nearest, f"{row.since:%Y-%m-%d %H:%M}", f"{row.until:%Y-%m-%d %H:%M}",
+        )
+        for row in suspects[:top]
+    )  # fmt: skip
+    return Table("Jobs and threads in a known region", columns, rows, "Times are UTC.")
+
+
+def like_table(windows: Sequence[LikeBefore]) -> Table:
+    """Which past windows were like the newest ones that are in a region or were flagged."""
+    columns = (
+        Column("window"), Column("region"), Column("like"), Column("job"), Column("type"), Column("its region"),
+        Column("distance", ".3f"),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            f"{row.node}/{row.cpu} {row.window_start:%Y-%m-%d %H:%M}", row.region or NOTHING,
+            f"{past.node}/{past.cpu} {past.window_start:%Y-%m-%d %H:%M}", past.job_id or NOTHING, past.job_type or UNKNOWN_LABEL,
+            past.region or NOTHING, past.distance,
+        )
+        for row in windows
+        for past in row.past
+    )  # fmt: skip
+    return Table(
+        "What was like it before", columns, rows, "The nearest windows of other jobs that had ended then; times are UTC."
+    )
+
+
+def diagnosis_text(diagnosis: NearBadIo) -> str:
     """The diagnosis in a sentence or two."""
-    words = (
+    if diagnosis.radius is None or diagnosis.high_iowait is None:
+        return "The model knows no Bad IO windows."
+    text = (
         f"{diagnosis.near:,} of {diagnosis.windows:,} windows lie within {diagnosis.radius:.2f} of the centre of Bad IO with "
         f"a largest iowait of {diagnosis.high_iowait:.2f} or more."
     )
     if diagnosis.rank_correlation is None:
-        return words
-    return f"{words} Distance and largest iowait have a rank correlation of {diagnosis.rank_correlation:+.2f}."
+        return text
+    return f"{text} Distance and largest iowait have a rank correlation of {diagnosis.rank_correlation:+.2f}."
 
 
 def spectra_table(study: SamplingAnswer) -> Table:
     """The lowest dominant frequency of each job type."""
     rows = tuple(
-        (job_type or UNKNOWN_WORDS, spectrum.dominant_hz, 1 / spectrum.dominant_hz if spectrum.dominant_hz else None)
+        (job_type or UNKNOWN_LABEL, spectrum.dominant_hz, 1 / spectrum.dominant_hz if spectrum.dominant_hz else None)
         for job_type, spectrum in study.spectra.items()
     )
     columns = (Column("job type"), Column("lowest dominant frequency (Hz)", ".4f"), Column("period (s)", ",.0f"))

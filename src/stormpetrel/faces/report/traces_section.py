@@ -101,7 +101,8 @@ def _site_blocks(answer: SiteTraces, windows: ScoredWindows) -> Sequence[Block]:
     chart = trace_models.trace_map(windows.points, axes=trace_models.map_axes(answer.explained))
     blocks: list[Block] = [figures, *trace_tables.abnormal_tables(answer)]
     blocks += [trace_tables.map_table(answer.job_types), Drawing(chart, height=520)]
-    if near := answer.diagnosis:
+    near = answer.diagnosis
+    if near is not None and near.radius is not None and near.high_iowait is not None:
         blocks.append(trace_figures.diagnosis_drawing(windows.points, near=near.radius, high=near.high_iowait))
         blocks.append(trace_tables.suspects_table(near))
     return blocks
@@ -120,7 +121,7 @@ def _diagnosis(mapped: MappedWindows) -> tuple[Block, ...]:
 def _sampling(traces: Sequence[Trace], progress: Progress) -> Sequence[Block]:
     from stormpetrel.traces.sampling import study_sampling
 
-    study = study_sampling(traces, progress=lambda _share, words: progress(f"sampling: {words}"))
+    study = study_sampling(traces, progress=lambda _share, text: progress(f"sampling: {text}"))
     answer = sampling_answer(study)
     tables = trace_tables.spectra_table(answer), trace_tables.intervals_table(answer)
     return [Paragraph(answer.advice), *trace_figures.sampling_drawings(study), *tables]

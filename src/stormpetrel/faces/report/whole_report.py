@@ -17,7 +17,7 @@ from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.faces.report.page import write_page
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.studies.job_input import JobInput
+    from stormpetrel.answers.studies.job_evaluation import JobInput
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.faces.report.blocks import Section
     from stormpetrel.store.site import Site

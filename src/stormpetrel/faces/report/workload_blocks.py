@@ -1,4 +1,4 @@
-"""What pages and terminals show of a synthetic workload: its scorecard, what it is good for, and the figures beside the real one.
+"""What pages and terminals show of a synthetic workload: its scorecard, what it is good for, and the figures with the real one.
 
 WorkloadEvaluation -> evaluation_tables; name -> WorkloadFidelity -> comparison_table; name -> Workload -> comparison_drawings.
 """
@@ -32,7 +32,7 @@ def evaluation_tables(answer: WorkloadEvaluation | SiteWorkload, title: str) -> 
 
 
 def scorecard_table(title: str, scores: Sequence[WorkloadScore], *, has_floor: bool = True) -> Table:
-    """Return the figures of a scorecard, each beside its ideal and its floor, with what it means."""
+    """Return the figures of a scorecard, each next to its ideal and its floor, with what it means."""
     columns = (
         Column("figure"), Column("synthetic", ".3f"), Column("ideal", ".3f"), Column("floor", ".3f"), Column(""),
         Column("in words"),
@@ -76,7 +76,7 @@ def comparison_drawings(workloads: Mapping[str, Workload]) -> tuple[Drawing, ...
 
 
 def comparison_table(synthetic: Mapping[str, WorkloadFidelity]) -> Table:
-    """Return the cheap figures of several synthetic workloads beside those of the real one, a column each."""
+    """Return the cheap figures of several synthetic workloads next to those of the real one, a column each."""
     columns = (Column("figure"), Column("real", ".3f"), *(Column(name, ".3f") for name in synthetic), Column("ideal"))
     cards = list(synthetic.values())
     names = list(dict.fromkeys(name for card in cards for name in card.columns))
@@ -103,9 +103,9 @@ def _row(score: WorkloadScore) -> tuple[Any, ...]:
     return score.measure, score.value, score.ideal, score.floor, "" if score.verdict == "open" else score.verdict, score.meaning
 
 
-def _pairs(words: str, pairs: Sequence[FigurePair]) -> tuple[Any, ...]:
+def _pairs(title: str, pairs: Sequence[FigurePair]) -> tuple[Any, ...]:
     real = next((pair.real for pair in pairs if pair.real is not None), None)
-    return words, real, *(pair.synthetic for pair in pairs), "real"
+    return title, real, *(pair.synthetic for pair in pairs), "real"
 
 
 def _training_table(learnt: Mapping[str, Any]) -> Table:

@@ -1,4 +1,4 @@
-"""The workload in the report: the site's jobs beside synthetic ones, as the published study drew them, and how near they are.
+"""The workload in the report: the site's jobs next to synthetic ones, as the published study drew them, and how near they are.
 
 Site -> site_workload_sections -> Section. A site with too few jobs to learn from has none.
 """

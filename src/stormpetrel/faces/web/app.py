@@ -16,12 +16,12 @@ from stormpetrel import __version__
 from stormpetrel.errors import SettingsError, StormpetrelError
 from stormpetrel.faces.web.incoming import TrustedProxies
 from stormpetrel.faces.web.listening import ListenAddress
-from stormpetrel.faces.web.login import LoginDesk, login_router
+from stormpetrel.faces.web.login import LoginService, login_router
 from stormpetrel.faces.web.refusals import LogUnexpected, install_errors
 from stormpetrel.faces.web.response_headers import content_security_policy, inline_script_hashes
 from stormpetrel.faces.web.security import Rules, Security
 from stormpetrel.faces.web.sessions import Sessions
-from stormpetrel.faces.web.viewers import Doorkeeper
+from stormpetrel.faces.web.viewers import AccessControl
 from stormpetrel.store.watch_status import read_watch
 from stormpetrel.watch.host_names import HostNames
 
@@ -89,7 +89,7 @@ def _missing(live: LiveSite) -> str:
 
 
 def _watch_seen(live: LiveSite) -> dict[str, object]:
-    """How the watch is, without names: pages can be read while it is away, and say how old they are."""
+    """State of the watch, without names: pages can be read while it is away, and say how old they are."""
     watch, now = read_watch(live.site.state), datetime.now(UTC)
     state = watch.state(now)
     return {"watch": state} if state == "never" else {"watch": state, "watch_heard_s_ago": round(watch.silent_s(now), 1)}
@@ -99,7 +99,7 @@ def protected(app: FastAPI, site: Site, *, address: str | None = None, script_ha
     """Put the door around an app that is otherwise complete; also used by tests, around apps of their own."""
     serve = site.settings.serve
     sessions = Sessions()
-    keeper = Doorkeeper(site, sessions)
+    access = AccessControl(site, sessions)
     rules = Rules(
         proxies=TrustedProxies.of(serve, site.folder),
         hosts=HostNames(serve.hosts, bound_to=ListenAddress.parse(address or serve.address).host),
@@ -109,8 +109,8 @@ def protected(app: FastAPI, site: Site, *, address: str | None = None, script_ha
         login_page=serve.login == "token",
     )
     if rules.login_page:
-        app.include_router(login_router(LoginDesk(site, sessions, rules.proxies, keeper.cookie, rules.prefix)))
-    app.add_middleware(Security, keeper=keeper, rules=rules)  # the last one added is the outermost
+        app.include_router(login_router(LoginService(site, sessions, rules.proxies, access.cookie, rules.prefix)))
+    app.add_middleware(Security, access=access, rules=rules)  # the last one added is the outermost
     return app
 
 

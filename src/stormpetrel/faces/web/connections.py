@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from stormpetrel.faces.web.incoming import counted_as, parse_address
 
 _log = logging.getLogger("stormpetrel.serve")
-_PIECE: Final = 8192  # bytes that are looked at together: by so much a head can be larger than it may
+_PIECE: Final = 8192  # bytes that are examined together: by so much a head can be larger than it may
 _BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -47,37 +47,37 @@ class OpenConnections:
     def __len__(self) -> int:
         return self._count
 
-    def admit(self, one: BoundedProtocol) -> bool:
+    def admit(self, connection: BoundedProtocol) -> bool:
         """Take in a connection, at the cost of one that waits if need be: of the same address, or of the one with the most."""
-        own = self._of.get(one.address, {})
-        if len(own) >= self._limits.most_of_address and not _close_one(own):
+        own = self._of.get(connection.address, {})
+        if len(own) >= self._limits.most_of_address and not _close_idlest(own):
             return False
-        if self._count >= self._limits.most and not _close_one(max(self._of.values(), key=len)):
+        if self._count >= self._limits.most and not _close_idlest(max(self._of.values(), key=len)):
             return False
-        self._of.setdefault(one.address, {})[one] = None
+        self._of.setdefault(connection.address, {})[connection] = None
         self._count += 1
         return True
 
-    def begins_to_wait(self, one: BoundedProtocol) -> None:
+    def begins_to_wait(self, connection: BoundedProtocol) -> None:
         """An answer is out: the next request of this connection is waited for from now on."""
-        own = self._of.get(one.address, {})
-        if one in own:
-            del own[one]
-            own[one] = None
+        own = self._of.get(connection.address, {})
+        if connection in own:
+            del own[connection]
+            own[connection] = None
 
-    def forget(self, one: BoundedProtocol) -> None:
+    def forget(self, connection: BoundedProtocol) -> None:
         """A connection is closed."""
-        own = self._of.get(one.address, {})
-        if one in own:
-            del own[one]
+        own = self._of.get(connection.address, {})
+        if connection in own:
+            del own[connection]
             self._count -= 1
         if not own:
-            self._of.pop(one.address, None)
+            self._of.pop(connection.address, None)
 
 
-def _close_one(connections: dict[BoundedProtocol, None]) -> bool:
+def _close_idlest(connections: dict[BoundedProtocol, None]) -> bool:
     """Close the connection that has waited for longest; False where each has a request that we work on."""
-    oldest = next((one for one in connections if one.waits_for_peer), None)
+    oldest = next((connection for connection in connections if connection.waits_for_peer), None)
     if oldest is None:
         return False
     _log.warning("too many connections: closed one that waited")

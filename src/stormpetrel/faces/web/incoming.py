@@ -50,17 +50,17 @@ class Incoming:
 
     def single(self, name: str) -> str | None:
         """The value of a header; one that is there twice is refused, since each reader may believe another one."""
-        found = self.headers.getlist(name)
-        if len(found) > 1:
-            raise RefusedError(400, f"The header {name} is there {len(found)} times.", hint="Send it once.")
-        return found[0] if found else None
+        values = self.headers.getlist(name)
+        if len(values) > 1:
+            raise RefusedError(400, f"The header {name} is there {len(values)} times.", hint="Send it once.")
+        return values[0] if values else None
 
 
 class TrustedProxies:
     """The proxies whose word is taken: by address, and by a shared secret where the site has one.
 
     An address of this machine says nothing of who is there. It is enough where a proxy logs people in (`by_loopback`), since
-    nothing works there without one; elsewhere whoever comes from loopback is a proxy only beside the secret.
+    nothing works there without one; elsewhere whoever comes from loopback is a proxy only next to the secret.
     """
 
     def __init__(self, networks: Sequence[IPv4Network | IPv6Network], secret: str, *, by_loopback: bool) -> None:
@@ -140,9 +140,9 @@ def parse_address(text: str) -> Address | None:
 
 def _forwarded_for(headers: Headers, proxies: TrustedProxies) -> Address | None:
     """The last address in X-Forwarded-For that is no proxy of ours: what stands before it, anybody may have written."""
-    named = [word.strip() for line in headers.getlist("x-forwarded-for") for word in line.split(",")]
-    for word in reversed(named):
-        address = parse_address(word)
+    named = [entry.strip() for line in headers.getlist("x-forwarded-for") for entry in line.split(",")]
+    for entry in reversed(named):
+        address = parse_address(entry)
         if address is None or not proxies.include(address):
             return address
     return None

@@ -26,8 +26,8 @@ _LARGEST_FORM: Final = 8000
 
 
 @dataclass(frozen=True, slots=True)
-class LoginDesk:
-    """What logging in needs."""
+class LoginService:
+    """What the login pages need: the site, its sessions, trusted proxies, the cookie."""
 
     site: Site
     sessions: Sessions
@@ -36,7 +36,7 @@ class LoginDesk:
     prefix: str
 
 
-def login_router(desk: LoginDesk) -> APIRouter:
+def login_router(service: LoginService) -> APIRouter:
     """The pages /login and /logout."""
     router = APIRouter(include_in_schema=False)
 
@@ -46,43 +46,43 @@ def login_router(desk: LoginDesk) -> APIRouter:
 
     @router.get("/login")
     async def page(request: Request) -> Response:
-        return _page(desk, _ours(request.query_params.get("next", "/")))
+        return _page(service, _ours(request.query_params.get("next", "/")))
 
     @router.post("/login")
     async def log_in(request: Request) -> Response:
         body = await request.body()
         form = parse_qs(body.decode("utf-8", "replace")) if len(body) <= _LARGEST_FORM else {}
         follow = _ours(form.get("next", ["/"])[0])
-        token = await run_in_threadpool(desk.site.tokens.find, form.get("token", [""])[0].strip())
+        token = await run_in_threadpool(service.site.tokens.find, form.get("token", [""])[0].strip())
         if token is None:
-            return _page(desk, follow, "This token is not valid: unknown, revoked or past its time.", status=401)
+            return _page(service, follow, "This token is not valid: unknown, revoked or past its time.", status=401)
         if READ not in token.scopes:
-            return _page(desk, follow, f"This token is for programs: it has not the scope '{READ}'.", status=403)
-        await run_in_threadpool(desk.site.audit.count, token.user, "logged in", {"token": token.name})
-        return _with_session(desk, request, token, RedirectResponse(desk.prefix + follow, 303))
+            return _page(service, follow, f"This token is for programs: it has not the scope '{READ}'.", status=403)
+        await run_in_threadpool(service.site.audit.count, token.user, "logged in", {"token": token.name})
+        return _with_session(service, request, token, RedirectResponse(service.prefix + follow, 303))
 
     @router.post("/logout")
     async def log_out(request: Request) -> Response:
-        session = request.cookies.get(desk.cookie)
+        session = request.cookies.get(service.cookie)
         if session:
-            desk.sessions.end(session)
-        answer = RedirectResponse(f"{desk.prefix}/login", 303)
-        answer.delete_cookie(desk.cookie, path=desk.prefix or "/", httponly=True, samesite="strict")
+            service.sessions.end(session)
+        answer = RedirectResponse(f"{service.prefix}/login", 303)
+        answer.delete_cookie(service.cookie, path=service.prefix or "/", httponly=True, samesite="strict")
         return answer
 
     return router
 
 
-def _with_session(desk: LoginDesk, request: Request, token: Token, answer: Response) -> Response:
-    before = request.cookies.get(desk.cookie)
+def _with_session(service: LoginService, request: Request, token: Token, answer: Response) -> Response:
+    before = request.cookies.get(service.cookie)
     if before:
-        desk.sessions.end(before)
+        service.sessions.end(before)
     answer.set_cookie(
-        desk.cookie,
-        desk.sessions.begin(token.digest),
+        service.cookie,
+        service.sessions.begin(token.digest),
         max_age=int(SESSION_S),
-        path=desk.prefix or "/",
-        secure=desk.proxies.incoming(request.scope).is_https,
+        path=service.prefix or "/",
+        secure=service.proxies.incoming(request.scope).is_https,
         httponly=True,
         samesite="strict",
     )
@@ -97,7 +97,7 @@ def _ours(link: str) -> str:
         return "/"
 
 
-def _page(desk: LoginDesk, follow: str, problem: str = "", *, status: int = 200) -> HTMLResponse:
-    words = {"site": desk.site.settings.site.name, "problem": problem, "next": follow, "prefix": desk.prefix}
+def _page(service: LoginService, follow: str, problem: str = "", *, status: int = 200) -> HTMLResponse:
+    values = {"site": service.site.settings.site.name, "problem": problem, "next": follow, "prefix": service.prefix}
     template = Template((_HERE / "login.html").read_text(encoding="utf-8"))
-    return HTMLResponse(template.substitute({name: html.escape(word) for name, word in words.items()}), status)
+    return HTMLResponse(template.substitute({name: html.escape(value) for name, value in values.items()}), status)

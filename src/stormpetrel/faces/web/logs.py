@@ -61,7 +61,7 @@ class _Repeated:
 
 
 class MergedLog(logging.StreamHandler[TextIO]):
-    """Writes what happened; warnings and errors that repeat are counted, and told once a minute."""
+    """Writes what happened; warnings and errors that repeat are counted, and reported once a minute."""
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream)
@@ -71,13 +71,13 @@ class MergedLog(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, or count it."""
-        self._tell_counts()
+        self._log_counts()
         if record.levelno < logging.WARNING or self._is_first(record):
             super().emit(record)
 
     def close(self) -> None:
         """Tell what was counted since the last time."""
-        self._tell_counts(all_of_them=True)
+        self._log_counts(all_of_them=True)
         super().close()
 
     def _is_first(self, record: logging.LogRecord) -> bool:
@@ -94,23 +94,23 @@ class MergedLog(logging.StreamHandler[TextIO]):
         if record.exc_info and record.exc_info[1] is not None:
             kind: Hashable = (type(record.exc_info[1]), _place(record.exc_info[1].__traceback__))
         else:
-            alike = [one for one in self._repeated if isinstance(one, tuple) and one[0] == record.msg]
+            alike = [entry for entry in self._repeated if isinstance(entry, tuple) and entry[0] == record.msg]
             kind = (record.msg, record.getMessage() if len(alike) < _MOST_WORDINGS else "")
         return kind if kind in self._repeated or len(self._repeated) < _MOST_KINDS else "others"
 
-    def _tell_counts(self, *, all_of_them: bool = False) -> None:
+    def _log_counts(self, *, all_of_them: bool = False) -> None:
         now = self._clock()
         for kind, repeated in list(self._repeated.items()):
             if not all_of_them and now - repeated.since_s < _EVERY_S:
                 continue
             if repeated.times:
-                self._tell(f"{repeated.times:,} more times in {now - repeated.since_s:.0f} s: {repeated.line}")
+                self._write(f"{repeated.times:,} more times in {now - repeated.since_s:.0f} s: {repeated.line}")
                 repeated.since_s, repeated.times = now, 0
             else:
                 del self._repeated[kind]
 
-    def _tell(self, words: str) -> None:
-        record: dict[str, Any] = {"msg": "%s", "args": (words,), "levelname": "WARNING", "levelno": logging.WARNING}
+    def _write(self, text: str) -> None:
+        record: dict[str, Any] = {"msg": "%s", "args": (text,), "levelname": "WARNING", "levelno": logging.WARNING}
         super().emit(logging.makeLogRecord(record))
 
 

@@ -55,7 +55,7 @@ _STATUS: Final[tuple[tuple[type[StormpetrelError], int], ...]] = (  # the first 
 
 
 class UnexpectedError(StormpetrelError):
-    """What the outside is told of an error that nobody foresaw: nothing of it."""
+    """What the outside is reported an error that nobody foresaw: nothing of it."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -64,8 +64,8 @@ class UnexpectedError(StormpetrelError):
         )
 
 
-class NotKeptError(StormpetrelError):
-    """What the outside is told where the site cannot be written: not where it lies, nor on which disk."""
+class NotSavedError(StormpetrelError):
+    """The error shown outside where the site cannot be written; it names neither folder nor disk."""
 
     def __init__(self, error: StormpetrelError) -> None:
         full = isinstance(error, DiskFullError)
@@ -98,7 +98,7 @@ def wants_page(scope: Scope) -> bool:
 
 
 def answer_to(error: StormpetrelError, scope: Scope) -> Response:
-    """What is answered in place of what was asked for."""
+    """What is answered in place of what was requested."""
     status = status_of(error)
     headers = dict(error.headers) if isinstance(error, RefusedError) else {}
     if status == 503 and error.retry_helps:
@@ -108,15 +108,15 @@ def answer_to(error: StormpetrelError, scope: Scope) -> Response:
         error = UnexpectedError()
     if isinstance(error, StoreNotWritableError):
         _log.error("%s", error)
-        error = NotKeptError(error)
+        error = NotSavedError(error)
     if wants_page(scope):
         return HTMLResponse(_page(status, error), status, headers)
     return JSONResponse({"error": {"what": error.what, "hint": error.hint}}, status, headers)
 
 
 def _page(status: int, error: StormpetrelError) -> str:
-    words = {"status": str(status), "what": error.what, "hint": error.hint}
-    return Template(_PAGE.read_text(encoding="utf-8")).substitute({name: html.escape(word) for name, word in words.items()})
+    values = {"status": str(status), "what": error.what, "hint": error.hint}
+    return Template(_PAGE.read_text(encoding="utf-8")).substitute({name: html.escape(value) for name, value in values.items()})
 
 
 def install_errors(app: FastAPI) -> None:

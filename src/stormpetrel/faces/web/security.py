@@ -1,4 +1,4 @@
-"""The door of the web server, a pure ASGI middleware around everything: host, size, viewer, rate, origin, headers.
+"""Access control of the web server, an ASGI middleware around everything: host, size, viewer, rate, origin, headers.
 
 request -> refused with a sentence, or passed on with its viewer set; every answer gets its protecting headers.
 """
@@ -8,7 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import threading
 import time
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
@@ -18,14 +21,47 @@ from starlette.datastructures import MutableHeaders
 from stormpetrel.answers.viewer import READ, seen_by
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.web.incoming import Incoming, TrustedProxies
-from stormpetrel.faces.web.limits import LOGINS_PER_MINUTE, RateLimit
 from stormpetrel.faces.web.refusals import RefusedError, UnexpectedError, answer_to, wants_page
 from stormpetrel.faces.web.response_headers import protect
-from stormpetrel.faces.web.viewers import Doorkeeper, Known
+from stormpetrel.faces.web.viewers import AccessControl, Known
 from stormpetrel.watch.host_names import HostNames
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_MOST_KEYS: Final = 20_000  # about 4 MB
+LOGINS_PER_MINUTE: Final = 10
+
+
+class RateLimit:
+    """So many requests a minute for each key, a minute's worth of them at once.
+
+    Memory is bounded: the key that was quiet for longest is dropped first, and its bucket was the fullest anyway.
+    """
+
+    def __init__(self, per_minute: int, *, most_keys: int = _MOST_KEYS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._burst = float(per_minute)
+        self._per_second = per_minute / 60
+        self._most_keys = most_keys
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # key -> what was left, when
+
+    def take(self, key: str) -> float:
+        """Count one request; 0 if it may go ahead, else after how many seconds the next one may."""
+        now = self._clock()
+        with self._lock:
+            left, since = self._left.pop(key, (self._burst, now))
+            left = min(self._burst, left + (now - since) * self._per_second)
+            wait = 0.0 if left >= 1 else (1 - left) / self._per_second
+            self._left[key] = (left - 1 if left >= 1 else left, now)
+            if len(self._left) > self._most_keys:
+                self._left.popitem(last=False)
+        return wait
+
+    def __len__(self) -> int:
+        return len(self._left)
+
 
 _log = logging.getLogger("stormpetrel.serve")
 _access = logging.getLogger("stormpetrel.access")
@@ -54,9 +90,9 @@ class Rules:
 class Security:
     """The middleware; the outermost one."""
 
-    def __init__(self, app: ASGIApp, *, keeper: Doorkeeper, rules: Rules) -> None:
+    def __init__(self, app: ASGIApp, *, access: AccessControl, rules: Rules) -> None:
         self._app = app
-        self._keeper = keeper
+        self._access = access
         self._rules = rules
         self._requests = RateLimit(rules.requests_per_minute)
         self._logins = RateLimit(LOGINS_PER_MINUTE)
@@ -115,7 +151,7 @@ class Security:
 
     async def _admitted(self, request: Incoming, scope: Scope) -> Known:
         try:
-            return await self._keeper.admit(request)
+            return await self._access.admit(request)
         except RefusedError as refusal:
             self._count(request, None)
             if self._rules.login_page and refusal.status == 401 and request.method == "GET" and wants_page(scope):

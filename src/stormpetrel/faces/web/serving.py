@@ -81,7 +81,7 @@ def refuse_open_door(where: ListenAddress, settings: ServeSection) -> None:
 
 
 def opening_lines(link: str, where: ListenAddress, settings: ServeSection, *, anyone_poses: bool) -> list[str]:
-    """What is said at the start: where it is, and who could look in."""
+    """The lines printed at the start: the address, and who can connect."""
     lines = [f"Stormpetrel is at {link} (Ctrl-C stops it)."]
     if settings.login == "none":
         lines.append(

@@ -1,4 +1,4 @@
-"""Who is asking: a request -> a Viewer, by `serve.login`. `current_viewer()` says it to whatever answers the request.
+"""Access control: a request -> a Viewer, by `serve.login`. `current_viewer()` says it to whatever answers the request.
 
 A token, where one is shown, decides alone: it can only narrow what its bearer could see without it.
 """
@@ -20,7 +20,7 @@ from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.faces.web.incoming import Incoming
 from stormpetrel.faces.web.refusals import RefusedError
 from stormpetrel.faces.web.sessions import Sessions
-from stormpetrel.store.tokens import MARK, Token, digest_of
+from stormpetrel.store.tokens import PREFIX, Token, digest_of
 
 if TYPE_CHECKING:
     from stormpetrel.store.site import Site
@@ -32,7 +32,7 @@ _MOST_KEPT: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A viewer, and by what."""
+    """A viewer, and how it was authenticated."""
 
     viewer: Viewer
     by: Literal["loopback", "proxy", "token", "session"]
@@ -43,8 +43,8 @@ class Known:
         return f"{self.by}:{self.viewer.user}" if self.by != "loopback" else ""
 
 
-class Doorkeeper:
-    """Says who a request comes from, or refuses it."""
+class AccessControl:
+    """Identify the viewer of a request, or refuse it."""
 
     def __init__(self, site: Site, sessions: Sessions, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._serve = site.settings.serve
@@ -79,7 +79,7 @@ class Doorkeeper:
     def _bearer(self, request: Incoming) -> str | None:
         """The token that a program shows; another one than ours is the proxy's business where there is a proxy."""
         kind, _, token = (request.single("authorization") or "").partition(" ")
-        if kind.lower() != "bearer" or (self._serve.login == "proxy" and not token.startswith(MARK)):
+        if kind.lower() != "bearer" or (self._serve.login == "proxy" and not token.startswith(PREFIX)):
             return None
         return token.strip()
 
@@ -117,13 +117,13 @@ class Doorkeeper:
         if not request.from_proxy:
             raise RefusedError(
                 403,
-                "This address may not say who is asking.",
+                "This address is not a trusted proxy.",
                 hint="Come through the proxy; administrators: see serve.proxies and serve.proxy_secret_file.",
             )
         name = request.single(self._serve.user_header)
         if not name:
             raise _unauthorised(
-                f"The proxy did not say who is asking: the header {self._serve.user_header} is missing.",
+                f"The proxy sent no user name: the header {self._serve.user_header} is missing.",
                 "Administrators: let the proxy set it after the login, or name another one in serve.user_header.",
             )
         return self._named(name)
@@ -142,7 +142,7 @@ class Doorkeeper:
 
 
 def _by_loopback(request: Incoming, user_header: str) -> Viewer:
-    """Everybody who reaches loopback is the administrator; that must not be said of those whom a proxy lets in."""
+    """Whoever reaches loopback is the administrator, but not those who come through a proxy."""
     if request.peer is None or not request.peer.is_loopback:
         raise RefusedError(
             403, "Without a login only this machine is answered.", hint="Administrators: set serve.login in site.toml."

@@ -34,19 +34,19 @@ class Shift:
         return time.monotonic() >= self.ends_s
 
 
-def run_workload(kind: str, work: Callable[[Shift], Did], words: list[str] | None = None) -> None:
+def run_workload(kind: str, work: Callable[[Shift], Did], arguments: list[str] | None = None) -> None:
     """Run a workload as a program: do the work, then print what was done; the work removes its own files."""
     parser = argparse.ArgumentParser(prog=kind, description=work.__doc__)
     parser.add_argument("--seconds", type=float, required=True, help="how long to work")
     parser.add_argument("--scratch", type=Path, required=True, help="folder for its files")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(words)
-    if not 0 < given.seconds <= _MOST_SECONDS:
-        parser.error(f"--seconds {given.seconds:g}: expected more than 0 and at most {_MOST_SECONDS:,.0f}")
+    options = parser.parse_args(arguments)
+    if not 0 < options.seconds <= _MOST_SECONDS:
+        parser.error(f"--seconds {options.seconds:g}: expected more than 0 and at most {_MOST_SECONDS:,.0f}")
     signal.signal(signal.SIGTERM, _leave)  # so that the files are removed on the way out
     began_s = time.monotonic()
     try:
-        did = work(Shift(began_s, began_s + given.seconds, given.scratch, given.seed))
+        did = work(Shift(began_s, began_s + options.seconds, options.scratch, options.seed))
     except OSError as error:
         sys.exit(f"{kind}: {error}")
     sys.stdout.write(json.dumps({"kind": kind, "seconds": round(time.monotonic() - began_s, 3), **did}) + "\n")

@@ -33,7 +33,7 @@ class _Holder:
 
     def runs(self, role: str) -> bool:
         """Whether it is `stormpetrel serve` or `stormpetrel watch`, started in whatever way."""
-        return any("stormpetrel" in word for word in self.words) and role in self.words
+        return any("stormpetrel" in argument for argument in self.words) and role in self.words
 
 
 def check_addresses(site: Site) -> Iterator[Finding]:
@@ -117,26 +117,26 @@ def _listening(table: Path, port: int) -> Iterator[str]:
 
 
 def _links(folder: Path) -> set[str]:
-    found = set()
+    links = set()
     try:
         for entry in folder.iterdir():
-            found.add(str(entry.readlink()))
+            links.add(str(entry.readlink()))
     except OSError:  # somebody else's process, or one that has just ended
-        return found
-    return found
+        return links
+    return links
 
 
 def _described(process: Path) -> _Holder:
-    words = tuple(word.decode("utf-8", "replace") for word in _parts(process / "cmdline"))
-    return _Holder(int(process.name), words, _site_of(process, words))
+    arguments = tuple(argument.decode("utf-8", "replace") for argument in _parts(process / "cmdline"))
+    return _Holder(int(process.name), arguments, _site_of(process, arguments))
 
 
-def _site_of(process: Path, words: tuple[str, ...]) -> Path | None:
+def _site_of(process: Path, arguments: tuple[str, ...]) -> Path | None:
     """The site of a Stormpetrel: its --site, its environment, or the folder it stands in."""
-    named = [word.removeprefix("--site=") for word in words if word.startswith("--site=")]
-    named += [following for word, following in pairwise(words) if word == "--site"]
-    given = {word.partition(b"=")[0]: word.partition(b"=")[2] for word in _parts(process / "environ")}
-    named += [given[b"STORMPETREL_SITE"].decode("utf-8", "replace")] if b"STORMPETREL_SITE" in given else []
+    named = [argument.removeprefix("--site=") for argument in arguments if argument.startswith("--site=")]
+    named += [following for argument, following in pairwise(arguments) if argument == "--site"]
+    environment = {argument.partition(b"=")[0]: argument.partition(b"=")[2] for argument in _parts(process / "environ")}
+    named += [environment[b"STORMPETREL_SITE"].decode("utf-8", "replace")] if b"STORMPETREL_SITE" in environment else []
     try:
         stands_in = (process / "cwd").resolve()
         if named:

@@ -16,10 +16,10 @@ from urllib.parse import unquote
 import polars as pl
 
 from stormpetrel.records.checks import Finding
-from stormpetrel.records.sizes import size_words
-from stormpetrel.store.digests import FileDigest, digest_of_file
+from stormpetrel.records.units import format_size
 from stormpetrel.store.site import Site
 from stormpetrel.store.tables import Table
+from stormpetrel.store.upkeep.digests import FileDigest, digest_of_file
 
 _MOST: Final = 20  # files that are named per table or model; the rest is counted
 _RECORD: Final = "model.json"
@@ -48,7 +48,7 @@ def check_table_files(site: Site) -> Iterator[Finding]:
                 whole = whole and finding.level != "problem"
                 yield finding
     if whole:
-        yield Finding("ok", "files", f"tables: every file was read ({files:,} files, {size_words(size)})")
+        yield Finding("ok", "files", f"tables: every file was read ({files:,} files, {format_size(size)})")
 
 
 def _check_table(site: Site, table: Table, live: dict[str, int | None], digests: dict[str, FileDigest]) -> Iterator[Finding]:
@@ -121,8 +121,8 @@ def check_model_files(site: Site) -> Iterator[Finding]:
         for path, what in _model_damages(folder):
             damaged += 1
             inside = str((folder / path).relative_to(site.folder))
-            said = f"{name} version {version}: {inside} {what}."
-            yield Finding("problem", "files", said, _restore(site, inside, otherwise="or train again"))
+            sentence = f"{name} version {version}: {inside} {what}."
+            yield Finding("problem", "files", sentence, _restore(site, inside, otherwise="or train again"))
     if not damaged:
         yield Finding("ok", "files", f"models: every file of {read} versions was read" if read else "models: there are none")
 

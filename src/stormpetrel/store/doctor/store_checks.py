@@ -12,9 +12,9 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.records.checks import Finding
-from stormpetrel.records.sizes import size_words
+from stormpetrel.records.units import format_size
 from stormpetrel.records.unread import PREFIX
-from stormpetrel.store.filesystem import disk_words, filesystem_type, is_network
+from stormpetrel.store.filesystem import filesystem_type, format_disk, is_network
 from stormpetrel.store.site import Site
 
 EXTRAS: Final = {  # extra: (module that tells, what is missing without it)
@@ -24,7 +24,6 @@ EXTRAS: Final = {  # extra: (module that tells, what is missing without it)
     "traces": ("torch", "training models over CPU traces"),
     "dashboard": ("dash", "the dashboard"),
     "notebook": ("ipywidgets", "the notebook"),
-    "elastic": ("elasticsearch", "reading Elasticsearch"),
     "cluster": ("ray", "training on several machines"),
 }
 _LOW_SPACE: Final = 2 * 1024**3
@@ -53,10 +52,10 @@ def check_disk(site: Site) -> Iterator[Finding]:
     yield Finding("ok", "file system", f"{kind or 'unknown'}{note}")
     free = shutil.disk_usage(site.folder).free
     if free < _LOW_SPACE:
-        what = f"only {size_words(free)} are free on {disk_words(site.folder)}."
+        what = f"only {format_size(free)} are free on {format_disk(site.folder)}."
         yield Finding("problem", "disk", what, "Free some space; `store compact` and `store retain` help.")
     else:
-        yield Finding("ok", "disk", f"{size_words(free)} free")
+        yield Finding("ok", "disk", f"{format_size(free)} free")
 
 
 def check_writable(site: Site) -> Iterator[Finding]:
@@ -105,7 +104,7 @@ def check_events(site: Site) -> Iterator[Finding]:
     if not seen.height:
         named = site.settings.elastic.url or site.settings.htcondor.event_log
         hint = "Run: stormpetrel ingest events --live." if named else ""
-        yield Finding("warning" if named else "ok", "events", "no events of the grid are counted yet", hint)
+        yield Finding("warning" if named else "ok", "events", "no events of the cluster are counted yet", hint)
         return
     last: datetime = seen["last"].max() + timedelta(seconds=bucket_s)  # type: ignore[operator, assignment]
     late = site.now() - last > _EVENTS_LATE + timedelta(seconds=2 * bucket_s)
@@ -115,11 +114,11 @@ def check_events(site: Site) -> Iterator[Finding]:
         f"counted by {seen.height} source(s), the last seen up to {last:%Y-%m-%d %H:%M} UTC",
         "Nothing has come since. Run: stormpetrel ingest events --live, or keep stormpetrel watch running." if late else "",
     )
-    for one in site.event_counts.gaps(bucket_s=bucket_s, since=site.now() - _GAPS_BACK)[-_MOST_GAPS:]:
+    for gap in site.event_counts.gaps(bucket_s=bucket_s, since=site.now() - _GAPS_BACK)[-_MOST_GAPS:]:
         yield Finding(
             "warning",
             "events",
-            f"not seen from {one.start:%Y-%m-%d %H:%M} to {one.end:%Y-%m-%d %H:%M} UTC: {one.why}.",
+            f"not seen from {gap.start:%Y-%m-%d %H:%M} to {gap.end:%Y-%m-%d %H:%M} UTC: {gap.why}.",
             "Run: stormpetrel ingest events --live, which fills what can still be read.",
         )
 
@@ -146,8 +145,8 @@ _ENOUGH: Final = 20  # values of a column, before its share says something
 def check_unread(site: Site) -> Iterator[Finding]:
     """Whether a column of some format could mostly not be read: its jobs are kept, and lack it."""
     for field in site.unread_fields.shares():
-        if field.share >= _MOSTLY and field.told >= _ENOUGH:
-            records = f"{field.unread:,} of the last {field.told:,} {field.format} records with it"
+        if field.share >= _MOSTLY and field.filled >= _ENOUGH:
+            records = f"{field.unread:,} of the last {field.filled:,} {field.format} records with it"
             yield Finding(
                 "warning",
                 "unread values",

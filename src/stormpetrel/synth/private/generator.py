@@ -20,11 +20,10 @@ from stormpetrel.errors import ModelError, ModelFormatError, NotEnoughJobsError,
 from stormpetrel.learn.saving import load_model_bytes, save_model
 from stormpetrel.records.times import UTC_TIME
 from stormpetrel.synth.contract import Wanted
-from stormpetrel.synth.private.grids import Ints, Words
-from stormpetrel.synth.private.layout import CLASSES, MOST_WEEKS, Layout
+from stormpetrel.synth.private.layout import CLASSES, MOST_WEEKS, Categories, Ints, Layout
 from stormpetrel.synth.private.learning import noisy_tables, settle
 from stormpetrel.synth.private.noise import FROM_SYSTEM, Noise, SystemNoise
-from stormpetrel.synth.sessions.usable_log import usable
+from stormpetrel.synth.sessions.columns import usable
 from stormpetrel.synth.workload import ARRAY, KNOWN, SUBMIT, WAIT, WHO, Workload
 
 FORMAT_VERSION: Final = 1
@@ -32,7 +31,7 @@ MOST_JOBS: Final = 16
 MOST_SESSIONS: Final = 8
 LEAST_EPSILON: Final = 1e-6
 UNITS: Final = ("user", "job")
-ENOUGH_FOR_CLASSES: Final = 3.0  # epsilon from which on busy and occasional users are told apart
+ENOUGH_FOR_CLASSES: Final = 3.0  # epsilon from which on busy and occasional users are distinguished
 ROWS_AT_ONCE: Final = 65_536
 _FIRST_YEAR, _LAST_YEAR = 1900, 2999
 _WEEK_S: Final = 7 * 86_400
@@ -84,7 +83,7 @@ class PrivateGenerator:
         self.most_sessions = most_sessions if unit == "user" else 1
         self.since = since
         self.weeks = weeks
-        self.names = {name: tuple(words) for name, words in (names or {}).items()}
+        self.names = {name: tuple(values) for name, values in (names or {}).items()}
         self.seed = seed  # of nothing: noise has no seed, and a sample has its own
         self._noise = noise
         self.layout_: Layout | None = None
@@ -127,18 +126,20 @@ class PrivateGenerator:
             else ""
         )
         begin = datetime.fromtimestamp(layout.begin_s, UTC).date()
-        told = [
+        notes = [
             f"Differential privacy for every {whom}{bound}: epsilon = {self.epsilon:g}, delta = 0.",
             f"Taken as public: the names of the columns, and the period, {layout.weeks:,} weeks from {begin}.",
         ]
         if self.source_ != FROM_SYSTEM:
-            told[0] = f"No guarantee: the noise comes from {self.source_}. A model to be shared must be fitted without it."
+            notes[0] = f"No guarantee: the noise comes from {self.source_}. A model to be shared must be fitted without it."
         if layout.has_users:
-            told.append("Jobs without a user are left out, and so are groups, accounts and arrays.")
-        texts = [name for name in layout.columns if isinstance(layout.grid(name), Words) and name not in (*layout.names, "state")]
+            notes.append("Jobs without a user are left out, and so are groups, accounts and arrays.")
+        texts = [
+            name for name in layout.columns if isinstance(layout.grid(name), Categories) and name not in (*layout.names, "state")
+        ]
         if texts:
-            told.append(f"Words of {', '.join(texts)} are not kept: the columns have new ones.")
-        return tuple(told)
+            notes.append(f"Words of {', '.join(texts)} are not kept: the columns have new ones.")
+        return tuple(notes)
 
     def groups(self) -> dict[str, str]:
         """None: groups of users are not learnt."""
@@ -198,9 +199,9 @@ class PrivateGenerator:
         people = draw_people(chances, layout, wanted.users, rng)
         late_s, waiting = 0.0, pl.DataFrame()
         while True:
-            for made, until_s in draw_jobs(draw_sessions(people, chances, layout, rng), chances, layout, rng):
+            for jobs_drawn, until_s in draw_jobs(draw_sessions(people, chances, layout, rng), chances, layout, rng):
                 waiting = pl.concat(
-                    [waiting, made.with_columns(pl.col("_at") + late_s)], how="vertical" if waiting.width else "diagonal"
+                    [waiting, jobs_drawn.with_columns(pl.col("_at") + late_s)], how="vertical" if waiting.width else "diagonal"
                 )
                 ready = pl.col("_at") < until_s + late_s
                 yield waiting.filter(ready).sort("_at", maintain_order=True)
@@ -223,7 +224,7 @@ class PrivateGenerator:
         try:
             layout = Layout.of_record(record["layout"])
             guarantee = record["guarantee"]
-            made = cls(
+            generator = cls(
                 epsilon=float(guarantee["epsilon"]),
                 most_jobs=layout.most_jobs,
                 most_sessions=layout.most_sessions,
@@ -231,19 +232,19 @@ class PrivateGenerator:
                 weeks=layout.weeks,
                 names=layout.names,
             )
-            made.source_ = str(guarantee["noise_from"])
+            generator.source_ = str(guarantee["noise_from"])
             tables = layout.tables()
-            made.counts_ = {
+            generator.counts_ = {
                 name: np.array(record["counts"][name], dtype=np.int64).reshape(table.shape) for name, table in tables.items()
             }
-            made.layout_ = layout
-            if any(np.abs(table.astype(np.float64)).max() > 2.0**53 for table in made.counts_.values()):
+            generator.layout_ = layout
+            if any(np.abs(table.astype(np.float64)).max() > 2.0**53 for table in generator.counts_.values()):
                 raise ValueError("its counts are beyond all bounds")
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, UsageError) as error:
             raise ModelFormatError(
                 f"The generator in {folder} is damaged: {str(error)[:200]}", hint="Fit it again: stormpetrel synth fit"
             ) from None
-        return made
+        return generator
 
     @property
     def _exact_epsilon(self) -> Fraction:
@@ -256,7 +257,7 @@ class PrivateGenerator:
         begin_s = _monday(times.min() if self.since is None else _seconds(self.since))
         weeks = self.weeks or int((times.max() - begin_s) // _WEEK_S) + 1
         types = {name: _type(workload.jobs[name]) for name in columns if name not in KNOWN}
-        names = {name: words for name, words in self.names.items() if name in columns}
+        names = {name: values for name, values in self.names.items() if name in columns}
         return Layout(
             columns, types, self.most_jobs, self.most_sessions, begin_s, min(max(weeks, 1), MOST_WEEKS), self.unit == "user",
             workload.has_clock, names, CLASSES if self.epsilon >= ENOUGH_FOR_CLASSES else 1,

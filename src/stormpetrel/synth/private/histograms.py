@@ -27,12 +27,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from stormpetrel.synth.private.grids import GAP_GRID, RUNTIME_GRID, Floats, Grid, Ints, Words
 from stormpetrel.synth.private.layout import (
     ACTIVITY_BINS,
     AT_LIMIT,
     COLUMN,
     GAP_EDGES_S,
+    GAP_GRID,
     GAPS,
     HOURS,
     LIMIT,
@@ -41,6 +41,7 @@ from stormpetrel.synth.private.layout import (
     PACE_EDGES_S,
     REPEATS,
     RUNTIME,
+    RUNTIME_GRID,
     SHAPES,
     SIZE_BINS,
     SIZE_EDGES,
@@ -49,6 +50,10 @@ from stormpetrel.synth.private.layout import (
     SPANS,
     STARTS,
     USERS,
+    Categories,
+    Floats,
+    Grid,
+    Ints,
     Layout,
 )
 from stormpetrel.synth.workload import STATE, SUBMIT
@@ -112,8 +117,8 @@ def end_class(runtime_cell: Ints) -> Ints:
 
 
 def _grouped(values: Floats, edges: tuple[float, ...], groups: int) -> Ints:
-    found = np.searchsorted(edges, np.nan_to_num(values), side="right")
-    return np.where(np.isnan(values), groups - 1, found).astype(np.int64)
+    bins = np.searchsorted(edges, np.nan_to_num(values), side="right")
+    return np.where(np.isnan(values), groups - 1, bins).astype(np.int64)
 
 
 def _keep(jobs: pl.DataFrame, layout: Layout, salt: int) -> _Kept:
@@ -221,8 +226,8 @@ def _numbers(jobs: pl.DataFrame, name: str) -> Floats:
     return jobs[name].cast(pl.Float64).to_numpy().astype(np.float64)
 
 
-def _cells(column: pl.Series, grid: Grid | Words) -> Ints:
-    if isinstance(grid, Words):
+def _cells(column: pl.Series, grid: Grid | Categories) -> Ints:
+    if isinstance(grid, Categories):
         return grid.texts(column.cast(pl.String))
     return grid.cells(column.cast(pl.Float64).to_numpy().astype(np.float64))
 

@@ -2,31 +2,142 @@
 
 columns + settings -> Layout -> tables -> Table (shape, sensitivity, share of epsilon). Nothing here has looked at a
 job, apart from the names and types of the columns and, where no period was given, the weeks of the first and the last job.
+Grid (numbers) and Categories (categories) are the cells into which a value may fall, fixed before any log is seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import polars as pl
 
-from stormpetrel.synth.private.grids import (
-    GAP_GRID,
-    LIMIT_GRID,
-    MEMORY_GRID,
-    NUMBER_GRID,
-    RUNTIME_GRID,
-    SIZE_GRID,
-    STATES,
-    WHOLE_GRID,
-    Grid,
-    Ints,
-    Words,
-)
+from stormpetrel.records.states import JobState
 from stormpetrel.synth.workload import SIZES, STATE, TIMES, WHERE
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+BUCKETS: Final = 16  # of a column of texts whose words are not public
+# Saved models count cells over this list: a state that no log tells is not in it, and new ones go to the end.
+STATES: Final = tuple(state.value for state in JobState if state is not JobState.VANISHED)
+_ROUND_LIMITS_S: Final = (
+    60, 300, 600, 900, 1200, 1800, 3600, 7200, 10_800, 14_400, 18_000, 21_600, 28_800, 43_200, 64_800, 86_400, 172_800, 259_200,
+    604_800, 1_209_600, 2_592_000,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells between edges. An edge of `alone` is a cell of its own: people ask for 64 cores, and for one hour."""
+
+    edges: tuple[float, ...]  # rising; the first cell begins at the first edge, the last one is open
+    alone: frozenset[float] = frozenset()
+    whole: bool = True  # whether values are whole numbers
+
+    @cached_property
+    def bounds(self) -> tuple[Floats, Floats]:
+        """(cells,) the first value of each cell, and the first one beyond it."""
+        begins: list[float] = []
+        for edge in self.edges:
+            begins += [edge] + ([edge + 1 if self.whole else float(np.nextafter(edge, np.inf))] if edge in self.alone else [])
+        starts = np.unique(np.array(begins, dtype=np.float64))
+        last = 2 * abs(starts[-1]) + 1
+        return starts, np.append(starts[1:], last)
+
+    @property
+    def missing(self) -> int:
+        """The cell of what is not there; one more than this is the number of cells."""
+        return len(self.bounds[0])
+
+    @property
+    def size(self) -> int:
+        """How many cells, that of missing values among them."""
+        return self.missing + 1
+
+    def cells(self, values: Floats) -> Ints:
+        """(n,) the cell of each value; beyond the grid is its first or last cell."""
+        known = np.isfinite(values)
+        rounded = np.round(np.where(known, values, 0.0)) if self.whole else np.where(known, values, 0.0)
+        cell = np.searchsorted(self.bounds[0], rounded, side="right") - 1
+        return np.where(known, np.clip(cell, 0, self.missing - 1), self.missing).astype(np.int64)
+
+    def values(self, cells: Ints, uniform: Floats, *, below: Floats | None = None) -> Floats:
+        """(n,) a value of each cell, uniform in the logarithm, NaN for missing; `below` cuts cells off from above."""
+        starts, ends = (np.append(bound, 0.0)[cells] for bound in self.bounds)
+        if below is not None:
+            ends = np.maximum(np.minimum(ends, below), starts + (1.0 if self.whole else 0.0))
+        flipped = ends <= 0  # cells of negative numbers
+        low, high = np.where(flipped, -ends, starts), np.where(flipped, -starts, ends)
+        low = np.maximum(low, 0.0)
+        # A cell that begins at 0 has no logarithm there: one is added and taken away again.
+        shift = np.where(low > 0, 0.0, 1.0)
+        along = np.where(flipped, 1.0 - uniform, uniform)  # a cell holds its lower end, not its upper one
+        drawn = (low + shift) * ((high + shift) / (low + shift)) ** along - shift
+        drawn = np.where(flipped, -drawn, drawn)
+        if self.whole:
+            drawn = np.clip(np.floor(drawn), starts, np.maximum(ends - 1, starts))
+        return np.where(cells == self.missing, np.nan, drawn)
+
+
+@dataclass(frozen=True)
+class Categories:
+    """Cells of a column of texts: public words, or buckets into which texts fall by a public hash and that get new names."""
+
+    column: str
+    known: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> int:
+        """The cell of what is not there, or not a public word."""
+        return len(self.known) or BUCKETS
+
+    @property
+    def size(self) -> int:
+        """How many cells, that of missing values among them."""
+        return self.missing + 1
+
+    def texts(self, values: pl.Series) -> Ints:
+        """(n,) the cell of each text."""
+        cell_of = {word: self._cell(word) for word in values.unique().drop_nulls().to_list()}
+        cells = values.replace_strict(cell_of, default=self.missing, return_dtype=pl.Int64) if cell_of else None
+        return np.full(len(values), self.missing) if cells is None else cells.to_numpy().astype(np.int64)
+
+    def words(self, cells: Ints) -> pl.Series:
+        """(n,) the word of each cell; buckets are called after their column."""
+        names = [*(self.known or [f"{self.column}{place + 1:02d}" for place in range(BUCKETS)]), None]
+        return pl.Series(self.column, names, dtype=pl.String).gather(cells)
+
+    def _cell(self, word: str) -> int:
+        if self.known:
+            return self.known.index(word) if word in self.known else self.missing
+        return int.from_bytes(hashlib.sha256(word.encode(errors="replace")).digest()[:8], "big") % BUCKETS
+
+
+def _powers(first: int, last: int) -> Iterable[float]:
+    return (float(2**power) for power in range(first, last + 1))
+
+
+def _with_points(points: Sequence[float], *edges: float) -> Grid:
+    return Grid((*edges, *points), frozenset(points))
+
+
+SIZE_GRID: Final = _with_points((0.0, *_powers(0, 20)))
+MEMORY_GRID: Final = Grid((0.0, *_powers(0, 44)), frozenset((0.0, *_powers(24, 44))))
+LIMIT_GRID: Final = Grid((0.0, *map(float, _ROUND_LIMITS_S)), frozenset(map(float, _ROUND_LIMITS_S)))
+RUNTIME_GRID: Final = Grid((0.0, *_powers(0, 22)))
+GAP_GRID: Final = Grid((0.0, *_powers(0, 11)))  # within a session: at most an hour
+WHOLE_GRID: Final = Grid((*(-(2.0**power) for power in range(40, -1, -1)), 0.0, *_powers(0, 40)))
+NUMBER_GRID: Final = Grid(
+    (*(-(2.0**power) for power in range(40, -11, -2)), 0.0, *(2.0**power for power in range(-10, 41, 2))), whole=False
+)
+
 
 USERS, SPANS, STARTS, SHAPES, GAPS, REPEATS = "users", "spans", "starts", "shapes", "gaps", "repeats"
 COLUMN: Final = "column:"  # what the names of the columns' tables begin with
@@ -49,7 +160,7 @@ LIMIT_GROUPS: Final = len(LIMIT_EDGES_S) + 2
 ENDS: Final = 4  # no run time, at the limit, under a minute, other
 MOST_WEEKS: Final = 5200
 AT_LIMIT: Final = RUNTIME_GRID.size  # the cell of run times that reached their limit, after all others
-# Shares of the budget. Who is there and how much decides on everything else; the columns beside these share one weight.
+# Shares of the budget. Who is there and how much decides on everything else; the other columns share one weight.
 _WEIGHTS: Final = {
     USERS: 20, SPANS: 5, STARTS: 12, SHAPES: 15, GAPS: 12, REPEATS: 8,
     "cores": 8, LIMIT: 8, RUNTIME: 8, STATE: 4,
@@ -74,7 +185,7 @@ class Table(NamedTuple):
 class Layout:
     """The public frame of a private model."""
 
-    columns: tuple[str, ...]  # generated beside the time and the user, in order
+    columns: tuple[str, ...]  # generated in addition to the time and the user, in order
     types: Mapping[str, str]  # of columns that no vocabulary knows: whole, number or text
     most_jobs: int
     most_sessions: int
@@ -83,7 +194,7 @@ class Layout:
     has_users: bool  # false where each job counts as a user of its own
     has_clock: bool = True
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # column -> its public words
-    classes: int = CLASSES  # of users by activity that are told apart: CLASSES, or 1 where the noise would hide them
+    classes: int = CLASSES  # of users by activity that are distinguished: CLASSES, or 1 where the noise would hide them
 
     @property
     def lead(self) -> str | None:
@@ -100,12 +211,12 @@ class Layout:
         edges = CLASS_BINS if self.classes > 1 else ()
         return np.searchsorted(np.array(edges, dtype=np.int64), activity, side="right").astype(np.int64)
 
-    def grid(self, name: str) -> Grid | Words:
+    def grid(self, name: str) -> Grid | Categories:
         """The cells of a column."""
         if name in _GRIDS:
             return _GRIDS[name]
         if name in WHERE or self.types.get(name) == "text":
-            return Words(name, tuple(self.names.get(name, ())))
+            return Categories(name, tuple(self.names.get(name, ())))
         return WHOLE_GRID if self.types.get(name) == "whole" else NUMBER_GRID
 
     def tables(self) -> dict[str, Table]:
@@ -151,7 +262,7 @@ class Layout:
             "has_users": self.has_users,
             "has_clock": self.has_clock,
             "classes": self.classes,
-            "names": {name: list(words) for name, words in self.names.items()},
+            "names": {name: list(values) for name, values in self.names.items()},
         }
 
     @classmethod
@@ -167,7 +278,7 @@ class Layout:
             has_users=bool(record["has_users"]),
             has_clock=bool(record["has_clock"]),
             classes=int(record["classes"]),
-            names={str(name): tuple(map(str, words)) for name, words in record["names"].items()},
+            names={str(name): tuple(map(str, values)) for name, values in record["names"].items()},
         )
         if (
             not 1 <= layout.weeks <= MOST_WEEKS
@@ -180,12 +291,12 @@ class Layout:
         return layout
 
 
-_GRIDS: Final[dict[str, Grid | Words]] = {
+_GRIDS: Final[dict[str, Grid | Categories]] = {
     "cores": SIZE_GRID,
     "nodes": SIZE_GRID,
     "gpus": SIZE_GRID,
     "mem_bytes": MEMORY_GRID,
     LIMIT: LIMIT_GRID,
     RUNTIME: RUNTIME_GRID,
-    STATE: Words(STATE, STATES),
+    STATE: Categories(STATE, STATES),
 }

@@ -22,7 +22,7 @@ _MOST: Final = 2**52  # what is cut off beyond is post-processing, and keeps sum
 
 
 class Noise(Protocol):
-    """Where the noise of a fit comes from; `source` is told with the result."""
+    """Where the noise of a fit comes from; `source` is reported with the result."""
 
     source: str
 

@@ -13,7 +13,6 @@ import numpy as np
 import polars as pl
 from numba import njit
 
-from stormpetrel.synth.private.grids import GAP_GRID, RUNTIME_GRID, Floats, Grid, Ints, Words
 from stormpetrel.synth.private.histograms import (
     PAUSE_S,
     WEEK_S,
@@ -25,17 +24,23 @@ from stormpetrel.synth.private.histograms import (
 from stormpetrel.synth.private.layout import (
     AT_LIMIT,
     COLUMN,
+    GAP_GRID,
     GAPS,
     HOURS,
     LIMIT,
     PACES,
     REPEATS,
     RUNTIME,
+    RUNTIME_GRID,
     SHAPES,
     SIZE_BINS,
     SIZE_GROUPS,
     SPANS,
     STARTS,
+    Categories,
+    Floats,
+    Grid,
+    Ints,
     Layout,
 )
 from stormpetrel.synth.private.learning import Chances
@@ -105,12 +110,12 @@ def draw_jobs(
     sessions: Sessions, chances: Chances, layout: Layout, rng: np.random.Generator
 ) -> Iterator[tuple[pl.DataFrame, float]]:
     """Jobs with `_at` in seconds of the period, not in order, and the second before which no further job will come."""
-    made = np.cumsum(sessions.jobs)
-    pieces = max(1, int(made[-1]) // JOBS_AT_ONCE) if len(made) else 0
-    edges = np.unique(np.searchsorted(made, np.arange(1, pieces) * JOBS_AT_ONCE) + 1)
-    for part in np.split(np.arange(len(made)), edges[edges < len(made)]):
+    jobs_until = np.cumsum(sessions.jobs)
+    pieces = max(1, int(jobs_until[-1]) // JOBS_AT_ONCE) if len(jobs_until) else 0
+    edges = np.unique(np.searchsorted(jobs_until, np.arange(1, pieces) * JOBS_AT_ONCE) + 1)
+    for part in np.split(np.arange(len(jobs_until)), edges[edges < len(jobs_until)]):
         following = part[-1] + 1
-        until = sessions.start_s[following] if following < len(made) else layout.weeks * WEEK_S
+        until = sessions.start_s[following] if following < len(jobs_until) else layout.weeks * WEEK_S
         some = Sessions(*(getattr(sessions, name)[part] for name in ("user", "group", "jobs", "pace", "start_s")))
         yield _jobs_of(some, chances, layout, rng), float(until)
 
@@ -129,7 +134,7 @@ def _jobs_of(sessions: Sessions, chances: Chances, layout: Layout, rng: np.rando
     user = sessions.user[session][order]
     columns = _attributes(user, sessions.group[session][order], gap[order], chances, layout, rng)
     who = [USER + pl.Series("user", user + 1).cast(pl.String).str.zfill(4)] if layout.has_users else []
-    return pl.DataFrame([pl.Series("_at", at[order]), *(one.alias("user") for one in who), *columns])
+    return pl.DataFrame([pl.Series("_at", at[order]), *(column.alias("user") for column in who), *columns])
 
 
 @njit(cache=True)  # type: ignore[misc,untyped-decorator,unused-ignore]
@@ -155,14 +160,14 @@ def _attributes(
     """Columns of jobs that come user by user, in order: asked for again or anew, and what becomes of them."""
     first = np.diff(user, prepend=-1) != 0
     again = _draw(chances.tables[REPEATS], rng, gap_class(gap))
-    asked = _last_true(first | (again < 2))  # (jobs,) the job whose request this one repeats
+    source = _last_true(first | (again < 2))  # (jobs,) the job whose request this one repeats
     numbers: dict[str, Floats] = {}
-    made: dict[str, pl.Series] = {}
+    columns: dict[str, pl.Series] = {}
     lead = np.full(len(user), SIZE_GROUPS - 1)
     for name in sorted(layout.requests, key=lambda name: name != layout.lead):
         within = {layout.lead: (group,), LIMIT: (group, lead)}.get(name, (lead,))
-        cells = _draw(chances.tables[COLUMN + name], rng, *within)[asked]
-        made[name], values = _values(name, cells, layout.grid(name), rng, asked)
+        cells = _draw(chances.tables[COLUMN + name], rng, *within)[source]
+        columns[name], values = _values(name, cells, layout.grid(name), rng, source)
         numbers[name] = values
         if name == layout.lead:
             lead = size_group(values)
@@ -172,19 +177,19 @@ def _attributes(
         fresh = _draw(chances.tables[COLUMN + RUNTIME], rng, group, limit_group(limit))
         cell = fresh[_last_true(first | (again % 2 == 0))]
         cell = np.where((cell == AT_LIMIT) & np.isnan(limit), fresh, cell)
-        made[RUNTIME] = _runtimes(cell, limit, rng)
+        columns[RUNTIME] = _runtimes(cell, limit, rng)
     if STATE in layout.columns:
         states = layout.grid(STATE)
-        assert isinstance(states, Words)
-        made[STATE] = states.words(_draw(chances.tables[COLUMN + STATE], rng, end_class(cell)))
-    return [made[name].alias(name) for name in layout.columns]
+        assert isinstance(states, Categories)
+        columns[STATE] = states.words(_draw(chances.tables[COLUMN + STATE], rng, end_class(cell)))
+    return [columns[name].alias(name) for name in layout.columns]
 
 
-def _values(name: str, cells: Ints, grid: Grid | Words, rng: np.random.Generator, asked: Ints) -> tuple[pl.Series, Floats]:
+def _values(name: str, cells: Ints, grid: Grid | Categories, rng: np.random.Generator, source: Ints) -> tuple[pl.Series, Floats]:
     """A column, as it is and as numbers; jobs that repeat a request have its very values."""
-    if isinstance(grid, Words):
+    if isinstance(grid, Categories):
         return grid.words(cells), cells.astype(np.float64)
-    values = grid.values(cells, rng.random(len(cells))[asked])
+    values = grid.values(cells, rng.random(len(cells))[source])
     column = pl.Series(name, values, nan_to_null=True)
     return (column.cast(pl.Int64) if grid.whole and name != LIMIT else column), values
 
@@ -205,8 +210,8 @@ def _draw(chances: Floats, rng: np.random.Generator, *rows: Ints) -> Ints:
     row = np.ravel_multi_index(rows, chances.shape[:-1])
     # All rows on one staircase: row r climbs from r to r + 1.
     stairs = (heights / heights[:, -1:] + np.arange(len(heights))[:, None]).ravel()
-    found = np.searchsorted(stairs, row + rng.random(len(row)), side="right") - row * chances.shape[-1]
-    return np.asarray(np.clip(found, 0, chances.shape[-1] - 1), dtype=np.int64)
+    cells = np.searchsorted(stairs, row + rng.random(len(row)), side="right") - row * chances.shape[-1]
+    return np.asarray(np.clip(cells, 0, chances.shape[-1] - 1), dtype=np.int64)
 
 
 def _last_true(flags: Any) -> Ints:

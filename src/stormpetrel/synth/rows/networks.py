@@ -2,21 +2,25 @@
 
 Encoded rows -> as_tensor -> networks -> raw outputs -> activate (while training) or choose (while drawing) -> Encoded rows.
 Sizes are those of Xu et al. (2019), "Modeling Tabular Data using Conditional GAN".
+Encoded rows -> train_gan -> generator (draw_rows), train_vae -> decoder (draw_decoded). Everything here needs torch.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import Adam
 
 from stormpetrel.errors import UsageError
-from stormpetrel.synth.rows.row_table import Codes
+from stormpetrel.synth.rows.row_table import Codes, Floats
 from stormpetrel.synth.rows.table_encoding import Encoded, Places
 
 TEMPERATURE: Final = 0.2  # of the Gumbel softmax
@@ -45,7 +49,7 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-class RowLook:
+class RowShape:
     """How rows look to a network: the places of the numbers, then one unit for each mode of each column."""
 
     def __init__(self, numbers: int, sizes: tuple[int, ...]) -> None:
@@ -60,9 +64,9 @@ class RowLook:
 
     def as_tensor(self, rows: Encoded, device: torch.device) -> Tensor:
         """(rows, width)."""
-        look = torch.zeros(len(rows.modes), self.width, device=device)
-        look[:, : self.numbers] = torch.as_tensor(rows.places, device=device)
-        return look.scatter_(1, torch.as_tensor(rows.modes + self.first[:-1], device=device), 1.0)
+        encoded = torch.zeros(len(rows.modes), self.width, device=device)
+        encoded[:, : self.numbers] = torch.as_tensor(rows.places, device=device)
+        return encoded.scatter_(1, torch.as_tensor(rows.modes + self.first[:-1], device=device), 1.0)
 
     def blocks(self, raw: Tensor) -> list[Tensor]:
         """The units of each column's modes: (rows, size) each."""
@@ -83,7 +87,7 @@ class RowLook:
 
 
 class ResidualGenerator(nn.Module):
-    """Two residual layers: each hands on its input beside its output."""
+    """Two residual layers: each passes on its input with its output."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -167,3 +171,232 @@ def as_codes(values: Codes, device: torch.device) -> Tensor:
 
 def _gumbel_like(block: Tensor) -> Tensor:
     return -torch.log(-torch.log(torch.rand_like(block).clamp(1e-9, 1 - 1e-7)))
+
+
+NOISE: Final = 128
+_AT_ONCE: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How a network is trained."""
+
+    epochs: int
+    batch_size: int
+    seed: int
+    device: str
+    on_epoch: Callable[[int], None]
+
+
+class Conditions:
+    """Which category of which column is asked for.
+
+    While training by the logarithm of its frequency, so that rare ones are learnt too; afterwards by its frequency.
+    """
+
+    def __init__(self, shares: list[Floats]) -> None:
+        self.shares = shares
+        self.sizes = tuple(len(share) for share in shares)
+        self.first = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)  # (columns + 1,)
+
+    @classmethod
+    def of_codes(cls, codes: Codes, sizes: tuple[int, ...]) -> Conditions:
+        """Of (rows, columns) codes."""
+        return cls([np.bincount(codes[:, place], minlength=size) / len(codes) for place, size in enumerate(sizes)])
+
+    @property
+    def width(self) -> int:
+        """Units that say what is requested."""
+        return int(self.first[-1])
+
+    def draw(self, rows: int, rng: np.random.Generator, *, evenly: bool = False, height: int = 1) -> tuple[Codes, Codes]:
+        """A column and one of its categories for each row."""
+        columns = rng.integers(len(self.shares), size=rows)
+        categories = np.zeros(rows, dtype=np.int64)
+        for column, share in enumerate(self.shares):
+            here = columns == column
+            weight = np.log1p(share * height) if evenly else share
+            categories[here] = rng.choice(len(share), size=int(here.sum()), p=weight / weight.sum())
+        return columns, categories
+
+    def as_tensor(self, columns: Codes, categories: Codes, device: torch.device) -> Tensor:
+        """(rows, width): one unit on."""
+        condition = torch.zeros(len(columns), self.width, device=device)
+        return condition.scatter_(1, as_codes(self.first[columns] + categories, device)[:, None], 1.0)
+
+
+class RowsByCategory:
+    """Finds rows of a category quickly."""
+
+    def __init__(self, codes: Codes, sizes: tuple[int, ...]) -> None:
+        self.height = len(codes)
+        self.order = np.stack([np.argsort(codes[:, place], kind="stable") for place in range(len(sizes))])  # (columns, rows)
+        counts = [np.bincount(codes[:, place], minlength=size) for place, size in enumerate(sizes)]
+        self.starts = np.concatenate([np.cumsum(count) - count for count in counts])  # (categories of all columns,)
+        self.counts = np.concatenate(counts)
+        self.first = np.concatenate([[0], np.cumsum(sizes)])[:-1]
+
+    def draw(self, columns: Codes, categories: Codes, rng: np.random.Generator) -> Codes:
+        """One row of each category asked for."""
+        at = self.first[columns] + categories
+        drawn: Codes = self.order[columns, self.starts[at] + (rng.random(len(at)) * self.counts[at]).astype(np.int64)]
+        return drawn
+
+
+def train_gan(rows: Encoded, shape: RowShape, training: Training) -> tuple[ResidualGenerator, Conditions]:
+    """A generator of rows like these."""
+    device = device_named(training.device)
+    rng = np.random.default_rng(training.seed)
+    codes, sizes = rows.modes[:, shape.numbers :], shape.sizes[shape.numbers :]
+    conditions = Conditions.of_codes(codes, sizes)
+    by_category = RowsByCategory(codes, sizes) if sizes else None
+    with seeded(training.seed, device):
+        adversaries = _Adversaries(shape, conditions, device)
+        steps = max(1, len(codes) // training.batch_size)
+        for epoch in range(training.epochs):
+            for _ in range(steps):
+                adversaries.step(rows, by_category, training.batch_size, rng)
+            training.on_epoch(epoch + 1)
+    return adversaries.average.network, conditions
+
+
+def draw_rows(
+    generator: ResidualGenerator, shape: RowShape, conditions: Conditions, count: int, rng: np.random.Generator
+) -> Encoded:
+    """New rows."""
+    device = next(generator.parameters()).device
+    batches = []
+    with torch.inference_mode():
+        for first in range(0, count, _AT_ONCE):
+            rows = min(_AT_ONCE, count - first)
+            inputs = torch.as_tensor(rng.standard_normal((rows, NOISE), dtype=np.float32), device=device)
+            if conditions.sizes:
+                inputs = torch.cat([inputs, conditions.as_tensor(*conditions.draw(rows, rng), device)], dim=1)
+            batches.append(shape.choose(generator(inputs), rng))
+    return Encoded(np.concatenate([batch.places for batch in batches]), np.concatenate([batch.modes for batch in batches]))
+
+
+class _Adversaries:
+    """Generator and critic, and one step of both."""
+
+    def __init__(self, shape: RowShape, conditions: Conditions, device: torch.device) -> None:
+        self.shape, self.conditions, self.device = shape, conditions, device
+        self.generator = ResidualGenerator(NOISE + conditions.width, shape.width).to(device)
+        self.average = Averaged(self.generator)
+        self.critic = Critic(shape.width + conditions.width).to(device)
+        self.of_generator = Adam(self.generator.parameters(), lr=2e-4, betas=(0.5, 0.9), weight_decay=1e-6)
+        self.of_critic = Adam(self.critic.parameters(), lr=2e-4, betas=(0.5, 0.9), weight_decay=1e-6)
+
+    def step(self, rows: Encoded, by_category: RowsByCategory | None, batch: int, rng: np.random.Generator) -> None:
+        if by_category is None:
+            drawn, condition = rng.integers(len(rows.modes), size=batch), torch.zeros(batch, 0, device=self.device)
+            wanted = None
+        else:
+            wanted = self.conditions.draw(batch, rng, evenly=True, height=by_category.height)
+            drawn, condition = by_category.draw(*wanted, rng), self.conditions.as_tensor(*wanted, self.device)
+        real = self.shape.as_tensor(Encoded(rows.places[drawn], rows.modes[drawn]), self.device)  # (batch, width)
+        self._step_of_critic(torch.cat([real, condition], dim=1), condition)
+        self._step_of_generator(condition, wanted)
+        self.average.follow(self.generator)
+
+    def _generated(self, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """Raw outputs (batch, width), and rows with what was requested (batch, width + conditions)."""
+        noise = torch.randn(len(condition), NOISE, device=self.device)
+        raw = self.generator(torch.cat([noise, condition], dim=1))
+        return raw, torch.cat([self.shape.activate(raw), condition], dim=1)
+
+    def _step_of_critic(self, real: Tensor, condition: Tensor) -> None:
+        with torch.no_grad():
+            _, fake = self._generated(condition)
+        loss = self.critic(fake).mean() - self.critic(real).mean() + self.critic.gradient_penalty(real, fake)
+        self.of_critic.zero_grad(set_to_none=True)
+        loss.backward()
+        self.of_critic.step()
+
+    def _step_of_generator(self, condition: Tensor, wanted: tuple[Codes, Codes] | None) -> None:
+        raw, fake = self._generated(condition)
+        loss = -self.critic(fake).mean()
+        if wanted is not None:
+            loss = loss + self._disobedience(raw, *wanted)
+        self.of_generator.zero_grad(set_to_none=True)
+        loss.backward()
+        self.of_generator.step()
+
+    def _disobedience(self, raw: Tensor, columns: Codes, categories: Codes) -> Tensor:
+        """Cross-entropy between the categories asked for and those made, over the whole batch."""
+        blocks = self.shape.blocks(raw)[self.shape.numbers :]
+        total = torch.zeros((), device=self.device)
+        for column, block in enumerate(blocks):
+            here = np.flatnonzero(columns == column)
+            if len(here):
+                target = as_codes(categories[here], self.device)
+                total = total + functional.cross_entropy(block[as_codes(here, self.device)], target, reduction="sum")
+        return total / len(columns)
+
+
+LATENT: Final = 128
+_LOSS_FACTOR: Final = 2.0  # of the reconstruction against the divergence, as in the paper
+_NARROWEST, _WIDEST = 0.01, 1.0  # standard deviation of a place
+
+
+class Decoder(nn.Module):
+    """Noise -> raw outputs of a row, and how far the places of the numbers scatter around them."""
+
+    def __init__(self, shape: RowShape) -> None:
+        super().__init__()
+        self.layers = Perceptron(LATENT, shape.width)
+        self.scatter = nn.Parameter(torch.full((shape.numbers,), 0.1))
+
+    def forward(self, noise: Tensor) -> Tensor:
+        """(batch, LATENT) -> (batch, width)."""
+        raw: Tensor = self.layers(noise)
+        return raw
+
+    def spread(self) -> Tensor:
+        """(numbers,) standard deviations of the places."""
+        return self.scatter.clamp(_NARROWEST, _WIDEST)
+
+
+def train_vae(rows: Encoded, shape: RowShape, training: Training) -> Decoder:
+    """A decoder of rows like these."""
+    device = device_named(training.device)
+    rng = np.random.default_rng(training.seed)
+    with seeded(training.seed, device):
+        encoder, decoder = Perceptron(shape.width, 2 * LATENT).to(device), Decoder(shape).to(device)
+        optimiser = Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-3, weight_decay=1e-5)
+        for epoch in range(training.epochs):
+            order = rng.permutation(len(rows.modes))
+            for first in range(0, len(order), training.batch_size):
+                drawn = order[first : first + training.batch_size]
+                loss = _loss(encoder, decoder, shape, Encoded(rows.places[drawn], rows.modes[drawn]), device)
+                optimiser.zero_grad(set_to_none=True)
+                loss.backward()
+                optimiser.step()
+            training.on_epoch(epoch + 1)
+    return decoder.eval()
+
+
+def draw_decoded(decoder: Decoder, shape: RowShape, count: int, rng: np.random.Generator) -> Encoded:
+    """New rows: places scatter as they did in training, modes are drawn by their probability."""
+    device = decoder.scatter.device
+    with torch.inference_mode():
+        raw = decoder(torch.as_tensor(rng.standard_normal((count, LATENT), dtype=np.float32), device=device))
+        spread = decoder.spread().cpu().numpy()
+    rows = shape.choose(raw, rng)
+    scattered = rows.places + spread * rng.standard_normal(rows.places.shape)
+    return Encoded(np.clip(scattered, -1, 1).astype(np.float32), rows.modes)
+
+
+def _loss(encoder: Perceptron, decoder: Decoder, shape: RowShape, rows: Encoded, device: torch.device) -> Tensor:
+    """Reconstruction, weighed, and divergence of the latent from the normal, both per row."""
+    real = shape.as_tensor(rows, device)
+    middle, log_variance = encoder(real).chunk(2, dim=1)  # (batch, LATENT) each
+    raw = decoder(middle + torch.exp(log_variance / 2) * torch.randn_like(middle))
+    spread = decoder.spread()
+    away = (real[:, : shape.numbers] - torch.tanh(raw[:, : shape.numbers])) / spread
+    lost = (away.square() / 2 + torch.log(spread)).sum()
+    for place, block in enumerate(shape.blocks(raw)):
+        lost = lost + functional.cross_entropy(block, as_codes(rows.modes[:, place], device), reduction="sum")
+    divergence = -0.5 * (1 + log_variance - middle.square() - log_variance.exp()).sum()
+    loss: Tensor = (_LOSS_FACTOR * lost + divergence) / len(real)
+    return loss

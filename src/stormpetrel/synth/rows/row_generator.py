@@ -22,8 +22,7 @@ from stormpetrel.synth.rows.row_table import Clock, RowLayout, Table, learn_rows
 from stormpetrel.synth.workload import SUBMIT, Workload
 
 if TYPE_CHECKING:
-    from stormpetrel.synth.rows.gan_training import Training
-    from stormpetrel.synth.rows.networks import RowLook
+    from stormpetrel.synth.rows.networks import RowShape, Training
     from stormpetrel.synth.rows.table_encoding import TableEncoding
 
 FORMAT_VERSION: Final = 1
@@ -65,18 +64,18 @@ class RowGenerator(ABC):
         rng = np.random.default_rng(wanted.seed)
         clock = Clock(wanted.start.timestamp() if wanted.start else layout.start_s)
         most, end_s = _how_many(wanted, layout, clock.time_s)
-        made = 0
+        count = 0
         for table in self._stream(most, rng):
-            rows = min(table.height, most - made)
+            rows = min(table.height, most - count)
             jobs = layout.jobs(table.take(np.arange(max(1, rows))), rng, clock).head(rows)
             over = end_s is not None and clock.time_s >= end_s
             yield jobs.filter(pl.col(SUBMIT).dt.epoch("us") < end_s * 1e6) if over and end_s is not None else jobs
-            made += rows
-            if over or (made >= most and end_s is None):
+            count += rows
+            if over or (count >= most and end_s is None):
                 return
-            if made >= most:
+            if count >= most:
                 raise ModelError(
-                    f"{made:,} jobs do not fill the days that were asked for: almost all intervals are 0.", hint="Ask for jobs."
+                    f"{count:,} jobs do not fill the days that were requested: almost all intervals are 0.", hint="Ask for jobs."
                 )
 
     def groups(self) -> dict[str, str]:
@@ -93,14 +92,14 @@ class RowGenerator(ABC):
         """Read it; ModelFormatError says what is wrong with it."""
         record, files = load_model_bytes(folder, kind=f"synth-{cls.name}", format_version=FORMAT_VERSION)
         try:
-            made = cls(**record["settings"])
-            made.layout_ = RowLayout.of_record(record["layout"])
-            made._restore(record["model"], files)
+            generator = cls(**record["settings"])
+            generator.layout_ = RowLayout.of_record(record["layout"])
+            generator._restore(record["model"], files)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError, OverflowError, UsageError) as error:
             raise ModelFormatError(
                 f"The generator in {folder} is damaged: {str(error)[:200]}", hint="Fit it again: stormpetrel synth fit"
             ) from None
-        return made
+        return generator
 
     @abstractmethod
     def _fit_table(self, table: Table, progress: Progress) -> None:
@@ -162,20 +161,20 @@ class NeuralRowGenerator(RowGenerator):
         need_torch(cls.name)
         return super().load(folder)
 
-    def _look(self) -> RowLook:
+    def _row_shape(self) -> RowShape:
         """What an encoded row looks like to a network."""
-        from stormpetrel.synth.rows.networks import RowLook
+        from stormpetrel.synth.rows.networks import RowShape
 
-        return RowLook(len(self.encoding_.numbers), self.encoding_.sizes)
+        return RowShape(len(self.encoding_.numbers), self.encoding_.sizes)
 
     def _training(self, progress: Progress) -> Training:
         """How its network is trained; `progress` hears of each epoch."""
-        from stormpetrel.synth.rows.gan_training import Training
+        from stormpetrel.synth.rows.networks import Training
 
-        def tell(epoch: int) -> None:
+        def report(epoch: int) -> None:
             progress(epoch / self.epochs, f"epoch {epoch} of {self.epochs}")
 
-        return Training(self.epochs, self.batch_size, self.seed, self.device, tell)
+        return Training(self.epochs, self.batch_size, self.seed, self.device, report)
 
     def _settings(self) -> dict[str, Any]:
         return {"epochs": self.epochs, "batch_size": self.batch_size, "seed": self.seed}
@@ -222,3 +221,25 @@ def _how_many(wanted: Wanted, layout: RowLayout, start_s: float) -> tuple[int, f
     days = wanted.days if wanted.days is not None else layout.span_s / _DAY_S
     expected = layout.jobs_seen * days * _DAY_S / layout.span_s
     return int(_MOST_TIMES_THE_JOBS * expected) + 100 * BATCH_ROWS, start_s + days * _DAY_S
+
+
+class RowBootstrap(RowGenerator):
+    """Real rows in random order: every column and every dependence within a row is right, and nothing between rows."""
+
+    name = "rows"
+
+    def _fit_table(self, table: Table, progress: Progress) -> None:
+        self.table_ = table
+        progress(1.0, "rows read")
+
+    def _draw(self, rows: int, rng: np.random.Generator) -> Table:
+        return self.table_.take(rng.integers(self.table_.height, size=rows))
+
+    def _files(self) -> dict[str, bytes]:
+        raise ModelError(
+            "The generator 'rows' holds the log's own rows and is never saved.",
+            hint="Use it in synth evaluate and synth compare; save the default generator instead.",
+        )
+
+    def _restore(self, record: dict[str, Any], files: Mapping[str, bytes]) -> None:
+        raise ValueError("rows are never saved")

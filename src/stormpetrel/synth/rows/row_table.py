@@ -23,7 +23,7 @@ Codes = npt.NDArray[np.int64]
 INTERVAL: Final = "interval_s"
 ALONE, NEXT_OF_ARRAY, FIRST_OF_ARRAY = range(3)
 
-_MOST_CATEGORIES: Final = 100  # of a column that are told apart; the rest is one category, and drawn from by its shares
+_MOST_CATEGORIES: Final = 100  # of a column that are distinguished; the rest is one category, and drawn from by its shares
 _LEAST_JOBS: Final = 10  # of a user whose jobs are learnt as those of one user; the others are one category
 _KEEPS_LIMIT: Final = 0.99  # of the jobs that did not time out: from here on the log's run times keep to the limit
 _DIGITS: Final = 6
@@ -73,7 +73,7 @@ class NumberColumn:
 
 @dataclass(frozen=True, slots=True)
 class CategoryColumn:
-    """A column of categories: the values told apart, and those drawn from by their weights where the code says "another"."""
+    """Categories: the values that are distinguished, and those drawn from by their weights where the code says "another"."""
 
     name: str
     values: tuple[str | None, ...]
@@ -92,11 +92,11 @@ class CategoryColumn:
 
     def texts(self, codes: Codes, rng: np.random.Generator) -> pl.Series:
         """The text of each code."""
-        told = len(self.values)
+        named = len(self.values)
         if self.others:
             share = np.array(self.weights)
-            drawn = told + rng.choice(len(self.others), size=len(codes), p=share / share.sum())
-            codes = np.where(codes < told, codes, drawn)
+            drawn = named + rng.choice(len(self.others), size=len(codes), p=share / share.sum())
+            codes = np.where(codes < named, codes, drawn)
         return pl.Series(self.name, [*self.values, *self.others], dtype=pl.String).gather(codes)
 
 
@@ -131,25 +131,25 @@ class RowLayout:
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> Self:
         """From JSON; KeyError, TypeError or ValueError where it is not one."""
-        made = cls(
+        layout = cls(
             columns=tuple(str(name) for name in record["columns"]),
             numbers=tuple(NumberColumn(**column) for column in record["numbers"]),
             categories=tuple(CategoryColumn(**{key: _tuple(value) for key, value in it.items()}) for it in record["categories"]),
             **{name: record[name] for name in ("constants", "dtypes", "arrays", "keeps_limit", "start_s", "span_s", "jobs_seen")},
         )
-        if not (math.isfinite(made.start_s) and math.isfinite(made.span_s) and isinstance(made.jobs_seen, int)):
+        if not (math.isfinite(layout.start_s) and math.isfinite(layout.span_s) and isinstance(layout.jobs_seen, int)):
             raise ValueError("its times make no sense")
-        return made
+        return layout
 
     def jobs(self, table: Table, rng: np.random.Generator, clock: Clock) -> pl.DataFrame:
         """New jobs of the rows of a table, in their order; `clock` moves on."""
-        made = {column.name: self._number(column, table) for column in self.numbers}
-        made |= {it.name: it.texts(table.codes[it.name], rng) for it in self.categories}
-        made |= {name: self._constant(name, value, table.height) for name, value in self.constants.items()}
-        made[SUBMIT] = _times(made.pop(INTERVAL).to_numpy(), clock)
+        drawn = {column.name: self._number(column, table) for column in self.numbers}
+        drawn |= {it.name: it.texts(table.codes[it.name], rng) for it in self.categories}
+        drawn |= {name: self._constant(name, value, table.height) for name, value in self.constants.items()}
+        drawn[SUBMIT] = _times(drawn.pop(INTERVAL).to_numpy(), clock)
         if self.arrays:
-            made[ARRAY] = _array_numbers(table.codes[ARRAY], clock)
-        frame = pl.DataFrame(made).select(self.columns)
+            drawn[ARRAY] = _array_numbers(table.codes[ARRAY], clock)
+        frame = pl.DataFrame(drawn).select(self.columns)
         return _within_limit(frame) if self.keeps_limit else frame
 
     def _number(self, column: NumberColumn, table: Table) -> pl.Series:
@@ -174,21 +174,21 @@ def missing_name(name: str) -> str:
 def learn_rows(workload: Workload, rng: np.random.Generator) -> tuple[RowLayout, Table]:
     """The layout of a workload's rows and the rows themselves: every job but the first, with the interval before it."""
     jobs, submit = workload.jobs[1:], workload.submit_s()
-    found = _Found()
-    found.add_number(pl.Series(INTERVAL, np.diff(submit)), rng)
+    learnt = _LearntColumns()
+    learnt.add_number(pl.Series(INTERVAL, np.diff(submit)), rng)
     columns = tuple(name for name in workload.jobs.columns if name != WAIT)
     for name in columns:
         if name == ARRAY:
-            found.add_codes(ARRAY, _array_codes(jobs[ARRAY]), 3)
+            learnt.add_codes(ARRAY, _array_codes(jobs[ARRAY]), 3)
         elif jobs[name].dtype == pl.String:
-            found.add_category(jobs[name])
+            learnt.add_category(jobs[name])
         elif name != SUBMIT:
-            found.add_number(jobs[name], rng)
+            learnt.add_number(jobs[name], rng)
     layout = RowLayout(
         columns=columns,
-        numbers=tuple(found.numbers),
-        categories=tuple(found.categories),
-        constants=found.constants,
+        numbers=tuple(learnt.numbers),
+        categories=tuple(learnt.categories),
+        constants=learnt.constants,
         dtypes={name: str(jobs[name].dtype) for name in workload.own_columns},
         arrays=ARRAY in columns,
         keeps_limit=_log_keeps_limit(jobs),
@@ -196,10 +196,10 @@ def learn_rows(workload: Workload, rng: np.random.Generator) -> tuple[RowLayout,
         span_s=float(submit[-1] - submit[0]),
         jobs_seen=workload.height,
     )
-    return layout, Table(found.values, found.codes, found.sizes)
+    return layout, Table(learnt.values, learnt.codes, learnt.sizes)
 
 
-class _Found:
+class _LearntColumns:
     """What learn_rows has found so far."""
 
     def __init__(self) -> None:
@@ -244,19 +244,19 @@ def _categories(series: pl.Series) -> tuple[CategoryColumn, Codes]:
     personal = series.name in WHO
     counts = series.drop_nulls().value_counts(sort=True, name="n").sort("n", series.name, descending=[True, False])
     enough = counts["n"] >= (_LEAST_JOBS if personal else 1)
-    told = min(_MOST_CATEGORIES, int(enough.sum()))
+    named = min(_MOST_CATEGORIES, int(enough.sum()))
     texts, jobs = counts[series.name].to_list(), counts["n"].to_list()
     shown = [f"{series.name}{number + 1:04d}" for number in range(len(texts))] if personal else texts
     empty: tuple[None, ...] = (None,) if series.null_count() else ()
     column = CategoryColumn(
         series.name,
-        values=(*shown[:told], *empty),
-        others=tuple(shown[told:]),
+        values=(*shown[:named], *empty),
+        others=tuple(shown[named:]),
         # How many jobs each of the small users had is theirs: it stays here.
-        weights=tuple(1.0 if personal else float(n) for n in jobs[told:]),
+        weights=tuple(1.0 if personal else float(n) for n in jobs[named:]),
     )
-    code = {text: place if place < told else told + len(empty) for place, text in enumerate(texts)}
-    codes = series.replace_strict(code, default=told, return_dtype=pl.Int64).fill_null(told)
+    code = {text: place if place < named else named + len(empty) for place, text in enumerate(texts)}
+    codes = series.replace_strict(code, default=named, return_dtype=pl.Int64).fill_null(named)
     return column, codes.to_numpy().astype(np.int64)
 
 

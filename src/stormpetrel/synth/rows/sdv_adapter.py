@@ -65,9 +65,9 @@ class _SdvGenerator(NeuralRowGenerator):
         seed = int(rng.integers(2**31))
         with _quietly(seed):
             self.model_._set_random_state(seed)  # else SDV draws the same rows after every fit
-            made = self.model_.sample(rows)[_ONE_TABLE]
-        codes = {name: made[name].str.removeprefix("code ").to_numpy().astype(np.int64) for name in self.sizes_}
-        numbers = {name: made[name].to_numpy().astype(np.float64) for name in made.columns if name not in codes}
+            table = self.model_.sample(rows)[_ONE_TABLE]
+        codes = {name: table[name].str.removeprefix("code ").to_numpy().astype(np.int64) for name in self.sizes_}
+        numbers = {name: table[name].to_numpy().astype(np.float64) for name in table.columns if name not in codes}
         return Table(numbers, codes, self.sizes_)
 
     def _restore(self, record: dict[str, Any], files: Mapping[str, bytes]) -> None:

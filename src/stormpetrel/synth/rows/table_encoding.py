@@ -98,7 +98,7 @@ class NumberModes:
         arrays = {name: np.asarray(record[name], dtype=np.float64) for name in ("shared", "means", "widths", "shares")}
         seen = None if record["seen"] is None else np.asarray(record["seen"], dtype=np.float64)
         everything = [*arrays.values(), *([] if seen is None else [seen])]
-        if any(one.ndim != 1 or not np.isfinite(one).all() for one in everything) or (seen is not None and not len(seen)):
+        if any(array.ndim != 1 or not np.isfinite(array).all() for array in everything) or (seen is not None and not len(seen)):
             raise ValueError("the modes of a column are damaged")
         if len({len(arrays[name]) for name in ("means", "widths", "shares")}) != 1:
             raise ValueError("the modes of a column do not fit each other")
@@ -165,7 +165,7 @@ class TableEncoding:
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> Self:
         """From JSON; KeyError, TypeError or ValueError where it is not one."""
-        numbers = {str(name): NumberModes.of_record(one) for name, one in record["numbers"].items()}
+        numbers = {str(name): NumberModes.of_record(saved) for name, saved in record["numbers"].items()}
         return cls(numbers, {str(name): int(size) for name, size in record["categories"].items()})
 
 

@@ -43,18 +43,18 @@ def c2st(real: Workload, synthetic: Workload, *, sequence: bool = False, seed: i
         return None
     x = np.concatenate([x for x, _ in sides])  # (rows of both, columns)
     fold = np.concatenate([fold for _, fold in sides])
-    made = np.repeat([False, True], [len(x) for x, _ in sides])
-    return roc_auc(made, _out_of_fold(x, made, fold, seed))
+    is_synthetic = np.repeat([False, True], [len(x) for x, _ in sides])
+    return roc_auc(is_synthetic, _out_of_fold(x, is_synthetic, fold, seed))
 
 
-def _out_of_fold(x: Matrix, made: npt.NDArray[np.bool_], fold: npt.NDArray[np.int64], seed: int) -> Floats:
+def _out_of_fold(x: Matrix, is_synthetic: npt.NDArray[np.bool_], fold: npt.NDArray[np.int64], seed: int) -> Floats:
     from xgboost import XGBClassifier
 
     scores = np.empty(len(x))
     for block in range(BLOCKS):
         test = fold == block
         trees: Any = XGBClassifier(**_TREES, n_jobs=_THREADS, random_state=seed)
-        trees.fit(x[~test], made[~test])
+        trees.fit(x[~test], is_synthetic[~test])
         scores[test] = trees.predict_proba(x[test])[:, 1]
     return scores
 

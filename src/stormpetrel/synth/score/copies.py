@@ -15,7 +15,7 @@ from stormpetrel.learn.metrics import roc_auc
 from stormpetrel.synth.score.fidelity import INTERVAL, Floats
 from stormpetrel.synth.workload import SUBMIT, Workload
 
-MOST_ASKED: Final = 5_000  # rows whose nearest record is looked for, of each side
+MOST_QUERIES: Final = 5_000  # rows whose nearest record is looked for, of each side
 FEWEST: Final = 20
 WINDOW: Final = 3  # consecutive rows of the sequence attack
 # A tree of many columns looks at nearly all records: 20,000 records of 60 columns took 27 s with it, 2 s by trying them all. With
@@ -66,10 +66,10 @@ def copies(synthetic: Workload, train: Workload, held_out: Workload, *, attack: 
     rows = [_rows(side, _columns(sides)) for side in sides]
     known = rows[1].unique()
     exact, natural = (_share_in(side, known) for side in (rows[0], rows[2]))
-    made, learnt, other = (_numbers(side) for side in rows)  # (jobs - 1, columns) each
-    ratio = _nearest_ratio(made, learnt, other, seed)
+    new, learnt, other = (_numbers(side) for side in rows)  # (jobs - 1, columns) each
+    ratio = _nearest_ratio(new, learnt, other, seed)
     notes = () if ratio is not None else ("Most held-out rows repeat a training row: the nearest-record ratio has no scale.",)
-    return Copies(exact, natural, ratio, _membership(made, learnt, other, seed) if attack else None, notes)
+    return Copies(exact, natural, ratio, _membership(new, learnt, other, seed) if attack else None, notes)
 
 
 def _columns(sides: tuple[Workload, ...]) -> tuple[str, ...]:
@@ -98,29 +98,29 @@ def _numbers(rows: pl.DataFrame) -> Floats:
     return rows.select(pl.selectors.numeric()).to_numpy().astype(np.float64)
 
 
-def _nearest_ratio(made: Floats, learnt: Floats, other: Floats, seed: int) -> float | None:
-    made, learnt, other = _standardised(learnt, made, learnt, other)
+def _nearest_ratio(new: Floats, learnt: Floats, other: Floats, seed: int) -> float | None:
+    new, learnt, other = _standardised(learnt, new, learnt, other)
     generator = np.random.default_rng(seed)
-    synthetic, real = (_nearest(_some(side, generator), learnt) for side in (made, other))
+    synthetic, real = (_nearest(_some(side, generator), learnt) for side in (new, other))
     scale = float(np.median(real))
     return float(np.median(synthetic)) / scale if scale > 0 else None
 
 
-def _membership(made: Floats, learnt: Floats, other: Floats, seed: int) -> float | None:
+def _membership(new: Floats, learnt: Floats, other: Floats, seed: int) -> float | None:
     """The area under the ROC of the better of the two attacks."""
     # An attacker would take logarithms: intervals and run times span six orders of magnitude.
-    made, learnt, other = (np.sign(side) * np.log1p(np.abs(side)) for side in (made, learnt, other))
-    sides = _standardised(learnt, made, learnt, other)
+    new, learnt, other = (np.sign(side) * np.log1p(np.abs(side)) for side in (new, learnt, other))
+    sides = _standardised(learnt, new, learnt, other)
     areas = [_attack([_windows(side, length) for side in sides], seed) for length in (1, WINDOW)]
     return max((area for area in areas if area is not None), default=None)
 
 
 def _attack(sides: list[Floats], seed: int) -> float | None:
-    made, learnt, other = sides
+    new, learnt, other = sides
     generator = np.random.default_rng(seed)
     members, strangers = (_some(side, generator) for side in (learnt, other))
     member = np.repeat([True, False], [len(members), len(strangers)])
-    return roc_auc(member, -_nearest(np.concatenate([members, strangers]), made))
+    return roc_auc(member, -_nearest(np.concatenate([members, strangers]), new))
 
 
 def _standardised(reference: Floats, *sides: Floats) -> list[Floats]:
@@ -137,24 +137,24 @@ def _windows(rows: Floats, length: int) -> Floats:
 
 
 def _some(rows: Floats, generator: np.random.Generator) -> Floats:
-    return rows if len(rows) <= MOST_ASKED else rows[np.sort(generator.choice(len(rows), MOST_ASKED, replace=False))]
+    return rows if len(rows) <= MOST_QUERIES else rows[np.sort(generator.choice(len(rows), MOST_QUERIES, replace=False))]
 
 
-def _nearest(asked: Floats, records: Floats) -> Floats:
+def _nearest(queries: Floats, records: Floats) -> Floats:
     """(asked,) the distance of each row to the nearest record."""
     records = np.unique(records, axis=0)
     if records.shape[1] > _TREE_COLUMNS:
-        return _nearest_by_product(asked, records)
+        return _nearest_by_product(queries, records)
     from scipy.spatial import KDTree
 
     # Not balanced: splitting at the median is slow where many rows are the same.
-    return np.asarray(KDTree(records, balanced_tree=False).query(asked)[0], dtype=np.float64)
+    return np.asarray(KDTree(records, balanced_tree=False).query(queries)[0], dtype=np.float64)
 
 
-def _nearest_by_product(asked: Floats, records: Floats) -> Floats:
+def _nearest_by_product(queries: Floats, records: Floats) -> Floats:
     """The same by trying all records: |a - b|² = |a|² + |b|² - 2ab finds the nearest one, which is then measured."""
     half_length = (records**2).sum(axis=1) / 2  # (records,)
     step = max(1, _CELLS_AT_ONCE // len(records))
-    chunks = (asked[first : first + step] for first in range(0, len(asked), step))
+    chunks = (queries[first : first + step] for first in range(0, len(queries), step))
     nearest = np.concatenate([np.argmin(half_length - chunk @ records.T, axis=1) for chunk in chunks])  # (asked,)
-    return np.asarray(np.linalg.norm(asked - records[nearest], axis=1), dtype=np.float64)
+    return np.asarray(np.linalg.norm(queries - records[nearest], axis=1), dtype=np.float64)

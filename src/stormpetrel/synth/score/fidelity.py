@@ -113,7 +113,7 @@ class Fidelity:
 def fidelity(real: Workload, synthetic: Workload) -> Fidelity:
     """Compare two workloads."""
     correlation = autocorrelation(real.interval_s(), LAGS), autocorrelation(synthetic.interval_s(), LAGS)  # (lags,) each
-    made = Fidelity(
+    result = Fidelity(
         columns={name: _distance(real, synthetic, name) for name in number_columns(real, synthetic)},
         categories={name: _category_distance(real, synthetic, name) for name in _category_columns(real, synthetic)},
         lag1=Pair(_finite(correlation[0][0]), _finite(correlation[1][0])),
@@ -122,7 +122,7 @@ def fidelity(real: Workload, synthetic: Workload) -> Fidelity:
         hour_profile_tv=_variation(hour_of_week(real), hour_of_week(synthetic)),
         same_user_share=Pair(same_user_share(real), same_user_share(synthetic)),
     )
-    return replace(made, notes=tuple(_notes(real, synthetic, made)))
+    return replace(result, notes=tuple(_notes(real, synthetic, result)))
 
 
 def number_columns(real: Workload, synthetic: Workload) -> tuple[str, ...]:
@@ -195,22 +195,22 @@ def same_user_share(workload: Workload) -> float | None:
     return float(known.mean()) if known.size else None
 
 
-def kolmogorov_smirnov(one: Floats, other: Floats) -> float | None:
+def kolmogorov_smirnov(first: Floats, other: Floats) -> float | None:
     """The largest gap between the two distributions; None where one has no value."""
-    if not one.size or not other.size:
+    if not first.size or not other.size:
         return None
-    one, other = np.sort(one), np.sort(other)
-    at = np.concatenate([one, other])
-    return float(np.max(np.abs(_share_below(one, at) - _share_below(other, at))))
+    first, other = np.sort(first), np.sort(other)
+    at = np.concatenate([first, other])
+    return float(np.max(np.abs(_share_below(first, at) - _share_below(other, at))))
 
 
-def wasserstein(one: Floats, other: Floats) -> float | None:
+def wasserstein(first: Floats, other: Floats) -> float | None:
     """How far a value has to be moved on average to make one distribution of the other; None where one has no value."""
-    if not one.size or not other.size:
+    if not first.size or not other.size:
         return None
-    one, other = np.sort(one), np.sort(other)
-    at = np.sort(np.concatenate([one, other]))
-    gap = np.abs(_share_below(one, at[:-1]) - _share_below(other, at[:-1]))
+    first, other = np.sort(first), np.sort(other)
+    at = np.sort(np.concatenate([first, other]))
+    gap = np.abs(_share_below(first, at[:-1]) - _share_below(other, at[:-1]))
     return float(gap @ np.diff(at))
 
 
@@ -219,8 +219,8 @@ def _share_below(values: Floats, at: Floats) -> Floats:
 
 
 def _distance(real: Workload, synthetic: Workload, column: str) -> Distance:
-    one, other = numbers(real, column), numbers(synthetic, column)
-    return Distance(kolmogorov_smirnov(one, other), wasserstein(one, other))
+    first, other = numbers(real, column), numbers(synthetic, column)
+    return Distance(kolmogorov_smirnov(first, other), wasserstein(first, other))
 
 
 def _shared(real: Workload, synthetic: Workload) -> tuple[str, ...]:
@@ -238,11 +238,13 @@ def _category_columns(real: Workload, synthetic: Workload) -> tuple[str, ...]:
 
 
 def _category_distance(real: Workload, synthetic: Workload, column: str) -> CategoryDistance:
-    one, other = _shares(real.jobs[column]), _shares(synthetic.jobs[column])
+    first, other = _shares(real.jobs[column]), _shares(synthetic.jobs[column])
     if column not in WHO:
-        values = sorted(one.keys() | other.keys())
-        return CategoryDistance(_variation(*(np.array([shares.get(value, 0.0) for value in values]) for shares in (one, other))))
-    ranked = [np.sort(np.array(list(shares.values()), dtype=np.float64))[::-1] for shares in (one, other)]
+        values = sorted(first.keys() | other.keys())
+        return CategoryDistance(
+            _variation(*(np.array([shares.get(value, 0.0) for value in values]) for shares in (first, other)))
+        )
+    ranked = [np.sort(np.array(list(shares.values()), dtype=np.float64))[::-1] for shares in (first, other)]
     most = max(map(len, ranked))
     return CategoryDistance(_variation(*(np.pad(shares, (0, most - shares.size)) for shares in ranked)), "rank")
 
@@ -253,24 +255,24 @@ def _shares(column: pl.Series) -> dict[str, float]:
     return dict(zip(counts[column.name].to_list(), shares.tolist(), strict=True))
 
 
-def _variation(one: Floats, other: Floats) -> float | None:
+def _variation(first: Floats, other: Floats) -> float | None:
     """Total variation of two sets of shares; None where one is empty."""
-    return float(np.abs(one - other).sum() / 2) if one.sum() > 0 and other.sum() > 0 else None
+    return float(np.abs(first - other).sum() / 2) if first.sum() > 0 and other.sum() > 0 else None
 
 
 def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _notes(real: Workload, synthetic: Workload, made: Fidelity) -> Iterator[str]:
+def _notes(real: Workload, synthetic: Workload, result: Fidelity) -> Iterator[str]:
     """What a reader has to know about figures that are missing or weak."""
     if min(real.height, synthetic.height) < LAGS + 3:
         yield f"acf_mae needs {LAGS + 3} jobs on each side; the real part has {real.height}, the synthetic {synthetic.height}."
-    elif made.acf_mae is None:
+    elif result.acf_mae is None:
         yield "All intervals of one side are the same: it has no autocorrelation (lag1, acf_mae)."
-    if made.dispersion.real is None or made.dispersion.synthetic is None:
+    if result.dispersion.real is None or result.dispersion.synthetic is None:
         yield "One side lasts less than an hour: it has no dispersion."
-    if made.same_user_share.real is None or made.same_user_share.synthetic is None:
+    if result.same_user_share.real is None or result.same_user_share.synthetic is None:
         yield "One side has no users: same_user_share is left out, and so is that column of the C2ST."
     if not (real.has_clock and synthetic.has_clock):
         yield "One side has intervals only and no dates: its hours of day and of week are counted from an arbitrary Monday."

@@ -40,7 +40,7 @@ class Sessions:
     jobs: Ints  # (sessions,)
     length_s: Floats  # (sessions,) first to last submission
     mean_gap: Floats  # (sessions,) mean of log(1 + gap)
-    shift_s: Floats  # (sessions,) how far it can be moved without meeting the sessions of the same user beside it
+    shift_s: Floats  # (sessions,) how far it can be moved without meeting the neighbouring sessions of the same user
 
 
 def find_sessions(encoded: Encoded, longest_s: float) -> Sessions:
@@ -125,7 +125,7 @@ class Circumstances:
 
     before: Any  # (jobs, features) at the user's job before
     submitted: Any  # (jobs, features)
-    asked: Any  # (jobs, features)
+    requested: Any  # (jobs, features)
     same: Floats  # (jobs,) 1 where the request is that of the user's job before
 
 
@@ -133,7 +133,7 @@ def circumstances(encoded: Encoded, coding: Coding, sessions: Sessions, habits: 
     """What is known of each job at the three moments at which something is drawn."""
     order, first = sessions.order, sessions.first_of_user
     times, users = encoded.submit_s[order], encoded.user[order]
-    asked = coding.features()[encoded.request[order]]
+    wanted = coding.features()[encoded.request[order]]
     log_gap = np.log1p(sessions.gap_s)
     long_ago = np.log1p(LONG_AGO_S)
     one_back = _previous(log_gap, first, long_ago)
@@ -145,7 +145,7 @@ def circumstances(encoded: Encoded, coding: Coding, sessions: Sessions, habits: 
     result = np.column_stack([_previous(encoded.state[order].astype(float), first, NOTHING_YET),
                               _previous(np.nan_to_num(encoded.runtime[order], nan=NOTHING_YET), first, NOTHING_YET)])  # fmt: skip
     requested = np.column_stack(
-        [_previous(column.astype(float), first, NOTHING_YET) for column in asked.T] or [np.zeros((len(order), 0))]
+        [_previous(column.astype(float), first, NOTHING_YET) for column in wanted.T] or [np.zeros((len(order), 0))]
     )
     end = times[sessions.begin + sessions.jobs - 1][sessions.session]
     request = encoded.request[order]
@@ -161,7 +161,7 @@ def circumstances(encoded: Encoded, coding: Coding, sessions: Sessions, habits: 
     return Circumstances(
         before=at(np.concatenate([times[:1], times[:-1]]), one_back, two_back, smooth_back),
         submitted=submitted,
-        asked=np.column_stack([submitted, same, asked]).astype(np.float32),
+        requested=np.column_stack([submitted, same, wanted]).astype(np.float32),
         same=same,
     )
 

@@ -5,6 +5,7 @@ Workload -> fit -> SessionGenerator -> batches -> frames of new jobs. See docs/s
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -19,14 +20,12 @@ from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, NotEnoughJobsError, UsageError
 from stormpetrel.records.times import UTC_TIME
 from stormpetrel.synth.contract import Wanted
-from stormpetrel.synth.sessions.columns import Coding
+from stormpetrel.synth.sessions.columns import Coding, usable
 from stormpetrel.synth.sessions.features import MOST_SHIFT_S
 from stormpetrel.synth.sessions.kernel import AT, GAP, GAP_BEFORE, LONG_AGO_S, NOTHING_YET, SLOTS, SMOOTHED, generate
 from stormpetrel.synth.sessions.leaf_forest import LeafForest
 from stormpetrel.synth.sessions.learning import Learnt, learn
-from stormpetrel.synth.sessions.names import attach_names, charged_to, describe_groups, named_group
 from stormpetrel.synth.sessions.plan import DAY_S, WEEK_S, Chunk, SessionPlan
-from stormpetrel.synth.sessions.usable_log import usable
 from stormpetrel.synth.workload import ARRAY, SUBMIT, Workload
 
 FEWEST_JOBS: Final = 20
@@ -34,7 +33,7 @@ ROWS_AT_ONCE: Final = 65_536
 BLUR: Final = 0.03  # how much, as a share, run times are shaken
 _PILOT_JOBS: Final = 20_000
 _PILOTS: Final = 6
-_NEAR: Final = 0.01  # of the odds asked for: near enough
+_NEAR: Final = 0.01  # of the requested odds: near enough
 _FIRST_YEAR, _LAST_YEAR = 1900, 2999
 
 
@@ -116,13 +115,13 @@ class SessionGenerator:
         return self._balanced(wanted, weights, share, target)
 
     def _balanced(self, wanted: Wanted, weights: npt.NDArray[np.float64], share: float, target: float) -> npt.NDArray[np.float64]:
-        """Weights under which the share of GPU jobs is the one asked for: tried out on a small sample, and corrected."""
+        """Weights under which the share of GPU jobs is the one requested: tried out on a small sample, and corrected."""
         book, theme, aim = self.learnt.book, self.learnt.book.theme[:, 0], target
         for _ in range(_PILOTS):
             tried = weights * (theme * aim / share + (1 - theme) * (1 - aim) / (1 - share))
-            planned, made = self._pilot(wanted, tried)
+            planned, drawn = self._pilot(wanted, tried)
             # A sample is of some weeks only: what counts is how far it is from the plan for these weeks.
-            reached = _odds(float(np.average(theme, weights=book.jobs * tried))) * _odds(made) / _odds(planned)
+            reached = _odds(float(np.average(theme, weights=book.jobs * tried))) * _odds(drawn) / _odds(planned)
             if abs(reached / _odds(target) - 1) < _NEAR:
                 break
             odds = _odds(aim) * _odds(target) / reached
@@ -135,14 +134,14 @@ class SessionGenerator:
         plan = SessionPlan(learnt.book, replace(wanted, jobs=_PILOT_JOBS, days=None), users=learnt.users, weights=weights)
         memory, habit_of = _fresh_memory(plan.users * plan.replicas), np.tile(learnt.habit_of, plan.replicas)
         rng = np.random.default_rng([wanted.seed, 3])
-        jobs, planned, made = 0, 0.0, 0
+        jobs, planned, drawn = 0, 0.0, 0
         for chunk in plan.chunks():
             jobs += int(chunk.jobs.sum())
             planned += float(chunk.jobs @ chunk.theme[:, 0])
-            made += int((_make(learnt, chunk, memory, habit_of, rng)["gpus"] > 0).sum())
+            drawn += int((_make(learnt, chunk, memory, habit_of, rng)["gpus"] > 0).sum())
             if jobs >= _PILOT_JOBS:
                 break
-        return planned / jobs, made / jobs
+        return planned / jobs, drawn / jobs
 
     def _jobs(self, wanted: Wanted, weights: npt.NDArray[np.float64]) -> Iterator[pl.DataFrame]:
         """Frames with `_at`, seconds from the beginning of the new log, for ever."""
@@ -154,11 +153,11 @@ class SessionGenerator:
         waiting: pl.DataFrame | None = None
         arrays = 0
         for chunk in plan.chunks():
-            made = _make(learnt, chunk, memory, habit_of, rng)
-            made = attach_names(made, learnt, chunk, plan.users, rng)
-            if ARRAY in made.columns:
-                made, arrays = _number_arrays(made, arrays)
-            waiting = made if waiting is None else pl.concat([waiting, made])
+            drawn = _make(learnt, chunk, memory, habit_of, rng)
+            drawn = attach_names(drawn, learnt, chunk, plan.users, rng)
+            if ARRAY in drawn.columns:
+                drawn, arrays = _number_arrays(drawn, arrays)
+            waiting = drawn if waiting is None else pl.concat([waiting, drawn])
             over = waiting["_at"] < chunk.until_s
             ready = waiting.filter(over).sort("_at", maintain_order=True)
             waiting = waiting.filter(~over)
@@ -216,18 +215,18 @@ def _rounded(runtime: Any, limit: Any, digits: int) -> Any:
     return np.where((rounded > limit) & (runtime <= limit), np.floor(runtime), rounded)
 
 
-def _number_arrays(made: pl.DataFrame, count: int) -> tuple[pl.DataFrame, int]:
+def _number_arrays(jobs: pl.DataFrame, count: int) -> tuple[pl.DataFrame, int]:
     """Array tasks of one session with one request are one array; their flags become its number."""
-    requests = int(made["_request"].max() or 0) + 1  # type: ignore[arg-type]
-    _, number = np.unique(made["_session"].to_numpy() * requests + made["_request"].to_numpy(), return_inverse=True)
+    requests = int(jobs["_request"].max() or 0) + 1  # type: ignore[arg-type]
+    _, number = np.unique(jobs["_session"].to_numpy() * requests + jobs["_request"].to_numpy(), return_inverse=True)
     numbers = pl.Series(number + 1 + count, dtype=pl.Int64)
-    return made.with_columns(numbers.set(~made[ARRAY].cast(pl.Boolean), None).alias(ARRAY)), count + made.height
+    return jobs.with_columns(numbers.set(~jobs[ARRAY].cast(pl.Boolean), None).alias(ARRAY)), count + jobs.height
 
 
 def _cut(
     frames: Iterator[pl.DataFrame], wanted: Wanted, origin: datetime, skip_s: float, learnt: Learnt
 ) -> Iterator[pl.DataFrame]:
-    """The frames from the beginning asked for, until as many jobs or days as asked for; times as times."""
+    """The frames from the requested beginning, until as many jobs or days as asked for; times as times."""
     days = wanted.days if wanted.days is not None or wanted.jobs is not None else (learnt.span_s + MOST_SHIFT_S) / DAY_S
     until_s = skip_s + days * DAY_S if days is not None else np.inf
     left = wanted.jobs if wanted.jobs is not None else np.inf
@@ -267,3 +266,91 @@ def _beginning(wanted: Wanted, learnt: Learnt) -> tuple[datetime, float]:
 
 
 __all__ = ["FEWEST_JOBS", "LeafForest", "SessionGenerator", "SessionSettings"]
+
+
+_GROUP, _ACCOUNT = 1, 2
+_COLUMN: Final = {_GROUP: "group", _ACCOUNT: "account"}
+_MOST_GROUPS: Final = 50
+_FEWEST_MEMBERS: Final = 3  # a smaller group would be a person
+
+
+def attach_names(jobs: pl.DataFrame, learnt: Learnt, chunk: Chunk, users: int, rng: np.random.Generator) -> pl.DataFrame:
+    """The frame with `user`, `group` and `account` where the log had them; a session is charged to one account."""
+    columns: list[pl.Series] = []
+    who = jobs["_who"].to_numpy()
+    if "user" in learnt.coding.columns:
+        columns.append(_names(learnt, "user", who, 4).set(pl.Series(who % users == learnt.nameless), None))
+    entries = _entries(learnt, chunk.user % users, rng)[jobs["_session"].to_numpy()]
+    for place, name in _COLUMN.items():
+        if name in learnt.coding.columns:
+            numbers = learnt.pairs[entries, place]
+            columns.append(_names(learnt, name, numbers, 2).set(pl.Series(numbers < 0), None))
+    return jobs.with_columns(columns)
+
+
+def _names(learnt: Learnt, column: str, numbers: Any, digits: int) -> pl.Series:
+    counted = pl.Series(numbers + 1, dtype=pl.Int64).cast(pl.String).str.zfill(digits)
+    return (learnt.coding.prefixes[column] + counted).alias(column)
+
+
+def charged_to(learnt: Learnt, group: str) -> Learnt:
+    """The same, with nothing charged to other groups than this one of `describe_groups`."""
+    place = _column_of_groups(learnt)
+    number = int(group.removeprefix(learnt.coding.prefixes[_COLUMN[place]])) - 1
+    theirs = learnt.pairs[:, place] == number
+    return replace(learnt, pairs=learnt.pairs[theirs], pair_weight=learnt.pair_weight[theirs])
+
+
+def _entries(learnt: Learnt, user: Any, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """(sessions,) an entry of the table of accounts for each session, by the user's shares."""
+    owners = learnt.pairs[:, 0]
+    known = np.isin(user, owners)
+    owner = np.where(known, user, -1)  # small users share one table
+    first = np.searchsorted(owners, owner, "left")
+    last = np.searchsorted(owners, owner, "right") - 1
+    whole = np.cumsum(learnt.pair_weight)
+    base = np.concatenate([[0.0], whole])[first]
+    drawn = np.searchsorted(whole, base + rng.random(len(user)) * (whole[last] - base), "right")
+    return np.asarray(np.clip(drawn, first, last), dtype=np.int64)
+
+
+def _column_of_groups(learnt: Learnt) -> int:
+    return _GROUP if "group" in learnt.coding.columns else _ACCOUNT
+
+
+def _members(learnt: Learnt) -> dict[str, npt.NDArray[np.int64]]:
+    """Group -> users whose jobs are mostly in it, of those users that are known one by one."""
+    column = _column_of_groups(learnt)
+    if not {"group", "account"} & set(learnt.coding.columns):
+        return {}
+    rows = pl.DataFrame({"user": learnt.pairs[:, 0], "group": learnt.pairs[:, column], "share": learnt.pair_weight})
+    known = rows.filter((pl.col("user") >= 0) & (pl.col("group") >= 0))
+    shares = known.group_by("user", "group", maintain_order=True).agg(pl.col("share").sum())
+    main = shares.sort("share", descending=True, maintain_order=True).unique("user", keep="first", maintain_order=True)
+    return {
+        f"{learnt.coding.prefixes[_COLUMN[column]]}{int(group[0]) + 1:02d}": part["user"].to_numpy()
+        for group, part in main.sort("group").group_by("group", maintain_order=True)
+        if part.height >= _FEWEST_MEMBERS
+    }
+
+
+def describe_groups(learnt: Learnt) -> dict[str, str]:
+    """Groups by their new names, the largest first."""
+    members = _members(learnt)
+    jobs = {name: int(learnt.jobs_of[users].sum()) for name, users in members.items()}
+    largest = sorted(members, key=lambda name: -jobs[name])[:_MOST_GROUPS]
+    return {name: f"{len(members[name]):,} users, {jobs[name]:,} jobs" for name in largest}
+
+
+def named_group(learnt: Learnt, name: str) -> npt.NDArray[np.float64]:
+    """(users,) 1 for the members of a group."""
+    members = _members(learnt)
+    if name not in members:
+        close = difflib.get_close_matches(name, members, n=1)
+        known = ", ".join(list(describe_groups(learnt))[:8]) or f"none has {_FEWEST_MEMBERS} users who can be told apart"
+        raise UsageError(
+            f"There is no group '{name[:60]}'.", hint=f"{f'Did you mean {close[0]!r}? ' if close else ''}Known: {known}."
+        )
+    chosen = np.zeros(learnt.users)
+    chosen[members[name]] = 1.0
+    return chosen

@@ -1,6 +1,6 @@
 """The compiled heart of the generator: sessions in, jobs out, one draw after the other.
 
-For each session, for each of its jobs: the gap to the job before, whether the same is asked for again, what is asked for, what
+For each session, for each of its jobs: the gap to the job before, whether the same is requested again, what is requested, what
 becomes of it. Each is drawn from a forest (`leaf_forest`) in the circumstances of the moment. One file: numba's cache on disk
 looks at the file of a function, not at those it calls.
 """
@@ -28,7 +28,7 @@ _NOW: Final = 6  # features of the moment: position, left, gap, gap before, hour
 THEMES: Final = 3  # share of GPU jobs, largest size, usual run time
 _KNOWN: Final = 2 + THEMES  # features of the session: jobs, mean gap, themes
 _RESULT: Final = 2  # features of the job before: state, run time
-FEATURES: Final = _KNOWN + _NOW + _RESULT  # beside habits and requests
+FEATURES: Final = _KNOWN + _NOW + _RESULT  # in addition to habits and requests
 
 
 def _compiled(function: Compiled) -> Compiled:
@@ -193,23 +193,23 @@ def generate(
             mine[SMOOTHED] = SMOOTHING * mine[SMOOTHED] + (1.0 - SMOOTHING) * mine[GAP]
             at = describe(x, habit, about, position, moment + origin_s, mine, features)
             again = mine[REQUEST] >= 0 and same_values[draw(same_forest, x)] > 0
-            asked = int(mine[REQUEST]) if again else request_values[draw(request_forest, x)]
+            next_request = int(mine[REQUEST]) if again else request_values[draw(request_forest, x)]
             x[at] = 1.0 if again else 0.0
-            copy(features[asked], x, at + 1)
-            place = outcome(outcome_forest, x, runtime_values, limit_values, limits[asked])
-            seconds = run_time(runtime_values[place], limit_values[place], limits[asked])
+            copy(features[next_request], x, at + 1)
+            place = outcome(outcome_forest, x, runtime_values, limit_values, limits[next_request])
+            seconds = run_time(runtime_values[place], limit_values[place], limits[next_request])
             if abs(ledger[0]) > band:
-                second = outcome(outcome_forest, x, runtime_values, limit_values, limits[asked])
-                other = run_time(runtime_values[second], limit_values[second], limits[asked])
-                if nearer(ledger[0], seconds * sizes[asked], other * sizes[asked]):
+                second = outcome(outcome_forest, x, runtime_values, limit_values, limits[next_request])
+                other = run_time(runtime_values[second], limit_values[second], limits[next_request])
+                if nearer(ledger[0], seconds * sizes[next_request], other * sizes[next_request]):
                     place, seconds = second, other
             if not np.isnan(seconds):
-                ledger[0] -= seconds * sizes[asked]
-            seconds = shaken(seconds, limits[asked], blur)
-            submit[row], who[row], which[row], request[row] = moment, user[s], s, asked
+                ledger[0] -= seconds * sizes[next_request]
+            seconds = shaken(seconds, limits[next_request], blur)
+            submit[row], who[row], which[row], request[row] = moment, user[s], s, next_request
             state[row], runtime[row] = state_values[place], seconds
             copy(numbers[place], extra[row], 0)
-            mine[AT], mine[REQUEST], mine[STATE] = moment, asked, state_values[place]
+            mine[AT], mine[REQUEST], mine[STATE] = moment, next_request, state_values[place]
             mine[RUNTIME] = NOTHING_YET if np.isnan(seconds) else seconds
             row += 1
     return submit, who, which, request, state, runtime, extra

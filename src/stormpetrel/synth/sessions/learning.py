@@ -188,20 +188,20 @@ def _forests(
 
     gap, in_gap = grown(around.before, np.log1p(sessions.gap_s)[:, None], within, 0)
     same, in_same = grown(around.submitted, around.same[:, None], again, 1)
-    asked, in_asked = grown(around.submitted, _asked_targets(coding, request), fresh, 2)
-    ended, in_ended = grown(around.asked, _end_targets(state, runtime, limit), everything, 3)
+    requested, in_request = grown(around.submitted, _request_targets(coding, request), fresh, 2)
+    ended, in_ended = grown(around.requested, _end_targets(state, runtime, limit), everything, 3)
     values = (
         sessions.gap_s[in_gap] if len(within) else np.zeros(len(in_gap)),
         around.same[in_same].astype(np.uint8),
-        request[in_asked].astype(np.int32),
+        request[in_request].astype(np.int32),
         state[in_ended].astype(np.int32),
         runtime[in_ended],
         limit[in_ended],
     )
-    return (gap, same, asked, ended), values, encoded.numbers[order][in_ended]
+    return (gap, same, requested, ended), values, encoded.numbers[order][in_ended]
 
 
-def _asked_targets(coding: Coding, request: Ints) -> Floats:
+def _request_targets(coding: Coding, request: Ints) -> Floats:
     features = coding.features()
     return np.log1p(np.maximum(features, 0)).astype(np.float64)[request] if features.shape[1] else np.zeros((len(request), 1))
 

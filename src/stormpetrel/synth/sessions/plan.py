@@ -51,7 +51,7 @@ class SessionBook:
     work: Floats  # core-seconds, coarsely
     block_s: float
     blocks: int
-    growth: float  # of the number of jobs in a year, as a factor; 1 where no trend can be told
+    growth: float  # of the number of jobs in a year, as a factor; 1 where no trend is visible
 
     def of_blocks(self) -> list[Ints]:
         """The rows of each block."""
@@ -90,17 +90,12 @@ class SessionPlan:
         self.replicas = len(self._shares)
         self._later = wanted.later_years != 0
         self._needed = self._length(wanted, factor)
-        self._first = 0 if self._later else self._begin()
+        self.first_block = 0 if self._later else self._begin()
         self._turns = self._rng.integers(1, max(book.blocks, 2), size=self.replicas)
         self._rest = self._rng.random(self.replicas)  # (replicas,) of a session that did not fit into the block before
         left = weights * self._shares.sum(0)[book.user] * (book.block >= (self._recent if self._later else 0))
         if not left.any():
             raise UsageError("Nothing is left to generate under these conditions.", hint="Ask for another group, or other years.")
-
-    @property
-    def first_block(self) -> int:
-        """The block of the log that the new log begins with."""
-        return self._first
 
     @property
     def _recent(self) -> int:
@@ -142,7 +137,7 @@ class SessionPlan:
         blocks = self._book.blocks
         if self._later:
             return int(self._rng.integers(self._recent, blocks))
-        at = self._first + turn
+        at = self.first_block + turn
         if at >= blocks:
             return int(self._rng.integers(blocks))
         return int((at + self._turns[replica] * (replica > 0)) % blocks)
@@ -171,9 +166,9 @@ class SessionPlan:
         order = np.argsort(start, kind="stable")
         rows, user, start, book = rows[order], user[order], start[order], self._book
         until = turn * book.block_s - _FAR_SHIFT_S  # the next block's sessions may move back by that much
-        made = np.cumsum(book.jobs[rows])
-        pieces = max(1, int(made[-1]) // JOBS_AT_ONCE) if len(made) else 1
-        edges = np.unique(np.searchsorted(made, np.arange(1, pieces) * JOBS_AT_ONCE) + 1)
+        jobs_until = np.cumsum(book.jobs[rows])
+        pieces = max(1, int(jobs_until[-1]) // JOBS_AT_ONCE) if len(jobs_until) else 1
+        edges = np.unique(np.searchsorted(jobs_until, np.arange(1, pieces) * JOBS_AT_ONCE) + 1)
         for part in np.split(np.arange(len(rows)), edges[edges < len(rows)]):
             rest = start[part[-1] + 1 :] if len(part) else start
             yield Chunk(

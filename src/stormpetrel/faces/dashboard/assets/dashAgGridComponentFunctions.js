@@ -24,7 +24,7 @@
         }
         var mark = props.data.never_started ? "–" : SYMBOLS[props.data.state] || "·";
         var tone = mark === "✕" ? "bad" : mark === "✓" ? "good" : "open";
-        return make("span", {className: "state state-" + tone}, symbol(mark), props.data.state_words);
+        return make("span", {className: "state state-" + tone}, symbol(mark), props.data.state_text);
     };
 
     cells.JobWaiting = function (props) {
@@ -41,7 +41,7 @@
         }
         var fails = props.value === "Fail";
         return make(
-            "span", {className: fails ? "chip chip-fail" : "soft"}, fails ? symbol("▲") : null, props.data.flag_words
+            "span", {className: fails ? "chip chip-fail" : "soft"}, fails ? symbol("▲") : null, props.data.flag_text
         );
     };
 
@@ -53,7 +53,7 @@
         var tone = props.data && props.data.prediction === "Fail" ? "bar-fail" : "bar-complete";
         return make(
             "span", {className: "risk"},
-            make("span", {className: "risk-number"}, props.data.risk_words),
+            make("span", {className: "risk-number"}, props.data.format_risk),
             make("span", {className: "bar", "aria-hidden": "true"}, make("span", {className: tone, style: {width: share + "%"}}))
         );
     };

@@ -151,11 +151,11 @@
         document.getElementById("job-panel").hidden = !ref;
         window.dash_clientside.set_props("jobs-open", {data: ref});
         selectOpen();
-        if (ref && grid.asked && window.matchMedia("(max-width: 75rem)").matches) {
+        if (ref && grid.clicked && window.matchMedia("(max-width: 75rem)").matches) {
             var calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
             document.getElementById("job-panel").scrollIntoView({behavior: calm ? "auto" : "smooth", block: "start"});
         }
-        grid.asked = false;
+        grid.clicked = false;
     }
 
     function ask(ref) {
@@ -166,7 +166,7 @@
             query.delete("job");
         }
         if (grid) {
-            grid.asked = true;
+            grid.clicked = true;
         }
         window.stormpetrelLink.pushQuery(query);
     }

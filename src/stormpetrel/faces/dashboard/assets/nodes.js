@@ -9,16 +9,16 @@
 
     function show(changes) {
         var parameters = new URLSearchParams(window.location.search);
-        var asked = {};
+        var picked = {};
         KEPT.forEach(function (name) {
             if (changes[name]) {
                 parameters.set(name, changes[name]);
             }
-            asked[name] = parameters.get(name);
+            picked[name] = parameters.get(name);
         });
         window.stormpetrelLink.replaceQuery(parameters);
         window.stormpetrelLink.keepFocus();
-        window.dash_clientside.set_props("nodes-pick", {data: asked});
+        window.dash_clientside.set_props("nodes-pick", {data: picked});
         if (changes.pick) {
             document.getElementById("nodes-trace").scrollIntoView({block: "nearest"});
         }

@@ -117,7 +117,7 @@
 
     // In a table the arrow keys move; Enter follows the link of a cell.
     document.addEventListener("keydown", function (event) {
-        var cell = event.key === "Enter" && event.target.closest && event.target.closest(".nodes-page .ag-cell, .grid-page .ag-cell");
+        var cell = event.key === "Enter" && event.target.closest && event.target.closest(".nodes-page .ag-cell, .cluster-page .ag-cell");
         var link = cell && event.target.tagName !== "A" && cell.querySelector("a");
         if (link) {
             event.preventDefault();

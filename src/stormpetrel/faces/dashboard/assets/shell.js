@@ -39,7 +39,7 @@
         go(window.location.pathname + asQuery(parameters));
     }
 
-    function mark(pages, page) {
+    function highlight(pages, page) {
         document.querySelectorAll(".nav-link").forEach(function (link) {
             var known = pages[new URL(link.href).pathname];
             if (known && known.page === page) {
@@ -64,10 +64,9 @@
         })();
     }
 
-    // The table of jobs stood on the first page once: a link to it with parameters leads to where it is now.
-    function oldLink(pages, search) {
-        var path = Object.keys(pages).find(function (path) { return pages[path].page === "/jobs"; });
-        window.history.replaceState({}, "", path + search);
+    // A path of an older version (in a saved view, say) leads to the page's path of today, with its parameters.
+    function redirect(path, search) {
+        window.history.replaceState({}, "", path + (search || ""));
         window.setTimeout(tellDash, 0);
         return window.dash_clientside.no_update;
     }
@@ -78,12 +77,15 @@
         route: function (pathname, search, current, pages) {
             var path = pathname.length > 1 ? pathname.replace(/\/+$/, "") : pathname;
             var known = pages[path] || pages[pathname] || {title: "Not found", page: null};
-            if (known.page === "/" && search) {
-                return oldLink(pages, search);
+            if (known.moved) {
+                return redirect(known.moved, search);
+            }
+            if (known.page === "/" && search) { // the table of jobs was on the first page
+                return redirect(Object.keys(pages).find(function (path) { return pages[path].page === "/jobs"; }), search);
             }
             var same = current && current.page === known.page;
             document.title = known.title + " · Stormpetrel";
-            mark(pages, known.page);
+            highlight(pages, known.page);
             if (same && (known.follows || (search || "") === written)) {
                 return window.dash_clientside.no_update;
             }
@@ -97,17 +99,17 @@
         },
     };
 
-    // Copy a text, and say so on the button for a moment.
-    function copy(text, button, words) {
-        var before = words.textContent;
-        var say = function (said) {
-            words.textContent = said;
-            window.setTimeout(function () { words.textContent = before; }, 1800);
+    // Copy a text, and show that on the button for a moment.
+    function copy(text, button, label) {
+        var before = label.textContent;
+        var show = function (message) {
+            label.textContent = message;
+            window.setTimeout(function () { label.textContent = before; }, 1800);
         };
         if (before === "Copied" || !navigator.clipboard) {
             return; // a page that is not on https or loopback may not write to the clipboard
         }
-        navigator.clipboard.writeText(text).then(function () { say("Copied"); }, function () { say("Not allowed"); });
+        navigator.clipboard.writeText(text).then(function () { show("Copied"); }, function () { show("Not allowed"); });
     }
 
     document.addEventListener("click", function (event) {
@@ -144,7 +146,7 @@
         });
     });
 
-    // Nobody looks: nobody asks.
+    // A hidden page does not poll the server.
     document.addEventListener("visibilitychange", function () {
         lastAnswer = Date.now();
         window.dash_clientside.set_props("shell-beat", {disabled: document.hidden});

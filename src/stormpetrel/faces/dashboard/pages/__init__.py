@@ -8,7 +8,8 @@ from stormpetrel.faces.dashboard.page import DashboardPage
 from stormpetrel.faces.dashboard.pages import (
     alarms,
     capacity,
-    grid,
+    cluster,
+    generator,
     health,
     jobs,
     model,
@@ -17,10 +18,9 @@ from stormpetrel.faces.dashboard.pages import (
     profiles,
     trends,
     waste,
-    workload,
 )
 
 PAGES: Final[tuple[DashboardPage, ...]] = (
-    now.PAGE, alarms.PAGE, jobs.PAGE, trends.PAGE, waste.PAGE, profiles.PAGE, nodes.PAGE, grid.PAGE, capacity.PAGE,
-    workload.PAGE, model.PAGE, health.PAGE,
+    now.PAGE, alarms.PAGE, jobs.PAGE, trends.PAGE, waste.PAGE, profiles.PAGE, nodes.PAGE, cluster.PAGE, capacity.PAGE,
+    generator.PAGE, model.PAGE, health.PAGE,
 )  # fmt: skip

@@ -24,7 +24,7 @@ from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage
-from stormpetrel.faces.dashboard.pages.incident_cards import delivery_row, format_time, incident_cards, state_words
+from stormpetrel.faces.dashboard.pages.incident_cards import delivery_row, format_time, incident_cards, state_text
 from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table
 
 if TYPE_CHECKING:
@@ -71,15 +71,15 @@ def register(app: Dash, live: LiveSite) -> None:
         Output("alarms-body", "children", allow_duplicate=True),
         Output("alarms-stamp", "data", allow_duplicate=True),
         Output("alarms-note", "value"),
-        Output("alarms-said", "children"),
+        Output("alarms-message", "children"),
         *(Input(f"alarms-{kind}-act", "n_clicks") for kind in _ACTS),
         State("alarms-note", "value"),
         State("alarms-number", "data"),
         prevent_initial_call=True,
     )
-    def act(*given: Any) -> Any:
+    def act(*values: Any) -> Any:
         """Keep a verdict or a note, and show the incident as it stands then."""
-        *clicks, note, number = given
+        *clicks, note, number = values
         kind = str(ctx.triggered_id or "").removeprefix("alarms-").removesuffix("-act")
         if not any(clicks) or kind not in _ACTS:
             return no_update, no_update, no_update, no_update
@@ -158,9 +158,9 @@ def _list(live: LiveSite, viewer: Viewer, state: str) -> list[Component]:
     table = sortable_table(
         "alarms-table", columns, incident_rows(live, answer.incidents), label="Incidents", most_px=720, row_px=_ROW_PX
     )
-    rate = f"{answer.rate_words.capitalize()}." if answer.rate_words else ""
+    rate = f"{answer.rate_text.capitalize()}." if answer.rate_text else ""
     whose = "" if viewer.is_admin else "These are the incidents of your own jobs."
-    return [card(state_words(answer.incidents), table), as_of(live, live.now(), rate, whose)]
+    return [card(state_text(answer.incidents), table), as_of(live, live.now(), rate, whose)]
 
 
 def _states(viewer: Viewer) -> dict[str, str]:
@@ -193,8 +193,8 @@ def _messages(live: LiveSite, viewer: Viewer) -> list[Component]:
         for line in answer.deliveries
     ]
     table = sortable_table("alarms-messages", columns, rows, label="Messages", most_px=720)
-    said = f"Waiting: {answer.waiting:,}. Given up: {answer.given_up:,}."
-    return [card("Messages", table), as_of(live, live.now(), said)]
+    summary = f"Waiting: {answer.waiting:,}. Given up: {answer.given_up:,}."
+    return [card("Messages", table), as_of(live, live.now(), summary)]
 
 
 def _form(viewer: Viewer, number: int) -> list[Component]:
@@ -203,8 +203,8 @@ def _form(viewer: Viewer, number: int) -> list[Component]:
         return []
     note = dcc.Textarea(id="alarms-note", maxLength=LONGEST_NOTE, className="input", rows=2, value="")
     buttons = [
-        html.Button(words, id=f"alarms-{kind}-act", type="button", className="button", title=_HINTS[kind])
-        for kind, words in _ACTS.items()
+        html.Button(title, id=f"alarms-{kind}-act", type="button", className="button", title=_HINTS[kind])
+        for kind, title in _ACTS.items()
     ]
     label = html.Label("Why, or what was done", htmlFor="alarms-note", className="field-label")
     return [
@@ -212,7 +212,7 @@ def _form(viewer: Viewer, number: int) -> list[Component]:
             "Your verdict",
             html.Div([label, note], className="field"),
             html.Div(buttons, className="incident-acts"),
-            html.P(id="alarms-said", className="small soft", role="status"),
+            html.P(id="alarms-message", className="small soft", role="status"),
             dcc.Store(id="alarms-number", data=number),
             className="incident-form",
         )
@@ -226,8 +226,8 @@ def _known_number(query: Mapping[str, str]) -> int:
     return number
 
 
-def _note(given: Any) -> str:
-    note = given.strip() if isinstance(given, str) else ""
+def _note(value: Any) -> str:
+    note = value.strip() if isinstance(value, str) else ""
     if len(note) > LONGEST_NOTE:
         raise UsageError(f"The note is longer than {LONGEST_NOTE:,} letters.", hint="Shorten it.")
     return note

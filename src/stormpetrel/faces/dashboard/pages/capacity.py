@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dash import Dash, Input, dcc, html
 
-from stormpetrel.answers.grid.capacity import capacity_answer
+from stormpetrel.answers.cluster.capacity import capacity_answer
 from stormpetrel.answers.schemas.capacity import Capacity, CapacityQuestion
 from stormpetrel.answers.viewer import READ
-from stormpetrel.events.capacity import MOST_CORES, CapacitySource, Outlook
-from stormpetrel.events.capacity_words import wait_words
-from stormpetrel.events.load_weeks import LoadUnit
+from stormpetrel.events.capacity.capacity import MOST_CORES, CapacitySource, Outlook
+from stormpetrel.events.capacity.text import wait_text
+from stormpetrel.events.capacity.weeks import LoadUnit
 from stormpetrel.faces.dashboard.blocks import card, controls, field, notice, page_head, plot, stat, stats
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
-from stormpetrel.faces.dashboard.tables import TableColumn, marked, numbers, sortable_table, text_table
+from stormpetrel.faces.dashboard.tables import TableColumn, numbers, sortable_table, status_chip, text_table
 from stormpetrel.figures.capacity import load_figure, wait_figure
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def cores_of(text: str | None) -> tuple[float | None, str]:
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         viewer.require(READ)
-        board = live.boards.capacity.look(live)
+        board = live.boards.capacity.peek(live)
         return None if board is None else str(hash(board.value.tables))
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
@@ -115,13 +115,13 @@ def _body(live: LiveSite, answer: Capacity) -> list[Component]:
 
 
 def _head(answer: Capacity) -> Component:
-    symbol, word, tone, frame = _TONES[Outlook(answer.outlook)]
-    words = html.P([marked(symbol, word, tone), html.Span(f" {answer.headline}")])
-    return html.Div(words, className=f"health-head {frame}".strip(), id="capacity-head", role="status")
+    symbol, label, tone, frame = _TONES[Outlook(answer.outlook)]
+    line = html.P([status_chip(symbol, label, tone), html.Span(f" {answer.headline}")])
+    return html.Div(line, className=f"health-head {frame}".strip(), id="capacity-head", role="status")
 
 
 def _reasons(answer: Capacity) -> Component:
-    return card("What this rests on", html.Ul([html.Li(words) for words in answer.reasons], className="grid-findings"))
+    return card("What this rests on", html.Ul([html.Li(text) for text in answer.reasons], className="cluster-findings"))
 
 
 def _figures(answer: Capacity) -> Component:
@@ -136,8 +136,8 @@ def _figures(answer: Capacity) -> Component:
             shown.append(stat(things, f"{answer.capacity:,.0f}", _SOURCES.get(answer.capacity_source, "")))
     waited = [week for week in answer.weeks if week.wait_median_s is not None]
     if waited:
-        tenth = f"one in ten longer than {wait_words(waited[-1].wait_p90_s)}"
-        shown.append(stat("Wait last week", wait_words(waited[-1].wait_median_s), f"median; {tenth}"))
+        tenth = f"one in ten longer than {wait_text(waited[-1].wait_p90_s)}"
+        shown.append(stat("Wait last week", wait_text(waited[-1].wait_median_s), f"median; {tenth}"))
     return stats(*shown)
 
 
@@ -184,8 +184,8 @@ def _week_table(answer: Capacity) -> Component:
             **dict(week),
             "week": f"{week.week:%Y-%m-%d}",
             "seen": 100 * week.seen,
-            "wait": wait_words(week.wait_median_s),
-            "longest": wait_words(week.wait_p90_s),
+            "wait": wait_text(week.wait_median_s),
+            "longest": wait_text(week.wait_p90_s),
         }
         for week in reversed(answer.weeks)
     ]
@@ -217,8 +217,8 @@ def _wait_table(answer: Capacity) -> Component:
         {
             "used": f"{100 * wait.from_utilisation:.0f} to {100 * wait.to_utilisation:.0f} %",
             "hours": wait.hours,
-            "median": wait_words(wait.median_s),
-            "p90": wait_words(wait.p90_s),
+            "median": wait_text(wait.median_s),
+            "p90": wait_text(wait.p90_s),
         }
         for wait in answer.waits
     ]
@@ -236,10 +236,10 @@ def _groups(answer: Capacity) -> Component:
         TableColumn("growth_high", "At most", "percent", 120, "Nine times out of ten"),
     )
     rows = [{name: _in_percent(name, value) for name, value in group} for group in answer.groups]
-    words = "Over the weeks that the trend is fitted to. What a group adds to the growth of all is its share times its growth."
+    text = "Over the weeks that the trend is fitted to. What a group adds to the growth of all is its share times its growth."
     return card(
         f"Who asks for it, by {by}",
-        html.P(words, className="soft small"),
+        html.P(text, className="soft small"),
         sortable_table("capacity-groups", columns, rows, label=f"Load by {by}"),
     )
 

@@ -16,8 +16,8 @@ from stormpetrel.answers.site.health import LEVELS, health
 from stormpetrel.faces.dashboard.blocks import card, page_head
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage
-from stormpetrel.faces.dashboard.tables import TableColumn, marked, text_table
-from stormpetrel.records.sizes import size_words
+from stormpetrel.faces.dashboard.tables import TableColumn, status_chip, text_table
+from stormpetrel.records.units import format_size
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -55,7 +55,7 @@ PAGE: Final = DashboardPage("/health", "Health", 1, layout, register, heading="C
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         """The time: every look is worth showing; the doctor's first one is waited for."""
-        return live.now().isoformat() if not viewer.is_admin or live.boards.inspections.look(live) is not None else None
+        return live.now().isoformat() if not viewer.is_admin or live.boards.inspections.peek(live) is not None else None
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
         del query
@@ -85,11 +85,11 @@ def _headline(answer: Health) -> Component:
     bad = [line for line in answer.lines if line.level != "ok"]
     problems = sum(line.level == "problem" for line in bad)
     if not bad:
-        words = "Everything is as it should be."
+        text = "Everything is as it should be."
     else:
         counted = [_counted(problems, "problem"), _counted(len(bad) - problems, "warning")]
-        words = f"{' and '.join(filter(None, counted))}."
-    return html.P([_light(answer.worst), html.Span(words)], className=f"health-head health-{answer.worst}", role="status")
+        text = f"{' and '.join(filter(None, counted))}."
+    return html.P([_light(answer.worst), html.Span(text)], className=f"health-head health-{answer.worst}", role="status")
 
 
 def _part(name: str, lines: list[HealthLine]) -> Component:
@@ -105,7 +105,7 @@ def _line(line: HealthLine) -> Component:
 
 
 def _light(level: Level) -> Component:
-    return marked(*_LIGHTS[level])
+    return status_chip(*_LIGHTS[level])
 
 
 def _tables(answer: Health) -> list[Component]:
@@ -115,7 +115,7 @@ def _tables(answer: Health) -> list[Component]:
         TableColumn("table", "Table"), TableColumn("rows", "Rows", "number"), TableColumn("files", "Files", "number"),
         TableColumn("size", "Size", "number"), TableColumn("version", "Version", "number"),
     )  # fmt: skip
-    rows = [{**table.model_dump(), "size": size_words(table.bytes)} for table in answer.tables]
+    rows = [{**table.model_dump(), "size": format_size(table.bytes)} for table in answer.tables]
     return [card("Tables", text_table(columns, rows, caption="Tables of the site"))]
 
 
@@ -140,5 +140,5 @@ def _versions(answer: Health) -> Component:
     return card("Versions", text_table(columns, rows, caption="Versions of what runs here"))
 
 
-def _counted(number: int, word: str) -> str:
-    return "" if not number else f"{number} {word}{'' if number == 1 else 's'}"
+def _counted(number: int, noun: str) -> str:
+    return "" if not number else f"{number} {noun}{'' if number == 1 else 's'}"

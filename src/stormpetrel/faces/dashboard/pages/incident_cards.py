@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 
 from dash import html
 
-from stormpetrel.answers.alarms.timeline import ACT_WORDS
+from stormpetrel.answers.alarms.timeline import ACT_LABELS
 from stormpetrel.faces.dashboard.blocks import card, stat, stats
 from stormpetrel.faces.dashboard.choices import PageLink
 from stormpetrel.faces.dashboard.filling import as_of
-from stormpetrel.faces.dashboard.tables import TableColumn, marked, text_table
+from stormpetrel.faces.dashboard.tables import TableColumn, status_chip, text_table
 from stormpetrel.records.incidents import ActKind
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def incident_cards(live: LiveSite, answer: IncidentAnswer) -> list[Component]:
             stat("Suspected", answer.blame.capitalize()),
             stat("Sent", "At once" if answer.page else "No", answer.held_back_words),
         ),
-        html.Div([*(_finding(live, one, zone) for one in answer.findings), *reasons], className="cards"),
+        html.Div([*(_finding(live, finding, zone) for finding in answer.findings), *reasons], className="cards"),
         html.Div([_timeline(answer, zone), *_jobs(live, answer)], className="cards"),
         *_similar(live, answer.similar, zone),
         *_deliveries(answer.deliveries, zone),
@@ -68,11 +68,11 @@ def incident_cards(live: LiveSite, answer: IncidentAnswer) -> list[Component]:
 
 def incident_chips(line: IncidentLine) -> list[Component]:
     """Severity, state and verdict, each a word with a symbol."""
-    chips = [marked(*_SEVERITIES[line.severity]), marked(*_STATES[line.state])]
-    return [*chips, marked(*_VERDICTS[line.verdict])] if line.verdict else chips
+    chips = [status_chip(*_SEVERITIES[line.severity]), status_chip(*_STATES[line.state])]
+    return [*chips, status_chip(*_VERDICTS[line.verdict])] if line.verdict else chips
 
 
-def state_words(lines: Sequence[IncidentLine]) -> str:
+def state_text(lines: Sequence[IncidentLine]) -> str:
     """How many incidents there are, as a heading."""
     count, waiting = len(lines), sum(line.state != "resolved" for line in lines)
     which = f", {waiting:,} of them not over" if waiting < count else ""
@@ -84,9 +84,9 @@ def format_time(moment: datetime, zone: str) -> str:
     return f"{moment.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M}"
 
 
-def linked(live: LiveSite, words: str, link: str | None) -> Any:
+def linked(live: LiveSite, text: str, link: str | None) -> Any:
     """Words that lead to a page of ours, or words alone."""
-    return html.A(words, href=PageLink.of(live, link).path, **_INSIDE) if link else words
+    return html.A(text, href=PageLink.of(live, link).path, **_INSIDE) if link else text
 
 
 def _finding(live: LiveSite, finding: IncidentFinding, zone: str) -> Component:
@@ -117,8 +117,8 @@ def _figures(live: LiveSite, figures: Sequence[IncidentFigure], caption: str) ->
 
 def _timeline(answer: IncidentAnswer, zone: str) -> Component:
     moments = [
-        html.Li([html.Time(format_time(one.time, zone), dateTime=one.time.isoformat()), html.Span(one.words)])
-        for one in answer.timeline
+        html.Li([html.Time(format_time(entry.time, zone), dateTime=entry.time.isoformat()), html.Span(entry.words)])
+        for entry in answer.timeline
     ]
     return card("What happened", html.Ol(moments, className="incident-moments"))
 
@@ -136,21 +136,21 @@ def _similar(live: LiveSite, similar: Sequence[SimilarIncident], zone: str) -> l
     if not similar:
         return []
     items = []
-    for one in similar:
-        verdict = [marked(*_VERDICTS[one.verdict])] if one.verdict else []
-        same = html.P(f"The same: {', '.join(one.same)}", className="soft small") if one.same else None
-        notes = [html.Li(_act_words(act, zone)) for act in one.acts]
+    for incident in similar:
+        verdict = [status_chip(*_VERDICTS[incident.verdict])] if incident.verdict else []
+        same = html.P(f"The same: {', '.join(incident.same)}", className="soft small") if incident.same else None
+        notes = [html.Li(_act_text(act, zone)) for act in incident.acts]
         done = (
             html.Ul(notes, className="plain-list") if notes else html.P("Nothing was written down then.", className="soft small")
         )
-        head = [linked(live, f"Incident {one.id}", f"/alarms?incident={one.id}"), *verdict, html.Span(one.title)]
+        head = [linked(live, f"Incident {incident.id}", f"/alarms?incident={incident.id}"), *verdict, html.Span(incident.title)]
         items.append(html.Li([html.P(head, className="incident-like"), same, done]))
     return [card("Like it before", html.Ul(items, className="incident-similar"))]
 
 
-def _act_words(act: IncidentActLine, zone: str) -> str:
+def _act_text(act: IncidentActLine, zone: str) -> str:
     who, note = f" by {act.user}" if act.user else "", f": {act.note}" if act.note else ""
-    return f"{format_time(act.time, zone)}: {ACT_WORDS[ActKind(act.kind)]}{who}{note}"
+    return f"{format_time(act.time, zone)}: {ACT_LABELS[ActKind(act.kind)]}{who}{note}"
 
 
 def _deliveries(deliveries: Sequence[DeliveryLine], zone: str) -> list[Component]:
@@ -161,7 +161,7 @@ def _deliveries(deliveries: Sequence[DeliveryLine], zone: str) -> list[Component
         TableColumn("created", "Written"), TableColumn("delivered", "Delivered"), TableColumn("tries", "Tries", "number"),
         TableColumn("problem", "Problem"),
     )  # fmt: skip
-    rows = [delivery_row(one, zone) for one in deliveries]
+    rows = [delivery_row(delivery, zone) for delivery in deliveries]
     return [card("Messages", text_table(columns, rows, caption="Messages about this incident"))]
 
 

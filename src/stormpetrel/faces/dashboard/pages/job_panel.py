@@ -1,4 +1,4 @@
-"""The panel beside the table: everything about the job that the link names, kept current, and what is said about advice.
+"""The panel next to the table: everything about the job that the link names, kept current, and what is said about advice.
 
 jobs-open (a job's reference) -> job_details -> sections.
 """
@@ -19,15 +19,15 @@ from stormpetrel.answers.viewer import Viewer, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.pages import job_sections as sections
 from stormpetrel.faces.dashboard.pages.job_reasons import general_importance, why
-from stormpetrel.records.job_ref import JobRef
+from stormpetrel.records.jobs import JobRef
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
     from stormpetrel.answers.live_site import LiveSite
 
-_ASK_AGAIN_MS: Final = 1500
-_ASK_AT_MOST: Final = 40
+_RETRY_MS: Final = 1500
+_MAX_RETRIES: Final = 40
 
 
 def register_panel(app: Dash, live: LiveSite) -> None:
@@ -57,25 +57,25 @@ def register_panel(app: Dash, live: LiveSite) -> None:
         Output("panel-importance", "children"),
         Output("panel-again", "disabled"),
         Input("panel-again", "n_intervals"),
-        State("panel-said", "data"),
+        State("panel-prediction", "data"),
     )
-    def importance(_: int | None, said: dict[str, Any] | None) -> Any:
+    def importance(_: int | None, prediction: dict[str, Any] | None) -> Any:
         current_viewer()
-        return (no_update, True) if not said else general_importance(live, said["moment"], said["version"])
+        return (no_update, True) if not prediction else general_importance(live, prediction["moment"], prediction["version"])
 
     @app.callback(
         Output({"opinion": MATCH, "part": "said"}, "children"),
         Input({"opinion": MATCH, "part": "yes"}, "n_clicks"),
         Input({"opinion": MATCH, "part": "no"}, "n_clicks"),
-        State("panel-said", "data"),
+        State("panel-prediction", "data"),
         prevent_initial_call=True,
     )
-    def opine(yes: int | None, no: int | None, said: dict[str, Any] | None) -> Any:
-        if not (yes or no) or not said or not isinstance(ctx.triggered_id, dict):
+    def opine(yes: int | None, no: int | None, prediction: dict[str, Any] | None) -> Any:
+        if not (yes or no) or not prediction or not isinstance(ctx.triggered_id, dict):
             return no_update
         number, useful = int(ctx.triggered_id["opinion"]), ctx.triggered_id["part"] == "yes"
         try:
-            return take_opinion(live, current_viewer(), said, number, useful=useful)
+            return take_opinion(live, current_viewer(), prediction, number, useful=useful)
         except StormpetrelError as error:
             return str(error)
 
@@ -95,17 +95,17 @@ def panel(live: LiveSite, viewer: Viewer, ref: JobRef) -> list[Component]:
         sections.profile(details),
         sections.history(details, zone),
         sections.record(details),
-        dcc.Store(id="panel-said", data=_said(details, last)),
-        None if last is None else _asking_again(),  # without a forecast nothing is explained: nobody would take the answer
+        dcc.Store(id="panel-prediction", data=_prediction_data(details, last)),
+        None if last is None else _retry_part(),  # without a forecast nothing is explained: nobody would take the answer
     ]
     return [part for part in parts if part is not None]
 
 
-def _asking_again() -> Component:
-    return dcc.Interval(id="panel-again", interval=_ASK_AGAIN_MS, max_intervals=_ASK_AT_MOST)
+def _retry_part() -> Component:
+    return dcc.Interval(id="panel-again", interval=_RETRY_MS, max_intervals=_MAX_RETRIES)
 
 
-def _said(details: JobInFull, last: Any) -> dict[str, Any] | None:
+def _prediction_data(details: JobInFull, last: Any) -> dict[str, Any] | None:
     advice = [piece.sentence for piece in sections.all_advice(details)]
     about = {"ref": details.ref, "advice": advice}
     return {**about, "moment": last.moment if last else None, "version": last.model_version if last else None}
@@ -121,13 +121,13 @@ def stamp_of(live: LiveSite, viewer: Viewer, ref: JobRef) -> list[Any]:
         .collect()
         .item()
     )
-    said = row["predicted_at"].isoformat() if row["predicted_at"] else None
-    return [str(ref), row["state"], row["waiting_words"], row["moment"], said, own]
+    predicted_at = row["predicted_at"].isoformat() if row["predicted_at"] else None
+    return [str(ref), row["state"], row["waiting_words"], row["moment"], predicted_at, own]
 
 
-def take_opinion(live: LiveSite, viewer: Viewer, said: dict[str, Any], number: int, *, useful: bool) -> str:
+def take_opinion(live: LiveSite, viewer: Viewer, prediction: dict[str, Any], number: int, *, useful: bool) -> str:
     """Keep whether a piece of advice was useful, and thank for it."""
     # Not validated: a browser may send anything, and what keeps it says in a sentence what is wrong.
-    act = OpinionAct.model_construct(job=str(said["ref"]), advice=str(said["advice"][number]), useful=useful)
+    act = OpinionAct.model_construct(job=str(prediction["ref"]), advice=str(prediction["advice"][number]), useful=useful)
     keep_opinion(live, viewer, act)
     return "Thank you, noted." if useful else "Thank you, noted as not useful."

@@ -15,12 +15,12 @@ from dash import html
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import attributes, plot
 from stormpetrel.faces.dashboard.pages.job_sections import section
-from stormpetrel.faces.dashboard.pages.job_table import MOMENT_WORDS
-from stormpetrel.faces.dashboard.pages.job_words import percent
+from stormpetrel.faces.dashboard.pages.job_table import MOMENT_LABELS
+from stormpetrel.faces.dashboard.pages.job_text import percent
 from stormpetrel.figures.quality import importance_figure
 from stormpetrel.figures.waterfall import waterfall_figure
-from stormpetrel.jobs.prediction_words import reason_words
-from stormpetrel.jobs.reasons import in_words
+from stormpetrel.jobs.prediction_text import reason_text
+from stormpetrel.jobs.reasons import feature_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -38,39 +38,39 @@ def why(details: JobInFull) -> Component:
     """The reasons of the latest forecast as a waterfall and in words, and a place for what moves forecasts in general."""
     if not details.predictions:
         return section("Why", html.P("Nothing was predicted, so there is nothing to explain."), id="panel-why")
-    said = details.predictions[-1]
-    figure = _waterfall(said)
-    when = MOMENT_WORDS.get(said.moment, said.moment)
-    average, risk = percent(said.base_risk), percent(said.risk)
+    prediction = details.predictions[-1]
+    figure = _waterfall(prediction)
+    when = MOMENT_LABELS.get(prediction.moment, prediction.moment)
+    average, risk = percent(prediction.base_risk), percent(prediction.risk)
     text = f"What moved the risk of failing ({when}) from the {average} of the average job to {risk}, in points."
-    words = [html.Li([_arrow(one.contribution), reason_words(one)]) for one in said.reasons]
+    items = [html.Li([_arrow(reason.contribution), reason_text(reason)]) for reason in prediction.reasons]
     general = [html.Summary("What moves forecasts in general"), html.Div(id="panel-importance")]
     return section(
         "Why",
         html.P(text, className="soft small"),
         plot("panel-waterfall", figure, text, height=figure.layout.height, name=f"job-{details.overview.job}-reasons"),
-        html.Details([html.Summary("The same in words"), html.Ol(words, className="reasons")], className="inner-fold"),
+        html.Details([html.Summary("The same in words"), html.Ol(items, className="reasons")], className="inner-fold"),
         html.Details(general, className="inner-fold", id="panel-general"),
         id="panel-why",
     )
 
 
-def _waterfall(said: StoredPrediction) -> go.Figure:
-    """The waterfall for a narrow place: the words stand above their bars instead of beside them."""
-    reasons = [(one.words, one.contribution) for one in said.reasons]
-    figure = waterfall_figure(reasons, said.base or 0.0, said.risk, top=len(reasons))
-    words = list(figure.layout.yaxis.ticktext or ())
-    words[1 : 1 + len(reasons)] = [one.words for one in said.reasons]  # here they have lines of their own
+def _waterfall(prediction: StoredPrediction) -> go.Figure:
+    """The waterfall for a narrow place: the words stand above their bars instead of next to them."""
+    reasons = [(reason.words, reason.contribution) for reason in prediction.reasons]
+    figure = waterfall_figure(reasons, prediction.base or 0.0, prediction.risk, top=len(reasons))
+    ticks = list(figure.layout.yaxis.ticktext or ())
+    ticks[1 : 1 + len(reasons)] = [reason.words for reason in prediction.reasons]  # here they have lines of their own
     labels = [
         {
             "text": "<br>".join(wrap(escape(text, quote=False), _LABEL_LETTERS)[:2]), "x": 0, "xref": "paper", "xanchor": "left",
             "y": place, "yref": "y", "yanchor": "bottom", "showarrow": False, "align": "left", "font": {"size": 12},
         }
-        for place, text in enumerate(words)
+        for place, text in enumerate(ticks)
     ]  # fmt: skip
     figure.update_traces(width=0.24, offset=0.02, connector_visible=False)
-    figure.update_layout(title=None, margin={"t": 30, "r": 12, "b": 44, "l": 4}, height=80 + 60 * len(words), annotations=labels)
-    figure.update_yaxes(showticklabels=False, showgrid=False, automargin=False, range=[len(words) - 0.6, -0.4], autorange=False)
+    figure.update_layout(title=None, margin={"t": 30, "r": 12, "b": 44, "l": 4}, height=80 + 60 * len(ticks), annotations=labels)
+    figure.update_yaxes(showticklabels=False, showgrid=False, automargin=False, range=[len(ticks) - 0.6, -0.4], autorange=False)
     low, high = figure.layout.xaxis.range
     room = 0.06 * (high - low)
     figure.update_xaxes(range=[low - room, high + room], showgrid=False, zeroline=False)
@@ -85,12 +85,12 @@ def _arrow(contribution: float) -> Component:
 def general_importance(live: LiveSite, moment: str | None, version: int | None) -> tuple[Any, bool]:
     """What moves forecasts of this model most, and whether that is all there is to wait for."""
     try:
-        made = live.boards.settled.look(live)
+        settled = live.boards.settled.peek(live)
     except StormpetrelError as error:
         return html.P(str(error), className="small soft"), True
-    if made is None:
+    if settled is None:
         return html.P("This is being worked out …", className="small soft"), False
-    table = made.value.importance.filter(pl.col("moment") == moment, pl.col("model_version") == version).head(_TOP)
+    table = settled.value.importance.filter(pl.col("moment") == moment, pl.col("model_version") == version).head(_TOP)
     if table.is_empty():
         return html.P("No job that this model judged has ended yet.", className="small soft"), True
     named = table.with_columns(feature=pl.col("feature").map_elements(_phrase, return_dtype=pl.String))
@@ -103,4 +103,4 @@ def general_importance(live: LiveSite, moment: str | None, version: int | None) 
 
 def _phrase(feature: str) -> str:
     """A feature without a value, on short lines."""
-    return "<br>".join(wrap(in_words(feature, float("nan")).rpartition(": ")[0], _AXIS_LETTERS))
+    return "<br>".join(wrap(feature_text(feature, float("nan")).rpartition(": ")[0], _AXIS_LETTERS))

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import dcc, html
 
 from stormpetrel.faces.dashboard.blocks import attributes, notice
-from stormpetrel.faces.dashboard.pages.job_table import STATE_WORDS, state_words
-from stormpetrel.faces.dashboard.pages.job_words import (
-    REQUEST_WORDS,
+from stormpetrel.faces.dashboard.pages.job_table import STATE_LABELS, state_text
+from stormpetrel.faces.dashboard.pages.job_text import (
+    REQUEST_LABELS,
     headline,
     percent,
-    raw_words,
-    value_words,
+    raw_text,
+    value_text,
 )
 from stormpetrel.jobs.moments import MOMENTS
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.schemas.jobs import JobRow
     from stormpetrel.answers.schemas.predictions import Advice
 
-_STEP_WORDS: Final = {"submit": "Submission", "start": "Start", "2min": "2 min in"}
+_STEP_LABELS: Final = {"submit": "Submission", "start": "Start", "2min": "2 min in"}
 
 
 def section(title: str, *children: Any, is_open: bool = True, id: str) -> Component:  # noqa: A002 (Dash's name)
@@ -79,33 +79,35 @@ def waiting(details: JobInFull) -> Component | None:
 
 def verdict(details: JobInFull, zone: ZoneInfo) -> Component:
     """The headline, and the risk at each moment of the job's life."""
-    words = headline(details)
-    parts: list[Any] = [html.P(words.words, className="verdict-words")]
-    if words.behind:
-        parts.append(html.P(words.behind, className="soft small"))
+    shown = headline(details)
+    parts: list[Any] = [html.P(shown.words, className="verdict-words")]
+    if shown.behind:
+        parts.append(html.P(shown.behind, className="soft small"))
     if details.predictions:
         parts.append(_steps(details.predictions, zone))
     parts += [html.P(note, className="small soft") for note in details.notes]
-    return html.Div(parts, className=f"verdict verdict-{words.tone}", **attributes(aria_live="polite"))
+    return html.Div(parts, className=f"verdict verdict-{shown.tone}", **attributes(aria_live="polite"))
 
 
 def _steps(predictions: Sequence[StoredPrediction], zone: ZoneInfo) -> Component:
-    said = {one.moment: one for one in predictions}
-    steps = [_step(str(moment), said.get(str(moment)), zone) for moment in MOMENTS]
+    by_moment = {prediction.moment: prediction for prediction in predictions}
+    steps = [_step(str(moment), by_moment.get(str(moment)), zone) for moment in MOMENTS]
     return html.Ol(steps, className="steps", **attributes(aria_label="Risk of failure"))
 
 
-def _step(moment: str, said: StoredPrediction | None, zone: ZoneInfo) -> Component:
-    name = html.Span(_STEP_WORDS[moment], className="step-name")
-    if said is None:
+def _step(moment: str, prediction: StoredPrediction | None, zone: ZoneInfo) -> Component:
+    name = html.Span(_STEP_LABELS[moment], className="step-name")
+    if prediction is None:
         return html.Li([html.Span("–", className="step-risk soft"), html.Span(className="step-bar"), name], className="step")
-    tone = "bar-fail" if said.flagged else "bar-complete"
-    level = html.Span(className=tone, style={"height": f"{max(2, 100 * said.risk):.0f}%"})
-    flagged_from = f"Flagged from {percent(said.threshold)} on"
-    mark = html.Span(className="step-threshold", style={"bottom": f"{100 * said.threshold:.0f}%"}, title=flagged_from)
-    risk = html.Span([html.Span("risk ", className="hidden"), percent(said.risk)], className="step-risk")
-    when = html.Span(f"{said.moment_time.astimezone(zone):%d %b %H:%M}", className="step-time")
-    return html.Li([risk, html.Span([level, mark], className="step-bar"), name, when], className="step")
+    tone = "bar-fail" if prediction.flagged else "bar-complete"
+    level = html.Span(className=tone, style={"height": f"{max(2, 100 * prediction.risk):.0f}%"})
+    flagged_from = f"Flagged from {percent(prediction.threshold)} on"
+    threshold_line = html.Span(
+        className="step-threshold", style={"bottom": f"{100 * prediction.threshold:.0f}%"}, title=flagged_from
+    )
+    risk = html.Span([html.Span("risk ", className="hidden"), percent(prediction.risk)], className="step-risk")
+    when = html.Span(f"{prediction.moment_time.astimezone(zone):%d %b %H:%M}", className="step-time")
+    return html.Li([risk, html.Span([level, threshold_line], className="step-bar"), name, when], className="step")
 
 
 def all_advice(details: JobInFull) -> list[Advice]:
@@ -131,21 +133,21 @@ def _piece(number: int, piece: Advice, opinion: bool | None) -> Component:
     if piece.risk_before is not None and piece.risk_after is not None:
         parts.append(html.P(f"Risk with it: {percent(piece.risk_before)} → {percent(piece.risk_after)}", className="small"))
     if piece.evidence:
-        parts.append(html.Ul([html.Li(one) for one in piece.evidence], className="evidence"))
+        parts.append(html.Ul([html.Li(text) for text in piece.evidence], className="evidence"))
     return html.Div([*parts, _question(number, opinion)], className="advice")
 
 
 def _question(number: int, opinion: bool | None) -> Component:
-    def button(words: str, answer: str) -> Component:
-        return html.Button(words, id={"opinion": number, "part": answer}, type="button", className="plain-button")
+    def button(text: str, answer: str) -> Component:
+        return html.Button(text, id={"opinion": number, "part": answer}, type="button", className="plain-button")
 
-    said = "" if opinion is None else f"You found it {'' if opinion else 'not '}useful."
+    message = "" if opinion is None else f"You found it {'' if opinion else 'not '}useful."
     return html.Div(
         [
             html.Span("Was this advice useful?", className="small soft"),
             button("Yes", "yes"),
             button("No", "no"),
-            html.Span(said, id={"opinion": number, "part": "said"}, role="status", className="small"),
+            html.Span(message, id={"opinion": number, "part": "said"}, role="status", className="small"),
         ],
         className="opinion",
     )
@@ -155,14 +157,16 @@ def retry(details: JobInFull) -> Component | None:
     """The same work tried before and after, what was changed, and the risk at submission of each try; None for a single run."""
     if not details.earlier and not details.later:
         return None
-    changes = [one.changes for one in details.earlier]  # each from that try to the next one
+    changes = [attempt.changes for attempt in details.earlier]  # each from that try to the next one
     own_risk = details.earlier[0].risk_after if details.earlier else details.later[0].risk_before
     rows = [
-        _try_row(one.job, one.ref, one.state, one.risk_before, changes[place + 1] if place + 1 < len(changes) else None)
-        for place, one in reversed(list(enumerate(details.earlier)))
+        _try_row(
+            attempt.job, attempt.ref, attempt.state, attempt.risk_before, changes[place + 1] if place + 1 < len(changes) else None
+        )
+        for place, attempt in reversed(list(enumerate(details.earlier)))
     ]
     rows.append(_try_row(details.overview.job, None, details.overview.state, own_risk, changes[0] if changes else None))
-    rows += [_try_row(one.job, one.ref, one.state, one.risk_after, one.changes) for one in details.later]
+    rows += [_try_row(attempt.job, attempt.ref, attempt.state, attempt.risk_after, attempt.changes) for attempt in details.later]
     table = _table(("Try", "State", "Changed", "Risk"), rows, "Tries of the same work")
     return section("Other tries", _before_after(details), table, id="panel-retry")
 
@@ -174,22 +178,22 @@ def _before_after(details: JobInFull) -> Component:
         return html.P("The same work was tried more than once.", className="small soft")
     tone = "lower" if pair.risk_after < pair.risk_before else "higher"
     then, now = percent(pair.risk_before), percent(pair.risk_after)
-    words: list[Any] = [f"Risk at submission: {then} for {before} → ", html.Strong(f"{now} for {after}"), f" ({tone})."]
-    return html.P(words, className="before-after")
+    parts: list[Any] = [f"Risk at submission: {then} for {before} → ", html.Strong(f"{now} for {after}"), f" ({tone})."]
+    return html.P(parts, className="before-after")
 
 
 def _try_row(job: str, ref: str | None, state: str | None, risk: float | None, changes: Sequence[Change] | None) -> Component:
     name = html.A(job, href=f"?job={ref}", **attributes(data_job=ref)) if ref else html.Strong(f"{job} (this)")
-    words: Any = "–" if changes is None else "nothing"
+    parts: Any = "–" if changes is None else "nothing"
     if changes:
-        words = [html.Div(_change(one)) for one in changes]
-    cells = [html.Td(STATE_WORDS.get(state or "", state or "–")), html.Td(words), html.Td(percent(risk))]
+        parts = [html.Div(_change(change)) for change in changes]
+    cells = [html.Td(STATE_LABELS.get(state or "", state or "–")), html.Td(parts), html.Td(percent(risk))]
     return html.Tr([html.Th(name, scope="row"), *cells], className="" if ref else "this-try")
 
 
 def _change(change: Change) -> str:
-    before, after = (value_words(change.column, value) for value in (change.before, change.after))
-    return f"{REQUEST_WORDS.get(change.column, change.column)}: {before} → {after}"
+    before, after = (value_text(change.column, value) for value in (change.before, change.after))
+    return f"{REQUEST_LABELS.get(change.column, change.column)}: {before} → {after}"
 
 
 def profile(details: JobInFull) -> Component:
@@ -201,14 +205,14 @@ def profile(details: JobInFull) -> Component:
     rows = [
         html.Tr(
             [
-                html.Th(REQUEST_WORDS.get(name, name), scope="row"),
-                html.Td(value_words(name, one.value)),
-                html.Td(value_words(name, one.median)),
-                html.Td(f"{value_words(name, one.low)} – {value_words(name, one.high)}", className="soft"),
+                html.Th(REQUEST_LABELS.get(name, name), scope="row"),
+                html.Td(value_text(name, figure.value)),
+                html.Td(value_text(name, figure.median)),
+                html.Td(f"{value_text(name, figure.low)} – {value_text(name, figure.high)}", className="soft"),
             ]
         )
-        for name, one in kind.figures.items()
-        if one.value is not None or one.median is not None
+        for name, figure in kind.figures.items()
+        if figure.value is not None or figure.median is not None
     ]
     return section(
         "Profile",
@@ -225,32 +229,32 @@ def history(details: JobInFull, zone: ZoneInfo) -> Component:
     user = past.user or "this user"
     if not past.jobs:
         return section("History", html.P(f"This is the first job of {user}."), id="panel-history")
-    words = f"{user} had submitted {past.jobs:,} {'job' if past.jobs == 1 else 'jobs'} before."
+    text = f"{user} had submitted {past.jobs:,} {'job' if past.jobs == 1 else 'jobs'} before."
     if past.ended:
-        words += f" {past.failed:,} of the {past.ended:,} that ended failed ({percent(past.failed / past.ended)})."
+        text += f" {past.failed:,} of the {past.ended:,} that ended failed ({percent(past.failed / past.ended)})."
     if past.never_started:
-        words += f" {past.never_started:,} never started."
-    marks = [_mark(row, zone) for row in reversed(past.recent)]
+        text += f" {past.never_started:,} never started."
+    symbols = [_symbol(row, zone) for row in reversed(past.recent)]
     return section(
         "History",
-        html.P(words),
-        html.P(f"The last {len(marks)}, oldest first:", className="soft small"),
-        html.Ol(marks, className="marks"),
+        html.P(text),
+        html.P(f"The last {len(symbols)}, oldest first:", className="soft small"),
+        html.Ol(symbols, className="marks"),
         id="panel-history",
     )
 
 
-def _mark(row: JobRow, zone: ZoneInfo) -> Component:
+def _symbol(row: JobRow, zone: ZoneInfo) -> Component:
     tone, symbol = {True: ("bad", "✕"), False: ("good", "✓"), None: ("open", "·")}[row.failed]
-    words = f"Job {row.job}, {row.submit_time.astimezone(zone):%d %b %H:%M}: {state_words(row)}" if row.submit_time else row.job
-    named = attributes(data_job=row.ref, aria_label=words)
-    return html.Li(html.A(symbol, href=f"?job={row.ref}", className=f"mark mark-{tone}", title=words, **named))
+    text = f"Job {row.job}, {row.submit_time.astimezone(zone):%d %b %H:%M}: {state_text(row)}" if row.submit_time else row.job
+    named = attributes(data_job=row.ref, aria_label=text)
+    return html.Li(html.A(symbol, href=f"?job={row.ref}", className=f"mark mark-{tone}", title=text, **named))
 
 
 def record(details: JobInFull) -> Component:
     """Every field of the record, as it is stored."""
     rows = [
-        html.Tr([html.Th(name, scope="row"), html.Td(raw_words(value), className="mono")]) for name, value in details.job.items()
+        html.Tr([html.Th(name, scope="row"), html.Td(raw_text(value), className="mono")]) for name, value in details.job.items()
     ]
     return section(
         "Record",
@@ -263,7 +267,7 @@ def record(details: JobInFull) -> Component:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Component], label: str) -> Component:
-    header = html.Thead(html.Tr([html.Th(words, scope="col") for words in columns]))
+    header = html.Thead(html.Tr([html.Th(text, scope="col") for text in columns]))
     table = html.Table([header, html.Tbody(list(rows))], className="table")
     return _scrolled(table, label)
 

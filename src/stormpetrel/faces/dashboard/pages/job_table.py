@@ -17,9 +17,9 @@ import polars as pl
 from stormpetrel.answers.jobs.details import find_jobs
 from stormpetrel.answers.overview.overview import TableFilter, TableQuery
 from stormpetrel.errors import UsageError
-from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOME_WORDS
-from stormpetrel.jobs.prediction_words import percent
-from stormpetrel.records.job_ref import is_job_id
+from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOME_LABELS
+from stormpetrel.jobs.prediction_text import percent
+from stormpetrel.records.jobs import is_job_id
 from stormpetrel.records.states import UNFINISHED, JobState
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _LONGEST_TEXT: Final = 200
 _OPEN: Final = tuple(str(state) for state in UNFINISHED)
 _RUNNING: Final = (str(JobState.RUNNING), str(JobState.SUSPENDED), str(JobState.RESIZING))
 _WAITING: Final = (str(JobState.PENDING), str(JobState.HELD))
-STATE_WORDS: Final = {
+STATE_LABELS: Final = {
     **{str(state): str(state).replace("_", " ").capitalize() for state in JobState},
     "PENDING": "Waiting",
     "TIMEOUT": "Timed out",
@@ -40,13 +40,13 @@ STATE_WORDS: Final = {
     "BOOT_FAIL": "Node failed to boot",
     NEVER_STARTED: "Never started",
 }
-MOMENT_WORDS: Final = {"submit": "at submission", "start": "at start", "2min": "2 min in"}
-FLAG_WORDS: Final = {"Fail": "Flagged", "Complete": "Not flagged"}
-_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
-    "state": STATE_WORDS,
-    "prediction": FLAG_WORDS,
-    "likeliest": OUTCOME_WORDS,
-    "moment": MOMENT_WORDS,
+MOMENT_LABELS: Final = {"submit": "at submission", "start": "at start", "2min": "2 min in"}
+FLAG_LABELS: Final = {"Fail": "Flagged", "Complete": "Not flagged"}
+_VALUE_LABELS: Final[Mapping[str, Mapping[str, str]]] = {
+    "state": STATE_LABELS,
+    "prediction": FLAG_LABELS,
+    "likeliest": OUTCOME_LABELS,
+    "moment": MOMENT_LABELS,
 }
 _KINDS: Final = {  # AG Grid's words -> ours
     "equals": "equals",
@@ -96,7 +96,7 @@ VIEWS: Final = (
 
 
 def table_rows(live: LiveSite, viewer: Viewer, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What the grid asked for: rows, how many there are in all, and the order they are in, in words."""
+    """What the grid requested: rows, how many there are in all, and the order they are in, in words."""
     query = table_query(request, viewer, today=_midnight(live))
     page = live.overview.page(viewer, query)
     view = _view(request)
@@ -115,7 +115,8 @@ def table_query(request: Mapping[str, Any], viewer: Viewer, *, today: datetime) 
     start = _whole(request.get("startRow"))
     end = min(_whole(request.get("endRow"), start + 100), start + MOST_ROWS)
     sort = tuple(
-        (_SORTS.get(str(one["colId"]), str(one["colId"])), one["sort"] == "desc") for one in request.get("sortModel") or ()
+        (_SORTS.get(str(sorted_by["colId"]), str(sorted_by["colId"])), sorted_by["sort"] == "desc")
+        for sorted_by in request.get("sortModel") or ()
     )
     zone = str(request.get("time_zone") or "UTC")
     filters = [_filter(str(column), model, zone) for column, model in (request.get("filterModel") or {}).items()]
@@ -187,34 +188,34 @@ def _day(text: object, zone: ZoneInfo) -> datetime:
 
 def _stored(column: str, text: str) -> str:
     """What the table writes, as stored: `waiting` is PENDING. A part of several words is looked for in the scheduler's own."""
-    words = _WORDS.get(column)
-    if words is None:
+    labels = _VALUE_LABELS.get(column)
+    if labels is None:
         return text
-    exact = [raw for raw, shown in words.items() if text.lower() in (shown.lower(), raw.lower())]
-    part = exact or [raw for raw, shown in words.items() if text.lower() in shown.lower()]
+    exact = [raw for raw, shown in labels.items() if text.lower() in (shown.lower(), raw.lower())]
+    part = exact or [raw for raw, shown in labels.items() if text.lower() in shown.lower()]
     return part[0] if len(part) == 1 else text.upper().replace(" ", "_")
 
 
 def shown(rows: pl.DataFrame, zone: str) -> list[dict[str, Any]]:
     """Rows as the grid shows them: times in the site's zone, states and outcomes in words."""
     times = [pl.col(name).dt.convert_time_zone(zone).dt.strftime("%d %b %H:%M").alias(name) for name in _TIMES]
-    words = rows.select(_SHOWN).with_columns(
+    labelled = rows.select(_SHOWN).with_columns(
         *times,
-        state_words=pl.when("never_started").then(pl.lit(NEVER_STARTED)).otherwise("state").replace(STATE_WORDS),
-        likeliest=pl.col("likeliest").replace(OUTCOME_WORDS),
-        moment=pl.col("moment").replace(MOMENT_WORDS),
-        flag_words=pl.col("prediction").replace(FLAG_WORDS),
-        risk_words=pl.col("risk").map_elements(percent, return_dtype=pl.String, skip_nulls=True),
+        state_text=pl.when("never_started").then(pl.lit(NEVER_STARTED)).otherwise("state").replace(STATE_LABELS),
+        likeliest=pl.col("likeliest").replace(OUTCOME_LABELS),
+        moment=pl.col("moment").replace(MOMENT_LABELS),
+        flag_text=pl.col("prediction").replace(FLAG_LABELS),
+        format_risk=pl.col("risk").map_elements(percent, return_dtype=pl.String, skip_nulls=True),
     )
-    return words.to_dicts()
+    return labelled.to_dicts()
 
 
-def state_words(row: Mapping[str, Any] | JobRow) -> str:
+def state_text(row: Mapping[str, Any] | JobRow) -> str:
     """The state of a row of the overview, in words."""
-    return STATE_WORDS[NEVER_STARTED] if row["never_started"] else STATE_WORDS.get(row["state"], row["state"])
+    return STATE_LABELS[NEVER_STARTED] if row["never_started"] else STATE_LABELS.get(row["state"], row["state"])
 
 
-def found_job(live: LiveSite, viewer: Viewer, text: str) -> str | None:
+def job_with_id(live: LiveSite, viewer: Viewer, text: str) -> str | None:
     """The reference of the latest job with exactly this id; None where there is none, or the text is no id."""
     if not is_job_id(text.strip()):
         return None

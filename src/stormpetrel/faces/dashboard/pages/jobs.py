@@ -1,4 +1,4 @@
-"""The page of jobs: live figures, the table, and beside it everything about the job that is open.
+"""The page of jobs: live figures, the table, and next to it everything about the job that is open.
 
 What is shown is in the link: view, search, sort, filters and the open job. `assets/jobs.js` keeps grid and link in step.
 """
@@ -17,7 +17,7 @@ from stormpetrel.faces.dashboard.blocks import attributes, notice, page_head, st
 from stormpetrel.faces.dashboard.freshness import freshness
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.pages.job_panel import register_panel
-from stormpetrel.faces.dashboard.pages.job_table import VIEWS, found_job, live_figures, table_rows
+from stormpetrel.faces.dashboard.pages.job_table import VIEWS, job_with_id, live_figures, table_rows
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -29,11 +29,11 @@ _BLOCK: Final = 100  # rows per request
 
 
 def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Component:
-    """The page as it is before the browser has asked for rows."""
+    """The page as it is before the browser has requested rows."""
     return html.Div(
         [
             page_head("Jobs", "", html.Div(_figures(live, viewer), id="jobs-figures", className="jobs-figures")),
-            html.Div(_told(live, viewer), id="jobs-told"),
+            html.Div(_notices(live, viewer), id="jobs-notices"),
             html.P(id="jobs-heard", className="hidden", **attributes(aria_live="polite")),
             html.Div([_views(viewer), _search()], className="jobs-bar"),
             html.Div([_table(live), _panel()], id="jobs-split", className="jobs-split"),
@@ -66,9 +66,9 @@ def register(app: Dash, live: LiveSite) -> None:
     in_browser(app, "jobs.submitted", Output("jobs-asked", "data"), Input("jobs-search", "n_submit"))
 
     @app.callback(Output("jobs-found", "data"), Input("jobs-asked", "data"), prevent_initial_call=True)
-    def find(asked: dict[str, Any] | None) -> Any:
-        ref = found_job(live, current_viewer(), str(asked["text"])) if asked else None
-        return {**asked, "ref": ref} if asked and ref else no_update
+    def find(wanted: dict[str, Any] | None) -> Any:
+        ref = job_with_id(live, current_viewer(), str(wanted["text"])) if wanted else None
+        return {**wanted, "ref": ref} if wanted and ref else no_update
 
     @app.callback(Output("jobs-rows", "data"), Input("jobs-request", "data"), prevent_initial_call=True)
     def rows(request: dict[str, Any] | None) -> Any:
@@ -81,7 +81,7 @@ def register(app: Dash, live: LiveSite) -> None:
 
     @app.callback(
         Output("jobs-figures", "children"),
-        Output("jobs-told", "children"),
+        Output("jobs-notices", "children"),
         Output("jobs-heard", "children"),
         Input("shell-version", "data"),
         Input("shell-freshness", "data-state"),
@@ -90,7 +90,7 @@ def register(app: Dash, live: LiveSite) -> None:
     def figures(*_: Any) -> Any:
         viewer = current_viewer()
         at_risk = live_figures(live, viewer).at_risk
-        return _figures(live, viewer), _told(live, viewer), f"{at_risk} {'job is' if at_risk == 1 else 'jobs are'} at risk."
+        return _figures(live, viewer), _notices(live, viewer), f"{at_risk} {'job is' if at_risk == 1 else 'jobs are'} at risk."
 
     register_panel(app, live)
 
@@ -110,7 +110,7 @@ def _figures(live: LiveSite, viewer: Viewer) -> Component:
     )
 
 
-def _told(live: LiveSite, viewer: Viewer) -> Component | None:
+def _notices(live: LiveSite, viewer: Viewer) -> Component | None:
     """What a person should know before reading the table: there is nothing in it yet, or it does not move."""
     now, data = live_figures(live, viewer), freshness(live, viewer)
     if not now.jobs:
@@ -243,7 +243,7 @@ def _columns(zone: str) -> list[dict[str, Any]]:
             "cellRenderer": "JobOutcome",
             **text,
         },
-        {"field": "moment", "headerName": "Moment", "headerTooltip": "When this was said", "width": 125, **text},
+        {"field": "moment", "headerName": "Moment", "headerTooltip": "When this was predicted", "width": 125, **text},
         {"field": "account", "headerName": "Account", "width": 110, "tooltipField": "account", **text},
         {"field": "partition", "headerName": "Partition", "width": 110, "tooltipField": "partition", **text},
     ]

@@ -1,6 +1,6 @@
 """The page of the model: how good its forecasts have been, and which trainings there are.
 
-link: at, version, every -> QualityFrames -> figures, quality over time, curves, importance; beside them the trainings.
+link: at, version, every -> QualityFrames -> figures, quality over time, curves, importance; next to them the trainings.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import polars as pl
 from dash import Dash, Input, Output, dcc, html
 
 from stormpetrel.answers.history.model_quality import (
-    MOMENT_WORDS,
+    MOMENT_LABELS,
     MOST_DRAWN,
     PERIODS,
     QualityFrames,
@@ -30,7 +30,7 @@ from stormpetrel.faces.dashboard.page import DashboardPage
 from stormpetrel.faces.dashboard.pages.model_trainings import dialog, register_trainings, training_card
 from stormpetrel.faces.dashboard.tables import TableColumn, numbers, text_table
 from stormpetrel.figures import quality as figures
-from stormpetrel.jobs.reasons import in_words
+from stormpetrel.jobs.reasons import feature_text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -69,7 +69,7 @@ def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Componen
                 choice("Over time, per", EVERY, question.every, link, "every"),
             ),
             *fill(_filling(live), viewer, query),
-            html.Div(id="model-said"),
+            html.Div(id="model-message"),
             html.Div(training_card(live, viewer), id="model-trainings"),
             dialog(),
         ]
@@ -105,7 +105,7 @@ def _question(live: LiveSite, query: Mapping[str, str]) -> QualityQuestion:
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         viewer.require(READ)
-        settled = live.boards.settled.look(live)
+        settled = live.boards.settled.peek(live)
         return None if settled is None else str(settled.version)
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
@@ -127,11 +127,11 @@ def _body(live: LiveSite, frames: QualityFrames, link: PageLink) -> list[Compone
     never = f"{answer.never_started:,} are of jobs that never started. " if answer.never_started else ""
     counts = (
         f"{answer.settled:,} predictions since {answer.since:%d %b %Y} are settled, {answer.waiting:,} wait for their jobs' end. "
-        f"{never}What was said counts only if the job had not ended yet. Curves are of the latest {MOST_DRAWN:,} of each moment."
+        f"{never}A prediction counts only if the job had not ended yet. Curves are of the latest {MOST_DRAWN:,} of each moment."
     )
     if frames.chosen is None:
         empty = notice(
-            f"No prediction {MOMENT_WORDS[frames.answer.moment]} has been settled yet.", "Choose another moment or version."
+            f"No prediction {MOMENT_LABELS[frames.answer.moment]} has been settled yet.", "Choose another moment or version."
         )
         return [empty, *early, _table(frames), as_of(live, answer.as_of, counts)]
     return [
@@ -147,10 +147,10 @@ def _body(live: LiveSite, frames: QualityFrames, link: PageLink) -> list[Compone
 
 
 def _curves(frames: QualityFrames) -> list[Component]:
-    words = MOMENT_WORDS[frames.answer.moment]
-    if words not in frames.forecasts:
+    moment_label = MOMENT_LABELS[frames.answer.moment]
+    if moment_label not in frames.forecasts:
         return []
-    truth, risk = frames.forecasts[words]
+    truth, risk = frames.forecasts[moment_label]
     return [
         html.Div([_roc(frames), _precision_recall(frames)], className="cards"),
         html.Div(
@@ -159,13 +159,13 @@ def _curves(frames: QualityFrames) -> list[Component]:
                     "How sure it was",
                     "model-confidence",
                     figures.confidence_figure(truth, risk),
-                    f"Probability that the forecast {words} gave to what really came, for failed and for completed jobs.",
+                    f"Probability that the forecast {moment_label} gave to what really came, for failed and for completed jobs.",
                 ),
                 _drawn(
                     "What each threshold gives",
                     "model-threshold",
                     figures.threshold_figure(truth, risk, chosen=frames.threshold),
-                    f"Flags that are right (precision), failures found (recall) and jobs flagged, {words}, by threshold.",
+                    f"Flags that are right (precision), failures found (recall) and jobs flagged, {moment_label}, by threshold.",
                 ),
             ],
             className="cards",
@@ -207,7 +207,7 @@ def _over_time(frames: QualityFrames) -> Component:
     )  # fmt: skip
     rows = [_in_percent({**row, "time": str(row["time"])}) for row in frames.over_time.iter_rows(named=True)]
     figures_table = numbers(_NUMBERS, text_table(columns, rows, caption=f"Quality by {period}"))
-    summary = f"Quality of the forecasts {MOMENT_WORDS[frames.answer.moment]}, by the {period} in which they were due."
+    summary = f"Quality of the forecasts {MOMENT_LABELS[frames.answer.moment]}, by the {period} in which they were due."
     figure = figures.quality_over_time_figure(shown)
     figure.update_xaxes(title_text=None)
     return _drawn(title, "model-time", figure, summary, figures_table)
@@ -234,10 +234,10 @@ def _importance(frames: QualityFrames) -> Component:
     table = frames.importance.head(_TOP)
     if table.is_empty():
         return card(title, notice("No reasons were stored with these forecasts."))
-    words = pl.Series("feature", [_phrase(name) for name in table["feature"]], dtype=pl.String)
-    figure = figures.importance_figure(table.with_columns(words), top=_TOP)
+    phrases = pl.Series("feature", [_phrase(name) for name in table["feature"]], dtype=pl.String)
+    figure = figures.importance_figure(table.with_columns(phrases), top=_TOP)
     figure.update_yaxes(tickfont_size=11)
-    when = MOMENT_WORDS[frames.answer.moment]
+    when = MOMENT_LABELS[frames.answer.moment]
     summary = (
         f"Mean size of a feature's contribution to {table['said'].item(0):,} settled forecasts {when}, "
         "out of the eight strongest reasons that were stored with each."
@@ -254,7 +254,7 @@ def _table(frames: QualityFrames) -> Component:
         _in_percent(
             {
                 **row,
-                "when": MOMENT_WORDS[row["moment"]],
+                "when": MOMENT_LABELS[row["moment"]],
                 "version": "all" if row["model_version"] is None else str(row["model_version"]),
             }
         )
@@ -282,7 +282,7 @@ def _drawn(title: str, id: str, figure: Figure, summary: str, *more: Component, 
 
 def _phrase(feature: str, width: int = 32) -> str:
     """A feature in words, without a value, on short lines."""
-    return "<br>".join(wrap(in_words(feature, float("nan")).rpartition(": ")[0], width))
+    return "<br>".join(wrap(feature_text(feature, float("nan")).rpartition(": ")[0], width))
 
 
 def _digits(value: float | None) -> str:

@@ -16,13 +16,13 @@ from stormpetrel.answers.viewer import MANAGE, current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import card, notice
 from stormpetrel.faces.dashboard.page import in_browser
-from stormpetrel.faces.dashboard.tables import TableColumn, marked, text_table
+from stormpetrel.faces.dashboard.tables import TableColumn, status_chip, text_table
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
     from stormpetrel.answers.live_site import LiveSite
-    from stormpetrel.answers.schemas.trainings import Training
+    from stormpetrel.answers.schemas.registry import Training
     from stormpetrel.answers.viewer import Viewer
 
 BACK: Final = "back"  # in place of a training's name: the one that was in use before
@@ -100,7 +100,7 @@ def register_trainings(app: Dash, live: LiveSite) -> None:
 
     @app.callback(
         Output("model-trainings", "children"),
-        Output("model-said", "children"),
+        Output("model-message", "children"),
         Input("model-confirm", "n_clicks"),
         State("model-asked", "data"),
         prevent_initial_call=True,
@@ -120,7 +120,7 @@ def register_trainings(app: Dash, live: LiveSite) -> None:
 def _row(line: Training, zone: ZoneInfo, *, may_manage: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": line.name,
-        "state": marked("●", "in use", "chip-complete") if line.current else html.Span("no", className="soft"),
+        "state": status_chip("●", "in use", "chip-complete") if line.current else html.Span("no", className="soft"),
         "created": _minute(line.created, zone),
         "until": _minute(line.trained_until, zone),
         "jobs": line.jobs,
@@ -138,9 +138,9 @@ def _way_back(lines: list[Training]) -> list[Component]:
     return [html.P(_button(BACK, f"Go back to {before}, in use before", f"Go back to {before}"), className="way-back")]
 
 
-def _button(name: str, words: str, question: str) -> Component:
+def _button(name: str, text: str, question: str) -> Component:
     asks: Any = {"data-question": f"{question}?", "id": {"model-ask": name}, "type": "button"}
-    return html.Button(words, className="button button-small", **asks)
+    return html.Button(text, className="button button-small", **asks)
 
 
 def _minute(moment: datetime, zone: ZoneInfo) -> str:

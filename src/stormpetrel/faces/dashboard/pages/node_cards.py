@@ -18,8 +18,8 @@ from stormpetrel.answers.schemas.nodes import NodeRow, Nodes, NodesQuestion, Sco
 from stormpetrel.faces.dashboard.blocks import attributes, card, plot
 from stormpetrel.faces.dashboard.choices import PageLink
 from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table
-from stormpetrel.figures.node_pages import as_svg, marked_cells
-from stormpetrel.figures.trace_models import UNKNOWN_WORDS, iowait_diagnosis, node_heat_map, trace_map
+from stormpetrel.figures.nodes import as_svg, framed_cells
+from stormpetrel.figures.trace_models import UNKNOWN_LABEL, iowait_diagnosis, node_heat_map, trace_map
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -39,8 +39,8 @@ def what_is_chosen(live: LiveSite, question: NodesQuestion, link: PageLink) -> l
     if question.node is not None:
         parts.append(_way_back(f"Node {question.node}", "all nodes", link.to(node=None), "clear-node"))
     if question.since is not None and question.until is not None:
-        words = f"Windows that begin {stretch(live, question.since, question.until)}"
-        parts.append(_way_back(words, "the whole time", link.to(at=None), "clear-at"))
+        text = f"Windows that begin {stretch(live, question.since, question.until)}"
+        parts.append(_way_back(text, "the whole time", link.to(at=None), "clear-at"))
     return [html.Div(parts, className="nodes-chosen", role="status")] if parts else []
 
 
@@ -53,12 +53,12 @@ def heat(live: LiveSite, answer: Nodes, heat: Heat, question: NodesQuestion) -> 
         title=None, margin={**PLAIN, "b": 90}, meta={"nodes": list(heat.nodes), "starts": starts, "bin_s": heat.bin_s}
     )
     below = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "len": 0.9, "thickness": 10, "outlinewidth": 0}
-    ticks = [words.replace(" (threshold)", " ▲") for words in figure.data[0].colorbar.ticktext]
+    ticks = [tick.replace(" (threshold)", " ▲") for tick in figure.data[0].colorbar.ticktext]
     figure.update_traces(colorbar={**below, "title": {"text": None}, "ticktext": ticks, "tickangle": 0})
     figure.update_xaxes(title_text=None).update_yaxes(title_text=None, zeroline=False, showgrid=False)
     if heat.skips:
         figure.update_xaxes(type="category", nticks=3, tickangle=0)
-    marked_cells(figure, *_chosen_cells(heat, question))
+    framed_cells(figure, *_chosen_cells(heat, question))
     is_cut = len(heat.nodes) < heat.of_nodes
     shown = f"{len(heat.nodes)} of {heat.of_nodes:,} nodes, those with the most flagged windows. " if is_cut else ""
     gap = "times that nobody scored are left out" if heat.skips else "a gap is time that nobody scored"
@@ -107,8 +107,8 @@ def diagnosis(live: LiveSite, answer: Nodes, drawing: NodeDrawing) -> list[Compo
     """How close windows are to known trouble, against the iowait that goes with it."""
     known = drawing.points.filter(pl.col("bad_io_distance").is_not_null())
     if known.is_empty():
-        words = "The model knows no Bad IO yet: a campaign with such jobs tells it where they lie on the map."
-        return [html.P(words, className="soft")]
+        text = "The model knows no Bad IO yet: a campaign with such jobs tells it where they lie on the map."
+        return [html.P(text, className="soft")]
     figure = iowait_diagnosis(_drawn(live, known), near=answer.near)
     figure.update_yaxes(title_text="largest iowait in the window", tickformat=".0%")
     summary = "Each window's distance to the centre of Bad IO, and its largest iowait: near and high means trouble."
@@ -135,7 +135,7 @@ def window_table(live: LiveSite, answer: Nodes, link: PageLink) -> Component:
             "node": window.node,
             "cpu": window.cpu,
             "score": window.score,
-            "kind": window.kind or UNKNOWN_WORDS,
+            "kind": window.kind or UNKNOWN_LABEL,
             "iowait": None if window.max_iowait is None else 100 * window.max_iowait,
             "flagged": "▲ flagged" if window.flagged else "",
             **job_cell(live, window),
@@ -143,10 +143,10 @@ def window_table(live: LiveSite, answer: Nodes, link: PageLink) -> Component:
         for window in answer.worst
     ]
     all_of_them = answer.windows <= len(rows)
-    words = "All of them" if all_of_them else f"{len(rows):,} of {answer.windows:,}"
+    text = "All of them" if all_of_them else f"{len(rows):,} of {answer.windows:,}"
     return card(
         "Windows with the highest scores",
-        html.P(f"{words}. Choose one (Enter, or a click on its time) to see its trace above.", className="soft small"),
+        html.P(f"{text}. Choose one (Enter, or a click on its time) to see its trace above.", className="soft small"),
         with_digits(sortable_table("nodes-windows", columns, rows, label="Windows with the highest scores"), "score"),
     )
 
@@ -206,9 +206,9 @@ def _clickable(id: str, figure: Figure, keys: list[str], summary: str) -> Compon
     return shown
 
 
-def _way_back(words: str, everything: str, address: str, name: str) -> Component:
+def _way_back(text: str, everything: str, address: str, name: str) -> Component:
     back = html.A(f"Show {everything}", href=address, id=f"nodes-{name}", **attributes(data_inside="true"))
-    return html.P([html.B(words), " ", back])
+    return html.P([html.B(text), " ", back])
 
 
 def _column_names(heat: Heat, zone: ZoneInfo) -> list[Any]:
@@ -229,7 +229,7 @@ def _chosen_cells(heat: Heat, question: NodesQuestion) -> tuple[list[int], list[
 
 
 def _length(seconds: int) -> str:
-    for unit, words in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+    for unit, unit_name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds >= unit and np.isclose(seconds % unit, 0):
-            return words if seconds == unit else f"{seconds // unit} {words}s"
+            return unit_name if seconds == unit else f"{seconds // unit} {unit_name}s"
     return f"{seconds} s"

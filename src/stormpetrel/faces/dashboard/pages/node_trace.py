@@ -18,9 +18,9 @@ from stormpetrel.answers.schemas.nodes import ScoredWindow, WindowTraces
 from stormpetrel.faces.dashboard.blocks import card, notice, plot
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
 from stormpetrel.faces.dashboard.pages.node_cards import PLAIN, job_cell, local, with_digits
-from stormpetrel.faces.dashboard.tables import TableColumn, marked, sortable_table
-from stormpetrel.figures.node_pages import thread_modes
-from stormpetrel.figures.trace_models import UNKNOWN_WORDS, trace_reconstruction
+from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table, status_chip
+from stormpetrel.figures.nodes import thread_modes
+from stormpetrel.figures.trace_models import UNKNOWN_LABEL, trace_reconstruction
 from stormpetrel.records.traces import MODES
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
-MODE_WORDS: Final = {mode: mode.capitalize() if mode != "iowait" else mode for mode in MODES}
+MODE_LABELS: Final = {mode: mode.capitalize() if mode != "iowait" else mode for mode in MODES}
 _MARGIN: Final = {**PLAIN, "r": 24}
 _LEGEND: Final = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
 _LINES_PX: Final = 470
@@ -57,8 +57,12 @@ def trace_part(live: LiveSite, viewer: Viewer, key: str, mode: str) -> Component
 
 def _judgement(view: WindowTraces) -> Component:
     if not view.judged:
-        return marked("–", "not judged", "chip-wait")
-    return marked("▲", "flagged", "chip-fail") if _window(view).flagged else marked("✓", "within the usual", "chip-complete")
+        return status_chip("–", "not judged", "chip-wait")
+    return (
+        status_chip("▲", "flagged", "chip-fail")
+        if _window(view).flagged
+        else status_chip("✓", "within the usual", "chip-complete")
+    )
 
 
 def _facts(live: LiveSite, view: WindowTraces) -> Component:
@@ -68,7 +72,7 @@ def _facts(live: LiveSite, view: WindowTraces) -> Component:
     parts: list[Any] = [
         _judgement(view),
         html.Span(["Score ", html.B(f"{window.score:.3g}")]),
-        html.Span(window.kind or UNKNOWN_WORDS),
+        html.Span(window.kind or UNKNOWN_LABEL),
         html.Span(named if job["job"] else "no job"),
     ]
     if window.max_iowait is not None:
@@ -100,7 +104,7 @@ def _threads(live: LiveSite, view: WindowTraces, mode: str, zone: ZoneInfo) -> l
     return [
         html.H3("The threads around it", className="nodes-around"),
         html.P(_around(view), className="soft small"),
-        choice("Mode", MODE_WORDS, mode, link, "mode"),
+        choice("Mode", MODE_LABELS, mode, link, "mode"),
         html.Div(heats, className="nodes-pair"),
         _thread_table(live, view),
     ]
@@ -124,7 +128,7 @@ def _heat(
 
 
 def _thread_names(view: WindowTraces) -> list[str]:
-    """What stands beside the rows: short, and no two alike."""
+    """What stands next to the rows: short, and no two alike."""
     several = len({thread.node for thread in view.threads}) > 1
     names = [f"{_short(thread.node)} CPU {thread.cpu}" if several else f"CPU {thread.cpu}" for thread in view.threads]
     if len(set(names)) < len(names):
@@ -150,7 +154,7 @@ def _thread_table(live: LiveSite, view: WindowTraces) -> Component:
         {
             "thread": f"{thread.node} CPU {thread.cpu}",
             "thread_link": link.to(pick=thread.key),
-            "kind": thread.kind or UNKNOWN_WORDS,
+            "kind": thread.kind or UNKNOWN_LABEL,
             "score": thread.score,
             **job_cell(live, thread),
             **{mode: 100 * fmean(thread.original[number]) for number, mode in enumerate(MODES[:3])},
@@ -175,6 +179,6 @@ def _times(view: WindowTraces, zone: ZoneInfo) -> list[Any]:
 
 
 def _window(view: WindowTraces) -> ScoredWindow:
-    """The window that was asked for: a server one version older than its client leaves it out, our own never does."""
+    """The window that was requested: a server one version older than its client leaves it out, our own never does."""
     assert view.window is not None
     return view.window

@@ -25,13 +25,13 @@ from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen, search
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.pages import node_cards as cards
-from stormpetrel.faces.dashboard.pages.node_trace import MODE_WORDS, trace_part
+from stormpetrel.faces.dashboard.pages.node_trace import MODE_LABELS, trace_part
 from stormpetrel.traces.shipped import NOT_TRAINED_HERE
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-    from stormpetrel.answers.background import Made
+    from stormpetrel.answers.background import Snapshot
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
@@ -83,7 +83,7 @@ def register(app: Dash, live: LiveSite) -> None:
 
     @app.callback(Output("nodes-trace", "children"), Input("nodes-pick", "data"))
     def draw(choice: dict[str, Any] | None) -> Any:
-        """One window, in a request of its own: the rest stays as it is while one after the other is looked at."""
+        """One window, in a request of its own: the rest stays as it is while one after the other is examined."""
         viewer = current_viewer()
         if not choice or not choice.get("pick"):
             return no_update
@@ -115,7 +115,7 @@ def question(query: Mapping[str, str]) -> NodesQuestion:
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         viewer.require(READ)
-        board = live.boards.nodes.look(live)
+        board = live.boards.nodes.peek(live)
         return None if board is None else stamp_of(board.value)
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
@@ -125,13 +125,13 @@ def _filling(live: LiveSite) -> Filling:
         if not answer.windows:
             return parts
         worst = answer.worst[0].key if answer.worst else ""
-        pick = {"pick": query.get("pick") or worst, "mode": chosen(query, "mode", MODE_WORDS, "user")}
+        pick = {"pick": query.get("pick") or worst, "mode": chosen(query, "mode", MODE_LABELS, "user")}
         return [*parts, dcc.Store(id="nodes-pick", data=pick), dcc.Store(id="nodes-asked-for", data=dict(query))]
 
     return Filling("nodes", stamp, body, "The scores are")
 
 
-def _body(live: LiveSite, board: Made[NodeBoard], viewer: Viewer, of_link: NodesQuestion) -> list[Component]:
+def _body(live: LiveSite, board: Snapshot[NodeBoard], viewer: Viewer, of_link: NodesQuestion) -> list[Component]:
     answer = node_answer(board, viewer, of_link)
     if answer.latest is None:
         return [notice(*_nothing_at_all(answer))]
@@ -233,11 +233,11 @@ def _query_of(of_link: NodesQuestion) -> dict[str, str]:
 def _names(live: LiveSite, viewer: Viewer) -> NodeNames:
     """What can be chosen, as far as it is known by now."""
     try:
-        board = live.boards.nodes.look(live)
+        board = live.boards.nodes.peek(live)
     except StormpetrelError:
         board = None
     names = NodeNames(node=[], campaign=[], job_type=[]) if board is None else node_names(board.value, viewer)
-    return NodeNames(**{name: [one for one in several if one][:_LISTED] for name, several in names})
+    return NodeNames(**{name: [name_shown for name_shown in several if name_shown][:_LISTED] for name, several in names})
 
 
 def _lead(viewer: Viewer) -> str:

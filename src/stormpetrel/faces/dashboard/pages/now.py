@@ -20,10 +20,10 @@ from stormpetrel.faces.dashboard.blocks import card, page_head, plot
 from stormpetrel.faces.dashboard.filling import PARTIAL, Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.pages.incident_cards import format_time, incident_chips, linked
-from stormpetrel.faces.dashboard.tables import TableColumn, marked, text_table
-from stormpetrel.figures.node_map import ROW_PX, columns_of, node_map
+from stormpetrel.faces.dashboard.tables import TableColumn, status_chip, text_table
+from stormpetrel.figures.nodes import ROW_PX, columns_of, node_map
 from stormpetrel.records.times import EARLIEST, LATEST
-from stormpetrel.store.source_health import span_words
+from stormpetrel.store.source_health import format_span
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -52,7 +52,7 @@ def register(app: Dash, live: LiveSite) -> None:
     in_browser(app, "now.visit", Output("now-since", "data"), Input("now-at", "data"), prevent_initial_call=False)
 
     @app.callback(Output("now-news", "children"), Input("now-since", "data"))
-    def tell(since: str | None) -> Any:
+    def show_news(since: str | None) -> Any:
         """What is new, for a time that the browser has kept."""
         moment = time_of(since)
         try:
@@ -94,7 +94,7 @@ def _body(live: LiveSite, answer: NowAnswer) -> list[Component]:
     right = [*_nodes(answer), *_hour(live, answer), *_sources(answer.sources)]
     return [
         html.P(
-            [marked(*_LEVELS[answer.level]), html.Span(answer.headline)],
+            [status_chip(*_LEVELS[answer.level]), html.Span(answer.headline)],
             className=f"health-head health-{answer.level}",
             role="status",
             id="now-headline",
@@ -149,18 +149,23 @@ def _nodes(answer: NowAnswer) -> list[Component]:
         return [_waits("Nodes")] if "nodes" in answer.pending else []
     count = len(answer.nodes)
     bad = sum(bool(node.incidents) for node in answer.nodes)
-    said = f"{count:,} {'node' if count == 1 else 'nodes'}, {bad:,} with an open incident."
+    summary = f"{count:,} {'node' if count == 1 else 'nodes'}, {bad:,} with an open incident."
     rows = -(-count // columns_of(count))
     height = int(min(max(_MAP_PX[0], 40 + ROW_PX * rows), _MAP_PX[1]))
-    words = "A cell is a node: its share of failed jobs in seven days or of odd CPU windows; all of it where an incident is open."
+    text = "A cell is a node: its share of failed jobs in seven days or of odd CPU windows; all of it where an incident is open."
     return [
-        card("Nodes", html.P(said), plot("now-nodes", node_map(answer.nodes), f"{said} {words}", height=height), _print(words))
+        card(
+            "Nodes",
+            html.P(summary),
+            plot("now-nodes", node_map(answer.nodes), f"{summary} {text}", height=height),
+            _print(text),
+        )
     ]
 
 
 def _hour(live: LiveSite, answer: NowAnswer) -> list[Component]:
-    hour, grid = answer.hour, answer.grid
-    if hour is None or grid is None:
+    hour, cluster = answer.hour, answer.grid
+    if hour is None or cluster is None:
         return [_waits("The cluster")] if "hour" in answer.pending else []
     rows = [
         {
@@ -176,8 +181,8 @@ def _hour(live: LiveSite, answer: NowAnswer) -> list[Component]:
         TableColumn("outside", "Unusual"),
     )  # fmt: skip
     table = text_table(columns, rows, caption="Events of the newest hour against their forecast")
-    link = html.P(linked(live, "More on the page Grid", "/grid"), className="small")
-    return [card(f"The cluster from {_span(live, hour)}", html.P(grid.headline), table, link)]
+    link = html.P(linked(live, "More on the page Cluster", "/cluster"), className="small")
+    return [card(f"The cluster from {_span(live, hour)}", html.P(cluster.headline), table, link)]
 
 
 def _waits(name: str) -> Component:
@@ -198,7 +203,7 @@ def _sources(sources: list[HealthSource]) -> list[Component]:
     rows = [
         {
             "name": source.name,
-            "lag": "never" if source.lag_s is None else f"{span_words(source.lag_s)} ago",
+            "lag": "never" if source.lag_s is None else f"{format_span(source.lag_s)} ago",
             "problem": source.problem,
         }
         for source in sources
@@ -222,5 +227,5 @@ def _news(live: LiveSite, viewer: Viewer, since: datetime) -> Component | None:
     return card(f"New since {format_time(since, zone)}", html.Ol(items, className="incident-moments"))
 
 
-def _print(words: str) -> Component:
-    return html.P(words, className="soft small")
+def _print(text: str) -> Component:
+    return html.P(text, className="soft small")

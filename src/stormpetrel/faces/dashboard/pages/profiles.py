@@ -18,19 +18,19 @@ from stormpetrel.faces.dashboard.blocks import card, controls, page_head, plot
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage
-from stormpetrel.faces.dashboard.pages.job_table import STATE_WORDS
+from stormpetrel.faces.dashboard.pages.job_table import STATE_LABELS
 from stormpetrel.faces.dashboard.tables import TableColumn, numbers, sortable_table, text_table
 from stormpetrel.figures import profiles as figures
 from stormpetrel.figures.palette import BLUE, VERMILION
 from stormpetrel.figures.quality import correlation_heatmap
 from stormpetrel.jobs.preparation import LABELS, NEVER_STARTED_LABEL
-from stormpetrel.records.sizes import GB, memory_words
+from stormpetrel.records.units import GB, format_memory
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
     from plotly.graph_objects import Figure
 
-    from stormpetrel.answers.background import Made
+    from stormpetrel.answers.background import Snapshot
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
@@ -58,7 +58,7 @@ PAGE: Final = DashboardPage("/profiles", "Profiles", 3, layout, register, headin
 
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
-        view = live.boards.profiles.look(live, scope_of(viewer))
+        view = live.boards.profiles.peek(live, scope_of(viewer))
         return None if view is None else str(view.version)
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
@@ -70,10 +70,10 @@ def _filling(live: LiveSite) -> Filling:
     return Filling("profiles", stamp, body, "The profiles are")
 
 
-def _body(live: LiveSite, latest: Made[ProfileView], profile: str) -> list[Component]:
+def _body(live: LiveSite, latest: Snapshot[ProfileView], profile: str) -> list[Component]:
     view = latest.value
     return [
-        _in_words(view),
+        _descriptions(view),
         html.Div([_labels(view), _elbow(view)], className="cards"),
         _resources(view),
         html.Div(_compositions(view), className="cards"),
@@ -91,18 +91,18 @@ def _names(view: ProfileView) -> dict[str, str]:
     return {_ALL: "All", **{str(profile): f"Profile {profile}" for profile in range(view.k)}}
 
 
-def _in_words(view: ProfileView) -> Component:
+def _descriptions(view: ProfileView) -> Component:
     jobs = dict(view.tables.resources.select("profile", "jobs").iter_rows())
     total = max(1, sum(jobs.values()))
     items = []
-    for profile, words in enumerate(view.words):
+    for profile, text in enumerate(view.words):
         share = 100 * jobs.get(profile, 0) / total
         bar: Any = {"aria-hidden": "true"}
         items.append(
             html.Li(
                 [
                     html.H3(f"Profile {profile}"),
-                    html.P(f"{words[:1].upper()}{words[1:]}."),
+                    html.P(f"{text[:1].upper()}{text[1:]}."),
                     html.Div(html.Span(style={"width": f"{share:.1f}%"}), className="share-bar", **bar),
                     html.P(f"{jobs.get(profile, 0):,} jobs, {share:.0f} % of those shown", className="soft small"),
                 ],
@@ -118,8 +118,8 @@ def _in_words(view: ProfileView) -> Component:
 
 
 def _labels(view: ProfileView) -> Component:
-    words = pl.col("state").replace_strict(STATE_WORDS, default=pl.col("state"))
-    figure = figures.label_distribution_figure(view.labels.with_columns(words))
+    label = pl.col("state").replace_strict(STATE_LABELS, default=pl.col("state"))
+    figure = figures.label_distribution_figure(view.labels.with_columns(label))
     figure.update_xaxes(title_text=None)
     counted = dict(view.labels.group_by("label").agg(pl.col("count").sum()).iter_rows())
     never = counted.pop(NEVER_STARTED_LABEL, 0)
@@ -168,7 +168,7 @@ def _compositions(view: ProfileView) -> list[Component]:
             f"New: fewer than {limits.new_below_jobs:,} jobs; frequent: {limits.frequent_from_jobs:,} or more.",
         ),
     )  # fmt: skip
-    return [_composition(*part) for part in parts if _tells(part[2])]
+    return [_composition(*part) for part in parts if _has_values(part[2])]
 
 
 def _composition(title: str, name: str, table: pl.DataFrame, unit: str, summary: str) -> Component:
@@ -176,7 +176,7 @@ def _composition(title: str, name: str, table: pl.DataFrame, unit: str, summary:
     figure.update_xaxes(title_text=None)
     columns = [
         TableColumn("profile", "Profile"),
-        *(TableColumn(word, word, "number") for word in table.columns if word != "profile"),
+        *(TableColumn(column, column, "number") for column in table.columns if column != "profile"),
     ]
     rows = [{**row, "profile": f"Profile {row['profile']}"} for row in table.iter_rows(named=True)]
     figures_table = numbers(_NUMBERS, text_table(columns, rows, caption=f"{title}: {unit} by profile"))
@@ -223,8 +223,8 @@ def _drawn(title: str, id: str, figure: Figure, summary: str, *more: Component, 
     return card(title, html.P(summary, className="soft small"), plot(id, figure, summary, height=height), *more)
 
 
-def _tells(table: pl.DataFrame) -> bool:
-    """Whether the log tells anything of this at all."""
+def _has_values(table: pl.DataFrame) -> bool:
+    """Whether the log records anything of this at all."""
     return bool(table.select(pl.sum_horizontal(pl.exclude("profile", "Unknown"))).to_series().sum())
 
 
@@ -233,7 +233,7 @@ def _mean(row: dict[str, Any], name: str) -> str:
     if mean is None:
         return "–"
     if name == "mem_gb":
-        return memory_words(GB * mean) + ("" if spread is None else f" ± {memory_words(GB * spread)}")
+        return format_memory(GB * mean) + ("" if spread is None else f" ± {format_memory(GB * spread)}")
     digits = 1 if mean < 100 else 0
     return f"{mean:,.{digits}f}" + ("" if spread is None else f" ± {spread:,.{digits}f}")
 

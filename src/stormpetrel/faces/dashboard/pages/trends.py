@@ -18,7 +18,7 @@ from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen, search_field
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
-from stormpetrel.faces.dashboard.tables import TableColumn, marked, numbers, sortable_table, text_table
+from stormpetrel.faces.dashboard.tables import TableColumn, numbers, sortable_table, status_chip, text_table
 from stormpetrel.figures.trends import failure_trend_figure, trend_heatmap_figure
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ EVERY: Final = {"1d": "Day", "1w": "Week", "1mo": "Month"}
 _PLURAL: Final = {"user": "users", "account": "accounts", "application": "applications", "node": "nodes", "profile": "profiles",
                   "partition": "partitions"}  # fmt: skip
 _LAST: Final = {"1d": 42, "1w": 26, "1mo": 24}  # periods that fit on a screen
-_LINES: Final = {"1d": 3, "1w": 5, "1mo": 5}  # whose bands can still be told apart
+_LINES: Final = {"1d": 3, "1w": 5, "1mo": 5}  # whose bands can still be distinguished
 _HEAT: Final = 20
 _MOST_GROUPS: Final = 500  # in the list to choose from, and in the table
 _MOST_MOVERS: Final = 8
@@ -88,7 +88,7 @@ def _question(query: Mapping[str, str]) -> TrendsQuestion:
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         del viewer
-        book = live.boards.books.look(live)
+        book = live.boards.books.peek(live)
         return None if book is None else str(book.version)
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
@@ -101,7 +101,7 @@ def _filling(live: LiveSite) -> Filling:
 
 def _names(live: LiveSite, viewer: Viewer, by: str) -> list[str]:
     """What can be chosen, as far as it is known by now."""
-    book = live.boards.books.look(live)
+    book = live.boards.books.peek(live)
     return [] if book is None else group_names(book, viewer, by=by, most=_MOST_GROUPS)
 
 
@@ -109,7 +109,7 @@ def _body(live: LiveSite, answer: TrendFrames) -> list[Component]:
     whose = "These are your own jobs; administrators see everybody's." if answer.own_only else ""
     if not answer.jobs:
         hint = "They appear here as soon as one has ended." if answer.own_only else "Take jobs in: stormpetrel watch"
-        return [notice("No job has ended yet that could be counted.", hint)]
+        return [notice("No job has ended yet.", hint)]
     if answer.trend.is_empty():
         return [_figures(answer), notice(*_nothing(answer)), as_of(live, answer.as_of, whose)]
     cards = [_lines(live, answer)]
@@ -157,10 +157,10 @@ def _lines(live: LiveSite, answer: TrendFrames) -> Component:
     else:
         title = f"The {_PLURAL[answer.question.by]} with the most failures" if several else "All jobs"
     summary = f"Share of failed jobs per {PERIODS[answer.question.every]}, each line in the band of its 95 % interval."
-    words = answer.words.get(answer.question.group or "", "")
+    text = answer.words.get(answer.question.group or "", "")
     return card(
         title,
-        *([html.P(f"These are {words}.")] if words else []),
+        *([html.P(f"These are {text}.")] if text else []),
         *(_jobs_of(live, answer.question.by, answer.question.group) if answer.question.group else []),
         html.P(summary, className="soft small"),
         plot("trends-lines", figure, summary, height=400, name=f"trends-{answer.question.by}"),
@@ -196,14 +196,14 @@ def _movers(live: LiveSite, answer: TrendFrames) -> Component:
 
 def _mover(live: LiveSite, answer: TrendFrames, row: dict[str, Any]) -> Component:
     worse = row["rate"] > row["earlier_rate"]
-    mark = marked("▲" if worse else "▼", "worse" if worse else "better", "chip-fail" if worse else "chip-complete")
+    chip = status_chip("▲" if worse else "▼", "worse" if worse else "better", "chip-fail" if worse else "chip-complete")
     inside: Any = {"data-inside": "true"}
     address = PageLink.of(live, "/trends").to(by=answer.question.by, every=answer.question.every, group=row["group"])
     here = html.A(row["group"], href=address, **inside)
     change = (
         f": {row['failed']:,} of {row['jobs']:,} jobs failed, {_percent(row['rate'])}; {_percent(row['earlier_rate'])} before"
     )
-    return html.Li([mark, html.Span([here, change])])
+    return html.Li([chip, html.Span([here, change])])
 
 
 def _heat(answer: TrendFrames) -> Component:
@@ -252,12 +252,12 @@ def _table(live: LiveSite, answer: TrendFrames) -> Component:
         f"Every {GROUPS[answer.question.by].lower()}",
         html.P(few, className="soft small"),
         sortable_table("trends-table", columns, rows, label=label),
-        *([_words_list(answer.words)] if answer.words else []),
+        *([_label_list(answer.words)] if answer.words else []),
     )
 
 
-def _words_list(words: dict[str, str]) -> Component:
-    return html.Ul([html.Li([html.B(f"Profile {name}: "), meaning]) for name, meaning in words.items()], className="plain-list")
+def _label_list(labels: dict[str, str]) -> Component:
+    return html.Ul([html.Li([html.B(f"Profile {name}: "), meaning]) for name, meaning in labels.items()], className="plain-list")
 
 
 def _jobs_of(live: LiveSite, by: str, group: str) -> list[Component]:

@@ -12,7 +12,7 @@ import polars as pl
 from dash import Dash, Input, Output, Patch, dcc, html, no_update
 
 from stormpetrel.answers.background import scope_of
-from stormpetrel.answers.history.waste import HOUR_S, policy_answer, policy_point, policy_words, waste_answer, waste_weeks
+from stormpetrel.answers.history.waste import HOUR_S, policy_answer, policy_point, policy_text, waste_answer, waste_weeks
 from stormpetrel.answers.schemas.waste import (
     CancelPolicy,
     PolicyPoint,
@@ -28,7 +28,7 @@ from stormpetrel.faces.dashboard.blocks import card, controls, field, notice, pa
 from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
-from stormpetrel.faces.dashboard.tables import TableColumn, marked, numbers, sortable_table, text_table
+from stormpetrel.faces.dashboard.tables import TableColumn, numbers, sortable_table, status_chip, text_table
 from stormpetrel.figures.answer_rows import frame_of
 from stormpetrel.figures.waste import cancel_policy_figure, waste_by_group_figure, waste_by_week_figure
 
@@ -77,16 +77,16 @@ def register(app: Dash, live: LiveSite) -> None:
     )
     def move(percent: str | float | None) -> Any:
         tau = _tau(percent)
-        settled = live.boards.settled.look(live)
+        settled = live.boards.settled.peek(live)
         if tau is None or settled is None:
             return no_update, no_update
         try:
-            words = policy_words(policy_point(settled, current_viewer(), tau), tau)
+            text = policy_text(policy_point(settled, current_viewer(), tau), tau)
         except StormpetrelError as error:
             return str(error), no_update
         figure = Patch()
         figure["layout"]["shapes"][1]["x0"] = figure["layout"]["shapes"][1]["x1"] = tau
-        return words, figure
+        return text, figure
 
 
 PAGE: Final = DashboardPage("/waste", "Waste", 2, layout, register, heading="Jobs")
@@ -100,7 +100,7 @@ def _question(query: Mapping[str, str]) -> WasteQuestion:
 def _filling(live: LiveSite) -> Filling:
     def stamp(viewer: Viewer) -> str | None:
         del viewer
-        book, settled = live.boards.books.look(live), live.boards.settled.look(live)
+        book, settled = live.boards.books.peek(live), live.boards.settled.peek(live)
         return None if book is None or settled is None else f"{book.version} {settled.version}"
 
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
@@ -164,13 +164,13 @@ def _groups(answer: Waste) -> Component:
     figure = waste_by_group_figure(frame_of(answer.groups).rename({"group": answer.by}), top=_TOP)
     figure.update_layout(title=None, margin=_PLAIN)
     figure.update_yaxes(title_text=None)
-    word = GROUPS[answer.by].lower()
+    grouping = GROUPS[answer.by].lower()
     first = answer.groups[0]
     if not first.lost_core_seconds:
-        return card(f"By {word}", notice("No core hours were lost.", "Nothing failed that had held cores."))
+        return card(f"By {grouping}", notice("No core hours were lost.", "No failed job had used cores."))
     most = f"{_hours(first.lost_core_seconds)}, {100 * first.share:.0f} % of the loss"
-    summary = f"{word.capitalize()} {first.group} lost the most: {most}."
-    return card(f"By {word}", html.P(summary, className="soft small"), plot("waste-groups", figure, summary, height=380))
+    summary = f"{grouping.capitalize()} {first.group} lost the most: {most}."
+    return card(f"By {grouping}", html.P(summary, className="soft small"), plot("waste-groups", figure, summary, height=380))
 
 
 def _table(live: LiveSite, answer: Waste) -> Component:
@@ -188,12 +188,12 @@ def _table(live: LiveSite, answer: Waste) -> Component:
     for row in rows if linked else ():
         row[f"{by}_link"] = link.to(**{"view": "all", by: f"equals:{row[by]}"})
     total = _in_hours(answer.total, 1.0 if answer.total.lost_core_seconds else 0.0)
-    words = [html.Li([html.B(f"Profile {name}: "), meaning]) for name, meaning in answer.words.items()]
+    items = [html.Li([html.B(f"Profile {name}: "), meaning]) for name, meaning in answer.words.items()]
     return card(
         "The ledger",
-        html.P([marked("✓", "adds up", "chip-complete"), f" {_reconciled(answer)}"], className="small ledger-sum"),
+        html.P([status_chip("✓", "adds up", "chip-complete"), f" {_reconciled(answer)}"], className="small ledger-sum"),
         sortable_table("waste-table", columns, rows, label=f"Waste by {by}", total={by: "All", **total}),
-        *([html.Ul(words, className="plain-list")] if words else []),
+        *([html.Ul(items, className="plain-list")] if items else []),
     )
 
 
@@ -226,19 +226,19 @@ def _policy(policy: CancelPolicy, point_at: Callable[[float], PolicyPoint], tau:
     figure = cancel_policy_figure(policy)
     figure.update_layout(title=None, margin=_PLAIN, legend={"orientation": "h", "y": -0.2})
     figure.add_vline(x=tau, line={"color": "#000000", "width": 2})  # the second shape: the slider moves it
-    words = (
-        f"Replayed on what was said then about {policy.jobs:,} jobs that ran for over two minutes and have ended in the last "
+    text = (
+        f"Replayed on the predictions for {policy.jobs:,} jobs that ran for over two minutes and have ended in the last "
         f"{days:g} days; {policy.failed_jobs:,} of them failed. A job is cancelled where its risk is above the threshold."
     )
-    best = f"Best in hindsight, which nobody could have known: {policy_words(policy.best, policy.best.tau)}"
+    best = f"Best in hindsight, which nobody could have known: {policy_text(policy.best, policy.best.tau)}"
     slider = dcc.Input(id="waste-tau", type="range", min=0, max=100, step=1, value=round(100 * tau), className="range")
     return card(
         title,
-        html.P(words, className="soft small"),
+        html.P(text, className="soft small"),
         html.Div(
             [
                 field("Threshold: cancel above this risk (%)", slider),
-                html.P(policy_words(point_at(tau), tau), id="waste-words", className="policy-words", role="status"),
+                html.P(policy_text(point_at(tau), tau), id="waste-words", className="policy-words", role="status"),
             ],
             className="policy-control",
         ),

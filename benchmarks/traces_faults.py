@@ -1,0 +1,141 @@
+"""The detector of traces beside its baselines, on the bench of faults: simulated campaigns of several seeds, and real runs.
+
+    python -m benchmarks.traces_faults --seeds 10                       # simulated: three node-days of calm per seed
+    python -m benchmarks.traces_faults --campaigns exathlon             # real runs, split by span of time
+
+Per fault and severity the ROC area and the recall at one false alarm per node and day, for node windows. The first four campaigns
+of each seed teach (an hour each); the fifth, later one, is judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, campaign_set, simulate_campaign
+from stormpetrel.traces.campaign_splits import Cut, SplitWindows, split_traces
+from stormpetrel.traces.exam.study import CEILING, VISIBLE, FaultStudy, run_fault_study
+from stormpetrel.traces.faults.bench import ASIDE, BENCH, TUNED
+
+RESULTS: Final = Path(__file__).parent / "results"
+NODES, THREADS, TRAIN_MINUTES = 5, 32, 60.0
+
+
+def simulated(seed: int, minutes: float) -> SplitWindows:
+    """Four campaigns of an hour to learn from, and a later one of so many minutes."""
+    traces = campaign_set(seed, train=3, validation=1, test=1, nodes=NODES, threads_per_node=THREADS, minutes=TRAIN_MINUTES)
+    last = traces[-1]
+    long = CampaignSpec(
+        name=last.name, split=last.split, nodes=NODES, threads_per_node=THREADS, minutes=minutes, seed=seed * 1000 + 500,
+        start_s=float(last.time_s[0]), first_job_id=90_001,
+    )  # fmt: skip
+    return split_traces([*traces[:-1], simulate_campaign(long)], Cut())
+
+
+def figures(study: FaultStudy) -> dict[str, Any]:
+    """A study as JSON can hold it."""
+    return {
+        "faults": {
+            fault: {
+                severity: {name: {"roc_auc": found.roc_auc, "recall": found.recall} for name, found in scorers.items()}
+                for severity, scorers in severities.items()
+            }
+            for fault, severities in study.figures.items()
+        },
+        "mean": dict(study.mean),
+        "interval": dict(study.interval),
+        "strata": dict(study.strata),
+        "strata_windows": dict(study.strata_windows),
+        "not_visible": list(study.not_visible),
+        "promised": {str(share): realised for share, realised in study.promised.items()},
+        "calm_windows": study.calm_windows,
+        "spans": study.spans,
+    }
+
+
+def over_seeds(studies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means and spreads over seeds; a cell counts where the mean ceiling does."""
+    first = studies[0]["faults"]
+    cells: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+    for fault, severities in first.items():
+        for severity, scorers in severities.items():
+            cells.setdefault(fault, {})[severity] = {
+                name: {
+                    figure: _spread([study["faults"][fault][severity][name][figure] for study in studies])
+                    for figure in ("roc_auc", "recall")
+                }
+                for name in scorers
+            }
+    keys = [(fault, severity) for fault, severities in cells.items() for severity in severities]
+    visible = [key for key in keys if cells[key[0]][key[1]][CEILING]["roc_auc"]["mean"] >= VISIBLE]
+    parts = {"all": BENCH, "tuned": TUNED, "aside": ASIDE}
+    means = {
+        part: {
+            name: float(np.mean([cells[f][s][name]["roc_auc"]["mean"] for f, s in visible if f in {x.name for x in faults}]))
+            for name in next(iter(next(iter(cells.values())).values()))
+        }
+        for part, faults in parts.items()
+        if any(f in {x.name for x in faults} for f, _ in visible)
+    }
+    promised = {share: _spread([study["promised"][share] for study in studies]) for share in studies[0]["promised"]}
+    return {"faults": cells, "mean": means, "not_visible": [key for key in keys if key not in visible], "promised": promised}
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"mean": float(np.mean(values)), "std": float(np.std(values))}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument(
+        "--minutes", type=float, default=864.0, help="of the campaign that is judged: 864 × 5 nodes are 3 node-days"
+    )
+    parser.add_argument("--nodes-per-fault", type=int, default=80)
+    parser.add_argument("--campaigns", type=Path, help="a folder of recorded runs, in place of simulated campaigns")
+    parser.add_argument("--tuned-only", action="store_true", help="leave out the faults that are kept aside")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    parser.add_argument("--results-name", default=None)
+    options = parser.parse_args()
+    faults = TUNED if options.tuned_only else BENCH
+    began = time.monotonic()
+    if options.campaigns:
+        from stormpetrel.sources.trace_files import read_campaigns
+
+        study = figures(run_fault_study(split_traces(read_campaigns([options.campaigns]), Cut()), faults))
+        show(study["mean"])
+        names = {"tuned": [fault.name for fault in TUNED], "aside": [fault.name for fault in ASIDE]}
+        write(options, "traces_faults_real.json", {**study, **names, "seconds": round(time.monotonic() - began)})
+        return
+    studies = []
+    for seed in range(options.seeds):
+        study = figures(run_fault_study(simulated(seed, options.minutes), faults, seed=seed, most_nodes=options.nodes_per_fault))
+        studies.append(study)
+        print(f"seed {seed}: detector {study['mean']['detector']:.3f}, promised and realised {study['promised']}", flush=True)
+        about = {"seeds": len(studies), "node_days": len(studies) * NODES * options.minutes / 1440}
+        result = {**over_seeds(studies), **about, "per_seed": [each["mean"] for each in studies]}
+        write(options, "traces_faults.json", {**result, "seconds": round(time.monotonic() - began)})  # what there is so far
+    show(result["mean"]["tuned" if options.tuned_only else "all"])
+
+
+def write(options: argparse.Namespace, name: str, result: Mapping[str, Any]) -> None:
+    """Put a result in the folder of results."""
+    out = options.out / (options.results_name or name)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def show(means: Mapping[str, float | None]) -> None:
+    """Print the mean ROC area of each scorer, best first."""
+    for name, mean in sorted(means.items(), key=lambda item: -(item[1] or 0)):
+        print(f"{name:18s} {mean:.3f}" if mean is not None else f"{name:18s} -")
+
+
+if __name__ == "__main__":
+    main()

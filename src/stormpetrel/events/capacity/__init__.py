@@ -1,0 +1,1 @@
+"""Capacity: what the load of past weeks says about the weeks to come."""

@@ -1,0 +1,1 @@
+"""The recurrent models of the Fermilab seed: supervised LSTM and LSTM forecast, trained in torch, run in numpy."""

@@ -1,0 +1,1 @@
+"""`stormpetrel alarms` and `stormpetrel notify`: incidents, what people do about them, and their messages."""

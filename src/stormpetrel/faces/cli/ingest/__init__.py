@@ -1,0 +1,1 @@
+"""`stormpetrel ingest`: records into the store."""

@@ -1,0 +1,1 @@
+"""`stormpetrel jobs`, `check` and `why`: which jobs will fail, why, and what to request instead."""

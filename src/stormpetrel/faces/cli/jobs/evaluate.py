@@ -1,0 +1,222 @@
+"""`stormpetrel jobs evaluate`: how good the forecasts would have been, and the seed's Table I."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import polars as pl
+import typer
+from rich.console import Console
+
+from stormpetrel.answers.schemas.job_evaluation import (
+    EvaluationQuestion,
+    ForecastFigures,
+    JobEvaluation,
+    PublishedEvaluation,
+    TableOneLine,
+    WeekFigures,
+)
+from stormpetrel.answers.studies.job_evaluation import JobInput, evaluate_forecasts, evaluate_published, table_line
+from stormpetrel.errors import UsageError
+from stormpetrel.faces.cli.jobs.input import ALL_MOMENTS, At, Files, moments_of, read_input
+from stormpetrel.faces.cli.options import Drop, Failed, Fields, Format, Json, Plot, Seed, SinceDay, Workers
+from stormpetrel.faces.cli.output import emit, plain
+from stormpetrel.faces.cli.progress import step_spinner
+from stormpetrel.figures.answer_rows import frame_of
+from stormpetrel.figures.page import write_figures
+from stormpetrel.figures.quality import (
+    confidence_figure,
+    importance_figure,
+    precision_recall_figure,
+    quality_over_time_figure,
+    reliability_figure,
+    roc_figure,
+    threshold_figure,
+)
+from stormpetrel.jobs.evaluation import MODEL, Evaluation, MomentResult, split_quality
+from stormpetrel.jobs.features import FeatureMatrix
+from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, TableOne
+
+_SAMPLE: Final = 2000
+
+
+def evaluate(
+    context: typer.Context,
+    files: Files = None,
+    format_name: Format = None,
+    fields: Fields = None,
+    at: At = ALL_MOMENTS,
+    failed: Failed = None,
+    drop: Drop = None,
+    since: SinceDay = None,
+    protocol: Annotated[
+        str, typer.Option("--protocol", help="time: one cut at 80 %; rolling: five cuts; seed: Table I.")
+    ] = "time",
+    refit: Annotated[bool, typer.Option("--refit", help="Also refit every week, against one fit.")] = False,
+    table_one: Annotated[
+        bool, typer.Option("--table-one", help="Also Table I with what is known at the first moment, split by time.")
+    ] = False,
+    seed: Seed = 0,
+    workers: Workers = 1,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> None:
+    """Evaluate how good the forecasts would have been, compared with trivial rules; nothing from the future is used."""
+    if protocol not in ("time", "rolling", "seed"):
+        raise UsageError(f"Unknown protocol {protocol!r}.", hint="Known: time, rolling, seed.")
+    data = read_input(
+        context.obj, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
+    )
+    if protocol == "seed":
+        _evaluate_published(data, seed, workers, plot, as_json=as_json)
+        return
+    question = EvaluationQuestion.model_validate(
+        {
+            "moments": [str(moment) for moment in moments_of(at)],
+            "protocol": protocol,
+            "table_one": table_one,
+            "refit": refit,
+            "seed": seed,
+            "workers": workers,
+        }
+    )
+    with step_spinner(quiet=as_json) as progress:
+        answer, evaluation = evaluate_forecasts(data, question, progress=progress)
+
+    def text(out: Console) -> None:
+        _print_evaluation(out, answer)
+        if table_one:
+            _print_tables(out, answer.table1, f"Table I with what is known at {question.moments[0]}")
+        if answer.refit is not None:
+            _print_weeks(out, answer.refit)
+
+    emit(
+        answer.model_dump(mode="json", exclude=None if refit else {"refit"}),
+        text,
+        as_json=as_json,
+        plot=plot,
+        draw=lambda path: _draw_evaluation(path, evaluation, answer.refit),
+    )
+
+
+def _evaluate_published(data: JobInput, seed: int, workers: int, plot: Path | None, *, as_json: bool) -> None:
+    with step_spinner(quiet=as_json) as progress:
+        answer, tables = evaluate_published(data, seed=seed, workers=workers, progress=progress)
+    emit(
+        answer,
+        lambda out: _print_published(out, answer),
+        as_json=as_json,
+        plot=plot,
+        draw=lambda path: _draw_published(path, list(tables.values())),
+    )
+
+
+def _print_published(out: Console, answer: PublishedEvaluation) -> None:
+    if answer.optimistic is not None:
+        out.print(plain(answer.optimistic.why))
+    _print_tables(
+        out, answer.table1, "Table I, with columns that are known only when a job has ended (run time, CPU time): not a forecast"
+    )
+    out.print("\nAs published, on another log (random split)")
+    for row in SEED_TABLE_ONE.values():
+        out.print(f"  {row.title:<34}{_table_line(table_line(row, 'random'), None)}")
+
+
+def _print_tables(out: Console, lines: Sequence[TableOneLine], title: str) -> None:
+    out.print(f"\n{title}.")
+    out.print("Precision, recall and F1 are of failed / completed jobs, on the test part; accuracy in training in brackets.")
+    learnt = {(line.split, line.model): line for line in lines if line.part == "train"}
+    for split in dict.fromkeys(line.split for line in lines):
+        out.print(f"\n{'At random, 80 : 20' if split == 'random' else 'By time, the last 20 %'}")
+        out.print(f"  {'model':<34}{'precision':>13}{'recall':>13}{'F1':>13}{'accuracy':>16}{'ROC':>7}")
+        for line in lines:
+            if line.split == split and line.part == "test":
+                out.print(f"  {line.title:<34}{_table_line(line, learnt.get((split, line.model)))}")
+
+
+def _table_line(row: TableOneLine, learnt: TableOneLine | None) -> str:
+    pairs = [(getattr(row, f"{name}_failed"), getattr(row, f"{name}_completed")) for name in ("precision", "recall", "f1")]
+    numbers = "".join(f"{f'{bad:.2f} / {good:.2f}':>13}" for bad, good in pairs)
+    trained = f" ({learnt.accuracy:.3f})" if learnt is not None else ""
+    area = f"{row.roc_auc:7.3f}" if row.roc_auc is not None else "      –"
+    return f"{numbers}{f'{row.accuracy:.3f}{trained}':>16}{area}"
+
+
+def _print_evaluation(out: Console, answer: JobEvaluation) -> None:
+    split, early = answer.split, answer.optimistic
+    apart = f" ({split.never_started:,} more never started)" if split.never_started else ""
+    out.print(
+        f"{split.usable:,} ended jobs{apart}, {split.failed_share:.1%} failed; {split.protocol} split, "
+        f"{len(split.cuts)} cut{'s' if len(split.cuts) > 1 else ''}, {sum(split.n_test):,} jobs judged"
+    )
+    if early:
+        out.print(plain(early.why))
+    for moment, result in answer.at.items():
+        out.print(f"\nAt {moment}: {result.model.n_test:,} jobs")
+        out.print(f"  {'':<22}{'ROC':>7}{'PR':>7}{'F1':>7}{'prec.':>7}{'recall':>7}{'Brier':>8}{'ECE':>7}")
+        rows = {"stormpetrel": result.model, **result.baselines}
+        names = {"last_outcome": "user's last outcome", "user_rate": "user's failure rate", "xgboost": "untuned XGBoost"}
+        for name, figures in rows.items():
+            out.print(f"  {names.get(name, name):<22}{_figures(figures)}")
+        for earlier, figures in result.same_jobs.items():
+            out.print(f"  {'same jobs, at ' + earlier:<22}{_figures(figures)}")
+        for outcome, figures in result.outcomes.items():
+            out.print(f"  {'outcome ' + outcome:<22}{_figures(figures)}")
+        skill, slope = result.calibration.brier_skill, result.calibration.reliability_slope
+        if skill is not None and slope is not None:
+            out.print(f"  Brier skill against the user's rate {skill:.3f}; reliability slope {slope:.2f}")
+    for note in answer.notes:
+        if early and note == early.why:
+            continue  # it stands above
+        out.print(f"\nnote: {plain(note)}")
+
+
+def _figures(figures: ForecastFigures) -> str:
+    names = (("roc_auc", 7), ("pr_auc", 7), ("f1", 7), ("precision", 7), ("recall", 7), ("brier", 8), ("ece", 7))
+    return "".join(f"{'–':>{width}}" if figures[name] is None else f"{figures[name]:{width}.3f}" for name, width in names)
+
+
+def _print_weeks(out: Console, weeks: Sequence[WeekFigures]) -> None:
+    out.print(f"\nRefitted every week, against one fit ({len(weeks) - 1} weeks)")
+    out.print(f"  {'week from':<22}{'jobs':>8}{'failed':>8}{'ROC once':>10}{'weekly':>8}{'PR once':>10}{'weekly':>8}")
+    for week in weeks:
+        areas = (week.roc_once, week.roc_weekly, week.pr_once, week.pr_weekly)
+        once, weekly, pr_once, pr_weekly = ("–" if area is None else f"{area:.3f}" for area in areas)
+        out.print(f"  {week.begin:<22}{week.jobs:>8,}{week.failed:>8,}{once:>10}{weekly:>8}{pr_once:>10}{pr_weekly:>8}")
+
+
+def _draw_published(path: Path, tables: Sequence[TableOne]) -> None:
+    figures = [
+        roc_figure({row.title: table.forecasts[row.model] for row in table.rows if row.part == "test"}) for table in tables
+    ]
+    figures.append(confidence_figure(*tables[0].forecasts["xgboost_active_learning"]))
+    write_figures(path, "Table I and its figures", figures)
+
+
+def _sample(evaluation: Evaluation, result: MomentResult) -> FeatureMatrix:
+    """Return the last test jobs of a moment: enough for a mean."""
+    return evaluation.labelled.features[result.moment].rows(result.rows[-_SAMPLE:])
+
+
+def _draw_evaluation(path: Path, evaluation: Evaluation, weeks: Sequence[WeekFigures] | None) -> None:
+    figures = []
+    for moment, result in evaluation.at.items():
+        named = {f"{name}, at {moment}": (result.truth, result.probability(name)) for name in result.forecasts}
+        ours = f"{MODEL}, at {moment}"
+        figures += [roc_figure(named), precision_recall_figure(named), reliability_figure({ours: named[ours]})]
+        figures += [confidence_figure(*named[ours]), threshold_figure(*named[ours], chosen=result.models[-1].threshold)]
+        figures.append(importance_figure(result.models[-1].importance(_sample(evaluation, result))))
+        figures.append(quality_over_time_figure(split_quality(evaluation, moment)))
+    if weeks is not None:
+        begun = (
+            frame_of(weeks)
+            .filter(pl.col("begin") != "all")
+            .with_columns(time=pl.col("begin").str.to_datetime("%Y-%m-%dT%H:%M:%SZ"))
+        )
+        figures += [
+            quality_over_time_figure(begun.select("time", roc_auc=f"roc_{name}", pr_auc=f"pr_{name}"))
+            for name in ("once", "weekly")
+        ]
+    write_figures(path, "How good the forecasts would have been", figures)

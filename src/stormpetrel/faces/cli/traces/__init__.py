@@ -1,0 +1,1 @@
+"""`stormpetrel traces`: what CPU threads, jobs and nodes do, and whether it is normal."""

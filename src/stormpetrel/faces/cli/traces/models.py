@@ -1,0 +1,149 @@
+"""`stormpetrel traces train | score | map | diagnose`: what threads, jobs and nodes do, and whether it is normal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from stormpetrel.answers.nodes.traces import ScoredWindows, odd_nodes, score_traces, scored_windows, trace_diagnosis, trace_map
+from stormpetrel.answers.schemas.registry import TrainedModel
+from stormpetrel.answers.schemas.traces import ScoringReceipt, TraceModelAnswer
+from stormpetrel.answers.site.training import train_traces
+from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.faces.cli.options import Json, Plot, Seed
+from stormpetrel.faces.cli.output import draw_page, emit, plain, show_table
+from stormpetrel.faces.cli.progress import share_spinner
+from stormpetrel.faces.cli.site import open_site
+from stormpetrel.faces.cli.traces.input import Device, Epochs, architectures_of, autoencoder_settings
+from stormpetrel.faces.report.blocks import Block, Drawing, Table
+from stormpetrel.faces.report.trace_figures import diagnosis_drawing
+from stormpetrel.faces.report.trace_tables import (
+    abnormal_tables,
+    inside_table,
+    like_table,
+    map_table,
+    regions_table,
+    suspects_table,
+)
+from stormpetrel.figures import trace_models
+from stormpetrel.lifecycle.trace_learning import LATE_SHARE
+from stormpetrel.traces.promise import Promise
+
+Top = Annotated[int, typer.Option("--top", min=1, help="How many to show.")]
+
+
+def train(
+    context: typer.Context,
+    campaigns: Annotated[
+        list[Path] | None,
+        typer.Option("--campaigns", help="Learn from these campaigns (repeatable), not from the site.", show_default=False),
+    ] = None,
+    architecture: Annotated[
+        str | None,
+        typer.Option("--architecture", help="vanilla, node_gnn, job_gnn or fast; traces.model if left out.", show_default=False),
+    ] = None,
+    epochs: Epochs = None,
+    device: Device = "auto",
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Train a model on the windows of the site and make it current."""
+    kind = architectures_of(architecture)[0] if architecture else None
+    with open_site(context, to_write=True) as site, share_spinner(quiet=as_json) as progress:
+        settings = autoencoder_settings(epochs, seed)
+        entry = train_traces(site, LOCAL, kind, campaigns=campaigns, settings=settings, device=device, progress=progress)
+    emit(entry, lambda out: _print_training(out, entry), as_json=as_json, next_step="stormpetrel traces score")
+
+
+def _print_training(out: Console, entry: TrainedModel) -> None:
+    about = entry.about
+    windows = f"{about['windows']['train']:,} windows of {about['window_s']:g} s, stopped by {about['windows']['validation']:,}"
+    out.print(f"{plain(entry.name)} version {entry.version}: {windows}; error {about['validation_error']:.5f}")
+    out.print(Promise.of_about(about).words())
+    if about.get("from") == "time" and not Promise.of_about(about).is_kept:
+        out.print(f"The last {LATE_SHARE:.0%} of the time that the site has windows of is kept aside.")
+    if about["bad_io"] is None:
+        out.print("No Bad IO window is known, so that `traces diagnose` has nothing to measure from.")
+
+
+def score(context: typer.Context, top: Top = 10, as_json: Json = False) -> None:
+    """Score the windows that the current model has not scored, and name the most abnormal nodes, threads and jobs.
+
+    A site that has trained no model scores with the shipped encoder, which knows simulated jobs only.
+    """
+    with open_site(context, to_write=True) as site, share_spinner(quiet=as_json) as progress:
+        receipt = score_traces(site, LOCAL, top=top, progress=progress)
+    emit(receipt, lambda out: _print_scores(out, receipt), as_json=as_json)
+
+
+def _print_scores(out: Console, receipt: ScoringReceipt) -> None:
+    out.print(f"{receipt.scored:,} windows scored by {plain(receipt.title)}, {receipt.flagged:,} of them flagged")
+    out.print(receipt.promise.sentence)
+    if receipt.other_length:
+        out.print(f"{receipt.other_length:,} windows are of another length or step than the model sees, and were left out.")
+    if not receipt.nodes:
+        out.print("There is nothing to show yet. Take in traces: stormpetrel ingest traces --live")
+        return
+    _print_tables(out, abnormal_tables(receipt), receipt)
+    out.print("Next: stormpetrel traces diagnose, or the page Nodes and traces of stormpetrel serve")
+
+
+def show_map(context: typer.Context, plot: Plot = None, as_json: Json = False) -> None:
+    """Show where the windows of each job type lie on the map of the model."""
+    windows = _scored(context)
+    answer = trace_map(windows, with_points=as_json)
+    tables = [map_table(answer.job_types)]
+    if answer.regions:
+        tables.append(regions_table(answer.regions))
+
+    def draw(path: Path) -> None:
+        chart = trace_models.trace_map(windows.points, axes=trace_models.map_axes(answer.explained))
+        draw_page(path, "Map of windows", (Drawing(chart, height=620), *tables))
+
+    emit(answer, lambda out: _print_tables(out, tables, answer), as_json=as_json, plot=plot, draw=draw)
+
+
+def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_json: Json = False) -> None:
+    """Say what odd nodes do, who lies near Bad IO or in a region that somebody named, and past windows like these."""
+    with open_site(context) as site:
+        windows = scored_windows(site, LOCAL)
+        answer = trace_diagnosis(windows, site, odd_nodes(site, LOCAL, windows.model))
+    tables = [suspects_table(answer, top=top)] if answer.radius is not None else []
+    if answer.regions:
+        tables += [regions_table(answer.regions), inside_table(answer.inside, top=top)]
+    if any(window.past for window in answer.like):
+        tables.append(like_table(answer.like))
+
+    def draw(path: Path) -> None:
+        blocks: list[Block] = [*tables]
+        if answer.radius is not None and answer.high_iowait is not None:
+            blocks.insert(0, diagnosis_drawing(windows.points, near=answer.radius, high=answer.high_iowait))
+        draw_page(path, "Windows near Bad IO", tuple(blocks))
+
+    def show(out: Console) -> None:
+        for finding in (answer.findings or [])[:top]:
+            out.print(plain(f"{finding.sentence} (UTC; one in {10**finding.score:,.0f} calm windows)"))
+        if answer.findings == []:
+            out.print("No node does what calm nodes of this site do not do.")
+        _print_tables(out, tables, answer)
+
+    emit(answer, show, as_json=as_json, plot=plot, draw=draw)
+
+
+def _scored(context: typer.Context) -> ScoredWindows:
+    with open_site(context) as site:
+        return scored_windows(site, LOCAL)
+
+
+def _print_tables(out: Console, tables: Iterable[Table], answer: TraceModelAnswer) -> None:
+    for table in tables:
+        show_table(out, table)
+    if answer.shipped:
+        out.print(
+            "These are scores of the shipped encoder, which has learnt simulated jobs, not this site's."
+            " Train one on what is normal here: stormpetrel traces train"
+        )

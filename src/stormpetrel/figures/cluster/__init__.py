@@ -1,0 +1,1 @@
+"""Figures of the cluster as a whole: counts, score, background, where."""

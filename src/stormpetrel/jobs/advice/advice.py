@@ -1,0 +1,359 @@
+"""Advice: the smallest change of a request that past jobs support, with its evidence.
+
+one-row job frame + past jobs -> `advise` -> at most three `Advice`, best first; a job that ran out -> `next_request` -> `Advice`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from stormpetrel.errors import UsageError
+from stormpetrel.jobs.advice import kinds
+from stormpetrel.jobs.advice.kinds import Kind, Need, Row, better_places, same_nodes, same_size, upper
+from stormpetrel.jobs.advice.text import (
+    MEMORY,
+    TIME,
+    Resource,
+    clean,
+    format_duration,
+    format_exit,
+    format_job_count,
+    format_share,
+    last_jobs_text,
+    short_text,
+    tried_text,
+)
+from stormpetrel.jobs.outcomes import COMPLETED
+from stormpetrel.records.jobs import KEY
+from stormpetrel.records.units import format_memory
+
+RiskOf = Callable[[pl.DataFrame], npt.NDArray[np.float64]]
+
+MOST: Final = 3
+_MEMORY_HEAD_ROOM: Final = 1.15
+_TIME_HEAD_ROOM: Final = 1.2
+_SAVING_HEAD_ROOM: Final = 1.25
+_TIME_SAVING_HEAD_ROOM: Final = 1.5  # a run time varies more than the memory of the same work
+_FEWEST_FOR_SAVING: Final = 10  # completed jobs behind a smaller request
+_LIMIT_TOO_LONG: Final = 4.0  # times the longest run
+_WITHIN_SECONDS: Final = 30.0
+_FEWEST_BROKEN: Final = 3
+_SHORTEST_FOR_CPU_S: Final = 60.0  # shorter runs say little about how well their CPUs were used
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One change of a request: `column` from `now` to `proposed`, as a sentence, with the past jobs that speak for it.
+
+    `column` is None where no change of the request helps, `proposed` is None where past jobs support no value. `support` counts
+    the past jobs behind it. `saves` marks a request that is larger than need be. Risks are from 0 to 1, None without a model.
+    """
+
+    column: str | None
+    now: int | float | str | None
+    proposed: int | float | str | None
+    sentence: str
+    evidence: tuple[str, ...]
+    support: int
+    kind: str
+    saves: bool = False
+    risk_before: float | None = None
+    risk_after: float | None = None
+
+
+def advise(
+    request: pl.DataFrame, past: pl.DataFrame | pl.LazyFrame, *, now: datetime, risk_of: RiskOf | None = None
+) -> list[Advice]:
+    """At most three pieces of advice on a request, best first; empty where past jobs speak for it as it is.
+
+    Only jobs that ended before `now` count. With `risk_of`, a change that does not lower the risk is offered only if it saves, or
+    if past jobs show that the memory or time requested is too little: what they needed is a fact, the risk a forecast.
+    """
+    _check(request, now)
+    kind = kinds.find_kind(request, past, now=now)
+    row = kinds.prepared_request(request)
+    if not kind.known:
+        return [_too_little(kind, row)]
+    broken = _broken_script(kind)
+    if broken is not None:
+        return [broken]
+    limits = kinds.longest_limits(past, now=now)
+    offers = [_memory(kind, row), _time(kind, row, limits), _place(kind, row, limits), _fewer_cpus(kind, row)]
+    judged = _with_risk([offer for offer in offers if offer is not None], request, risk_of)
+    best_of_column = {offer.column: offer for offer in sorted(judged, key=_rank, reverse=True)}
+    return sorted(best_of_column.values(), key=_rank)[:MOST]
+
+
+def next_request(ended_job: pl.DataFrame, past: pl.DataFrame | pl.LazyFrame, *, now: datetime) -> Advice | None:
+    """What to ask for after a job ran out of memory or time; None if it ended otherwise.
+
+    Without past jobs that completed with more, the answer is a rule of thumb, and says so.
+    """
+    _check(ended_job, now)
+    this = kinds.prepared(ended_job)
+    shortage = this["outcome"].first()
+    if shortage not in ("OUT_OF_MEMORY", "TIMEOUT"):
+        return None
+    kind = kinds.find_kind(ended_job, past, now=now)
+    known = pl.concat([this, kind.jobs]).unique(KEY, keep="first", maintain_order=True)
+    kind = replace(kind, jobs=known)
+    row = kinds.prepared_request(ended_job)
+    if shortage == "TIMEOUT":
+        requested = _positive(row["time_limit_s"]) or _positive(row["elapsed_s"])
+        limits = kinds.longest_limits(past, now=now)
+        longest = limits.get(str(row["partition"]))
+        advice = _after_shortage(TIME, kind, kinds.time_need(known, _TIME_HEAD_ROOM), requested, factor=1.5, most=longest)
+        return _within_partition(advice, kind, row, limits)
+    requested = _positive(row["asked_mem"]) or _positive(row["max_rss_bytes"])
+    need = kinds.memory_need(same_nodes(known, row), _MEMORY_HEAD_ROOM)
+    advice = _after_shortage(MEMORY, kind, need, requested, factor=2.0)
+    if row["state"] != "OUT_OF_MEMORY":
+        disguised = "it looks like an out-of-memory kill that was recorded as FAILED: its memory was full when it was killed"
+        advice = replace(advice, evidence=(disguised, *advice.evidence))
+    return advice
+
+
+def _memory(kind: Kind, row: Row) -> Advice | None:
+    """More memory where jobs of this kind ran out of it, less where none came near it."""
+    requested = _positive(row["asked_mem"])
+    jobs = same_nodes(kind.jobs, row)
+    if requested is None or jobs.is_empty():
+        return None
+    more = _more(MEMORY, kind, kinds.memory_need(jobs, _MEMORY_HEAD_ROOM), requested)
+    if more is not None:
+        return more
+    need = kinds.memory_need(same_size(jobs, row), 1.0)
+    # What a job had at most: every task as large as the largest, unless it completed with less.
+    had = np.fmin(need.asked, need.used * (_positive(row["size_cpus"]) or np.nan))
+    as_much = need.asked >= kinds.ABOUT * requested
+    known = had[need.completed & as_much & ~np.isnan(need.used) & ~np.isnan(had)]
+    if known.size < _FEWEST_FOR_SAVING or (kind.jobs["outcome"] == "OUT_OF_MEMORY").any():
+        return None
+    enough = max(_SAVING_HEAD_ROOM * upper(known), 1.1 * float(np.nanmax(had[as_much])))
+    used = float(np.nanmax(need.used[as_much]))
+    jobs_like_it = format_share(kind, known.size, need.asked.size)
+    fact = f"{jobs_like_it} asked for about as much and completed, with at most {format_memory(used)} in the largest task"
+    return _less(MEMORY, kind, requested, enough, fact, known.size)
+
+
+def _time(kind: Kind, row: Row, limits: dict[str, float]) -> Advice | None:
+    """A longer limit where jobs of this kind ran into theirs, a shorter one where none came near it."""
+    requested = _positive(row["time_limit_s"])
+    if requested is None:
+        return None
+    more = _more(TIME, kind, kinds.time_need(kind.jobs, _TIME_HEAD_ROOM), requested)
+    if more is not None:
+        return _within_partition(more, kind, row, limits)
+    need = kinds.time_need(same_size(kind.jobs, row), 1.0)
+    as_long = (need.asked >= kinds.ABOUT * requested) & ~np.isnan(need.used)
+    runs, completed = need.used[as_long], int(np.sum(need.completed & as_long))
+    if completed < _FEWEST_FOR_SAVING or (kind.jobs["outcome"] == "TIMEOUT").any() or requested <= _LIMIT_TOO_LONG * runs.max():
+        return None
+    share = format_share(kind, runs.size, need.asked.size)
+    fact = f"{share} asked for about as much and ran for at most {format_duration(runs.max())}"
+    return _less(TIME, kind, requested, _TIME_SAVING_HEAD_ROOM * float(runs.max()), fact, completed)
+
+
+def _more(resource: Resource, kind: Kind, need: Need, requested: float) -> Advice | None:
+    """More of a resource, if enough jobs needed more; without a value if none of them has shown which one does."""
+    if not need.too_little(requested):
+        return None
+    short = int(need.needed_more(requested).sum())
+    text = resource.words
+    fact = short_text(resource, kind, need, requested)
+    value = need.smallest_enough(requested, resource.ladder, resource.step)
+    now = _as_column(resource, requested)
+    if value is None:
+        sentence = (
+            f"{text(requested)} of {resource.what} is likely too little, but past jobs of this kind do not show what is enough."
+        )
+        hint = f"too few have completed with more than {text(max(requested, need.wall))}"
+        return Advice(resource.column, now, None, sentence, (fact, hint), short, kind.name)
+    tried = need.tried(requested)
+    sentence = f"Ask for {text(value)} of {resource.what} instead of {text(requested)}."
+    evidence = (fact, tried_text(resource, need, requested, value))
+    return Advice(resource.column, now, _as_column(resource, value), sentence, evidence, int(tried.sum()), kind.name)
+
+
+def _less(resource: Resource, kind: Kind, requested: float, enough: float, fact: str, support: int) -> Advice | None:
+    """Less of a resource, if half of the request or less would do; other applications cannot tell."""
+    value = next((step for step in resource.ladder if step >= enough), None)
+    if value is None or value > requested / 2 or kind.name == kinds.ANY_APPLICATION:
+        return None
+    text = resource.words
+    sentence = f"{text(value)} of {resource.what} would do instead of {text(requested)}; the job may start sooner."
+    now, proposed = _as_column(resource, requested), _as_column(resource, value)
+    return Advice(resource.column, now, proposed, sentence, (fact,), support, kind.name, saves=True)
+
+
+def _after_shortage(
+    resource: Resource, kind: Kind, need: Need, requested: float | None, *, factor: float, most: float | None = None
+) -> Advice:
+    """The next request after a shortage: from past jobs where they tell, else by rule of thumb."""
+    if requested is None:
+        sentence = f"The job {resource.shortage}, but its record does not say how much it had: ask for twice as much."
+        return Advice(resource.column, None, None, sentence, ("this is a rule of thumb",), 1, kind.name)
+    text = resource.words
+    fact = f"the job {resource.shortage} with {text(requested)}"
+    value = need.smallest_enough(requested, resource.ladder, resource.step)
+    if value is not None:
+        evidence = (fact, tried_text(resource, need, requested, value))
+        support = int(need.tried(requested).sum())
+    else:
+        wall = max(requested, need.wall)
+        value = _rule_of_thumb(resource, wall, factor, most)
+        thumb = f"too few past jobs of this kind completed with more than {text(wall)}: this is a rule of thumb, not evidence"
+        evidence, support = (fact, thumb), int(need.ran_out.sum())
+    sentence = f"Ask for {text(value)} of {resource.what} next time."
+    now, proposed = _as_column(resource, requested), _as_column(resource, value)
+    return Advice(resource.column, now, proposed, sentence, evidence, support, kind.name)
+
+
+def _rule_of_thumb(resource: Resource, wall: float, factor: float, most: float | None) -> float:
+    """A friendly value of at least `factor` times what was too little, within what the partition gives if that is more."""
+    value = next((step for step in resource.ladder if step >= factor * wall), 2.0 * wall)
+    return min(value, most) if most is not None and most > wall else value
+
+
+def _within_partition(advice: Advice, kind: Kind, row: Row, limits: dict[str, float]) -> Advice:
+    """Advice on a time limit that the partition allows, as far as past jobs show; else where to go instead."""
+    longest = limits.get(str(row["partition"]))
+    if longest is None or not isinstance(advice.proposed, float) or advice.proposed <= longest:
+        return advice
+    here = clean(row["partition"])
+    fact = f"no job on partition {here} has ever asked for more than {format_duration(longest)}"
+    used = kind.jobs["partition"].drop_nulls().unique(maintain_order=True).to_list()
+    elsewhere = [name for name in used if limits.get(name, 0.0) >= advice.proposed]
+    needs = f"Jobs of this kind need about {format_duration(advice.proposed)}, which partition {here} seems not to give"
+    if elsewhere:
+        sentence = f"{needs}: use partition {clean(elsewhere[0])} with a limit of {format_duration(advice.proposed)}."
+        changed = replace(advice, column="partition", now=str(row["partition"]), proposed=elsewhere[0], sentence=sentence)
+        return replace(changed, evidence=(*advice.evidence, fact))
+    sentence = f"{needs}: let the job save its state (checkpoint) and go on in a second job."
+    return replace(advice, proposed=None, sentence=sentence, evidence=(*advice.evidence, fact))
+
+
+def _place(kind: Kind, row: Row, limits: dict[str, float]) -> Advice | None:
+    """Another partition or QOS, where jobs of this kind fail much less there than here and chance does not explain it."""
+    gpus = pl.col("req_gpus").fill_null(0) == (_positive(row["req_gpus"]) or 0)
+    judged = kind.jobs.filter(gpus & (pl.col("outcome") != "CANCELLED"))
+    offers = [_better_place(column, kind, judged, row, limits) for column in ("partition", "qos")]
+    return next((offer for offer in offers if offer is not None), None)
+
+
+def _better_place(column: str, kind: Kind, jobs: pl.DataFrame, row: Row, limits: dict[str, float]) -> Advice | None:
+    requested = _positive(row["time_limit_s"]) or 0.0
+    for place in better_places(jobs, column, row[column]):
+        if column == "partition" and limits.get(place.name, 0.0) < requested:
+            continue
+        place_kind = "QOS" if column == "qos" else "partition"
+        here, there = clean(row[column]), clean(place.name)
+        sentence = f"Use {place_kind} {there} instead of {here}: jobs of this kind fail less there."
+        evidence = (
+            f"{place.failed_here} of {format_job_count(place.jobs_here)} of this kind failed on {here}",
+            f"{place.failed_there} of {format_job_count(place.jobs_there)} of this kind failed on {there}",
+        )
+        return Advice(column, str(row[column]), place.name, sentence, evidence, place.jobs_there, kind.name)
+    return None
+
+
+def _fewer_cpus(kind: Kind, row: Row) -> Advice | None:
+    """Fewer CPUs, where jobs of this kind leave half of them idle and some with fewer completed. GPUs: no log tells their use."""
+    requested = _positive(row["size_cpus"])
+    relatives = same_nodes(kind.relatives, row)
+    if requested is None or relatives.is_empty():
+        return None
+    busy = pl.col("cpu_time_s") / pl.col("elapsed_s")
+    long_runs = (pl.col("outcome") == COMPLETED) & (pl.col("elapsed_s") >= _SHORTEST_FOR_CPU_S)
+    used = relatives.filter(long_runs & (pl.col("size_cpus") == requested)).select(busy.drop_nulls()).to_series().to_numpy()
+    if used.size < _FEWEST_FOR_SAVING or upper(used) > requested / 2:
+        return None
+    done = (pl.col("outcome") == COMPLETED).sum()
+    sizes = relatives.group_by("size_cpus").agg(done=done, share=done / pl.len())
+    share_now = sizes.filter(pl.col("size_cpus") == requested)["share"].item()
+    fits = pl.col("size_cpus").is_between(upper(used), requested / 2)
+    proven = (pl.col("done") >= _FEWEST_BROKEN) & (pl.col("share") >= share_now)
+    better = sizes.filter(fits & proven).sort("size_cpus")
+    if better.is_empty():
+        return None
+    cpus, completed, _ = better.row(0)
+    few = "1 CPU" if cpus == 1 else f"{cpus} CPUs"
+    sentence = f"{few} would do instead of {requested:.0f}; the job may start sooner."
+    evidence = (
+        f"{format_job_count(used.size)} of this application kept about {upper(used):.1f} of {requested:.0f} CPUs busy at most",
+        f"{format_job_count(completed)} of this application completed with {few}",
+    )
+    return Advice("req_cpus", int(requested), cpus, sentence, evidence, completed, kind.name, saves=True)
+
+
+def _broken_script(kind: Kind) -> Advice | None:
+    """The last runs all crashed at once: no request would have helped them."""
+    quick = (pl.col("outcome") == "FAILED") & (pl.col("elapsed_s") <= _WITHIN_SECONDS)
+    streak = kind.jobs.filter(quick.fill_null(False).cast(pl.Int8).cum_min() == 1)
+    if streak.height < _FEWEST_BROKEN or kind.name == kinds.ANY_APPLICATION:
+        return None
+    codes = streak.select(pl.col("exit_code", "exit_signal").fill_null(0)).unique()
+    exits = f", {format_exit(*codes.row(0))}" if codes.height == 1 and any(codes.row(0)) else ""
+    longest = float(streak["elapsed_s"].to_numpy().max())
+    fact = f"{last_jobs_text(kind.name, streak.height)} ended within {format_duration(max(1.0, longest))}{exits}"
+    sentence = "The request is not the problem: look at the script and at the job's output."
+    return Advice(None, None, None, sentence, (fact,), streak.height, kind.name)
+
+
+def _too_little(kind: Kind, row: Row) -> Advice:
+    name = clean(row["job_name"]) if row["job_name"] is not None else ""
+    like = f" such as '{name}'" if name else ""
+    sentence = f"I know too little about jobs of this kind{like} ({kind.jobs.height} so far)."
+    return Advice(None, None, None, sentence, (), kind.jobs.height, kind.name)
+
+
+def _with_risk(offers: list[Advice], request: pl.DataFrame, risk_of: RiskOf | None) -> list[Advice]:
+    """The offers with the model's risk before and after; those that neither the model nor a shortage speaks for are dropped."""
+    if risk_of is None or not offers:
+        return offers
+    changed = [
+        request
+        if offer.proposed is None or offer.column is None
+        else request.with_columns(pl.lit(offer.proposed).cast(request.schema[offer.column]).alias(offer.column))
+        for offer in offers
+    ]
+    before, *after = (float(risk) for risk in risk_of(pl.concat([request, *changed])))
+    judged = [
+        replace(offer, risk_before=before, risk_after=None if offer.proposed is None else risk)
+        for offer, risk in zip(offers, after, strict=True)
+    ]
+    return [
+        offer
+        for offer in judged
+        if offer.saves or offer.risk_after is None or offer.risk_after < before or offer.column in _SHORTAGES
+    ]
+
+
+_SHORTAGES: Final = ("req_mem_bytes", "time_limit_s")
+
+
+def _rank(advice: Advice) -> tuple[bool, bool, float, int]:
+    gain = (advice.risk_before or 0.0) - (advice.risk_after or 0.0) if advice.risk_after is not None else 0.0
+    return advice.saves, advice.proposed is None, -gain, -advice.support
+
+
+def _positive(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and value > 0 else None
+
+
+def _as_column(resource: Resource, value: float) -> int | float:
+    return int(value) if resource is MEMORY else float(value)
+
+
+def _check(request: pl.DataFrame, now: datetime) -> None:
+    if request.height != 1:
+        raise UsageError(f"Advice is about one request, but {request.height} were given.", hint="Pass a job frame of one row.")
+    if now.tzinfo is None:
+        raise UsageError(f"The moment {now} has no time zone.", hint="Pass one, for instance datetime.now(UTC).")

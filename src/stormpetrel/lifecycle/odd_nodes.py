@@ -1,0 +1,75 @@
+"""What the detector says of a site's newest windows: nodes that do what calm ones hardly ever do, each in a sentence.
+
+Site, TraceModel -> newest_findings -> NodeFinding; as windows end: LiveDetector.step(model, windows) -> NodeFinding. The newest
+windows are judged beside as many before them as a past has.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import polars as pl
+
+from stormpetrel.lifecycle.trace_learning import frame_windows
+from stormpetrel.lifecycle.trace_models import TraceModel, seen_by
+from stormpetrel.store.site import Site
+from stormpetrel.traces.detector.past import LOOK_BACK
+from stormpetrel.traces.detector.reasons import NodeFinding, odd_nodes
+
+_MOST_WINDOWS: Final = 100_000  # that are looked at: the newest
+FEWEST_CALM: Final = 200  # calm node windows that a detector must have learnt from before anybody is called
+_MOMENTS: Final = 2 * LOOK_BACK  # of the newest windows; the first half is the past of the others
+
+
+def newest_findings(site: Site, model: TraceModel) -> list[NodeFinding] | None:
+    """The odd nodes of the newest windows that a site keeps, oddest first; None where there is no detector or no window."""
+    newest = site.cpu_windows.read().select(pl.col("window_start").max()).collect().item()
+    if model.detector is None or not isinstance(newest, datetime):
+        return None
+    span = timedelta(seconds=_MOMENTS * site.settings.traces.window_s)
+    rows = site.cpu_windows.read(since=newest - span).filter(seen_by(model)).collect()
+    moments = rows.group_by("window_start").len().sort("window_start", descending=True)
+    within = moments.filter((pl.col("len").cum_sum() <= _MOST_WINDOWS) | (pl.int_range(pl.len()) == 0))
+    if not within.height:
+        return None
+    kept = rows.filter(pl.col("window_start").is_in(within["window_start"].implode()))
+    seen = model.detector.observe(frame_windows(kept, int(model.detector.data_["steps"])))
+    return odd_nodes(model.detector, seen, share=site.settings.traces.alarm_share)
+
+
+class LiveDetector:
+    """Judges the windows of one moment after the other; a node is told of when it is odd twice in a row.
+
+    A detector that has learnt from fewer than 200 calm node windows calls nobody: it cannot know what is rare.
+    Odd windows do not become part of a node's past, so that what lasts stays odd; after an hour of it the node has no past.
+    """
+
+    def __init__(self, alarm_share: float) -> None:
+        self._share = alarm_share
+        self._past: list[pl.DataFrame] = []
+        self._odd_before: frozenset[str] = frozenset()
+
+    def step(self, model: TraceModel, windows: pl.DataFrame) -> list[NodeFinding]:
+        """The nodes that are odd at this moment and were at the one before; `windows` are of CPU_WINDOW_SCHEMA."""
+        if model.detector is None or not windows.height or model.detector.calm_nodes < FEWEST_CALM:
+            return []
+        steps = int(model.detector.data_["steps"])
+        fitting = windows.filter(pl.col("user").list.len() == steps)
+        if not fitting.height:
+            return []
+        start = fitting["window_start"].max()
+        assert isinstance(start, datetime)
+        seen = model.detector.observe(frame_windows(pl.concat([*self._past, fitting]), steps))
+        findings = odd_nodes(model.detector, seen, share=self._share, since_s=start.timestamp() - 1e-3)
+        odd = frozenset(finding.node for finding in findings)
+        lasting = [finding for finding in findings if finding.node in self._odd_before]
+        self._keep(fitting.filter(~pl.col("node").is_in(sorted(odd))))
+        self._odd_before = odd
+        return lasting
+
+    def _keep(self, calm: pl.DataFrame) -> None:
+        """Remember a moment, as many as a past has, and as there is room for."""
+        self._past = [*self._past, calm][-LOOK_BACK:]
+        while len(self._past) > 1 and sum(part.height for part in self._past) > _MOST_WINDOWS:
+            self._past = self._past[1:]

@@ -1,0 +1,1 @@
+"""Programs that answer like sacct, sbatch and scancel, over a simulated cluster."""

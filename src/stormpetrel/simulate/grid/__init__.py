@@ -1,0 +1,1 @@
+"""A simulated HTCondor grid: hourly counts of job events, event logs, outages."""

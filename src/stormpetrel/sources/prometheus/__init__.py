@@ -1,0 +1,1 @@
+"""Prometheus and servers that speak its API: CPU traces, live windows, background series."""

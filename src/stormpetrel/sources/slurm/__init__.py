@@ -1,0 +1,1 @@
+"""Slurm: sacct text and JSON, squeue, slurmrestd, nodes, reservations."""

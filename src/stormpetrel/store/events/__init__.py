@@ -1,0 +1,1 @@
+"""Tables of event counts, their gaps, their background, and outages."""

@@ -1,0 +1,1 @@
+"""Incidents and messages: their state, and their history as a table."""

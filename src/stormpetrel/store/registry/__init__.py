@@ -1,0 +1,1 @@
+"""The model registry: one folder per version, sealed by digests."""

@@ -1,0 +1,1 @@
+"""Tables of CPU windows, their scores, and named regions of the embedding."""

@@ -1,0 +1,1 @@
+"""Upkeep of a site: backup, repair, retention, compaction, forgetting of users."""

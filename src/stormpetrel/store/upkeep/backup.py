@@ -1,0 +1,156 @@
+"""Backup and restore: the whole site in one file that says what it should contain.
+
+A tar of settings, key, tables, models and the state as plain rows, with a digest of each member; either database can take it in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from stormpetrel.config import SITE_FILE, Settings, parse_settings, settings_as_toml
+from stormpetrel.errors import SettingsError, StoreError, StoreVersionError, UsageError
+from stormpetrel.private_files import write_private, writing_private
+from stormpetrel.store.agreement import begin_generation
+from stormpetrel.store.filesystem import writing
+from stormpetrel.store.identity import IDENTITY_FILE
+from stormpetrel.store.ownership import refuse_folder_of_another
+from stormpetrel.store.site import KEY_FILE, Site, open_site, owner_of, remove_incomplete, state_folder
+from stormpetrel.store.state import STATE_FORMAT, open_state, refuse_network
+from stormpetrel.store.state_tables import ALL_TABLES, meta
+from stormpetrel.store.upkeep.backup_archive import BackupArchive, open_archive, write_archive
+
+_STATE: Final = "state.json"
+_TABLES: Final = "tables"
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def backup(site: Site, target: Path) -> int:
+    """Write the site, as it is at one moment, to a new file (mode 0600); how many bytes.
+
+    Writers wait while it is made; readers do not notice.
+    """
+    if os.path.lexists(target):
+        raise UsageError(f"{target} exists.", hint="Name a new file: a backup never overwrites another.")
+    with writing(target.parent, doing="write the backup"), site.state.undisturbed():
+        try:
+            with writing_private(target, overwrite=False) as file:
+                write_archive(file, _files(site), {_STATE: json.dumps(site.state.dump()).encode()})
+        except FileExistsError:
+            raise UsageError(f"{target} exists by now.", hint="Name another file: nothing was overwritten.") from None
+    return target.stat().st_size
+
+
+def restore(source: Path, folder: Path, *, state_url: str = "", state_dir: str = "") -> Site:
+    """Make a new site out of a backup; a folder that holds anything is not touched, a damaged backup is refused whole.
+
+    The state goes into the new folder, wherever the backup's settings had it, and nothing else that they name is opened, run or
+    connected to. `state_url` or `state_dir` put it into another PostgreSQL or folder.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} is not empty.", hint="Restore into a new folder.")
+    refuse_folder_of_another(folder)
+    was_there = folder.exists()
+    with open_archive(source, needed=(SITE_FILE, KEY_FILE, _STATE)) as archive:
+        settings, state, key = _read_site(archive)
+        elsewhere = {"state_url": state_url, "state_dir": state_dir}
+        moved = settings.model_copy(update={"store": settings.store.model_copy(update=elsewhere)})
+        if not state_url:
+            refuse_network(state_folder(folder, moved))
+        _refuse_used_state(folder, moved, key)
+        try:
+            with writing(folder, doing="restore the site"):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                folder.chmod(0o700)
+                (folder / "models").mkdir(mode=0o700)
+                archive.unpack(folder, without=frozenset({_STATE}))
+                if moved != settings:
+                    write_private(folder / SITE_FILE, settings_as_toml(moved))
+            return _filled(folder, state)
+        except BaseException:
+            remove_incomplete(folder, was_there=was_there)
+            raise
+
+
+def _filled(folder: Path, state: Rows) -> Site:
+    """The site in a folder with the rows of a backup as its state."""
+    site = open_site(folder, new_state=True)
+    try:
+        site.state.load(state)
+        begin_generation(site)
+        site.models.sign_unsigned_once()
+        for table in site.all_tables:
+            table.refuse_paths_outside()
+    except BaseException as error:
+        site.close()
+        if isinstance(error, sa.exc.SQLAlchemyError):
+            raise StoreError("The state in this backup does not fit the state store.", hint="Use another backup.") from error
+        raise
+    return site
+
+
+def _read_site(archive: BackupArchive) -> tuple[Settings, Rows, bytes]:
+    """Settings, state and key of a backup; ValueError or KeyError where they make no sense."""
+    try:
+        settings = parse_settings(archive.read(SITE_FILE).decode())
+    except SettingsError as error:
+        raise ValueError(error.what) from None
+    return settings, _rows(json.loads(archive.read(_STATE))), bytes.fromhex(archive.read(KEY_FILE).decode().strip())
+
+
+def _rows(dump: Any) -> Rows:
+    """The rows of the tables of a state, each with columns of its table and no others."""
+    rows: Rows = {}
+    for table in ALL_TABLES:
+        rows[table.name] = list(dump.get(table.name, []))
+        known = set(table.columns.keys())
+        needed = {column.name for column in table.primary_key} - {"id"}
+        if not all(isinstance(row, dict) and needed <= set(row) <= known for row in rows[table.name]):
+            raise ValueError(f"its state has a row in {table.name!r} that does not belong there")
+    newest = max((int(row["value"]) for row in rows[meta.name] if row["key"] == "format"), default=0)
+    if newest > STATE_FORMAT:
+        raise StoreVersionError(
+            f"The state in this backup was written by a newer version (format {newest}, this Stormpetrel knows {STATE_FORMAT}).",
+            hint="Run: pip install --upgrade stormpetrel",
+        )
+    return rows
+
+
+def _files(site: Site) -> Iterator[tuple[str, Path]]:
+    """Settings, key, models, and of each table the log and the files that its latest version is made of.
+
+    The folders of tables and models may be links to a larger disk; in the backup they are folders.
+    """
+    for name in (SITE_FILE, KEY_FILE):
+        yield name, site.folder / name
+    for path in sorted((site.folder / "models").rglob("*")):
+        if not path.is_dir():
+            yield path.relative_to(site.folder).as_posix(), path
+    if (site.tables / IDENTITY_FILE).is_file():
+        yield f"{_TABLES}/{IDENTITY_FILE}", site.tables / IDENTITY_FILE
+    for table in (existing for existing in site.all_tables if existing.exists()):  # one of a read-only site may be missing
+        log = sorted(path for path in (table.path / "_delta_log").iterdir() if not path.is_dir())
+        for path in (*log, *table.files()):
+            yield f"{_TABLES}/{table.spec.name}/{path.relative_to(table.path).as_posix()}", path
+
+
+def _refuse_used_state(folder: Path, settings: Settings, key: bytes) -> None:
+    """A backup that is restored next to the living site must not write into that site's state."""
+    if not (settings.store.state_dir or settings.store.state_url):
+        return
+    where = state_folder(folder, settings)
+    state = open_state(where, url=settings.store.state_url, lock_folder=where, owner=owner_of(key))
+    try:
+        if not state.is_empty():
+            raise UsageError(
+                "The state store that you name is in use.",
+                hint="Leave --state-url and --state-dir out (the state goes into the new folder), or name another.",
+            )
+    finally:
+        state.close()

@@ -1,0 +1,123 @@
+"""What a fault is: a function that changes the CPU modes of one node over one window; and how others' faults are taken in.
+
+(windows (T, threads, 4), severity, seed) -> array of the same shape. The modes are user, system, iowait, other, and sum to one.
+`inject` calls a fault and refuses what does not keep this; `load_fault` imports the one that an operator names as MODULE:NAME.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from stormpetrel.errors import UsageError
+from stormpetrel.records.traces import MODES
+
+Severity = Literal["mild", "moderate", "severe"]
+SEVERITIES: Final[tuple[Severity, ...]] = ("mild", "moderate", "severe")
+
+Floats = npt.NDArray[np.float64]
+FaultFunction = Callable[[Floats, Severity, int], Floats]
+
+_SUM_TOLERANCE: Final = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault with the name under which its figures stand."""
+
+    name: str
+    function: FaultFunction
+
+
+def inject(fault: Fault, windows: npt.NDArray[np.floating[Any]], severity: Severity, seed: int) -> Floats:
+    """The windows (T, threads, 4) of one node with the fault in them; UsageError where the fault returns anything else.
+
+    The fault works on a copy; shares that are a rounding error below zero are set to zero and the four sum to one again.
+    """
+    before = np.array(windows, dtype=np.float64)
+    after = np.asarray(fault.function(before, severity, seed))
+    if after.shape != windows.shape:
+        raise _wrong(fault, f"returned shape {after.shape} for {windows.shape}")
+    if after.dtype.kind not in "fiu":
+        raise _wrong(fault, f"returned {after.dtype}, not numbers")
+    after = after.astype(np.float64)
+    if not np.isfinite(after).all():
+        raise _wrong(fault, "returned values that are not finite")
+    sums = after.sum(axis=2)
+    if after.min(initial=0.0) < -_SUM_TOLERANCE or (np.abs(sums - 1) > _SUM_TOLERANCE).any():
+        worst = float(sums.ravel()[np.abs(sums - 1).argmax()]) if sums.size else 1.0
+        raise _wrong(fault, f"returned modes that do not sum to one (smallest {after.min():.4g}, a sum of {worst:.4g})")
+    kept: Floats = np.maximum(after, 0.0)
+    kept /= kept.sum(axis=2, keepdims=True)
+    return kept
+
+
+def load_fault(reference: str) -> Fault:
+    """The fault that `MODULE:NAME` names: a module that can be imported from here, or the path of a Python file.
+
+    Importing a module runs it. It is imported because the operator named it, and never from what a file or a page says.
+    """
+    module_name, _, name = reference.rpartition(":")
+    if not module_name or not name.isidentifier():
+        raise UsageError(f"{reference[:200]!r} names no fault.", hint="Name it as MODULE:NAME, such as my_faults:fan_failure.")
+    module = _imported(module_name)
+    function = getattr(module, name, None)
+    if not callable(function):
+        known = ", ".join(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))[:200]
+        raise UsageError(f"{module_name} has no function {name!r}.", hint=f"It has: {known or 'none'}.")
+    return Fault(name, function)
+
+
+def load_faults(references: Sequence[str], known: Sequence[Fault]) -> list[Fault]:
+    """The known faults and those that references name; UsageError where two have the same name."""
+    faults = {fault.name: fault for fault in known}
+    for fault in map(load_fault, references):
+        if fault.name in faults:
+            raise UsageError(f"There are two faults named {fault.name!r}.", hint="Give one of the functions another name.")
+        faults[fault.name] = fault
+    return list(faults.values())
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        if name.endswith(".py"):
+            return _of_file(Path(name))
+        folder = str(Path.cwd())
+        sys.path.insert(0, folder)  # a console script does not look where it is started
+        try:
+            return importlib.import_module(name)
+        finally:
+            sys.path.remove(folder)
+    except UsageError:
+        raise
+    except Exception as error:  # whatever the module of others raises while it is imported
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise UsageError(
+            f"{name[:200]} cannot be imported: {reason}.", hint="Name a module that Python finds from here."
+        ) from None
+
+
+def _of_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"There is no file {path}.", hint="Name a module, or the path of a Python file.")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is no Python file.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _wrong(fault: Fault, what: str) -> UsageError:
+    return UsageError(
+        f"The fault {fault.name!r} {what}.", hint=f"A fault returns (T, threads, 4) in the order {', '.join(MODES)}."
+    )

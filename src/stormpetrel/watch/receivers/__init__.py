@@ -1,1 +1,0 @@
-"""What takes messages: an Alertmanager, a webhook, a mail server."""
