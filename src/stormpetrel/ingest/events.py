@@ -269,18 +269,18 @@ def _has_background(site: Site) -> bool:
 
 
 def ingest_live_events(
-    site: Site, *, whole: bool = False, raw: bool = False, progress: Progress | None = None, look_at: PollSource = unnoted
+    site: Site, *, whole: bool = False, raw: bool = False, progress: Progress | None = None, poll_source: PollSource = unnoted
 ) -> list[EventReport]:
     """Read on every source that site.toml names: events first, then the background, then outages.
 
     One that fails does not keep the others out: its report says so under `problems`. `whole` counts all of the job table again;
-    `raw` counts the documents of Elasticsearch here. `look_at` is entered around each reading, with the name of its source.
+    `raw` counts the documents of Elasticsearch here. `poll_source` is entered around each reading, with the name of its source.
     """
     reports = []
     for name, reading in _live_readings(site, whole=whole, raw=raw):
         report = EventReport()
         try:
-            with look_at(name) as seen:
+            with poll_source(name) as seen:
                 reading(report, _noting(progress, seen))
                 seen(report.read)
         except StormpetrelError as error:
