@@ -17,8 +17,7 @@ import polars as pl
 from stormpetrel.engine import Progress
 from stormpetrel.errors import SettingsError, SourceError, SourceUnavailableError, StormpetrelError, UsageError
 from stormpetrel.ingest.report import EventReport
-from stormpetrel.records.event_counting import FUTURE, FUTURE_SLACK, bucket_floor
-from stormpetrel.records.events import COUNT_SCHEMA, COVERED, WHOLE, Missing
+from stormpetrel.records.events import COUNT_SCHEMA, COVERED, FUTURE, FUTURE_SLACK, WHOLE, Missing, bucket_floor
 from stormpetrel.sources.contract import BackgroundSource, CountedSpan, EventSource, OutageSource
 from stormpetrel.store.events.counts import EventCountStore
 from stormpetrel.store.site import Site

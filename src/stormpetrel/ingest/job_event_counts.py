@@ -13,8 +13,7 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.records.cursor import Cursor, CursorOf
-from stormpetrel.records.event_counting import bucket_ceil, bucket_floor, count_events, covered, set_aside
-from stormpetrel.records.events import WHOLE, EventKind, Missing
+from stormpetrel.records.events import WHOLE, EventKind, Missing, bucket_ceil, bucket_floor, count_events, covered, set_aside
 from stormpetrel.sources.contract import CountedSpan
 from stormpetrel.store.site import Site
 

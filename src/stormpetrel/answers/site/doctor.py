@@ -16,7 +16,6 @@ from stormpetrel.ingest.source_checks import check_live_reading, check_prometheu
 from stormpetrel.records.checks import Finding, summary, worst
 from stormpetrel.store.doctor.addresses import check_addresses
 from stormpetrel.store.doctor.deep import check_model_files, check_table_files
-from stormpetrel.store.doctor.state_checks import check_registry, check_state
 from stormpetrel.store.doctor.store_checks import (
     check_disk,
     check_events,
@@ -24,6 +23,8 @@ from stormpetrel.store.doctor.store_checks import (
     check_folder,
     check_jobs,
     check_quarantine,
+    check_registry,
+    check_state,
     check_unread,
     check_writable,
 )

@@ -61,7 +61,7 @@ def ingest_event_files(
     """Count the events of each file; one that cannot be read does not keep the others out, and stands among the problems."""
     from stormpetrel.ingest.events import ingest_events
     from stormpetrel.ingest.report import EventReport
-    from stormpetrel.sources.event_formats import event_file
+    from stormpetrel.sources.formats import event_file
 
     viewer.require(MANAGE)
     reports = []

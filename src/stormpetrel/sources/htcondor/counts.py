@@ -17,8 +17,7 @@ import polars as pl
 
 from stormpetrel.config import Settings
 from stormpetrel.records.cursor import Cursor, CursorOf
-from stormpetrel.records.event_counting import FUTURE, bucket_ceil, bucket_floor, covered, no_counts
-from stormpetrel.records.events import WHOLE
+from stormpetrel.records.events import FUTURE, WHOLE, bucket_ceil, bucket_floor, covered, no_counts
 from stormpetrel.sources.contract import CountedSpan
 from stormpetrel.sources.event_tally import CountTally
 from stormpetrel.sources.htcondor.batches import EventBatch, tally

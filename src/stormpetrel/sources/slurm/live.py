@@ -109,7 +109,7 @@ def find_queues(slurm: SlurmSection) -> dict[str, Queue]:
     Empty where only accounting can be asked: a sacct without a squeue next to it, a slurmrestd that shows accounting only.
     """
     from stormpetrel.sources.slurm.queue import Squeue
-    from stormpetrel.sources.slurm.rest_queue import rest_queue
+    from stormpetrel.sources.slurm.rest_jobs import rest_queue
 
     if slurm.rest_url:
         queue = rest_queue(slurm)

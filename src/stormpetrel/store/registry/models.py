@@ -21,8 +21,7 @@ from stormpetrel.errors import ModelError, ModelFormatError, NotThereError
 from stormpetrel.records.model_families import family_of, how_to_train
 from stormpetrel.records.times import moment_of
 from stormpetrel.store.filesystem import writing
-from stormpetrel.store.registry.entries import Entry, write_entry
-from stormpetrel.store.registry.seals import FILES, KEYED, SEAL, folder_digest, is_sealed, sealed
+from stormpetrel.store.registry.entries import FILES, KEYED, SEAL, Entry, folder_digest, is_sealed, sealed, write_entry
 from stormpetrel.store.state import StateStore
 from stormpetrel.store.state_tables import audit
 from stormpetrel.store.state_tables import models as table
