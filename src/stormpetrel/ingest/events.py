@@ -16,9 +16,14 @@ import polars as pl
 
 from stormpetrel.engine import Progress
 from stormpetrel.errors import SettingsError, SourceError, SourceUnavailableError, StormpetrelError, UsageError
+from stormpetrel.ingest.job_event_counts import JobTableEvents
 from stormpetrel.ingest.report import EventReport
 from stormpetrel.records.events import COUNT_SCHEMA, COVERED, FUTURE, FUTURE_SLACK, WHOLE, Missing, bucket_floor
 from stormpetrel.sources.contract import BackgroundSource, CountedSpan, EventSource, OutageSource
+from stormpetrel.sources.elastic.counts import ElasticEvents, RawElasticEvents
+from stormpetrel.sources.graphite import GraphiteBackground
+from stormpetrel.sources.outages.grafana import GrafanaOutages
+from stormpetrel.sources.prometheus.background import PrometheusBackground
 from stormpetrel.store.events.counts import EventCountStore
 from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import PollSource, Seen, unnoted
@@ -341,10 +346,7 @@ def _counted_since(site: Site) -> datetime:
 
 def _elastic(site: Site, raw: bool) -> EventSource:
     if raw:
-        from stormpetrel.sources.elastic.counts import RawElasticEvents
-
         return RawElasticEvents(site.settings.elastic, site.settings.events)
-    from stormpetrel.sources.elastic.counts import ElasticEvents
 
     return ElasticEvents(site.settings.elastic, site.settings.events)
 
@@ -356,24 +358,16 @@ def _followed_log(site: Site) -> EventSource:
 
 
 def _job_table(site: Site, whole: bool) -> EventSource:
-    from stormpetrel.ingest.job_event_counts import JobTableEvents
-
     return JobTableEvents(site, whole=whole)
 
 
 def _graphite(site: Site) -> BackgroundSource:
-    from stormpetrel.sources.graphite import GraphiteBackground
-
     return GraphiteBackground(site.settings.graphite, site.settings.events)
 
 
 def _prometheus(site: Site) -> BackgroundSource:
-    from stormpetrel.sources.prometheus.background import PrometheusBackground
-
     return PrometheusBackground(site.settings.prometheus, site.settings.events)
 
 
 def _grafana(site: Site) -> OutageSource:
-    from stormpetrel.sources.outages.grafana import GrafanaOutages
-
     return GrafanaOutages(site.settings.grafana, now=site.now())

@@ -13,11 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import polars as pl
+
 from stormpetrel.config import Settings
 from stormpetrel.errors import SourceFormatError, UsageError
 from stormpetrel.sources.contract import EventSource, JobSource
+from stormpetrel.sources.htcondor.event_jobs import CondorEvents
+from stormpetrel.sources.htcondor.history import CondorHistory
 from stormpetrel.sources.lines import LineFile
-from stormpetrel.sources.tables.column_map import SHIPPED
+from stormpetrel.sources.pbs import PbsAccounting
+from stormpetrel.sources.slurm.json_jobs import SlurmJson
+from stormpetrel.sources.slurm.sacct_text import SacctText
+from stormpetrel.sources.swf import SwfLog
+from stormpetrel.sources.tables.column_map import SHIPPED, load_map
+from stormpetrel.sources.tables.event_tables import CountTable, EventTable
+from stormpetrel.sources.tables.mapped_table import MappedTable
 
 DEFAULT_CLUSTER: Final = "cluster"
 FORMATS: Final = ("sacct", "sacct-json", "swf", "pbs", "condor-history", "condor-events", *SHIPPED)
@@ -49,34 +59,20 @@ def open_source(path: str, format_name: str | None, options: ReadOptions) -> Job
     cluster = options.cluster or DEFAULT_CLUSTER
     match name:
         case "sacct":
-            from stormpetrel.sources.slurm.sacct_text import SacctText
-
             return SacctText(
                 path, fields=options.fields, delimiter=options.delimiter, time_zone=options.time_zone, cluster=cluster
             )
         case "sacct-json":
-            from stormpetrel.sources.slurm.json_jobs import SlurmJson
-
             return SlurmJson(path, cluster=cluster)
         case "swf":
-            from stormpetrel.sources.swf import SwfLog
-
             return SwfLog(path, cluster=cluster)
         case "pbs":
-            from stormpetrel.sources.pbs import PbsAccounting
-
             return PbsAccounting(path, time_zone=options.time_zone, cluster=options.cluster)
         case "condor-history":
-            from stormpetrel.sources.htcondor.history import CondorHistory
-
             return CondorHistory(path, time_zone=options.time_zone, cluster=options.cluster)
         case "condor-events":
-            from stormpetrel.sources.htcondor.event_jobs import CondorEvents
-
             return CondorEvents(path, time_zone=options.time_zone, cluster=options.cluster, year=options.year)
     if name in SHIPPED or name.endswith(".toml"):
-        from stormpetrel.sources.tables.mapped_table import MappedTable
-
         return MappedTable(path, column_map=name, time_zone=options.time_zone, cluster=cluster)
     close = difflib.get_close_matches(name, FORMATS, n=1)
     hint = f"Did you mean '{close[0]}'? " if close else ""
@@ -139,8 +135,6 @@ def _resembles_swf(text: bytes) -> bool:
 
 
 def _csv_format(first: bytes) -> str | None:
-    from stormpetrel.sources.tables.column_map import load_map
-
     names = {name.strip().strip('"') for name in first.decode("utf-8", "replace").split(",")}
     return next((name for name in SHIPPED if set(load_map(name).needs) <= names), None)
 
@@ -156,7 +150,6 @@ def event_file(path: Path, format_name: str | None, settings: Settings, *, year:
         from stormpetrel.sources.htcondor.counts import CondorEventFile
 
         return CondorEventFile(path, settings, year=year)
-    from stormpetrel.sources.tables.event_tables import CountTable, EventTable
 
     return EventTable(path, settings) if name == EVENTS else CountTable(path, settings)
 
@@ -188,8 +181,6 @@ def _format_of_columns(names: list[str]) -> str:
 
 
 def _parquet_columns(path: Path) -> list[str]:
-    import polars as pl
-
     try:
         return list(pl.read_parquet_schema(path))
     except FileNotFoundError:

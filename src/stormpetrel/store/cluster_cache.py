@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import TypeAdapter, ValidationError
+
 from stormpetrel.errors import SourceError, StormpetrelError
 from stormpetrel.records.cluster import Association, Cluster
 
@@ -132,8 +134,6 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 def _read(path: Path) -> CachedCluster | None:
     """What a file says; None where it is damaged, of another format, or from the future: it is then made anew."""
-    from pydantic import TypeAdapter, ValidationError
-
     if path.stat().st_size > _MOST_BYTES:
         return None
     try:
@@ -149,8 +149,6 @@ def _read(path: Path) -> CachedCluster | None:
 
 def _write(path: Path, known: CachedCluster) -> None:
     """Put the file in its place at once; only its owner may read it."""
-    from pydantic import TypeAdapter
-
     document = {
         "format": FORMAT,
         "read_at": known.read_at.isoformat(),

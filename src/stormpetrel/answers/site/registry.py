@@ -27,8 +27,17 @@ from stormpetrel.answers.schemas.registry import (
     TrainingReceipt,
 )
 from stormpetrel.answers.viewer import MANAGE, READ
+from stormpetrel.answers.workload.input import make_generator
 from stormpetrel.learn.family import TrainingRecord, Unit
+from stormpetrel.lifecycle.event_models import train_event_model
 from stormpetrel.lifecycle.families import describe_all, describe_training, family_named, promote_training
+from stormpetrel.lifecycle.job_models import missing_text, train_job_models
+from stormpetrel.lifecycle.nightly import run_nightly
+from stormpetrel.lifecycle.trace_learning import campaign_windows
+from stormpetrel.lifecycle.trace_models import train_trace_model
+from stormpetrel.lifecycle.trace_regions import labelled_types
+from stormpetrel.lifecycle.workload_models import fit_site_generator
+from stormpetrel.sources.trace_files import read_campaigns
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
@@ -91,8 +100,6 @@ def roll_back(site: Site, viewer: Viewer, family: str) -> PromotionReceipt:
 
 def run_night(site: Site, viewer: Viewer, *, progress: Callable[[str], None]) -> NightlyReceipt:
     """Train again where there is a reason to, delete what is too old, and compact the tables; `progress` gets each step."""
-    from stormpetrel.lifecycle.nightly import run_nightly
-
     viewer.require(MANAGE)
     night = run_nightly(site, progress=progress)
     return NightlyReceipt(
@@ -137,8 +144,6 @@ def _fields(record: TrainingRecord) -> dict[str, Any]:
 
 def train_jobs(site: Site, viewer: Viewer, moments: Collection[Moment], *, progress: Callable[[str], None]) -> TrainingReceipt:
     """Train a model of each moment that there are enough jobs for; `missing` says what the others lack."""
-    from stormpetrel.lifecycle.job_models import missing_text, train_job_models
-
     viewer.require(MANAGE)
     models = train_job_models(site, moments, user=viewer.user or None, progress=progress)
     return TrainingReceipt(models=[_trained(model) for model in models], missing=missing_text(models[0]))
@@ -155,11 +160,6 @@ def train_traces(
     progress: Progress,
 ) -> TrainedModel:
     """Train a model of traces on the site's windows, or on those of campaign files; their test campaigns are left alone."""
-    from stormpetrel.lifecycle.trace_learning import campaign_windows
-    from stormpetrel.lifecycle.trace_models import train_trace_model
-    from stormpetrel.lifecycle.trace_regions import labelled_types
-    from stormpetrel.sources.trace_files import read_campaigns
-
     viewer.require(MANAGE)
     progress(0.0, "reading windows")
     window_s = site.settings.traces.window_s
@@ -173,8 +173,6 @@ def train_traces(
 
 def train_events(site: Site, viewer: Viewer, name: str | None, *, seed: int, progress: Progress) -> NewTraining:
     """Train a model on the site's event counts; of its models the receipt names the one that gives alarms."""
-    from stormpetrel.lifecycle.event_models import train_event_model
-
     viewer.require(MANAGE)
     training = train_event_model(site, name, seed=seed, user=viewer.user or None, progress=progress)
     return _new(training, next(model for model in training.models if model.about.get("role") != "forecast"))
@@ -184,9 +182,6 @@ def fit_generator(
     site: Site, viewer: Viewer, name: str, *, seed: int, settings: dict[str, Any], progress: Progress
 ) -> NewTraining:
     """Fit a generator to the site's jobs; settings that it does not know are refused before anything is read."""
-    from stormpetrel.answers.workload.input import make_generator
-    from stormpetrel.lifecycle.workload_models import fit_site_generator
-
     viewer.require(MANAGE)
     make_generator(name, seed=seed, **settings)
     chosen = {option: value for option, value in settings.items() if value is not None}

@@ -15,6 +15,14 @@ from stormpetrel.answers.workload.quality import SYNTHETIC, compare_site_workloa
 from stormpetrel.answers.workload.scores import NEAR
 from stormpetrel.errors import NotEnoughJobsError, StormpetrelError
 from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table
+from stormpetrel.figures.workload import (
+    GRID_COLUMNS,
+    acf_figure,
+    cdf_grid,
+    hour_of_week_figure,
+    hourly_counts_figure,
+)
+from stormpetrel.figures.workload_curves import columns_of
 from stormpetrel.synth.choose import DEFAULT
 
 if TYPE_CHECKING:
@@ -91,15 +99,6 @@ def usefulness_tables(card: Mapping[str, Any]) -> list[Table]:
 
 def comparison_drawings(workloads: Mapping[str, Workload]) -> tuple[Drawing, ...]:
     """The figures of workloads side by side, the real one first."""
-    from stormpetrel.figures.workload import (
-        GRID_COLUMNS,
-        acf_figure,
-        cdf_grid,
-        hour_of_week_figure,
-        hourly_counts_figure,
-    )
-    from stormpetrel.figures.workload_curves import columns_of
-
     rows = -(-len(columns_of(workloads)) // GRID_COLUMNS)
     return (
         Drawing(
