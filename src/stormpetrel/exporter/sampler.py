@@ -1,4 +1,4 @@
-"""One look at the node: Files -> Sampler -> Sample (CPU counters, jobs, bindings, what is missing)."""
+"""One sample of the node: Files -> Sampler -> Sample (CPU counters, jobs, bindings, what is missing)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Sample(NamedTuple):
 
 
 class Sampler:
-    """Looks at the node; may be asked from several threads."""
+    """Samples the node; may be called from several threads."""
 
     def __init__(self, node: Node) -> None:
         self.files = Files(node.root)

@@ -309,7 +309,7 @@ def _noting(progress: Progress | None, seen: Seen) -> Progress:
 
 
 def _live_readings(site: Site, *, whole: bool, raw: bool) -> Iterator[tuple[str, _Reading]]:
-    """What is to be read, in order, by name; nothing is opened or imported before its turn."""
+    """What is to be read, in order, by name; nothing is opened before its turn."""
     settings = site.settings
     if settings.elastic.url:
         yield "elasticsearch", lambda report, progress: ingest_events(site, _elastic(site, raw), progress=progress, report=report)

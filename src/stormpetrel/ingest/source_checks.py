@@ -98,7 +98,7 @@ def _queue(slurm: SlurmSection) -> Iterator[Finding]:
     squeue = find_squeue(slurm)
     if squeue is None:
         if not slurm.rest_url:
-            missing = f"'{slurm.squeue}' is not on this machine" if slurm.squeue else "there is none beside sacct"
+            missing = f"'{slurm.squeue}' is not on this machine" if slurm.squeue else "there is none next to sacct"
             what = f"{missing}: a job that is cancelled while it is held stays in the table as waiting"
             yield Finding("warning" if slurm.squeue else "ok", "squeue", what, "Check slurm.squeue." if slurm.squeue else "")
         return

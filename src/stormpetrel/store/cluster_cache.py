@@ -47,7 +47,7 @@ class CachedCluster:
 
 
 class ClusterCache:
-    """What is known of one site's cluster, in memory and on disk; asked by several threads.
+    """What is known of one site's cluster, in memory and on disk; used by several threads.
 
     A scheduler that did not answer is left alone for as long as an answer would have been kept.
     """
@@ -61,7 +61,7 @@ class ClusterCache:
         self._lock = threading.Lock()
 
     def known(self) -> CachedCluster | None:
-        """The last that was read, by whomever; nobody is asked."""
+        """The last that was read, by whomever; no server is queried."""
         with self._lock:
             return self._read_file()
 
@@ -82,7 +82,7 @@ class ClusterCache:
 
     @property
     def problem(self) -> str | None:
-        """Why the scheduler could not be asked the last time; None where it could."""
+        """Why the scheduler could not be queried the last time; None where it could."""
         return self._tried[1] if self._tried else None
 
     def associations(self, user: str | None, read: ReadAssociations) -> tuple[Association, ...]:

@@ -139,7 +139,7 @@ class ScoreStore(TableStore):
     def append(self, scores: pl.DataFrame) -> int:
         """Add the scores that are not there yet, in one commit; how many.
 
-        Whether they are there is asked under the lock of writers: two who score the same at once write it once.
+        Whether they are there is checked under the lock of writers: two who score the same at once write it once.
         """
         with self._writer_lock():
             return self.table.append_new(scores, key=self.key, column=self.time)

@@ -102,7 +102,7 @@ def _next(request: Request, page: int) -> str:
 
 
 class PredictQuestion(Question):
-    """How much is to be told."""
+    """How much detail the prediction has."""
 
     explain: bool = Field(False, description="also give the reasons: what speaks for and against a failure")
 

@@ -129,7 +129,7 @@ def capacity_router(live: LiveSite) -> APIRouter:
         "/capacity", operation_id="capacity", summary="When the queue will hurt", response_model=Capacity, responses=errors()
     )
     def get_capacity(viewer: Reader, question: Annotated[CapacityQuestion, Query()]) -> Response:
-        """What is asked of the cluster week by week, how that grows, and when the queue will hurt."""
+        """What is requested of the cluster week by week, how that grows, and when the queue will hurt."""
         return json_response(capacity(live, viewer, question))
 
     return api

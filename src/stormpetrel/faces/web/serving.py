@@ -1,4 +1,4 @@
-"""`stormpetrel serve`, the work of it: a site -> a web server on one address, until it is told to stop."""
+"""`stormpetrel serve`, the work of it: a site -> a web server on one address, until it is stopped."""
 
 from __future__ import annotations
 

@@ -325,7 +325,7 @@ def clusters_of_sacct(command: str, timeout_s: float) -> list[str]:
     manager = shutil.which("sacctmgr", path=str(Path(command).parent)) or shutil.which("sacctmgr")
     if not manager:
         raise SourceUnavailableError(
-            "There is no sacctmgr beside sacct to check slurm.clusters with.", hint="Leave slurm.clusters empty."
+            "There is no sacctmgr next to sacct to check slurm.clusters with.", hint="Leave slurm.clusters empty."
         )
     with tempfile.TemporaryFile() as out:
         run_sacct([manager, "--noheader", "--parsable2", "show", "cluster", "format=cluster"], out.fileno(), timeout_s)

@@ -375,17 +375,17 @@ def _number(training: str) -> int:
 def _trainings(versions: Iterable[ModelVersion]) -> list[Training]:
     """Versions grouped by the training that made them, by family and number."""
     groups: dict[str, list[ModelVersion]] = {}
-    untold: dict[str, list[list[ModelVersion]]] = {}
+    ungrouped: dict[str, list[list[ModelVersion]]] = {}
     for version in sorted(versions, key=lambda entry: (entry.created, entry.version)):
         if "training" in version.about:
             groups.setdefault(str(version.about["training"]), []).append(version)
             continue
         # Earlier releases did not note the training, but each entered a new version of everything it made, one after the other.
-        of_family = untold.setdefault(version.family, [[]])
+        of_family = ungrouped.setdefault(version.family, [[]])
         if any(entry.name == version.name for entry in of_family[-1]):
             of_family.append([])
         of_family[-1].append(version)
-    for family, several in untold.items():
+    for family, several in ungrouped.items():
         for group in several:
             groups.setdefault(f"{family}-{max(entry.version for entry in group)}", []).extend(group)
     ordered = sorted(groups, key=lambda name: (family_of(name), _number(name)))
