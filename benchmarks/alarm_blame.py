@@ -43,9 +43,8 @@ from stormpetrel.events.alarm_budget import threshold_for
 from stormpetrel.events.combined import Combined
 from stormpetrel.events.nodes_and_hosts import black_holes, silent_grid, silent_hosts
 from stormpetrel.events.why import Placed, findings_at
-from stormpetrel.records.event_counting import as_counts
 from stormpetrel.records.event_series import MAINTENANCE, NORMAL
-from stormpetrel.records.events import WHOLE
+from stormpetrel.records.events import WHOLE, as_counts
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import LEADING, Blame, Incident
 from stormpetrel.simulate.cluster import simulate

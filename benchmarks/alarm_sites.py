@@ -32,8 +32,7 @@ from stormpetrel.events.finding import Finding as Reason
 from stormpetrel.events.nodes_and_hosts import black_holes, silent_grid, silent_hosts
 from stormpetrel.events.why import Placed, findings_at
 from stormpetrel.lifecycle.event_models import CALM_SHARE, LEAST_WEEKS
-from stormpetrel.records.event_counting import as_counts
-from stormpetrel.records.events import WHOLE
+from stormpetrel.records.events import WHOLE, as_counts
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import order_of
 from stormpetrel.records.traces import BAD_IO, GOOD_IO, MIXED_JOB, NO_JOB, Trace, TraceJob

@@ -20,7 +20,7 @@ from benchmarks.options import add_workers
 from stormpetrel.engine import Engine, Progress
 from stormpetrel.events.combined import Combined
 from stormpetrel.events.why import Placed, findings_at
-from stormpetrel.records.event_counting import as_counts
+from stormpetrel.records.events import as_counts
 from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, simulate_grid
 from stormpetrel.simulate.grid.places import focus_of
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from stormpetrel.exporter.files import Files
-from stormpetrel.exporter.hierarchies import find_hierarchies
+from stormpetrel.exporter.job_groups import find_hierarchies
 from stormpetrel.exporter.proc_stat import MODES, TICKS_PER_SECOND
 
 RESULTS = Path(__file__).parent / "results" / "exporter.json"

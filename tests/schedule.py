@@ -33,7 +33,7 @@ SECONDS: Final = {
     "tests/faces/cli/jobs/test_forecasts.py": 13,
     "tests/faces/dashboard/test_console.py": 13,
     "tests/watch/test_loop.py": 12,
-    "tests/watch/test_slurm_look.py": 12,
+    "tests/watch/test_slurm_poll.py": 12,
     "tests/e2e/test_scheduler_says.py": 12,
     "tests/simulate/test_feed.py": 12,
     "tests/answers/test_live_site.py": 12,

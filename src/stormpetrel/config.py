@@ -100,8 +100,8 @@ class SlurmSection(_Section):
     """How to reach a live Slurm."""
 
     sacct: str = Field(default="sacct", description="the sacct command: a name on PATH or a full path")
-    squeue: str = Field(default="", description="the squeue command, for what waits and runs now; empty: the one beside sacct")
-    scontrol: str = Field(default="", description="the scontrol command, for partitions and nodes; empty: the one beside sacct")
+    squeue: str = Field(default="", description="the squeue command, for what waits and runs now; empty: the one next to sacct")
+    scontrol: str = Field(default="", description="the scontrol command, for partitions and nodes; empty: the one next to sacct")
     cluster_minutes: float = Field(
         default=10.0, ge=0, description="what is kept of partitions, nodes and QOS is read again after this long; 0: never read"
     )
@@ -278,9 +278,9 @@ class GrafanaSection(_Section):
 class WatchSection(_Section):
     """The live loop."""
 
-    poll_s: float = Field(default=5.0, ge=0.2, le=3600, description="seconds between two looks at the scheduler")
+    poll_s: float = Field(default=5.0, ge=0.2, le=3600, description="seconds between two polls of the scheduler")
     patience_s: float = Field(
-        default=15.0, ge=1, le=3600, description="a look at a source that takes this long, or is this late, is told as a problem"
+        default=15.0, ge=1, le=3600, description="a poll that takes this long, or is this late, is reported as a problem"
     )
     overlap_minutes: float = Field(
         default=10.0, ge=0, description="how far back each look reads again, for records that come late; slurm.overlap_hours once"
@@ -344,7 +344,7 @@ class NotifySection(_Section):
     )
     heartbeat_url: str = Field(
         default="",
-        description="address that is asked (GET) every minute while the loop turns; whoever misses it raises the alarm",
+        description="address that is requested (GET) every minute while the loop turns; whoever misses it raises the alarm",
     )
     keep_days: int = Field(
         default=30, ge=15, description="messages that were delivered or given up are deleted so long after their incident is over"

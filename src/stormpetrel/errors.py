@@ -9,7 +9,7 @@
     ├── AccessError              the viewer may not do this
     ├── MissingExtraError        a feature needs an extra that is not installed
     ├── SourceError              the outside world gave us something we cannot use
-    │   ├── SourceFormatError    the input is not in the format it was said to be in
+    │   ├── SourceFormatError    the input is not in the format that was named
     │   └── SourceUnavailableError   the source did not answer; a retry can help
     │       └── NoSamplesError       it answered, and has nothing of what is read
     ├── ModelError               a model cannot be made, read or used
@@ -99,7 +99,7 @@ class SourceError(StormpetrelError):
 
 
 class SourceFormatError(SourceError):
-    """The input is not in the format it was said to be in."""
+    """The input is not in the format that was named."""
 
 
 class SourceUnavailableError(SourceError):

@@ -8,7 +8,7 @@ import pytest
 
 from stormpetrel.alarms.event_rules import Bucket
 from stormpetrel.alarms.event_waves import REACH, event_waves, finding_of_wave
-from stormpetrel.records.event_counting import as_counts
+from stormpetrel.records.events import as_counts
 from stormpetrel.records.findings import FindingKind, SubjectKind
 from stormpetrel.simulate.grid.grid import GridSpec, simulate_grid
 from tests.parts.made_events import H0, HOUR, counts_of

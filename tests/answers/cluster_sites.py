@@ -11,8 +11,7 @@ import polars as pl
 
 from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.events.finding import Finding, FindingKind, findings_as_json
-from stormpetrel.records.event_counting import as_counts, covered
-from stormpetrel.records.events import BACKGROUND_SCHEMA, COUNT_SCHEMA, EVENT_SCORE_SCHEMA
+from stormpetrel.records.events import BACKGROUND_SCHEMA, COUNT_SCHEMA, EVENT_SCORE_SCHEMA, as_counts, covered
 from stormpetrel.records.outages import Outage
 from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, simulate_grid
 from stormpetrel.store.site import Site

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from stormpetrel.exporter.exposition import Exposition
+from stormpetrel.exporter.exporter import Exposition
 from stormpetrel.exporter.sampler import Node, Sample, Sampler
 
 SLURM = "system.slice/slurmstepd.scope"

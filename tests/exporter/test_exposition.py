@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stormpetrel.exporter.exposition import JOB_FIGURES
+from stormpetrel.exporter.exporter import JOB_FIGURES
 from tests.exporter.made import CONDOR, SLURM, FakeNode, figures_of, text_of
 
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")

@@ -1,7 +1,7 @@
 import pytest
 
 from stormpetrel.exporter.files import Files
-from stormpetrel.exporter.hierarchies import find_hierarchies
+from stormpetrel.exporter.job_groups import find_hierarchies
 from tests.exporter.made import FakeNode
 
 

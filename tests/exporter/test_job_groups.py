@@ -2,8 +2,7 @@ import pytest
 
 from stormpetrel.exporter import job_groups
 from stormpetrel.exporter.files import Files
-from stormpetrel.exporter.hierarchies import find_hierarchies
-from stormpetrel.exporter.job_groups import Finder, job_id_of, plain_pattern
+from stormpetrel.exporter.job_groups import Finder, find_hierarchies, job_id_of, plain_pattern
 from tests.exporter.made import CONDOR, SLURM, FakeNode
 
 

@@ -1,8 +1,7 @@
 import pytest
 
 from stormpetrel.exporter.files import Files
-from stormpetrel.exporter.hierarchies import find_hierarchies
-from stormpetrel.exporter.job_groups import Finder
+from stormpetrel.exporter.job_groups import Finder, find_hierarchies
 from stormpetrel.exporter.job_readings import JobReader
 from tests.exporter.made import SLURM, FakeNode
 

@@ -5,8 +5,7 @@ import pytest
 
 from stormpetrel.exporter import processes as module
 from stormpetrel.exporter.files import Files
-from stormpetrel.exporter.hierarchies import find_hierarchies
-from stormpetrel.exporter.job_groups import Finder, JobGroup
+from stormpetrel.exporter.job_groups import Finder, JobGroup, find_hierarchies
 from stormpetrel.exporter.processes import Processes
 from tests.exporter.made import SLURM, FakeNode
 

@@ -11,7 +11,7 @@ import pytest
 
 from stormpetrel.exporter.bindings import bind
 from stormpetrel.exporter.files import Files
-from stormpetrel.exporter.hierarchies import find_hierarchies
+from stormpetrel.exporter.job_groups import find_hierarchies
 from stormpetrel.exporter.sampler import Node, Sampler
 from tests.exporter.made import figures_of, text_of
 from tests.parts import is_root, wait_until

@@ -15,8 +15,13 @@ from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.faces.cli.main import app
 from stormpetrel.faces.report.blocks import Drawing, Paragraph, Table
 from stormpetrel.faces.report.page import render
-from stormpetrel.faces.report.workload_blocks import comparison_table, scorecard_table, usefulness_tables
-from stormpetrel.faces.report.workload_section import TITLE, site_workload_sections
+from stormpetrel.faces.report.workload_section import (
+    TITLE,
+    comparison_table,
+    scorecard_table,
+    site_workload_sections,
+    usefulness_tables,
+)
 from stormpetrel.store.site import open_site
 from tests.answers.workload_sites import CARD, GENERATOR, put_generator, put_workload
 from tests.builders import make_site

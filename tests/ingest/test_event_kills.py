@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 
 from stormpetrel.ingest.events import ingest_events
 from stormpetrel.records.events import COUNT_KEY, COVERED
-from stormpetrel.sources.event_formats import event_file
+from stormpetrel.sources.formats import event_file
 from stormpetrel.store.site import open_site
 from tests.builders import make_site
 from tests.parts.command_line import run_here, start

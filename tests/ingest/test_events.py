@@ -13,7 +13,7 @@ from stormpetrel.ingest.events import (
     ingest_live_events,
     ingest_outages,
 )
-from stormpetrel.ingest.report import EventReport, combined
+from stormpetrel.ingest.report import EventReport, sum_event_reports
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.events import BACKGROUND_SCHEMA
 from stormpetrel.records.outages import Outage, OutageKind
@@ -154,5 +154,5 @@ def test_live_reads_what_is_named_and_one_that_fails_keeps_no_other_out(tmp_path
         assert has_event_sources(site)
         reports = ingest_live_events(site)
         assert [bool(report.problems) for report in reports] == [False, True] and submits(site) == {0: 5}
-    total = combined(reports)
+    total = sum_event_reports(reports)
     assert total.read == 5 and total.problems == [str(AWAY)]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
-from stormpetrel.ingest.jobs import IngestReport, combined, ingest_jobs
+from stormpetrel.ingest.jobs import IngestReport, ingest_jobs, sum_job_reports
 from stormpetrel.ingest.known import fingerprints
 from stormpetrel.sources.slurm.json_jobs import SlurmJson
 from stormpetrel.sources.slurm.sacct_text import SacctText
@@ -220,7 +220,7 @@ def test_every_ingest_is_remembered(site, tmp_path):
 
 def test_reports_of_several_files_add_up(site, tmp_path):
     reports = [take(site, write_sacct(tmp_path / str(n), make_jobs(5, first_id=n * 10))) for n in range(3)]
-    total = combined(reports)
+    total = sum_job_reports(reports)
     assert (total.read, total.kept, total.states["COMPLETED"]) == (15, 15, 15)
     assert total.first == reports[0].first
 

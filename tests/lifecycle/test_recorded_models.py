@@ -26,8 +26,8 @@ from stormpetrel.lifecycle.workload_models import load_site_generator
 from stormpetrel.records.times import fixed_clock
 from stormpetrel.simulate.feed import set_clock
 from stormpetrel.store.events.series import series_of
+from stormpetrel.store.registry.entries import folder_digest
 from stormpetrel.store.registry.models import Training
-from stormpetrel.store.registry.seals import folder_digest
 from stormpetrel.store.site import Site, open_site
 from stormpetrel.store.state_tables import models as registry
 from stormpetrel.store.upkeep.repair import repair

@@ -21,10 +21,9 @@ from stormpetrel.lifecycle.trace_models import (
     score_new_windows,
     train_trace_model,
 )
-from stormpetrel.records.short_jobs import short_job_windows, without_short_jobs
 from stormpetrel.records.traces import BAD_IO, Split, TraceJob
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, frame_of, windows_of
-from stormpetrel.records.windows import cut_windows
+from stormpetrel.records.windows import cut_windows, short_job_windows, without_short_jobs
 from stormpetrel.store.registry.models import Training
 from stormpetrel.traces.architecture import Architecture
 from tests.builders import make_site

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from stormpetrel.records.event_counting import as_counts, covered
+from stormpetrel.records.events import as_counts, covered
 from stormpetrel.records.times import UTC_TIME
 from stormpetrel.store.events.counts import EventCountStore
 

@@ -22,8 +22,7 @@ from pathlib import Path
 
 from stormpetrel.exporter.cpu_lists import parse_cpu_list
 from stormpetrel.exporter.files import Files
-from stormpetrel.exporter.hierarchies import find_hierarchies
-from stormpetrel.exporter.job_groups import Finder
+from stormpetrel.exporter.job_groups import Finder, find_hierarchies
 from tests.parts import Daemon, wait_until
 from tests.parts.slurm import RealSlurm
 

@@ -3,7 +3,13 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from stormpetrel.records.event_counting import (
+from stormpetrel.records.events import (
+    COUNT_KEY,
+    COUNT_SCHEMA,
+    COVERED,
+    EVENT_SCHEMA,
+    OTHER_VALUES,
+    WHOLE,
     bucket_ceil,
     bucket_floor,
     count_events,
@@ -11,7 +17,6 @@ from stormpetrel.records.event_counting import (
     no_counts,
     set_aside,
 )
-from stormpetrel.records.events import COUNT_KEY, COUNT_SCHEMA, COVERED, EVENT_SCHEMA, OTHER_VALUES, WHOLE
 
 T0 = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ import pytest
 from stormpetrel.config import Settings, parse_settings, settings_as_toml
 from stormpetrel.errors import SettingsError
 from stormpetrel.records.routes import shown_address
-from stormpetrel.store.outside_settings import outside_settings
+from stormpetrel.store.upkeep.backup import outside_settings
 from tests.parts.told_incidents import route
 
 HOOK = 'name = "chat"\nkind = "webhook"\nurl = "https://chat.example.org/hooks/s3cret"\n'

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stormpetrel.records.short_jobs import short_job_windows, without_short_jobs
 from stormpetrel.records.traces import NO_JOB, TraceJob
-from stormpetrel.records.windows import cut_windows
+from stormpetrel.records.windows import cut_windows, short_job_windows, without_short_jobs
 from tests.traces.small import small_trace
 
 STEPS = 10

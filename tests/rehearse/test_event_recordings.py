@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from stormpetrel.errors import SourceFormatError, UsageError
-from stormpetrel.records.event_counting import as_counts, covered
 from stormpetrel.records.event_series import ANOMALY, MAINTENANCE, NORMAL
+from stormpetrel.records.events import as_counts, covered
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.rehearse.event_study import labelled, read_recording, recordings_in, series_of_counts
 from tests.builders import T0, Job, condor_events_document, swf_document

@@ -3,7 +3,7 @@ import pytest
 
 from stormpetrel.config import Settings
 from stormpetrel.errors import SourceFormatError, UsageError
-from stormpetrel.sources.event_formats import event_file, sniff_event_format
+from stormpetrel.sources.formats import event_file, sniff_event_format
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from stormpetrel.faces.cli.main import app as command_line
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.slurm.sacct_text import SacctText
-from stormpetrel.store.doctor.state_checks import check_registry, check_state
+from stormpetrel.store.doctor.store_checks import check_registry, check_state
 from stormpetrel.store.site import open_site
 from stormpetrel.store.upkeep.upkeep import forget
 from tests.builders import make_jobs, make_site, write_sacct

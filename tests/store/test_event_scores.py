@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from stormpetrel.records.events import EVENT_SCORE_SCHEMA
-from stormpetrel.store.traces.scores import EventScoreStore
+from stormpetrel.store.traces import EventScoreStore
 from stormpetrel.store.upkeep.upkeep import forget
 from tests.builders import make_site
 from tests.parts.made_events import H0, HOUR

@@ -10,6 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from stormpetrel.answers.background import Background
+from stormpetrel.answers.cluster.board import cluster_background
+from stormpetrel.answers.cluster.capacity import capacity_background
+from stormpetrel.answers.history.day_book import book_background
+from stormpetrel.answers.history.profiles import profile_background
+from stormpetrel.answers.history.settled import settled_background
+from stormpetrel.answers.nodes.board import node_background
+from stormpetrel.answers.site.health import inspection_background
 
 if TYPE_CHECKING:
     from stormpetrel.answers.background import Snapshot
@@ -32,50 +39,36 @@ class Boards:
     @property
     def capacity(self) -> Background[CapacityBoard]:
         """Load by week."""
-        from stormpetrel.answers.cluster.capacity import capacity_background
-
         return self._once("capacity", capacity_background)
 
     @property
     def cluster(self) -> Background[Snapshot[ClusterBoard]]:
         """Counts of events, and what was predicted or scored of them."""
-        from stormpetrel.answers.cluster.board import cluster_background
-
         return self._once("cluster", cluster_background)
 
     @property
     def nodes(self) -> Background[Snapshot[NodeBoard]]:
         """Scored windows of CPU traces."""
-        from stormpetrel.answers.nodes.board import node_background
-
         return self._once("nodes", node_background)
 
     @property
     def books(self) -> Background[DayBook]:
         """Ended jobs by day and group: trends and waste."""
-        from stormpetrel.answers.history.day_book import book_background
-
         return self._once("books", book_background)
 
     @property
     def settled(self) -> Background[Settled]:
         """Predictions whose jobs have ended: quality and the cancel policy."""
-        from stormpetrel.answers.history.settled import settled_background
-
         return self._once("settled", settled_background)
 
     @property
     def profiles(self) -> Background[ProfileView]:
         """Kinds of jobs, by `scope_of` a viewer."""
-        from stormpetrel.answers.history.profiles import profile_background
-
         return self._once("profiles", profile_background)
 
     @property
     def inspections(self) -> Background[Inspection]:
         """The slow part of health."""
-        from stormpetrel.answers.site.health import inspection_background
-
         return self._once("inspections", inspection_background)
 
     def _once(self, topic: str, make: Callable[[], Background[Any]]) -> Background[Any]:

@@ -19,6 +19,9 @@ from stormpetrel.answers.viewer import Viewer
 from stormpetrel.answers.workload.workload import LiveWorkload
 from stormpetrel.config import Settings
 from stormpetrel.errors import ModelBusyError, ModelError, ModelOutdatedError, ModelVersionError, StormpetrelError
+from stormpetrel.jobs.moments import MOMENTS
+from stormpetrel.lifecycle.job_models import model_name
+from stormpetrel.lifecycle.live import current_versions, open_stream
 from stormpetrel.store.site import Site
 from stormpetrel.store.upkeep.forgetting import forgettings
 
@@ -116,8 +119,6 @@ class LiveSite:
 
         A million jobs take half a minute: nobody is to wait that long, least of all one who holds `lock`.
         """
-        from stormpetrel.lifecycle.live import current_versions
-
         if self._refreshing.acquire(blocking=False):
             try:
                 self._refresh_history(jobs_changed=False)
@@ -172,8 +173,6 @@ class LiveSite:
 
     def _refresh_history(self, *, jobs_changed: bool) -> bool:
         """Follow the jobs; True where other models are in use now."""
-        from stormpetrel.lifecycle.live import current_versions
-
         with self._refreshing:
             versions = current_versions(self.site)
             if versions != self._models:
@@ -188,10 +187,6 @@ class LiveSite:
 
     def _take_models(self, versions: dict[str, int]) -> None:
         """Open a stream with other models, and only then let go of the one in use."""
-        from stormpetrel.jobs.moments import MOMENTS
-        from stormpetrel.lifecycle.job_models import model_name
-        from stormpetrel.lifecycle.live import open_stream
-
         usable = any(model_name(moment) in versions for moment in MOMENTS)
         now = self.now()
         try:

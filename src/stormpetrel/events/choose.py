@@ -16,12 +16,11 @@ from stormpetrel.events.combined import Combined
 from stormpetrel.events.contract import SavedModel
 from stormpetrel.events.counts.forecast import CountForecaster
 from stormpetrel.events.counts.saving import COMBINED_KIND, FORECAST_KIND
+from stormpetrel.events.recurrent.lstm import SupervisedLstm
 from stormpetrel.learn.saving import METADATA, RETIRED_KINDS, retired_model
 
 
 def _supervised() -> SavedModel:
-    from stormpetrel.events.recurrent.lstm import SupervisedLstm
-
     return SupervisedLstm()
 
 
@@ -55,8 +54,6 @@ def load(folder: Path) -> SavedModel:
     if kind == COMBINED_KIND:
         return Combined.load(folder)
     if kind == "events-supervised":
-        from stormpetrel.events.recurrent.lstm import SupervisedLstm
-
         return SupervisedLstm.load(folder)
     if kind not in (FORECAST_KIND, None):
         raise ModelFormatError(

@@ -22,6 +22,7 @@ from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import StormpetrelError, UsageError
 from stormpetrel.events.alarm_budget import daily_thresholds, threshold_for
 from stormpetrel.events.baselines import BASELINES, WITH_CHANCE
+from stormpetrel.events.choose import make as make_model
 from stormpetrel.events.contract import EventModel
 from stormpetrel.events.event_metrics import (
     FIGURES,
@@ -141,8 +142,6 @@ def _maker(name: str) -> Callable[[int], EventModel]:
 
     def make(seed: int) -> EventModel:
         if name not in BASELINES:
-            from stormpetrel.events.choose import make as make_model
-
             return make_model(name, seed=seed)
         return BASELINES[name](seed=seed) if name in WITH_CHANCE else BASELINES[name]()
 

@@ -1,4 +1,7 @@
-"""The cgroups of jobs: Hierarchies, patterns -> Finder -> JobGroup per job.
+"""The cgroups of a node and of its jobs: /sys/fs/cgroup -> Hierarchies; with patterns -> Finder -> JobGroup per job.
+
+v2: one tree. v1: one tree per controller. hybrid: both, the controllers with v1. Only the customary places are examined, so
+that a recorded tree under another root reads like a node.
 
 Slurm:    /system.slice/slurmstepd.scope/job_123 (v2; from 26.05 on the job's SLUID), /slurm/uid_1000/job_123 (v1); builds for
           several slurmd have NODE_slurmstepd.scope and slurm_NODE; cgroup.conf may choose another slice
@@ -14,10 +17,10 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from stormpetrel.exporter.files import Files
-from stormpetrel.exporter.hierarchies import TOP, Hierarchies
 
 MAX_JOBS: Final = 2048
 _RESCAN_S: Final = 30.0  # for the folder in which a scheduler keeps its jobs; the jobs in it are listed every time
@@ -28,6 +31,14 @@ _OR: Final = "\n"  # between two globs; no cgroup has it in its name
 _DIGIT: Final = "[0-9A-HJKMNP-TV-Z]"  # Crockford's base 32
 _SLUID: Final = re.compile(f"s{_DIGIT}{{13}}")
 _SLURM_V2: Final = f"job_*{_OR}s{13 * _DIGIT}"
+TOP: Final = "/sys/fs/cgroup"
+# Controller -> a file that its tree has, and the names under which it is mounted.
+_V1: Final = {
+    "cpuset": ("cpuset.cpus", ("cpuset",)),
+    "cpuacct": ("cpuacct.usage", ("cpuacct", "cpu,cpuacct", "cpuacct,cpu")),
+    "memory": ("memory.stat", ("memory",)),
+    "freezer": ("tasks", ("freezer",)),  # counts nothing, but has every job of proctrack/cgroup
+}
 
 
 class Pattern(NamedTuple):
@@ -177,3 +188,34 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 @functools.lru_cache(maxsize=64)
 def _matcher(glob: str) -> Callable[[str], object]:
     return re.compile("|".join(map(fnmatch.translate, glob.split(_OR)))).match
+
+
+class Hierarchies(NamedTuple):
+    """The trees of a node."""
+
+    kind: str  # v2, hybrid, v1 or none
+    trees: dict[str, str]  # "v2" and v1's controllers -> folder
+
+    @property
+    def v2(self) -> str:
+        """The folder of the v2 tree, or nothing."""
+        return self.trees.get("v2", "")
+
+
+def find_hierarchies(files: Files) -> Hierarchies:
+    """Look at what is mounted."""
+    top = Path(files.at(TOP))
+    if (top / "cgroup.controllers").is_file():
+        return Hierarchies("v2", {"v2": str(top)})
+    trees: dict[str, str] = {}
+    for name in ("unified", "systemd"):
+        if (top / name / "cgroup.controllers").is_file():
+            trees["v2"] = str(top / name)
+            break
+    for controller, (sign, names) in _V1.items():
+        for name in names:
+            if (top / name / sign).is_file():
+                trees[controller] = str(top / name)
+                break
+    kind = "none" if not trees else "v1" if "v2" not in trees else "hybrid" if len(trees) > 1 else "v2"
+    return Hierarchies(kind, trees)

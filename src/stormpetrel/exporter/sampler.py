@@ -1,4 +1,4 @@
-"""One look at the node: Files -> Sampler -> Sample (CPU counters, jobs, bindings, what is missing)."""
+"""One sample of the node: Files -> Sampler -> Sample (CPU counters, jobs, bindings, what is missing)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 from stormpetrel.exporter import bindings as binding
 from stormpetrel.exporter.bindings import Bindings, CpuSets, JobCpus, ThreadsFile
 from stormpetrel.exporter.files import Files
-from stormpetrel.exporter.hierarchies import Hierarchies, find_hierarchies
-from stormpetrel.exporter.job_groups import Finder, JobGroup, is_sluid, plain_pattern
+from stormpetrel.exporter.job_groups import Finder, Hierarchies, JobGroup, find_hierarchies, is_sluid, plain_pattern
 from stormpetrel.exporter.job_readings import Figures, JobReader
 from stormpetrel.exporter.proc_stat import CpuReader, CpuSample
 from stormpetrel.exporter.processes import Processes
@@ -63,7 +62,7 @@ class Sample(NamedTuple):
 
 
 class Sampler:
-    """Looks at the node; may be asked from several threads."""
+    """Samples the node; may be called from several threads."""
 
     def __init__(self, node: Node) -> None:
         self.files = Files(node.root)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import plotly.graph_objects as go
 
 from stormpetrel.answers.schemas.capacity import Capacity
 from stormpetrel.events.capacity.text import wait_text
@@ -28,8 +29,6 @@ _LEGEND: Final = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.0, "yanc
 
 def load_figure(answer: Capacity) -> go.Figure:
     """Bars of the load of each week, the line through them and half a year on, the capacity, and where the queue hurts."""
-    import plotly.graph_objects as go
-
     unit = answer.unit
     figure = go.Figure(layout=layout("Load by week", "week (its Monday)", f"{unit} handed in"))
     for name, colour, whole in (("load", BLUE, True), ("load, scaled: part of the week was not seen", SKY, False)):
@@ -51,8 +50,6 @@ def wait_figure(answer: Capacity) -> go.Figure:
 
     Waits reach from nothing to days: the axis is logarithmic, and less than a minute stands at a minute.
     """
-    import plotly.graph_objects as go
-
     waits = answer.waits
     figure = go.Figure(layout=layout("Wait against utilisation", "in use when the wait began (%)", "wait"))
     middle = [round(50 * (wait.from_utilisation + wait.to_utilisation), 1) for wait in waits]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import plotly.graph_objects as go
+
 from stormpetrel.figures.palette import BLUE, GREY, layout
 from stormpetrel.figures.waste import label
 
@@ -27,8 +29,6 @@ def outage_cells(dataset: EventDataset) -> list[tuple[str, str]]:
 
 def model_comparison(name: str, dataset: EventDataset) -> Figure:
     """The area under the precision-recall curve of each model (blue) and baseline (grey), with its spread over seeds."""
-    import plotly.graph_objects as go
-
     figure = go.Figure(layout=layout(f"Models and baselines, {label(name)}", "", "area under the precision-recall curve"))
     for part, qualities, colour in (("models", dataset.models, BLUE), ("baselines", dataset.baselines, GREY)):
         areas = {model: quality.pr_auc for model, quality in qualities.items() if quality.pr_auc.n}
@@ -41,8 +41,6 @@ def model_comparison(name: str, dataset: EventDataset) -> Figure:
 
 def recall_by_outage(name: str, dataset: EventDataset) -> Figure:
     """The share of outages that each model raised, by type and severity, as a map; figures are written into it."""
-    import plotly.graph_objects as go
-
     models = [*dataset.models, *dataset.baselines]
     cells = outage_cells(dataset)
     shares = [[_recall(dataset, cell, model) for model in models] for cell in cells]  # (cells, models)

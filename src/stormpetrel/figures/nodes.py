@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import plotly.graph_objects as go
 
 from stormpetrel.figures.palette import BLACK, layout
 from stormpetrel.figures.waste import label
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 def thread_modes(names: Sequence[str], times: Sequence[Any], shares: npt.NDArray[np.float32], mode: str) -> Figure:
     """One mode of several threads over time as colour: `shares` (threads, steps) from 0 to 1; names differ."""
-    import plotly.graph_objects as go
-
     figure = go.Figure(layout=layout("", "time", ""))
     figure.add_heatmap(
         x=list(times), y=[label(name) for name in names], z=shares, zmin=0, zmax=1, colorscale="Cividis", ygap=1,
@@ -72,8 +71,6 @@ _SCALE: Final = [[0.0, "#cfe3ef"], [0.15, "#f5e3b3"], [0.5, "#e69f00"], [1.0, "#
 
 def node_map(nodes: Sequence[NowNode]) -> Figure:
     """The share of failed jobs or of odd windows of each node, whichever is higher; 1 where an open incident is about it."""
-    import plotly.graph_objects as go
-
     columns = columns_of(len(nodes))
     rows = ceil(len(nodes) / columns)
     empty = rows * columns - len(nodes)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import plotly.graph_objects as go
 import polars as pl
+from plotly.subplots import make_subplots
 
 from stormpetrel.figures.palette import BLUE, COMPLETED_COLOUR, FAILED_COLOUR, GREEN, GREY, ORANGE, SKY, VERMILION, layout
 from stormpetrel.jobs.preparation import LABELS, NEVER_STARTED_LABEL
@@ -31,8 +33,6 @@ _RESOURCES: Final = {
 
 def label_distribution_figure(distribution: pl.DataFrame) -> go.Figure:
     """Share of the jobs that ended in each state, coloured by the label the state is counted under."""
-    import plotly.graph_objects as go
-
     figure = go.Figure(layout=layout("How jobs ended", "state", "jobs (%)"))
     for label in (*LABELS, NEVER_STARTED_LABEL):
         rows = distribution.filter(pl.col("label") == label)
@@ -49,8 +49,6 @@ def label_distribution_figure(distribution: pl.DataFrame) -> go.Figure:
 
 def elbow_figure(elbow: pl.DataFrame, k: int) -> go.Figure:
     """Distortion of K-means over the number of profiles, with the elbow marked."""
-    import plotly.graph_objects as go
-
     figure = go.Figure(layout=layout(f"Elbow at {k} profiles", "number of profiles K", "distortion (standardised)"))
     figure.add_scatter(
         x=elbow["k"].to_list(), y=elbow["distortion"].to_list(), mode="lines+markers", line_color=BLUE, showlegend=False,
@@ -64,8 +62,6 @@ def elbow_figure(elbow: pl.DataFrame, k: int) -> go.Figure:
 
 def profile_resources_figure(resources: pl.DataFrame) -> go.Figure:
     """Mean of CPUs, memory, run time and wait time per profile, each on a log axis with one standard deviation above it."""
-    from plotly.subplots import make_subplots
-
     known = [name for name in _RESOURCES if resources[f"{name}_mean"].null_count() < resources.height]
     columns = min(2, max(1, len(known)))
     figure = make_subplots(rows=max(1, -(-len(known) // columns)), cols=columns)
@@ -85,8 +81,6 @@ def profile_resources_figure(resources: pl.DataFrame) -> go.Figure:
 
 def profile_composition_figure(table: pl.DataFrame, title: str, *, unit: str = "jobs") -> go.Figure:
     """What each profile is made of: the columns of a profile table, as shares stacked to a hundred."""
-    import plotly.graph_objects as go
-
     columns = [name for name in table.columns if name != "profile"]
     total = table.select(pl.sum_horizontal(columns)).to_series()
     names = [f"profile {profile}<br>{count:,} {unit}" for profile, count in zip(table["profile"], total, strict=True)]

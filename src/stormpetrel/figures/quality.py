@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import plotly.graph_objects as go
 import polars as pl
 
 from stormpetrel.figures.palette import BLUE, COMPLETED_COLOUR, FAILED_COLOUR, GREY, LINE_COLOURS, VERMILION
@@ -34,8 +35,6 @@ Forecasts = Mapping[str, tuple[Truth, Floats]]
 
 def correlation_heatmap(names: Sequence[str], matrix: npt.NDArray[np.floating]) -> Figure:
     """Correlations between all pairs of columns, −1 to 1, the outcome first (Fig. 9); blank where a column is constant."""
-    import plotly.graph_objects as go
-
     numbers = np.round(np.asarray(matrix, dtype=np.float64), 2)
     heat = go.Heatmap(
         z=numbers,
@@ -58,8 +57,6 @@ def correlation_heatmap(names: Sequence[str], matrix: npt.NDArray[np.floating]) 
 
 def roc_figure(forecasts: Forecasts) -> Figure:
     """ROC curves of several forecasts, each with its area in the legend (Fig. 10)."""
-    import plotly.graph_objects as go
-
     figure = go.Figure(go.Scatter(x=[0, 1], y=[0, 1], mode="lines", line=_REFERENCE, name="chance (.50)", hoverinfo="skip"))
     for number, (name, (truth, probability)) in enumerate(forecasts.items()):
         x, y = _thinned(*roc_curve(truth, probability)[:2]) if truth.size else ([], [])
@@ -74,8 +71,6 @@ def roc_figure(forecasts: Forecasts) -> Figure:
 
 def precision_recall_figure(forecasts: Forecasts) -> Figure:
     """Precision against recall of several forecasts, each with its average precision in the legend."""
-    import plotly.graph_objects as go
-
     figure = go.Figure()
     for number, (name, (truth, probability)) in enumerate(forecasts.items()):
         y, x = _thinned(*precision_recall_curve(truth, probability)[:2]) if truth.size else (np.zeros(0), np.zeros(0))
@@ -96,8 +91,6 @@ def precision_recall_figure(forecasts: Forecasts) -> Figure:
 
 def confidence_figure(truth: Truth, probability: Floats, *, bins: int = 50) -> Figure:
     """How sure the forecast was of what came to be, for failed and for completed jobs (Fig. 11)."""
-    import plotly.graph_objects as go
-
     figure = go.Figure()
     edges = np.linspace(0.0, 1.0, bins + 1)
     parts = (
@@ -127,8 +120,6 @@ def confidence_figure(truth: Truth, probability: Floats, *, bins: int = 50) -> F
 
 def threshold_figure(truth: Truth, probability: Floats, *, chosen: float | None = None, steps: int = 100) -> Figure:
     """Precision, recall, F1 and the share of jobs that are warned of, against the threshold."""
-    import plotly.graph_objects as go
-
     thresholds = np.linspace(0.0, 1.0, steps + 1)
     scores = np.array([scores_at(truth, probability, threshold) for threshold in thresholds])  # (thresholds, 3)
     below = np.searchsorted(np.sort(probability), thresholds, side="left")
@@ -149,8 +140,6 @@ def threshold_figure(truth: Truth, probability: Floats, *, chosen: float | None 
 
 def reliability_figure(forecasts: Forecasts, *, bins: int = 15) -> Figure:
     """Observed frequency against forecast probability over bins of equal mass; on the diagonal, forecasts hold literally."""
-    import plotly.graph_objects as go
-
     figure = go.Figure(go.Scatter(x=[0, 1], y=[0, 1], mode="lines", line=_REFERENCE, name="ideal", hoverinfo="skip"))
     for number, (name, (truth, probability)) in enumerate(forecasts.items()):
         table = reliability(truth, probability, bins)
@@ -170,8 +159,6 @@ def reliability_figure(forecasts: Forecasts, *, bins: int = 15) -> Figure:
 
 def importance_figure(important: pl.DataFrame, *, top: int = 20, value: str = "mean_abs_shap") -> Figure:
     """The features that move the forecast most: columns `feature` and `mean_abs_shap` (or another named by `value`)."""
-    import plotly.graph_objects as go
-
     shown = important.sort(value, descending=True).head(top).reverse()
     bars = go.Bar(
         x=shown[value].to_list(),
@@ -187,8 +174,6 @@ def importance_figure(important: pl.DataFrame, *, top: int = 20, value: str = "m
 
 def quality_over_time_figure(quality: pl.DataFrame) -> Figure:
     """How good the forecast was as time went by: column `time`, and any of roc_auc, pr_auc, f1, precision, recall, ece."""
-    import plotly.graph_objects as go
-
     figure = go.Figure()
     ordered = quality.sort("time")
     for number, (column, name) in enumerate(_METRICS.items()):

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from stormpetrel.figures.palette import (
     BLACK,
@@ -68,8 +70,6 @@ def trace_map(points: pl.DataFrame, *, title: str = "Map of windows", axes: tupl
     Whatever else the frame has (score, node, cpu, window_start, job_id) is told when a point is pointed at, and `customdata`
     holds `row`, the number of the point in the frame, for a page that wants to know which one was picked.
     """
-    import plotly.graph_objects as go
-
     figure = go.Figure(layout=layout(title, axes[0], axes[1]))
     known = points.with_row_index("row").drop_nulls(["x", "y"])
     shown = known if known.height <= MOST_POINTS else known.gather_every(-(-known.height // MOST_POINTS))
@@ -96,8 +96,6 @@ def iowait_diagnosis(
 
     `near` and `high` draw the limits of the region that means trouble.
     """
-    import plotly.graph_objects as go
-
     figure = go.Figure(layout=layout(title, "distance to the centre of Bad IO", "largest share of iowait in the window"))
     known = points.with_row_index("row").drop_nulls(["bad_io_distance", "max_iowait"])
     styles = job_type_style(known["job_type"].to_list())
@@ -119,8 +117,6 @@ def iowait_diagnosis(
 
 def trace_reconstruction(time: Sequence[Any], original: Numbers, reconstructed: Numbers, title: str) -> Figure:
     """A window of one thread and what a model makes of it: one row per mode, `(steps, 4)` each."""
-    from plotly.subplots import make_subplots
-
     figure = make_subplots(rows=len(MODES), cols=1, shared_xaxes=True, vertical_spacing=0.04, row_titles=list(MODES))
     for place, mode in enumerate(MODES):
         lines = (
@@ -144,8 +140,6 @@ def reconstructions(
 
     `originals[thread]` and `by_model[model][thread]` are `(steps,)`; a thread is one row.
     """
-    from plotly.subplots import make_subplots
-
     figure = make_subplots(rows=max(1, len(originals)), cols=1, shared_xaxes=True, vertical_spacing=0.03)
     for row, (thread, values) in enumerate(originals.items(), 1):
         time = (np.arange(values.size) * step_s).tolist()
@@ -166,8 +160,6 @@ def reconstructions(
 
 def error_by_job_type(errors: Mapping[str, Mapping[str, Sequence[float]]], *, threshold: float | None = None) -> Figure:
     """Reconstruction error of test windows per job type, on a log axis (Fig. 3): `errors[model][job type]` are scores."""
-    import plotly.graph_objects as go
-
     figure = go.Figure(layout=layout("Reconstruction error per job type", "job type", "reconstruction error (mean squared)"))
     for place, (model, by_type) in enumerate(errors.items()):
         types = job_types_in_order(by_type)
@@ -193,8 +185,6 @@ def _heat_map(
     names: Sequence[str], times: Sequence[Any], scores: Numbers, threshold: float | None, title: str, of: str
 ) -> Figure:
     """On a log scale that ends at ten times the threshold: calm windows differ by orders of magnitude, and nobody cares."""
-    import plotly.graph_objects as go
-
     figure = go.Figure(layout=layout(title, "beginning of the window (UTC)", of))
     values = np.asarray(scores, dtype=np.float64).reshape(len(names), len(times))
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import plotly.graph_objects as go
 
 from stormpetrel.figures.palette import BLUE, ORANGE, VERMILION, layout
 from stormpetrel.figures.trace_models import job_type_style
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 def spectra_figure(study: SamplingStudy) -> Figure:
     """Spectral density of each job type, the sum of its modes, with its lowest dominant frequency marked."""
-    import plotly.graph_objects as go
-
     figure = go.Figure()
     styles = job_type_style(spectrum.job_type for spectrum in study.spectra)
     for spectrum in study.spectra:
@@ -47,8 +46,6 @@ def spectra_figure(study: SamplingStudy) -> Figure:
 
 def components_figure(study: SamplingStudy) -> Figure:
     """Windows at the finest sampling on their two principal components, coloured by job type (Fig. 1a)."""
-    import plotly.graph_objects as go
-
     finest = study.scores[0]
     styles = job_type_style(study.labels.tolist())
     figure = go.Figure()
@@ -69,8 +66,6 @@ def components_figure(study: SamplingStudy) -> Figure:
 
 def silhouette_figure(study: SamplingStudy) -> Figure:
     """Silhouette against sampling interval, with the standard deviation over the subsets (Fig. 1b)."""
-    import plotly.graph_objects as go
-
     figure = go.Figure()
     x = [score.interval_s for score in study.scores]
     curves = (

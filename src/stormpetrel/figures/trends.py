@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import plotly.graph_objects as go
 import polars as pl
 
 from stormpetrel.figures.palette import LINE_COLOURS
@@ -21,8 +22,6 @@ _NO_GROUPS: Final = "No group has enough jobs that ended."
 
 def failure_trend_figure(trend: pl.DataFrame) -> go.Figure:
     """One line per group: its failure rate in each period, in the band of its 95 % interval."""
-    import plotly.graph_objects as go
-
     figure = go.Figure(layout=_layout(trend, "failed jobs (%)"))
     if trend.is_empty():
         return _empty(figure)
@@ -48,8 +47,6 @@ def failure_trend_figure(trend: pl.DataFrame) -> go.Figure:
 
 def trend_heatmap_figure(trend: pl.DataFrame) -> go.Figure:
     """Failure rate of each group in each period as colour; a gap is a period without jobs."""
-    import plotly.graph_objects as go
-
     figure = go.Figure(layout=_layout(trend, _by(trend)))
     if trend.is_empty():
         return _empty(figure)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+import plotly.graph_objects as go
 import polars as pl
 
 from stormpetrel.figures.answer_rows import frame_of
@@ -37,8 +38,6 @@ def waste_by_week_figure(ledger: pl.DataFrame) -> go.Figure:
 
     `ledger` is made by week, or by week and outcome.
     """
-    import plotly.graph_objects as go
-
     dated = ledger.filter(pl.col("week") != UNKNOWN).with_columns(
         monday=(pl.col("week") + "-1").str.to_date("%G-W%V-%u"), lost_h=pl.col("lost_core_seconds") / _HOUR_S
     )
@@ -63,8 +62,6 @@ def waste_by_week_figure(ledger: pl.DataFrame) -> go.Figure:
 
 def waste_by_group_figure(ledger: pl.DataFrame, *, top: int = 15) -> go.Figure:
     """The groups that lost the most core-hours, as horizontal bars, the largest on top."""
-    import plotly.graph_objects as go
-
     keys = [name for name in ledger.columns if name not in MEASURES]
     losing = ledger.filter(pl.col("lost_core_seconds") > 0).sort("lost_core_seconds", descending=True, maintain_order=True)
     shown = losing.head(top)
@@ -89,8 +86,6 @@ def waste_by_group_figure(ledger: pl.DataFrame, *, top: int = 15) -> go.Figure:
 
 def cancel_policy_figure(curve: CancelCurve | CancelPolicy) -> go.Figure:
     """Core-hours saved and destroyed against the threshold, the share of good jobs killed, and the best threshold."""
-    import plotly.graph_objects as go
-
     minutes = f"{curve.cancel_at_s / 60:g} minutes"
     title = f"Cancelling {minutes} in, where the risk is above τ"
     figure = go.Figure(layout=_layout(title, "threshold τ (risk of failure)", "core-hours"))

@@ -12,6 +12,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import plotly.graph_objects as go
 
 from stormpetrel.figures.palette import COMPLETED_COLOUR, FAILED_COLOUR, GREY
 from stormpetrel.jobs.prediction_text import format_points, percent
@@ -82,8 +83,6 @@ def _in_log_odds(steps: _Steps) -> Figure:
 
 
 def _bars(levels: list[float], texts: list[str], steps: _Steps) -> Figure:
-    import plotly.graph_objects as go
-
     figure = go.Figure(
         go.Waterfall(
             orientation="h",

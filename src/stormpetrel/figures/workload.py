@@ -9,10 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from stormpetrel.figures.palette import BLACK, GREY, LINE_COLOURS, layout
 from stormpetrel.figures.waste import label
 from stormpetrel.figures.workload_curves import Numbers, Picture, Workloads, columns_of, picture_of, rising
+from stormpetrel.synth.score.fidelity import autocorrelation, hour_of_week
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -31,8 +34,6 @@ SHARE: Final = "share of jobs up to this"
 
 def cdf_figure(column: str, workloads: Workloads) -> go.Figure:
     """The distribution of one column in each workload: steps for numbers, bars for categories, ranks for names."""
-    import plotly.graph_objects as go
-
     picture = picture_of(column, workloads)
     figure = go.Figure(layout=layout(label(picture.words), label(picture.words), _y_label(picture)))
     for place, trace in _traces(picture, tuple(workloads)):
@@ -43,8 +44,6 @@ def cdf_figure(column: str, workloads: Workloads) -> go.Figure:
 
 def cdf_grid(workloads: Workloads, columns: Sequence[str] | None = None) -> go.Figure:
     """The distribution of every column, each in a field of its own; the legend switches a workload off in all of them."""
-    from plotly.subplots import make_subplots
-
     shown = tuple(columns) if columns is not None else columns_of(workloads)
     pictures = [picture_of(column, workloads) for column in shown]
     rows = max(1, -(-len(pictures) // GRID_COLUMNS))
@@ -69,10 +68,6 @@ def acf_figure(workloads: Workloads, *, lags: int = LAGS) -> go.Figure:
 
     A generator that draws row by row lies on zero.
     """
-    import plotly.graph_objects as go
-
-    from stormpetrel.synth.score.fidelity import autocorrelation
-
     figure = go.Figure(layout=layout("Memory of the intervals", "jobs later (lag)", "autocorrelation of log(1 + interval)"))
     distances = np.arange(1, lags + 1)
     for place, (name, workload) in enumerate(workloads.items()):
@@ -87,10 +82,6 @@ def acf_figure(workloads: Workloads, *, lags: int = LAGS) -> go.Figure:
 
 def hour_of_week_figure(workloads: Workloads) -> go.Figure:
     """When in the week jobs are submitted: the share of them in each of its 168 hours, in UTC."""
-    import plotly.graph_objects as go
-
-    from stormpetrel.synth.score.fidelity import hour_of_week
-
     figure = go.Figure(layout=layout("Rhythm of the week", "hour of the week (UTC)", "share of jobs (%)"))
     hours = np.arange(_HOURS)
     labels = [f"{_DAYS[hour // 24]} {hour % 24:02d}:00" for hour in hours.tolist()]
@@ -109,8 +100,6 @@ def hour_of_week_figure(workloads: Workloads) -> go.Figure:
 
 def hourly_counts_figure(workloads: Workloads) -> go.Figure:
     """How uneven the load is: the share of hours in which at least so many jobs were submitted. Bursts are on the right."""
-    import plotly.graph_objects as go
-
     figure = go.Figure(layout=layout("Jobs per hour", "jobs in an hour (at least)", "share of hours"))
     for place, (name, workload) in enumerate(workloads.items()):
         counts = jobs_per_hour(workload.submit_s())
@@ -130,8 +119,6 @@ def scorecard_figure(cards: Mapping[str, Mapping[str, Any]], floor: Mapping[str,
 
     `cards` and `floor` are scorecards as `synth evaluate --json` prints them.
     """
-    import plotly.graph_objects as go
-
     figure = go.Figure(layout=layout("Distance from the real log", "distance (0 is ideal)", ""))
     for place, (name, card) in enumerate(cards.items()):
         values = distances(card)
@@ -181,8 +168,6 @@ def jobs_per_hour(submit_s: Numbers) -> Numbers:
 
 def _traces(picture: Picture, names: Sequence[str]) -> list[tuple[int, Any]]:
     """The traces of a picture, each with the place of its workload, which decides its colour."""
-    import plotly.graph_objects as go
-
     traces: list[tuple[int, Any]] = []
     for place, name in enumerate(names):
         curve = picture.curves.get(name)

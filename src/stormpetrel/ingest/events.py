@@ -16,10 +16,14 @@ import polars as pl
 
 from stormpetrel.engine import Progress
 from stormpetrel.errors import SettingsError, SourceError, SourceUnavailableError, StormpetrelError, UsageError
+from stormpetrel.ingest.job_event_counts import JobTableEvents
 from stormpetrel.ingest.report import EventReport
-from stormpetrel.records.event_counting import FUTURE, FUTURE_SLACK, bucket_floor
-from stormpetrel.records.events import COUNT_SCHEMA, COVERED, WHOLE, Missing
+from stormpetrel.records.events import COUNT_SCHEMA, COVERED, FUTURE, FUTURE_SLACK, WHOLE, Missing, bucket_floor
 from stormpetrel.sources.contract import BackgroundSource, CountedSpan, EventSource, OutageSource
+from stormpetrel.sources.elastic.counts import ElasticEvents, RawElasticEvents
+from stormpetrel.sources.graphite import GraphiteBackground
+from stormpetrel.sources.outages.grafana import GrafanaOutages
+from stormpetrel.sources.prometheus.background import PrometheusBackground
 from stormpetrel.store.events.counts import EventCountStore
 from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import PollSource, Seen, unnoted
@@ -269,18 +273,18 @@ def _has_background(site: Site) -> bool:
 
 
 def ingest_live_events(
-    site: Site, *, whole: bool = False, raw: bool = False, progress: Progress | None = None, look_at: PollSource = unnoted
+    site: Site, *, whole: bool = False, raw: bool = False, progress: Progress | None = None, poll_source: PollSource = unnoted
 ) -> list[EventReport]:
     """Read on every source that site.toml names: events first, then the background, then outages.
 
     One that fails does not keep the others out: its report says so under `problems`. `whole` counts all of the job table again;
-    `raw` counts the documents of Elasticsearch here. `look_at` is entered around each reading, with the name of its source.
+    `raw` counts the documents of Elasticsearch here. `poll_source` is entered around each reading, with the name of its source.
     """
     reports = []
     for name, reading in _live_readings(site, whole=whole, raw=raw):
         report = EventReport()
         try:
-            with look_at(name) as seen:
+            with poll_source(name) as seen:
                 reading(report, _noting(progress, seen))
                 seen(report.read)
         except StormpetrelError as error:
@@ -305,7 +309,7 @@ def _noting(progress: Progress | None, seen: Seen) -> Progress:
 
 
 def _live_readings(site: Site, *, whole: bool, raw: bool) -> Iterator[tuple[str, _Reading]]:
-    """What is to be read, in order, by name; nothing is opened or imported before its turn."""
+    """What is to be read, in order, by name; nothing is opened before its turn."""
     settings = site.settings
     if settings.elastic.url:
         yield "elasticsearch", lambda report, progress: ingest_events(site, _elastic(site, raw), progress=progress, report=report)
@@ -342,10 +346,7 @@ def _counted_since(site: Site) -> datetime:
 
 def _elastic(site: Site, raw: bool) -> EventSource:
     if raw:
-        from stormpetrel.sources.elastic.counts import RawElasticEvents
-
         return RawElasticEvents(site.settings.elastic, site.settings.events)
-    from stormpetrel.sources.elastic.counts import ElasticEvents
 
     return ElasticEvents(site.settings.elastic, site.settings.events)
 
@@ -357,24 +358,16 @@ def _followed_log(site: Site) -> EventSource:
 
 
 def _job_table(site: Site, whole: bool) -> EventSource:
-    from stormpetrel.ingest.job_event_counts import JobTableEvents
-
     return JobTableEvents(site, whole=whole)
 
 
 def _graphite(site: Site) -> BackgroundSource:
-    from stormpetrel.sources.graphite import GraphiteBackground
-
     return GraphiteBackground(site.settings.graphite, site.settings.events)
 
 
 def _prometheus(site: Site) -> BackgroundSource:
-    from stormpetrel.sources.prometheus.background import PrometheusBackground
-
     return PrometheusBackground(site.settings.prometheus, site.settings.events)
 
 
 def _grafana(site: Site) -> OutageSource:
-    from stormpetrel.sources.outages.grafana import GrafanaOutages
-
     return GrafanaOutages(site.settings.grafana, now=site.now())

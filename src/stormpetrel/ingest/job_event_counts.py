@@ -13,8 +13,8 @@ from typing import Final
 import polars as pl
 
 from stormpetrel.records.cursor import Cursor, CursorOf
-from stormpetrel.records.event_counting import bucket_ceil, bucket_floor, count_events, covered, set_aside
-from stormpetrel.records.events import WHOLE, EventKind, Missing
+from stormpetrel.records.events import WHOLE, EventKind, Missing, bucket_ceil, bucket_floor, count_events, covered, set_aside
+from stormpetrel.records.job_events import job_events
 from stormpetrel.sources.contract import CountedSpan
 from stormpetrel.store.site import Site
 
@@ -61,8 +61,6 @@ class JobTableEvents:
         yield CountedSpan(start, end, pl.concat([counts, marks]), position, quarantined=aside, missing=silences, done=1.0)
 
     def _events(self, since: datetime | None) -> pl.DataFrame:
-        from stormpetrel.records.job_events import job_events
-
         jobs = self._site.jobs.read_jobs()
         if since is not None:
             jobs = jobs.filter(pl.any_horizontal(pl.col(name) >= since for name in _TIMES))

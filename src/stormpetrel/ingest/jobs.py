@@ -146,7 +146,7 @@ def reading_ahead(chunks: Iterator[Chunk]) -> Iterator[Iterator[Chunk]]:
         yield following()
 
 
-def combined(reports: list[IngestReport]) -> IngestReport:
+def sum_job_reports(reports: list[IngestReport]) -> IngestReport:
     """The sum of several ingests, as one report."""
     total = IngestReport()
     for report in reports:

@@ -96,7 +96,7 @@ class EventReport(IngestCounts):
             self.quarantined[why] += events
 
 
-def combined(reports: Sequence[EventReport]) -> EventReport:
+def sum_event_reports(reports: Sequence[EventReport]) -> EventReport:
     """The sum of several reports."""
     total = EventReport(", ".join(report.source for report in reports))
     for report in reports:

@@ -15,6 +15,8 @@ from stormpetrel.config import SlurmSection
 from stormpetrel.errors import SourceError, SourceUnavailableError
 from stormpetrel.records.checks import Finding, Level
 from stormpetrel.sources.contract import JobSource
+from stormpetrel.sources.prometheus.cpu_shares import CPU_COUNTERS, NEEDED_MODES
+from stormpetrel.sources.prometheus.cpu_traces import PrometheusTraces
 from stormpetrel.sources.slurm.live import LiveSlurm, find_squeue, run_sacct
 from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import format_span
@@ -96,7 +98,7 @@ def _queue(slurm: SlurmSection) -> Iterator[Finding]:
     squeue = find_squeue(slurm)
     if squeue is None:
         if not slurm.rest_url:
-            missing = f"'{slurm.squeue}' is not on this machine" if slurm.squeue else "there is none beside sacct"
+            missing = f"'{slurm.squeue}' is not on this machine" if slurm.squeue else "there is none next to sacct"
             what = f"{missing}: a job that is cancelled while it is held stays in the table as waiting"
             yield Finding("warning" if slurm.squeue else "ok", "squeue", what, "Check slurm.squeue." if slurm.squeue else "")
         return
@@ -122,9 +124,6 @@ def _users(count: int) -> str:
 
 def check_prometheus(site: Site) -> Iterator[Finding]:
     """Whether the server answers, has the counters of each CPU, and gets them as often as the settings say."""
-    from stormpetrel.sources.prometheus.cpu_shares import CPU_COUNTERS, NEEDED_MODES
-    from stormpetrel.sources.prometheus.cpu_traces import PrometheusTraces
-
     settings = site.settings.prometheus
     if not settings.url:
         yield Finding("ok", "prometheus", "prometheus.url is not set: no CPU traces")

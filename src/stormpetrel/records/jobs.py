@@ -1,6 +1,7 @@
 """The job frame: one row per job, whatever scheduler it comes from; `JobRef`, one job by its whole key.
 
-Columns are declared once, here; the docs page of the table is generated from this list.
+Columns are declared once, here; the docs page of the table is generated from this list. Columns of text -> as_map -> a column of
+maps, as `extra` is one: an entry per field that says something; two such columns -> joined -> one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from polars.datatypes import DataType, DataTypeClass
 from stormpetrel.errors import UsageError
 from stormpetrel.records.states import OVER_BEFORE_START
 from stormpetrel.records.times import UTC_TIME
+
+TEXT_MAP: Final = pl.Map(pl.String, pl.String)
+_ENTRIES: Final = pl.List(pl.Struct({"key": pl.String, "value": pl.String}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,3 +249,32 @@ def ref_text() -> pl.Expr:
 def job_text() -> pl.Expr:
     """Return the id of each row as people write it: `12345`, or `12345_7` for a task of an array."""
     return pl.concat_str(pl.col("job_id"), pl.concat_str(pl.lit("_"), pl.col("array_task")).fill_null(""))
+
+
+def as_map(columns: dict[str, pl.Series]) -> pl.Series:
+    """Columns of strings as one column of maps; a null value has no entry, a row without entries is null."""
+    filled = {name: column for name, column in columns.items() if column.null_count() < len(column)}
+    height = len(next(iter(columns.values())))
+    if not filled:
+        return no_map(height)
+    rows = pl.DataFrame(filled).with_row_index("_row")
+    entries = (
+        rows.unpivot(index="_row", variable_name="key", value_name="value")
+        .drop_nulls("value")
+        .group_by("_row", maintain_order=False)
+        .agg(pl.struct("key", "value").alias("entries"))
+        .with_columns(pl.col("entries").cast(TEXT_MAP))
+    )
+    return rows.select("_row").join(entries, on="_row", how="left", maintain_order="left")["entries"]
+
+
+def no_map(height: int) -> pl.Series:
+    """As many nulls."""
+    return pl.Series([None], dtype=TEXT_MAP).new_from_index(0, height)
+
+
+def joined(first: pl.Series, second: pl.Series) -> pl.Series:
+    """The entries of both maps of each row; where both have a key, the second's; null where neither has an entry."""
+    both = pl.DataFrame({"first": first.cast(_ENTRIES), "second": second.cast(_ENTRIES)})
+    entries = pl.concat_list(pl.col("first").fill_null([]), pl.col("second").fill_null([]))
+    return both.select(pl.when(entries.list.len() > 0).then(entries)).to_series().cast(TEXT_MAP).rename(first.name)

@@ -13,7 +13,7 @@ from typing import Final
 
 import polars as pl
 
-from stormpetrel.records.text_maps import TEXT_MAP, as_map, joined, no_map
+from stormpetrel.records.jobs import TEXT_MAP, as_map, joined, no_map
 
 UNREAD: Final = "unread"
 PREFIX: Final = "unread."  # of the keys in `extra`

@@ -23,14 +23,22 @@ from stormpetrel.engine import Engine, Progress, no_progress
 from stormpetrel.errors import SourceFormatError, UsageError
 from stormpetrel.events.evaluation import PER_WEEK, Dataset, Run, contestants, judge_contestants
 from stormpetrel.events.event_metrics import AFTERMATH_HOURS, TestOutage, outages_in
-from stormpetrel.records.event_counting import bucket_ceil, bucket_floor, count_events, covered, no_counts
 from stormpetrel.records.event_series import ANOMALY, HOUR_S, MAINTENANCE, NORMAL, UNLABELLED, WEEK_S, EventSeries
-from stormpetrel.records.events import COVERED, JOB_RECORD_KINDS, SEED_KINDS, WHOLE
+from stormpetrel.records.events import (
+    COVERED,
+    JOB_RECORD_KINDS,
+    SEED_KINDS,
+    WHOLE,
+    bucket_ceil,
+    bucket_floor,
+    count_events,
+    covered,
+    no_counts,
+)
 from stormpetrel.records.job_events import job_events
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.simulate.grid.outages import OUTAGES, OutageFunction, PlannedOutage, inject, load_outage, plan_outages
-from stormpetrel.sources.event_formats import EVENT_FORMATS, event_file
-from stormpetrel.sources.formats import ReadOptions, sniff_format
+from stormpetrel.sources.formats import EVENT_FORMATS, ReadOptions, event_file, sniff_format
 from stormpetrel.sources.outages.files import incident_file
 from stormpetrel.sources.reading import read_log
 

@@ -20,8 +20,7 @@ import polars as pl
 from stormpetrel.config import EventsSection
 from stormpetrel.errors import SettingsError, SourceFormatError, SourceUnavailableError, StormpetrelError
 from stormpetrel.records.cursor import Cursor, CursorOf
-from stormpetrel.records.event_counting import bucket_floor
-from stormpetrel.records.events import BACKGROUND_SCHEMA
+from stormpetrel.records.events import BACKGROUND_SCHEMA, bucket_floor
 from stormpetrel.sources.contract import BackgroundSpan
 
 Samples = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]  # (samples,) seconds since 1970, and their values

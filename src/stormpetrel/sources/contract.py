@@ -39,11 +39,10 @@ import polars as pl
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.cursor import Cursor, CursorOf
 from stormpetrel.records.events import Missing
-from stormpetrel.records.jobs import JOB_SCHEMA, VALUES, conform, field_mask, job_frame
+from stormpetrel.records.jobs import JOB_SCHEMA, TEXT_MAP, VALUES, conform, field_mask, job_frame
 from stormpetrel.records.outages import Outage
 from stormpetrel.records.quality import no_rejects
 from stormpetrel.records.quality import rejects as rejects_of
-from stormpetrel.records.text_maps import TEXT_MAP
 from stormpetrel.records.unread import DECISIVE, UNREAD, no_unread, safe_text
 from stormpetrel.sources.lines import BLOCK_BYTES, LineFile
 

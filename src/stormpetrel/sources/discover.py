@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Final
 from zoneinfo import available_timezones
 
+from stormpetrel.sources.http import BusyError, HttpClient, TooLongError, UntrustedError
+
 _PATIENCE_S: Final = 5.0
 _SLURMRESTD_SOCKETS: Final = ("/run/slurmrestd/slurmrestd.socket", "/run/slurmrestd.socket", "/run/slurm/slurmrestd.socket")
 _SLURMRESTD_URL: Final = "http://127.0.0.1:6820"
@@ -97,8 +99,6 @@ def _slurmrestd(sockets: Sequence[str]) -> str:
 
 
 def _responds(url: str, codes: set[int]) -> bool:
-    from stormpetrel.sources.http import BusyError, HttpClient, TooLongError, UntrustedError
-
     client = HttpClient(url, timeout_s=1.0)
     try:
         return client.exchange("GET").status in codes

@@ -13,8 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from stormpetrel.records.event_counting import as_counts, no_counts
-from stormpetrel.records.events import OTHER_VALUES, WHOLE
+from stormpetrel.records.events import OTHER_VALUES, WHOLE, as_counts, no_counts
 from stormpetrel.records.times import UTC_TIME
 
 MOST_KINDS: Final = 1 << 10

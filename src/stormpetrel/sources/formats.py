@@ -1,4 +1,7 @@
-"""Formats by name: which source reads a file, and which format a file that nobody named is in."""
+"""Formats by name, of job logs and of files of events: which source reads a file, and which format an unnamed file is in.
+
+path -> open_source -> JobSource; path -> event_file -> EventSource.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,36 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+import polars as pl
+
+from stormpetrel.config import Settings
 from stormpetrel.errors import SourceFormatError, UsageError
-from stormpetrel.sources.contract import JobSource
+from stormpetrel.sources.contract import EventSource, JobSource
+from stormpetrel.sources.htcondor.event_jobs import CondorEvents
+from stormpetrel.sources.htcondor.history import CondorHistory
 from stormpetrel.sources.lines import LineFile
-from stormpetrel.sources.tables.column_map import SHIPPED
+from stormpetrel.sources.pbs import PbsAccounting
+from stormpetrel.sources.slurm.json_jobs import SlurmJson
+from stormpetrel.sources.slurm.sacct_text import SacctText
+from stormpetrel.sources.swf import SwfLog
+from stormpetrel.sources.tables.column_map import SHIPPED, load_map
+from stormpetrel.sources.tables.event_tables import CountTable, EventTable
+from stormpetrel.sources.tables.mapped_table import MappedTable
 
 DEFAULT_CLUSTER: Final = "cluster"
 FORMATS: Final = ("sacct", "sacct-json", "swf", "pbs", "condor-history", "condor-events", *SHIPPED)
 _PBS_LINE: Final = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Z];")
 _EVENT_LINE: Final = re.compile(rb"^\d{3} \(\d+\.\d+\.\d+\) ")
+CONDOR_EVENTS: Final = "condor-events"
+EVENTS: Final = "events"
+COUNTS: Final = "counts"
+EVENT_FORMATS: Final = (CONDOR_EVENTS, EVENTS, COUNTS)
+_EVENT_LINES: Final = re.compile(rb"^\d{3} \(\d+\.\d+\.\d+\) ", re.MULTILINE)
+_KIND_COLUMNS: Final = frozenset({"kind", "mytype", "event", "event_type", "eventtype", "eventtypenumber", "type"})
+_COUNT_COLUMNS: Final = frozenset({"count", "counts", "n", "doc_count", "events"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,34 +59,20 @@ def open_source(path: str, format_name: str | None, options: ReadOptions) -> Job
     cluster = options.cluster or DEFAULT_CLUSTER
     match name:
         case "sacct":
-            from stormpetrel.sources.slurm.sacct_text import SacctText
-
             return SacctText(
                 path, fields=options.fields, delimiter=options.delimiter, time_zone=options.time_zone, cluster=cluster
             )
         case "sacct-json":
-            from stormpetrel.sources.slurm.json_jobs import SlurmJson
-
             return SlurmJson(path, cluster=cluster)
         case "swf":
-            from stormpetrel.sources.swf import SwfLog
-
             return SwfLog(path, cluster=cluster)
         case "pbs":
-            from stormpetrel.sources.pbs import PbsAccounting
-
             return PbsAccounting(path, time_zone=options.time_zone, cluster=options.cluster)
         case "condor-history":
-            from stormpetrel.sources.htcondor.history import CondorHistory
-
             return CondorHistory(path, time_zone=options.time_zone, cluster=options.cluster)
         case "condor-events":
-            from stormpetrel.sources.htcondor.event_jobs import CondorEvents
-
             return CondorEvents(path, time_zone=options.time_zone, cluster=options.cluster, year=options.year)
     if name in SHIPPED or name.endswith(".toml"):
-        from stormpetrel.sources.tables.mapped_table import MappedTable
-
         return MappedTable(path, column_map=name, time_zone=options.time_zone, cluster=cluster)
     close = difflib.get_close_matches(name, FORMATS, n=1)
     hint = f"Did you mean '{close[0]}'? " if close else ""
@@ -127,7 +135,56 @@ def _resembles_swf(text: bytes) -> bool:
 
 
 def _csv_format(first: bytes) -> str | None:
-    from stormpetrel.sources.tables.column_map import load_map
-
     names = {name.strip().strip('"') for name in first.decode("utf-8", "replace").split(",")}
     return next((name for name in SHIPPED if set(load_map(name).needs) <= names), None)
+
+
+def event_file(path: Path, format_name: str | None, settings: Settings, *, year: int | None = None) -> EventSource:
+    """The source that reads a file: of the format named, or of the one that its beginning looks like."""
+    name = format_name or sniff_event_format(path)
+    if name not in EVENT_FORMATS:
+        close = difflib.get_close_matches(name, EVENT_FORMATS, n=1)
+        hint = f"Did you mean '{close[0]}'? " if close else ""
+        raise UsageError(f"Unknown format of events '{name}'.", hint=f"{hint}Known: {', '.join(EVENT_FORMATS)}.")
+    if name == CONDOR_EVENTS:
+        from stormpetrel.sources.htcondor.counts import CondorEventFile
+
+        return CondorEventFile(path, settings, year=year)
+
+    return EventTable(path, settings) if name == EVENTS else CountTable(path, settings)
+
+
+def sniff_event_format(path: Path) -> str:
+    """The format that the beginning of a file looks like; a table with one row per event has a kind and no count."""
+    if path.suffix.lower() == ".parquet":
+        return _format_of_columns(_parquet_columns(path))
+    head = LineFile(path).head().lstrip(b"\xef\xbb\xbf").lstrip()
+    if not head:
+        raise SourceFormatError(f"{path} is empty.", hint="Check that it was written to its end.")
+    if _EVENT_LINES.search(head[:65_536]) or head.startswith((b"<?xml", b"<c>")):
+        return CONDOR_EVENTS
+    first = head.split(b"\n", 1)[0].decode("utf-8", "replace")
+    if first.startswith(("{", "[")):
+        names = re.findall(r'"([^"\\]{1,100})"\s*:', first if first.startswith("{") else head[:4096].decode("utf-8", "replace"))
+    else:
+        names = [name.strip().strip('"') for name in re.split(r"[,;\t]", first)]
+    if len(names) < 2:
+        raise SourceFormatError(
+            f"The format of {path} was not recognised.", hint=f"Add --format, one of {', '.join(EVENT_FORMATS)}."
+        )
+    return _format_of_columns(names)
+
+
+def _format_of_columns(names: list[str]) -> str:
+    plain = {name.lower() for name in names}
+    return EVENTS if plain & _KIND_COLUMNS and not plain & _COUNT_COLUMNS else COUNTS
+
+
+def _parquet_columns(path: Path) -> list[str]:
+    try:
+        return list(pl.read_parquet_schema(path))
+    except FileNotFoundError:
+        raise SourceFormatError(f"There is no file {path}.", hint="Check the path.") from None
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise SourceFormatError(f"{path} is no Parquet file: {reason}.", hint="Check that it was written to its end.") from error

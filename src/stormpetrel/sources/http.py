@@ -20,6 +20,8 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import IO, Any, Final, Self, TypeVar
 
+import httpx
+
 from stormpetrel.errors import SettingsError, SourceError, SourceFormatError, SourceUnavailableError
 
 T = TypeVar("T")
@@ -126,8 +128,6 @@ class HttpClient:
         ca_file: str = "",
         ca_setting: str = "ca_file",
     ) -> None:
-        import httpx
-
         self._timeout_s = timeout_s
         self._url = "http://localhost" if url.startswith("unix://") else url
         httpx.URL(self._url)  # raises InvalidURL
@@ -159,8 +159,6 @@ class HttpClient:
         `path` is appended to the path of the address. Each step of an exchange has the time limit of the client; `within_s` is
         that of the whole answer, where it may take longer. Raises BusyError, UntrustedError or TooLongError.
         """
-        import httpx
-
         url = f"{self._url.rstrip('/')}/{path.lstrip('/')}" if path else self._url
         give_up, body, size = time.monotonic() + (within_s or self._timeout_s), bytearray(), 0
         step_s = min(self._timeout_s, within_s or self._timeout_s)
@@ -185,8 +183,6 @@ class HttpClient:
 
 def _translated(error: Exception, limit_s: float) -> Exception:
     """An error of httpx as one of ours."""
-    import httpx
-
     if "CERTIFICATE" in str(error):
         return UntrustedError("has a certificate that is not trusted")
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.UnsupportedProtocol):
@@ -307,8 +303,6 @@ class JsonServer(HttpServer):
 
 def connect(address: Address, *, headers: Headers | None = None) -> HttpClient:
     """Return a client for the address, with its token; SettingsError names the setting that is wrong."""
-    import httpx
-
     section, url, name = address.section, address.url, f"{address.section}.{address.setting}"
     if not url.startswith(("http://", "https://", "unix://")):
         what = f"{name} {shown(url)!r} is no address." if url else f"Nothing says where {address.server_name} is."

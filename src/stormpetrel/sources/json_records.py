@@ -128,7 +128,7 @@ class _Reader:
                 yield refusal
                 continue
             if end >= len(self.text) - 1 and not isinstance(value, dict) and self._grow(position):
-                position = 0  # a number cut in two polls like a whole one
+                position = 0  # a number cut in two looks like a whole one
                 continue
             yield self._judge(value, self.text[position:end])
             position = end

@@ -19,9 +19,9 @@ import polars as pl
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.private_files import writing_private
 from stormpetrel.records.doubts import END_WITHOUT_WAIT, with_rules
+from stormpetrel.records.jobs import as_map
 from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects, rejects
 from stormpetrel.records.states import JobState, swf_state
-from stormpetrel.records.text_maps import as_map
 from stormpetrel.records.unread import no_unread
 from stormpetrel.sources.contract import Chunk, FileSource, Translation, with_schema
 from stormpetrel.sources.lines import Refused, shown, sound_lines

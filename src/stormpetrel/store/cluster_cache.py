@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import TypeAdapter, ValidationError
+
 from stormpetrel.errors import SourceError, StormpetrelError
 from stormpetrel.records.cluster import Association, Cluster
 
@@ -45,7 +47,7 @@ class CachedCluster:
 
 
 class ClusterCache:
-    """What is known of one site's cluster, in memory and on disk; asked by several threads.
+    """What is known of one site's cluster, in memory and on disk; used by several threads.
 
     A scheduler that did not answer is left alone for as long as an answer would have been kept.
     """
@@ -59,7 +61,7 @@ class ClusterCache:
         self._lock = threading.Lock()
 
     def known(self) -> CachedCluster | None:
-        """The last that was read, by whomever; nobody is asked."""
+        """The last that was read, by whomever; no server is queried."""
         with self._lock:
             return self._read_file()
 
@@ -80,7 +82,7 @@ class ClusterCache:
 
     @property
     def problem(self) -> str | None:
-        """Why the scheduler could not be asked the last time; None where it could."""
+        """Why the scheduler could not be queried the last time; None where it could."""
         return self._tried[1] if self._tried else None
 
     def associations(self, user: str | None, read: ReadAssociations) -> tuple[Association, ...]:
@@ -132,8 +134,6 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 def _read(path: Path) -> CachedCluster | None:
     """What a file says; None where it is damaged, of another format, or from the future: it is then made anew."""
-    from pydantic import TypeAdapter, ValidationError
-
     if path.stat().st_size > _MOST_BYTES:
         return None
     try:
@@ -149,8 +149,6 @@ def _read(path: Path) -> CachedCluster | None:
 
 def _write(path: Path, known: CachedCluster) -> None:
     """Put the file in its place at once; only its owner may read it."""
-    from pydantic import TypeAdapter
-
     document = {
         "format": FORMAT,
         "read_at": known.read_at.isoformat(),

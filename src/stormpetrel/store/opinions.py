@@ -39,7 +39,7 @@ class OpinionCount:
 
 
 class OpinionStore:
-    """The opinions of a site's users on the advice they were given."""
+    """The opinions of a site's users on the advice they received."""
 
     def __init__(self, state: StateStore, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._state = state

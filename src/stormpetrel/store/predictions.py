@@ -1,7 +1,7 @@
 """The prediction table: appended by one watcher, read by everybody.
 
 Predictions and the horizon up to which events have been judged travel in the same commit: killed anywhere, the next watcher goes
-on where the last one stopped, and says nothing twice. A prediction counts as said when its commit can be read.
+on where the last one stopped, and says nothing twice. A prediction counts as made when its commit can be read.
 """
 
 from __future__ import annotations

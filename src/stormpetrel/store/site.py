@@ -33,17 +33,14 @@ from stormpetrel.store.opinions import OpinionStore
 from stormpetrel.store.ownership import refuse_folder_of_another
 from stormpetrel.store.predictions import PredictionStore
 from stormpetrel.store.privacy import Privacy
-from stormpetrel.store.quarantine import Quarantine
+from stormpetrel.store.quarantine import Quarantine, UnreadFields
 from stormpetrel.store.read_only import ReadOnlyState, open_copied_state, read_only_reason
 from stormpetrel.store.registry.models import ModelRegistry
 from stormpetrel.store.source_health import ReadPositions
 from stormpetrel.store.state import STATE_FILE, StateStore, open_state, refuse_network
 from stormpetrel.store.tables import Table
 from stormpetrel.store.tokens import TokenStore
-from stormpetrel.store.traces.regions import TraceRegionStore
-from stormpetrel.store.traces.scores import EventScoreStore, TraceScoreStore
-from stormpetrel.store.traces.windows import CpuWindowStore
-from stormpetrel.store.unread_fields import UnreadFields
+from stormpetrel.store.traces import CpuWindowStore, EventScoreStore, TraceRegionStore, TraceScoreStore
 from stormpetrel.store.upkeep.forgotten import ForgottenStore
 from stormpetrel.store.views import ViewStore
 

@@ -1,4 +1,4 @@
-"""What a site can be asked in SQL: every table of records, and what people and models left in the state.
+"""Which tables SQL queries see: every table of records, and what people and models left in the state.
 
 Site -> sql_tables -> {name: lazy frame}. Nothing is read before a query asks for it. What lets people in (tokens), what only they
 see (saved views) and what the site needs for itself (marks, digests of the forgotten) is not among them.

@@ -15,10 +15,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import unquote
 
 import polars as pl
+from deltalake import ColumnProperties, CommitProperties, DeltaTable, Schema, Transaction, WriterProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 
 from stormpetrel.errors import DiskFullError, StoreBusyError, StoreError, StoreVersionError
 from stormpetrel.records.cursor import Cursor
@@ -27,9 +29,6 @@ from stormpetrel.store.filesystem import writing
 from stormpetrel.store.panics import without_panic_text
 from stormpetrel.store.table_log import LOGS, LogSummary, fingerprint_of
 from stormpetrel.store.upkeep.digests import FileDigests
-
-if TYPE_CHECKING:
-    from deltalake import CommitProperties, DeltaTable, WriterProperties
 
 WriterLock = Callable[[], AbstractContextManager[None]]  # held by whoever writes to the tables of a site
 
@@ -88,8 +87,6 @@ class Table:
 
     def create(self) -> None:
         """Create the table, empty, unless it is there."""
-        from deltalake import write_deltalake
-
         if self.exists():
             return
         with writing(self.path, doing="create a table"), without_panic_text():
@@ -105,9 +102,6 @@ class Table:
 
     def open(self) -> DeltaTable:
         """The table as it is now; refuses one that a newer Stormpetrel has written."""
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
-
         try:
             table = DeltaTable(self._address)
         except TableNotFoundError as error:
@@ -240,8 +234,6 @@ class Table:
 
     def append(self, rows: pl.DataFrame, *, cursor: Cursor | None = None) -> None:
         """Add rows (and move a cursor) in one commit."""
-        from deltalake import write_deltalake
-
         if not rows.height and cursor is None:
             return
         with self._committing("write rows", adds=True) as table:
@@ -282,8 +274,6 @@ class Table:
 
     def overwrite(self, rows: pl.DataFrame, *, where: str | None = None) -> None:
         """Put these rows in place of all, or of those where a predicate over the partition holds."""
-        from deltalake import write_deltalake
-
         with self._committing("rewrite rows", adds=True) as table:
             write_deltalake(
                 table, self._conformed(rows), mode="overwrite", predicate=where, writer_properties=self._writer_properties()
@@ -355,8 +345,6 @@ class Table:
 
     def _writer_properties(self) -> WriterProperties:
         """Statistics only where scans prune by them, dictionaries only where values repeat: half the time of the defaults."""
-        from deltalake import ColumnProperties, WriterProperties
-
         columns = {
             name: ColumnProperties(dictionary_enabled=name not in self.spec.distinct, statistics_enabled="CHUNK")
             for name in self.spec.ranges
@@ -407,14 +395,10 @@ def _format_of(description: str | None) -> int:
 
 def _delta_fields(columns: Mapping[str, pl.DataType]) -> list[Any]:
     """Columns as Delta Lake declares them, all of which may be null."""
-    from deltalake import Schema
-
     return list(Schema.from_arrow(pl.Schema(columns)).fields)
 
 
 def _commit_properties(cursor: Cursor | None) -> CommitProperties | None:
-    from deltalake import CommitProperties, Transaction
-
     if cursor is None:
         return None
     return CommitProperties(app_transactions=[Transaction(cursor.name, cursor.position)])
@@ -430,8 +414,6 @@ class _conflicts:  # noqa: N801 - reads as a word of the `with` line
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        from deltalake.exceptions import CommitFailedError
-
         if isinstance(error, CommitFailedError):
             raise StoreBusyError(
                 f"Another process changed {self.path} at the same moment; nothing was written.",

@@ -35,7 +35,7 @@ class WatchStatus:
     stepped: str  # the site's clock at the last turn of the loop
     stepped_real: str  # the machine's
     horizon: str | None = None
-    problem: str | None = None  # of the loop itself: a model or the store; that of a source is told by the source
+    problem: str | None = None  # of the loop itself: a model or the store; that of a source is reported by the source
     open_jobs: int = 0
     predictions: int = 0  # since it was started
     late: int = 0

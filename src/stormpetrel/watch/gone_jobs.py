@@ -1,6 +1,6 @@
 """Jobs that are open in the table and on their controller's list no more: looked up by id, and closed.
 
-QueueList -> GoneJobs.look -> rows that ended as accounting or the controller say; as a last resort, after a second look, by our
+QueueList -> GoneJobs.poll -> rows that ended as accounting or the controller say; as a last resort, after a second poll, by our
 own conclusion: a waiting task whose array is still known was cancelled, a job that nobody knows has vanished. Nothing is
 concluded from a list that may not hold everything, and a job that shows again is open again.
 """
@@ -38,7 +38,7 @@ _ASK_AGAIN_S: Final = 600.0  # and then, of jobs that cannot be closed
 _IDS_PER_CALL: Final = 200
 _TASKS_BY_THEMSELVES: Final = 50  # of one array; more are asked for with all the others of it
 
-# What is remembered of a job that is gone: since when (on our own clock), whether the look before had it, how often and when
+# What is remembered of a job that is gone: since when (on our own clock), whether the poll before had it, how often and when
 # accounting was asked for it.
 _MEMORY: Final = pl.Schema(
     {
@@ -53,7 +53,7 @@ _NEVER_STARTED: Final = pl.col("start_time").is_null()
 
 
 class GoneJobs:
-    """What is open in the table and not on the list of one cluster, from look to look."""
+    """What is open in the table and not on the list of one cluster, from poll to poll."""
 
     def __init__(self, site: Site, queue: Queue, cluster: str, take: Callable[[JobSource], IngestReport]) -> None:
         self._site, self._queue, self._cluster, self._take = site, queue, cluster, take
@@ -66,8 +66,8 @@ class GoneJobs:
         """Whether everything that is open in the table was on the last list."""
         return not self._memory.height
 
-    def look(self, listed: QueueList, accounting: Accounting | None, now: datetime) -> float | None:
-        """Close what can be closed; in how many seconds to look again, if a second look is worth it."""
+    def poll(self, listed: QueueList, accounting: Accounting | None, now: datetime) -> float | None:
+        """Close what can be closed; return in how many seconds to poll again, if a second poll is worth it."""
         clock = time.monotonic()
         gone = self._gone(listed, clock)
         in_sight = set(listed.jobs["job_id"])
@@ -80,7 +80,7 @@ class GoneJobs:
                 self._conclude(self._still_open(confirmed), listed, in_sight, now)
             gone = self._still_open(gone)
         self._memory, self._last_open = gone.select(list(_MEMORY)), listed.open
-        # Every other look at most: a cluster of many short jobs always has some of which accounting has not heard.
+        # Every other poll at most: a cluster of many short jobs always has some of which accounting has not heard.
         self._was_quick = not self._was_quick and gone.filter(pl.col("since") == clock, _NEVER_STARTED).height > 0
         return _SECOND_LOOK_S if self._was_quick else None
 

@@ -27,7 +27,7 @@ _AGAIN_AFTER: Final = timedelta(minutes=5)  # after a failure
 
 @dataclass(frozen=True, slots=True)
 class GridStep:
-    """What one look at the grid came to: the buckets scored now, and what is wrong with the looking."""
+    """What one poll of the grid came to: the buckets scored now, and what went wrong."""
 
     rows: pl.DataFrame  # EVENT_SCORE_SCHEMA
     problem: str | None = None
@@ -60,13 +60,15 @@ class GridWatch:
         return self._used
 
     def step(self) -> GridStep | None:
-        """Look at the grid if a bucket has ended and settled since the last look; None where there is nothing to do."""
+        """Poll the grid if a bucket has ended and settled since the last poll; None where there is nothing to do."""
         now = self._site.now()
         due = self.settled_end(now)
         if not self.is_active or due == self._done or (self._not_before and now < self._not_before):
             return None
         try:
-            problems = [why for report in ingest_live_events(self._site, look_at=self._look_at) for why in report.problems]
+            problems = [
+                why for report in ingest_live_events(self._site, poll_source=self._poll_source) for why in report.problems
+            ]
             rows = self._score()
         except StormpetrelError as error:
             self._not_before = now + _AGAIN_AFTER * self._site.pace()
@@ -77,8 +79,8 @@ class GridWatch:
             self._done, self._not_before = due, None
         return GridStep(rows, problems[0] if problems else None)
 
-    def _look_at(self, name: str) -> AbstractContextManager[Seen]:
-        """A look at one source, once per bucket; in real seconds, also where the site's clock runs faster."""
+    def _poll_source(self, name: str) -> AbstractContextManager[Seen]:
+        """A poll of one source, once per bucket; in real seconds, also where the site's clock runs faster."""
         every_s = self._site.settings.events.bucket_minutes * 60 / self._site.pace()
         return self._book.poll(name, watcher=EVENTS, every_s=every_s)
 

@@ -1,4 +1,4 @@
-"""What has happened since the last look: the live sources of a site, read into its job table.
+"""What has happened since the last poll: the live sources of a site, read into its job table.
 
 Site -> LiveReader.read -> Read (up to when everything is known, how many records, what is wrong).
 """
@@ -18,14 +18,14 @@ from stormpetrel.ingest.jobs import IngestReport, ingest_jobs
 from stormpetrel.sources.contract import JobSource
 from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import JOBS, Seen, SourceBook
-from stormpetrel.watch.slurm_look import SlurmLook
+from stormpetrel.watch.slurm_poll import SlurmPoll
 
 _SECOND: Final = timedelta(seconds=1)  # schedulers tell whole seconds: the one under way may not be over for them
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One look: `until` is None where a source did not answer, so that nothing may be said about what happened since."""
+    """One poll: `until` is None where a source did not answer, so that nothing may be said about what happened since."""
 
     until: datetime | None
     new: int = 0
@@ -33,7 +33,7 @@ class Read:
     quarantined: int = 0
     problem: str | None = None
     notes: tuple[str, ...] = ()  # what is known and not told in full
-    again_s: float | None = None  # when to look again, where something wants a second look
+    again_s: float | None = None  # when to poll again, where a second poll is needed
 
 
 @dataclass
@@ -53,44 +53,44 @@ class LiveReader:
     """Reads every live source of a site, each with its own cursor; one that is away keeps the horizon where it is."""
 
     site: Site
-    book: SourceBook = field(default_factory=SourceBook)  # what each look came to
+    book: SourceBook = field(default_factory=SourceBook)  # what each poll came to
     poll_s: float | None = None  # how often it is called, if not as the settings say
-    _slurm: SlurmLook | None = None
+    _slurm: SlurmPoll | None = None
     _counts: _Counts = field(default_factory=_Counts)
-    _looks: dict[str, Callable[[datetime], Iterator[JobSource]]] = field(default_factory=dict)
+    _polls: dict[str, Callable[[datetime], Iterator[JobSource]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         settings = self.site.settings
         if not has_job_sources(settings):
             raise nothing_to_watch(settings)
         if settings.slurm.rest_url or shutil.which(settings.slurm.sacct):
-            self._slurm = SlurmLook(self.site, lambda report: self._counts.add(report), self._look_at)
+            self._slurm = SlurmPoll(self.site, lambda report: self._counts.add(report), self._poll_source)
         if settings.htcondor.event_log:
             from stormpetrel.sources.htcondor.follow_jobs import FollowedJobs  # numba, which other sites need not load
 
             log = FollowedJobs(settings)
-            self._looks["event log (jobs)"] = lambda now: log.sources(self.site.jobs.cursor, now)
+            self._polls["event log (jobs)"] = lambda now: log.sources(self.site.jobs.cursor, now)
 
     def read(self) -> Read:
-        """Take in what is new; a source that fails commits nothing and is asked again at the next look."""
+        """Take in what is new; a source that fails commits nothing and is read again at the next poll."""
         now = self.site.now()
         self._counts = counts = _Counts()
         slurm = self._slurm
         try:
             if slurm is not None:
-                slurm.look(now)
-            for name, look in self._looks.items():
-                self._take_in(name, look(now))
+                slurm.poll(now)
+            for name, poll in self._polls.items():
+                self._take_in(name, poll(now))
         except SourceError as error:
             return Read(None, counts.new, counts.changed, counts.quarantined, problem=str(error))
         read = Read(now - _SECOND, counts.new, counts.changed, counts.quarantined)
         return read if slurm is None else replace(read, problem=slurm.problem, notes=slurm.notes, again_s=slurm.again_s)
 
-    def _look_at(self, name: str) -> AbstractContextManager[Seen]:
+    def _poll_source(self, name: str) -> AbstractContextManager[Seen]:
         return self.book.poll(name, watcher=JOBS, every_s=self.poll_s or self.site.settings.watch.poll_s)
 
     def _take_in(self, name: str, sources: Iterator[JobSource]) -> None:
-        with self._look_at(name) as seen:
+        with self._poll_source(name) as seen:
             for source in sources:
                 report = ingest_jobs(self.site, source, remember=False)
                 seen(report.read)

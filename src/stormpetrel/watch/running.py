@@ -178,7 +178,7 @@ class WatchRunner:
         """One turn; how long to pause afterwards."""
         self.metrics.beat()
         try:
-            is_away = self._look_at_jobs()
+            is_away = self._poll_jobs()
             if self._watch is None:
                 self._say_alive(None)
                 self.health.beat()
@@ -197,7 +197,7 @@ class WatchRunner:
         pause_s = retry_pause_s(self._failures, self.options.poll_s)
         return pause_s if self._again_s is None or self._failures else min(self._again_s, pause_s)
 
-    def _look_at_jobs(self) -> bool:
+    def _poll_jobs(self) -> bool:
         """Judge what is new, where jobs are read; whether accounting is away, so that it is asked more rarely."""
         if self._watch is None:
             return False

@@ -17,7 +17,7 @@ from stormpetrel.answers.schemas.cluster import BucketQuestion, ClusterQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError, NotThereError
 from stormpetrel.figures.cluster.drawn import time_spans, wall_times
-from stormpetrel.records.event_counting import as_counts, covered
+from stormpetrel.records.events import as_counts, covered
 from stormpetrel.records.outages import Outage, OutageKind
 from tests.answers import cluster_sites as made
 from tests.builders import make_site

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from stormpetrel.answers.schemas.administration import NewSite, Restoration
-from stormpetrel.answers.site.setup import make_site, restore_site
-from stormpetrel.answers.site.upkeep import back_up
+from stormpetrel.answers.site.upkeep import back_up, make_site, restore_site
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError
 from stormpetrel.sources.discover import Found

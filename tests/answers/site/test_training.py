@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stormpetrel.answers.site.training import train_jobs
+from stormpetrel.answers.site.registry import train_jobs
 from stormpetrel.answers.viewer import READ, Viewer
 from stormpetrel.errors import AccessError
 from stormpetrel.jobs.moments import Moment

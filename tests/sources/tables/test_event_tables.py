@@ -11,8 +11,7 @@ import pytest
 
 from stormpetrel.config import settings_from
 from stormpetrel.errors import SourceFormatError
-from stormpetrel.records.event_counting import count_events
-from stormpetrel.records.events import COUNT_SCHEMA, COVERED, EVENT_SCHEMA, WHOLE
+from stormpetrel.records.events import COUNT_SCHEMA, COVERED, EVENT_SCHEMA, WHOLE, count_events
 from stormpetrel.sources.contract import CountedSpan
 from stormpetrel.sources.tables.event_tables import CountTable, EventTable
 

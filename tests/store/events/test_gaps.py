@@ -2,7 +2,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from stormpetrel.records.event_counting import covered
+from stormpetrel.records.events import covered
 from stormpetrel.store.events.gaps import GAP_SCHEMA, NO_REASON, coverage_of, gaps_of
 from tests.parts.made_events import H0, HOUR, counts_only, seen_of
 

@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from stormpetrel.errors import ModelFormatError
+from stormpetrel.store.registry.entries import KEYED, SEAL
 from stormpetrel.store.registry.models import NewModel
-from stormpetrel.store.registry.seals import KEYED, SEAL
 from stormpetrel.store.site import create_site, open_site
 from stormpetrel.store.state_tables import meta, models
 from stormpetrel.store.upkeep.backup import backup, restore

@@ -15,10 +15,9 @@ import pytest
 
 from stormpetrel.config import Settings, load_settings
 from stormpetrel.errors import StoreError, StoreVersionError, UsageError
-from stormpetrel.store.outside_settings import OutsideSetting, kind_of, outside_settings
 from stormpetrel.store.site import open_site
 from stormpetrel.store.state import STATE_FORMAT
-from stormpetrel.store.upkeep.backup import backup, restore
+from stormpetrel.store.upkeep.backup import OutsideSetting, backup, kind_of, outside_settings, restore
 from tests.builders import Job, make_site, write_sacct
 from tests.store.upkeep.test_upkeep import table_of, take
 
@@ -344,7 +343,7 @@ _HARMLESS = set(
 
 
 def test_every_setting_with_a_text_is_harmless_or_listed():
-    """A new one belongs into _HARMLESS, or into `store/outside_settings.py` if it names a command, server, file or person."""
+    """A new one belongs into _HARMLESS, or into `store/upkeep/backup.py` if it names a command, server, file or person."""
     texts = {
         key
         for section in Settings.model_fields

@@ -14,7 +14,7 @@ from stormpetrel.config import Settings
 from stormpetrel.errors import UsageError
 from stormpetrel.records.events import EventKind
 from stormpetrel.records.job_events import job_events
-from stormpetrel.sources.event_formats import event_file
+from stormpetrel.sources.formats import event_file
 from stormpetrel.sources.htcondor.event_jobs import CondorEvents
 from stormpetrel.synth.writers.event_log import write_job_events
 from tests.synth.writers.sample_workload import made_workload, pieces

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -18,9 +18,6 @@ from stormpetrel.events.finding import Finding, FindingKind, amount_text, findin
 from stormpetrel.events.nodes_and_hosts import HARD
 from stormpetrel.records.events import PLACES
 from stormpetrel.records.outages import Outage, OutageKind
-
-if TYPE_CHECKING:
-    from stormpetrel.events.finding import Finding
 
 FOR_ADMINISTRATORS: Final = frozenset({"group", "node"})  # places that say who works on what, and where
 EVERYBODYS: Final = tuple(place for place in PLACES if place not in FOR_ADMINISTRATORS)

@@ -17,6 +17,8 @@ from stormpetrel.errors import NotThereError, SettingsError, UsageError
 from stormpetrel.ingest.events import ingest_outages
 from stormpetrel.records.outages import BY_HAND, Outage, OutageKind
 from stormpetrel.sources.outages.entries import check_span, end_of, moment_of
+from stormpetrel.sources.outages.files import incident_file
+from stormpetrel.sources.outages.grafana import GrafanaOutages
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.ingest import EventIngest
@@ -61,8 +63,6 @@ def remove_label(site: Site, viewer: Viewer, uid: str) -> OutageLabel:
 
 def label_from_file(site: Site, viewer: Viewer, file: Path, *, kind: OutageKind | None, since: str | None) -> EventIngest:
     """Read a CSV, iCalendar or downtime file of incidents; `kind` is that of entries that do not say."""
-    from stormpetrel.sources.outages.files import incident_file
-
     viewer.require(MANAGE)
     source = incident_file(file, zone=site.settings.site.time_zone, now=site.now(), kind=kind)
     first, last = source.span
@@ -71,8 +71,6 @@ def label_from_file(site: Site, viewer: Viewer, file: Path, *, kind: OutageKind 
 
 def label_from_grafana(site: Site, viewer: Viewer, *, since: str | None) -> EventIngest:
     """Read the annotations of the Grafana that site.toml names."""
-    from stormpetrel.sources.outages.grafana import GrafanaOutages
-
     viewer.require(MANAGE)
     if not site.settings.grafana.url:
         raise SettingsError("grafana.url is not set.", hint="Set grafana.url to https://host:3000 in site.toml.")

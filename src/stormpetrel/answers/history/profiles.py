@@ -24,7 +24,7 @@ from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.preparation import UNKNOWN, PreparationSettings, label_distribution, prepare
 from stormpetrel.jobs.profiles import SUBMIT, JobProfiles, ProfileTables
 from stormpetrel.jobs.seed_protocol import seed_columns
-from stormpetrel.lifecycle.job_models import limits_of, preparation_of
+from stormpetrel.lifecycle.job_models import PROFILES, limits_of, preparation_of
 from stormpetrel.records.jobs import KEY, never_started
 from stormpetrel.records.states import FINISHED
 
@@ -157,8 +157,6 @@ def view_of(jobs: pl.DataFrame, model: JobProfiles, settings: Settings, *, versi
 
 def _model_of(live: LiveSite) -> tuple[JobProfiles, int | None]:
     """The profiles of the site's registry; where it has none, those of its jobs, found once."""
-    from stormpetrel.lifecycle.job_models import PROFILES
-
     try:
         current = live.site.models.current(PROFILES)
     except ModelError:

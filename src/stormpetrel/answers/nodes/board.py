@@ -14,6 +14,7 @@ import polars as pl
 
 from stormpetrel.answers.background import Background, Snapshot
 from stormpetrel.answers.overview.overview import again
+from stormpetrel.lifecycle.trace_models import load_trace_model, shipped_promise
 from stormpetrel.records.jobs import JOB_SCHEMA, ref_text
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA
 from stormpetrel.traces.promise import Promise
@@ -42,8 +43,6 @@ class Network:
 
     def load(self, site: Site) -> TraceModel:
         """The model itself; what keeps it from being loaded is raised, and tried again the next time."""
-        from stormpetrel.lifecycle.trace_models import load_trace_model
-
         with self._lock:
             if self._model is None:
                 self._model = load_trace_model(site)
@@ -182,8 +181,6 @@ def _lack(live: LiveSite) -> Lack:
 def _about(live: LiveSite, model: str, version: int) -> Mapping[str, Any]:
     """The registry's record of the model that scored, or the shipped encoder's; empty where the model was deleted."""
     if model == SHIPPED:
-        from stormpetrel.lifecycle.trace_models import shipped_promise
-
         promise = shipped_promise(live.site)
         return {"bad_io": shipped_about()["bad_io"], "threshold": promise.threshold, "promise": promise.as_dict()}
     return next((entry.about for entry in live.site.models.versions(model) if entry.version == version), {})

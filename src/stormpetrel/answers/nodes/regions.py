@@ -21,11 +21,14 @@ from stormpetrel.answers.schemas.regions import (
     RegionSuspect,
 )
 from stormpetrel.answers.viewer import MANAGE, READ
+from stormpetrel.lifecycle.family import operator
+from stormpetrel.lifecycle.trace_models import load_trace_model
+from stormpetrel.lifecycle.trace_neighbours import PastWindows
+from stormpetrel.lifecycle.trace_regions import add_region, remove_region
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.lifecycle.trace_models import TraceModel
-    from stormpetrel.lifecycle.trace_neighbours import PastWindows
     from stormpetrel.records.regions import KnownRegion, RegionScope
     from stormpetrel.store.site import Site
 
@@ -36,8 +39,6 @@ _OWNER: Final = ("region", "node", "job_id", "job_type")
 
 def label_windows(site: Site, viewer: Viewer, name: str, scope: RegionScope) -> RegionReceipt:
     """Name a trouble by its windows: those that look like it raise the name from now on, and none is learnt as normal."""
-    from stormpetrel.lifecycle.trace_regions import add_region
-
     user = _manager(site, viewer)
     region = add_region(site, name, scope, user=user)
     site.audit.record(user, "region named", {"region": region.name, "examples": region.examples})
@@ -46,8 +47,6 @@ def label_windows(site: Site, viewer: Viewer, name: str, scope: RegionScope) -> 
 
 def remove_regions(site: Site, viewer: Viewer, name: str) -> RegionReceipt:
     """Take back what was named so; NotThereError where nothing is."""
-    from stormpetrel.lifecycle.trace_regions import remove_region
-
     user = _manager(site, viewer)
     removed = remove_region(site, name)
     site.audit.record(user, "region removed", {"region": name})
@@ -56,8 +55,6 @@ def remove_regions(site: Site, viewer: Viewer, name: str) -> RegionReceipt:
 
 def list_regions(site: Site, viewer: Viewer) -> KnownRegions:
     """Return what was named, the oldest first, and how the model in use sees it."""
-    from stormpetrel.lifecycle.trace_models import load_trace_model
-
     viewer.require(READ)
     viewer.require_admin()
     regions = site.trace_regions.list()
@@ -126,8 +123,6 @@ def region_suspects(points: pl.DataFrame) -> list[RegionSuspect]:
 
 def like_before(site: Site, model: TraceModel, points: pl.DataFrame) -> list[LikeBefore]:
     """For the newest windows that lie in a region or were flagged, one of each node and job: which past windows were like it."""
-    from stormpetrel.lifecycle.trace_neighbours import PastWindows
-
     size = model.scorer.settings.embedding
     suspicious = points.filter((pl.col("region").is_not_null() | pl.col("flagged")) & (pl.col("embedding").list.len() == size))
     newest = suspicious.sort(pl.col("region").is_not_null(), "window_start", "score", descending=True)
@@ -168,8 +163,6 @@ def region_line(region: KnownRegion) -> RegionLine:
 
 
 def _manager(site: Site, viewer: Viewer) -> str:
-    from stormpetrel.lifecycle.family import operator
-
     viewer.require(MANAGE)
     viewer.require_admin()
     return viewer.user or site.user_in_tables(operator())

@@ -33,8 +33,11 @@ from stormpetrel.answers.schemas.traces import (
 )
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import ModelError
+from stormpetrel.lifecycle.odd_nodes import newest_findings
+from stormpetrel.lifecycle.trace_models import FAMILY, load_trace_model, score_new_windows
 from stormpetrel.records.traces import job_types_in_order
 from stormpetrel.records.window_frames import COUNTED, FLAGGED
+from stormpetrel.traces.diagnosis import diagnose
 from stormpetrel.traces.shipped import NAME as SHIPPED
 
 if TYPE_CHECKING:
@@ -65,8 +68,6 @@ class ScoredWindows:
 
 def scored_windows(site: Site, viewer: Viewer) -> ScoredWindows:
     """The windows that the model in use has scored; there may be none."""
-    from stormpetrel.lifecycle.trace_models import load_trace_model
-
     viewer.require(READ)
     viewer.require_admin()
     return _newest(site, load_trace_model(site))
@@ -74,8 +75,6 @@ def scored_windows(site: Site, viewer: Viewer) -> ScoredWindows:
 
 def is_scored(site: Site) -> bool:
     """Whether the site has a model of its own, or scores of the shipped encoder; neither is loaded."""
-    from stormpetrel.lifecycle.trace_models import FAMILY
-
     own = site.models.current_training(FAMILY) is not None
     return own or not site.trace_scores.read().filter(pl.col("model") == SHIPPED).head(1).collect().is_empty()
 
@@ -84,8 +83,6 @@ def score_traces(
     site: Site, viewer: Viewer, *, top: int = _MOST, progress: Progress = lambda _share, _step: None
 ) -> ScoringReceipt:
     """Score the windows that the model in use has not seen, and name the `top` most abnormal nodes, threads and jobs."""
-    from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows
-
     viewer.require(MANAGE)
     viewer.require_admin()
     model = load_trace_model(site)
@@ -127,8 +124,6 @@ def trace_map(windows: ScoredWindows, *, with_points: bool = False) -> TraceMap:
 
 def odd_nodes(site: Site, viewer: Viewer, model: TraceModel) -> list[OddNode] | None:
     """The nodes whose newest windows the detector finds odd, oddest first; None where the model has no detector."""
-    from stormpetrel.lifecycle.odd_nodes import newest_findings
-
     viewer.require(READ)
     viewer.require_admin()
     findings = newest_findings(site, model)
@@ -200,8 +195,6 @@ def site_traces(windows: ScoredWindows) -> SiteTraces:
 
 def near_bad_io(points: pl.DataFrame, bad_io: Trouble) -> NearBadIo:
     """Who lies near Bad IO among windows with job_id, job_type, node, cpu, bad_io_distance and max_iowait."""
-    from stormpetrel.traces.diagnosis import diagnose
-
     diagnosis = diagnose(
         points["job_id"].to_list(),
         points["job_type"].to_list(),

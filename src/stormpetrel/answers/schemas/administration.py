@@ -39,7 +39,7 @@ class Restoration(Question):
 
 
 class NamedOutside(Answer):
-    """A setting that names something outside of the site; nothing of it was run, opened or asked."""
+    """A setting that names something outside of the site; nothing of it was run, opened or queried."""
 
     kind: str = Field(description="command, server, file or trust")
     name: str = Field(examples=["slurm.sacct"])

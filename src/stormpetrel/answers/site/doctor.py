@@ -13,10 +13,10 @@ from stormpetrel.answers.schemas.health import DoctorFinding, DoctorReport
 from stormpetrel.answers.viewer import READ, Viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.ingest.source_checks import check_live_reading, check_prometheus, check_slurm, check_watch
+from stormpetrel.lifecycle.families import model_findings
 from stormpetrel.records.checks import Finding, summary, worst
 from stormpetrel.store.doctor.addresses import check_addresses
 from stormpetrel.store.doctor.deep import check_model_files, check_table_files
-from stormpetrel.store.doctor.state_checks import check_registry, check_state
 from stormpetrel.store.doctor.store_checks import (
     check_disk,
     check_events,
@@ -24,6 +24,8 @@ from stormpetrel.store.doctor.store_checks import (
     check_folder,
     check_jobs,
     check_quarantine,
+    check_registry,
+    check_state,
     check_unread,
     check_writable,
 )
@@ -54,8 +56,6 @@ DEEP_CHECKS: Final[tuple[Check, ...]] = (check_table_files, check_model_files)
 
 def doctor(site: Site, viewer: Viewer, *, deep: bool = False) -> DoctorReport:
     """Return all that was looked at, with `deep` also every byte, and whether models can be read; administrators only."""
-    from stormpetrel.lifecycle.families import model_findings
-
     viewer.require(READ)
     viewer.require_admin()
     return report_of([*examine(site, deep=deep), *model_findings(site)])

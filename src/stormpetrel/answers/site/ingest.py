@@ -15,11 +15,17 @@ from typing import TYPE_CHECKING
 from stormpetrel.answers.schemas.ingest import DroppedTable, EventIngest, EventsIngest, JobFiles, JobIngest, TraceIngest
 from stormpetrel.answers.viewer import MANAGE
 from stormpetrel.errors import SourceError, SourceUnavailableError, UsageError
+from stormpetrel.ingest import events
+from stormpetrel.ingest.events import drop_table, ingest_events
+from stormpetrel.ingest.jobs import find_gaps, ingest_jobs, sum_job_reports
+from stormpetrel.ingest.report import EventReport, sum_event_reports
+from stormpetrel.ingest.traces import ingest_campaigns, ingest_live
+from stormpetrel.sources.formats import ReadOptions, event_file, open_source
+from stormpetrel.sources.slurm.live import live_sources
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.ingest.jobs import IngestReport
-    from stormpetrel.ingest.report import EventReport
     from stormpetrel.sources.contract import JobSource
     from stormpetrel.store.site import Site
 
@@ -45,8 +51,6 @@ def ingest_job_files(site: Site, viewer: Viewer, act: JobFiles, *, bar: Bar) -> 
 
 def ingest_live_jobs(site: Site, viewer: Viewer, *, bar: Bar) -> JobsIngested:
     """Read what the site's Slurm has to tell since the last run, a window at a time; the receipt is that of all windows."""
-    from stormpetrel.sources.slurm.live import live_sources
-
     viewer.require(MANAGE)
     sources = live_sources(site.settings.slurm, site.settings.site, site.jobs.cursor, now=site.now())
     reports, problems = _read_all(site, sources, bar)
@@ -59,10 +63,6 @@ def ingest_event_files(
     site: Site, viewer: Viewer, files: Sequence[Path], *, format_name: str | None, year: int | None, progress: Progress
 ) -> EventsIngest:
     """Count the events of each file; one that cannot be read does not keep the others out, and stands among the problems."""
-    from stormpetrel.ingest.events import ingest_events
-    from stormpetrel.ingest.report import EventReport
-    from stormpetrel.sources.event_formats import event_file
-
     viewer.require(MANAGE)
     reports = []
     for path in files:
@@ -78,8 +78,6 @@ def ingest_event_files(
 
 def ingest_live_events(site: Site, viewer: Viewer, *, raw: bool, progress: Progress) -> EventsIngest:
     """Count events of every source that site.toml names, from where the last run stopped; UsageError where it names none."""
-    from stormpetrel.ingest import events
-
     viewer.require(MANAGE)
     reports = events.ingest_live_events(site, raw=raw, progress=progress)
     if not reports:
@@ -97,31 +95,23 @@ def event_receipt(report: EventReport) -> EventIngest:
 
 def drop_event_table(site: Site, viewer: Viewer, source: str) -> DroppedTable:
     """Forget what a table of counts has told, by its name; buckets that were scored keep their score."""
-    from stormpetrel.ingest.events import drop_table
-
     viewer.require(MANAGE)
     return DroppedTable(dropped=source, rows=drop_table(site, source))
 
 
 def ingest_campaign_files(site: Site, viewer: Viewer, files: Sequence[Path], *, progress: Progress) -> TraceIngest:
     """Cut the traces of campaign files into windows and keep them."""
-    from stormpetrel.ingest.traces import ingest_campaigns
-
     viewer.require(MANAGE)
     return TraceIngest.model_validate(ingest_campaigns(site, files, progress=progress).as_dict())
 
 
 def ingest_live_traces(site: Site, viewer: Viewer, *, progress: Progress) -> TraceIngest:
     """Cut what the site's Prometheus has seen since the last run into windows and keep them."""
-    from stormpetrel.ingest.traces import ingest_live
-
     viewer.require(MANAGE)
     return TraceIngest.model_validate(ingest_live(site, progress=progress).as_dict())
 
 
 def _file_sources(site: Site, act: JobFiles) -> Iterator[JobSource | SourceError]:
-    from stormpetrel.sources.formats import ReadOptions, open_source
-
     options = ReadOptions(
         time_zone=site.settings.site.time_zone,
         cluster=act.cluster or site.settings.site.cluster,
@@ -144,8 +134,6 @@ def _read_all(
     site: Site, sources: Iterable[JobSource | SourceError], bar: Bar
 ) -> tuple[list[tuple[str, IngestReport]], list[SourceError]]:
     """Each source in turn. A live source that is gone ends it: what comes after would leave a hole."""
-    from stormpetrel.ingest.jobs import ingest_jobs
-
     reports: list[tuple[str, IngestReport]] = []
     problems: list[SourceError] = []
     for source in sources:
@@ -162,16 +150,12 @@ def _read_all(
 
 
 def _jobs_ingested(site: Site, reports: list[tuple[str, IngestReport]], problems: list[SourceError]) -> JobsIngested:
-    from stormpetrel.ingest.jobs import combined, find_gaps
-
-    total = combined([report for _, report in reports])
+    total = sum_job_reports([report for _, report in reports])
     total.gaps = find_gaps(site, total.first, total.last)
     receipts = tuple((name, JobIngest.model_validate(report.as_dict())) for name, report in reports)
     return JobsIngested(receipts, JobIngest.model_validate(total.as_dict()), tuple(problems))
 
 
 def _events_ingested(reports: Sequence[EventReport]) -> EventsIngest:
-    from stormpetrel.ingest.report import combined
-
-    total = event_receipt(combined(reports))
+    total = event_receipt(sum_event_reports(reports))
     return EventsIngest(**total.model_dump(by_alias=True), sources=[event_receipt(report) for report in reports])

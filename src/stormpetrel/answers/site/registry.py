@@ -1,13 +1,14 @@
-"""The registry of a site's models, of every family: what there is, why which is in use, and putting another in use.
+"""A site's models, of every family: training them, which there are, why which is in use, and putting another in use.
 
-Site + Viewer -> trainings_of_all -> RegisteredTrainings; show_model -> ShownTraining or ModelVersions; acts of who manages the
-site: promote, roll_back -> PromotionReceipt; run_night -> NightlyReceipt.
+Site + Viewer -> train_jobs, train_traces, train_events, fit_generator -> receipts; trainings_of_all -> RegisteredTrainings;
+show_model -> ShownTraining or ModelVersions; promote, roll_back -> PromotionReceipt; run_night -> NightlyReceipt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stormpetrel.answers.schemas.registry import (
@@ -16,19 +17,35 @@ from stormpetrel.answers.schemas.registry import (
     ModelVersionLine,
     ModelVersions,
     MomentComparison,
+    NewTraining,
     NightlyReceipt,
     PromotionReceipt,
     PutInUse,
     RegisteredTrainings,
     ShownTraining,
+    TrainedModel,
+    TrainingReceipt,
 )
 from stormpetrel.answers.viewer import MANAGE, READ
+from stormpetrel.answers.workload.input import make_generator
 from stormpetrel.learn.family import TrainingRecord, Unit
+from stormpetrel.lifecycle.event_models import train_event_model
 from stormpetrel.lifecycle.families import describe_all, describe_training, family_named, promote_training
+from stormpetrel.lifecycle.job_models import missing_text, train_job_models
+from stormpetrel.lifecycle.nightly import run_nightly
+from stormpetrel.lifecycle.trace_learning import campaign_windows
+from stormpetrel.lifecycle.trace_models import train_trace_model
+from stormpetrel.lifecycle.trace_regions import labelled_types
+from stormpetrel.lifecycle.workload_models import fit_site_generator
+from stormpetrel.sources.trace_files import read_campaigns
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.jobs.moments import Moment
+    from stormpetrel.store.registry.models import ModelVersion, Training
     from stormpetrel.store.site import Site
+    from stormpetrel.traces.architecture import Architecture, AutoencoderSettings
+Progress = Callable[[float, str], None]  # the share that is done, what is being done
 
 
 def trainings_of_all(site: Site, viewer: Viewer) -> RegisteredTrainings:
@@ -83,8 +100,6 @@ def roll_back(site: Site, viewer: Viewer, family: str) -> PromotionReceipt:
 
 def run_night(site: Site, viewer: Viewer, *, progress: Callable[[str], None]) -> NightlyReceipt:
     """Train again where there is a reason to, delete what is too old, and compact the tables; `progress` gets each step."""
-    from stormpetrel.lifecycle.nightly import run_nightly
-
     viewer.require(MANAGE)
     night = run_nightly(site, progress=progress)
     return NightlyReceipt(
@@ -125,3 +140,58 @@ def _fields(record: TrainingRecord) -> dict[str, Any]:
         "sort": record.main.sort,
         "learnt_from": data.words(),
     }
+
+
+def train_jobs(site: Site, viewer: Viewer, moments: Collection[Moment], *, progress: Callable[[str], None]) -> TrainingReceipt:
+    """Train a model of each moment that there are enough jobs for; `missing` says what the others lack."""
+    viewer.require(MANAGE)
+    models = train_job_models(site, moments, user=viewer.user or None, progress=progress)
+    return TrainingReceipt(models=[_trained(model) for model in models], missing=missing_text(models[0]))
+
+
+def train_traces(
+    site: Site,
+    viewer: Viewer,
+    architecture: Architecture | None,
+    *,
+    campaigns: Sequence[Path] | None,
+    settings: AutoencoderSettings,
+    device: str,
+    progress: Progress,
+) -> TrainedModel:
+    """Train a model of traces on the site's windows, or on those of campaign files; their test campaigns are left alone."""
+    viewer.require(MANAGE)
+    progress(0.0, "reading windows")
+    window_s = site.settings.traces.window_s
+    trouble = labelled_types(site) if campaigns else frozenset()
+    windows = campaign_windows(read_campaigns(campaigns), window_s=window_s, trouble=trouble) if campaigns else None
+    model = train_trace_model(
+        site, architecture, windows=windows, settings=settings, device=device, user=viewer.user or None, progress=progress
+    )
+    return _trained(model)
+
+
+def train_events(site: Site, viewer: Viewer, name: str | None, *, seed: int, progress: Progress) -> NewTraining:
+    """Train a model on the site's event counts; of its models the receipt names the one that gives alarms."""
+    viewer.require(MANAGE)
+    training = train_event_model(site, name, seed=seed, user=viewer.user or None, progress=progress)
+    return _new(training, next(model for model in training.models if model.about.get("role") != "forecast"))
+
+
+def fit_generator(
+    site: Site, viewer: Viewer, name: str, *, seed: int, settings: dict[str, Any], progress: Progress
+) -> NewTraining:
+    """Fit a generator to the site's jobs; settings that it does not know are refused before anything is read."""
+    viewer.require(MANAGE)
+    make_generator(name, seed=seed, **settings)
+    chosen = {option: value for option, value in settings.items() if value is not None}
+    training = fit_site_generator(site, name, seed=seed, user=viewer.user or None, progress=progress, **chosen)
+    return _new(training, training.models[0])
+
+
+def _trained(model: ModelVersion) -> TrainedModel:
+    return TrainedModel(name=model.name, version=model.version, created=model.created, about=dict(model.about))
+
+
+def _new(training: Training, model: ModelVersion) -> NewTraining:
+    return NewTraining(training=training.name, name=model.name, version=model.version, about=dict(model.about))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from stormpetrel.answers.schemas.administration import NewToken, NewTokenReceipt, RevokedToken, TokenLine, Tokens
 from stormpetrel.answers.viewer import MANAGE, SCOPES
 from stormpetrel.errors import UsageError
+from stormpetrel.lifecycle.family import operator
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
@@ -65,6 +66,4 @@ def _known_scopes(scopes: list[str]) -> list[str]:
 
 def _signed(site: Site, viewer: Viewer) -> str:
     """The name for the audit trail; of who runs the command where nobody had to log in."""
-    from stormpetrel.lifecycle.family import operator
-
     return viewer.user or site.user_in_tables(operator())

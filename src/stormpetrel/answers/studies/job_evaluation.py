@@ -24,7 +24,16 @@ from stormpetrel.answers.schemas.quality import Optimism
 from stormpetrel.config import Settings
 from stormpetrel.engine import Engine
 from stormpetrel.errors import NotEnoughJobsError
+from stormpetrel.jobs.evaluation import evaluate, refit_weekly, weekly_table
+from stormpetrel.jobs.honest_table import honest_table
 from stormpetrel.jobs.moments import Moment
+from stormpetrel.jobs.optimism import optimism
+from stormpetrel.jobs.seed_models import RECIPES
+from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, SHORT_S, table_one
+from stormpetrel.lifecycle.job_models import training_of
+from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry
+from stormpetrel.sources.formats import ReadOptions
+from stormpetrel.sources.reading import read_log
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.job_evaluation import EvaluationQuestion
@@ -51,15 +60,11 @@ class JobInput:
 
     def training(self) -> TrainingSettings:
         """The same as the settings of a training."""
-        from stormpetrel.lifecycle.job_models import training_of
-
         return training_of(self.section, self.time_zone)
 
 
 def jobs_of_site(site: Site, viewer: Viewer) -> JobInput:
     """Return the jobs of a site that the viewer may see, with its settings; NotEnoughJobsError where there are none."""
-    from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry
-
     visible = viewer.sees()
     jobs = site.jobs.read_jobs().filter(visible).collect()
     if not jobs.height:
@@ -75,9 +80,6 @@ def jobs_of_files(
     progress: Callable[[int, int], None] = lambda _done, _count: None,
 ) -> JobInput:
     """Return the jobs of log files, with the settings that a site begins with; notes say what was refused."""
-    from stormpetrel.sources.formats import ReadOptions
-    from stormpetrel.sources.reading import read_log
-
     log = read_log(files, format_name, ReadOptions(fields=fields), progress=progress)
     refused = (f"{count:,} records were refused: {rule}" for rule, count in log.refused.items())
     settings = Settings()
@@ -92,9 +94,6 @@ def evaluate_forecasts(
     data: JobInput, question: EvaluationQuestion, *, progress: Progress = lambda _: None
 ) -> tuple[JobEvaluation, Evaluation]:
     """Judge the model and the trivial rules at each moment; Table I and weekly refits are those of the first moment."""
-    from stormpetrel.jobs.evaluation import evaluate, refit_weekly, weekly_table
-    from stormpetrel.jobs.honest_table import honest_table
-
     settings = replace(data.training(), seed=question.seed)
     moments, engine = [Moment(moment) for moment in question.moments], Engine(question.workers)
     evaluation = evaluate(data.jobs, settings, moments=moments, protocol=question.protocol, progress=progress, engine=engine)
@@ -122,9 +121,6 @@ def evaluate_published(
     data: JobInput, *, seed: int = 0, workers: int = 1, progress: Progress = lambda _: None
 ) -> tuple[PublishedEvaluation, dict[Literal["random", "time"], TableOne]]:
     """Fill Table I by the published protocol, with test jobs drawn at random and with later ones."""
-    from stormpetrel.jobs.optimism import optimism
-    from stormpetrel.jobs.seed_protocol import SHORT_S, table_one
-
     tables = {
         split: table_one(
             data.jobs,
@@ -160,9 +156,6 @@ def published_table(
     progress: Progress = lambda _: None,
 ) -> TableOne:
     """Fill one half of Table I with all jobs, short ones too; `quick` with the published models only, and not with ours."""
-    from stormpetrel.jobs.seed_models import RECIPES
-    from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, table_one
-
     return table_one(
         data.jobs,
         failure_states=data.section.failure_states,

@@ -45,10 +45,15 @@ from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs import feature_study as features
 from stormpetrel.jobs.cancel_policy import CancelCurve, cancel_curve, policy_at
+from stormpetrel.jobs.evaluation import PROFILE_SHARE, evaluate
 from stormpetrel.jobs.features import group_of
 from stormpetrel.jobs.moments import Moment
+from stormpetrel.jobs.outcomes import failed
 from stormpetrel.jobs.preparation import PreparationSettings, Prepared, label_distribution, prepare
 from stormpetrel.jobs.profiles import END, SUBMIT, JobProfiles, ProfileTables
+from stormpetrel.jobs.seed_protocol import seed_columns
+from stormpetrel.jobs.training import label_jobs
+from stormpetrel.jobs.trends import failure_trend, movers, trend_of_counts
 from stormpetrel.jobs.waste import check_ledger, core_seconds, elapsed_seconds, ledger, reconcile
 from stormpetrel.lifecycle.job_models import limits_of, preparation_of
 from stormpetrel.records.jobs import never_started
@@ -136,9 +141,6 @@ def feature_study(
 
     They come from jobs before those that the ablation is judged on. Each group that is left out is one item of the engine.
     """
-    from stormpetrel.jobs.evaluation import PROFILE_SHARE
-    from stormpetrel.jobs.training import label_jobs
-
     refuse_empty(data)
     labelled = label_jobs(data.jobs, data.training(), [moment], profiles_from=PROFILE_SHARE)
     return study_features(labelled, moment, progress=progress, engine=engine)
@@ -197,9 +199,6 @@ def matrix_of(correlated: features.Correlations, top: int) -> CorrelationMatrix:
 
 def column_study(data: JobInput, *, fitted: FittedProfiles, seed: int = 0) -> ColumnStudy:
     """Return the correlations of the published study's columns (Fig. 9) of the jobs that ended; UsageError where none vary."""
-    from stormpetrel.jobs.outcomes import failed
-    from stormpetrel.jobs.seed_protocol import seed_columns
-
     refuse_empty(data)
     section, profiled = data.section, with_profile(data, fitted)
     columns = seed_columns(profiled).with_columns(
@@ -230,8 +229,6 @@ def _pair(correlated: features.Correlations, first: str, second: str) -> float |
 
 def trend_study(data: JobInput, by: str, every: str = "1w", *, top: int = 10) -> TrendStudy:
     """Return the failure rates of the `top` groups with the most failures, and the movers among all groups."""
-    from stormpetrel.jobs.trends import failure_trend, movers, trend_of_counts
-
     refuse_empty(data)
     jobs = _counted(data, with_profile(data) if by == "profile" else None)
     states = data.section.failure_states
@@ -277,8 +274,6 @@ def policy_replay(
     data: JobInput, *, tau: float | None = None, progress: Progress = lambda _: None
 ) -> tuple[PolicyReplay, CancelCurve]:
     """Forecast the jobs of a log as they came, and replay the policy; see `replay_policy`."""
-    from stormpetrel.jobs.evaluation import evaluate
-
     evaluation = evaluate(data.jobs, data.training(), moments=[Moment.TWO_MINUTES], protocol="rolling", progress=progress)
     return replay_policy(evaluation, tau=tau)
 

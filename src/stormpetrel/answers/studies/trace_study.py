@@ -32,13 +32,20 @@ from stormpetrel.answers.schemas.trace_study import (
 )
 from stormpetrel.answers.viewer import MANAGE
 from stormpetrel.engine import Progress, no_progress
-from stormpetrel.records.traces import MIXED, MODES, Rates, job_types_in_order
+from stormpetrel.records.traces import MIXED, MODES, Rates, Split, job_types_in_order
 from stormpetrel.records.window_frames import frame_of
 from stormpetrel.records.windows import Windows, join_windows
+from stormpetrel.rehearse.campaign import CampaignRequest, cpus_of, run_campaign, run_set
+from stormpetrel.rehearse.campaign_files import SimulationRequest, write_simulated
+from stormpetrel.rehearse.plan import kinds_of
+from stormpetrel.sources.trace_files import read_campaigns
 from stormpetrel.traces.architecture import Architecture, Scorer
+from stormpetrel.traces.campaign_splits import split_traces
 from stormpetrel.traces.diagnosis import Trouble, known_bad_io, place
 from stormpetrel.traces.evaluation import FIGURES
+from stormpetrel.traces.faults.bench import ASIDE
 from stormpetrel.traces.separability import PcaMap
+from stormpetrel.traces.study import kept_cut, kept_plan, run_study
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.campaigns import CampaignRun, CampaignSimulation
@@ -77,10 +84,6 @@ def study_of_kept_models(
     campaigns: Sequence[Path], models: Path, *, progress: Callable[[str], None] = lambda _: None
 ) -> tuple[TraceStudy, list[Trace]]:
     """Judge models that a study has kept in a folder on campaign files, cut as they were then; the traces are drawn, too."""
-    from stormpetrel.sources.trace_files import read_campaigns
-    from stormpetrel.traces.campaign_splits import split_traces
-    from stormpetrel.traces.study import kept_cut, kept_plan, run_study
-
     progress("reading campaigns")
     traces = read_campaigns(campaigns)
     split = split_traces(traces, kept_cut(models))
@@ -123,8 +126,6 @@ def study_answer(study: TraceStudy) -> TraceStudyAnswer:
 
 def fault_answer(study: FaultStudy) -> tuple[dict[str, dict[str, dict[str, FaultFigures]]], FaultSummary]:
     """The figures of each fault and severity, and the exam as a whole."""
-    from stormpetrel.traces.faults.bench import ASIDE
-
     cells = {
         fault: {
             severity: {name: FaultFigures(roc_auc=figures.roc_auc, recall=figures.recall) for name, figures in scorers.items()}
@@ -241,9 +242,6 @@ def _with_neighbours(windows: Windows, rows: list[int]) -> tuple[Windows, list[i
 def run_campaigns(folder: Path, viewer: Viewer, act: CampaignRun, *, progress: Progress = no_progress) -> CampaignReceipt:
     """Run jobs of known types here, record what the CPUs do, and write it down with labels; interrupted, nothing is written."""
     viewer.require(MANAGE)
-    from stormpetrel.records.traces import Split
-    from stormpetrel.rehearse.campaign import CampaignRequest, cpus_of, run_campaign, run_set
-    from stormpetrel.rehearse.plan import kinds_of
 
     request = CampaignRequest(
         folder=folder,
@@ -266,7 +264,6 @@ def simulate_campaigns(
 ) -> CampaignReceipt:
     """Write simulated campaigns in the layout of recorded ones."""
     viewer.require(MANAGE)
-    from stormpetrel.rehearse.campaign_files import SimulationRequest, write_simulated
 
     request = SimulationRequest(folder, act.train, act.validation, act.test, act.nodes, act.threads, act.minutes, act.seed)
     total = max(1, act.train + act.validation + act.test)

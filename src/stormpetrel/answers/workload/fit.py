@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 from stormpetrel.answers.schemas.workload import WorkloadFitting
 from stormpetrel.answers.viewer import MANAGE
 from stormpetrel.errors import StoreBusyError, StormpetrelError
+from stormpetrel.lifecycle.workload_models import fit_site_generator
+from stormpetrel.store.site import open_site
+from stormpetrel.synth.choose import DEFAULT
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
@@ -102,10 +105,6 @@ def _message(line: str) -> dict[str, Any]:
 
 def _fit_in_child(folder: Path) -> int:
     """Fit the generator of a site, reporting to the parent; return the exit code."""
-    from stormpetrel.lifecycle.workload_models import fit_site_generator
-    from stormpetrel.store.site import open_site
-    from stormpetrel.synth.choose import DEFAULT
-
     request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:

@@ -16,6 +16,13 @@ import polars as pl
 
 from stormpetrel.answers.schemas.workload import LearntWorkload
 from stormpetrel.errors import NotEnoughJobsError, SourceFormatError, UsageError
+from stormpetrel.learn.saving import METADATA
+from stormpetrel.lifecycle.workload_models import site_workload
+from stormpetrel.sources.formats import ReadOptions, sniff_format
+from stormpetrel.sources.reading import read_log
+from stormpetrel.sources.tables.workload_table import read_workload_table
+from stormpetrel.synth.choose import GENERATORS, load_generator, new_generator
+from stormpetrel.synth.contract import Wanted, sample
 from stormpetrel.synth.workload import SUBMIT, WAIT, Workload, tidy, workload_of
 
 if TYPE_CHECKING:
@@ -58,8 +65,6 @@ class WorkloadInput:
 
 def read_site(site: Site) -> WorkloadInput:
     """Return the workload of a site, and its jobs."""
-    from stormpetrel.lifecycle.workload_models import site_workload
-
     return WorkloadInput(site_workload(site), site.jobs.read_jobs().collect())
 
 
@@ -87,10 +92,6 @@ def synthetic_workload(
 
     From a generator come as many jobs as the real workload has.
     """
-    from stormpetrel.learn.saving import METADATA
-    from stormpetrel.synth.choose import GENERATORS, load_generator
-    from stormpetrel.synth.contract import Wanted, sample
-
     wanted = Wanted(jobs=real.height, seed=seed)
     path = Path(source)
     if not path.exists() and source in GENERATORS:
@@ -111,8 +112,6 @@ def synthetic_workload(
 
 def make_generator(name: str, **settings: Any) -> WorkloadGenerator:
     """Return an untrained generator with those settings that are not None; UsageError for one that it does not have."""
-    from stormpetrel.synth.choose import new_generator
-
     known = inspect.signature(type(new_generator(name))).parameters
     chosen = {key: value for key, value in settings.items() if value is not None and (key != "seed" or key in known)}
     unknown = [key for key in chosen if key not in known]
@@ -178,8 +177,6 @@ def _are_tables(files: Sequence[str], format_name: str | None) -> bool:
 
 
 def _is_table(file: str) -> bool:
-    from stormpetrel.sources.formats import sniff_format
-
     if Path(file).suffix in (".parquet", ".pq"):
         return True
     try:
@@ -192,9 +189,6 @@ def _is_table(file: str) -> bool:
 def _read_logs(
     files: Sequence[str], format_name: str | None, fields: Sequence[str] | None, progress: ReadProgress
 ) -> WorkloadInput:
-    from stormpetrel.sources.formats import ReadOptions
-    from stormpetrel.sources.reading import read_log
-
     log = read_log(list(files), format_name, ReadOptions(fields=list(fields) if fields else None), progress=progress)
     refused = tuple(f"{count:,} records were refused: {rule}" for rule, count in log.refused.items())
     workload = workload_of(log.jobs)
@@ -202,8 +196,6 @@ def _read_logs(
 
 
 def _read_tables(files: Sequence[str]) -> WorkloadInput:
-    from stormpetrel.sources.tables.workload_table import read_workload_table
-
     tables = [read_workload_table(Path(file)) for file in files]
     frame = pl.concat([table.jobs for table in tables], how="diagonal_relaxed")
     notes = tuple(note for table in tables for note in table.notes)

@@ -16,13 +16,27 @@ from stormpetrel.answers.schemas.workload import SiteWorkload, WorkloadCompariso
 from stormpetrel.answers.viewer import READ
 from stormpetrel.answers.workload.input import synthetic_workload
 from stormpetrel.answers.workload.scores import scores_of
+from stormpetrel.engine import Engine
 from stormpetrel.errors import ModelError, NotEnoughJobsError
-from stormpetrel.synth.choose import DEFAULT
+from stormpetrel.lifecycle.workload_models import load_site_generator, site_workload
+from stormpetrel.rehearse.workload_usefulness import (
+    Scheduling,
+    cut_log,
+    over_seeds,
+    schedule,
+    synthetic_jobs,
+    train_on_synthetic,
+    usefulness,
+)
+from stormpetrel.synth.choose import DEFAULT, new_generator
+from stormpetrel.synth.contract import Wanted, sample
+from stormpetrel.synth.score.fidelity import fidelity
+from stormpetrel.synth.score.scorecard import evaluate_odd_even, floor_scorecard, odd_even_split, scorecard
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.answers.workload.input import WorkloadInput
-    from stormpetrel.engine import Engine, Progress
+    from stormpetrel.engine import Progress
     from stormpetrel.jobs.training import TrainingSettings
     from stormpetrel.store.site import Site
     from stormpetrel.synth.contract import WorkloadGenerator
@@ -53,8 +67,6 @@ def evaluate_log(
     `held_out` are real jobs that the generator has not seen: without them nobody knows what the log was learnt from. With the
     settings of a `training` usefulness is measured as well: a failure model and a scheduler fed with each.
     """
-    from stormpetrel.synth.score.scorecard import floor_scorecard, odd_even_split, scorecard
-
     real, name = source.workload, Path(synthetic).name
     workload = synthetic_workload(synthetic, real, progress=lambda share, message: progress(0.1 * share, message))
     progress(0.1, "two halves of the real log against each other")
@@ -82,10 +94,6 @@ def evaluate_generator(
 
     With more than one of `workers` so many seeds run at a time, each in a process: `make` must be fit to be sent there.
     """
-    from stormpetrel.engine import Engine
-    from stormpetrel.synth.contract import Wanted, sample
-    from stormpetrel.synth.score.scorecard import evaluate_odd_even, odd_even_split
-
     engine = Engine(workers)
     make(0)  # wrong settings are refused before anything else
     real = source.workload
@@ -119,8 +127,6 @@ def compare_workloads(real: Workload, synthetic: Mapping[str, Workload], *, outp
 
 def fidelity_answer(real: Workload, synthetic: Workload) -> WorkloadFidelity:
     """Return how alike two workloads are."""
-    from stormpetrel.synth.score.fidelity import fidelity
-
     figures = fidelity(real, synthetic)
     return WorkloadFidelity.model_validate({**asdict(figures), "notes": list(figures.notes)})
 
@@ -133,10 +139,6 @@ def compare_site_workload(
     Without one in use a `generator` of that kind is fitted now and not kept. NotEnoughJobsError where no job has ended. For
     administrators.
     """
-    from stormpetrel.lifecycle.workload_models import load_site_generator, site_workload
-    from stormpetrel.synth.choose import new_generator
-    from stormpetrel.synth.contract import Wanted, sample
-
     viewer.require(READ)
     viewer.require_admin()
     real = site_workload(site, most=most)
@@ -168,8 +170,6 @@ def _evaluation(title: str, card: dict[str, Any]) -> WorkloadEvaluation:
 def _usefulness_of_log(
     source: WorkloadInput, synthetic: Workload, training: TrainingSettings, notes: list[str]
 ) -> dict[str, Any]:
-    from stormpetrel.rehearse.workload_usefulness import cut_log, schedule, synthetic_jobs, train_on_synthetic
-
     jobs = source.jobs if source.jobs is not None else synthetic_jobs(source.workload)
     return {
         "tstr": _or_note(lambda: train_on_synthetic(cut_log(jobs, training), synthetic, training), "tstr", notes),
@@ -186,9 +186,6 @@ def _usefulness_of_generator(
     progress: Progress,
     engine: Engine,
 ) -> dict[str, Any]:
-    from stormpetrel.rehearse.workload_usefulness import Scheduling, over_seeds, synthetic_jobs, usefulness
-    from stormpetrel.synth.score.scorecard import odd_even_split
-
     jobs = source.jobs if source.jobs is not None else synthetic_jobs(source.workload)
     odd, even = odd_even_split(source.workload)
 

@@ -19,14 +19,16 @@ import polars as pl
 from stormpetrel.answers.schemas.workload import MOST_JOBS, SampleSchedule, WorkloadRequest, WorkloadSample
 from stormpetrel.answers.viewer import MANAGE
 from stormpetrel.errors import StoreBusyError, UsageError
+from stormpetrel.lifecycle.workload_models import load_site_generator
 from stormpetrel.records.times import EARLIEST, LATEST
+from stormpetrel.simulate.replay import Machine, replayed, sized
+from stormpetrel.synth.contract import Wanted
+from stormpetrel.synth.writers.files import write_workload
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.engine import Progress
-    from stormpetrel.simulate.replay import Machine
-    from stormpetrel.synth.contract import Wanted
 
 # format -> (ending of the file, what it is for browsers)
 FORMATS: Final = {
@@ -57,9 +59,6 @@ class SamplePlan:
 
 def write_sample(live: LiveSite, viewer: Viewer, request: WorkloadRequest, path: Path) -> WorkloadSample:
     """Write new jobs of the site's generator to a file; administrators only, and it stands in the audit trail."""
-    from stormpetrel.lifecycle.workload_models import load_site_generator
-    from stormpetrel.synth.writers.files import write_workload
-
     viewer.require(MANAGE)
     wanted = _wanted(request)
     if not live.workload.sampling.acquire(timeout=_WAIT_S):
@@ -95,8 +94,6 @@ def write_jobs(
     counts, waits = _Counts(), None
     frames = counts.counted(frames, wanted, progress)
     if plan.schedule:
-        from stormpetrel.simulate.replay import replayed
-
         machine, frames = sized_machine(frames, plan.cores, plan.gpus)
         waits = _Waits(machine)
         frames = waits.counted(replayed(frames, machine))
@@ -123,8 +120,6 @@ def file_name(request: WorkloadRequest) -> str:
 
 def sized_machine(frames: Frames, cores: int | None, gpus: int | None) -> tuple[Machine, Frames]:
     """Return the machine that was asked for, or that suits the first of the jobs; and all of the frames."""
-    from stormpetrel.simulate.replay import Machine, sized
-
     if cores is not None and gpus is not None:
         return Machine(cores, gpus), frames
     suits, frames = sized(frames)
@@ -133,8 +128,6 @@ def sized_machine(frames: Frames, cores: int | None, gpus: int | None) -> tuple[
 
 def _wanted(request: WorkloadRequest) -> Wanted:
     """The same for a generator; UsageError where it makes no sense."""
-    from stormpetrel.synth.contract import Wanted
-
     start = request.start
     if request.jobs is None and request.days is None:
         raise UsageError("The number of jobs is missing.", hint="Name a number of jobs, or of days.")

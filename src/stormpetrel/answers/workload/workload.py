@@ -17,6 +17,8 @@ from stormpetrel.answers.schemas.workload import WorkloadAnswer, WorkloadGenerat
 from stormpetrel.answers.viewer import READ
 from stormpetrel.answers.workload.fit import Fitting
 from stormpetrel.answers.workload.scores import scores_of
+from stormpetrel.lifecycle.workload_models import loaded_generator, site_workload
+from stormpetrel.synth.contract import Wanted, sample
 
 if TYPE_CHECKING:
     from stormpetrel.answers.background import Snapshot
@@ -90,9 +92,6 @@ def make_workload_board(live: LiveSite, key: str, before: WorkloadBoard | None) 
 
 def _drawn_jobs(live: LiveSite, training: Training) -> WorkloadBoard:
     """The first jobs of those that it has learnt from, and new ones from the same moment on."""
-    from stormpetrel.lifecycle.workload_models import loaded_generator, site_workload
-    from stormpetrel.synth.contract import Wanted, sample
-
     in_use = loaded_generator(live.site, training)
     real = site_workload(live.site, until=training.trained_until).between(0, DRAWN_JOBS)
     synthetic = sample(in_use.generator, Wanted(jobs=real.height, seed=_SEED, start=real.start()))

@@ -18,6 +18,7 @@ from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
@@ -237,7 +238,5 @@ def _not_fitted() -> ModelError:
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Keep the linear algebra on one core: its matrices are small, and next to other programs more threads only wait."""
-    from threadpoolctl import threadpool_limits
-
     with threadpool_limits(limits=1):
         yield

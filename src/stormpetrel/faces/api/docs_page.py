@@ -81,7 +81,7 @@ _INTRODUCTION: Final = (
     "<p>Everything is JSON. A program shows who it is with a token, <code>Authorization: Bearer TOKEN</code>; an administrator "
     "makes one with <code>stormpetrel tokens add</code>. Each endpoint names the scope that the token needs. Where the site asks "
     "for no login, programs on the same machine need none either. Users see their own jobs, administrators all.</p>"
-    '<p>What went wrong is told in words: <code>{"error": {"what": …, "hint": …}}</code>. After a 429 or 503 try again when '
+    '<p>Errors come as text: <code>{"error": {"what": …, "hint": …}}</code>. After a 429 or 503 try again when '
     "<code>Retry-After</code> seconds have passed. Times are UTC, sizes are bytes, spans are seconds.</p>"
 )
 

@@ -1,18 +1,35 @@
-"""Jobs: a page of them, one in full, its predictions and their reasons, what to change, and the search by id."""
+"""Jobs: a page of them, one in full, its predictions and their reasons, the search by id; and predictions of new requests.
+
+JobsQuestion -> JobPage; PredictionRequest -> Prediction; ScriptRequest -> ScriptAnswer.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Body, Path, Query, Request
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from stormpetrel.answers.jobs.check import check_script
 from stormpetrel.answers.jobs.details import find_jobs, job_details
+from stormpetrel.answers.jobs.judging import for_viewer, judge_requests, predictions
 from stormpetrel.answers.overview.job_table import job_rows, table_query
+from stormpetrel.answers.schemas.base import Question
 from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
 from stormpetrel.answers.schemas.jobs import REF_EXAMPLE, REF_PATTERN, FindQuestion, JobList, JobPage, JobsQuestion
-from stormpetrel.faces.api.endpoint import Reader, errors, json_response
+from stormpetrel.answers.schemas.predictions import (
+    MOST_AT_ONCE,
+    Prediction,
+    PredictionList,
+    PredictionRequest,
+    ScriptAnswer,
+    ScriptRequest,
+)
+from stormpetrel.faces.api.batching import Batcher
+from stormpetrel.faces.api.endpoint import Predicting, Reader, errors, json_response
 from stormpetrel.records.jobs import JobRef
 
 if TYPE_CHECKING:
@@ -21,6 +38,8 @@ if TYPE_CHECKING:
 RefPath = Annotated[
     str, Path(pattern=REF_PATTERN, description="the `ref` of a job, as in the list of jobs", examples=[REF_EXAMPLE])
 ]
+_ERRORS = errors(409, 413)
+_EXPLAINED_TOGETHER = 4
 
 
 def job_router(live: LiveSite) -> APIRouter:
@@ -80,3 +99,49 @@ def _next(request: Request, page: int) -> str:
     """The query of the next page; relative, so that it holds behind any proxy."""
     kept = [(name, value) for name, value in request.query_params.multi_items() if name != "page"]
     return f"?{urlencode([*kept, ('page', page)])}"
+
+
+class PredictQuestion(Question):
+    """How much detail the prediction has."""
+
+    explain: bool = Field(False, description="also give the reasons: what speaks for and against a failure")
+
+
+def predict_router(live: LiveSite) -> APIRouter:
+    """The endpoints that judge requests."""
+    api = APIRouter(prefix="/predict", tags=["predict"])
+    plain: Batcher[PredictionRequest, Prediction] = Batcher(lambda requests: predictions(live, requests))
+    # Reasons take longer than all the rest: who wants none is not to wait for those who do.
+    explained: Batcher[PredictionRequest, Prediction] = Batcher(
+        lambda requests: predictions(live, requests, explain=True), most=_EXPLAINED_TOGETHER
+    )
+
+    @api.post("", operation_id="predict", summary="How likely a job is to fail", response_model=Prediction, responses=_ERRORS)
+    async def predict(viewer: Predicting, request: PredictionRequest, question: Annotated[PredictQuestion, Query()]) -> Response:
+        """Judge a request as if it were submitted now. Requests that come at the same time are judged together."""
+        batcher = explained if question.explain else plain
+        return json_response(await batcher.submit(for_viewer(request, viewer)))
+
+    @api.post(
+        "/many",
+        operation_id="predict_many",
+        summary=f"How likely each of up to {MOST_AT_ONCE:,} jobs is to fail",
+        response_model=PredictionList,
+        responses=_ERRORS,
+    )
+    def predict_many(viewer: Predicting, requests: Annotated[list[PredictionRequest], Body(max_length=MOST_AT_ONCE)]) -> Response:
+        """Judge requests as if they were submitted now; the answers come in the order of the requests."""
+        return json_response(PredictionList.model_construct(predictions=judge_requests(live, viewer, requests)))
+
+    @api.post(
+        "/script",
+        operation_id="predict_script",
+        summary="The check of a job script",
+        response_model=ScriptAnswer,
+        responses=_ERRORS,
+    )
+    async def predict_script(viewer: Predicting, script: ScriptRequest) -> Response:
+        """Judge a job script before it is submitted, and say what to ask for instead. The script is read, never run."""
+        return json_response(await run_in_threadpool(check_script, live, viewer, script))
+
+    return api

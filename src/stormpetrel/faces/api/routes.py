@@ -12,16 +12,12 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
 from stormpetrel.faces.api.alarm_routes import alarm_router
-from stormpetrel.faces.api.cluster_routes import capacity_router, cluster_router
 from stormpetrel.faces.api.docs_page import docs_router
 from stormpetrel.faces.api.endpoint import PREFIX, SCOPE, scope_of
-from stormpetrel.faces.api.job_routes import job_router
-from stormpetrel.faces.api.model_routes import model_router
-from stormpetrel.faces.api.node_routes import node_router
+from stormpetrel.faces.api.job_routes import job_router, predict_router
+from stormpetrel.faces.api.model_routes import model_router, workload_router
 from stormpetrel.faces.api.own_routes import own_router
-from stormpetrel.faces.api.predict_routes import predict_router
-from stormpetrel.faces.api.site_routes import site_router
-from stormpetrel.faces.api.workload_routes import workload_router
+from stormpetrel.faces.api.site_routes import capacity_router, cluster_router, node_router, site_router
 from stormpetrel.learn.threads import wait_politely
 
 if TYPE_CHECKING:

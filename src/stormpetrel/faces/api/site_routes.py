@@ -1,19 +1,29 @@
-"""The site as a whole: trends, waste, the cancel policy, profiles, quality, health, version; the dashboard shows the same."""
+"""The site, its cluster and its nodes: trends, waste, profiles, quality, health; event counts, outages, capacity; node scores.
+
+The dashboard shows the same.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from stormpetrel import __version__
+from stormpetrel.answers.cluster.capacity import capacity
+from stormpetrel.answers.cluster.cluster import cluster_counts, cluster_now, cluster_outages
 from stormpetrel.answers.history.model_quality import model_quality
 from stormpetrel.answers.history.profiles import profiles
 from stormpetrel.answers.history.trends import trends
 from stormpetrel.answers.history.waste import cancel_policy, waste
+from stormpetrel.answers.nodes.nodes import nodes
+from stormpetrel.answers.nodes.window_traces import window_traces
 from stormpetrel.answers.overview.now import now_page
+from stormpetrel.answers.schemas.capacity import Capacity, CapacityQuestion
+from stormpetrel.answers.schemas.cluster import ClusterCounts, ClusterNow, ClusterOutages, CountsQuestion, SpanQuestion
 from stormpetrel.answers.schemas.health import Health, Version
+from stormpetrel.answers.schemas.nodes import WINDOW_EXAMPLE, WINDOW_PATTERN, Nodes, NodesQuestion, WindowTraces
 from stormpetrel.answers.schemas.now import NowAnswer
 from stormpetrel.answers.schemas.profiles import Profiles
 from stormpetrel.answers.schemas.quality import QualityAnswer, QualityQuestion
@@ -26,6 +36,9 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
 
 _ERRORS = errors(409)
+WindowKey = Annotated[
+    str, Path(pattern=WINDOW_PATTERN, description="the `key` of a window, as in `worst` of the nodes", examples=[WINDOW_EXAMPLE])
+]
 
 
 def site_router(live: LiveSite) -> APIRouter:
@@ -80,5 +93,66 @@ def site_router(live: LiveSite) -> APIRouter:
         """The versions of Stormpetrel and of this API."""
         del viewer
         return json_response(Version(version=__version__, api="v1"))
+
+    return api
+
+
+def cluster_router(live: LiveSite) -> APIRouter:
+    """The endpoints about the cluster."""
+    api = APIRouter(prefix="/grid", tags=["grid"])
+
+    @api.get("", operation_id="grid", summary="State of the cluster", response_model=ClusterNow, responses=errors())
+    def get_cluster(viewer: Reader) -> Response:
+        """Whether the cluster is in normal operation now, since when not, and what is wrong."""
+        return json_response(cluster_now(live, viewer))
+
+    @api.get("/counts", operation_id="grid_counts", summary="Events over time", response_model=ClusterCounts, responses=errors())
+    def get_counts(viewer: Reader, question: Annotated[CountsQuestion, Query()]) -> Response:
+        """How many events of each kind there were in each bucket of time, what was expected, and what the model says."""
+        return json_response(cluster_counts(live, viewer, question))
+
+    @api.get(
+        "/outages", operation_id="grid_outages", summary="Outages and alarms", response_model=ClusterOutages, responses=errors()
+    )
+    def get_outages(viewer: Reader, question: Annotated[SpanQuestion, Query()]) -> Response:
+        """Outages and maintenance that people and calendars reported, whether an alarm was raised, and every alarm."""
+        return json_response(cluster_outages(live, viewer, question))
+
+    return api
+
+
+def capacity_router(live: LiveSite) -> APIRouter:
+    """The endpoint about capacity."""
+    api = APIRouter(tags=["site"])
+
+    @api.get(
+        "/capacity", operation_id="capacity", summary="When the queue will hurt", response_model=Capacity, responses=errors()
+    )
+    def get_capacity(viewer: Reader, question: Annotated[CapacityQuestion, Query()]) -> Response:
+        """What is requested of the cluster week by week, how that grows, and when the queue will hurt."""
+        return json_response(capacity(live, viewer, question))
+
+    return api
+
+
+def node_router(live: LiveSite) -> APIRouter:
+    """The endpoints about nodes."""
+    api = APIRouter(prefix="/nodes", tags=["nodes"])
+
+    @api.get("", operation_id="nodes", summary="Nodes by their scores", response_model=Nodes, responses=errors())
+    def list_nodes(viewer: Reader, question: Annotated[NodesQuestion, Query()]) -> Response:
+        """Every node with the threads that behave unlike what the model has learnt, and the windows with the highest scores."""
+        return json_response(nodes(live, viewer, question))
+
+    @api.get(
+        "/windows/{window}",
+        operation_id="window",
+        summary="One window and its reconstruction",
+        response_model=WindowTraces,
+        responses=errors(404),
+    )
+    def show_window(viewer: Reader, window: WindowKey) -> Response:
+        """What each mode of a thread did during a window, what the model makes of it, and the threads around it."""
+        return json_response(window_traces(live, viewer, window))
 
     return api

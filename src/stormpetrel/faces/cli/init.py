@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from stormpetrel.answers.schemas.administration import NewSite, SiteReceipt
-from stormpetrel.answers.site.setup import make_site
+from stormpetrel.answers.site.upkeep import make_site
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.cli.options import Json
 from stormpetrel.faces.cli.output import emit

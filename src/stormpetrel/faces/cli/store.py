@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from stormpetrel.answers.schemas.administration import Restoration
-from stormpetrel.answers.site.setup import restore_site
-from stormpetrel.answers.site.upkeep import back_up, compact_tables, delete_old_jobs, forget_user
+from stormpetrel.answers.site.upkeep import back_up, compact_tables, delete_old_jobs, forget_user, restore_site
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.options import Json

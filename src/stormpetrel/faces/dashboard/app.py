@@ -13,6 +13,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import plotly.graph_objects as go
 from dash import Dash, set_props
 from dash.backends._fastapi import FastAPIDashServer, reset_current_request, set_current_request
 
@@ -78,8 +79,6 @@ def _report_error(error: Exception) -> None:
 
 def _warm_up() -> None:
     """Load Plotly and its templates now: it takes a second, and two threads that do it at once trip over each other."""
-    import plotly.graph_objects as go
-
     go.Figure(go.Waterfall(), layout={"template": "plotly_white"}).to_plotly_json()
 
 

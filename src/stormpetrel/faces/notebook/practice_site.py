@@ -11,9 +11,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
+import polars as pl
+
 from stormpetrel.answers.jobs.selection import Progress, silent
+from stormpetrel.config import settings_from
+from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.learn.threads import wait_politely
+from stormpetrel.lifecycle.family import operator
+from stormpetrel.lifecycle.job_models import enter_job_models, fit_job_models, training_settings
+from stormpetrel.records.times import fixed_clock
+from stormpetrel.simulate.cluster import simulate
+from stormpetrel.simulate.feed import as_of, record_feed
 from stormpetrel.simulate.spec import ClusterSpec
+from stormpetrel.simulate.writing import write_sacct
+from stormpetrel.sources.formats import ReadOptions, open_source
+from stormpetrel.store.site import create_site
 
 if TYPE_CHECKING:
     from stormpetrel.store.site import Site
@@ -36,11 +48,6 @@ def make_practice_site(
     The same numbers make the same site. `rounds` is how many trees a model has: fewer than a site's own has, to be ready soon.
     With 8 nodes and 30 days: about 5,000 jobs, under ten seconds, 500 MB while it trains.
     """
-    from stormpetrel.config import settings_from
-    from stormpetrel.lifecycle.family import operator
-    from stormpetrel.lifecycle.job_models import enter_job_models, fit_job_models, training_settings
-    from stormpetrel.store.site import create_site
-
     wait_politely()
     place = Path(folder).expanduser()
     spec = ClusterSpec(name=CLUSTER, nodes=nodes, days=days + 1, load=0.5)
@@ -58,15 +65,6 @@ def make_practice_site(
 
 def _record(site: Site, spec: ClusterSpec, now: datetime) -> None:
     """Run the cluster to its end, and tell the site what accounting would have shown at `now`."""
-    import polars as pl
-
-    from stormpetrel.ingest.jobs import ingest_jobs
-    from stormpetrel.records.times import fixed_clock
-    from stormpetrel.simulate.cluster import simulate
-    from stormpetrel.simulate.feed import as_of, record_feed
-    from stormpetrel.simulate.writing import write_sacct
-    from stormpetrel.sources.formats import ReadOptions, open_source
-
     frames = list(simulate(spec))
     record_feed(frames, site.folder / _FEED, fixed_clock(now))
     with TemporaryDirectory() as scratch:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.faces.notebook.markup import escaped
 from stormpetrel.figures.palette import COMPLETED_COLOUR, FAILED_COLOUR, GREY
+from stormpetrel.figures.waterfall import waterfall_figure
 from stormpetrel.jobs.prediction_text import format_points, percent
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ _LINES: Final = "rgba(128, 128, 128, 0.25)"
 
 def waterfall_of(verdict: Verdict, *, top: int = TOP, log_odds: bool = False) -> Figure:
     """From the average job to this one, one reason at a time, strongest first; in points of risk, or in log-odds."""
-    from stormpetrel.figures.waterfall import waterfall_figure
-
     contributions = [(reason.words, reason.contribution) for reason in verdict.reasons]
     figure = waterfall_figure(contributions, verdict.base or 0.0, verdict.risk, top=top, log_odds=log_odds)
     figure.update_yaxes(tickfont_size=11)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
+from plotly.graph_objects import FigureWidget
 
 from stormpetrel.answers.jobs.selection import Progress, SiteLike
 from stormpetrel.errors import MissingExtraError, UsageError
@@ -172,7 +173,6 @@ class EarlyWarning:
     def _waterfall(self, insight: JobInsight) -> list[Any]:
         if not self._interactive:
             return [_html(insight.html_waterfall())]
-        from plotly.graph_objects import FigureWidget
 
         return [_html(insight.html_reasons()), FigureWidget(insight.figure)]
 

@@ -21,6 +21,7 @@ from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.report import trace_figures, trace_tables
 from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, Table
 from stormpetrel.figures import trace_models
+from stormpetrel.traces.sampling import study_sampling
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.traces import SiteTraces
@@ -119,8 +120,6 @@ def _diagnosis(mapped: MappedWindows) -> tuple[Block, ...]:
 
 
 def _sampling(traces: Sequence[Trace], progress: Progress) -> Sequence[Block]:
-    from stormpetrel.traces.sampling import study_sampling
-
     study = study_sampling(traces, progress=lambda _share, text: progress(f"sampling: {text}"))
     answer = sampling_answer(study)
     tables = trace_tables.spectra_table(answer), trace_tables.intervals_table(answer)

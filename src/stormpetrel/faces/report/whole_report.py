@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING
 
 from stormpetrel import __version__
 from stormpetrel.answers.schemas.report import ReportOrder, ReportReceipt
+from stormpetrel.answers.studies.job_studies import refuse_empty
+from stormpetrel.answers.studies.trace_study import study_of_kept_models
 from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import NotEnoughJobsError
+from stormpetrel.faces.report.capacity_section import site_capacity_sections
+from stormpetrel.faces.report.events_section import site_event_sections
+from stormpetrel.faces.report.jobs_section import jobs_sections
 from stormpetrel.faces.report.page import write_page
+from stormpetrel.faces.report.traces_section import site_trace_sections, study_sections
+from stormpetrel.faces.report.workload_section import site_workload_sections
 
 if TYPE_CHECKING:
     from stormpetrel.answers.studies.job_evaluation import JobInput
@@ -59,28 +66,17 @@ def write_report(
 
 
 def _job_sections(data: JobInput, *, quick: bool, progress: Progress) -> list[Section]:
-    from stormpetrel.answers.studies.job_studies import refuse_empty
-    from stormpetrel.faces.report.jobs_section import jobs_sections
-
     refuse_empty(data)
     return jobs_sections(data, quick=quick, progress=progress)
 
 
 def _site_sections(site: Site, progress: Progress) -> list[Section]:
     """What a site knows besides jobs: its traces, its events, its capacity, and its workload."""
-    from stormpetrel.faces.report.capacity_section import site_capacity_sections
-    from stormpetrel.faces.report.events_section import site_event_sections
-    from stormpetrel.faces.report.traces_section import site_trace_sections
-    from stormpetrel.faces.report.workload_section import site_workload_sections
-
     parts = (site_trace_sections, site_event_sections, site_capacity_sections, site_workload_sections)
     return [section for part in parts for section in part(site, progress=progress)]
 
 
 def _campaign_sections(campaigns: Sequence[Path], models: Path, progress: Progress) -> list[Section]:
-    from stormpetrel.answers.studies.trace_study import study_of_kept_models
-    from stormpetrel.faces.report.traces_section import study_sections
-
     study, traces = study_of_kept_models(campaigns, models, progress=progress)
     return study_sections(study, traces, progress=progress)
 

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from stormpetrel import __version__
 from stormpetrel.errors import SettingsError, StormpetrelError
+from stormpetrel.faces.api.routes import router
 from stormpetrel.faces.web.incoming import TrustedProxies
 from stormpetrel.faces.web.listening import ListenAddress
 from stormpetrel.faces.web.login import LoginService, login_router
@@ -36,7 +37,6 @@ _PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 def create_app(live: LiveSite, *, address: str | None = None) -> FastAPI:
     """The whole web server of a site; `address` is where it listens, if not at serve.address."""
-    from stormpetrel.faces.api.routes import router
     from stormpetrel.faces.dashboard.app import add_dashboard
 
     app = bare_app(live)

@@ -13,6 +13,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
@@ -122,7 +123,6 @@ def _page(status: int, error: StormpetrelError) -> str:
 def install_errors(app: FastAPI) -> None:
     """Let an app answer every error in the same form: `{"error": {"what": …, "hint": …}}`, or a small page."""
     from fastapi.exceptions import RequestValidationError
-    from starlette.exceptions import HTTPException
 
     async def ours(request: Request, error: Any) -> Response:
         return answer_to(error, request.scope)

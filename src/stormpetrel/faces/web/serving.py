@@ -1,4 +1,4 @@
-"""`stormpetrel serve`, the work of it: a site -> a web server on one address, until it is told to stop."""
+"""`stormpetrel serve`, the work of it: a site -> a web server on one address, until it is stopped."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
+from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.errors import MissingExtraError, SettingsError
 from stormpetrel.faces.web.listening import ListenAddress
 from stormpetrel.faces.web.logs import MergedLog
@@ -38,7 +39,6 @@ def serve(
     refuse_missing_extra()
     where = ListenAddress.parse(address or site.settings.serve.address)
     refuse_open_door(where, site.settings.serve)
-    from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.faces.web.app import create_app, prefix_of
     from stormpetrel.faces.web.incoming import TrustedProxies
 

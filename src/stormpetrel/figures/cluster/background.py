@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import plotly.graph_objects as go
 
 from stormpetrel.figures.palette import GREEN
 from stormpetrel.figures.thinning import extremes
@@ -36,8 +37,6 @@ def background_figure(
     times: Times, names: Sequence[str], values: Numbers, *, spans: Sequence[TimeSpan] = (), most_points: int = MOST_POINTS
 ) -> Figure:
     """One row per name, each on an axis of its own; alarms, outages and maintenance are shaded behind them."""
-    import plotly.graph_objects as go
-
     stamps = stamps_of(times)
     rows = range(len(names))
     return go.Figure(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import plotly.graph_objects as go
 
 from stormpetrel.figures.palette import BLUE, GREY, SKY, VERMILION
 from stormpetrel.figures.thinning import envelope, extremes
@@ -62,8 +63,6 @@ def counts_figure(
     `counts`, `low` and `high` are (buckets, kinds), NaN where there is no data or no forecast; `alarm` is (buckets,): there,
     counts outside of the band are marked.
     """
-    import plotly.graph_objects as go
-
     stamps = stamps_of(times)
     data: list[dict[str, Any]] = []
     axes: dict[str, Any] = {}
@@ -103,8 +102,6 @@ def counts_figure(
 
 def outage_timeline(spans: Sequence[TimeSpan]) -> Figure:
     """Outages, maintenance, alarms and gaps as bars on one time line."""
-    import plotly.graph_objects as go
-
     return go.Figure(
         lanes(spans),
         {
@@ -120,8 +117,6 @@ def outage_timeline(spans: Sequence[TimeSpan]) -> Figure:
 
 def where_figure(names: Sequence[str], counts: Sequence[float], usual: Sequence[float], *, now: str, before: str) -> Figure:
     """Counts at each place next to what is usual there, the first on top; `now` and `before` say what the bars are."""
-    import plotly.graph_objects as go
-
     places = list(range(len(names)))
     figure = go.Figure(
         [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import plotly.graph_objects as go
 
 from stormpetrel.figures.palette import BLACK, BLUE, ORANGE, VERMILION
 from stormpetrel.figures.thinning import extremes
@@ -43,8 +44,6 @@ def score_figure(
     most_points: int = MOST_POINTS,
 ) -> Figure:
     """The score of each bucket against the threshold (all (buckets,)), alarms marked, and the spans as bars above."""
-    import plotly.graph_objects as go
-
     stamps = stamps_of(times)
     top = _score_top(score, threshold)
     kinds = kinds_of(spans)

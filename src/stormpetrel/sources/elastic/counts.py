@@ -18,17 +18,18 @@ import polars as pl
 from stormpetrel.config import ElasticSection, EventsSection
 from stormpetrel.errors import SettingsError, SourceFormatError
 from stormpetrel.records.cursor import Cursor, CursorOf
-from stormpetrel.records.event_counting import (
+from stormpetrel.records.events import (
     BAD_TIME,
+    COVERED,
     FUTURE,
     FUTURE_SLACK,
+    Missing,
     bucket_floor,
     count_events,
     covered,
     no_counts,
     set_aside,
 )
-from stormpetrel.records.events import COVERED, Missing
 from stormpetrel.sources.contract import CountedSpan
 from stormpetrel.sources.elastic import query
 from stormpetrel.sources.elastic.documents import read_documents, read_events

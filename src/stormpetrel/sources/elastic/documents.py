@@ -15,8 +15,7 @@ from typing import Any, Final
 import polars as pl
 
 from stormpetrel.errors import SourceError, SourceFormatError
-from stormpetrel.records.event_counting import bucket_floor
-from stormpetrel.records.events import EVENT_SCHEMA, PLACES, EventKind
+from stormpetrel.records.events import EVENT_SCHEMA, PLACES, EventKind, bucket_floor
 from stormpetrel.records.times import UTC_TIME
 from stormpetrel.sources.elastic.query import Counting, chosen, chosen_form, kind_of, name_of
 from stormpetrel.sources.elastic.server import OPENSEARCH, Answer, SearchServer

@@ -21,8 +21,7 @@ import polars as pl
 
 from stormpetrel.config import ElasticSection
 from stormpetrel.errors import SettingsError, SourceFormatError
-from stormpetrel.records.event_counting import LONGEST_NAME, NO_KIND, as_counts
-from stormpetrel.records.events import OTHER_VALUES, PLACES, WHOLE, EventKind
+from stormpetrel.records.events import LONGEST_NAME, NO_KIND, OTHER_VALUES, PLACES, WHOLE, EventKind, as_counts
 from stormpetrel.records.times import UTC_TIME
 from stormpetrel.sources.htcondor.vocabulary import kind_name
 

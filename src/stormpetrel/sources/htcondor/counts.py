@@ -17,12 +17,12 @@ import polars as pl
 
 from stormpetrel.config import Settings
 from stormpetrel.records.cursor import Cursor, CursorOf
-from stormpetrel.records.event_counting import FUTURE, bucket_ceil, bucket_floor, covered, no_counts
-from stormpetrel.records.events import WHOLE
+from stormpetrel.records.events import FUTURE, WHOLE, bucket_ceil, bucket_floor, covered, no_counts
 from stormpetrel.sources.contract import CountedSpan
 from stormpetrel.sources.event_tally import CountTally
 from stormpetrel.sources.htcondor.batches import EventBatch, tally
 from stormpetrel.sources.htcondor.log_files import OTHER, ChangedMeanwhileError, LogFile, cursor_of, log_file
+from stormpetrel.sources.htcondor.reference_reader import reference_batches
 from stormpetrel.sources.htcondor.scan import TextScanner, year_of_first_date
 
 LOOK_BACK_BYTES: Final = 8 << 20  # before the cursor, read again for the jobs that run: a job that fails fast has started there
@@ -81,8 +81,6 @@ class LogReader:
 
     def _batches(self, file: LogFile, position: int, now: datetime, is_over: bool) -> Iterator[tuple[EventBatch, int, float]]:
         if file.format == OTHER:
-            from stormpetrel.sources.htcondor.reference_reader import reference_batches
-
             events = self._settings.events
             yield from reference_batches(
                 file, position, time_zone=self._settings.site.time_zone, year=self._year, now=now,

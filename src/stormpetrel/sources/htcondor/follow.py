@@ -16,7 +16,7 @@ from typing import Final
 from stormpetrel.config import Settings
 from stormpetrel.errors import SettingsError, SourceUnavailableError
 from stormpetrel.records.cursor import Cursor, CursorOf
-from stormpetrel.records.event_counting import bucket_ceil, bucket_floor, no_counts
+from stormpetrel.records.events import bucket_ceil, bucket_floor, no_counts
 from stormpetrel.sources.contract import CountedSpan
 from stormpetrel.sources.htcondor.counts import LOOK_BACK_BYTES, LogReader
 from stormpetrel.sources.htcondor.log_files import ChangedMeanwhileError, LogFile, cursor_of, log_files

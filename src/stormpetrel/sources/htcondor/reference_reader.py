@@ -19,8 +19,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from stormpetrel.errors import MissingExtraError
-from stormpetrel.records.event_counting import BAD_TIME, FUTURE, FUTURE_SLACK
-from stormpetrel.records.events import PLACES
+from stormpetrel.records.events import BAD_TIME, FUTURE, FUTURE_SLACK, PLACES
 from stormpetrel.records.times import EARLIEST
 from stormpetrel.sources.htcondor import vocabulary
 from stormpetrel.sources.htcondor.batches import FAILED_FLAG, FAST_FLAG, EventBatch

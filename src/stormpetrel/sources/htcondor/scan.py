@@ -14,8 +14,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from stormpetrel.records.event_counting import BAD_TIME, FUTURE, FUTURE_SLACK
-from stormpetrel.records.events import PLACES
+from stormpetrel.records.events import BAD_TIME, FUTURE, FUTURE_SLACK, PLACES
 from stormpetrel.sources.htcondor import scan_state
 from stormpetrel.sources.htcondor.batches import EventBatch, moment_of
 from stormpetrel.sources.htcondor.event_log import Calendar

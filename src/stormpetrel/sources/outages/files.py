@@ -11,11 +11,13 @@ import io
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from stormpetrel.errors import SourceError, SourceFormatError, UsageError
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.records.times import EARLIEST
+from stormpetrel.sources.outages.calendar import IncidentCalendar
+from stormpetrel.sources.outages.downtimes import IncidentDowntimes, is_downtime_file
 from stormpetrel.sources.outages.entries import (
     FARTHEST,
     LONGEST,
@@ -28,10 +30,6 @@ from stormpetrel.sources.outages.entries import (
     source_name,
 )
 from stormpetrel.sources.tables.column_names import Vocabulary
-
-if TYPE_CHECKING:
-    from stormpetrel.sources.outages.calendar import IncidentCalendar
-    from stormpetrel.sources.outages.downtimes import IncidentDowntimes
 
 _MOST_BYTES: Final = 16 * 1024**2
 _MOST_ROWS: Final = 100_000
@@ -56,10 +54,7 @@ def incident_file(
     text, notes = _text_of(path)
     left_out = IncidentNotes(list(notes))
     if text.lstrip().upper().startswith("BEGIN:VCALENDAR") or path.suffix.lower() in (".ics", ".ical"):
-        from stormpetrel.sources.outages.calendar import IncidentCalendar
-
         return IncidentCalendar(path.name, text, zone=zone, now=now, kind=kind, notes=left_out)
-    from stormpetrel.sources.outages.downtimes import IncidentDowntimes, is_downtime_file
 
     if path.suffix.lower() in (".yaml", ".yml") or is_downtime_file(text):
         return IncidentDowntimes(path.name, text, zone=zone, now=now, kind=kind, notes=left_out)

@@ -24,6 +24,7 @@ from stormpetrel.errors import SettingsError, SourceUnavailableError
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.sources.contract import Chunk, JobSource, LiveSource
 from stormpetrel.sources.slurm.pending_arrays import split_arrays
+from stormpetrel.sources.slurm.rest import SlurmRest, clusters_of_rest
 from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.sources.slurm.unfinished import in_one_form
 from stormpetrel.sources.tables.delimited import Layout
@@ -109,7 +110,7 @@ def find_queues(slurm: SlurmSection) -> dict[str, Queue]:
     Empty where only accounting can be asked: a sacct without a squeue next to it, a slurmrestd that shows accounting only.
     """
     from stormpetrel.sources.slurm.queue import Squeue
-    from stormpetrel.sources.slurm.rest_queue import rest_queue
+    from stormpetrel.sources.slurm.rest_jobs import rest_queue
 
     if slurm.rest_url:
         queue = rest_queue(slurm)
@@ -195,7 +196,6 @@ def _sacct_accounting(slurm: SlurmSection, site: SiteSection) -> Accounting:
 
 
 def _rest_accounting(slurm: SlurmSection, site: SiteSection) -> Accounting:
-    from stormpetrel.sources.slurm.rest import SlurmRest, clusters_of_rest
     from stormpetrel.sources.slurm.rest_jobs import RestAccounting
 
     with SlurmRest(slurm) as server:
@@ -325,7 +325,7 @@ def clusters_of_sacct(command: str, timeout_s: float) -> list[str]:
     manager = shutil.which("sacctmgr", path=str(Path(command).parent)) or shutil.which("sacctmgr")
     if not manager:
         raise SourceUnavailableError(
-            "There is no sacctmgr beside sacct to check slurm.clusters with.", hint="Leave slurm.clusters empty."
+            "There is no sacctmgr next to sacct to check slurm.clusters with.", hint="Leave slurm.clusters empty."
         )
     with tempfile.TemporaryFile() as out:
         run_sacct([manager, "--noheader", "--parsable2", "show", "cluster", "format=cluster"], out.fileno(), timeout_s)

@@ -10,22 +10,13 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from stormpetrel.records.nodes import NodeState
+from stormpetrel.records.nodes import NodeState, expand_nodes
+from stormpetrel.records.outages import MaintenanceWindow
 from stormpetrel.sources.slurm.cluster import query_scontrol, states_in
 from stormpetrel.sources.slurm.cluster_rest import Record, flags_in, moment_in, read_rest_records
 
 if TYPE_CHECKING:
     from stormpetrel.config import SlurmSection
-
-
-from typing import TYPE_CHECKING
-
-from stormpetrel.records.nodes import expand_nodes
-from stormpetrel.records.outages import MaintenanceWindow
-
-if TYPE_CHECKING:
-    from stormpetrel.config import SlurmSection
-
 
 _NAME: Final = re.compile(r"NodeName=(\S+)")
 _STATE: Final = re.compile(r"\sState=(\S+)")

@@ -14,10 +14,10 @@ import polars as pl
 
 from stormpetrel.records import units
 from stormpetrel.records.doubts import MEMORY_PER_CPU_FLAG, with_rules
+from stormpetrel.records.jobs import as_map, joined
 from stormpetrel.records.nodes import is_node_list
 from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects
 from stormpetrel.records.states import OVER_BEFORE_START, cancelled_by, slurm_state
-from stormpetrel.records.text_maps import as_map, joined
 from stormpetrel.records.times import to_utc
 from stormpetrel.records.units import unflagged_texts
 from stormpetrel.records.unread import DECISIVE, UNREAD, no_unread

@@ -17,10 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.records import units
-from stormpetrel.records.jobs import JOB_SCHEMA
+from stormpetrel.records.jobs import JOB_SCHEMA, as_map
 from stormpetrel.records.quality import REJECT_SCHEMA, no_rejects
 from stormpetrel.records.states import JobState, slurm_state, swf_state
-from stormpetrel.records.text_maps import as_map
 from stormpetrel.records.times import from_unix, to_utc
 from stormpetrel.records.unread import DECISIVE, UNREAD
 from stormpetrel.sources.contract import Translation, with_schema

@@ -18,18 +18,22 @@ import polars as pl
 from stormpetrel.config import Settings
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.cursor import CursorOf
-from stormpetrel.records.event_counting import (
+from stormpetrel.records.events import (
     BAD_TIME,
+    COVERED,
     FUTURE,
     FUTURE_SLACK,
     NO_KIND,
+    PLACES,
+    WHOLE,
+    EventKind,
+    Missing,
     as_counts,
     bucket_ceil,
     bucket_floor,
     covered,
     no_counts,
 )  # fmt: skip
-from stormpetrel.records.events import COVERED, PLACES, WHOLE, EventKind, Missing
 from stormpetrel.sources.contract import CountedSpan
 from stormpetrel.sources.event_tally import MOST_KINDS, CountTally, NamedIds
 from stormpetrel.sources.htcondor.vocabulary import AD_INFORMATION_NAME, host_name, kind_name
@@ -47,8 +51,16 @@ from stormpetrel.sources.tables.column_names import (
     TRIGGER_NUMBER,
     VALUE,
 )
-from stormpetrel.sources.tables.event_frames import frames_of, read_ahead
-from stormpetrel.sources.tables.event_values import counts_of, ids_of, is_numbers, is_wall_clock, second_pass, times_of
+from stormpetrel.sources.tables.event_frames import (
+    counts_of,
+    frames_of,
+    ids_of,
+    is_numbers,
+    is_wall_clock,
+    read_ahead,
+    second_pass,
+    times_of,
+)
 
 BAD_COUNT: Final = "bad_count"  # negative, not whole, or no number
 DUPLICATE: Final = "duplicate"  # another row of the same time and kind

@@ -1,4 +1,6 @@
-"""Checks of what a site holds: its folder, its disk, its jobs and events, what was refused, and what is installed."""
+"""Checks of what a site holds: its folder, its disk, its jobs and events, what was refused, what is installed, and whether
+its state belongs to its tables and its registry to the folders of models.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ import polars as pl
 from stormpetrel.records.checks import Finding
 from stormpetrel.records.units import format_size
 from stormpetrel.records.unread import PREFIX
+from stormpetrel.store.agreement import REPAIR, disagreement
 from stormpetrel.store.filesystem import filesystem_type, format_disk, is_network
 from stormpetrel.store.site import Site
 
@@ -31,6 +34,7 @@ _SLACK: Final = timedelta(minutes=10)
 _MANY_FILES: Final = 500
 _GAPS_BACK: Final = timedelta(days=7)
 _MOST_GAPS: Final = 3
+_NAMES_SHOWN: Final = 3
 
 
 def check_folder(site: Site) -> Iterator[Finding]:
@@ -165,3 +169,40 @@ def check_extras(site: Site) -> Iterator[Finding]:
         )
     there = [extra for extra in EXTRAS if extra not in missing]
     yield Finding("ok", "extras", f"installed: {', '.join(there) or 'none'}; not installed: {', '.join(missing) or 'none'}")
+
+
+def check_state(site: Site) -> Iterator[Finding]:
+    """Whether state and tables were left behind together; one that is missing, or of another site, keeps a site from opening."""
+    wrong = disagreement(site)
+    if wrong:
+        yield Finding("problem", "state", wrong, REPAIR)
+    else:
+        yield Finding("ok", "state", "belongs to the tables")
+
+
+def check_registry(site: Site) -> Iterator[Finding]:
+    """Folders of models that are not entered, and entries whose folder is gone."""
+    entered = {(entry.name, entry.version): entry for entry in site.models.versions()}
+    there = site.models.folders()
+    for key, entry in entered.items():
+        if key not in there:
+            used = ", which is in use," if entry.current else ""
+            what = f"{entry.name} version {entry.version}{used} has no folder: {site.models.folder_of(*key)} is missing."
+            hint = f"Take it from a backup: tar -xf BACKUP -C {site.folder} {_inside(site, key)}; or train again."
+            yield Finding("problem" if entry.current else "warning", "models", what, hint)
+    unknown = sorted(key for key in there if key not in entered)
+    if unknown:
+        names = ", ".join(f"{name} version {version}" for name, version in unknown[:_NAMES_SHOWN])
+        more = f" and {len(unknown) - _NAMES_SHOWN} more" if len(unknown) > _NAMES_SHOWN else ""
+        what = f"the registry does not know {names}{more}, whose {'folder lies' if len(unknown) == 1 else 'folders lie'} there."
+        if entered:
+            hint = "A training that died has left it behind, or one is under way; stormpetrel nightly deletes what is old."
+            yield Finding("warning", "models", what, hint)
+        else:
+            yield Finding("problem", "models", f"{what} It knows no model at all.", REPAIR)
+    if not unknown and there.keys() == entered.keys():
+        yield Finding("ok", "models", f"{len(entered)} versions, each with its folder" if entered else "none yet")
+
+
+def _inside(site: Site, key: tuple[str, int]) -> str:
+    return str(site.models.folder_of(*key).relative_to(site.folder))

@@ -230,9 +230,9 @@ def _differences(new: pl.DataFrame, stored: pl.DataFrame) -> pl.DataFrame:
     """The rows of one source that are new or other than stored; what is reported no more becomes a zero."""
     if not stored.height:
         return new
-    both = stored.join(new, on=_CELL, how="full", suffix="_told", coalesce=True)
-    was, now = pl.col("count"), pl.col("count_told").fill_null(0)
-    named = [pl.coalesce(name, f"{name}_told").alias(name) for name in ("source", "bucket_s")]
+    both = stored.join(new, on=_CELL, how="full", suffix="_new", coalesce=True)
+    was, now = pl.col("count"), pl.col("count_new").fill_null(0)
+    named = [pl.coalesce(name, f"{name}_new").alias(name) for name in ("source", "bucket_s")]
     return both.filter(was.is_null() | (was != now)).select(*named, *_CELL, now.alias("count")).select(list(COUNT_SCHEMA))
 
 

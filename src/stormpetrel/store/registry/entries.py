@@ -2,10 +2,15 @@
 
 ModelVersion <-> models/NAME/00007/entry.json. The SQL registry is what counts. These copies are written after it, and read when
 it is lost: thresholds, maps and the reasons why a model is in use lie in no other place.
+
+name, version, description and the digest of the files -> sealed -> HMAC with a key of the site, kept with the entry. A digest
+tells damage, but whoever can change a file can change its digest, too; the seal needs the site's key.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import os
 import secrets
@@ -15,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from stormpetrel.errors import ModelFormatError
 from stormpetrel.store.filesystem import writing
 
 ENTRY_FILE: Final = "entry.json"
@@ -23,6 +29,9 @@ _RECORD: Final = "model.json"  # what every family writes next to its files
 _LARGEST_BYTES: Final = 64 * 1024 * 1024
 # What the record of a model tells of its making, where an earlier version left no entry.
 _RECORDED: Final = ("threshold", "n_train", "failed_share", "kinds", "bucket_s")
+FILES: Final = "files_digest"  # keys of the JSON that is kept about a version; callers do not see them
+SEAL: Final = "seal"
+KEYED: Final = "models_keyed"  # a fact of the state store: every entry has been sealed, one without a seal is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +115,36 @@ def _moment(text: str) -> datetime | None:
         return datetime.fromisoformat(text)
     except ValueError:
         return None
+
+
+def folder_digest(folder: Path) -> str:
+    """A digest of all files of a model, names and contents, without the copy of its entry; of none where there is no folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.parent == folder and path.name.lstrip(".").startswith(ENTRY_FILE):  # written anew whenever the entry changes
+            continue
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise ModelFormatError(f"{path} is no plain file, as those of a model are.", hint="Put a model there that you trust.")
+        if path.is_file():
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+            digest.update(json.dumps([path.relative_to(folder).as_posix(), content]).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def sealed(key: bytes, name: str, version: int, created: str, about: Mapping[str, Any], files: str) -> str:
+    """What is kept about a version, as JSON, with the digest of its files and the seal over all of it."""
+    rest = json.loads(json.dumps({**about, FILES: files}))  # as it is read again: keys that were numbers are text then
+    rest.pop(SEAL, None)
+    return json.dumps(rest | {SEAL: _seal(key, name, version, created, rest)})
+
+
+def is_sealed(key: bytes, name: str, version: int, created: str, kept: Mapping[str, Any]) -> bool:
+    """Whether the seal in what is kept about a version is ours, and nothing was changed since."""
+    rest = {field: value for field, value in kept.items() if field != SEAL}
+    return hmac.compare_digest(str(kept.get(SEAL, "")), _seal(key, name, version, created, rest))
+
+
+def _seal(key: bytes, name: str, version: int, created: str, rest: Mapping[str, Any]) -> str:
+    whole = json.dumps([name, version, created, rest], sort_keys=True)
+    return hmac.digest(key, whole.encode(), "sha256").hex()

@@ -21,8 +21,7 @@ from stormpetrel.errors import ModelError, ModelFormatError, NotThereError
 from stormpetrel.records.model_families import family_of, how_to_train
 from stormpetrel.records.times import moment_of
 from stormpetrel.store.filesystem import writing
-from stormpetrel.store.registry.entries import Entry, write_entry
-from stormpetrel.store.registry.seals import FILES, KEYED, SEAL, folder_digest, is_sealed, sealed
+from stormpetrel.store.registry.entries import FILES, KEYED, SEAL, Entry, folder_digest, is_sealed, sealed, write_entry
 from stormpetrel.store.state import StateStore
 from stormpetrel.store.state_tables import audit
 from stormpetrel.store.state_tables import models as table
@@ -376,17 +375,17 @@ def _number(training: str) -> int:
 def _trainings(versions: Iterable[ModelVersion]) -> list[Training]:
     """Versions grouped by the training that made them, by family and number."""
     groups: dict[str, list[ModelVersion]] = {}
-    untold: dict[str, list[list[ModelVersion]]] = {}
+    ungrouped: dict[str, list[list[ModelVersion]]] = {}
     for version in sorted(versions, key=lambda entry: (entry.created, entry.version)):
         if "training" in version.about:
             groups.setdefault(str(version.about["training"]), []).append(version)
             continue
         # Earlier releases did not note the training, but each entered a new version of everything it made, one after the other.
-        of_family = untold.setdefault(version.family, [[]])
+        of_family = ungrouped.setdefault(version.family, [[]])
         if any(entry.name == version.name for entry in of_family[-1]):
             of_family.append([])
         of_family[-1].append(version)
-    for family, several in untold.items():
+    for family, several in ungrouped.items():
         for group in several:
             groups.setdefault(f"{family}-{max(entry.version for entry in group)}", []).extend(group)
     ordered = sorted(groups, key=lambda name: (family_of(name), _number(name)))

@@ -1,6 +1,8 @@
 """Backup and restore: the whole site in one file that says what it should contain.
 
 A tar of settings, key, tables, models and the state as plain rows, with a digest of each member; either database can take it in.
+Settings -> outside_settings -> what they name outside of the site (commands to run, servers to query, files to read, who is
+believed): an administrator checks them after a restore, since whoever wrote the backup wrote them.
 """
 
 from __future__ import annotations
@@ -8,10 +10,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
 
 import sqlalchemy as sa
+from pydantic import BaseModel
 
 from stormpetrel.config import SITE_FILE, Settings, parse_settings, settings_as_toml
 from stormpetrel.errors import SettingsError, StoreError, StoreVersionError, UsageError
@@ -29,6 +34,13 @@ _STATE: Final = "state.json"
 _TABLES: Final = "tables"
 
 Rows = dict[str, list[dict[str, Any]]]
+COMMAND: Final = "command"
+SERVER: Final = "server"
+FILE: Final = "file"
+TRUST: Final = "trust"
+_COMMANDS: Final = frozenset({"sacct", "squeue", "scontrol", "sinfo", "sacctmgr", "scancel"})
+_FILES: Final = frozenset({"feed", "event_log", "state_dir", "template"})
+_TRUSTED: Final = frozenset({"address", "admins", "hosts", "login", "prefix", "proxies", "user_header"})
 
 
 def backup(site: Site, target: Path) -> int:
@@ -154,3 +166,48 @@ def _refuse_used_state(folder: Path, settings: Settings, key: bytes) -> None:
             )
     finally:
         state.close()
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideSetting:
+    """A setting that names something outside of the site."""
+
+    kind: str  # command, server, file or trust
+    name: str  # such as slurm.sacct
+    value: str
+
+
+def kind_of(key: str) -> str:
+    """What a setting of this name reaches; empty where it reaches nothing."""
+    if key in _COMMANDS or key.endswith("_command"):
+        return COMMAND
+    if key in ("url", "host", "recipients") or key.endswith("_url"):
+        return SERVER
+    if key in _FILES or key.endswith("_file"):
+        return FILE
+    return TRUST if key in _TRUSTED else ""
+
+
+def outside_settings(settings: Settings) -> list[OutsideSetting]:
+    """The settings that reach outside and are not as they come; passwords in addresses are left out."""
+    sections: list[tuple[str, BaseModel]] = [(name, getattr(settings, name)) for name in type(settings).model_fields]
+    sections += [(f"notify.routes.{route.name}", route) for route in settings.notify.routes]
+    outside = []
+    for section_name, section in sections:
+        for key, field in type(section).model_fields.items():
+            value = getattr(section, key)
+            if kind_of(key) and value and value != field.default:
+                shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+                outside.append(OutsideSetting(kind_of(key), f"{section_name}.{key}", _without_password(shown)))
+    return sorted(outside, key=lambda entry: [COMMAND, SERVER, FILE, TRUST].index(entry.kind))
+
+
+def _without_password(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        if not parts.password:
+            return text
+        host = parts.netloc.rpartition("@")[2]
+        return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:…@{host}"))
+    except ValueError:
+        return text.partition("://")[0] + "://…"

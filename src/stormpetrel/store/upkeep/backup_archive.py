@@ -156,9 +156,9 @@ def _refuse_others(members: dict[str, tarfile.TarInfo], digests: dict[str, str],
     for name in [*needed, *digests]:
         if name not in members:
             raise ValueError(f"{name[:80]!r} is missing from it")
-    untold = next((name for name in members if name not in digests and name != MANIFEST), None)
-    if untold is not None:
-        raise ValueError(f"there is no digest of {untold[:80]!r} in its manifest")
+    unlisted = next((name for name in members if name not in digests and name != MANIFEST), None)
+    if unlisted is not None:
+        raise ValueError(f"there is no digest of {unlisted[:80]!r} in its manifest")
 
 
 def _refuse_damaged(source: Path, whole: BackupArchive) -> None:

@@ -26,6 +26,7 @@ from stormpetrel.synth.sessions.kernel import AT, GAP, GAP_BEFORE, LONG_AGO_S, N
 from stormpetrel.synth.sessions.leaf_forest import LeafForest
 from stormpetrel.synth.sessions.learning import Learnt, learn
 from stormpetrel.synth.sessions.plan import DAY_S, WEEK_S, Chunk, SessionPlan
+from stormpetrel.synth.sessions.saving import load_learnt, save_learnt
 from stormpetrel.synth.workload import ARRAY, SUBMIT, Workload
 
 FEWEST_JOBS: Final = 20
@@ -166,15 +167,11 @@ class SessionGenerator:
 
     def save(self, folder: Path) -> None:
         """Write it to a folder that is not there yet."""
-        from stormpetrel.synth.sessions.saving import save_learnt
-
         save_learnt(self.learnt, self.settings, folder, kind=self.kind)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """The generator that was saved in a folder."""
-        from stormpetrel.synth.sessions.saving import load_learnt
-
         learnt, settings = load_learnt(folder, kind=cls.kind)
         loaded = cls(**settings)
         loaded.learnt_ = learnt

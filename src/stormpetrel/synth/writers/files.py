@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Final
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from stormpetrel.errors import StoreNotWritableError, UsageError
 from stormpetrel.private_files import writing_private
@@ -26,6 +27,7 @@ from stormpetrel.records.spreadsheet import without_formulas
 from stormpetrel.records.states import FINISHED, JobState
 from stormpetrel.records.times import UTC_TIME
 from stormpetrel.records.workload_columns import KNOWN, STATE, SUBMIT, WAIT
+from stormpetrel.simulate.writing import sacct_text
 from stormpetrel.sources.swf import FIELDS
 from stormpetrel.synth.writers.job_records import PROGRAM, SOURCE, JobFrames
 
@@ -177,8 +179,6 @@ def _put(frame: pl.DataFrame, out: IO[bytes], *, header: bool, separator: str = 
 
 def _write_parquet(rows: _Rows, out: IO[bytes], _packed: bool, _name: str) -> None:
     """Frame after frame through polars' streaming engine, which writes one row group at a time."""
-    from polars.io.plugins import register_io_source
-
     table = _Table()
     coming = iter(rows)
     first = table.frame(next(coming, _NO_JOBS))
@@ -204,8 +204,6 @@ def _write_parquet(rows: _Rows, out: IO[bytes], _packed: bool, _name: str) -> No
 
 
 def _write_sacct(rows: _Rows, raw: IO[bytes], packed: bool, name: str) -> None:
-    from stormpetrel.simulate.writing import sacct_text
-
     accounting = JobFrames(name)
     with _packing(raw, packed=packed) as out:
         out.write(("|".join(SACCT_FIELDS) + "\n").encode())

@@ -16,9 +16,8 @@ import polars as pl
 
 from stormpetrel.ingest.events import counts_jobs
 from stormpetrel.ingest.job_event_counts import SILENCE, JobTableEvents
-from stormpetrel.records.event_counting import covered
 from stormpetrel.records.event_series import EventSeries
-from stormpetrel.records.events import COUNT_SCHEMA, COVERED, WHOLE
+from stormpetrel.records.events import COUNT_SCHEMA, COVERED, WHOLE, covered
 from stormpetrel.records.outages import OutageKind
 from stormpetrel.store.events.series import chosen_kinds, series_from
 from stormpetrel.store.site import Site

@@ -10,7 +10,7 @@ from rich.console import Console
 from stormpetrel.answers.cluster.scoring import score_events
 from stormpetrel.answers.schemas.events import EventScoring, ScoredAlarm
 from stormpetrel.answers.schemas.registry import NewTraining
-from stormpetrel.answers.site.training import train_events
+from stormpetrel.answers.site.registry import train_events
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.cli.options import Json, Seed
 from stormpetrel.faces.cli.output import emit, format_time, plain

@@ -14,7 +14,7 @@ from stormpetrel.answers.jobs.predictions import predict_jobs
 from stormpetrel.answers.jobs.why import explain_job
 from stormpetrel.answers.schemas.predictions import Advice, JobForecast, Reason, Verdict
 from stormpetrel.answers.schemas.registry import TrainingReceipt
-from stormpetrel.answers.site.training import train_jobs
+from stormpetrel.answers.site.registry import train_jobs
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.jobs.input import ALL_MOMENTS, At, moments_of

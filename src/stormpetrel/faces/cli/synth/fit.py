@@ -10,7 +10,7 @@ from rich.console import Console
 
 from stormpetrel.answers.schemas.registry import NewTraining
 from stormpetrel.answers.schemas.workload import LearntWorkload
-from stormpetrel.answers.site.training import fit_generator
+from stormpetrel.answers.site.registry import fit_generator
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.answers.workload.input import learnt_workload, make_generator
 from stormpetrel.errors import UsageError

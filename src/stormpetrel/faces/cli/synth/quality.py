@@ -21,7 +21,7 @@ from stormpetrel.faces.cli.progress import ReportShare, share_bar
 from stormpetrel.faces.cli.synth.input import Device, Epochs, Files, Format, ModelName, Skip, read_workload
 from stormpetrel.faces.report.blocks import Drawing, Section
 from stormpetrel.faces.report.page import write_page
-from stormpetrel.faces.report.workload_blocks import comparison_drawings, comparison_table, evaluation_tables
+from stormpetrel.faces.report.workload_section import comparison_drawings, comparison_table, evaluation_tables
 from stormpetrel.figures.workload import scorecard_figure
 from stormpetrel.figures.workload_png import cdf_grid_png
 from stormpetrel.jobs.training import TrainingSettings

@@ -12,7 +12,7 @@ from rich.console import Console
 from stormpetrel.answers.nodes.traces import ScoredWindows, odd_nodes, score_traces, scored_windows, trace_diagnosis, trace_map
 from stormpetrel.answers.schemas.registry import TrainedModel
 from stormpetrel.answers.schemas.traces import ScoringReceipt, TraceModelAnswer
-from stormpetrel.answers.site.training import train_traces
+from stormpetrel.answers.site.registry import train_traces
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.cli.options import Json, Plot, Seed
 from stormpetrel.faces.cli.output import draw_page, emit, plain, show_table

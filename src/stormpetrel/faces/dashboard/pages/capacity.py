@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
-_LEAD: Final = "What is asked of the cluster week by week, how that grows, and when the queue will hurt."
+_LEAD: Final = "What is requested of the cluster week by week, how that grows, and when the queue will hurt."
 _NOTHING: Final = "Take jobs in: stormpetrel ingest jobs, or events: stormpetrel ingest events. Weeks count once they are over."
 _TONES: Final = {
     Outlook.ALREADY: ("▲", "Hurts already", "chip-fail", "health-problem"),

@@ -114,7 +114,7 @@ def _where(bucket: ClusterBucketDetail) -> Component:
     now = f"in this {length((bucket.end - bucket.start) // timedelta(seconds=1)).removeprefix('1 ')}"
     for place, bars in bucket.where.items():
         figure = where_figure(bars.names, bars.counts, bars.usual, now=now, before="usual")
-        summary = f"{bucket.kind} by {PLACE_LABELS[place].lower()} beside what is usual there"
+        summary = f"{bucket.kind} by {PLACE_LABELS[place].lower()} next to what is usual there"
         height = 80 + _BAR_PX * len(bars.names)
         parts += [html.H4(PLACE_LABELS[place]), plot(f"cluster-where-{place}", figure, summary, height=height)]
     return html.Div(parts)

@@ -107,7 +107,7 @@ def background(live: LiveSite, period: ClusterPeriod, arrays: ClusterArrays) -> 
     if drawing is None:
         return []
     figure, names = drawing
-    summary = f"{', '.join(names)}: the mean of each {length(period.bucket_s).removeprefix('1 ')}, beside alarms and outages."
+    summary = f"{', '.join(names)}: the mean of each {length(period.bucket_s).removeprefix('1 ')}, with alarms and outages."
     text = f"{summary} They help to understand an alarm; the alarm itself is made of the events."
     shown = plot("cluster-background", figure, summary, height=background_height(len(names)))
     return [card("Background", html.P(text, className="soft small"), shown)]
@@ -149,7 +149,7 @@ def outage_table(live: LiveSite, period: ClusterPeriod, link: PageLink) -> Compo
     rows = [_outage_row(live, outage, link) for outage in period.outages[:_MOST_ROWS]]
     if not rows:
         hint = " Label one: stormpetrel events label, or let Grafana or a calendar tell." if period.in_full else ""
-        return card("Outages and maintenance", html.P(f"Nobody has told of any in this time.{hint}", className="soft"))
+        return card("Outages and maintenance", html.P(f"None was reported in this time.{hint}", className="soft"))
     table = _with_a_digit(sortable_table("cluster-outages", columns, rows, label="Outages and maintenance", most_px=380), "delay")
     return card("Outages and maintenance", html.P("The newest first.", className="soft small"), table)
 

@@ -218,7 +218,7 @@ def profile(details: JobInFull) -> Component:
         "Profile",
         html.P(f"One of the {kind.words}."),
         html.P(f"Compared with {kind.jobs:,} jobs like it.{share}", className="soft small"),
-        _table(("Figure", "This job", "Median", "Middle half"), rows, "This job beside jobs like it"),
+        _table(("Figure", "This job", "Median", "Middle half"), rows, "This job next to jobs like it"),
         id="panel-profile",
     )
 

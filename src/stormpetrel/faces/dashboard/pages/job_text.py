@@ -1,4 +1,4 @@
-"""What is said about a job in words: its verdict, how it ended, its request, and the line to write in a script.
+"""Text about a job: its verdict, how it ended, its request, and the line to write in a script.
 
 JobInFull -> sentences.
 """
@@ -42,9 +42,9 @@ _WAS: Final = {
 }
 REQUEST_LABELS: Final = {
     "time_limit_s": "Time limit",
-    "req_mem_bytes": "Memory asked for",
-    "req_cpus": "CPUs asked for",
-    "req_nodes": "Nodes asked for",
+    "req_mem_bytes": "Requested memory",
+    "req_cpus": "Requested CPUs",
+    "req_nodes": "Requested nodes",
     "partition": "Partition",
     "cpus": "CPUs",
     "nodes": "Nodes",

@@ -11,7 +11,7 @@ from stormpetrel.records.jobs import never_started
 from stormpetrel.sources.slurm.live import LiveSlurm
 from stormpetrel.store.site import Site
 from stormpetrel.store.upkeep.upkeep import forget
-from stormpetrel.watch import gone_jobs, slurm_look
+from stormpetrel.watch import gone_jobs, slurm_poll
 from stormpetrel.watch.reading import LiveReader, Read
 from tests.builders import make_site, table_of
 from tests.parts.told_slurm import SUBMITTED, Job, ToldSlurm, row
@@ -27,7 +27,7 @@ def slurm(tmp_path) -> ToldSlurm:
 @pytest.fixture
 def site(slurm, tmp_path, monkeypatch) -> Iterator[Site]:
     monkeypatch.setattr(gone_jobs, "_ACCOUNTING_LAG_S", 0.0)
-    monkeypatch.setattr(slurm_look, "_ACCOUNTING_LAG_S", (0.0, 15.0))
+    monkeypatch.setattr(slurm_poll, "_ACCOUNTING_LAG_S", (0.0, 15.0))
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with make_site(tmp_path / "site", slurm=slurm.settings, watch={"address": ""}) as made:
         yield made
@@ -323,7 +323,7 @@ def test_the_job_of_a_forgotten_user_moves_no_version(slurm, site, reader):
 def test_where_very_many_records_are_read_again_only_one_look_a_minute_reaches_far_back(
     slurm, site, reader, monkeypatch, many, hours
 ):
-    monkeypatch.setattr(slurm_look, "_VERY_MANY", many)
+    monkeypatch.setattr(slurm_poll, "_VERY_MANY", many)
     asked, sources = [], LiveSlurm.sources
 
     def noted(slurm, *args, overlap_hours, **more):

@@ -1,6 +1,6 @@
-"""A look at Slurm: what its controllers list now, what accounting says has ended, and what became of jobs on no list any more.
+"""One poll of Slurm: what its controllers list now, what accounting says has ended, and what became of jobs on no list any more.
 
-SlurmLook.take -> rows of the job table; what waits and runs there is what the controllers list. Asked in this order: the list
+SlurmPoll.poll -> rows of the job table; what waits and runs there is what the controllers list. Asked in this order: the list
 (a few milliseconds), jobs that have ended, details of listed jobs whose line has changed, jobs that are gone.
 """
 
@@ -26,10 +26,10 @@ from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import PollSource, Seen
 from stormpetrel.watch.gone_jobs import GoneJobs
 
-_WIDE_EVERY: Final = timedelta(hours=1)  # how often a look reaches back as far as slurm.overlap_hours, for late corrections
+_WIDE_EVERY: Final = timedelta(hours=1)  # how often a poll reaches back as far as slurm.overlap_hours, for late corrections
 _AGAIN_EVERY: Final = timedelta(minutes=1)  # how often one reaches back watch.overlap_minutes, where that is very much
 _NEAR_HOURS: Final = 1 / 60  # and how far the others do
-_VERY_MANY: Final = 2_000  # records that a look reads although they are known
+_VERY_MANY: Final = 2_000  # records that a poll reads although they are known
 _ALL_EVERY_S: Final = 600.0  # how often every listed job is looked at again, whatever its line says
 _ACCOUNTING_LAG_S: Final = (2.0, 15.0)  # so many seconds after its controller, accounting has heard of a job
 _BENEATH: Final = datetime(
@@ -41,7 +41,7 @@ Take = Callable[[JobSource], IngestReport]
 
 @dataclass
 class _Listed:
-    """What is remembered of one cluster's list between two looks."""
+    """What is remembered of one cluster's list between two polls."""
 
     queue: Queue
     gone: GoneJobs
@@ -49,33 +49,33 @@ class _Listed:
     lines: dict[int, str] = field(default_factory=dict)  # by raw id, as last taken in
     all_at: float = float("-inf")
     requested_beneath: tuple[float, float] = (0.0, 0.0)  # from when to when accounting is asked about jobs that are new
-    is_settled: bool = False  # table and list were the same at the last look
+    is_settled: bool = False  # table and list were the same at the last poll
 
 
-class SlurmLook:
-    """Looks at a Slurm again and again; what it is asked depends on what has changed."""
+class SlurmPoll:
+    """Polls a Slurm again and again; what is requested depends on what has changed."""
 
-    def __init__(self, site: Site, count: Callable[[IngestReport], None], look_at: PollSource) -> None:
-        self._site, self._count, self._look_at = site, count, look_at
+    def __init__(self, site: Site, count: Callable[[IngestReport], None], poll_source: PollSource) -> None:
+        self._site, self._count, self._poll_source = site, count, poll_source
         self._accounting = "slurmrestd" if site.settings.slurm.rest_url else "sacct"
-        self._seen: Seen = lambda _records: None  # of the look under way
+        self._seen: Seen = lambda _records: None  # of the poll under way
         self._slurm: LiveSlurm | None = None
         self._clusters: dict[str, _Listed] | None = None
         self._wide_at: datetime | None = None
-        self._again_at: datetime | None = None  # the last look that reached back watch.overlap_minutes
+        self._again_at: datetime | None = None  # the last poll that reached back watch.overlap_minutes
         self._known_again = 0  # records that it read although they were known
         self.problem: str | None = None  # of a controller's list; accounting that is away is raised
         self.notes: tuple[str, ...] = ()
-        self.again_s: float | None = None  # when to look again, where a second look is needed
+        self.again_s: float | None = None  # when to poll again, where a second poll is needed
 
-    def look(self, now: datetime) -> None:
+    def poll(self, now: datetime) -> None:
         """Take in what has changed; SourceError where accounting does not answer, after the lists have been taken in."""
         self.problem, self.notes, self.again_s = None, (), None
         lists = self._lists()
         failure = self._take_ended(now, lists)
         for name, listed in lists.items():
             try:
-                with self._looking(self._queue_of(name)):
+                with self._polling(self._queue_of(name)):
                     self._take_listed(name, listed, now, accounting_answers=failure is None)
             except SourceError as error:
                 self.problem = str(error)
@@ -84,9 +84,9 @@ class SlurmLook:
             raise failure
 
     @contextmanager
-    def _looking(self, name: str) -> Iterator[None]:
-        """Note a look at a source of this name: one that hangs is seen while it does."""
-        with self._look_at(name) as self._seen:
+    def _polling(self, name: str) -> Iterator[None]:
+        """Note a poll of a source of this name: one that hangs is seen while it does."""
+        with self._poll_source(name) as self._seen:
             yield
 
     def _queue_of(self, cluster: str) -> str:
@@ -107,7 +107,7 @@ class SlurmLook:
             self._find_clusters()
         for name, cluster in (self._clusters or {}).items():
             try:
-                with self._looking(self._queue_of(name)):
+                with self._polling(self._queue_of(name)):
                     lists[name] = cluster.queue.list_jobs()
                     self._seen(lists[name].jobs.height)
                 self.notes = (*self.notes, *lists[name].notes)
@@ -122,7 +122,7 @@ class SlurmLook:
 
     def _find_clusters(self) -> None:
         try:
-            with self._looking(self._queue_of("")):
+            with self._polling(self._queue_of("")):
                 queues = find_queues(self._site.settings.slurm)
         except SourceError as error:
             self.problem = str(error)
@@ -137,7 +137,7 @@ class SlurmLook:
         hours = _NEAR_HOURS if near else settings.watch.overlap_minutes / 60
         overlap = settings.slurm.overlap_hours if wide else min(settings.slurm.overlap_hours, hours)
         try:
-            with self._looking(self._accounting):
+            with self._polling(self._accounting):
                 if self._slurm is None:
                     self._slurm = LiveSlurm(settings.slurm, settings.site)
                 sources = self._slurm.sources(self._site.jobs.cursor, now=now, overlap_hours=overlap, listed=list(lists))
@@ -174,7 +174,7 @@ class SlurmLook:
             self._take_beneath(name, listed, now)
         if not cluster.is_settled:
             accounting = self._slurm.accounting if self._slurm and accounting_answers else None
-            again_s = cluster.gone.look(listed, accounting, now)
+            again_s = cluster.gone.poll(listed, accounting, now)
             cluster.is_settled = cluster.gone.none_left
             self.again_s = min(filter(None, (self.again_s, again_s)), default=None)
 

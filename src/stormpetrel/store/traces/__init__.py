@@ -1,1 +1,0 @@
-"""Tables of CPU windows, their scores, and named regions of the embedding."""
