@@ -37,11 +37,11 @@ from stormpetrel.records.window_frames import COUNTED, TRACE_SCORE_SCHEMA, WINDO
 from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.store.registry.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
-from stormpetrel.traces.architecture import FORMAT_VERSION, KIND, Architecture, AutoencoderSettings, Scorer
 from stormpetrel.traces.detector.detector import ARRAYS as DETECTOR
 from stormpetrel.traces.detector.detector import DetectorSettings, TraceDetector
 from stormpetrel.traces.diagnosis import Trouble, known_bad_io, place
-from stormpetrel.traces.fitting_windows import FittingScorer
+from stormpetrel.traces.networks.architecture import FORMAT_VERSION, KIND, Architecture, AutoencoderSettings, Scorer
+from stormpetrel.traces.networks.fitting_windows import FittingScorer
 from stormpetrel.traces.promise import Calm, Promise, promised
 from stormpetrel.traces.regions import Regions
 from stormpetrel.traces.separability import PcaMap
@@ -125,7 +125,7 @@ def train_trace_model(
     The architecture is that of site.toml where none is named, the steps are those of the windows, whatever the settings say.
     Nothing changes before the model is whole: a training that is killed leaves the site as it was.
     """
-    from stormpetrel.traces.autoencoder import TraceAutoencoder
+    from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
 
     chosen = architecture or Architecture(site.settings.traces.model)
     seen = windows or learning_windows(site)
@@ -282,7 +282,7 @@ def calibrated(site: Site, model: TraceModel) -> TraceModel:
 
 def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceModel:
     """The model of a training, read and checked."""
-    from stormpetrel.traces.runtime import TraceScorer
+    from stormpetrel.traces.networks.runtime import TraceScorer
 
     entry = training.models[0]
     about = entry.about

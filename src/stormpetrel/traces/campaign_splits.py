@@ -14,7 +14,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.records.short_jobs import short_job_windows
 from stormpetrel.records.traces import Split, Trace
 from stormpetrel.records.windows import Windows, cut_windows, join_windows
-from stormpetrel.traces.fitting_windows import fitted
+from stormpetrel.traces.networks.fitting_windows import fitted
 from stormpetrel.traces.time_spans import counted_once, numbered_spans, refuse_overlaps, time_spans
 
 WINDOW_S: Final = 100.0

@@ -35,9 +35,9 @@ from stormpetrel.engine import Progress, no_progress
 from stormpetrel.records.traces import MIXED, MODES, Rates, job_types_in_order
 from stormpetrel.records.window_frames import frame_of
 from stormpetrel.records.windows import Windows, join_windows
-from stormpetrel.traces.architecture import Architecture, Scorer
 from stormpetrel.traces.diagnosis import Trouble, known_bad_io, place
 from stormpetrel.traces.evaluation import FIGURES
+from stormpetrel.traces.networks.architecture import Architecture, Scorer
 from stormpetrel.traces.separability import PcaMap
 
 if TYPE_CHECKING:
