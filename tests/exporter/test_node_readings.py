@@ -2,29 +2,7 @@
 
 from stormpetrel.exporter.files import Files
 from stormpetrel.exporter.node_readings import NODE_FIGURES, NodeReader
-from tests.exporter.made import PRESSURE, FakeNode, figures_of, text_of
-
-MEMINFO = "MemTotal:       16000 kB\nMemFree:         1000 kB\nMemAvailable:    4000 kB\nBuffers:         1 kB\n"
-DISKSTATS = (
-    "   8 0 sda 1 2 3 4 5 6 7 8 9 2500 11 0 0\n   8 1 sda1 1 2 3 4 5 6 7 8 9 2500 11 0 0\n   7 0 loop0 1 2 3 4 5 6 7 8 9 9 11\n"
-)
-NETWORKS = (
-    "Inter-|   Receive    |  Transmit\n face |bytes packets|bytes\n"
-    "  eth0: 1000 1 0 0 0 0 0 0 500 1 0 0 0 0 0 0\n  veth1: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n"
-)
-
-
-def whole_node(folder) -> FakeNode:
-    node = FakeNode(folder)
-    for kind, some in {"memory": 3_000_000, "io": 1_500_000}.items():
-        node.write(f"proc/pressure/{kind}", PRESSURE.format(some=some, full=250_000))
-    node.write("proc/meminfo", MEMINFO)
-    node.write("proc/diskstats", DISKSTATS)
-    node.write("proc/net/dev", NETWORKS)
-    node.write("sys/class/net/eth0/device/vendor", "0x8086\n")
-    node.write("sys/class/net/eth0/speed", "10000\n")
-    node.write("sys/class/net/veth1/speed", "10000\n")
-    return node
+from tests.exporter.made import FakeNode, figures_of, text_of
 
 
 def figures(node: FakeNode) -> dict[tuple[str, str], float]:
@@ -32,7 +10,7 @@ def figures(node: FakeNode) -> dict[tuple[str, str], float]:
 
 
 def test_every_figure_of_the_node_is_read(tmp_path):
-    found = figures(whole_node(tmp_path))
+    found = figures(FakeNode(tmp_path).devices())
     assert {name for name, _ in found} == set(NODE_FIGURES)
     assert found["node_pressure_memory_waiting_seconds_total", ""] == 3.0
     assert found["node_memory_MemAvailable_bytes", ""] == 4000 * 1024
@@ -41,7 +19,7 @@ def test_every_figure_of_the_node_is_read(tmp_path):
 
 
 def test_partitions_and_networks_without_hardware_are_not_counted_twice(tmp_path):
-    assert {device for _, device in figures(whole_node(tmp_path))} == {"", "sda", "eth0"}
+    assert {device for _, device in figures(FakeNode(tmp_path).devices())} == {"", "sda", "eth0"}
 
 
 def test_what_a_node_does_not_offer_has_no_figure_and_is_no_problem(tmp_path):
@@ -52,13 +30,13 @@ def test_what_a_node_does_not_offer_has_no_figure_and_is_no_problem(tmp_path):
 
 
 def test_a_link_that_is_down_has_no_speed(tmp_path):
-    node = whole_node(tmp_path)
+    node = FakeNode(tmp_path).devices()
     node.write("sys/class/net/eth0/speed", "-1\n")
     assert ("node_network_speed_bytes", "eth0") not in figures(node)
 
 
 def test_lines_that_make_no_sense_are_counted_and_left_out(tmp_path):
-    node = whole_node(tmp_path)
+    node = FakeNode(tmp_path).devices()
     node.write("proc/diskstats", '   8 0 sda 1 2 3 4 5 6 7 8 9 x 11\n 8 0 a{b}" 1 2 3 4 5 6 7 8 9 1 11\n')
     files = Files(str(node.root))
     assert not any(figure.name.startswith("node_disk") for figure in NodeReader(files).read())
@@ -66,6 +44,6 @@ def test_lines_that_make_no_sense_are_counted_and_left_out(tmp_path):
 
 
 def test_prometheus_reads_the_figures_of_the_node(tmp_path):
-    found = figures_of(text_of(whole_node(tmp_path).sampler()))
+    found = figures_of(text_of(FakeNode(tmp_path).devices().sampler()))
     assert found["node_network_receive_bytes_total", "eth0"] == 1000
     assert found["node_memory_MemTotal_bytes",] == 16000 * 1024
