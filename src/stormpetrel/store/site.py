@@ -40,6 +40,7 @@ from stormpetrel.store.source_health import ReadPositions
 from stormpetrel.store.state import STATE_FILE, StateStore, open_state, refuse_network
 from stormpetrel.store.tables import Table
 from stormpetrel.store.tokens import TokenStore
+from stormpetrel.store.traces.nodes import NodeMetricStore, NodeScoreStore
 from stormpetrel.store.traces.regions import TraceRegionStore
 from stormpetrel.store.traces.scores import EventScoreStore, TraceScoreStore
 from stormpetrel.store.traces.windows import CpuWindowStore
@@ -65,6 +66,8 @@ class Site:
         self.trace_scores = TraceScoreStore(folder / "tables", state.writer_lock)
         self.cpu_windows = CpuWindowStore(folder / "tables", state.writer_lock)
         self.trace_regions = TraceRegionStore(folder / "tables", state.writer_lock)
+        self.node_metrics = NodeMetricStore(folder / "tables", state.writer_lock)
+        self.node_scores = NodeScoreStore(folder / "tables", state.writer_lock)
         self.event_counts = EventCountStore(folder / "tables", state.writer_lock)
         self.event_background = EventBackgroundStore(folder / "tables", state.writer_lock)
         self.event_scores = EventScoreStore(folder / "tables", state.writer_lock)
@@ -94,7 +97,8 @@ class Site:
         of_events = (self.event_counts.table, self.event_counts.reasons.table)
         scores = (self.event_background.table, self.event_scores.table)
         of_traces = (self.cpu_windows.table, self.trace_scores.table, self.trace_regions.table)
-        return *of_jobs, *of_traces, *of_events, *scores, self.incident_history.table
+        of_nodes = (self.node_metrics.table, self.node_scores.table)
+        return *of_jobs, *of_traces, *of_nodes, *of_events, *scores, self.incident_history.table
 
     def require_writable(self) -> None:
         """ReadOnlySiteError where the site cannot be written; for work that writes only at its end."""
@@ -226,6 +230,8 @@ def _create_tables(site: Site) -> None:
     site.cpu_windows.create()
     site.trace_scores.create()
     site.trace_regions.create()
+    site.node_metrics.create()
+    site.node_scores.create()
     site.event_counts.create()
     site.event_background.create()
     site.event_scores.create()
