@@ -30,12 +30,12 @@ from torch import Tensor, nn
 
 from stormpetrel.records.windows import Windows, cut_windows
 from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, simulate_campaign
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, flops_per_window
-from stormpetrel.traces.message_kernel import MessageKernel
-from stormpetrel.traces.message_passing import Graphs, MessagePassing
-from stormpetrel.traces.networks import AutoencoderNetwork, make_network
-from stormpetrel.traces.onnx_files import decoder_onnx, encoder_onnx
-from stormpetrel.traces.runtime import AT_ONCE, FAST_AT_ONCE, Session, TraceScorer
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings, flops_per_window
+from stormpetrel.traces.networks.layers import AutoencoderNetwork, make_network
+from stormpetrel.traces.networks.message_kernel import MessageKernel
+from stormpetrel.traces.networks.message_passing import Graphs, MessagePassing
+from stormpetrel.traces.networks.onnx_files import decoder_onnx, encoder_onnx
+from stormpetrel.traces.networks.runtime import AT_ONCE, FAST_AT_ONCE, Session, TraceScorer
 
 RESULTS = Path(__file__).parent / "results" / "traces.json"
 ASKED_WINDOWS = 6_500  # per second and core, vanilla, score included

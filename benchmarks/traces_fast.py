@@ -24,11 +24,11 @@ from stormpetrel.answers.studies.trace_study import evaluation_answer
 from stormpetrel.records.traces import Split
 from stormpetrel.simulate.telemetry.campaigns import campaign_set
 from stormpetrel.sources.trace_files import read_campaigns
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows, split_traces
-from stormpetrel.traces.ensemble import train_ensemble
 from stormpetrel.traces.evaluation import FIGURES, evaluate
-from stormpetrel.traces.runtime import TraceScorer
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings
+from stormpetrel.traces.networks.ensemble import train_ensemble
+from stormpetrel.traces.networks.runtime import TraceScorer
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results" / "traces_fast.json"

@@ -30,8 +30,8 @@ import numpy.typing as npt
 
 from stormpetrel.records.windows import cut_windows
 from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, simulate_campaign
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings
-from stormpetrel.traces.runtime import TraceScorer
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings
+from stormpetrel.traces.networks.runtime import TraceScorer
 from stormpetrel.traces.shipped import SHIPPED
 from stormpetrel.traces.sliding import SlidingScores
 
@@ -128,7 +128,7 @@ def _shipped() -> TraceScorer:
 
 
 def _random(architecture: Architecture) -> TraceScorer:
-    from stormpetrel.traces.networks import make_network
+    from stormpetrel.traces.networks.layers import make_network
 
     settings = AutoencoderSettings(architecture=architecture)
     weights = {name: tensor.detach().numpy() for name, tensor in make_network(settings).state_dict().items()}

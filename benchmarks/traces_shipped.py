@@ -30,13 +30,13 @@ from stormpetrel.records.traces import MIXED_JOB, Split, Trace
 from stormpetrel.records.windows import Windows, cut_windows, join_windows
 from stormpetrel.simulate.telemetry.campaigns import campaign_set
 from stormpetrel.sources.trace_files import read_campaigns
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, Scorer, flops_per_window
-from stormpetrel.traces.autoencoder import TraceAutoencoder, is_trained_on
 from stormpetrel.traces.baselines import mean_iowait
 from stormpetrel.traces.diagnosis import known_bad_io
 from stormpetrel.traces.evaluation import evaluate
-from stormpetrel.traces.fitting_windows import FittingScorer
-from stormpetrel.traces.runtime import TraceScorer
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings, Scorer, flops_per_window
+from stormpetrel.traces.networks.autoencoder import TraceAutoencoder, is_trained_on
+from stormpetrel.traces.networks.fitting_windows import FittingScorer
+from stormpetrel.traces.networks.runtime import TraceScorer
 from stormpetrel.traces.separability import PcaMap
 from stormpetrel.traces.shipped import ABOUT, CARD, FORMAT_VERSION, SHIPPED
 

@@ -26,11 +26,11 @@ from stormpetrel.answers.studies.trace_study import evaluation_answer
 from stormpetrel.engine import Engine
 from stormpetrel.simulate.telemetry.campaigns import campaign_set
 from stormpetrel.sources.trace_files import read_campaigns
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, flops_per_window
-from stormpetrel.traces.autoencoder import TraceAutoencoder
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows, split_traces
-from stormpetrel.traces.ensemble import train_ensemble
 from stormpetrel.traces.evaluation import FIGURES, PUBLISHED, evaluate, why_not
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings, flops_per_window
+from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
+from stormpetrel.traces.networks.ensemble import train_ensemble
 
 RESULTS: Final = Path(__file__).parent / "results"
 LARGEST_FILE: Final = 16 * 1024 * 1024
@@ -88,7 +88,7 @@ def _options() -> argparse.Namespace:
 def _device(name: str) -> dict[str, Any]:
     import torch
 
-    from stormpetrel.traces.training import device_named
+    from stormpetrel.traces.networks.training import device_named
 
     device = device_named(name)
     shown = torch.cuda.get_device_name(device) if device.type == "cuda" else (platform.processor() or platform.machine())

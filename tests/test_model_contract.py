@@ -34,9 +34,9 @@ from stormpetrel.records.traces import UNKNOWN_JOB
 from stormpetrel.records.windows import Windows
 from stormpetrel.synth.choose import GENERATORS, load_generator, new_generator
 from stormpetrel.synth.contract import Wanted, WorkloadGenerator, sample
-from stormpetrel.traces.architecture import WEIGHTS, Architecture
-from stormpetrel.traces.autoencoder import TraceAutoencoder
 from stormpetrel.traces.detector.detector import ARRAYS, LEVELS, DetectorSettings, TraceDetector
+from stormpetrel.traces.networks.architecture import WEIGHTS, Architecture
+from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
 from tests.events.rhythmic import broken, rhythmic_series
 from tests.jobs.logs import make_log, one_thread, sealed
 from tests.parts import need

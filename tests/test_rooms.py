@@ -52,7 +52,6 @@ def test_every_file_can_be_read_in_one_sitting():
 
 # Used by tests alone, and meant to be: noise that can be repeated, and the list that the command line's own is compared with.
 _FOR_TESTS = {"SeededNoise", "ALONGSIDE"}
-_LIBRARY = {"NodeHierarchy"}  # for notebooks: no command uses it yet (docs/traces.md says so)
 _NOT_CHECKED = ("alarms", "ingest", "sources", "watch")  # rooms that still have such names
 _REGISTERED = ("command", "callback", "router", ".get", ".post", ".put", ".delete", "validator", "fixture")
 
@@ -85,7 +84,7 @@ def unused_names(modules: dict[str, str], others: list[str]) -> list[str]:
                 case _:
                     continue
             is_used = loaded.count(name) > own or (module, name) in imported or name in mentioned or name.startswith("_")
-            if not is_used and name not in _FOR_TESTS | _LIBRARY:
+            if not is_used and name not in _FOR_TESTS:
                 unused.append(f"{module}.{name}")
     return unused
 

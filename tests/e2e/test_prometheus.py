@@ -110,6 +110,22 @@ def test_counters_of_this_machine_become_windows_that_sum_to_one(
         assert again.known >= rows.height and again.changed == 0
 
 
+@pytest.mark.parametrize("kind", ["prometheus", "victoria"])
+def test_memory_pressure_and_disks_of_this_machine_become_shares_of_the_node(
+    kind: str, servers: dict[str, RealPrometheus], tmp_path: Path
+) -> None:
+    with site_for(tmp_path / "site", servers[kind], step_s=0.4, window_s=2.0) as site:
+        servers[kind].wait_for_samples("node_memory_MemTotal_bytes", 6)
+        report = ingest_until(site, CPUS)
+        metrics = site.node_metrics.read().collect()
+        assert metrics["node"].unique().to_list() == ["127.0.0.1"] and not report.notes
+        assert metrics["memory_used"].is_between(0.01, 0.99).all()
+        offered = [name for name in ("memory_pressure", "io_pressure", "cpu_pressure") if Path("/proc/pressure/cpu").exists()]
+        for name in (*offered, "disk_busy"):
+            assert metrics[name].drop_nulls().len() and metrics[name].drop_nulls().is_between(0, 1).all()
+        assert metrics["network_busy"].null_count() == metrics.height  # the exporter of this test sees no /sys
+
+
 def test_the_watch_scores_each_window_as_soon_as_it_is_whole(servers: dict[str, RealPrometheus], tmp_path: Path) -> None:
     with site_for(tmp_path / "site", servers["prometheus"], step_s=0.4, window_s=2.0) as site:
         servers["prometheus"].wait_for_samples("node_cpu_seconds_total", 6)
@@ -123,6 +139,7 @@ def test_the_watch_scores_each_window_as_soon_as_it_is_whole(servers: dict[str, 
         wait_until(lambda: scored().height >= 3 * CPUS, "three windows of each thread are scored", limit_s=60)
         scores, windows = scored(), site.cpu_windows.read().collect()
         assert scores.height == windows.height and scores["score"].is_finite().all()
+        assert site.node_metrics.read().collect()["memory_used"].is_between(0.01, 0.99).all()
         (source,) = book.sources()
         assert source.name == "prometheus (traces)" and source.last_good and not source.problem
         assert watcher.health.problem == "" and site.incidents.list() == []

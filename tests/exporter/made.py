@@ -54,6 +54,20 @@ class FakeNode:
         tail = f"intr 99 {'0 ' * interrupts}\nctxt 5\nbtime 1700000000\nsoftirq 3 1 2\n"
         self.write("proc/stat", head + "\n".join(lines) + "\n" + tail)
 
+    def devices(self) -> FakeNode:
+        """Pressure, memory, a disk with a partition, a network with hardware and one without."""
+        for kind, some in {"memory": 3_000_000, "io": 1_500_000}.items():
+            self.write(f"proc/pressure/{kind}", PRESSURE.format(some=some, full=250_000))
+        self.write("proc/meminfo", "MemTotal:       16000 kB\nMemFree:         1000 kB\nMemAvailable:    4000 kB\n")
+        disk = "1 2 3 4 5 6 7 8 9 2500 11 0 0"
+        self.write("proc/diskstats", f"   8 0 sda {disk}\n   8 1 sda1 {disk}\n   7 0 loop0 {disk}\n")
+        eth0, veth1 = "  eth0: 1000 1 0 0 0 0 0 0 500 1 0 0 0 0 0 0", "  veth1: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0"
+        self.write("proc/net/dev", f"Inter-|   Receive    |  Transmit\n face |bytes packets|bytes\n{eth0}\n{veth1}\n")
+        self.write("sys/class/net/eth0/device/vendor", "0x8086\n")
+        for device in ("eth0", "veth1"):
+            self.write(f"sys/class/net/{device}/speed", "10000\n")
+        return self
+
     def process(self, number: int, *, uid: int = 1000, cpus: str = "0-3", title: str = "") -> int:
         """A process with its owner, the CPUs it may use, and its command line."""
         self.write(f"proc/{number}/status", f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nCpus_allowed_list:\t{cpus}\n")
@@ -119,7 +133,9 @@ def figures_of(text: str) -> dict[tuple[str, ...], float]:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             # The parser gives every counter the ending that OpenMetrics asks for; cgroup_exporter's names have none.
-            name = sample.name if f"{sample.name}{{" in text else sample.name.removesuffix("_total")
+            name = (
+                sample.name if f"{sample.name}{{" in text or f"\n{sample.name} " in text else sample.name.removesuffix("_total")
+            )
             key = (name, *(value for _, value in sorted(sample.labels.items())))
             assert key not in found
             found[key] = sample.value

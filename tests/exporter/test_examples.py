@@ -47,11 +47,11 @@ def test_prometheus_takes_the_lines():
 
 
 def test_every_metric_is_on_the_page(tmp_path):
-    node = FakeNode(tmp_path, kind="hybrid")
+    node = FakeNode(tmp_path, kind="hybrid").devices()
     node.job("stormpetrel/job_1", cpus="0")
     node.job_v1("stormpetrel/job_1", cpus="0")
-    shown = {re.sub("(?<=pressure_)(memory|io)", "cpu", key[0]) for key in figures_of(text_of(node.sampler()))}
-    documented = set(re.findall(r"`((?:node|cgroup|stormpetrel)_[a-z_]+)`", PAGE))
+    shown = {re.sub("(?<=cgroup_pressure_)(memory|io)", "cpu", key[0]) for key in figures_of(text_of(node.sampler()))}
+    documented = set(re.findall(r"`((?:node|cgroup|stormpetrel)_[A-Za-z_]+)`", PAGE))
     assert shown <= documented
     assert documented - shown <= {"cgroup_memory_total_bytes"}  # a job without a limit has none
 

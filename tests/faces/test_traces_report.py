@@ -19,8 +19,8 @@ from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windo
 from stormpetrel.records.traces import Split
 from stormpetrel.sources.trace_files import read_campaigns, write_trace
 from stormpetrel.traces import study
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings
 from stormpetrel.traces.campaign_splits import split_traces
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings
 from stormpetrel.traces.study import StudyPlan, run_study
 from tests.builders import make_jobs, make_site, write_sacct
 from tests.faces.test_report import Outline

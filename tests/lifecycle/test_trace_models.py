@@ -25,7 +25,7 @@ from stormpetrel.records.traces import BAD_IO, Split, TraceJob
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA, frame_of, windows_of
 from stormpetrel.records.windows import cut_windows, short_job_windows, without_short_jobs
 from stormpetrel.store.registry.models import Training
-from stormpetrel.traces.architecture import Architecture
+from stormpetrel.traces.networks.architecture import Architecture
 from tests.builders import make_site
 from tests.lifecycle.traced_site import STEPS_S, campaign, put_windows, traced_site, train
 from tests.traces.small import STEPS, one_torch_thread, small_trace
@@ -201,7 +201,7 @@ def test_the_architecture_is_that_of_the_settings_unless_one_is_named(tmp_path):
 
 @pytest.mark.parametrize("where", ["fit", "save"])
 def test_a_training_that_is_killed_changes_nothing(tmp_path, monkeypatch, where):
-    from stormpetrel.traces.autoencoder import TraceAutoencoder
+    from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
 
     with traced_site(tmp_path / "site") as site:
         train(site)

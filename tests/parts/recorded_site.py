@@ -40,7 +40,7 @@ from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.site import Site, create_site, open_site
 from stormpetrel.store.state import STATE_FORMAT
 from stormpetrel.store.upkeep.upkeep import forget
-from stormpetrel.traces.architecture import Architecture
+from stormpetrel.traces.networks.architecture import Architecture
 from stormpetrel.watch.loop import Watch
 from tests.builders import SACCT_FIELDS, Job, sacct_line
 from tests.lifecycle.sites import QUICK

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stormpetrel.records.windows import Windows
-from stormpetrel.traces.architecture import AutoencoderSettings
+from stormpetrel.traces.networks.architecture import AutoencoderSettings
 
 
 @dataclass

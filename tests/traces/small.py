@@ -11,7 +11,7 @@ import numpy as np
 
 from stormpetrel.records.traces import BAD_IO, GOOD_IO, NO_JOB, Trace, TraceJob, mpi
 from stormpetrel.records.windows import Windows, cut_windows
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings
 
 STEPS = 16
 TINY: dict[str, Any] = {

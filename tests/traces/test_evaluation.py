@@ -13,8 +13,8 @@ from stormpetrel.answers.studies.trace_study import evaluation_answer
 from stormpetrel.errors import ModelError
 from stormpetrel.records.traces import BAD_IO, GOOD_IO, IDLE, MIXED_JOB, UNKNOWN_JOB, mpi
 from stormpetrel.records.windows import join_windows
-from stormpetrel.traces.architecture import Architecture
 from stormpetrel.traces.evaluation import FIGURES, PUBLISHED, evaluate, why_not, windows_per_second
+from stormpetrel.traces.networks.architecture import Architecture
 from tests.traces.flat_scorer import FlatScorer
 from tests.traces.small import STEPS, small_windows
 

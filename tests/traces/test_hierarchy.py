@@ -1,14 +1,14 @@
-import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from stormpetrel.errors import ModelFormatError, UsageError
-from stormpetrel.traces.hierarchy import NodeHierarchy, NodeMoments
+from stormpetrel.traces.hierarchy import Moments, NodeHierarchy
 from tests.traces.small import small_windows
 
-CALM, LATER = small_windows(0, steps=40 * 16), small_windows(1, steps=40 * 16)
+CALM, LATER, ASIDE = (small_windows(seed, steps=40 * 16) for seed in (0, 1, 2))
+NAMES = ("memory_used", "io_pressure", "disk_busy")
 
 
 def embedded(windows):
@@ -16,32 +16,42 @@ def embedded(windows):
     return windows.rates.mean(axis=1).astype(np.float32)
 
 
+def moments(windows):
+    return Moments.of(windows.trace, windows.start_s, windows.node, windows.job)
+
+
 def pressure(windows, seed=0):
-    return 0.1 + 0.02 * np.random.default_rng(seed).random((len(NodeMoments.of(windows)), 3))
+    return 0.1 + 0.02 * np.random.default_rng(seed).random((len(moments(windows)), 3))
 
 
-PLAIN, FULL = NodeHierarchy.fit(embedded(CALM), CALM), NodeHierarchy.fit(embedded(CALM), CALM, pressure(CALM))
+def named(metrics):
+    return dict(zip(NAMES, metrics.T, strict=True))
 
 
-def test_every_node_has_one_embedding_and_one_score_at_each_moment_and_every_job_on_it():
-    found = PLAIN.summarise(embedded(LATER), LATER)
-    assert len(found.moments) == 40 * 2 == len(found.score) == len(found.embedding)
-    assert len(found.job_score) == 40 * 2 * 4 and np.isfinite(found.score).all()  # three jobs, and the thread without one
-    assert np.median(found.score) < 4  # 2 is usual; threads of the later run tremble in another phase
+PLAIN = NodeHierarchy.fit(embedded(CALM), moments(CALM))
+FULL = NodeHierarchy.fit(embedded(CALM), moments(CALM), pressure(CALM), NAMES)
+RANKED = FULL.calibrated(embedded(ASIDE), moments(ASIDE), named(pressure(ASIDE, seed=5)))
 
 
-def test_a_job_whose_threads_fall_apart_is_seen_in_the_job_and_in_its_node_alone():
-    embeddings, moments = embedded(LATER), NodeMoments.of(LATER)
+def test_every_node_has_one_embedding_and_one_score_at_each_moment_and_so_has_every_job_and_the_cluster():
+    found = PLAIN.summarise(embedded(LATER), moments(LATER))
+    assert len(moments(LATER)) == 40 * 2 == len(found.node.score) == len(found.node.embedding)
+    assert len(found.job.score) == 40 * 2 * 4 and np.isfinite(found.node.score).all()  # three jobs, and the thread without one
+    assert len(found.cluster.score) == 40 == len(found.cluster.embedding)
+    assert np.median(found.node.score) < 4  # 2 is usual; threads of the later run tremble in another phase
+
+
+def test_a_job_whose_threads_fall_apart_is_seen_in_the_job_in_its_node_alone_and_in_the_cluster():
+    embeddings, of = embedded(LATER), moments(LATER)
     sick = (
         (LATER.node == 1) & (LATER.cpu == 2) & (LATER.start_s >= LATER.start_s.mean())
     )  # one thread of the MPI job stands still
     embeddings[sick] = [0.0, 0.0, 0.0, 1.0]
-    found = PLAIN.summarise(embeddings, LATER)
-    nodes, jobs = (
-        np.isin(np.arange(len(moments)), moments.node[sick]),
-        np.isin(np.arange(len(found.job_score)), moments.job[sick]),
-    )
-    assert found.score[nodes].min() > found.score[~nodes].max() and found.job_score[jobs].min() > found.job_score[~jobs].max()
+    found = PLAIN.summarise(embeddings, of)
+    members = ((found.node, of.node), (found.job, of.job), (found.cluster, of.moment[of.node]))
+    for summary, number in members:
+        concerned = np.isin(np.arange(len(summary.score)), number[sick])
+        assert summary.score[concerned].min() > summary.score[~concerned].max()
 
 
 def test_other_metrics_enter_at_the_node_and_one_that_is_missing_counts_as_usual():
@@ -49,36 +59,64 @@ def test_other_metrics_enter_at_the_node_and_one_that_is_missing_counts_as_usual
     odd, holes = metrics.copy(), metrics.copy()
     odd[7] = 0.9
     holes[5] = np.nan
-    usual = FULL.summarise(embedded(LATER), LATER, metrics)
-    found = FULL.summarise(embedded(LATER), LATER, odd)
-    assert found.score[7] > 1.5 * usual.score.max() and np.allclose(np.delete(found.score, 7), np.delete(usual.score, 7))
-    assert np.array_equal(found.job_score, usual.job_score)
-    for summaries in (FULL.summarise(embedded(LATER), LATER, holes), FULL.summarise(embedded(LATER), LATER)):
-        assert np.isfinite(summaries.score).all() and summaries.score[5] < usual.score.max()
+    usual = FULL.summarise(embedded(LATER), moments(LATER), named(metrics))
+    found = FULL.summarise(embedded(LATER), moments(LATER), named(odd))
+    assert found.node.score[7] > 1.5 * usual.node.score.max()
+    assert np.allclose(np.delete(found.node.score, 7), np.delete(usual.node.score, 7))
+    assert np.array_equal(found.job.score, usual.job.score)
+    for given in (named(holes), None, {"disk_busy": metrics[:, 2]}):
+        score = FULL.summarise(embedded(LATER), moments(LATER), given).node.score
+        assert np.isfinite(score).all() and score[5] < usual.node.score.max()
+
+
+def test_the_metric_that_is_farthest_from_what_is_usual_is_named():
+    odd = pressure(LATER, seed=1)
+    odd[7, 1] = 0.9
+    found = FULL.summarise(embedded(LATER), moments(LATER), named(odd)).unusual
+    assert found[7] == 1 and (np.delete(found, 7) == -1).all()
+
+
+def test_a_metric_that_was_never_seen_in_training_is_left_out_when_it_appears():
+    never = pressure(CALM)
+    never[:, 2] = np.nan
+    hierarchy = NodeHierarchy.fit(embedded(CALM), moments(CALM), never, NAMES)
+    with_it, without = named(pressure(LATER)) | {"disk_busy": np.ones(len(moments(LATER)))}, named(pressure(LATER))
+    scores = [hierarchy.summarise(embedded(LATER), moments(LATER), given).node.score for given in (with_it, without)]
+    assert hierarchy.names == NAMES[:2] and np.array_equal(*scores)
+
+
+def test_a_calibrated_score_is_a_rank_among_calm_moments_kept_aside():
+    found = RANKED.summarise(embedded(ASIDE), moments(ASIDE), named(pressure(ASIDE, seed=5)))
+    assert (found.node.score >= 1.0).mean() == pytest.approx(0.1, abs=0.03)
 
 
 def test_the_order_of_the_windows_changes_nothing():
-    order = np.random.default_rng(0).permutation(len(LATER))
-    mixed = LATER.take(order)
-    found, again = PLAIN.summarise(embedded(LATER), LATER), PLAIN.summarise(embedded(mixed), mixed)
-    assert np.allclose(found.score, again.score) and np.array_equal(
-        mixed.node[again.moments.first], LATER.node[found.moments.first]
-    )
+    mixed = LATER.take(np.random.default_rng(0).permutation(len(LATER)))
+    found, again = (PLAIN.summarise(embedded(windows), moments(windows)) for windows in (LATER, mixed))
+    assert np.allclose(found.node.score, again.node.score)
+    assert np.array_equal(mixed.node[moments(mixed).first], LATER.node[moments(LATER).first])
 
 
-def test_a_hierarchy_comes_back_from_json_as_it_was():
-    record = json.loads(json.dumps(FULL.record()))
-    metrics = pressure(LATER, seed=2)
-    again = NodeHierarchy.of_record(record)
-    assert np.array_equal(again.summarise(embedded(LATER), LATER, metrics).score,
-                          FULL.summarise(embedded(LATER), LATER, metrics).score)  # fmt: skip
-    with pytest.raises(ModelFormatError):
-        NodeHierarchy.of_record({"jobs": record["jobs"]})
+def test_a_hierarchy_comes_back_from_its_file_as_it_was():
+    again = NodeHierarchy.of_content(RANKED.metadata(), RANKED.content(), "a folder")
+    given = named(pressure(LATER, seed=2))
+    found = [one.summarise(embedded(LATER), moments(LATER), given) for one in (RANKED, again)]
+    for level in ("job", "node", "cluster"):
+        assert np.array_equal(*(getattr(one, level).score for one in found))
+
+
+@pytest.mark.parametrize("damage", [{"metrics": ["one"]}, {"metrics": None}, {}])
+def test_a_damaged_hierarchy_is_refused(damage):
+    with pytest.raises(ModelFormatError, match="is damaged"):
+        NodeHierarchy.of_content(damage, RANKED.content(), "a folder")
+    with pytest.raises(ModelFormatError, match="is damaged"):
+        NodeHierarchy.of_content(RANKED.metadata(), RANKED.content()[:-9], "a folder")
 
 
 def test_metrics_of_another_number_are_refused():
-    for metrics in (pressure(LATER)[:, :2], pressure(LATER)[:3]):
-        with pytest.raises(UsageError):
-            FULL.summarise(embedded(LATER), LATER, metrics)
+    with pytest.raises(UsageError):
+        NodeHierarchy.fit(embedded(LATER), moments(LATER), pressure(LATER)[:3], NAMES)
+    with pytest.raises(UsageError):
+        FULL.summarise(embedded(LATER), moments(LATER), {"disk_busy": np.ones(3)})
     one = replace(LATER, jobs=LATER.jobs).take(np.arange(8))
-    assert len(PLAIN.summarise(embedded(one), one).score) == 1
+    assert len(PLAIN.summarise(embedded(one), moments(one)).node.score) == 1

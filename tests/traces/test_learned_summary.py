@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 
@@ -43,12 +41,13 @@ def test_a_measurement_that_stood_still_in_training_may_tremble_and_may_not_jump
     assert np.median(summary.score(trembles)) < 2.3 < np.median(summary.score(jumps))
 
 
-def test_a_summary_comes_back_from_json_as_it_was_and_a_damaged_one_is_refused():
-    record = json.loads(json.dumps(SUMMARY.record()))
-    assert np.array_equal(LearnedSummary.of_record(record).score(calm(50, seed=3)), SUMMARY.score(calm(50, seed=3)))
-    for damage in ({"scale": [1.0]}, {"mean": None}, {"usual": [1]}, {"residual": [float("nan")] * 12}):
+def test_a_summary_comes_back_from_its_arrays_as_it_was_and_a_damaged_one_is_refused():
+    arrays = SUMMARY.arrays("node")
+    assert np.array_equal(LearnedSummary.of_arrays("node", arrays).score(calm(50, seed=3)), SUMMARY.score(calm(50, seed=3)))
+    short, odd = {"node.scale": np.ones(1)}, {"node.residual": np.full(12, np.nan)}
+    for damage in (short, odd, {"node.parts": np.ones(1)}, {"node.mean": None}):
         with pytest.raises(ModelFormatError, match="cannot be read"):
-            LearnedSummary.of_record(record | damage)
+            LearnedSummary.of_arrays("node", arrays | damage)
 
 
 def test_nothing_is_learnt_from_one_row():

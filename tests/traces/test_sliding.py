@@ -9,9 +9,9 @@ from scipy.stats import spearmanr
 from stormpetrel.errors import ModelError
 from stormpetrel.records.windows import cut_windows
 from stormpetrel.traces import sliding
-from stormpetrel.traces.architecture import Architecture
-from stormpetrel.traces.autoencoder import TraceAutoencoder
-from stormpetrel.traces.runtime import TraceScorer
+from stormpetrel.traces.networks.architecture import Architecture
+from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
+from stormpetrel.traces.networks.runtime import TraceScorer
 from stormpetrel.traces.sliding import SlidingScores
 from tests.parts import need
 from tests.traces.small import STEPS, one_torch_thread, small_trace, small_windows, tiny

@@ -13,8 +13,8 @@ from stormpetrel.answers.studies.trace_study import evaluation_answer, study_ans
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.records.traces import UNKNOWN_JOB, Split
 from stormpetrel.traces import study
-from stormpetrel.traces.architecture import Architecture
 from stormpetrel.traces.campaign_splits import Cut, split_traces
+from stormpetrel.traces.networks.architecture import Architecture
 from stormpetrel.traces.study import StudyPlan, kept_cut, kept_plan, run_study
 from tests.parts import need
 from tests.traces.small import STEPS, one_torch_thread, small_trace, tiny

@@ -13,6 +13,7 @@ from typing import Final
 from stormpetrel import __version__
 from stormpetrel.exporter.cpu_lists import format_cpu_list
 from stormpetrel.exporter.files import Files
+from stormpetrel.exporter.node_readings import NODE_FIGURES, NodeFigure
 from stormpetrel.exporter.proc_stat import MODES, TICKS_PER_SECOND, CpuSample
 from stormpetrel.exporter.sampler import Job, Jobs, Node, Sample, Sampler
 from stormpetrel.exporter.server import Routes, serving
@@ -105,6 +106,7 @@ class Exposition:
         """What /metrics answers."""
         parts = [
             self._cpu_lines(sample.cpus),
+            *_node_lines(sample.node),
             *self._job_lines(sample.jobs),
             self._thread_lines(sample.jobs),
             self._own_lines(sample),
@@ -164,6 +166,19 @@ class Exposition:
         parts.append(_family("stormpetrel_sample_time_seconds", "gauge", "Unix time at which the CPU counters were read."))
         parts.append(f"stormpetrel_sample_time_seconds {sample.cpus.time_s:.6f}\n")
         return "".join(parts)
+
+
+def _node_lines(figures: list[NodeFigure]) -> list[str]:
+    """The figures of the node, which come in the order of their families."""
+    parts: list[str] = []
+    before = ""
+    for figure in figures:
+        if figure.name != before:
+            parts.append(_family(figure.name, *NODE_FIGURES[figure.name]))
+            before = figure.name
+        device = f"{{device={label(figure.device)}}}" if figure.device else ""
+        parts.append(f"{figure.name}{device} {figure.value!r}\n")
+    return parts
 
 
 def _family(name: str, kind: str, text: str) -> str:

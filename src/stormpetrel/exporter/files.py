@@ -19,7 +19,7 @@ _REASONS: Final = {
     errno.ENODEV: "vanished",
     errno.ESRCH: "vanished",
 }
-_NOT_OFFERED: Final = (errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP)
+_NOT_OFFERED: Final = (errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP, errno.EINVAL)  # the speed of a link that is down
 
 
 class Files:

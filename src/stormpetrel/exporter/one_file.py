@@ -17,7 +17,7 @@ from stormpetrel.exporter.proc_stat import ExporterError
 
 MODULES: Final = (
     "__init__", "__main__", "bindings", "check", "command", "cpu_lists", "exporter", "files",
-    "job_groups", "job_readings", "one_file", "proc_stat", "processes", "sampler", "server",
+    "job_groups", "job_readings", "node_readings", "one_file", "proc_stat", "processes", "sampler", "server",
     "slurm_jobs",
 )  # fmt: skip
 _SHEBANG: Final = b"#!/usr/bin/env python3\n"

@@ -1,4 +1,4 @@
-"""One sample of the node: Files -> Sampler -> Sample (CPU counters, jobs, bindings, what is missing)."""
+"""One sample of the node: Files -> Sampler -> Sample (CPU counters, figures of the node, jobs, bindings, what is missing)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from stormpetrel.exporter.bindings import Bindings, CpuSets, JobCpus, ThreadsFil
 from stormpetrel.exporter.files import Files
 from stormpetrel.exporter.job_groups import Finder, Hierarchies, JobGroup, find_hierarchies, is_sluid, plain_pattern
 from stormpetrel.exporter.job_readings import Figures, JobReader
+from stormpetrel.exporter.node_readings import NodeFigure, NodeReader
 from stormpetrel.exporter.proc_stat import CpuReader, CpuSample
 from stormpetrel.exporter.processes import Processes
 from stormpetrel.exporter.slurm_jobs import UNNAMED, SlurmJobs
@@ -57,6 +58,7 @@ class Sample(NamedTuple):
     """The node at one moment."""
 
     cpus: CpuSample
+    node: list[NodeFigure]
     jobs: Jobs
     seconds: float  # how long it took to read
 
@@ -69,6 +71,7 @@ class Sampler:
         self.hierarchies: Hierarchies = find_hierarchies(self.files)
         self.finder = Finder(self.files, self.hierarchies, [plain_pattern(glob) for glob in node.cgroups])
         self._cpus = CpuReader(self.files)
+        self._node = NodeReader(self.files)
         self._processes = Processes(self.files, usernames=node.usernames)
         self._slurm_jobs = SlurmJobs(self.files, self._processes)
         self._sets = CpuSets(self.files, self._processes)
@@ -82,8 +85,8 @@ class Sampler:
         with self._lock:
             began = time.perf_counter()
             cpus = self._cpus.read()
-            jobs = self._read_jobs(cpus)
-            return Sample(cpus, jobs, time.perf_counter() - began)
+            node, jobs = self._node.read(), self._read_jobs(cpus)
+            return Sample(cpus, node, jobs, time.perf_counter() - began)
 
     def _read_jobs(self, cpus: CpuSample) -> Jobs:
         online = frozenset(cpus.cpus)

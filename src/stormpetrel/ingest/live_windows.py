@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import numpy as np
 import polars as pl
 
 from stormpetrel.errors import NoSamplesError
-from stormpetrel.ingest.traces import STEPS_AFTER, TraceReport, cut_inside
+from stormpetrel.ingest.traces import STEPS_AFTER, TraceReport, cut_inside, node_metrics
 from stormpetrel.records.cursor import Cursor
+from stormpetrel.records.node_frames import NODE_METRIC_SCHEMA
 from stormpetrel.records.window_frames import frame_of
 from stormpetrel.sources.prometheus.cpu_shares import CPU_COUNTERS
 from stormpetrel.sources.prometheus.cpu_traces import CURSOR, PrometheusTraces
@@ -33,6 +34,7 @@ class LiveMoment:
     windows: pl.DataFrame
     cursor: Cursor | None  # None where it was read again: the cursor stays
     report: TraceReport
+    metrics: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=NODE_METRIC_SCHEMA))  # of the nodes
 
 
 class LiveWindows:
@@ -68,7 +70,7 @@ class LiveWindows:
             cut = self._cut(moment, source)
             if cut is not None:
                 has_windows = True
-                yield cut
+                yield replace(cut, metrics=node_metrics(self._site, source, moment.start_s))
         if passed and not has_windows:
             raise NoSamplesError(
                 f"{source.name} has no samples of {CPU_COUNTERS} in the last {passed} windows.",

@@ -23,7 +23,8 @@ from stormpetrel.engine import Progress
 from stormpetrel.errors import NoSamplesError, SourceFormatError
 from stormpetrel.ingest.report import IngestCounts
 from stormpetrel.records.cursor import Cursor
-from stormpetrel.records.traces import Split, Trace
+from stormpetrel.records.node_frames import NODE_METRIC_SCHEMA
+from stormpetrel.records.traces import LIVE, Split, Trace
 from stormpetrel.records.window_frames import frame_of
 from stormpetrel.records.windows import BRIDGE_STEPS, Windows, bridge, cut_windows, short_job_windows, without_short_jobs
 from stormpetrel.sources.prometheus.cpu_shares import CPU_COUNTERS, Grid
@@ -165,9 +166,21 @@ def _take_span(site: Site, reading: PrometheusTraces, span: Span, report: TraceR
             if waiting is not None:
                 _commit(site, waiting, report)
             waiting = frame
+    if anything:
+        windows_in = range(round((span.end_s - span.start_s) / reading.window_s))
+        starts = [span.start_s + number * reading.window_s for number in windows_in]
+        site.node_metrics.append(pl.concat([node_metrics(site, reading, start_s) for start_s in starts]))
     if waiting is not None:
         _commit(site, waiting, report, cursor=span.cursor if anything else None)
     return anything
+
+
+def node_metrics(site: Site, reading: PrometheusTraces, start_s: float) -> pl.DataFrame:
+    """The other metrics of the nodes in the window that begins at `start_s`, as a frame of NODE_METRIC_SCHEMA."""
+    shares = reading.node_metrics(start_s, start_s + reading.window_s)
+    key = {"cluster": site.settings.site.cluster or "cluster", "trace": LIVE, "window_s": reading.window_s}
+    rows = [{**key, "node": node, "window_start": _moment(start_s), **of_node} for node, of_node in sorted(shares.items())]
+    return pl.DataFrame(rows, schema=NODE_METRIC_SCHEMA)
 
 
 def cut_inside(trace: Trace, steps: int) -> tuple[Windows, list[Windows], Trace]:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from stormpetrel.ingest.live_windows import LiveMoment
+from stormpetrel.lifecycle.node_summaries import node_scores
 from stormpetrel.lifecycle.trace_models import Scored, TraceModel, calibrated, score_frame, seen_by
+from stormpetrel.records.node_frames import NODE_SCORE_SCHEMA
 from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA
 from stormpetrel.store.site import Site
 from stormpetrel.traces.keeping import Quota, kept_scores, kept_windows
@@ -24,6 +26,7 @@ class TakenMoment:
     model: TraceModel
     scored: Scored
     scores: pl.DataFrame  # of TRACE_SCORE_SCHEMA
+    nodes: pl.DataFrame  # of NODE_SCORE_SCHEMA
 
 
 def take_moment(site: Site, model: TraceModel, moment: LiveMoment, *, share: float = 1.0) -> TakenMoment:
@@ -45,6 +48,11 @@ def take_moment(site: Site, model: TraceModel, moment: LiveMoment, *, share: flo
     with_place = pl.when(kept | pl.col("flagged")).then("embedding").alias("embedding")  # the rest would triple what is kept
     rows = kept_scores(scores.with_columns(with_place), kept, quota.scores)
     added = site.trace_scores.append_moment(rows, moment.start)
+    site.node_metrics.append(moment.metrics)
+    nodes = pl.DataFrame(schema=NODE_SCORE_SCHEMA)
+    if model.hierarchy is not None:
+        nodes = node_scores(model.hierarchy, scores, moment.metrics)
+        site.node_scores.append(nodes)
     strange = moment.windows.filter(~fits)  # of another length than the model sees: for the one that comes after it
     room = max(0, quota.windows - int(kept.sum()))
     keep = pl.concat([fitting.filter(kept), strange.head(room)])
@@ -53,4 +61,4 @@ def take_moment(site: Site, model: TraceModel, moment: LiveMoment, *, share: flo
     report.kept, report.known, report.changed = report.kept + done.kept, report.known + done.known, report.changed + done.changed
     flagged = int(scores["flagged"].sum())
     scored = Scored(scores.height if added else 0, flagged, strange.height, int(added > 0), model.promise, model.is_shipped)
-    return TakenMoment(model, scored, scores)
+    return TakenMoment(model, scored, scores, nodes)

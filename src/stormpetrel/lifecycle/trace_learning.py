@@ -19,7 +19,7 @@ from stormpetrel.records.window_frames import windows_of
 from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.store.site import Site
 from stormpetrel.traces.campaign_splits import Cut, teaching_windows
-from stormpetrel.traces.fitting_windows import fitted
+from stormpetrel.traces.networks.fitting_windows import fitted
 
 LATE_SHARE: Final = 0.2  # of the time of windows without a campaign, the last part says when to stop
 MOST_WINDOWS: Final = 200_000  # to learn from: the newest; a third of a gigabyte of memory

@@ -23,6 +23,7 @@ from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
 from stormpetrel.learn.family import BY_HAND, Unit
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, incomplete_entry, operator
+from stormpetrel.lifecycle.node_summaries import learnt_hierarchy, node_scores
 from stormpetrel.lifecycle.trace_learning import (
     LearningWindows,
     in_order,
@@ -37,11 +38,13 @@ from stormpetrel.records.window_frames import COUNTED, TRACE_SCORE_SCHEMA, WINDO
 from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.store.registry.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
-from stormpetrel.traces.architecture import FORMAT_VERSION, KIND, Architecture, AutoencoderSettings, Scorer
 from stormpetrel.traces.detector.detector import ARRAYS as DETECTOR
 from stormpetrel.traces.detector.detector import DetectorSettings, TraceDetector
 from stormpetrel.traces.diagnosis import Trouble, known_bad_io, place
-from stormpetrel.traces.fitting_windows import FittingScorer
+from stormpetrel.traces.hierarchy import ARRAYS as HIERARCHY
+from stormpetrel.traces.hierarchy import NodeHierarchy
+from stormpetrel.traces.networks.architecture import FORMAT_VERSION, KIND, Architecture, AutoencoderSettings, Scorer
+from stormpetrel.traces.networks.fitting_windows import FittingScorer
 from stormpetrel.traces.promise import Calm, Promise, promised
 from stormpetrel.traces.regions import Regions
 from stormpetrel.traces.separability import PcaMap
@@ -68,6 +71,7 @@ class TraceModel:
     step_s: float
     regions: Regions = field(default_factory=Regions)  # that people have named, as this model sees them
     detector: TraceDetector | None = None
+    hierarchy: NodeHierarchy | None = None  # sums up jobs, nodes and the cluster
 
     @property
     def threshold(self) -> float | None:
@@ -125,7 +129,7 @@ def train_trace_model(
     The architecture is that of site.toml where none is named, the steps are those of the windows, whatever the settings say.
     Nothing changes before the model is whole: a training that is killed leaves the site as it was.
     """
-    from stormpetrel.traces.autoencoder import TraceAutoencoder
+    from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
 
     chosen = architecture or Architecture(site.settings.traces.model)
     seen = windows or learning_windows(site)
@@ -135,8 +139,11 @@ def train_trace_model(
     about = {**_learnt(model, seen, site.settings.traces.alarm_share), **seen.about, "why": why, "code_version": __version__}
     progress(1.0, "learning what is calm")
     detector = _detector(seen, fitting.seed)
+    hierarchy = learnt_hierarchy(model, seen, site.node_metrics.read().collect())
     kept = {} if detector is None else {DETECTOR: detector.content()}
+    kept |= {} if hierarchy is None else {HIERARCHY: hierarchy.content()}
     about["detector"] = None if detector is None else detector.metadata()
+    about["hierarchy"] = None if hierarchy is None else hierarchy.metadata()
     training = site.models.add_together(
         {model_name(chosen): NewModel(partial(model.save, others=kept), about)},
         promoted_by=user or operator(),
@@ -282,7 +289,7 @@ def calibrated(site: Site, model: TraceModel) -> TraceModel:
 
 def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceModel:
     """The model of a training, read and checked."""
-    from stormpetrel.traces.runtime import TraceScorer
+    from stormpetrel.traces.networks.runtime import TraceScorer
 
     entry = training.models[0]
     about = entry.about
@@ -293,8 +300,17 @@ def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceM
         raise incomplete_entry(training) from None
     folder = site.models.verified_folder(entry.name, entry.version)
     scorer = TraceScorer.load(folder, threads=threads)
-    detector = _kept_detector(folder, about.get("detector"))
-    return TraceModel(FittingScorer(scorer, step_s), chart, bad_io, promise, entry.name, entry.version, step_s, detector=detector)
+    return TraceModel(
+        FittingScorer(scorer, step_s),
+        chart,
+        bad_io,
+        promise,
+        entry.name,
+        entry.version,
+        step_s,
+        detector=_kept_detector(folder, about.get("detector")),
+        hierarchy=_kept_hierarchy(folder, about.get("hierarchy")),
+    )
 
 
 def _kept_detector(folder: Path, record: Any) -> TraceDetector | None:
@@ -302,6 +318,13 @@ def _kept_detector(folder: Path, record: Any) -> TraceDetector | None:
     if not isinstance(record, dict) or not (folder / DETECTOR).is_file():
         return None
     return TraceDetector.of_content(record, (folder / DETECTOR).read_bytes(), str(folder))
+
+
+def _kept_hierarchy(folder: Path, record: Any) -> NodeHierarchy | None:
+    """The summaries beside a model; None where it has none, as models from before there were any."""
+    if not isinstance(record, dict) or not (folder / HIERARCHY).is_file():
+        return None
+    return NodeHierarchy.of_content(record, (folder / HIERARCHY).read_bytes(), str(folder))
 
 
 def score_new_windows(
@@ -329,6 +352,9 @@ def score_new_windows(
             scores = score_frame(model, fitting)
             late = scores.join(waiting, on=list(WINDOW_KEY), how="semi", nulls_equal=True, maintain_order="left")
             added = site.trace_scores.append(late)
+            if model.hierarchy is not None:
+                metrics = site.node_metrics.read(since=first, until=last + timedelta(microseconds=1)).collect()
+                site.node_scores.append(node_scores(model.hierarchy, scores, metrics))
             scored, flagged, commits = scored + added, flagged + int(late["flagged"].sum()), commits + (added > 0)
         other += waiting.join(fitting, on=list(WINDOW_KEY), how="anti", nulls_equal=True).height
         done += waiting.height

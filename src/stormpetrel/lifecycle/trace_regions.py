@@ -21,7 +21,7 @@ from stormpetrel.records.regions import KnownRegion, RegionScope, region_name
 from stormpetrel.records.traces import ANOMALOUS_TYPES, MIXED
 from stormpetrel.records.window_frames import WINDOW_KEY, windows_of
 from stormpetrel.store.site import Site
-from stormpetrel.traces.architecture import Scorer
+from stormpetrel.traces.networks.architecture import Scorer
 from stormpetrel.traces.regions import Regions, fit_region
 
 Embeddings = npt.NDArray[np.float32]

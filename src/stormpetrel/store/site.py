@@ -29,6 +29,7 @@ from stormpetrel.store.incidents.incidents import IncidentStore
 from stormpetrel.store.incidents.messages import MessageStore
 from stormpetrel.store.jobs import JobStore
 from stormpetrel.store.migrations import SiteFiles
+from stormpetrel.store.node_tables import NodeMetricStore, NodeScoreStore
 from stormpetrel.store.opinions import OpinionStore
 from stormpetrel.store.ownership import refuse_folder_of_another
 from stormpetrel.store.predictions import PredictionStore
@@ -62,6 +63,8 @@ class Site:
         self.trace_scores = TraceScoreStore(folder / "tables", state.writer_lock)
         self.cpu_windows = CpuWindowStore(folder / "tables", state.writer_lock)
         self.trace_regions = TraceRegionStore(folder / "tables", state.writer_lock)
+        self.node_metrics = NodeMetricStore(folder / "tables", state.writer_lock)
+        self.node_scores = NodeScoreStore(folder / "tables", state.writer_lock)
         self.event_counts = EventCountStore(folder / "tables", state.writer_lock)
         self.event_background = EventBackgroundStore(folder / "tables", state.writer_lock)
         self.event_scores = EventScoreStore(folder / "tables", state.writer_lock)
@@ -91,7 +94,8 @@ class Site:
         of_events = (self.event_counts.table, self.event_counts.reasons.table)
         scores = (self.event_background.table, self.event_scores.table)
         of_traces = (self.cpu_windows.table, self.trace_scores.table, self.trace_regions.table)
-        return *of_jobs, *of_traces, *of_events, *scores, self.incident_history.table
+        of_nodes = (self.node_metrics.table, self.node_scores.table)
+        return *of_jobs, *of_traces, *of_nodes, *of_events, *scores, self.incident_history.table
 
     def require_writable(self) -> None:
         """ReadOnlySiteError where the site cannot be written; for work that writes only at its end."""
@@ -223,6 +227,8 @@ def _create_tables(site: Site) -> None:
     site.cpu_windows.create()
     site.trace_scores.create()
     site.trace_regions.create()
+    site.node_metrics.create()
+    site.node_scores.create()
     site.event_counts.create()
     site.event_background.create()
     site.event_scores.create()

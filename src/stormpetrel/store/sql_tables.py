@@ -46,6 +46,8 @@ def sql_tables(site: Site) -> dict[str, pl.LazyFrame]:
         "cpu_windows": site.cpu_windows.read(),
         "trace_scores": site.trace_scores.read(),
         "trace_regions": site.trace_regions.read(),
+        "node_metrics": site.node_metrics.read(),
+        "node_scores": site.node_scores.read(),
         "event_counts": site.event_counts.read(places=True),
         "event_background": site.event_background.read(),
         "event_scores": site.event_scores.read(),

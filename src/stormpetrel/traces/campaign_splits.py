@@ -13,7 +13,7 @@ from typing import Final
 from stormpetrel.errors import UsageError
 from stormpetrel.records.traces import Split, Trace
 from stormpetrel.records.windows import Windows, cut_windows, join_windows, short_job_windows
-from stormpetrel.traces.fitting_windows import fitted
+from stormpetrel.traces.networks.fitting_windows import fitted
 from stormpetrel.traces.time_spans import counted_once, numbered_spans, refuse_overlaps, time_spans
 
 WINDOW_S: Final = 100.0

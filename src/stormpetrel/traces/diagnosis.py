@@ -16,8 +16,8 @@ import numpy.typing as npt
 from stormpetrel.errors import ModelFormatError
 from stormpetrel.records.traces import ANOMALOUS_TYPES, BAD_IO, IDLE, MIXED, NP
 from stormpetrel.records.windows import Windows
-from stormpetrel.traces.architecture import Scorer
 from stormpetrel.traces.baselines import max_iowait
+from stormpetrel.traces.networks.architecture import Scorer
 from stormpetrel.traces.separability import PcaMap
 
 Floats = npt.NDArray[np.float64]

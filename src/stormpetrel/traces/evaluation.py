@@ -19,8 +19,8 @@ from stormpetrel.errors import ModelError
 from stormpetrel.learn.metrics import roc_auc, scores_at
 from stormpetrel.records.traces import MIXED_JOB, UNKNOWN
 from stormpetrel.records.windows import Windows
-from stormpetrel.traces.architecture import Architecture, Scorer
 from stormpetrel.traces.baselines import RawPca, chosen_threshold, mean_iowait
+from stormpetrel.traces.networks.architecture import Architecture, Scorer
 from stormpetrel.traces.separability import SUBSETS, MeanStd, silhouette
 
 Floats = npt.NDArray[np.float64]

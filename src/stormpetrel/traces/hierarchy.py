@@ -1,30 +1,38 @@
-"""Thread → job → node: each level a learned summary of the level below, up to one embedding and one score for a node.
+"""Thread → job → node → cluster: each level a learned summary of the level below, with one embedding and one score.
 
-embeddings of threads' windows, Windows, metrics of nodes -> NodeHierarchy.fit -> summarise -> NodeSummaries. A job on a node at a
-moment is summed up by the mean, spread and extremes of its threads' embeddings; a node by those of its jobs' embeddings and of
-its threads', and by other metrics of the node (pressure, disk, network; shares in [0, 1]) where there are any. Threads without a
-job are one job. A metric that is missing counts as usual.
+embeddings of threads' windows, Moments, metrics of nodes -> NodeHierarchy.fit -> calibrated -> summarise -> Summaries. A job on a
+node at a moment is summed up by the mean, spread and extremes of its threads' embeddings; a node by those of its jobs' embeddings
+and of its threads', and by other metrics of the node (pressure, disk, network; shares in [0, 1]) where there are any; the cluster
+by those of its nodes. Threads without a job are one job. A metric that is missing counts as usual, and one that was never seen
+in training is left out. A score is -log10 of the share of calm moments, kept aside, that are as unusual: 3 is one in a thousand.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpetrel.errors import ModelFormatError, UsageError
-from stormpetrel.records.windows import Windows
+from stormpetrel.errors import MissingExtraError, ModelFormatError, UsageError
+from stormpetrel.traces.detector.calibration import Calibration
 from stormpetrel.traces.learned_summary import LearnedSummary
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
+Level = Literal["job", "node", "cluster"]
+
+LEVELS: Final[tuple[Level, ...]] = ("job", "node", "cluster")
+ARRAYS: Final = "hierarchy.safetensors"
+_FAR: Final = 4.0  # times its spread in training: a metric that says why a node is unusual
+_FEWEST_SEEN: Final = 0.2  # of the node moments in training must have a metric for it to be learnt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NodeMoments:
-    """Which windows belong to which job on which node, and to which node, at each moment.
+class Moments:
+    """Which windows belong to which job on which node, to which node, and to which moment of the cluster.
 
     Nodes and moments are in the order of trace, time and node; metrics of nodes come in that order.
     """
@@ -33,83 +41,156 @@ class NodeMoments:
     node: Numbers  # (windows,) which node and moment
     job: Numbers  # (windows,) which job on a node at a moment
     node_of_job: Numbers  # (jobs,)
+    moment: Numbers  # (nodes × moments,) which moment of the cluster
+    first_node: Numbers  # (moments,) a node of each
 
     @classmethod
-    def of(cls, windows: Windows) -> Self:
-        """Those of some windows; threads that run no job, or nobody knows whose, are one job of their node."""
-        key = np.stack([windows.trace, windows.start_s, windows.node], axis=1)
-        _, first, node = np.unique(key, axis=0, return_index=True, return_inverse=True)
-        node = node.reshape(-1)
-        pairs, job = np.unique(np.stack([node, np.maximum(windows.job, -1)], axis=1), axis=0, return_inverse=True)
-        return cls(first.astype(np.int64), node.astype(np.int64), job.reshape(-1).astype(np.int64), pairs[:, 0].astype(np.int64))
+    def of(cls, trace: NDArray[Any], start: NDArray[Any], node: NDArray[Any], job: NDArray[Any]) -> Self:
+        """Those of windows, given trace, start, node and job of each as numbers; a job below zero is none."""
+        key = np.stack([trace, start, node], axis=1).astype(np.float64)
+        nodes, first, of_node = np.unique(key, axis=0, return_index=True, return_inverse=True)
+        of_node = of_node.reshape(-1)
+        pairs, of_job = np.unique(np.stack([of_node, np.maximum(job, -1)], axis=1), axis=0, return_inverse=True)
+        _, first_node, moment = np.unique(nodes[:, :2], axis=0, return_index=True, return_inverse=True)
+        numbers = (first, of_node, of_job.reshape(-1), pairs[:, 0], moment.reshape(-1), first_node)
+        return cls(*(number.astype(np.int64) for number in numbers))
 
     def __len__(self) -> int:
         return len(self.first)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NodeSummaries:
-    """One embedding and one score for each node at each moment, and those of the jobs on it."""
+class Summary:
+    """Embeddings (members, embedding) and scores (members,) of one level."""
 
-    moments: NodeMoments
-    embedding: Floats  # (nodes × moments, embedding)
-    score: Floats  # (nodes × moments,) higher is more abnormal
-    job_embedding: Floats  # (jobs, embedding)
-    job_score: Floats  # (jobs,)
+    embedding: Floats
+    score: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Summaries:
+    """What each level comes to: of jobs on nodes, of nodes at moments, of the cluster at moments, as Moments numbers them."""
+
+    job: Summary
+    node: Summary
+    cluster: Summary
+    unusual: Numbers  # (nodes × moments,) the metric that is farthest from what is usual, -1 where none is far
+    metrics: Floats  # (nodes × moments, metrics) with what is usual where one is missing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeHierarchy:
-    """The learned summaries of jobs and of nodes; `metrics` are the usual values of the metrics of nodes."""
+    """The learned summaries of jobs, nodes and the cluster; `usual` and `spread` are those of the metrics of nodes."""
 
-    jobs: LearnedSummary
-    nodes: LearnedSummary
-    metrics: Floats  # (metrics,)
+    levels: Mapping[Level, LearnedSummary]
+    names: tuple[str, ...]  # of the metrics
+    usual: Floats  # (metrics,)
+    spread: Floats  # (metrics,)
+    calibrations: Mapping[Level, Calibration] = field(default_factory=dict)  # none: scores are what the summaries say
 
     @classmethod
-    def fit(cls, embeddings: NDArray[np.float32], windows: Windows, metrics: Floats | None = None) -> Self:
+    def fit(
+        cls, embeddings: NDArray[np.float32], moments: Moments, metrics: Floats | None = None, names: Sequence[str] = ()
+    ) -> Self:
         """Learn from the embeddings of calm windows (windows, embedding), and metrics of nodes (nodes × moments, metrics)."""
-        moments = NodeMoments.of(windows)
-        known = _metrics(metrics, moments)
+        known = _checked(metrics, moments, len(names))
         seen = np.isfinite(known)
-        usual = np.where(seen, known, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
-        members = _members(embeddings, moments.job, len(moments.node_of_job))
-        jobs = LearnedSummary.fit(members)
-        nodes = LearnedSummary.fit(_node_values(jobs.embed(members), embeddings, moments, known, usual))
-        return cls(jobs, nodes, usual)
+        learnt = np.flatnonzero(seen.mean(axis=0) >= _FEWEST_SEEN) if len(moments) else np.empty(0, dtype=np.intp)
+        columns = [known[seen[:, column], column] for column in learnt]
+        usual = np.array([column.mean() for column in columns])
+        spread = np.array([max(float(column.std()), 0.02) for column in columns])
+        of_threads = _members(embeddings, moments.job, len(moments.node_of_job))
+        job = LearnedSummary.fit(of_threads)
+        filled = np.where(seen[:, learnt], known[:, learnt], usual)
+        of_jobs = _node_values(job.embed(of_threads), embeddings, moments, filled)
+        node = LearnedSummary.fit(of_jobs)
+        cluster = LearnedSummary.fit(_cluster_values(node.embed(of_jobs), moments))
+        return cls(
+            {"job": job, "node": node, "cluster": cluster}, tuple(names[column] for column in learnt.tolist()), usual, spread
+        )
 
-    def summarise(self, embeddings: NDArray[np.float32], windows: Windows, metrics: Floats | None = None) -> NodeSummaries:
-        """Sum up windows; `metrics` in the order of `NodeMoments.of(windows)`, NaN where one is missing."""
-        moments = NodeMoments.of(windows)
-        known = _metrics(metrics, moments) if metrics is not None else np.full((len(moments), len(self.metrics)), np.nan)
-        if known.shape[1] != len(self.metrics):
-            raise UsageError(f"{len(self.metrics)} metrics of nodes were learnt, and {known.shape[1]} are here.")
-        members = _members(embeddings, moments.job, len(moments.node_of_job))
-        placed = self.jobs.embed(members)
-        values = _node_values(placed, embeddings, moments, known, self.metrics)
-        return NodeSummaries(moments, self.nodes.embed(values), self.nodes.score(values), placed, self.jobs.score(members))
+    def calibrated(self, embeddings: NDArray[np.float32], moments: Moments, metrics: Mapping[str, Floats]) -> Self:
+        """The same, with scores as ranks among calm windows that it was not learnt from."""
+        raw = replace(self, calibrations={}).summarise(embeddings, moments, metrics)
+        scores: dict[Level, Floats] = {"job": raw.job.score, "node": raw.node.score, "cluster": raw.cluster.score}
+        return replace(self, calibrations={level: Calibration.fit(values) for level, values in scores.items()})
 
-    def record(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        return {"jobs": self.jobs.record(), "nodes": self.nodes.record(), "metrics": self.metrics.tolist()}
+    def summarise(
+        self, embeddings: NDArray[np.float32], moments: Moments, metrics: Mapping[str, Floats] | None = None
+    ) -> Summaries:
+        """Sum up windows; each metric by its name, in the order of nodes and moments, NaN where it is missing."""
+        known = np.full((len(moments), len(self.names)), np.nan)
+        for place, name in enumerate(self.names):
+            if metrics is not None and name in metrics:
+                known[:, place : place + 1] = _checked(metrics[name][:, None], moments, 1)
+        filled = np.where(np.isfinite(known), known, self.usual)
+        of_threads = _members(embeddings, moments.job, len(moments.node_of_job))
+        job = self._summary("job", of_threads)
+        of_jobs = _node_values(job.embedding, embeddings, moments, filled)
+        node = self._summary("node", of_jobs)
+        cluster = self._summary("cluster", _cluster_values(node.embedding, moments))
+        return Summaries(job, node, cluster, self._unusual(filled), filled)
+
+    def _summary(self, level: Level, values: Floats) -> Summary:
+        summary, calibration = self.levels[level], self.calibrations.get(level)
+        raw = summary.score(values)
+        return Summary(summary.embed(values), raw if calibration is None else -np.log10(calibration.share(raw)))
+
+    def _unusual(self, metrics: Floats) -> Numbers:
+        if not self.names:
+            return np.full(len(metrics), -1, dtype=np.int64)
+        far = np.abs(metrics - self.usual) / self.spread
+        return np.where(far.max(axis=1) >= _FAR, far.argmax(axis=1), -1).astype(np.int64)
+
+    def content(self) -> bytes:
+        """All arrays, as safetensors."""
+        arrays = {"usual": self.usual, "spread": self.spread}
+        for level in LEVELS:
+            arrays |= self.levels[level].arrays(level)
+            if level in self.calibrations:
+                arrays |= self.calibrations[level].arrays(f"{level}.calibration")
+        content: bytes = _safetensors().save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        return content
+
+    def metadata(self) -> dict[str, Any]:
+        """What it is, as JSON can hold it."""
+        sizes = {level: len(self.levels[level].scale) for level in LEVELS}
+        calm = {level: calibration.windows for level, calibration in self.calibrations.items()}
+        return {"metrics": list(self.names), "embedding": sizes, "calm": calm}
 
     @classmethod
-    def of_record(cls, record: Any) -> Self:
-        """The hierarchy that a record holds; ModelFormatError where it holds none."""
+    def of_content(cls, record: Mapping[str, Any], content: bytes, where: str) -> Self:
+        """The hierarchy of which `metadata` and `content` were kept; ModelFormatError says what is wrong with them."""
+        from safetensors import SafetensorError
+
         try:
-            metrics = np.asarray(record["metrics"], dtype=np.float64).reshape(-1)
-            return cls(LearnedSummary.of_record(record["jobs"]), LearnedSummary.of_record(record["nodes"]), metrics)
-        except (KeyError, TypeError, ValueError):
-            raise ModelFormatError("A hierarchy of summaries cannot be read.", hint="Fit it again on calm windows.") from None
+            arrays = _safetensors().load(content)
+            names = tuple(str(name) for name in record["metrics"])
+            levels = {level: LearnedSummary.of_arrays(level, arrays) for level in LEVELS}
+            calibrations = {level: Calibration.of_arrays(f"{level}.calibration", arrays) for level in LEVELS}
+            usual, spread = arrays["usual"], arrays["spread"]
+            if usual.shape != (len(names),) or spread.shape != usual.shape:
+                raise ValueError("its metrics do not fit their names")
+        except (KeyError, TypeError, ValueError, OverflowError, SafetensorError, ModelFormatError) as error:
+            hint = "Train it again: stormpetrel traces train"
+            raise ModelFormatError(f"The hierarchy in {where} is damaged: {str(error)[:200]}", hint=hint) from None
+        return cls(levels, names, usual, spread, calibrations)
 
 
-def _node_values(placed: Floats, embeddings: NDArray[np.float32], moments: NodeMoments, metrics: Floats, usual: Floats) -> Floats:
+def _node_values(placed: Floats, embeddings: NDArray[np.float32], moments: Moments, metrics: Floats) -> Floats:
     """What a node is summed up from: its jobs, its threads, how many jobs it has, and its metrics."""
     size = len(moments)
     jobs = _members(placed, moments.node_of_job, size)
     threads = _members(embeddings, moments.node, size)
     count = np.log1p(np.bincount(moments.node_of_job, minlength=size))[:, None]
-    return np.concatenate([jobs, threads, count, np.where(np.isfinite(metrics), metrics, usual)], axis=1)
+    return np.concatenate([jobs, threads, count, metrics], axis=1)
+
+
+def _cluster_values(placed: Floats, moments: Moments) -> Floats:
+    """What the cluster is summed up from: its nodes, and how many there are."""
+    size = len(moments.first_node)
+    count = np.log1p(np.bincount(moments.moment, minlength=size))[:, None]
+    return np.concatenate([_members(placed, moments.moment, size), count], axis=1)
 
 
 def _members(vectors: NDArray[Any], group: Numbers, groups: int) -> Floats:
@@ -124,9 +205,17 @@ def _members(vectors: NDArray[Any], group: Numbers, groups: int) -> Floats:
     return np.concatenate([mean, np.sqrt(square), low, high], axis=1)
 
 
-def _metrics(metrics: Floats | None, moments: NodeMoments) -> Floats:
+def _checked(metrics: Floats | None, moments: Moments, count: int) -> Floats:
     if metrics is None:
-        return np.zeros((len(moments), 0))
-    if metrics.ndim != 2 or len(metrics) != len(moments):
-        raise UsageError(f"There are {len(moments)} nodes and moments, and metrics of shape {metrics.shape}.")
+        return np.zeros((len(moments), count))
+    if metrics.shape != (len(moments), count):
+        raise UsageError(f"There are {len(moments)} nodes and moments and {count} metrics, and values of shape {metrics.shape}.")
     return metrics.astype(np.float64)
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise MissingExtraError("A saved hierarchy of CPU traces", "scoring") from error
+    return safetensors.numpy

@@ -8,8 +8,9 @@ lies. For metrics over time `lagged` adds how each moved in the last samples, an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ SMALLEST_RESIDUAL: Final = 0.05  # in units of a measurement's spread
 LARGEST: Final = 20.0  # in units of what is usual: beyond it one measurement says no more
 LAGS: Final = 8  # samples that `lagged` looks back over
 SMOOTHING: Final = 16  # samples
+_ARRAYS: Final = ("mean", "spread", "components", "scale", "residual")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,22 +78,21 @@ class LearnedSummary:
         out = np.minimum(np.abs(self.embed(values)), LARGEST)
         return worst, np.sqrt((out**2).mean(axis=1))
 
-    def record(self) -> dict[str, Any]:
-        """As JSON can hold it."""
-        arrays = ("mean", "spread", "components", "scale", "residual")
-        return {**{name: getattr(self, name).tolist() for name in arrays}, "usual": list(self.usual)}
+    def arrays(self, prefix: str) -> dict[str, Floats]:
+        """As they are saved."""
+        arrays = {f"{prefix}.{name}": getattr(self, name) for name in _ARRAYS}
+        return {**arrays, f"{prefix}.parts": np.array(self.usual)}
 
     @classmethod
-    def of_record(cls, record: Any) -> Self:
-        """The summary that a record holds; ModelFormatError where it holds none."""
-        names = ("mean", "spread", "components", "scale", "residual")
+    def of_arrays(cls, prefix: str, arrays: Mapping[str, Floats]) -> Self:
+        """As they were saved; ModelFormatError where they do not fit each other."""
         try:
-            mean, spread, components, scale, residual = (np.asarray(record[name], dtype=np.float64) for name in names)
-            first, second = record["usual"]
+            mean, spread, components, scale, residual = (arrays[f"{prefix}.{name}"] for name in _ARRAYS)
+            first, second = arrays[f"{prefix}.parts"]
             summary = cls(mean, spread, components, scale, residual, (float(first), float(second)))
             fits = components.shape == (*scale.shape, *mean.shape) and mean.shape == spread.shape == residual.shape
             fits = fits and all(np.isfinite(array).all() for array in (mean, spread, components, scale, residual))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, AttributeError):
             fits = False
         if not fits:
             raise ModelFormatError("A learned summary cannot be read.", hint="Train it again: stormpetrel traces train")

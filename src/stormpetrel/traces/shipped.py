@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from stormpetrel.errors import ModelFormatError
-from stormpetrel.traces.architecture import Scorer
 from stormpetrel.traces.diagnosis import Trouble
+from stormpetrel.traces.networks.architecture import Scorer
 from stormpetrel.traces.separability import PcaMap
 
 SHIPPED: Final = Path(__file__).parent / "shipped_encoder"
@@ -39,8 +39,8 @@ class ShippedEncoder:
 
 def load_shipped(*, threads: int | None = None, folder: Path = SHIPPED) -> ShippedEncoder:
     """Read and check the shipped encoder; MissingExtraError where ONNX Runtime is not there."""
-    from stormpetrel.traces.fitting_windows import FittingScorer
-    from stormpetrel.traces.runtime import TraceScorer
+    from stormpetrel.traces.networks.fitting_windows import FittingScorer
+    from stormpetrel.traces.networks.runtime import TraceScorer
 
     scorer, about = TraceScorer.load(folder, threads=threads), shipped_about(folder)
     try:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from stormpetrel.errors import ModelError
 from stormpetrel.records.traces import MODES
-from stormpetrel.traces.runtime import FAST_AT_ONCE, TraceScorer
+from stormpetrel.traces.networks.runtime import FAST_AT_ONCE, TraceScorer
 
 Array = npt.NDArray[np.float32]
 

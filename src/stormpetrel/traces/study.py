@@ -17,9 +17,9 @@ from typing import Any, Final
 from stormpetrel.engine import Engine, Progress, no_progress
 from stormpetrel.errors import UsageError
 from stormpetrel.private_files import write_private
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, Scorer
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows
 from stormpetrel.traces.evaluation import TraceEvaluation, evaluate, why_not, windows_per_second
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings, Scorer
 
 MODELS: Final = 10  # of each architecture, as in the published table
 SPEED_S: Final = 1.0  # CPU seconds for which the speed of each kind is measured
@@ -51,7 +51,7 @@ class TraceStudy:
 
 def run_study(split: SplitWindows, plan: StudyPlan, folder: Path, *, progress: Progress = no_progress) -> TraceStudy:
     """Train what the folder does not hold yet, judge everything on the test windows, and measure the speed of each kind."""
-    from stormpetrel.traces.ensemble import train_ensemble
+    from stormpetrel.traces.networks.ensemble import train_ensemble
 
     why = {kind: words for kind in plan.architectures if (words := why_not(kind, split.train, split.test))}
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def run_study(split: SplitWindows, plan: StudyPlan, folder: Path, *, progress: P
 
 def kept_plan(folder: Path) -> StudyPlan:
     """The plan by which the models in a folder were made, so that they can be judged again; UsageError where there are none."""
-    from stormpetrel.traces.autoencoder import TraceAutoencoder
+    from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
 
     seeds_by_kind: dict[Architecture, list[int]] = {}
     for path in sorted(folder.glob("*-*")) if folder.is_dir() else []:
@@ -114,10 +114,10 @@ def kept_cut(folder: Path) -> Cut:
 def load_scorer(folder: Path, *, threads: int | None = None) -> Scorer:
     """A saved model as what scores: the runtime without torch, or torch itself on a machine without ONNX."""
     if _has_onnx():
-        from stormpetrel.traces.runtime import TraceScorer
+        from stormpetrel.traces.networks.runtime import TraceScorer
 
         return TraceScorer.load(folder, threads=threads)
-    from stormpetrel.traces.autoencoder import TraceAutoencoder
+    from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
 
     return TraceAutoencoder.load(folder)
 

@@ -261,7 +261,7 @@ def test_a_window_whose_trace_is_gone_says_so(holding):
 @pytest.mark.needs("torch")
 def test_the_reconstruction_is_that_of_the_model_in_use(holding, monkeypatch):
     from stormpetrel.lifecycle.trace_models import score_new_windows, train_trace_model
-    from stormpetrel.traces.architecture import AutoencoderSettings
+    from stormpetrel.traces.networks.architecture import AutoencoderSettings
 
     monkeypatch.undo()  # the real one
     from stormpetrel.lifecycle.trace_models import load_trace_model

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from stormpetrel.jobs.moments import Moment
     from stormpetrel.store.registry.models import ModelVersion, Training
     from stormpetrel.store.site import Site
-    from stormpetrel.traces.architecture import Architecture, AutoencoderSettings
+    from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings
 Progress = Callable[[float, str], None]  # the share that is done, what is being done
 
 

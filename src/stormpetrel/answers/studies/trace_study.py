@@ -39,11 +39,11 @@ from stormpetrel.rehearse.campaign import CampaignRequest, cpus_of, run_campaign
 from stormpetrel.rehearse.campaign_files import SimulationRequest, write_simulated
 from stormpetrel.rehearse.plan import kinds_of
 from stormpetrel.sources.trace_files import read_campaigns
-from stormpetrel.traces.architecture import Architecture, Scorer
 from stormpetrel.traces.campaign_splits import split_traces
 from stormpetrel.traces.diagnosis import Trouble, known_bad_io, place
 from stormpetrel.traces.evaluation import FIGURES
 from stormpetrel.traces.faults.bench import ASIDE
+from stormpetrel.traces.networks.architecture import Architecture, Scorer
 from stormpetrel.traces.separability import PcaMap
 from stormpetrel.traces.study import kept_cut, kept_plan, run_study
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from stormpetrel.faces.report.blocks import NOTHING, Column, Table
 from stormpetrel.figures.trace_models import UNKNOWN_LABEL
 from stormpetrel.records.traces import job_types_in_order
-from stormpetrel.traces.architecture import Architecture
 from stormpetrel.traces.evaluation import FIGURES, PUBLISHED
+from stormpetrel.traces.networks.architecture import Architecture
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.regions import FittedRegion, LikeBefore, RegionSuspect

@@ -32,6 +32,7 @@ from stormpetrel.sources.prometheus.cpu_shares import (
     sample_interval,
     thread_jobs,
 )
+from stormpetrel.sources.prometheus.node_metrics import NodeShares, read_node_metrics
 from stormpetrel.sources.prometheus.query import PrometheusServer, Series, any_of
 
 if TYPE_CHECKING:
@@ -145,6 +146,14 @@ class PrometheusTraces:
         """What is told next to the counters of nodes: which job has which thread, and the nodes' own clocks."""
         chosen = f"{self._settings.node_label}=~{any_of(list(nodes), ending=_PORT)}"
         return self._server.block(f"{{{self._matchers(_COMPANIONS, chosen)}}}", start_s, end_s)
+
+    def node_metrics(self, start_s: float, end_s: float) -> NodeShares:
+        """The other metrics of nodes over a span of time, each as a share; empty, with a note, where the server refuses."""
+        try:
+            return read_node_metrics(self._server, self._matchers(), self._settings.node_label, start_s, end_s)
+        except (SettingsError, SourceFormatError, SourceUnavailableError) as error:
+            self._note(f"memory, pressure, disks and network of nodes were not read: {error.what}")
+            return {}
 
     def node_of(self, labels: Mapping[str, str]) -> str | None:
         """The node that a series is about; None where its label is no name."""

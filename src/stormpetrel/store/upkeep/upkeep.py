@@ -73,7 +73,14 @@ def tidy(site: Site) -> int:
     Old versions of a file are deleted after two hours: a loop that commits every few seconds would fill the disk in a week.
     """
     gone = 0
-    for table in (site.jobs.table, site.jobs.sightings, site.predictions.table, *_telemetry(site), *_event_tables(site)):
+    for table in (
+        site.jobs.table,
+        site.jobs.sightings,
+        site.predictions.table,
+        *_telemetry(site),
+        *_of_nodes(site),
+        *_event_tables(site),
+    ):
         before = table.file_count()
         if before < _MANY_FILES:
             continue
@@ -118,7 +125,7 @@ def retain(site: Site, days: int) -> int:
         site.incidents.prune(limit, keep=0)
         _keep_where(site.incident_history.table, pl.col("resolved_at").is_null() | (pl.col("resolved_at") >= limit), months)
         _keep_where(site.predictions.table, kept, months)
-        for table in _telemetry(site):
+        for table in (*_telemetry(site), *_of_nodes(site)):
             _keep_where(table, (pl.col("trace") != LIVE) | (pl.col("window_start") >= limit), months)
         for table in _event_tables(site):
             if table.spec.partition_by:  # reasons of gaps are few, and go when their gap is filled
@@ -183,6 +190,11 @@ def _forget_predictions(site: Site, keys: pl.DataFrame) -> None:
 
 def _telemetry(site: Site) -> tuple[Table, Table]:
     return site.cpu_windows.table, site.trace_scores.table
+
+
+def _of_nodes(site: Site) -> tuple[Table, Table]:
+    """What is known of nodes as a whole: nobody's job is named there."""
+    return site.node_metrics.table, site.node_scores.table
 
 
 def _event_tables(site: Site) -> tuple[Table, ...]:

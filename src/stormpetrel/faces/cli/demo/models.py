@@ -25,7 +25,7 @@ from stormpetrel.records.traces import Split
 from stormpetrel.simulate.telemetry.campaigns import campaign_set
 from stormpetrel.sources.trace_files import SUFFIX, write_trace
 from stormpetrel.store.site import Site
-from stormpetrel.traces.architecture import AutoencoderSettings
+from stormpetrel.traces.networks.architecture import AutoencoderSettings
 
 _FOLDER: Final = "campaigns"
 _OF_JOBS: Final = "traces"  # where `synth sample --with traces` has put those of the site's own jobs

@@ -12,7 +12,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.records.traces import Trace
 from stormpetrel.simulate.telemetry.campaigns import campaign_set
 from stormpetrel.sources.trace_files import read_campaigns
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings
 
 Paths = Annotated[
     list[Path] | None, typer.Argument(help="Campaign files (.npz), or folders of them.", show_default=False, metavar="[PATH]...")

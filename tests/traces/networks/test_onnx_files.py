@@ -16,10 +16,10 @@ import torch
 from onnx import TensorProto, helper
 
 from stormpetrel.errors import MissingExtraError, ModelFormatError
-from stormpetrel.traces import onnx_files
-from stormpetrel.traces.architecture import DECODER, ENCODER, SCORE, Architecture, AutoencoderSettings
-from stormpetrel.traces.networks import make_network
-from stormpetrel.traces.onnx_files import check_graph, decoder_onnx, encoder_onnx, graphs_onnx
+from stormpetrel.traces.networks import onnx_files
+from stormpetrel.traces.networks.architecture import DECODER, ENCODER, SCORE, Architecture, AutoencoderSettings
+from stormpetrel.traces.networks.layers import make_network
+from stormpetrel.traces.networks.onnx_files import check_graph, decoder_onnx, encoder_onnx, graphs_onnx
 from tests.traces.small import one_torch_thread, tiny
 
 SHAPES = {

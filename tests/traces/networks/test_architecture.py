@@ -7,7 +7,7 @@ import json
 import pytest
 
 from stormpetrel.errors import ModelError
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, flops_per_window
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings, flops_per_window
 from tests.traces.small import tiny
 
 

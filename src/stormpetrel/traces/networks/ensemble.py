@@ -12,8 +12,8 @@ from typing import Final
 from stormpetrel.engine import ONE_PROCESS, Engine, Progress, no_progress
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.records.windows import Windows
-from stormpetrel.traces.architecture import AutoencoderSettings
-from stormpetrel.traces.autoencoder import TraceAutoencoder, is_trained_on
+from stormpetrel.traces.networks.architecture import AutoencoderSettings
+from stormpetrel.traces.networks.autoencoder import TraceAutoencoder, is_trained_on
 
 MODELS: Final = 10  # of the published table
 _CHECKPOINT: Final = ".checkpoint"

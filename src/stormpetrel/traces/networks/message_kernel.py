@@ -1,4 +1,4 @@
-"""Message passing without torch: the compiled core of what `traces/message_passing.py` says in torch.
+"""Message passing without torch: the compiled core of what `traces/networks/message_passing.py` says in torch.
 
 weights by name -> MessageKernel; z (windows, embedding) + a number per graph -> z' (windows, embedding). Only one row of T
 weights is held at a time. The loops run over the threads of a graph, sixteen hidden units at once, so that they become vector

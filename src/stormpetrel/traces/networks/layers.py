@@ -14,8 +14,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stormpetrel.records.traces import MODES
-from stormpetrel.traces.architecture import INPUT_MODES, LEAK, PATCH_STEPS, Architecture, AutoencoderSettings, decoder_channels
-from stormpetrel.traces.message_passing import Graphs, MessagePassing
+from stormpetrel.traces.networks.architecture import (
+    INPUT_MODES,
+    LEAK,
+    PATCH_STEPS,
+    Architecture,
+    AutoencoderSettings,
+    decoder_channels,
+)
+from stormpetrel.traces.networks.message_passing import Graphs, MessagePassing
 
 
 class EncoderBlock(nn.Module):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from stormpetrel.errors import MissingExtraError, ModelError, ModelFormatError
-from stormpetrel.traces import autoencoder
-from stormpetrel.traces.architecture import WEIGHTS, Architecture, Scorer
-from stormpetrel.traces.autoencoder import TraceAutoencoder
+from stormpetrel.traces.networks import autoencoder
+from stormpetrel.traces.networks.architecture import WEIGHTS, Architecture, Scorer
+from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
 from tests.parts import need
 from tests.traces.small import one_torch_thread, small_windows, tiny
 

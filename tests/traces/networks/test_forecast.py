@@ -7,7 +7,7 @@ import pytest
 
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.records.windows import Windows, cut_windows
-from stormpetrel.traces.forecast import (
+from stormpetrel.traces.networks.forecast import (
     ForecastSettings,
     TraceForecaster,
     goes_on,

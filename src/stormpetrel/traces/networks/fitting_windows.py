@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.records.windows import Windows
-from stormpetrel.traces.architecture import AutoencoderSettings
+from stormpetrel.traces.networks.architecture import AutoencoderSettings
 
 if TYPE_CHECKING:
-    from stormpetrel.traces.runtime import TraceScorer
+    from stormpetrel.traces.networks.runtime import TraceScorer
 
 _SAME_STEP: Final = 0.01  # steps that differ by less are the same
 

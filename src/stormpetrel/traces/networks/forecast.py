@@ -19,11 +19,11 @@ from torch.nn import functional
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.records.traces import MODES
 from stormpetrel.records.windows import WINDOW_STEPS, Windows
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, graph_numbers
-from stormpetrel.traces.batches import BatchPlan
-from stormpetrel.traces.message_passing import Graphs, MessagePassing
-from stormpetrel.traces.networks import Encoder
-from stormpetrel.traces.training import device_named
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings, graph_numbers
+from stormpetrel.traces.networks.batches import BatchPlan
+from stormpetrel.traces.networks.layers import Encoder
+from stormpetrel.traces.networks.message_passing import Graphs, MessagePassing
+from stormpetrel.traces.networks.training import device_named
 
 SECONDS: Final = 10  # how far it looks ahead
 _SMALLEST_SHARE: Final = 2e-3  # a mode that was not seen at all is not impossible

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stormpetrel.traces.architecture import ATTENTION_HIDDEN
+from stormpetrel.traces.networks.architecture import ATTENTION_HIDDEN
 
 _UPDATE_HIDDEN: Final = 64
 _PAIRS_AT_ONCE: Final = 128 * 128  # numbers per graph: more hidden units at a time for small graphs, where calls cost most

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from stormpetrel.traces.architecture import Architecture, graph_numbers
-from stormpetrel.traces.batches import BatchPlan
+from stormpetrel.traces.networks.architecture import Architecture, graph_numbers
+from stormpetrel.traces.networks.batches import BatchPlan
 from tests.traces.small import small_windows
 
 CPU = torch.device("cpu")

@@ -22,10 +22,10 @@ from torch.nn import functional
 from stormpetrel.engine import Progress
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.records.windows import Windows
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, check_shape, graph_numbers
-from stormpetrel.traces.batches import BatchPlan
-from stormpetrel.traces.checkpoint import Tensors, TrainingState, read_checkpoint, write_checkpoint
-from stormpetrel.traces.networks import AutoencoderNetwork, make_network
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings, check_shape, graph_numbers
+from stormpetrel.traces.networks.batches import BatchPlan
+from stormpetrel.traces.networks.checkpoint import Tensors, TrainingState, read_checkpoint, write_checkpoint
+from stormpetrel.traces.networks.layers import AutoencoderNetwork, make_network
 
 CHECKPOINT_EVERY_S: Final = 10.0
 WORTH: Final = 0.002  # the share by which an error must fall to be worth going on for

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from stormpetrel.traces.message_passing import Graphs, MessagePassing, _PairwiseWeights
+from stormpetrel.traces.networks.message_passing import Graphs, MessagePassing, _PairwiseWeights
 from tests.traces.small import one_torch_thread
 
 CPU = torch.device("cpu")

@@ -16,10 +16,10 @@ from safetensors.torch import save
 
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.records.traces import UNKNOWN_JOB
-from stormpetrel.traces import training
-from stormpetrel.traces.architecture import Architecture
-from stormpetrel.traces.autoencoder import TraceAutoencoder
-from stormpetrel.traces.training import TrainingHistory, device_named, learning_rate_after, shifted
+from stormpetrel.traces.networks import training
+from stormpetrel.traces.networks.architecture import Architecture
+from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
+from stormpetrel.traces.networks.training import TrainingHistory, device_named, learning_rate_after, shifted
 from tests.traces.small import STEPS, one_torch_thread, small_windows, tiny
 
 TRAIN, VALIDATION = small_windows(0), small_windows(1)

@@ -10,10 +10,10 @@ import pytest
 
 from stormpetrel.engine import Engine
 from stormpetrel.errors import ModelError, UsageError
-from stormpetrel.traces import training
-from stormpetrel.traces.architecture import Architecture
-from stormpetrel.traces.autoencoder import TraceAutoencoder
-from stormpetrel.traces.ensemble import train_ensemble
+from stormpetrel.traces.networks import training
+from stormpetrel.traces.networks.architecture import Architecture
+from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
+from stormpetrel.traces.networks.ensemble import train_ensemble
 from tests.traces.small import one_torch_thread, small_windows, tiny
 
 TRAIN, VALIDATION = small_windows(0), small_windows(1)

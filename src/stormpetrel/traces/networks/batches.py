@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stormpetrel.traces.message_passing import Graphs
+from stormpetrel.traces.networks.message_passing import Graphs
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stormpetrel.traces.fitting_windows import fitted, unfitted
+from stormpetrel.traces.networks.fitting_windows import fitted, unfitted
 from tests.traces.small import small_windows
 
 WINDOWS = small_windows(0, steps=64)  # of 16 steps of 1 s

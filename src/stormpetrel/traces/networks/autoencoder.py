@@ -18,7 +18,7 @@ from stormpetrel import __version__
 from stormpetrel.errors import MissingExtraError, ModelError, ModelFormatError
 from stormpetrel.learn.saving import load_model_bytes, save_model
 from stormpetrel.records.windows import Windows
-from stormpetrel.traces.architecture import (
+from stormpetrel.traces.networks.architecture import (
     FORMAT_VERSION,
     KIND,
     WEIGHTS,
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from stormpetrel.engine import Progress
-    from stormpetrel.traces.batches import Batch
-    from stormpetrel.traces.networks import AutoencoderNetwork
-    from stormpetrel.traces.training import TrainingHistory
+    from stormpetrel.traces.networks.batches import Batch
+    from stormpetrel.traces.networks.layers import AutoencoderNetwork
+    from stormpetrel.traces.networks.training import TrainingHistory
 
 __all__ = ["TraceAutoencoder", "flops_per_window"]
 
@@ -68,7 +68,7 @@ class TraceAutoencoder:
         With a checkpoint, a training that was stopped goes on where it was; the result is the same as without the stop.
         """
         _need_torch()
-        from stormpetrel.traces.training import check_windows, device_named, train_network
+        from stormpetrel.traces.networks.training import check_windows, device_named, train_network
 
         where = device_named(device)
         train, validation = train.of_normal(), validation.of_normal()
@@ -123,8 +123,8 @@ class TraceAutoencoder:
         from safetensors import SafetensorError
         from safetensors.torch import load
 
-        from stormpetrel.traces.networks import network_of
-        from stormpetrel.traces.training import TrainingHistory, device_named
+        from stormpetrel.traces.networks.layers import network_of
+        from stormpetrel.traces.networks.training import TrainingHistory, device_named
 
         record, files = load_model_bytes(folder, kind=KIND, format_version=FORMAT_VERSION)
         try:
@@ -149,7 +149,7 @@ class TraceAutoencoder:
         """What `compute` says of each window, in the order of the windows: (windows, *shape)."""
         import torch
 
-        from stormpetrel.traces.batches import BatchPlan
+        from stormpetrel.traces.networks.batches import BatchPlan
 
         check_shape(self.settings, windows)
         device = next(self.network_.parameters()).device
@@ -166,7 +166,7 @@ class TraceAutoencoder:
 
 def is_trained_on(model: TraceAutoencoder, train: Windows, validation: Windows) -> bool:
     """Whether a model learnt from the normal ones of just these windows."""
-    from stormpetrel.traces.training import fingerprint
+    from stormpetrel.traces.networks.training import fingerprint
 
     fingerprints = {"train": fingerprint(train.of_normal()), "validation": fingerprint(validation.of_normal())}
     return {part: _table(model.data_.get(part, {})).get("digest") for part in fingerprints} == fingerprints
@@ -181,14 +181,14 @@ def _onnx_files(network: AutoencoderNetwork) -> dict[str, bytes]:
     """The graphs for the runtime without torch; none where onnx is not installed, and then torch must score."""
     if find_spec("onnx") is None:
         return {}
-    from stormpetrel.traces.onnx_files import graphs_onnx
+    from stormpetrel.traces.networks.onnx_files import graphs_onnx
 
     return graphs_onnx(network)
 
 
 def _about(windows: Windows) -> dict[str, Any]:
     """Which windows these were, so that a training can be repeated."""
-    from stormpetrel.traces.training import fingerprint
+    from stormpetrel.traces.networks.training import fingerprint
 
     return {
         "traces": list(windows.traces),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from stormpetrel.errors import MissingExtraError, ModelFormatError
 from stormpetrel.records.traces import MODES
-from stormpetrel.traces.architecture import (
+from stormpetrel.traces.networks.architecture import (
     DECODER,
     ENCODER,
     INPUT_MODES,
@@ -29,7 +29,7 @@ from stormpetrel.traces.architecture import (
 )
 
 if TYPE_CHECKING:
-    from stormpetrel.traces.networks import AutoencoderNetwork
+    from stormpetrel.traces.networks.layers import AutoencoderNetwork
 
 RATES: Final = "rates"
 EMBEDDING: Final = "z"

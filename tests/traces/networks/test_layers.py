@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings, flops_per_window
-from stormpetrel.traces.networks import make_network, network_of
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings, flops_per_window
+from stormpetrel.traces.networks.layers import make_network, network_of
 from tests.traces.small import one_torch_thread, tiny
 
 FAST = AutoencoderSettings(architecture=Architecture.FAST)

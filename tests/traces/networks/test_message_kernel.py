@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stormpetrel.errors import ModelFormatError
-from stormpetrel.traces.message_kernel import PREFIX, MessageKernel
+from stormpetrel.traces.networks.message_kernel import PREFIX, MessageKernel
 
 
 def _weights(embedding: int, *, units: int = 16, inner: int = 64) -> dict[str, np.ndarray]:

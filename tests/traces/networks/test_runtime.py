@@ -20,10 +20,10 @@ from scipy.stats import spearmanr
 from stormpetrel.errors import MissingExtraError, ModelError, ModelFormatError
 from stormpetrel.learn.metrics import roc_auc
 from stormpetrel.learn.saving import load_model_bytes, save_model
-from stormpetrel.traces import runtime
-from stormpetrel.traces.architecture import DECODER, ENCODER, FORMAT_VERSION, KIND, WEIGHTS, Architecture, Scorer
-from stormpetrel.traces.autoencoder import TraceAutoencoder
-from stormpetrel.traces.runtime import TraceScorer
+from stormpetrel.traces.networks import runtime
+from stormpetrel.traces.networks.architecture import DECODER, ENCODER, FORMAT_VERSION, KIND, WEIGHTS, Architecture, Scorer
+from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
+from stormpetrel.traces.networks.runtime import TraceScorer
 from tests.parts import need, wait_until
 from tests.traces.small import one_torch_thread, small_windows, tiny
 
@@ -103,7 +103,7 @@ def test_it_needs_no_torch(trained):
     program = (
         "import sys; sys.modules['torch'] = None\n"
         "from pathlib import Path; from tests.traces.small import small_windows\n"
-        "from stormpetrel.traces.runtime import TraceScorer\n"
+        "from stormpetrel.traces.networks.runtime import TraceScorer\n"
         "print(*TraceScorer.load(Path(sys.argv[1]), threads=1).score(small_windows(2).take(slice(8))))"
     )
     done = subprocess.run([sys.executable, "-c", program, trained[1]], capture_output=True, text=True, check=True, timeout=60)

@@ -19,7 +19,7 @@ from stormpetrel.errors import MissingExtraError, ModelError, ModelFormatError
 from stormpetrel.learn.saving import load_model_bytes
 from stormpetrel.learn.threads import threads as all_threads
 from stormpetrel.records.windows import Windows
-from stormpetrel.traces.architecture import (
+from stormpetrel.traces.networks.architecture import (
     DECODER,
     ENCODER,
     FORMAT_VERSION,
@@ -30,10 +30,10 @@ from stormpetrel.traces.architecture import (
     check_shape,
     graph_numbers,
 )
-from stormpetrel.traces.onnx_files import EMBEDDING, RATES, check_graph, write_graphs
+from stormpetrel.traces.networks.onnx_files import EMBEDDING, RATES, check_graph, write_graphs
 
 if TYPE_CHECKING:
-    from stormpetrel.traces.message_kernel import MessageKernel
+    from stormpetrel.traces.networks.message_kernel import MessageKernel
 
 AT_ONCE: Final = 64  # windows per portion: their activations stay in the cache
 FAST_AT_ONCE: Final = 256  # of `fast`, whose windows need less; measured by benchmarks.traces
@@ -202,7 +202,7 @@ class Session:
 def _message_kernel(settings: AutoencoderSettings, weights: Mapping[str, Array]) -> MessageKernel | None:
     if not settings.architecture.passes_messages:
         return None
-    from stormpetrel.traces.message_kernel import MessageKernel
+    from stormpetrel.traces.networks.message_kernel import MessageKernel
 
     return MessageKernel.of_weights(settings.embedding, weights)
 

@@ -1,0 +1,1 @@
+"""The autoencoders of CPU windows: layers in torch, training, ONNX graphs, and the runtime that scores without torch."""
