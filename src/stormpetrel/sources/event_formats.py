@@ -1,6 +1,6 @@
 """Files of events by format: which source reads a file, and which format a file that nobody named is in.
 
-path -> event_file -> EventSource, of an HTCondor event log, a table of raw events, or a table of counts.
+path -> event_file -> EventSource, of an HTCondor event log, a log of slurmctld, a table of raw events, or a table of counts.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from stormpetrel.sources.lines import LineFile
 CONDOR_EVENTS: Final = "condor-events"
 EVENTS: Final = "events"
 COUNTS: Final = "counts"
-EVENT_FORMATS: Final = (CONDOR_EVENTS, EVENTS, COUNTS)
+SLURMCTLD: Final = "slurmctld"
+EVENT_FORMATS: Final = (CONDOR_EVENTS, SLURMCTLD, EVENTS, COUNTS)
 _EVENT_LINE: Final = re.compile(rb"^\d{3} \(\d+\.\d+\.\d+\) ", re.MULTILINE)
+_CONTROLLER_LINE: Final = re.compile(rb"^\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[^\]]{0,16}\] ", re.MULTILINE)
 _KIND_COLUMNS: Final = frozenset({"kind", "mytype", "event", "event_type", "eventtype", "eventtypenumber", "type"})
 _COUNT_COLUMNS: Final = frozenset({"count", "counts", "n", "doc_count", "events"})
 
@@ -35,6 +37,10 @@ def event_file(path: Path, format_name: str | None, settings: Settings, *, year:
         from stormpetrel.sources.htcondor.counts import CondorEventFile
 
         return CondorEventFile(path, settings, year=year)
+    if name == SLURMCTLD:
+        from stormpetrel.sources.slurm.controller_events import ControllerEvents
+
+        return ControllerEvents(path, settings)
     from stormpetrel.sources.tables.event_tables import CountTable, EventTable
 
     return EventTable(path, settings) if name == EVENTS else CountTable(path, settings)
@@ -49,6 +55,8 @@ def sniff_event_format(path: Path) -> str:
         raise SourceFormatError(f"{path} is empty.", hint="Check that it was written to its end.")
     if _EVENT_LINE.search(head[:65_536]) or head.startswith((b"<?xml", b"<c>")):
         return CONDOR_EVENTS
+    if _CONTROLLER_LINE.search(head[:65_536]):
+        return SLURMCTLD
     first = head.split(b"\n", 1)[0].decode("utf-8", "replace")
     if first.startswith(("{", "[")):
         names = re.findall(r'"([^"\\]{1,100})"\s*:', first if first.startswith("{") else head[:4096].decode("utf-8", "replace"))

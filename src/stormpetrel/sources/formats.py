@@ -15,8 +15,9 @@ from stormpetrel.sources.lines import LineFile
 from stormpetrel.sources.tables.column_map import SHIPPED
 
 DEFAULT_CLUSTER: Final = "cluster"
-FORMATS: Final = ("sacct", "sacct-json", "swf", "pbs", "condor-history", "condor-events", *SHIPPED)
+FORMATS: Final = ("sacct", "sacct-json", "slurmctld", "swf", "pbs", "condor-history", "condor-events", *SHIPPED)
 _PBS_LINE: Final = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Z];")
+_CONTROLLER_LINE: Final = re.compile(rb"^\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[^\]]{0,16}\] ")
 _EVENT_LINE: Final = re.compile(rb"^\d{3} \(\d+\.\d+\.\d+\) ")
 
 
@@ -46,6 +47,10 @@ def open_source(path: str, format_name: str | None, options: ReadOptions) -> Job
             from stormpetrel.sources.slurm.json_jobs import SlurmJson
 
             return SlurmJson(path, cluster=cluster)
+        case "slurmctld":
+            from stormpetrel.sources.slurm.controller_log import ControllerLog
+
+            return ControllerLog(path, time_zone=options.time_zone, cluster=options.cluster)
         case "swf":
             from stormpetrel.sources.swf import SwfLog
 
@@ -95,6 +100,8 @@ def sniff_format(path: str, *, has_fields: bool = False) -> str:
 def _format_of(head: bytes) -> str | None:
     text = head.lstrip()
     first = text.split(b"\n", 1)[0].rstrip(b"\r")
+    if any(_CONTROLLER_LINE.match(line) for line in text.split(b"\n")[:20]):
+        return "slurmctld"
     if text.startswith((b"{", b"[")):
         return _json_format(text)
     if first.lower().startswith((b"jobid", b"jobidraw")) or re.match(
