@@ -187,6 +187,31 @@ def pbs_document(jobs: list[Job]) -> Document:
     return Document([line(job).encode() for job in jobs])
 
 
+def slurmctld_document(jobs: list[Job]) -> Document:
+    """The lines that slurmctld writes about each job, one record per job."""
+
+    def lines(job: Job) -> str:
+        def at(moment: datetime) -> str:
+            return f"[{moment:%Y-%m-%dT%H:%M:%S}.000]"
+
+        name = f"JobId={job.job_id}"
+        end = {
+            "TIMEOUT": [f"Time limit exhausted for {name}"],
+            "NODE_FAIL": [f"Killing {name} on failed node n001"],
+            "CANCELLED": [f"_slurm_rpc_kill_job: REQUEST_KILL_JOB {name} uid 1000"],
+            "OUT_OF_MEMORY": [f"_job_complete: {name} OOM failure", f"_job_complete: {name} done"],
+        }.get(job.state, [f"_job_complete: {name} WEXITSTATUS {job.exit_code}", f"_job_complete: {name} done"])
+        return "\n".join(
+            [
+                f"{at(job.submit)} _slurm_rpc_submit_batch_job: {name} InitPrio=4294901759 usec=199",
+                f"{at(job.start)} sched: Allocate {name} NodeList=n001 #CPUs={job.cpus} Partition=batch",
+                *(f"{at(job.end)} {text}" for text in end),
+            ]
+        )
+
+    return Document([lines(job).encode() for job in jobs])
+
+
 def condor_record(job: Job) -> dict[str, object]:
     return {
         "ClusterId": job.job_id,
@@ -259,6 +284,7 @@ def supercloud_document(jobs: list[Job]) -> Document:
 DOCUMENTS: dict[str, Callable[[list[Job]], Document]] = {
     "sacct": sacct_document,
     "sacct-json": sacct_json_document,
+    "slurmctld": slurmctld_document,
     "swf": swf_document,
     "pbs": pbs_document,
     "condor-history": condor_history_document,

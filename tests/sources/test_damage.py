@@ -111,6 +111,12 @@ DAMAGE = {
         "no kind": lambda record: record.replace(b";E;", b";", 1),
         "no time": lambda record: record.replace(b"ctime=", b"ctime=x").replace(b"qtime=", b"qtime=x"),
     },
+    "slurmctld": {
+        "a NUL byte": lambda record: record.replace(b"submit", b"sub\0mit"),
+        "invalid UTF-8": lambda record: record.replace(b"submit", b"sub\xff\xfemit"),
+        "no such time": lambda record: re.sub(rb"T\d\d:", b"T25:", record),
+        "no submission": lambda record: record.split(b"\n", 1)[1],
+    },
     "sacct-json": JSON_DAMAGE
     | {
         "a wrong type": lambda record: record.replace(b'"submission": ', b'"submission": "x", "was": '),
@@ -162,6 +168,7 @@ ODD = {
         "time_limit_s": swapped(rb"(Resource_List.walltime)=\S+", rb"\1=1:2:3:4:5"),
         "start_time": swapped(rb" start=\S+", b" start=9" + b"9" * 20),
     },
+    "slurmctld": {},  # a line that says something else is another line: there is no column in it to be lost
     "sacct-json": {
         "start_time": swapped(rb'"start": \d+', b'"start": "soon"'),
         "elapsed_s": swapped(rb'"elapsed": \d+', b'"elapsed": [1]'),
@@ -183,9 +190,9 @@ def read_document(folder, name, document):
 def same(row, job, name, *, without=()):
     """Whether a row says what its job was, but for some columns."""
     numbered = name in ("swf", "lumos", "alcf-djc", "supercloud")
-    user = str(number_of(job.user)) if numbered else None if name == "condor-events" else job.user
+    user = str(number_of(job.user)) if numbered else None if name in ("condor-events", "slurmctld") else job.user
     told = {"submit_time": job.submit, "start_time": job.start, "end_time": job.end, "user": user}
-    told |= {"state": job.state} if name not in ("condor-history", "condor-events", "pbs") else {}
+    told |= {"state": job.state} if name not in ("condor-history", "condor-events", "pbs", "slurmctld") else {}
     return all(row[column] == value for column, value in told.items() if column not in without)
 
 

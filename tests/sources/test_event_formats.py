@@ -47,5 +47,5 @@ def test_a_file_that_is_none_of_them_is_one_clear_sentence(tmp_path):
 
 
 def test_a_format_that_nobody_knows_is_answered_with_the_known_ones(tmp_path):
-    with pytest.raises(UsageError, match=r"Did you mean 'counts'.*condor-events, events, counts"):
+    with pytest.raises(UsageError, match=r"Did you mean 'counts'.*condor-events, slurmctld, events, counts"):
         event_file(tmp_path / "x", "count", Settings())

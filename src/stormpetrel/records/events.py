@@ -26,7 +26,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class EventKind(StrEnum):
-    """The kinds that we know by name: HTCondor's (its class names without `Event`), and four of our own."""
+    """The kinds that we know by name: HTCondor's (its class names without `Event`), and our own."""
 
     SUBMIT = "Submit"
     EXECUTE = "Execute"
@@ -48,6 +48,11 @@ class EventKind(StrEnum):
     FAILED_FAST = "JobFailedFast"  # the same within seconds of its start: a node that does so to all its jobs is a black hole
     TIMED_OUT = "JobTimedOut"  # ended by its time limit
     NODE_FAILED = "NodeFailed"  # ended by the failure of a node
+    # Of nodes and of the scheduler itself, as slurmctld's log has them.
+    NODE_DOWN = "NodeDown"
+    NODE_DRAINED = "NodeDrained"
+    NODE_RETURNED = "NodeReturned"
+    CONTROLLER_STARTED = "ControllerStarted"
 
 
 SEED_KINDS: Final = (

@@ -22,6 +22,8 @@ from stormpetrel.sources.htcondor.event_jobs import CondorEvents
 from stormpetrel.sources.htcondor.history import CondorHistory
 from stormpetrel.sources.lines import LineFile
 from stormpetrel.sources.pbs import PbsAccounting
+from stormpetrel.sources.slurm.controller_events import ControllerEvents
+from stormpetrel.sources.slurm.controller_log import ControllerLog
 from stormpetrel.sources.slurm.json_jobs import SlurmJson
 from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.sources.swf import SwfLog
@@ -30,13 +32,15 @@ from stormpetrel.sources.tables.event_tables import CountTable, EventTable
 from stormpetrel.sources.tables.mapped_table import MappedTable
 
 DEFAULT_CLUSTER: Final = "cluster"
-FORMATS: Final = ("sacct", "sacct-json", "swf", "pbs", "condor-history", "condor-events", *SHIPPED)
+FORMATS: Final = ("sacct", "sacct-json", "slurmctld", "swf", "pbs", "condor-history", "condor-events", *SHIPPED)
 _PBS_LINE: Final = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Z];")
+_CONTROLLER_LINE: Final = re.compile(rb"^\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[^\]]{0,16}\] ")
 _EVENT_LINE: Final = re.compile(rb"^\d{3} \(\d+\.\d+\.\d+\) ")
 CONDOR_EVENTS: Final = "condor-events"
 EVENTS: Final = "events"
 COUNTS: Final = "counts"
-EVENT_FORMATS: Final = (CONDOR_EVENTS, EVENTS, COUNTS)
+SLURMCTLD: Final = "slurmctld"
+EVENT_FORMATS: Final = (CONDOR_EVENTS, SLURMCTLD, EVENTS, COUNTS)
 _EVENT_LINES: Final = re.compile(rb"^\d{3} \(\d+\.\d+\.\d+\) ", re.MULTILINE)
 _KIND_COLUMNS: Final = frozenset({"kind", "mytype", "event", "event_type", "eventtype", "eventtypenumber", "type"})
 _COUNT_COLUMNS: Final = frozenset({"count", "counts", "n", "doc_count", "events"})
@@ -64,6 +68,8 @@ def open_source(path: str, format_name: str | None, options: ReadOptions) -> Job
             )
         case "sacct-json":
             return SlurmJson(path, cluster=cluster)
+        case "slurmctld":
+            return ControllerLog(path, time_zone=options.time_zone, cluster=options.cluster)
         case "swf":
             return SwfLog(path, cluster=cluster)
         case "pbs":
@@ -103,6 +109,8 @@ def sniff_format(path: str, *, has_fields: bool = False) -> str:
 def _format_of(head: bytes) -> str | None:
     text = head.lstrip()
     first = text.split(b"\n", 1)[0].rstrip(b"\r")
+    if any(_CONTROLLER_LINE.match(line) for line in text.split(b"\n")[:20]):
+        return "slurmctld"
     if text.startswith((b"{", b"[")):
         return _json_format(text)
     if first.lower().startswith((b"jobid", b"jobidraw")) or re.match(
@@ -150,7 +158,8 @@ def event_file(path: Path, format_name: str | None, settings: Settings, *, year:
         from stormpetrel.sources.htcondor.counts import CondorEventFile
 
         return CondorEventFile(path, settings, year=year)
-
+    if name == SLURMCTLD:
+        return ControllerEvents(path, settings)
     return EventTable(path, settings) if name == EVENTS else CountTable(path, settings)
 
 
@@ -163,6 +172,8 @@ def sniff_event_format(path: Path) -> str:
         raise SourceFormatError(f"{path} is empty.", hint="Check that it was written to its end.")
     if _EVENT_LINES.search(head[:65_536]) or head.startswith((b"<?xml", b"<c>")):
         return CONDOR_EVENTS
+    if any(_CONTROLLER_LINE.match(line) for line in head.split(b"\n")[:20]):
+        return SLURMCTLD
     first = head.split(b"\n", 1)[0].decode("utf-8", "replace")
     if first.startswith(("{", "[")):
         names = re.findall(r'"([^"\\]{1,100})"\s*:', first if first.startswith("{") else head[:4096].decode("utf-8", "replace"))

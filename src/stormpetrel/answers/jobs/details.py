@@ -6,7 +6,7 @@ LiveSite + Viewer + JobRef -> job_details -> JobInFull; text of a search -> find
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -25,12 +25,14 @@ from stormpetrel.jobs.advice.waiting import why_waiting
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.reasons import points_of_risk, risk_at
 from stormpetrel.records.jobs import JobRef, is_job_id, jobs_with_id, ref_text
+from stormpetrel.records.states import JobState
 
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
 
 _RECENT: Final = 20
 _MAX_MATCHES: Final = 50
+_HOLDS_LOOK_BACK: Final = timedelta(days=7)  # submissions that say whether a held job or its host is to blame
 
 
 def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
@@ -118,7 +120,10 @@ def _profile(live: LiveSite, job: pl.DataFrame) -> tuple[ProfileComparison | Non
 
 def _waiting(live: LiveSite, job: dict[str, Any]) -> Waiting | None:
     known = live.site.cluster.known()
-    return waiting_answer(why_waiting(job, known.cluster if known else None))
+    past = None
+    if job["state"] == JobState.HELD:  # others on its host and of its cluster id tell whose fault a hold is
+        past = live.site.jobs.read_jobs(since=live.site.now() - _HOLDS_LOOK_BACK).collect()
+    return waiting_answer(why_waiting(job, known.cluster if known else None, past))
 
 
 def _history(job: dict[str, Any], own: pl.DataFrame) -> UserHistory:

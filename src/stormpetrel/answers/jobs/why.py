@@ -57,7 +57,7 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
     return JobWhy(
         job={name: json_value(value) for name, value in job.items() if value is not None},
         never_started=was_never_started(job),
-        waiting=waiting_answer(why_waiting(job, known.cluster if known else None)),
+        waiting=waiting_answer(why_waiting(job, known.cluster if known else None, past)),
         at={str(verdict.moment): verdict_answer(verdict, most_reasons=most_reasons) for verdict in explained},
         next=None if following is None else advice_answer(following, script_line(job, following)),
         advice=[advice_answer(piece, script_line(job, piece)) for piece in advice],

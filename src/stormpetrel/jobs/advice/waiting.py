@@ -14,6 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from stormpetrel.jobs.advice.fit_to_cluster import Misfit, clock, misfits, time_and_days
+from stormpetrel.jobs.advice.holds import CODE, HOLD_EXTRA, hold_advice
 from stormpetrel.records import units
 from stormpetrel.records.cluster import Cluster, ResourceRequest
 from stormpetrel.records.pending_reasons import KIND_LABELS, Reason, WaitKind, pending_reason
@@ -21,7 +22,9 @@ from stormpetrel.records.states import JobState
 
 WAITING_STATES: Final = (JobState.PENDING.value, JobState.HELD.value)
 # Entries of `extra` that say why a job waits; sources fill them where their scheduler tells.
-EXTRA: Final = ("reason", "reason_detail", "dependency", "licenses", "reservation", "required_nodes", "constraints", "timelimit")
+EXTRA: Final = (
+    "reason", "reason_detail", "dependency", "licenses", "reservation", "required_nodes", "constraints", "timelimit", *HOLD_EXTRA,
+)  # fmt: skip
 COLUMNS: Final = (
     "job_id", "array_task", "state", "partition", "account", "qos", "time_limit_s", "req_nodes", "req_cpus", "req_gpus",
     "req_mem_bytes", "req_tres", "eligible_time",
@@ -89,14 +92,17 @@ class Waiting:
         return self.kind is WaitKind.NEVER
 
 
-def why_waiting(job: Mapping[str, Any], cluster: Cluster | None = None) -> Waiting | None:
+def why_waiting(job: Mapping[str, Any], cluster: Cluster | None = None, past: pl.DataFrame | None = None) -> Waiting | None:
     """What the scheduler says about a job that has not started; None where it is none, or where its scheduler says nothing.
 
-    `job` is a row of the job frame. With the cluster at hand numbers are named: which limit, and which value fits.
+    `job` is a row of the job frame. With the cluster at hand numbers are named: which limit, and which value fits. With `past`
+    jobs at hand, others on the same host and of the same cluster id decide what to do about a held HTCondor job.
     """
     if job.get("state") not in WAITING_STATES:
         return None
     extra = job.get("extra") or {}
+    if extra.get(CODE) is not None:
+        return _held(job, past)
     raw = _printable(str(extra.get("reason") or "")).strip("() ")
     name, _, rest = raw.partition(",")
     if not name:
@@ -117,6 +123,17 @@ def why_waiting(job: Mapping[str, Any], cluster: Cluster | None = None) -> Waiti
     return Waiting(kind, name, _with_detail(text, facts), change, command, facts.waits_for(kind, name))
 
 
+def _held(job: Mapping[str, Any], past: pl.DataFrame | None) -> Waiting | None:
+    """What became of a job that HTCondor has put on hold, and what to do about it."""
+    advice = hold_advice(job, past)
+    if advice is None:
+        return None
+    evidence = f" ({'; '.join(advice.evidence)})" if advice.evidence else ""
+    change = f"{advice.change}{evidence}"
+    hosts = (advice.host,) if advice.host else ()
+    return Waiting(WaitKind.HELD, f"hold {advice.code}", advice.cause, change, " && ".join(advice.commands), hosts)
+
+
 def parents_of(dependency: str) -> tuple[Parent, ...]:
     """The parent jobs in `afterok:12(failed),afterany:13_*(unfulfilled)`, as squeue writes dependencies."""
     return tuple(Parent(job, condition, status) for condition, job, status in _PARENT.findall(dependency[:4096]))
@@ -130,7 +147,7 @@ def waiting_columns(jobs: pl.DataFrame, cluster: Cluster | None = None) -> pl.Da
     extra = pl.col("extra").map
     rows = jobs.with_row_index("_row").filter(pl.col("state").is_in(WAITING_STATES))
     rows = rows.select("_row", *(pl.col(name) for name in COLUMNS), *(extra.get(name).alias(f"_{name}") for name in EXTRA))
-    rows = rows.filter(pl.col("_reason").is_not_null())
+    rows = rows.filter(pl.col("_reason").is_not_null() | pl.col(f"_{CODE}").is_not_null())
     if rows.is_empty():
         nothing = [pl.Series(name, [None], dtype=dtype).new_from_index(0, jobs.height) for name, dtype in WAITING_SCHEMA.items()]
         return pl.DataFrame(nothing).with_columns(pl.col("never_runs").fill_null(False))

@@ -31,7 +31,9 @@ def ingest_events(
     ] = False,
     format_name: Annotated[
         str | None,
-        typer.Option("--format", help="condor-events, events or counts; detected from the file if left out.", show_default=False),
+        typer.Option(
+            "--format", help="condor-events, slurmctld, events or counts; detected from the file if left out.", show_default=False
+        ),
     ] = None,
     year: Year = None,
     raw: Annotated[
