@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from stormpetrel.alarms import batch_rules, narrowed_rules, node_rules
+from stormpetrel.alarms import batch_rules, node_rules
 from stormpetrel.alarms.known_jobs import LONG_AGO, as_known_at, by_node, ended, with_counts
 from stormpetrel.alarms.triggers import Episode, Triggers, episodes
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit
@@ -36,14 +36,14 @@ class _Rule(NamedTuple):
 
 
 def _wave(outcome: str) -> Callable[[pl.DataFrame, datetime, datetime], Triggers]:
-    return lambda jobs, after, now: narrowed_rules.wave(jobs, outcome, after, now)
+    return lambda jobs, after, now: batch_rules.wave(jobs, outcome, after, now)
 
 
 _RULES: Final = (
-    _Rule(FindingKind.NODE_EATS_JOBS, 1, SubjectKind.NODE, node_rules.THRESHOLD, narrowed_rules.lost_at_once),
-    _Rule(FindingKind.NODE_DOWN, 1, SubjectKind.NODE, 1.0, narrowed_rules.node_failures),
-    _Rule(FindingKind.BATCH_FAILS, 1, SubjectKind.USER, batch_rules.LOWEST_SCORE, narrowed_rules.batches_failing),
-    _Rule(FindingKind.BATCH_FAILS, 1, SubjectKind.APPLICATION, batch_rules.LOWEST_SCORE, narrowed_rules.applications_failing),
+    _Rule(FindingKind.NODE_EATS_JOBS, 1, SubjectKind.NODE, node_rules.THRESHOLD, node_rules.lost_at_once),
+    _Rule(FindingKind.NODE_DOWN, 1, SubjectKind.NODE, 1.0, node_rules.node_failures),
+    _Rule(FindingKind.BATCH_FAILS, 1, SubjectKind.USER, batch_rules.LOWEST_SCORE, batch_rules.batches_failing),
+    _Rule(FindingKind.BATCH_FAILS, 1, SubjectKind.APPLICATION, batch_rules.LOWEST_SCORE, batch_rules.applications_failing),
     _Rule(FindingKind.TIMEOUT_WAVE, 1, SubjectKind.CLUSTER, batch_rules.WAVE_THRESHOLD, _wave("TIMEOUT")),
     _Rule(FindingKind.OOM_WAVE, 1, SubjectKind.CLUSTER, batch_rules.WAVE_THRESHOLD, _wave("OUT_OF_MEMORY")),
 )
