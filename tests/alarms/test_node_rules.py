@@ -27,7 +27,7 @@ def test_a_node_is_named_at_the_third_loss_whose_like_survive_elsewhere():
     rows = named(everyday(), losses, elsewhere(), quick)
     assert rows.select("name", "at").rows() == [("n1", losses[2]["end_time"])]
     assert rows["score"][0] >= THRESHOLD and rows["since"][0] == losses[0]["start_time"]
-    assert rows["usual"][0] < 0.02
+    assert rows["usual"][0] == 0.0  # none of the others was lost: what is expected of few jobs is nobody's to read
 
 
 def test_two_losses_name_nobody():

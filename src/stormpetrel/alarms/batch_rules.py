@@ -92,9 +92,14 @@ def _failing_as_one(rows: pl.DataFrame, after: datetime, *, users: int) -> pl.Da
     tried = pl.when(full).then(LAST_JOBS).otherwise(pl.col("jobs") - pl.col("window_jobs"))
     bad = pl.col("bad") - pl.when(full).then(pl.col("bad_before")).otherwise(pl.col("window_bad"))
     opened = pl.when(full).then(pl.col("first")).otherwise(pl.col("at") - WINDOW + pl.duration(microseconds=1))
-    usual = (pl.col("window_bad") - pl.col("past_bad") + 1) / (pl.col("window_jobs") - pl.col("past_jobs") + _PRIOR_JOBS)
-    hits = events.filter(tried >= FEWEST_JOBS, bad >= ALL_BUT * tried, usual <= HIGHEST_USUAL).with_columns(
-        usual=usual, opened=opened, deciding_lost=bad, deciding_tried=tried
+    bad_before, before = pl.col("window_bad") - pl.col("past_bad"), pl.col("window_jobs") - pl.col("past_jobs")
+    expected = (bad_before + 1) / (before + _PRIOR_JOBS)  # nobody's first batch is a surprise
+    hits = events.filter(tried >= FEWEST_JOBS, bad >= ALL_BUT * tried, expected <= HIGHEST_USUAL).with_columns(
+        expected=expected,
+        usual=pl.when(before > 0).then(bad_before / before),  # told where it was measured
+        opened=opened,
+        deciding_lost=bad,
+        deciding_tried=tried,
     )
     if not hits.height:
         return no_triggers()
@@ -103,13 +108,13 @@ def _failing_as_one(rows: pl.DataFrame, after: datetime, *, users: int) -> pl.Da
 
 
 def _scored(hits: pl.DataFrame) -> pl.DataFrame:
-    """Add how much better a broken batch explains the jobs looked at than the usual share of failures does, in nats.
+    """Add how much better a broken batch explains the jobs looked at than the expected share of failures does, in nats.
 
     The same in minutes tells more than in half a day: added is the logarithm of how much shorter than the window it took.
     """
-    usual = pl.col("usual").clip(_RAREST, HIGHEST_USUAL)
+    expected = pl.col("expected").clip(_RAREST, HIGHEST_USUAL)
     kept = pl.col("deciding_tried") - pl.col("deciding_lost")
-    gain = pl.col("deciding_lost") * (_BROKEN / usual).log() + kept * ((1 - _BROKEN) / (1 - usual)).log()
+    gain = pl.col("deciding_lost") * (_BROKEN / expected).log() + kept * ((1 - _BROKEN) / (1 - expected)).log()
     took = (pl.col("at") - pl.col("since")).dt.total_seconds().clip(60.0, WINDOW.total_seconds())
     return hits.with_columns(score=gain + (WINDOW.total_seconds() / took).log())
 
@@ -154,8 +159,9 @@ def wave(jobs: pl.DataFrame, outcome: str, after: datetime, now: datetime) -> Tr
         events = events.drop("cut", "then", strict=False).rename({"earlier": name}).with_columns(pl.col(name).fill_null(0))
     past = pl.min_horizontal(pl.col("at") - WAVE - pl.col("began"), pl.lit(LONG_AGO))
     many = pl.col("users") - pl.col("wave")
-    usual = (pl.col("wave") - pl.col("past") + 1) * (WAVE.total_seconds() / past.dt.total_seconds().clip(1))
-    surprise = many * (many / usual).log() - (many - usual)  # Chernoff's bound on a Poisson tail
+    in_a_wave = WAVE.total_seconds() / past.dt.total_seconds().clip(1)
+    usual, expected = ((pl.col("wave") - pl.col("past") + more) * in_a_wave for more in (0, 1))
+    surprise = many * (many / expected).log() - (many - expected)  # Chernoff's bound on a Poisson tail
     scored = events.with_columns(score=surprise, usual=usual, past=past, many=many).filter(
         pl.col("many") >= FEWEST_IN_WAVE, pl.col("past") >= _SHORTEST_PAST, pl.col("score") >= WAVE_THRESHOLD
     )

@@ -47,7 +47,8 @@ _NODE: Final = ("cluster", "node")
 def lost_at_once(jobs: pl.DataFrame, after: datetime, now: datetime) -> Triggers:
     """Return the losses in (after, now] at which a node is taken to be sick.
 
-    `usual` is the share of jobs lost at once on all other nodes in the last week; `since` the start of its first lost job.
+    `usual` is the share of jobs lost at once on all other nodes in the last week, null where there were none; `since` is the
+    start of its first lost job.
     """
     suspects = _suspects(jobs, after, now)
     if not suspects.height:
@@ -63,7 +64,7 @@ def lost_at_once(jobs: pl.DataFrame, after: datetime, now: datetime) -> Triggers
     if not recent.height:
         return Triggers(no_triggers(), members)
     sick = _explained(_with_like(recent, tried, on_nodes)).filter(pl.col("score") >= THRESHOLD)
-    return Triggers(conform(sick.rename({"node": "name", "others": "usual"})), members)
+    return Triggers(conform(sick.rename({"node": "name", "measured": "usual"})), members)
 
 
 def _suspects(jobs: pl.DataFrame, after: datetime, now: datetime) -> pl.DataFrame:
@@ -168,7 +169,10 @@ def _with_like(recent: pl.DataFrame, tried: pl.DataFrame, on_nodes: pl.DataFrame
     groups = with_counts(groups, tried, ("cluster",), week, pl.col("moment"), "site_all")
     groups = with_counts(groups, on_nodes, ("cluster", "node"), week, pl.col("moment"), "site_here")
     elsewhere = {what: (pl.col(f"site_all_{what}") - pl.col(f"site_here_{what}")).clip(0) for what in ("tried", "lost")}
-    return groups.with_columns(others=(elsewhere["lost"] + 1) / (elsewhere["tried"] + 2))
+    return groups.with_columns(
+        others=(elsewhere["lost"] + 1) / (elsewhere["tried"] + 2),  # what is to be expected of few
+        measured=pl.when(elsewhere["tried"] > 0).then(elsewhere["lost"] / elsewhere["tried"]),
+    )
 
 
 def _with_between(groups: pl.DataFrame, recent: pl.DataFrame, tried: pl.DataFrame, on_nodes: pl.DataFrame) -> pl.DataFrame:
@@ -212,10 +216,10 @@ def _explained(groups: pl.DataFrame) -> pl.DataFrame:
     users = gained.group_by("event", "cluster", "node", "moment", "user", maintain_order=True).agg(
         gain=pl.col("gain").clip(0).max() + pl.col("gain").clip(None, 0).sum(),
         since=pl.col("since").min(),
-        others=pl.col("others").first(),
+        measured=pl.col("measured").first(),
     )
     return users.group_by("event", "cluster", "node", at="moment", maintain_order=True).agg(
-        score=pl.col("gain").sum(), since=pl.col("since").min(), others=pl.col("others").first()
+        score=pl.col("gain").sum(), since=pl.col("since").min(), measured=pl.col("measured").first()
     )
 
 
@@ -246,5 +250,5 @@ def node_failures(jobs: pl.DataFrame, after: datetime, now: datetime) -> Trigger
     named = rows.join(heaviest, on=["ref", "node"], how="semi").with_columns(name="node")
     members = named.select("cluster", "user", "ref", "at", "start_time", "name", part=pl.lit(""), bad=pl.lit(True))
     # Since when it is down is not known: its jobs tell until when it was not.
-    down = named.filter(pl.col("at") > after).with_columns(since="at", score=pl.lit(1.0), usual=pl.lit(0.0))
+    down = named.filter(pl.col("at") > after).with_columns(since="at", score=pl.lit(1.0), usual=pl.lit(None))
     return Triggers(conform(down), members)
