@@ -2,9 +2,10 @@ from datetime import timedelta
 
 import pytest
 
+from stormpetrel.alarms import batch_rules
 from stormpetrel.alarms.batch_rules import FEWEST_JOBS, applications_failing, batches_failing, wave
 from stormpetrel.alarms.job_rules import JobRules
-from tests.parts.alarm_jobs import DAY0, at, everyday, job, known
+from tests.parts.alarm_jobs import DAY0, as_at_once, asked, assert_same, at, everyday, job, known
 
 END = at(8)
 USERS = ("ann", "bob", "cat", "dan", "eve", "fay", "gus", "hal")
@@ -20,6 +21,13 @@ def test_a_users_batch_fails_as_one_from_the_tenth_failure_on():
     assert rows["name"].unique().to_list() == ["ann"] and rows["part"].unique().to_list() == ["fit"]
     assert rows["at"].to_list() == [row["end_time"] for row in batch[FEWEST_JOBS - 1 :]]
     assert rows["since"][0] == batch[0]["end_time"]
+
+
+def test_what_was_usual_is_a_share_of_jobs_that_ran_and_nothing_where_none_did():
+    batch = failing("ann", FEWEST_JOBS, name="fit", start=at(7, hour=8))
+    before = [job("ann", "n1", at(day, hour=9), state="FAILED" if day == 1 else "COMPLETED", name="fit") for day in range(1, 6)]
+    told = [batches_failing(known(everyday(), batch, more), DAY0, END).rows["usual"].to_list() for more in ([], before)]
+    assert told == [[None], [0.2]]
 
 
 def test_nine_failures_are_no_batch():
@@ -92,3 +100,18 @@ def test_a_batch_that_pauses_and_goes_on_carries_what_decided_each_time():
     assert (earlier.figure("deciding_lost"), earlier.figure("deciding_tried")) == (FEWEST_JOBS, FEWEST_JOBS)
     assert earlier.figure("tried") == 15 and later.figure("tried") == 6  # each job is counted once
     assert later.figure("deciding_tried") == 16  # with those before the pause
+
+
+@pytest.mark.parametrize("rule", [batches_failing, applications_failing])
+def test_a_look_at_losing_groups_alone_fires_where_a_look_at_every_group_does(monkeypatch, rule):
+    given = list(asked(rule))
+    monkeypatch.setattr(batch_rules, "_losing", lambda jobs, keys, _after, _now: jobs.select(keys).unique())
+    assert_same(given, asked(rule))
+
+
+@pytest.mark.parametrize("outcome", ["TIMEOUT", "OUT_OF_MEMORY"])
+def test_a_look_at_a_few_seconds_tells_of_the_waves_that_a_look_at_weeks_tells_of(outcome):
+    def rule(jobs, after, now):
+        return wave(jobs, outcome, after, now)
+
+    assert_same(asked(rule), asked(as_at_once(rule)))

@@ -147,6 +147,14 @@ def test_a_node_that_eats_jobs_while_others_lose_all_theirs_points_at_storage():
     assert (alone.blame, among_others.blame) == (Blame.NODE, Blame.STORAGE)
 
 
+@pytest.mark.parametrize(("own", "numbers"), [(10, [1, 2]), (60, [1])])
+def test_a_batch_joins_unusual_counts_only_where_it_is_most_of_what_failed_then(own, numbers):
+    failed = [f"job{k}" for k in range(100)]
+    surge = finding(FindingKind.COUNTS_ODD, (CLUSTER, "c1"), when=at(1), family="events", users=(), jobs=failed)
+    book = book_of(surge, batch_finding("ann", jobs=failed[:own], when=at(1, minute=20)))
+    assert [one.id for one in book] == numbers
+
+
 def odd(when, **points):
     return finding(FindingKind.COUNTS_ODD, (CLUSTER, "c1"), when=when, family="events", users=(), **points)
 
@@ -235,11 +243,21 @@ def test_one_line_says_it_all(made, line):
     assert title(incident, "Asia/Tokyo") == line.replace("23:00", "2024-05-07 08:00")
 
 
+def without_usual(made):
+    return replace(made, evidence=tuple(figure for figure in made.evidence if figure.name != "usual"))
+
+
 def test_the_title_gives_no_share_of_others_where_none_was_measured():
-    counted = finding(lost=46, tried=46, family="events")
-    counted = replace(counted, evidence=tuple(figure for figure in counted.evidence if figure.name != "usual"))
-    (incident,) = book_of(counted)
+    (incident,) = book_of(without_usual(finding(lost=46, tried=46, family="events")))
     assert title(incident, "UTC") == "n017 fails every job since 2024-05-06 23:00: 46 of 46; suspected: node"
+
+
+def test_of_a_users_first_jobs_the_title_gives_no_share_from_before_also_when_they_go_on():
+    first = without_usual(batch_finding(lost=12, tried=12, neighbours=9))
+    again = batch_finding(lost=3, tried=3, neighbours=9, when=at(1, hour=2))
+    (incident,) = book_of(first, again)
+    line = "fit jobs of ann fail since 2024-05-06 23:00: 15 of 15, no such jobs before; suspected: user"
+    assert title(incident, "UTC") == line
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from stormpetrel.alarms.known_jobs import known_jobs
 from stormpetrel.records.findings import FindingKind, Subject, SubjectKind
 from stormpetrel.records.incidents import Severity
 from stormpetrel.simulate.cluster import ClusterSpec, Fault, simulate
+from tests.parts.alarm_jobs import at, everyday, job, known
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 DAY_S = 86_400
@@ -75,7 +76,12 @@ def test_steps_of_another_length_find_the_same_incidents_at_most_a_step_later():
     assert naming_nodes(minutes)
     assert [as_told(one) for one in minutes] == [as_told(one) for one in hours] == [as_told(one) for one in day]
     counted = [
-        [part.figure(name) for one in book for part in one.findings for name in ("lost", "tried")]
+        [
+            part.figure(name)
+            for one in book
+            for part in one.findings
+            for name in ("lost", "tried", "neighbours", "neighbours_failed")
+        ]
         for book in (minutes, hours, day)
     ]
     assert counted[0] == counted[1] == counted[2]
@@ -113,6 +119,20 @@ def test_nothing_is_told_twice():
     rules = JobRules(now - timedelta(days=3))
     assert rules.step(jobs, now)
     assert rules.step(jobs, now) == []
+
+
+@pytest.mark.parametrize("every", [timedelta(minutes=2), timedelta(hours=1)])
+def test_a_job_of_another_user_beside_many_lost_ones_is_counted_once_however_often_somebody_looks(every):
+    batch = [job("ann", "n1", at(6, hour=8, minute=2 * k), run_s=60, state="FAILED", name="fit") for k in range(14)]
+    beside = [
+        job("bob", "n1", at(6, hour=8, minute=5 * k), run_s=60, state="FAILED" if k == 3 else "COMPLETED") for k in range(5)
+    ]
+    rules, book, now = JobRules(at(6)), IncidentBook(), at(6, hour=8)
+    while now < at(6, hour=9):
+        now += every
+        book.take(rules.step(known(everyday(), batch, beside), now), now)
+    (incident,) = book
+    assert [incident.findings[0].figure(name) for name in ("lost", "neighbours", "neighbours_failed")] == [14, 5, 1]
 
 
 def test_a_site_without_jobs_has_no_findings():

@@ -1,7 +1,12 @@
+from datetime import timedelta
+
+import polars as pl
 import pytest
 
+from stormpetrel.alarms import node_rules
+from stormpetrel.alarms.known_jobs import by_node, touching
 from stormpetrel.alarms.node_rules import THRESHOLD, lost_at_once, node_failures
-from tests.parts.alarm_jobs import DAY0, at, everyday, job, known, lost
+from tests.parts.alarm_jobs import DAY0, as_at_once, asked, assert_same, at, everyday, job, known, lost
 
 USERS = ("ann", "bob", "cat")
 END = at(8)
@@ -22,7 +27,7 @@ def test_a_node_is_named_at_the_third_loss_whose_like_survive_elsewhere():
     rows = named(everyday(), losses, elsewhere(), quick)
     assert rows.select("name", "at").rows() == [("n1", losses[2]["end_time"])]
     assert rows["score"][0] >= THRESHOLD and rows["since"][0] == losses[0]["start_time"]
-    assert rows["usual"][0] < 0.02
+    assert rows["usual"][0] == 0.0  # none of the others was lost: what is expected of few jobs is nobody's to read
 
 
 def test_two_losses_name_nobody():
@@ -106,3 +111,42 @@ def test_of_the_nodes_of_a_wide_job_the_one_that_took_others_along_went_down():
 def test_jobs_without_nodes_or_starts_are_no_trouble():
     odd = [lost("ann", "n1", at(6)) | {"node_list": None}, job("bob", "n1", at(6)) | {"start_time": None, "end_time": None}]
     assert not named(odd).height and not node_failures(known(odd), DAY0, END).rows.height
+
+
+def test_a_survivor_among_the_last_losses_hides_no_sick_node_from_a_look_at_the_last_one():
+    users = [f"u{k}" for k in range(8)]
+    losses = [lost(user, "n1", at(6, hour=8, minute=5 * k)) for k, user in enumerate(users)]
+    kept = job("zoe", "n1", at(6, hour=8, minute=24))  # survives at 8:26, before the last two
+    others = [job(user, f"n{2 + k % 4}", at(6, hour=8, minute=k % 30)) for user in users for k in range(24)]
+    last = losses[-1]["end_time"]
+    rows = named(everyday(users), losses, kept, others, after=last - timedelta(seconds=5))
+    assert rows.select("name", "at").rows() == [("n1", last)]
+
+
+@pytest.mark.parametrize(("earlier", "expected"), [(5, []), (0, ["n1"])])
+def test_a_lost_job_of_two_nodes_speaks_against_the_one_that_lost_more_before_the_look(earlier, expected):
+    of_n2 = [lost("dan", "n2", at(6, hour=2, minute=5 * k)) for k in range(earlier)]
+    fine_since = [job("dan", "n2", at(6, hour=5, minute=k)) for k in range(5)]
+    losses = [lost(user, "n1", at(6, hour=8, minute=4 * k)) for k, user in enumerate(USERS[:2])]
+    shared = lost("cat", "n[1-2]", at(6, hour=8, minute=8))
+    quick = [job("cat", "n5", at(6, hour=8, minute=8), run_s=8.0) for _ in range(8)]
+    rows = named(
+        everyday(), of_n2, fine_since, losses, shared, elsewhere(), quick, after=shared["end_time"] - timedelta(seconds=5)
+    )
+    assert rows["name"].to_list() == expected
+
+
+def test_a_look_at_suspects_alone_names_whom_a_look_at_every_node_names(monkeypatch):
+    given = list(asked(lost_at_once))
+    monkeypatch.setattr(node_rules, "_suspects", lambda jobs, _after, _now: by_node(jobs).select("cluster", "node").unique())
+    assert_same(given, asked(lost_at_once))
+
+
+def test_a_look_at_a_few_seconds_tells_of_the_nodes_that_a_look_at_weeks_says_went_down():
+    assert_same(asked(node_failures), asked(as_at_once(node_failures)))
+
+
+def test_what_touches_a_node_is_found_in_lists_of_its_own_cluster():
+    jobs = pl.DataFrame({"cluster": ["a", "a", "b", "a"], "node_list": ["n[1-3]", "n4", "n[1-3]", None]})
+    nodes = pl.DataFrame({"cluster": ["a"], "node": ["n2"]})
+    assert touching(jobs, nodes).to_list() == [True, False, False, False]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import count
+from random import Random
 from typing import Any
 
 import polars as pl
 
-from stormpetrel.alarms.known_jobs import known_jobs
+from stormpetrel.alarms.known_jobs import as_known_at, known_jobs
+from stormpetrel.alarms.triggers import MEMBERS, Triggers
 from stormpetrel.records.jobs import job_frame
+from stormpetrel.simulate.cluster import ClusterSpec, Fault, simulate
 
+Rule = Callable[[pl.DataFrame, datetime, datetime], Triggers]
+TROUBLED = datetime(2024, 1, 1, tzinfo=UTC)
+_DAY_S = 86_400
 DAY0 = datetime(2024, 5, 6, tzinfo=UTC)  # a Monday
 _ids = count(1000)
 
@@ -49,3 +56,55 @@ def known(*rows: Row | list[Row]) -> pl.DataFrame:
     """The rows as the rules see them."""
     flat = [row for part in rows for row in (part if isinstance(part, list) else [part])]
     return known_jobs(job_frame(flat))
+
+
+@cache
+def troubled_jobs(seed: int) -> pl.DataFrame:
+    """Three weeks in which nodes are sick, with every kind of end made more frequent than it is, and a second cluster."""
+    faults = (Fault(6, 14 * _DAY_S, 17 * _DAY_S), Fault(2, 15 * _DAY_S, 16 * _DAY_S))
+    jobs = pl.concat(simulate(ClusterSpec(nodes=12, days=20, load=0.7, seed=seed, start=TROUBLED, faults=faults)))
+    rng = Random(seed)
+    ends = ["NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "FAILED", "BOOT_FAIL", "CANCELLED"]
+    bad_days = [TROUBLED + timedelta(days=rng.uniform(13, 19)) for _ in range(12)]
+    for day in bad_days:  # hours in which many jobs end in one way
+        hour = pl.col("end_time").is_between(day, day + timedelta(hours=rng.choice([1, 3])))
+        jobs = jobs.with_columns(state=pl.when(hour).then(pl.lit(rng.choice(ends))).otherwise("state"))
+    return known_jobs(pl.concat([jobs, jobs.sample(fraction=0.5, seed=seed).with_columns(cluster=pl.lit("other"))]))
+
+
+def asked(rule: Rule) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """What a rule fires at, and the jobs that an episode can count, asked for seconds, hours and days of the troubled weeks."""
+    for seed in (0, 1):
+        rng = Random(seed)
+        for length in (5, 60, 600, 3600, 40_000, 5 * _DAY_S, 7 * _DAY_S) * 2:
+            now = TROUBLED + timedelta(seconds=rng.randint(13 * _DAY_S, 20 * _DAY_S))
+            triggers = rule(as_known_at(troubled_jobs(seed), now), now - timedelta(seconds=length), now)
+            yield triggers.rows, _countable(triggers)
+
+
+def _countable(triggers: Triggers) -> pl.DataFrame:
+    """The jobs of who is named, from the beginning of the trouble on."""
+    keys = ["cluster", "name", "part"]
+    since = triggers.rows.group_by(keys).agg(pl.col("since").min())
+    mine = triggers.members.join(since, on=keys).filter(pl.col("at") >= pl.col("since"))
+    return mine.select(list(MEMBERS)).sort("cluster", "name", "part", "at", "ref")
+
+
+def as_at_once(rule: Rule) -> Rule:
+    """A rule that is asked for all of the past up to `now`, of which the span is taken: what it has to agree with."""
+
+    def whole(jobs: pl.DataFrame, after: datetime, now: datetime) -> Triggers:
+        triggers = rule(jobs, TROUBLED, now)
+        return Triggers(triggers.rows.filter(pl.col("at") > after), triggers.members)
+
+    return whole
+
+
+def assert_same(given: Iterable[tuple[pl.DataFrame, pl.DataFrame]], wanted: Iterable[tuple[pl.DataFrame, pl.DataFrame]]) -> None:
+    """Both fire at the same jobs, somewhere at least, and count the same ones."""
+    fired = 0
+    for (rows, members), (wanted_rows, wanted_members) in zip(given, wanted, strict=True):
+        assert rows.equals(wanted_rows)
+        assert members.equals(wanted_members)
+        fired += rows.height
+    assert fired > 0

@@ -51,7 +51,7 @@ def test_an_incident_is_over_when_nobody_finds_anything_any_more(site):
     keeper = IncidentKeeper(site)
     keeper.take("jobs", [finding()], "", at(1))
     assert keeper.take("system", [], "", at(1, hour=12)) == []
-    assert keeper.is_due(at(3)) and not keeper.is_due(at(1, hour=12))
+    assert keeper.is_due("system", at(3)) and not keeper.is_due("system", at(1, hour=12))
     (over,) = keeper.take("system", [], "", at(3))
     assert over.resolved_at == at(2)
 

@@ -60,6 +60,13 @@ def test_what_each_watcher_finds_becomes_an_incident_and_is_logged_without_names
     assert line["incident"] == incident.id and line["subjects"] == ["n017"] and "ann" not in stream.getvalue()
 
 
+def test_how_far_each_watcher_is_is_kept_although_none_of_them_finds_anything(site, stepping):
+    jobs, system = MadeWatcher("jobs"), MadeWatcher("system")
+    jobs.state, system.state = "1", "2"
+    stepping(jobs, system).step_once()
+    assert [IncidentKeeper(site).state_of(name) for name in ("jobs", "system")] == ["1", "2"]
+
+
 def test_one_that_hangs_or_has_a_bug_holds_up_nobody(site, stepping, stream):
     free = threading.Event()
     hanging, broken, working = (

@@ -1,6 +1,8 @@
 """Rules about batches and waves: the jobs of one user that fail as one, those of one application, and many users' in one way.
 
 known jobs -> batches_failing, applications_failing, wave -> Triggers.
+
+A watch asks every few seconds and knows the jobs of nine days: only groups whose last jobs nearly all failed are examined.
 """
 
 from __future__ import annotations
@@ -31,14 +33,32 @@ _PRIOR_JOBS: Final = 4.0
 
 def batches_failing(jobs: pl.DataFrame, after: datetime, now: datetime) -> Triggers:
     """Return the failures in (after, now] at which a user's jobs of one application fail as one: name user, part application."""
-    rows = ended(jobs, now).with_columns(name="user", part="application").filter(pl.col("name") != "")
+    groups = ("cluster", "user", "application")
+    rows = _of_losing(jobs.filter(pl.col("user") != ""), groups, after, now).with_columns(name="user", part="application")
     return Triggers(_failing_as_one(rows, after, users=1), _members(rows))
 
 
 def applications_failing(jobs: pl.DataFrame, after: datetime, now: datetime) -> Triggers:
     """Return the failures in (after, now] at which an application fails for several users at once: name application."""
-    rows = ended(jobs, now).filter(pl.col("application") != "").with_columns(name="application", part=pl.lit(""))
+    rows = _of_losing(jobs.filter(pl.col("application") != ""), ("cluster", "application"), after, now)
+    rows = rows.with_columns(name="application", part=pl.lit(""))
     return Triggers(_failing_as_one(rows, after, users=FEWEST_USERS), _members(rows))
+
+
+def _of_losing(jobs: pl.DataFrame, keys: tuple[str, ...], after: datetime, now: datetime) -> pl.DataFrame:
+    """The ended jobs of the groups that may be failing as one at a failure after a moment, in the order of their ends."""
+    return ended(jobs.join(_losing(jobs, keys, after, now), on=keys, how="semi", maintain_order="left"), now)
+
+
+def _losing(jobs: pl.DataFrame, keys: tuple[str, ...], after: datetime, now: datetime) -> pl.DataFrame:
+    """The groups of whose last ten jobs, up to a failure after a moment, no more did well than of the last twenty may have."""
+    recent = jobs.filter((pl.col("end_time") > after - WINDOW).fill_null(True))
+    fresh = recent.filter("failed", pl.col("end_time") > after).select(keys).unique()
+    in_order = ended(recent.join(fresh, on=keys, how="semi"), now)
+    failed = pl.col("failed").cast(pl.Int64).cum_sum()
+    last = (failed - failed.shift(FEWEST_JOBS, fill_value=0)).over(keys)
+    fewest = FEWEST_JOBS - round((1 - ALL_BUT) * LAST_JOBS)
+    return in_order.with_columns(last=last).filter("failed", pl.col("at") > after, pl.col("last") >= fewest).select(keys).unique()
 
 
 def _failing_as_one(rows: pl.DataFrame, after: datetime, *, users: int) -> pl.DataFrame:
@@ -72,9 +92,14 @@ def _failing_as_one(rows: pl.DataFrame, after: datetime, *, users: int) -> pl.Da
     tried = pl.when(full).then(LAST_JOBS).otherwise(pl.col("jobs") - pl.col("window_jobs"))
     bad = pl.col("bad") - pl.when(full).then(pl.col("bad_before")).otherwise(pl.col("window_bad"))
     opened = pl.when(full).then(pl.col("first")).otherwise(pl.col("at") - WINDOW + pl.duration(microseconds=1))
-    usual = (pl.col("window_bad") - pl.col("past_bad") + 1) / (pl.col("window_jobs") - pl.col("past_jobs") + _PRIOR_JOBS)
-    hits = events.filter(tried >= FEWEST_JOBS, bad >= ALL_BUT * tried, usual <= HIGHEST_USUAL).with_columns(
-        usual=usual, opened=opened, deciding_lost=bad, deciding_tried=tried
+    bad_before, before = pl.col("window_bad") - pl.col("past_bad"), pl.col("window_jobs") - pl.col("past_jobs")
+    expected = (bad_before + 1) / (before + _PRIOR_JOBS)  # nobody's first batch is a surprise
+    hits = events.filter(tried >= FEWEST_JOBS, bad >= ALL_BUT * tried, expected <= HIGHEST_USUAL).with_columns(
+        expected=expected,
+        usual=pl.when(before > 0).then(bad_before / before),  # told where it was measured
+        opened=opened,
+        deciding_lost=bad,
+        deciding_tried=tried,
     )
     if not hits.height:
         return no_triggers()
@@ -83,13 +108,13 @@ def _failing_as_one(rows: pl.DataFrame, after: datetime, *, users: int) -> pl.Da
 
 
 def _scored(hits: pl.DataFrame) -> pl.DataFrame:
-    """Add how much better a broken batch explains the jobs looked at than the usual share of failures does, in nats.
+    """Add how much better a broken batch explains the jobs looked at than the expected share of failures does, in nats.
 
     The same in minutes tells more than in half a day: added is the logarithm of how much shorter than the window it took.
     """
-    usual = pl.col("usual").clip(_RAREST, HIGHEST_USUAL)
+    expected = pl.col("expected").clip(_RAREST, HIGHEST_USUAL)
     kept = pl.col("deciding_tried") - pl.col("deciding_lost")
-    gain = pl.col("deciding_lost") * (_BROKEN / usual).log() + kept * ((1 - _BROKEN) / (1 - usual)).log()
+    gain = pl.col("deciding_lost") * (_BROKEN / expected).log() + kept * ((1 - _BROKEN) / (1 - expected)).log()
     took = (pl.col("at") - pl.col("since")).dt.total_seconds().clip(60.0, WINDOW.total_seconds())
     return hits.with_columns(score=gain + (WINDOW.total_seconds() / took).log())
 
@@ -116,11 +141,11 @@ def wave(jobs: pl.DataFrame, outcome: str, after: datetime, now: datetime) -> Tr
 
     Users are counted, not jobs: a hundred jobs of one batch are one mistake. A user counts once in the length of a wave.
     """
-    rows = ended(jobs, now)
-    first_end = rows.group_by("cluster").agg(began=pl.col("at").min())
-    hits = rows.filter(pl.col("outcome") == outcome).with_columns(name="cluster", part=pl.lit(""))
-    if not hits.height:
+    hits = ended(jobs.filter(pl.col("outcome") == outcome), now).with_columns(name="cluster", part=pl.lit(""))
+    if not hits.filter(pl.col("at") > after).height:
         return Triggers(no_triggers(), _members(hits))
+    over = jobs.filter(pl.col("failed").is_not_null(), pl.col("end_time") <= now)
+    first_end = over.group_by("cluster").agg(began=pl.col("end_time").min())
     again = (pl.col("at").diff() < WAVE).fill_null(False).over("cluster", "user")
     firsts = hits.filter(~again).select("cluster", "at", users=pl.int_range(1, pl.len() + 1).over("cluster"))
     events = firsts.filter(pl.col("at") > after).join(first_end, on="cluster")
@@ -134,8 +159,9 @@ def wave(jobs: pl.DataFrame, outcome: str, after: datetime, now: datetime) -> Tr
         events = events.drop("cut", "then", strict=False).rename({"earlier": name}).with_columns(pl.col(name).fill_null(0))
     past = pl.min_horizontal(pl.col("at") - WAVE - pl.col("began"), pl.lit(LONG_AGO))
     many = pl.col("users") - pl.col("wave")
-    usual = (pl.col("wave") - pl.col("past") + 1) * (WAVE.total_seconds() / past.dt.total_seconds().clip(1))
-    surprise = many * (many / usual).log() - (many - usual)  # Chernoff's bound on a Poisson tail
+    in_a_wave = WAVE.total_seconds() / past.dt.total_seconds().clip(1)
+    usual, expected = ((pl.col("wave") - pl.col("past") + more) * in_a_wave for more in (0, 1))
+    surprise = many * (many / expected).log() - (many - expected)  # Chernoff's bound on a Poisson tail
     scored = events.with_columns(score=surprise, usual=usual, past=past, many=many).filter(
         pl.col("many") >= FEWEST_IN_WAVE, pl.col("past") >= _SHORTEST_PAST, pl.col("score") >= WAVE_THRESHOLD
     )

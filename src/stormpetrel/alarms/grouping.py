@@ -92,7 +92,7 @@ class IncidentBook:
 
     def _same_cause(self, incident: Incident, finding: Finding) -> bool:
         """Whether most jobs of a finding are an incident's, one names what the other is about, or nodes fell ill at once."""
-        if any(_points_at(finding, old) or _points_at(old, finding) for old in incident.findings):
+        if any(_points_at(finding, old) or _points_at(old, finding) or _explains(finding, old) for old in incident.findings):
             return True
         if incident.blame == Blame.STORAGE and _waits_for_data(incident, finding.decided_at) and is_without_culprit(finding):
             return True
@@ -165,7 +165,14 @@ def quiet_time(incident: Incident) -> timedelta:
 
 
 def _jobs_of(incident: Incident) -> frozenset[str]:
-    return frozenset(job for finding in incident.findings for job in finding.jobs)
+    """The lost jobs of an incident. Unusual counts have whatever failed in their hour, most of it for reasons of its own."""
+    return frozenset(job for finding in incident.findings if finding.kind != FindingKind.COUNTS_ODD for job in finding.jobs)
+
+
+def _explains(finding: Finding, counts: Finding) -> bool:
+    """Whether most of what failed in the time of unusual counts are jobs of another finding."""
+    shared = len({*finding.jobs} & {*counts.jobs}) if counts.kind == FindingKind.COUNTS_ODD else 0
+    return shared > 0 and shared >= _SAME_JOBS * len(counts.jobs)
 
 
 def _is_late(finding: Finding) -> bool:
@@ -240,7 +247,7 @@ def _with(findings: tuple[Finding, ...], new: Finding) -> tuple[Finding, ...]:
         until=max(old.until, new.until),
         score=max(old.score, new.score),
         evidence=(
-            *(_summed(figure, old, len(users)) for figure in fuller.evidence if not figure.name.startswith(POINTS_AT)),
+            *(_summed(figure, old, len(users)) for figure in fuller.evidence if _stays(figure, old)),
             *_pointers(old, new),
         ),
         jobs=(*old.jobs, *new.jobs)[-_MOST_JOBS:],
@@ -272,6 +279,12 @@ def _pointers(old: Finding, new: Finding) -> tuple[Evidence, ...]:
     """What speaks for a cause, of both together."""
     pointers = {figure.name: figure for figure in (*old.evidence, *new.evidence) if figure.name.startswith(POINTS_AT)}
     return tuple(replace(figure, value=old.figure(name) + new.figure(name)) for name, figure in pointers.items())
+
+
+def _stays(figure: Evidence, old: Finding) -> bool:
+    """Whether a figure is told of two findings together: not what only the second knows of how it was before both."""
+    known = figure.name not in _OF_THE_BEGINNING or old.has_figure(figure.name)
+    return known and not figure.name.startswith(POINTS_AT)
 
 
 def _summed(figure: Evidence, old: Finding, users: int) -> Evidence:

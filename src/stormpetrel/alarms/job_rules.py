@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from stormpetrel.alarms import batch_rules, narrowed_rules, node_rules
-from stormpetrel.alarms.known_jobs import LONG_AGO, as_known_at, by_node, ended, with_counts
+from stormpetrel.alarms import batch_rules, node_rules
+from stormpetrel.alarms.known_jobs import LONG_AGO, as_known_at, by_node, ended
 from stormpetrel.alarms.triggers import Episode, Triggers, episodes
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit
 from stormpetrel.records.incidents import order_of
@@ -36,14 +36,14 @@ class _Rule(NamedTuple):
 
 
 def _wave(outcome: str) -> Callable[[pl.DataFrame, datetime, datetime], Triggers]:
-    return lambda jobs, after, now: narrowed_rules.wave(jobs, outcome, after, now)
+    return lambda jobs, after, now: batch_rules.wave(jobs, outcome, after, now)
 
 
 _RULES: Final = (
-    _Rule(FindingKind.NODE_EATS_JOBS, 1, SubjectKind.NODE, node_rules.THRESHOLD, narrowed_rules.lost_at_once),
-    _Rule(FindingKind.NODE_DOWN, 1, SubjectKind.NODE, 1.0, narrowed_rules.node_failures),
-    _Rule(FindingKind.BATCH_FAILS, 1, SubjectKind.USER, batch_rules.LOWEST_SCORE, narrowed_rules.batches_failing),
-    _Rule(FindingKind.BATCH_FAILS, 1, SubjectKind.APPLICATION, batch_rules.LOWEST_SCORE, narrowed_rules.applications_failing),
+    _Rule(FindingKind.NODE_EATS_JOBS, 1, SubjectKind.NODE, node_rules.THRESHOLD, node_rules.lost_at_once),
+    _Rule(FindingKind.NODE_DOWN, 1, SubjectKind.NODE, 1.0, node_rules.node_failures),
+    _Rule(FindingKind.BATCH_FAILS, 1, SubjectKind.USER, batch_rules.LOWEST_SCORE, batch_rules.batches_failing),
+    _Rule(FindingKind.BATCH_FAILS, 1, SubjectKind.APPLICATION, batch_rules.LOWEST_SCORE, batch_rules.applications_failing),
     _Rule(FindingKind.TIMEOUT_WAVE, 1, SubjectKind.CLUSTER, batch_rules.WAVE_THRESHOLD, _wave("TIMEOUT")),
     _Rule(FindingKind.OOM_WAVE, 1, SubjectKind.CLUSTER, batch_rules.WAVE_THRESHOLD, _wave("OUT_OF_MEMORY")),
 )
@@ -125,7 +125,7 @@ def _finding(rule: _Rule, episode: Episode, surroundings: Callable[[Episode], tu
         Evidence("lost", bad.height, Unit.JOBS),
         Evidence("tried", episode.members.height, Unit.JOBS),
         Evidence("users", len(users), Unit.COUNT),
-        Evidence("usual", episode.usual, Unit.COUNT if rule.about == SubjectKind.CLUSTER else Unit.SHARE),
+        *_usual(rule, episode),
         Evidence("deciding_score", episode.deciding_score, Unit.NATS),
         *_deciding(episode),
     )
@@ -150,6 +150,13 @@ def _finding(rule: _Rule, episode: Episode, surroundings: Callable[[Episode], tu
     )
 
 
+def _usual(rule: _Rule, episode: Episode) -> tuple[Evidence, ...]:
+    """What was usual before, or elsewhere; nothing where that was not measured: a figure in a message is a count of something."""
+    if episode.usual is None:
+        return ()
+    return (Evidence("usual", episode.usual, Unit.COUNT if rule.about == SubjectKind.CLUSTER else Unit.SHARE),)
+
+
 def _deciding(episode: Episode) -> tuple[Evidence, ...]:
     """What the first trigger looked at. An earlier episode may have counted some of these jobs: here are fewer."""
     if episode.deciding_lost is None or episode.deciding_tried is None:
@@ -163,24 +170,37 @@ def _deciding(episode: Episode) -> tuple[Evidence, ...]:
 def _surroundings(jobs: pl.DataFrame, now: datetime, episode: Episode) -> tuple[Evidence, ...]:
     """Where the jobs of an episode failed, and how the jobs of others on the same nodes fared in the hour before each.
 
-    Both are counted per lost job, so that they add up to the same however often somebody looks.
+    A job beside a hundred lost ones is one job: it counts once, with the first that was lost after it, so that the counts add up
+    to the same however often somebody looks.
     """
     bad = episode.members.filter("bad")
     nothing = tuple(Evidence(name, 0.0, Unit.JOBS) for name in ("neighbours", "neighbours_failed"))
     if not bad.height:
         return (*_spread(jobs, now, episode), *nothing)
     span = pl.col("end_time").is_between(bad["at"].min() - 2 * _NEAR, episode.until)  # type: ignore[operator]
-    rows = by_node(ended(jobs.filter(span, pl.col("cluster") == episode.cluster), now)).rename({"failed": "lost"})
-    mine = rows.join(bad.select("ref"), on="ref", how="semi").select("cluster", "node", "user", moment="at")
-    for keys, name in ((("cluster", "node"), "all"), (("cluster", "node", "user"), "own")):
-        mine = with_counts(mine, rows, keys, pl.col("moment") - _NEAR, pl.col("moment"), name)
-    others = [int((mine[f"all_{what}"] - mine[f"own_{what}"]).sum() or 0) for what in ("tried", "lost")]
+    rows = by_node(ended(jobs.filter(span, pl.col("cluster") == episode.cluster), now))
+    refs = pl.concat([episode.counted.select("ref", fresh=pl.lit(False)), bad.select("ref", fresh=pl.lit(True))])
+    lost = rows.join(refs, on="ref").select("node", "user", "fresh", moment="at")
+    users = lost["user"].unique().implode()
+    parts = [(rows.filter(~pl.col("user").is_in(users)), lost)]
+    parts += [(rows.filter(pl.col("user") == user), lost.filter(pl.col("user") != user)) for user in users[0]]
+    others = pl.concat([_beside(jobs_of_others, lost_jobs) for jobs_of_others, lost_jobs in parts])
     return (
         *_spread(jobs, now, episode),
-        Evidence("neighbours", others[0], Unit.JOBS),
-        Evidence("neighbours_failed", others[1], Unit.JOBS),
+        Evidence("neighbours", others.height, Unit.JOBS),
+        Evidence("neighbours_failed", int(others["failed"].sum()), Unit.JOBS),
         *_losing_nodes(jobs, now, episode),
     )
+
+
+def _beside(others: pl.DataFrame, lost: pl.DataFrame) -> pl.DataFrame:
+    """The jobs of others that ended on a node at most an hour before a job was lost there which was not counted yet: `failed`."""
+    first_lost = lost.sort("moment").select("node", "moment", "fresh")
+    near = others.sort("at").join_asof(
+        first_lost, left_on="at", right_on="moment", by="node", strategy="forward", tolerance=_NEAR, check_sortedness=False
+    )
+    of_job = near.filter(pl.col("moment").is_not_null()).sort("moment", "fresh").unique("ref", keep="first", maintain_order=True)
+    return of_job.filter("fresh").select("failed")
 
 
 def _losing_nodes(jobs: pl.DataFrame, now: datetime, episode: Episode) -> tuple[Evidence, ...]:

@@ -9,6 +9,8 @@ broken, so that ten of its jobs lost are hardly more than one. A batch whose job
 Yet a script is broken from one submission on until it is mended, and what is handed in one after the other goes to the node that
 is free. So one user alone names a node only by survivors that were handed in between the lost jobs; what else speaks for it needs
 the jobs of a second user.
+
+A watch asks every few seconds and knows the jobs of nine days: only nodes that may be named are examined.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Final
 
 import polars as pl
 
-from stormpetrel.alarms.known_jobs import LONG_AGO, by_node, trials, with_counts
+from stormpetrel.alarms.known_jobs import AT_ONCE, LONG_AGO, by_node, touching, trials, with_counts
 from stormpetrel.alarms.triggers import Triggers, conform, no_members, no_triggers
 from stormpetrel.records.states import JobState
 
@@ -37,16 +39,23 @@ _BAD_BATCHES: Final = ((0.3, 0.07), (0.65, 0.07), (0.95, 0.07))
 _RAREST: Final = 0.01  # nobody's jobs are taken to be lost more rarely than this
 _PRIOR_JOBS: Final = 5.0  # jobs that the cluster's usual share counts for beside those of the user and application
 _TOGETHER: Final = timedelta(minutes=10)  # jobs of one node that goes down end together
+_GOES_ON: Final = timedelta(hours=3)  # further than an episode that goes on, and the jobs that a node takes along, reach back
 _LIKE: Final = ("cluster", "user", "application")
+_NODE: Final = ("cluster", "node")
 
 
 def lost_at_once(jobs: pl.DataFrame, after: datetime, now: datetime) -> Triggers:
     """Return the losses in (after, now] at which a node is taken to be sick.
 
-    `usual` is the share of jobs lost at once on all other nodes in the last week; `since` the start of its first lost job.
+    `usual` is the share of jobs lost at once on all other nodes in the last week, null where there were none; `since` is the
+    start of its first lost job.
     """
+    suspects = _suspects(jobs, after, now)
+    if not suspects.height:
+        return Triggers(no_triggers(), no_members())
     tried = trials(jobs, now)
-    on_nodes = _placed(tried)
+    placed = _placed(tried.filter(_concerns(tried, suspects, after)))
+    on_nodes = placed.join(suspects, on=_NODE, how="semi", maintain_order="left")
     members = on_nodes.select("cluster", "user", "ref", "at", "start_time", name="node", part=pl.lit(""), bad="lost")
     decisive = on_nodes.filter("counts", pl.col("at") > after).select("cluster", "node", "at", "place", event="ref")
     recent = _last_jobs(decisive, on_nodes)
@@ -55,7 +64,33 @@ def lost_at_once(jobs: pl.DataFrame, after: datetime, now: datetime) -> Triggers
     if not recent.height:
         return Triggers(no_triggers(), members)
     sick = _explained(_with_like(recent, tried, on_nodes)).filter(pl.col("score") >= THRESHOLD)
-    return Triggers(conform(sick.rename({"node": "name", "others": "usual"})), members)
+    return Triggers(conform(sick.rename({"node": "name", "measured": "usual"})), members)
+
+
+def _suspects(jobs: pl.DataFrame, after: datetime, now: datetime) -> pl.DataFrame:
+    """The nodes (`cluster`, `node`) that may be named for a loss after a moment: nearly all of their last jobs were lost.
+
+    At such a loss at most one survivor is among the first jobs that are looked back at (`_last_jobs`).
+    """
+    late = jobs.filter((pl.col("end_time") > after - WINDOW - 2 * AT_ONCE).fill_null(True))
+    soon = pl.col("start_time") + AT_ONCE
+    lost = late.filter(pl.col("end_time") > after, pl.col("end_time") < soon, pl.col("state") == JobState.FAILED)
+    fresh = by_node(lost).select(_NODE).unique()
+    if not fresh.height:
+        return fresh
+    rows = by_node(trials(late.filter(touching(late, fresh)), now)).sort(*_NODE, "at", "ref")
+    so_far = pl.col("lost").cast(pl.Int64).cum_sum()
+    last = (so_far - so_far.shift(FEWEST_LOST + 1, fill_value=0)).over(_NODE)
+    losing = rows.with_columns(last=last).filter("lost", pl.col("at") > after, pl.col("last") >= FEWEST_LOST)
+    return losing.select(_NODE).unique(maintain_order=True)
+
+
+def _concerns(tried: pl.DataFrame, suspects: pl.DataFrame, after: datetime) -> pl.Series:
+    """Which jobs have to be placed on their nodes: those of suspects, and what the other nodes of their lost jobs lost."""
+    lost = tried.filter("lost", pl.col("at") > after - 2 * WINDOW)
+    neighbours = by_node(lost.filter(touching(lost, suspects))).select(_NODE).unique()
+    compared = lost.filter(touching(lost, neighbours))["ref"].implode()
+    return touching(tried, suspects) | tried.select(pl.col("ref").is_in(compared)).to_series()
 
 
 def _placed(tried: pl.DataFrame) -> pl.DataFrame:
@@ -134,7 +169,10 @@ def _with_like(recent: pl.DataFrame, tried: pl.DataFrame, on_nodes: pl.DataFrame
     groups = with_counts(groups, tried, ("cluster",), week, pl.col("moment"), "site_all")
     groups = with_counts(groups, on_nodes, ("cluster", "node"), week, pl.col("moment"), "site_here")
     elsewhere = {what: (pl.col(f"site_all_{what}") - pl.col(f"site_here_{what}")).clip(0) for what in ("tried", "lost")}
-    return groups.with_columns(others=(elsewhere["lost"] + 1) / (elsewhere["tried"] + 2))
+    return groups.with_columns(
+        others=(elsewhere["lost"] + 1) / (elsewhere["tried"] + 2),  # what is to be expected of few
+        measured=pl.when(elsewhere["tried"] > 0).then(elsewhere["lost"] / elsewhere["tried"]),
+    )
 
 
 def _with_between(groups: pl.DataFrame, recent: pl.DataFrame, tried: pl.DataFrame, on_nodes: pl.DataFrame) -> pl.DataFrame:
@@ -178,10 +216,10 @@ def _explained(groups: pl.DataFrame) -> pl.DataFrame:
     users = gained.group_by("event", "cluster", "node", "moment", "user", maintain_order=True).agg(
         gain=pl.col("gain").clip(0).max() + pl.col("gain").clip(None, 0).sum(),
         since=pl.col("since").min(),
-        others=pl.col("others").first(),
+        measured=pl.col("measured").first(),
     )
     return users.group_by("event", "cluster", "node", at="moment", maintain_order=True).agg(
-        score=pl.col("gain").sum(), since=pl.col("since").min(), others=pl.col("others").first()
+        score=pl.col("gain").sum(), since=pl.col("since").min(), measured=pl.col("measured").first()
     )
 
 
@@ -197,8 +235,9 @@ def node_failures(jobs: pl.DataFrame, after: datetime, now: datetime) -> Trigger
     Of a job of several nodes that is the one that took most jobs along in the ten minutes up to then; where that does not tell,
     the job names no node.
     """
-    gone = jobs.filter(pl.col("state").is_in([JobState.NODE_FAIL, JobState.BOOT_FAIL]), pl.col("end_time") <= now)
-    if not gone.height:
+    at = pl.col("end_time")
+    gone = jobs.filter(pl.col("state").is_in([JobState.NODE_FAIL, JobState.BOOT_FAIL]), at > after - _GOES_ON, at <= now)
+    if not gone.filter(at > after).height:
         return Triggers(no_triggers(), no_members())
     lost = gone.select("cluster", "user", "node_list", "ref", "start_time", at="end_time").sort("at", "ref")
     rows = by_node(lost).sort("cluster", "node", "at", "ref")
@@ -211,5 +250,5 @@ def node_failures(jobs: pl.DataFrame, after: datetime, now: datetime) -> Trigger
     named = rows.join(heaviest, on=["ref", "node"], how="semi").with_columns(name="node")
     members = named.select("cluster", "user", "ref", "at", "start_time", "name", part=pl.lit(""), bad=pl.lit(True))
     # Since when it is down is not known: its jobs tell until when it was not.
-    down = named.filter(pl.col("at") > after).with_columns(since="at", score=pl.lit(1.0), usual=pl.lit(0.0))
+    down = named.filter(pl.col("at") > after).with_columns(since="at", score=pl.lit(1.0), usual=pl.lit(None))
     return Triggers(conform(down), members)

@@ -60,12 +60,13 @@ def _words(kind: FindingKind, findings: Sequence[Finding], since: str) -> str:
     if kind == FindingKind.NODE_EATS_JOBS:
         share = "every job" if lost == tried else "nearly every job" if lost >= 0.8 * tried else "many jobs"
         verb = "fail" if many else "fails"
-        others = f", others {_percent(usual)}" if first.has_figure("usual") else ""  # counts of events do not tell
+        others = f", others {_percent(usual)}" if first.has_figure("usual") else ""  # none ran, or counts of events do not tell
         return f"{_names(findings)} {verb} {share} since {since}: {lost:,} of {tried:,}{others}"
     if kind == FindingKind.NODE_DOWN:
         return f"{_names(findings)} went down at {since}: {lost:,} {'job' if lost == 1 else 'jobs'} lost"
     if kind == FindingKind.BATCH_FAILS:
-        return f"{_batch(findings)} since {since}: {_failed(findings)}, before {_percent(usual)}"
+        before = f"before {_percent(usual)}" if first.has_figure("usual") else "no such jobs before"
+        return f"{_batch(findings)} since {since}: {_failed(findings)}, {before}"
     if kind in (FindingKind.TIMEOUT_WAVE, FindingKind.OOM_WAVE):
         what = "run out of time" if kind == FindingKind.TIMEOUT_WAVE else "run out of memory"
         users = int(max(finding.figure("users") for finding in findings))

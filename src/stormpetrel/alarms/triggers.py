@@ -23,7 +23,7 @@ TRIGGERS: Final[dict[str, DataType | DataTypeClass]] = {
     "at": UTC_TIME,  # the record that fires it; nothing later has been looked at
     "since": UTC_TIME,
     "score": pl.Float64,
-    "usual": pl.Float64,  # what would have been expected
+    "usual": pl.Float64,  # what was measured before, or elsewhere; null where nothing was
     "deciding_lost": pl.Int64,  # of so many jobs that were looked at, so many had failed; null where a rule does not count so
     "deciding_tried": pl.Int64,
 }
@@ -60,11 +60,12 @@ class Episode:
     until: datetime
     score: float
     deciding_score: float  # at the first trigger
-    usual: float
+    usual: float | None
     deciding_lost: int | None  # of the jobs that the first trigger looked at; some may have been counted before
     deciding_tried: int | None
     continues: bool  # the episode of the step before
     members: pl.DataFrame  # in the order of `at`
+    counted: pl.DataFrame  # bad ones of the subject that were counted before
 
 
 def no_triggers() -> pl.DataFrame:
@@ -105,7 +106,9 @@ def episodes(triggers: Triggers, counted: dict[tuple[str, str, str], datetime]) 
         goes_on = before is not None and span["decided_at"] - before <= CLOSE
         if before is not None and not goes_on:  # what came before is another episode's
             span["since"] = max(span["since"], before)
-        yield Episode(**span, continues=goes_on, members=_not_counted(mine[key], span, before, goes_on=goes_on).sort("at", "ref"))
+        members = _not_counted(mine[key], span, before, goes_on=goes_on).sort("at", "ref")
+        earlier = mine[key].filter("bad", pl.lit(False) if before is None else pl.col("at") <= before)
+        yield Episode(**span, continues=goes_on, members=members, counted=earlier)
         counted[key] = span["until"] if before is None else max(before, span["until"])  # earlier: looked at once more
 
 

@@ -21,7 +21,7 @@ from stormpetrel.store.site import Site
 from stormpetrel.store.upkeep.forgetting import forgettings
 from stormpetrel.watch.known_machines import KnownMachines
 
-_LOOK_AGAIN: Final = timedelta(minutes=1)  # at incidents that may be over, where nobody finds anything
+_LOOK_AGAIN: Final = timedelta(minutes=1)  # at incidents that may be over, and at how far a watcher is that finds nothing
 _LONGEST_QUIET: Final = timedelta(days=4) + RETURNS_WITHIN  # nothing that is longer over can come back
 
 
@@ -43,7 +43,7 @@ class IncidentKeeper:
         self._lock = threading.Lock()
         self._book: IncidentBook | None = None
         self._forgettings = 0
-        self._examined_at: datetime | None = None
+        self._committed_at: dict[str, datetime] = {}  # by watcher
         self._reserved: tuple[MaintenanceWindow, ...] = ()
 
     def note_reserved(self, windows: tuple[MaintenanceWindow, ...]) -> None:
@@ -72,13 +72,14 @@ class IncidentKeeper:
                 if self._budgets:
                     self._budgets.go_back()
                 raise
-            self._examined_at = now
+            self._committed_at[watcher] = now
             return changed
 
-    def is_due(self, now: datetime) -> bool:
-        """Whether it is time to see which incidents are over, although nothing was found."""
+    def is_due(self, watcher: str, now: datetime) -> bool:
+        """Whether it is time to commit how far a watcher is, and which incidents are over, although it found nothing."""
         with self._lock:
-            return self._examined_at is None or abs(now - self._examined_at) >= _LOOK_AGAIN
+            committed = self._committed_at.get(watcher)
+            return committed is None or abs(now - committed) >= _LOOK_AGAIN
 
     def _current_book(self, now: datetime) -> IncidentBook:
         """The book; opened again after a user was forgotten, since the old one still has the name."""

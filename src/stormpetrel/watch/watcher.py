@@ -80,7 +80,7 @@ class SteppingWatcher:
 
     def take(self, findings: list[Finding], now: datetime) -> None:
         """Commit what was found; a step that found nothing is committed now and then."""
-        if not findings and not self._keeper.is_due(now):
+        if not findings and not self._keeper.is_due(self.watcher.name, now):
             return
         changed = self._keeper.take(self.watcher.name, findings, self.watcher.state, now)
         tell_incidents(self._log, changed, now)
