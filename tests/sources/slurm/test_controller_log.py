@@ -7,11 +7,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from stormpetrel.sources.event_formats import event_file
 
 from stormpetrel.config import Settings
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.events import EventKind
+from stormpetrel.sources.formats import event_file
 from stormpetrel.sources.slurm.controller_log import ControllerLog
 from tests.builders import read_all
 
