@@ -85,6 +85,11 @@ class JobsSection(_Section):
         default=2.0, ge=1, description="a job is Memory (Compute) above (below) this many times the site's memory per CPU"
     )
 
+    read_output: bool = Field(default=False, description="let `why` read the end of a failed job's own output; it is never kept")
+    output_folders: list[str] = Field(
+        default=["/home"], description="output is read only below these folders, and only files of the job's own user"
+    )
+
     @field_validator("failure_states", "dropped_states")
     @classmethod
     def _known_states(cls, states: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from stormpetrel.answers.jobs.causes import cause_of, remedies_for
 from stormpetrel.answers.jobs.one_job import advice_answer, advice_for, notes_about, script_line, waiting_answer
 from stormpetrel.answers.jobs.profile import profile_of
 from stormpetrel.answers.jobs.resubmission import find_tries
@@ -22,9 +23,10 @@ from stormpetrel.answers.schemas.job import JobInFull, ProfileComparison, Stored
 from stormpetrel.answers.viewer import READ, Viewer
 from stormpetrel.errors import ModelError, UsageError
 from stormpetrel.jobs.advice.waiting import why_waiting
+from stormpetrel.jobs.causes.cause import NEAR
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.jobs.reasons import points_of_risk, risk_at
-from stormpetrel.records.jobs import JobRef, is_job_id, jobs_with_id, ref_text
+from stormpetrel.records.jobs import JobRef, is_job_id, job_frame, jobs_with_id, ref_text
 from stormpetrel.records.states import JobState
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 _RECENT: Final = 20
 _MAX_MATCHES: Final = 50
-_HOLDS_LOOK_BACK: Final = timedelta(days=7)  # submissions that say whether a held job or its host is to blame
+_OTHERS_LOOK_BACK: Final = timedelta(days=7)  # submissions that say whether a job or its host is to blame
 
 
 def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
@@ -46,7 +48,8 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
     own = live.overview.rows_of(record["user"])
     predictions = _predictions(live.overview.predictions(live.site, row))
     now = live.now()
-    following, advice = advice_for(job, live.overview.past(job, now=now, own=own), now=now)
+    past = live.overview.past(job, now=now, own=own)
+    following, advice = advice_for(job, past, now=now)
     profile, trouble = _profile(live, job)
     earlier, later = find_tries(job.hstack(row.select("failed", "risk", "first_risk")), own)
     return JobInFull(
@@ -57,6 +60,8 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
         predictions=predictions,
         next=None if following is None else advice_answer(following, script_line(record, following)),
         advice=[advice_answer(piece, script_line(record, piece)) for piece in advice],
+        cause=cause_of(live.site, record, _around(live, record)),
+        remedies=remedies_for(job, past, now=now),
         profile=profile,
         history=_history(record, own),
         earlier=list(earlier),
@@ -118,11 +123,23 @@ def _profile(live: LiveSite, job: pl.DataFrame) -> tuple[ProfileComparison | Non
         return None, (f"Its profile is not known: {error}",)
 
 
+def _around(live: LiveSite, job: dict[str, Any]) -> pl.DataFrame:
+    """The jobs that may have ended near a job, on its nodes: those submitted in the week before its end."""
+    end = job["end_time"]
+    if end is None or job["state"] not in live.settings.jobs.failure_states:
+        return job_frame([])
+    return (
+        live.site.jobs.read_jobs(since=end - _OTHERS_LOOK_BACK, until=end + NEAR)
+        .filter(pl.col("end_time") >= end - NEAR)
+        .collect()
+    )
+
+
 def _waiting(live: LiveSite, job: dict[str, Any]) -> Waiting | None:
     known = live.site.cluster.known()
     past = None
     if job["state"] == JobState.HELD:  # others on its host and of its cluster id tell whose fault a hold is
-        past = live.site.jobs.read_jobs(since=live.site.now() - _HOLDS_LOOK_BACK).collect()
+        past = live.site.jobs.read_jobs(since=live.site.now() - _OTHERS_LOOK_BACK).collect()
     return waiting_answer(why_waiting(job, known.cluster if known else None, past))
 
 

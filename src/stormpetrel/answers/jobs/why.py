@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stormpetrel.answers.jobs.causes import cause_of, remedies_for
 from stormpetrel.answers.jobs.one_job import (
     ENOUGH_REASONS,
     advice_answer,
@@ -58,6 +59,8 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
         job={name: json_value(value) for name, value in job.items() if value is not None},
         never_started=was_never_started(job),
         waiting=waiting_answer(why_waiting(job, known.cluster if known else None, past)),
+        cause=cause_of(site, job, past),
+        remedies=remedies_for(row, past, now=now),
         at={str(verdict.moment): verdict_answer(verdict, most_reasons=most_reasons) for verdict in explained},
         next=None if following is None else advice_answer(following, script_line(job, following)),
         advice=[advice_answer(piece, script_line(job, piece)) for piece in advice],

@@ -116,6 +116,28 @@ class Waiting(Answer):
     waits_for: list[str] = Field(description="parent jobs, nodes, licences, a reservation, or the name of the limit")
 
 
+class JobCause(Answer):
+    """Why a job failed, as far as its record, other jobs and its output say."""
+
+    kind: str = Field(examples=["memory"])
+    sentence: str = Field(examples=["Most likely it failed because it was killed for its memory. Whose fault: its own."])
+    certainty: str = Field(description="`certain`, `likely` or `possible`")
+    fault: str = Field(description="`user`, `node`, `storage`, `scheduler` or `unclear`")
+    change: str = Field(examples=["Ask for more memory."])
+    evidence: list[str] = Field(description="what speaks for it, and what against")
+
+
+class JobRemedy(Answer):
+    """A change that people made after such a failure, and how often the next try then completed."""
+
+    change: str = Field(examples=["more memory"])
+    tries: int
+    succeeded: int
+    unchanged: float | None = Field(description="the share that completed without a change; null where too few tried")
+    whose: str = Field(description="whose tries were counted: `your`, `this application's` or `everybody's`")
+    sentence: str
+
+
 class JobInFull(Answer):
     """Everything there is to say about one job."""
 
@@ -126,6 +148,8 @@ class JobInFull(Answer):
     predictions: list[StoredPrediction] = Field(description="in the order of its life")
     next: Advice | None = Field(description="what to ask for after it ran out of memory or time")
     advice: list[Advice]
+    cause: JobCause | None = Field(default=None, description="why it failed; null for jobs that did not")
+    remedies: list[JobRemedy] = Field(default=[], description="what helped others after such a failure, best first")
     profile: ProfileComparison | None
     history: UserHistory
     earlier: list[Try] = Field(description="earlier tries of the same work, the last one first")
@@ -139,6 +163,8 @@ class JobWhy(Answer):
     job: dict[str, JsonValue] = Field(description="its record; what is not known is left out")
     never_started: bool = Field(description="whether it was over before it ran")
     waiting: Waiting | None = Field(description="why it has not started; null for other jobs, and where nobody says")
+    cause: JobCause | None = Field(default=None, description="why it failed; null for jobs that did not")
+    remedies: list[JobRemedy] = Field(default=[], description="what helped others after such a failure, best first")
     at: dict[str, Verdict] = Field(description="what the models in use would have predicted at each moment that it has reached")
     next: Advice | None = Field(description="what to ask for after it ran out of memory or time")
     advice: list[Advice]

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from stormpetrel.answers.jobs.check import check_request
 from stormpetrel.answers.jobs.why import explain_job
-from stormpetrel.answers.schemas.job import JobWhy, Waiting
+from stormpetrel.answers.schemas.job import JobCause, JobWhy, Waiting
 from stormpetrel.answers.schemas.predictions import Advice, ClusterFit, ScriptAnswer, Verdict
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.cli.options import JobId, Json, LogOdds
@@ -88,6 +88,10 @@ def _print_why(out: Console, answer: JobWhy, *, log_odds: bool) -> None:
     _print_job(out, answer)
     if answer.waiting is not None:
         _print_waiting(out, answer.waiting)
+    if answer.cause is not None:
+        _print_cause(out, answer.cause)
+    for remedy in answer.remedies:
+        out.print(f"  {plain(remedy.sentence)}")
     if answer.at:
         out.print("\nThe risk of failing as today's model sees it, from what was known")
         for verdict in answer.at.values():
@@ -124,11 +128,17 @@ def _print_fit(out: Console, fit: ClusterFit) -> None:
 
 
 def _print_waiting(out: Console, waiting: Waiting) -> None:
-    out.print(f"  {plain(waiting.sentence)} Slurm says: {plain(waiting.reason)}")
+    out.print(f"  {plain(waiting.sentence)} In the scheduler's words: {plain(waiting.reason)}")
     if waiting.change:
         out.print(f"    {plain(waiting.change)}")
     if waiting.command:
         out.print(f"    {plain(waiting.command)}")
+
+
+def _print_cause(out: Console, cause: JobCause) -> None:
+    out.print(f"  {plain(cause.sentence)} {plain(cause.change)}")
+    for evidence in cause.evidence:
+        out.print(f"    {plain(evidence)}")
 
 
 def _print_job(out: Console, answer: JobWhy) -> None:

@@ -88,6 +88,7 @@ def panel(live: LiveSite, viewer: Viewer, ref: JobRef) -> list[Component]:
     parts = [
         sections.head(details),
         sections.waiting(details),
+        sections.cause(details),
         sections.verdict(details, zone),
         sections.advice(details, live.site.opinions.of(viewer.user, ref)),
         why(details),

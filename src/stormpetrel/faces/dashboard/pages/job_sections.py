@@ -77,6 +77,19 @@ def waiting(details: JobInFull) -> Component | None:
     return html.Div(parts, className=f"verdict verdict-{tone}", id="panel-waiting")
 
 
+def cause(details: JobInFull) -> Component | None:
+    """Why it failed, how sure that is, whose fault, and what helped others; None for jobs that did not fail."""
+    why = details.cause
+    if why is None:
+        return None
+    parts = [
+        html.P(why.sentence),
+        html.P(why.change),
+        html.Ul([html.Li(text) for text in (*why.evidence, *(remedy.sentence for remedy in details.remedies))]),
+    ]
+    return section("What happened", *parts, id="panel-cause")
+
+
 def verdict(details: JobInFull, zone: ZoneInfo) -> Component:
     """The headline, and the risk at each moment of the job's life."""
     shown = headline(details)

@@ -1,0 +1,212 @@
+"""Why a job ended as it did: cause, certainty and whose fault, from exit code, signal, reason, memory, other victims, last words.
+
+job row + Victims + ErrorMessage -> find_cause -> Cause. Each kind of evidence proposes a cause with a weight; the heaviest wins,
+and what agrees with it is listed as evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from stormpetrel.jobs.causes.error_messages import ErrorMessage
+from stormpetrel.records.nodes import expand_nodes
+from stormpetrel.records.states import DEFAULT_FAILURE_STATES, JobState
+from stormpetrel.records.units import format_memory
+
+Fault = Literal["user", "node", "storage", "scheduler", "unclear"]
+Certainty = Literal["certain", "likely", "possible"]
+NEAR: Final = timedelta(minutes=15)
+_FULL: Final = 0.9  # of its memory, from which a kill is taken for one by memory
+_MOST_NODES: Final = 64
+_QUICK_S: Final = 30.0
+_FEWEST_VICTIMS: Final = 3
+_VICTIM_SHARE: Final = 0.7
+_CERTAIN, _LIKELY, _POSSIBLE = 0.9, 0.6, 0.3
+_KILLED, _SEGV, _ABORT, _BUS, _ILL, _TERM, _XCPU, _SLURM_OOM = 9, 11, 6, 7, 4, 15, 24, 125
+_SHELL_SIGNAL: Final = 128  # a shell tells a signal as 128 + its number
+_FAILED: Final = tuple(state.value for state in DEFAULT_FAILURE_STATES)
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """What became of other people's jobs on the nodes of a job, around its end."""
+
+    failed: int
+    ended: int
+    users: int  # whose jobs failed
+    nodes: tuple[str, ...]
+
+    @property
+    def speak_for_node(self) -> bool:
+        """Whether so many of them failed that the nodes are suspected."""
+        return self.failed >= _FEWEST_VICTIMS and self.users >= 2 and self.failed >= _VICTIM_SHARE * self.ended
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a job ended: a kind, a sentence (after "It ended because "), how sure that is, whose fault, what to change."""
+
+    kind: str
+    sentence: str
+    certainty: Certainty
+    fault: Fault
+    change: str
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Clue:
+    kind: str
+    weight: float
+    sentence: str
+    fault: Fault
+    change: str
+    evidence: str
+
+
+def find_cause(job: Mapping[str, Any], *, victims: Victims | None = None, message: ErrorMessage | None = None) -> Cause | None:
+    """Return why a failed job ended as it did; None for jobs that did not fail."""
+    if job.get("state") not in _FAILED:
+        return None
+    clues = sorted([*_of_state(job), *_of_exit(job), *_of_others(victims), *_of_message(message)], key=lambda clue: -clue.weight)
+    if not clues:
+        return Cause("unknown", "nobody recorded why", "possible", "unclear", "See what it wrote last.", ())
+    first = clues[0]
+    agreeing = [clue for clue in clues if clue.kind == first.kind]
+    against = [clue for clue in clues if clue.kind != first.kind and clue.weight >= _LIKELY]
+    weight = 1.0
+    for clue in agreeing:
+        weight *= 1.0 - clue.weight
+    sure = 1.0 - weight - (0.2 if against else 0.0)
+    fault: Fault = first.fault
+    if first.fault == "user" and victims is not None and victims.speak_for_node:
+        fault = "unclear"
+    evidence = dict.fromkeys(clue.evidence for clue in (*agreeing, *against) if clue.evidence)
+    return Cause(first.kind, first.sentence, _certainty(sure), fault, first.change, tuple(evidence))
+
+
+def victims_near(job: Mapping[str, Any], past: pl.DataFrame) -> Victims | None:
+    """Return what became of others' jobs that ended on the same nodes within a quarter of an hour; None where nobody knows."""
+    end, nodes = job.get("end_time"), expand_nodes(job.get("node_list"))[:_MOST_NODES]
+    if end is None or not nodes:
+        return None
+    user = pl.lit(job.get("user"), dtype=pl.String)
+    near = past.filter(
+        pl.col("end_time").is_between(end - NEAR, end + NEAR),
+        pl.col("start_time").is_not_null(),
+        pl.col("user").ne_missing(user),
+    )
+    names = set(nodes)
+    shared = near["node_list"].map_elements(
+        lambda text: bool(names.intersection(expand_nodes(text)[:_MOST_NODES])), return_dtype=pl.Boolean
+    )
+    there = near.filter(shared.fill_null(False))
+    failed = there.filter(pl.col("state").is_in(_FAILED))
+    return Victims(failed.height, there.height, failed["user"].n_unique(), tuple(nodes))
+
+
+def _of_state(job: Mapping[str, Any]) -> Iterator[_Clue]:
+    """What the scheduler itself says."""
+    state, limit, ran = job.get("state"), job.get("time_limit_s"), job.get("elapsed_s")
+    if state == JobState.TIMEOUT or (limit and ran and ran >= 0.999 * limit):
+        weight, seen = (_CERTAIN, f"state {state}") if state == JobState.TIMEOUT else (_LIKELY, "it ran as long as its limit")
+        change = "Ask for more time, or save its work in between."
+        yield _Clue("time limit", weight, "it ran into its time limit", "user", change, seen)
+    if state == JobState.OUT_OF_MEMORY:
+        yield _Clue("memory", _CERTAIN, "it used more memory than it may", "user", "Ask for more memory.", f"state {state}")
+    if state in (JobState.NODE_FAIL, JobState.BOOT_FAIL):
+        yield _Clue("node", _CERTAIN, "a node failed under it", "node", "Submit it again as it is.", f"state {state}")
+    if state == JobState.DEADLINE:
+        yield _Clue(
+            "deadline", _CERTAIN, "it could not end before its deadline", "user", "Give it a later --deadline.", f"state {state}"
+        )
+    if _memory_was_full(job) and state != JobState.OUT_OF_MEMORY:
+        seen = f"it used {format_memory(job['max_rss_bytes'])} of {format_memory(job['req_mem_bytes'])}"
+        yield _Clue("memory", _POSSIBLE, "its memory was full", "user", "Ask for more memory.", seen)
+
+
+def _of_exit(job: Mapping[str, Any]) -> Iterator[_Clue]:
+    """What exit code and signal say."""
+    code, signal = _exit_of(job)
+    seen = f"signal {signal}" if signal else f"exit code {code}"
+    if signal == _SLURM_OOM:
+        yield _Clue(
+            "memory", _CERTAIN, "it used more memory than it may", "user", "Ask for more memory.", "Slurm's mark of a memory kill"
+        )
+    elif signal == _KILLED:
+        full = _memory_was_full(job)
+        yield _Clue(
+            "memory",
+            _LIKELY if full else _POSSIBLE,
+            "it was killed, most likely for its memory",
+            "user",
+            "Ask for more memory.",
+            seen,
+        )
+    elif signal in _BY_SIGNAL:
+        kind, sentence, change = _BY_SIGNAL[signal]
+        yield _Clue(kind, _LIKELY, sentence, "user", change, seen)
+    elif code in _BY_CODE:
+        kind, sentence, change = _BY_CODE[code]
+        yield _Clue(kind, _LIKELY, sentence, "user", change, seen)
+    elif code:
+        quick = (job.get("elapsed_s") or _QUICK_S) < _QUICK_S
+        sentence = "its script or program ended with an error" + (" within seconds" if quick else "")
+        yield _Clue("program", _POSSIBLE, sentence, "user", "Its output names the error.", seen)
+
+
+_BY_SIGNAL: Final = {
+    _SEGV: ("program", "the program read or wrote outside its memory", "See what changed since it last ran well."),
+    _ABORT: ("program", "the program gave up by itself", "Its last lines name the reason."),
+    _BUS: ("storage", "a file that it had in memory went away, or shared memory was full", "See whether a disk is full."),
+    _ILL: ("library", "it was built for another kind of processor", "Build it for the nodes of this partition."),
+    _XCPU: ("time limit", "it used up its CPU time", "Ask for more time."),
+    _TERM: ("ended", "something asked it to end", "See whether it was cancelled, preempted or over its limit."),
+}  # fmt: skip
+_BY_CODE: Final = {
+    126: ("script", "its script or a command in it may not be executed", "Make it executable: chmod +x."),
+    127: ("script", "a command in its script is not there", "Load the module that has it, or write its whole path."),
+    124: ("time limit", "the command timeout in its script ended it", "Raise that limit."),
+    2: ("script", "a command was called in a way that it does not know, or a file is missing", "Its output names the command."),
+}
+
+
+def _of_others(victims: Victims | None) -> Iterator[_Clue]:
+    if victims is not None and victims.speak_for_node:
+        where = victims.nodes[0] if len(victims.nodes) == 1 else f"its {len(victims.nodes)} nodes"
+        failed = f"{victims.failed} of {victims.ended} jobs of {victims.users} other users"
+        weight = 0.8 if victims.users >= 3 else _LIKELY + 0.05
+        change = "Submit it again elsewhere (--exclude), and tell the administrator."
+        evidence = f"{failed} on {where} failed within a quarter of an hour"
+        yield _Clue("node", weight, "its node lets jobs fail", "node", change, evidence)
+
+
+def _of_message(message: ErrorMessage | None) -> Iterator[_Clue]:
+    if message is not None:
+        meaning = message.meaning
+        fault: Fault = meaning.fault if meaning.fault in ("user", "node", "storage", "scheduler") else "unclear"  # type: ignore[assignment]
+        yield _Clue(meaning.kind, 0.75, meaning.sentence, fault, meaning.change, f"it wrote: {message.line}")
+
+
+def _exit_of(job: Mapping[str, Any]) -> tuple[int, int]:
+    """Exit code and signal of the job, or of the step that failed first; 139 of a shell is signal 11."""
+    code, signal = job.get("exit_code") or 0, job.get("exit_signal") or 0
+    if not code and not signal:
+        code, signal = job.get("failed_step_exit_code") or 0, job.get("failed_step_exit_signal") or 0
+    if not signal and _SHELL_SIGNAL < code < _SHELL_SIGNAL + 65:
+        return 0, code - _SHELL_SIGNAL
+    return code, signal
+
+
+def _memory_was_full(job: Mapping[str, Any]) -> bool:
+    used, requested = job.get("max_rss_bytes"), job.get("req_mem_bytes")
+    return bool(used and requested and used >= _FULL * requested)
+
+
+def _certainty(sure: float) -> Certainty:
+    return "certain" if sure >= _CERTAIN else "likely" if sure >= 0.5 else "possible"

@@ -1,0 +1,86 @@
+"""Why a job failed: which evidence wins, how sure that is, and when its node is suspected."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from stormpetrel.jobs.causes.cause import Victims, find_cause, victims_near
+from stormpetrel.jobs.causes.error_messages import find_error_message
+from stormpetrel.records.jobs import job_frame
+
+T = datetime(2026, 11, 1, 12, tzinfo=UTC)
+GB = 10**9
+SICK = Victims(failed=5, ended=5, users=3, nodes=("n1",))
+
+
+def job(**values: Any) -> dict[str, Any]:
+    return {
+        "cluster": "c", "job_id": 1, "array_task": None, "submit_time": T - timedelta(hours=1), "restart": 0, "state": "FAILED",
+        "user": "wren", "start_time": T - timedelta(minutes=30), "end_time": T, "elapsed_s": 1800.0, "node_list": "n1", **values,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "certainty", "fault"),
+    [
+        ({"state": "TIMEOUT"}, "time limit", "certain", "user"),
+        ({"state": "OUT_OF_MEMORY"}, "memory", "certain", "user"),
+        ({"state": "NODE_FAIL"}, "node", "certain", "node"),
+        ({"exit_signal": 9, "max_rss_bytes": 8 * GB, "req_mem_bytes": 8 * GB}, "memory", "likely", "user"),
+        ({"exit_signal": 9}, "memory", "possible", "user"),
+        ({"exit_code": 137}, "memory", "possible", "user"),
+        ({"exit_code": 127}, "script", "likely", "user"),
+        ({"exit_code": 139}, "program", "likely", "user"),
+        ({"exit_code": 1}, "program", "possible", "user"),
+        ({"failed_step_exit_signal": 11}, "program", "likely", "user"),
+        ({}, "unknown", "possible", "unclear"),
+    ],
+)
+def test_state_exit_code_and_signal_name_the_cause(values: dict[str, Any], kind: str, certainty: str, fault: str) -> None:
+    cause = find_cause(job(**values))
+    assert cause is not None and (cause.kind, cause.certainty, cause.fault) == (kind, certainty, fault)
+
+
+def test_jobs_that_did_not_fail_have_no_cause() -> None:
+    assert find_cause(job(state="COMPLETED")) is None and find_cause(job(state="CANCELLED")) is None
+
+
+def test_many_other_victims_make_the_node_suspect() -> None:
+    cause = find_cause(job(exit_code=1), victims=SICK)
+    assert cause is not None and (cause.kind, cause.fault) == ("node", "node")
+    assert "5 of 5 jobs of 3 other users on n1" in cause.evidence[0]
+
+
+def test_a_time_out_stays_one_among_other_victims_but_the_fault_is_unclear() -> None:
+    cause = find_cause(job(state="TIMEOUT"), victims=SICK)
+    assert cause is not None and (cause.kind, cause.fault) == ("time limit", "unclear")
+
+
+def test_error_message_go_before_a_plain_exit_code() -> None:
+    cause = find_cause(job(exit_code=1), message=find_error_message("cp: error writing 'x': Disk quota exceeded"))
+    assert cause is not None and (cause.kind, cause.certainty) == ("quota", "likely")
+    assert cause.evidence == ("it wrote: cp: error writing 'x': Disk quota exceeded",)
+
+
+def test_evidence_that_agrees_makes_it_certain() -> None:
+    message = find_error_message("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=12.batch.")
+    cause = find_cause(job(exit_signal=9, max_rss_bytes=8 * GB, req_mem_bytes=8 * GB), message=message)
+    assert cause is not None and (cause.kind, cause.certainty) == ("memory", "certain")
+
+
+def test_victims_are_others_on_the_same_nodes_at_the_same_time() -> None:
+    def other(number: int, **values: Any) -> dict[str, Any]:
+        return job(**{"job_id": number, "user": f"u{number}", **values})
+
+    past = job_frame(
+        [
+            other(2), other(3, node_list="n[1-4]"), other(4, state="COMPLETED"), other(5, user="wren"),
+            other(6, node_list="n2"), other(7, end_time=T + timedelta(hours=2)),
+        ]
+    )  # fmt: skip
+    victims = victims_near(job(), past)
+    assert victims == Victims(failed=2, ended=3, users=2, nodes=("n1",))
+    assert victims_near(job(node_list=None), past) is None
