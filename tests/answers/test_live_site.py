@@ -136,7 +136,7 @@ def test_nobody_waits_for_a_history_that_is_still_being_read(site, monkeypatch):
         return real(*words, **more)
 
     real = lifecycle.open_stream
-    monkeypatch.setattr(lifecycle, "open_stream", slow)
+    monkeypatch.setattr("stormpetrel.answers.live_site.open_stream", slow)
     live = LiveSite(site, refresh_s=0.01)
     live.start()
     assert reading.wait(LIMIT_S)

@@ -31,7 +31,7 @@ def live(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch):
-    monkeypatch.setattr("stormpetrel.lifecycle.trace_models.load_trace_model", made.stand_in_model)
+    monkeypatch.setattr("stormpetrel.answers.nodes.board.load_trace_model", made.stand_in_model)
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_a_night_is_told_with_its_figures(site, monkeypatch):
     night = nightly.Nightly(
         Retrained(True, "better", "jobs-3", "jobs-2", (better,)), None, ("one",), 4, ("jobs-1",), (Compacted("jobs", 9, 1, 8),)
     )
-    monkeypatch.setattr(nightly, "run_nightly", lambda _site, progress: night)
+    monkeypatch.setattr(registry, "run_nightly", lambda _site, progress: night)
     receipt = registry.run_night(site, LOCAL, progress=print)
     assert (receipt.promoted, receipt.training, receipt.deleted_trainings) == (True, "jobs-3", ["jobs-1"])
     assert receipt.comparisons[0].pr_auc == 0.61 and receipt.comparisons[0].pr_auc_current is None

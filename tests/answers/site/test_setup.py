@@ -19,7 +19,7 @@ KIM = Viewer("kim", is_admin=False)
 @pytest.fixture
 def machine(monkeypatch):
     found = Found("Europe/Berlin", sacct="/opt/bin/sacct", cluster="petrel", lines=("sacct: /opt/bin/sacct",))
-    monkeypatch.setattr("stormpetrel.sources.discover.discover", lambda: found)
+    monkeypatch.setattr("stormpetrel.answers.site.upkeep.discover", lambda: found)
 
 
 def test_a_new_site_has_the_settings_of_its_machine_unless_somebody_says_otherwise(machine, tmp_path):

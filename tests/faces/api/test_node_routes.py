@@ -34,7 +34,7 @@ def traced(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _stand_in_model(monkeypatch):
-    monkeypatch.setattr("stormpetrel.lifecycle.trace_models.load_trace_model", made.stand_in_model)
+    monkeypatch.setattr("stormpetrel.answers.nodes.board.load_trace_model", made.stand_in_model)
 
 
 def test_nodes_are_those_of_the_desk(traced):

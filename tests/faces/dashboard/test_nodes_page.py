@@ -35,7 +35,7 @@ ADA = Viewer("ada", is_admin=False)
 @pytest.fixture(scope="module", autouse=True)
 def _stand_in_model():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("stormpetrel.lifecycle.trace_models.load_trace_model", made.stand_in_model)
+        patch.setattr("stormpetrel.answers.nodes.board.load_trace_model", made.stand_in_model)
         yield
 
 
