@@ -256,7 +256,7 @@ def test_of_a_users_first_jobs_the_title_gives_no_share_from_before_also_when_th
     first = without_usual(batch_finding(lost=12, tried=12, neighbours=9))
     again = batch_finding(lost=3, tried=3, neighbours=9, when=at(1, hour=2))
     (incident,) = book_of(first, again)
-    line = "fit jobs of ann fail since 2024-05-06 23:00: 15 of 15, no such jobs before; suspected: user"
+    line = "fit jobs of ann fail since 2024-05-06 23:00: 15 of 15, hardly any such jobs before; suspected: user"
     assert title(incident, "UTC") == line
 
 
