@@ -23,7 +23,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,7 +89,7 @@ def cluster_incidents(case: tuple[int, ClusterSpec, bool], _progress: Progress) 
     )
     jobs = known_jobs(pl.concat(simulate(replace(spec, seed=seed, faults=faults))))
     rules, book, now = JobRules(spec.start), IncidentBook(), spec.start
-    waiting = _waiting(spec)
+    waiting = _waiting(spec, jobs)
     plan = Plan(spec, seed, bad_input=tuple(fault for fault, _ in waiting))
     odd = list(trace_findings(plan)) if with_traces else []
     while now < spec.start + timedelta(days=7 * WEEKS):
@@ -101,16 +101,26 @@ def cluster_incidents(case: tuple[int, ClusterSpec, bool], _progress: Progress) 
     return [("cluster", _truth_of_jobs(one, causes) or _truth_of_traces(one, spec, waiting), one.blame) for one in book]
 
 
-def _waiting(spec: ClusterSpec) -> list[tuple[BadInput, Blame]]:
-    """The nodes whose threads wait for data, from hour to hour, and whose fault that is."""
+def _waiting(spec: ClusterSpec, jobs: pl.DataFrame) -> list[tuple[BadInput, Blame]]:
+    """The nodes whose threads wait for data, from hour to hour, with what runs there, and whose fault that is.
+
+    Where the file system is gone, it is the widest job that runs on the node by the records of the cluster.
+    """
     gone = [(range(spec.nodes), ALL_GONE), (range(0, spec.nodes, 2), HALF_GONE)]
     storage = [
-        (BadInput(node, first_s // HOUR_S, -(-last_s // HOUR_S)), Blame.STORAGE)
+        (BadInput(node, first_s // HOUR_S, -(-last_s // HOUR_S), running.get(f"n{node + 1:03d}")), Blame.STORAGE)
         for nodes, (first_s, last_s) in gone
+        for running in [_running(jobs, spec.start + timedelta(seconds=first_s))]
         for node in nodes
     ]
-    large = [(BadInput(node, hour, hour + 2), Blame.USER) for hour in LARGE_JOBS for node in range(4)]
+    large = [(BadInput(node, hour, hour + 2, f"large-{hour}"), Blame.USER) for hour in LARGE_JOBS for node in range(4)]
     return [*storage, *large]
+
+
+def _running(jobs: pl.DataFrame, at: datetime) -> dict[str, str]:
+    """The widest job on each node at a moment."""
+    rows = by_node(jobs.filter(pl.col("start_time") <= at, pl.col("end_time") > at)).sort("width", "ref")
+    return dict(rows.select("node", "ref").iter_rows())
 
 
 def _truth_of_traces(incident: Incident, spec: ClusterSpec, waiting: Iterable[tuple[BadInput, Blame]]) -> str:

@@ -71,6 +71,7 @@ class BadInput:
     node: int
     first_hour: int
     last_hour: int
+    job: str | None = None  # that waits there; None: nobody can tell
 
 
 @dataclass(frozen=True)
@@ -255,8 +256,18 @@ def _frame(plan: Plan, scored: ScoredNodes, day: int) -> pl.DataFrame:
             "flagged": scored.flagged.ravel(),
             "score": scored.score.ravel(),
             "max_iowait": scored.max_iowait.ravel(),
+            "job_id": _jobs_of(plan, day, moments, nodes, threads),
         }
     )
+
+
+def _jobs_of(plan: Plan, day: int, moments: int, nodes: int, threads: int) -> pl.Series:
+    """The jobs that wait for data, window by window; null elsewhere."""
+    jobs = np.full((moments, nodes, threads), None, dtype=object)
+    hours = 24 * day + np.arange(moments) * WINDOW_S // 3600
+    for fault in plan.bad_input:
+        jobs[(hours >= fault.first_hour) & (hours < fault.last_hour), fault.node] = fault.job
+    return pl.Series(jobs.ravel().tolist(), dtype=pl.String)
 
 
 @cache

@@ -23,11 +23,13 @@ def test_a_users_batch_fails_as_one_from_the_tenth_failure_on():
     assert rows["since"][0] == batch[0]["end_time"]
 
 
-def test_what_was_usual_is_a_share_of_jobs_that_ran_and_nothing_where_none_did():
+def test_what_was_usual_is_a_share_of_the_jobs_before_and_nothing_where_there_were_hardly_any():
     batch = failing("ann", FEWEST_JOBS, name="fit", start=at(7, hour=8))
     before = [job("ann", "n1", at(day, hour=9), state="FAILED" if day == 1 else "COMPLETED", name="fit") for day in range(1, 6)]
-    told = [batches_failing(known(everyday(), batch, more), DAY0, END).rows["usual"].to_list() for more in ([], before)]
-    assert told == [[None], [0.2]]
+    told = [
+        batches_failing(known(everyday(), batch, more), DAY0, END).rows["usual"].to_list() for more in ([], before[:3], before)
+    ]
+    assert told == [[None], [None], [0.2]]
 
 
 def test_nine_failures_are_no_batch():

@@ -170,11 +170,12 @@ def test_events_that_point_at_two_suspects_alike_leave_it_unclear():
     assert incident.blame == Blame.UNCLEAR
 
 
-def odd_traces(node="n017", *, waiting_nodes, nodes=24.0, waiting=1.0, when=at(1)):
+def odd_traces(node="n017", *, waiting_nodes, nodes=24.0, waiting=1.0, of_one_job=0.0, when=at(1)):
     figures = {
         "lost": 0,
         "waiting": waiting,
         "waiting_nodes": waiting_nodes,
+        "waiting_nodes_of_one_job": of_one_job,
         "watched_nodes": nodes,
         "flagged": 30,
         "windows": 40,
@@ -186,7 +187,15 @@ def test_many_nodes_that_wait_for_data_at_once_point_at_the_storage_also_where_o
     (alone,) = book_of(odd_traces(waiting_nodes=12.0))
     (eats,) = book_of(finding(), odd_traces(waiting_nodes=12.0, when=at(1, minute=5)))
     assert alone.blame == eats.blame == Blame.STORAGE
-    assert {figure.name for figure in alone.reasons} == {"waiting_nodes", "watched_nodes"}
+    assert {figure.name for figure in alone.reasons} == {"waiting_nodes", "watched_nodes", "waiting_nodes_of_one_job"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "of_one_job", "blame"), [(8.0, 4.0, Blame.USER), (8.0, 2.0, Blame.STORAGE), (4.0, 4.0, Blame.STORAGE)]
+)
+def test_one_job_that_waits_for_data_on_half_of_the_nodes_is_its_users_while_the_others_do_not_wait(nodes, of_one_job, blame):
+    (incident,) = book_of(odd_traces(waiting_nodes=4.0, nodes=nodes, of_one_job=of_one_job))
+    assert incident.blame == blame
 
 
 @pytest.mark.parametrize("figures", [{"waiting_nodes": 2.0}, {"waiting_nodes": 4.0}, {"waiting_nodes": 12.0, "waiting": 0.1}])
@@ -256,7 +265,7 @@ def test_of_a_users_first_jobs_the_title_gives_no_share_from_before_also_when_th
     first = without_usual(batch_finding(lost=12, tried=12, neighbours=9))
     again = batch_finding(lost=3, tried=3, neighbours=9, when=at(1, hour=2))
     (incident,) = book_of(first, again)
-    line = "fit jobs of ann fail since 2024-05-06 23:00: 15 of 15, no such jobs before; suspected: user"
+    line = "fit jobs of ann fail since 2024-05-06 23:00: 15 of 15, hardly any such jobs before; suspected: user"
     assert title(incident, "UTC") == line
 
 

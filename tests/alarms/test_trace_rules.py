@@ -53,6 +53,15 @@ def test_a_decision_looks_at_nothing_that_comes_later():
     assert early == alone
 
 
+@pytest.mark.parametrize(("job", "of_one_job"), [(pl.lit("7"), 4.0), (pl.col("node"), 1.0), (pl.lit(None, pl.String), 0.0)])
+def test_of_nodes_that_wait_for_data_it_is_told_on_how_many_one_and_the_same_job_waits(job, of_one_job):
+    frame = windows(lambda node, moment, _: node < 4 and moment >= 40)
+    waiting = frame.with_columns(max_iowait=pl.when("flagged").then(0.9).otherwise(0.0), job_id=job)
+    found = odd_nodes(waiting, at(0), at(9), model="m/1")[-1]
+    figures = [found.figure(name) for name in ("waiting_nodes", "watched_nodes", "waiting_nodes_of_one_job")]
+    assert figures == [4.0, 8.0, of_one_job]
+
+
 @pytest.mark.parametrize("rows", [0, 1])
 def test_nothing_is_found_in_nothing(rows):
     assert named(windows(lambda *_: True).head(rows)) == []

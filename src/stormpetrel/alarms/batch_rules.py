@@ -96,7 +96,7 @@ def _failing_as_one(rows: pl.DataFrame, after: datetime, *, users: int) -> pl.Da
     expected = (bad_before + 1) / (before + _PRIOR_JOBS)  # nobody's first batch is a surprise
     hits = events.filter(tried >= FEWEST_JOBS, bad >= ALL_BUT * tried, expected <= HIGHEST_USUAL).with_columns(
         expected=expected,
-        usual=pl.when(before > 0).then(bad_before / before),  # told where it was measured
+        usual=pl.when(before >= _PRIOR_JOBS).then(bad_before / before),  # a share of fewer is no figure
         opened=opened,
         deciding_lost=bad,
         deciding_tried=tried,

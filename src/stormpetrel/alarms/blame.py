@@ -24,6 +24,7 @@ _HEALTHY: Final = 0.6  # share of them that failed, below which the nodes are fi
 _MANY_NEIGHBOURS: Final = 10
 _ALL_FAIL: Final = 0.85  # share of them that failed, above which it is nobody's script
 _WAITING_SHARE: Final = 1 / 3  # of the nodes, that wait for data at once where it is the storage, and not one large job
+_ONE_JOB: Final = 0.8  # of the nodes that wait, on which one job runs that waits, from which on it is that job's doing
 _SOON_AFTER: Final = timedelta(minutes=15)
 _SPREAD: Final = 0.5  # share of the lost jobs on one node, below which they fail everywhere
 
@@ -54,7 +55,7 @@ def blame_of(findings: Sequence[Finding]) -> tuple[Blame, tuple[Evidence, ...]]:
     verdict = verdicts[0] if len(blames) == 1 else (Blame.UNCLEAR, verdicts[0][1])
     if verdict[0] != Blame.UNCLEAR:
         return verdict
-    return _blame_of_events(findings) or _blame_of_one_node(findings) or verdict
+    return _blame_of_events(findings) or _blame_of_one_node(findings) or _blame_of_one_job(findings) or verdict
 
 
 def _blame_of_events(findings: Sequence[Finding]) -> tuple[Blame, tuple[Evidence, ...]] | None:
@@ -67,15 +68,38 @@ def _blame_of_events(findings: Sequence[Finding]) -> tuple[Blame, tuple[Evidence
 
 
 def _waiting_nodes(findings: Sequence[Finding]) -> tuple[Evidence, ...]:
-    """The figures of CPU traces that show many nodes waiting for data at once; empty where they do not."""
-    odd = [finding for finding in findings if finding.kind == FindingKind.WINDOWS_ODD]
-    most = max(odd, key=lambda finding: finding.figure("waiting_nodes"), default=None)
-    if most is None or max(finding.figure("waiting") for finding in odd) < MOSTLY_WAITS:
+    """The figures of CPU traces that show many nodes waiting for data at once, not for one job; empty where they do not."""
+    most = _when_most_waited(findings)
+    if most is None or _is_one_job(most):
         return ()
     waiting, nodes = most.figure("waiting_nodes"), most.figure("watched_nodes")
-    if waiting < max(_SHARED, _WAITING_SHARE * nodes):
-        return ()
-    return tuple(figure for figure in most.evidence if figure.name in ("waiting_nodes", "watched_nodes"))
+    return _figures_of_waiting(most) if waiting >= max(_SHARED, _WAITING_SHARE * nodes) else ()
+
+
+def _blame_of_one_job(findings: Sequence[Finding]) -> tuple[Blame, tuple[Evidence, ...]] | None:
+    """The user of a job that waits for data on several nodes, while other nodes do not; None where there is no such job."""
+    most = _when_most_waited(findings)
+    if most is None or not _is_one_job(most) or most.figure("waiting_nodes") < _SHARED:
+        return None
+    return Blame.USER, _figures_of_waiting(most)
+
+
+def _when_most_waited(findings: Sequence[Finding]) -> Finding | None:
+    """What CPU traces showed when most nodes waited for data; None where what is unusual is something else."""
+    odd = [finding for finding in findings if finding.kind == FindingKind.WINDOWS_ODD]
+    waits = max((finding.figure("waiting") for finding in odd), default=0.0) >= MOSTLY_WAITS
+    return max(odd, key=lambda finding: finding.figure("waiting_nodes")) if waits else None
+
+
+def _is_one_job(most: Finding) -> bool:
+    """Whether one job waits on nearly all of the nodes that wait. A job on every node of the cluster tells nothing."""
+    waiting = most.figure("waiting_nodes")
+    return most.figure("waiting_nodes_of_one_job") >= _ONE_JOB * waiting and 0 < waiting < most.figure("watched_nodes")
+
+
+def _figures_of_waiting(most: Finding) -> tuple[Evidence, ...]:
+    names = ("waiting_nodes", "watched_nodes", "waiting_nodes_of_one_job")
+    return tuple(figure for figure in most.evidence if figure.name in names)
 
 
 def _meets(odd: Finding, lost: Finding) -> bool:

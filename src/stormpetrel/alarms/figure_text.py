@@ -30,6 +30,7 @@ _LABELS: Final = {
     "windows": "CPU windows",
     "waiting": "share of the unusual CPU windows that wait for data",
     "waiting_nodes": "nodes whose CPU traces wait for data at once",
+    "waiting_nodes_of_one_job": "of these nodes on which one and the same job waits",
     "watched_nodes": "nodes whose CPU traces are known",
     "late_s": "seconds between the end of a job and its record, by our clock",
     "count": "events counted",

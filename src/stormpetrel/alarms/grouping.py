@@ -36,7 +36,8 @@ _OF_THE_BEGINNING: Final = frozenset(
     {"usual", "deciding_lost", "deciding_tried", "deciding_score", "losing_nodes"}
 )  # what was so when the trouble began
 _MOST_JOBS: Final = 2000  # of one kind and subject that are remembered, the newest
-_AT_THE_WORST: Final = frozenset({"waiting", "waiting_nodes", "watched_nodes"})  # what traces showed when most nodes waited
+# What traces showed when most nodes waited.
+_AT_THE_WORST: Final = frozenset({"waiting", "waiting_nodes", "watched_nodes", "waiting_nodes_of_one_job"})
 
 
 class IncidentBook:

@@ -65,7 +65,7 @@ def _words(kind: FindingKind, findings: Sequence[Finding], since: str) -> str:
     if kind == FindingKind.NODE_DOWN:
         return f"{_names(findings)} went down at {since}: {lost:,} {'job' if lost == 1 else 'jobs'} lost"
     if kind == FindingKind.BATCH_FAILS:
-        before = f"before {_percent(usual)}" if first.has_figure("usual") else "no such jobs before"
+        before = f"before {_percent(usual)}" if first.has_figure("usual") else "hardly any such jobs before"
         return f"{_batch(findings)} since {since}: {_failed(findings)}, {before}"
     if kind in (FindingKind.TIMEOUT_WAVE, FindingKind.OOM_WAVE):
         what = "run out of time" if kind == FindingKind.TIMEOUT_WAVE else "run out of memory"

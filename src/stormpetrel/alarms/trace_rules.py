@@ -47,20 +47,22 @@ class OddWindow:
 def node_moments(windows: pl.DataFrame) -> pl.DataFrame:
     """Return how many windows of each node ended at each moment, how many of them were flagged, and the highest score.
 
-    `windows` are scored windows: cluster, node, window_start, window_s, flagged, score, max_iowait where it is known, and
-    stands_for where a row counts for more than itself. Sorted by cluster, node and `at`, the end of the windows; `since` is when
-    the first of them began, `waiting` how many of the flagged windows wait for data.
+    `windows` are scored windows: cluster, node, window_start, window_s, flagged, score, max_iowait and job_id where they are
+    known, and stands_for where a row counts for more than itself. Sorted by cluster, node and `at`, the end of the windows;
+    `since` is when the first of them began, `waiting` how many of the flagged windows wait for data, and `waiting_jobs` whose.
     """
     waits = pl.col("max_iowait").fill_null(0.0) >= WAITS if "max_iowait" in windows.columns else pl.lit(False)
     counted = pl.col("stands_for").fill_null(1).cast(pl.Int64) if "stands_for" in windows.columns else pl.lit(1, dtype=pl.Int64)
+    job = pl.col("job_id") if "job_id" in windows.columns else pl.lit(None, dtype=pl.String)
     ends = pl.col("window_start") + pl.duration(microseconds=(pl.col("window_s").cast(pl.Float64) * 1e6).cast(pl.Int64))
     return (
-        windows.with_columns(at=ends, _counted=counted, _waits=waits)
+        windows.with_columns(at=ends, _counted=counted, _waits=pl.col("flagged") & waits, _job=job)
         .group_by("cluster", "node", "at")
         .agg(
             since=pl.col("window_start").min(),
             flagged=pl.col("_counted").filter(pl.col("flagged")).sum(),
-            waiting=pl.col("_counted").filter(pl.col("flagged") & pl.col("_waits")).sum(),
+            waiting=pl.col("_counted").filter("_waits").sum(),
+            waiting_jobs=pl.col("_job").filter("_waits").drop_nulls().unique().sort(),
             windows=pl.col("_counted").sum(),
             score=pl.col("score").max(),
         )
@@ -102,10 +104,14 @@ def odd_moments(
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What a node is compared with: the usual share of flags, and how many nodes wait for data, of how many, at that time."""
+    """What a node is compared with: the usual share of flags, and how many nodes wait for data, of how many, at that time.
+
+    `of_one_job` is on how many of those that wait the job runs that waits on most of them.
+    """
 
     usual: float
     waiting_nodes: int
+    of_one_job: int
     nodes: int
 
     @classmethod
@@ -115,9 +121,12 @@ class _Around:
         around = moments.filter(
             pl.col("cluster") == cluster, pl.col("at").is_between(fired[-1]["at"] - _AT_ONCE, fired[-1]["at"])
         )
-        by_node = around.group_by("node").agg(pl.col("waiting", "flagged").sum())
+        by_node = around.group_by("node").agg(pl.col("waiting", "flagged").sum(), jobs=pl.col("waiting_jobs").explode().unique())
         waits = (pl.col("flagged") > 0) & (pl.col("waiting") >= MOSTLY_WAITS * pl.col("flagged"))
-        return cls(rates[cluster, fired[0]["node"]], by_node.filter(waits).height, by_node.height)
+        waiting = by_node.filter(waits)
+        jobs = waiting.select("node", pl.col("jobs")).explode("jobs").drop_nulls()
+        of_one_job = int(jobs["jobs"].value_counts()["count"].max() or 0) if jobs.height else 0  # type: ignore[arg-type]
+        return cls(rates[cluster, fired[0]["node"]], waiting.height, of_one_job, by_node.height)
 
 
 def odd_node(node: OddWindow, cluster: str, now: datetime, *, share: float, model: str) -> Finding:
@@ -197,5 +206,6 @@ def _finding(cluster: str, node: str, fired: list[dict[str, Any]], around: _Arou
             Evidence("waiting", waiting / flagged, Unit.SHARE),
             Evidence("waiting_nodes", around.waiting_nodes, Unit.COUNT),
             Evidence("watched_nodes", around.nodes, Unit.COUNT),
+            Evidence("waiting_nodes_of_one_job", around.of_one_job, Unit.COUNT),
         ),
     )

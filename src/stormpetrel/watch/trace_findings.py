@@ -33,7 +33,7 @@ from stormpetrel.watch.late_windows import LateWindows
 
 SOURCE: Final = "prometheus (traces)"
 _NO_COUNTERS: Final = timedelta(minutes=10)  # until a server without CPU counters is asked again
-_NEEDED: Final = ("node", "window_start", "window_s", "flagged", "score", "max_iowait", "stands_for", "region")
+_NEEDED: Final = ("node", "window_start", "window_s", "job_id", "flagged", "score", "max_iowait", "stands_for", "region")
 _MOMENT: Final = timedelta(microseconds=1)
 _TIME_FOR_LATE: Final = 0.3  # of a window, which is left before the end of the one that fills when late samples are read
 _SHORTEST_S: Final = 0.2  # from one step to the next

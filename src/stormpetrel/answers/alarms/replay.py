@@ -73,12 +73,13 @@ def site_of_files(files: ReplayFiles, *, bar: Bar) -> Iterator[Site]:
         settings = settings_from({"site": {"time_zone": files.time_zone}})
         with create_site(Path(folder) / "site", settings) as site:
             if files.jobs:
-                read = ingest_job_files(site, LOCAL, JobFiles(files=files.jobs, format=files.format), bar=bar)
+                named = JobFiles(files=files.jobs, format=files.format, fields=files.fields, year=files.year)
+                read = ingest_job_files(site, LOCAL, named, bar=bar)
                 if read.problems:
                     raise read.problems[-1]
             if files.events:
                 paths = [Path(name) for name in files.events]
-                counted = ingest_event_files(site, LOCAL, paths, format_name=files.format, year=None, progress=no_progress)
+                counted = ingest_event_files(site, LOCAL, paths, format_name=files.format, year=files.year, progress=no_progress)
                 if counted.problems:
                     raise StormpetrelError(counted.problems[-1])
             yield site

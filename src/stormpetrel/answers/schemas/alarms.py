@@ -41,6 +41,8 @@ class ReplayFiles(Question):
     events: list[str] = Field(default=[], description="event logs, tables of events or of counts")
     format: str | None = Field(default=None, description="of them all; found from each file if left out")
     time_zone: str = Field(default="UTC", description="of their times")
+    fields: list[str] | None = Field(default=None, description="columns of sacct text without a header")
+    year: int | None = Field(default=None, description="of event logs whose dates have none")
 
 
 class IncidentSubject(Answer):

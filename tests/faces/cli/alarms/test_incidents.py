@@ -101,7 +101,20 @@ def test_a_file_of_sacct_or_a_table_of_counts_is_replayed_without_a_site_and_lea
     assert list(tmp_path.iterdir()) == [table]
 
 
+def test_sacct_text_without_a_header_is_replayed_by_the_names_of_its_columns(site, tmp_path):
+    text = site.folder.with_suffix(".txt")
+    header, *lines = text.read_text().splitlines()
+    bare = tmp_path / "bare.txt"
+    bare.write_text("\n".join(lines))
+    with_header, without = (
+        json.loads(replay_files("--file", str(path), *words, "--no-models", "--json").stdout)["incidents"]
+        for path, words in ((text, ()), (bare, ("--fields", header.strip("|").replace("|", ","))))
+    )
+    assert with_header == without != []
+
+
 def test_files_that_are_not_there_and_options_without_files_are_refused(site, tmp_path):
     assert isinstance(replay_files("--file", str(tmp_path / "none.txt")).exception, SourceError)
     assert isinstance(replay_files("--file", "x", "--time-zone", "Mars/Base").exception, UsageError)
     assert isinstance(run(site, "--format", "swf").exception, UsageError)
+    assert isinstance(run(site, "--fields", "JobID,State").exception, UsageError)

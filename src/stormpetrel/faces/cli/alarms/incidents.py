@@ -16,7 +16,7 @@ from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.alarms.acts import Number
 from stormpetrel.faces.cli.alarms.text import print_incident, print_list
-from stormpetrel.faces.cli.options import Json, SinceTime, UntilTime
+from stormpetrel.faces.cli.options import Fields, Json, SinceTime, UntilTime, Year
 from stormpetrel.faces.cli.output import emit, format_time, plain
 from stormpetrel.faces.cli.progress import byte_bar, share_spinner
 from stormpetrel.faces.cli.site import open_site, parse_site_time
@@ -86,15 +86,27 @@ def replay(
     time_zone: Annotated[
         str, typer.Option("--time-zone", help="Zone of the times in these files, such as Europe/Berlin.")
     ] = "UTC",
+    fields: Fields = None,
+    year: Year = None,
     as_json: Json = False,
 ) -> None:
     """Replay the site's own past without looking ahead: which incidents, and when each would have been known."""
     of_files = bool(files or event_files)
-    if not of_files and (format_name or time_zone != "UTC"):
-        raise UsageError("--format and --time-zone are about files.", hint="Name one: --file jobs.txt, or --events counts.csv.")
+    if not of_files and (format_name or time_zone != "UTC" or fields or year):
+        raise UsageError(
+            "--format, --time-zone, --fields and --year are about files.",
+            hint="Name one: --file jobs.txt, or --events counts.csv.",
+        )
     with ExitStack() as stack:
         if of_files:
-            named = ReplayFiles(jobs=files or [], events=event_files or [], format=format_name, time_zone=time_zone)
+            named = ReplayFiles(
+                jobs=files or [],
+                events=event_files or [],
+                format=format_name,
+                time_zone=time_zone,
+                fields=[name.strip() for name in fields.split(",")] if fields else None,
+                year=year,
+            )
             bar = partial(byte_bar, quiet=as_json)
             site = stack.enter_context(site_of_files(named, bar=bar))
         else:
