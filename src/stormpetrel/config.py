@@ -71,6 +71,15 @@ class JobsSection(_Section):
     threshold: float = Field(
         default=0.0, ge=0, le=1, description="risk from which a job is flagged; 0: the model's own, chosen on its latest jobs"
     )
+    recalibrate: bool = Field(
+        default=True, description="correct risks and the threshold by how the latest predictions turned out, while watching"
+    )
+    missed_cost: float = Field(
+        default=0.0, ge=0, le=1e6, description="wrong flags that one missed failure is worth; 0: balance both (best expected F1)"
+    )
+    flags_per_day: float = Field(
+        default=0.0, ge=0, description="flag at most so many jobs a day at each moment, the riskiest; 0: as many as the costs say"
+    )
     missing: Literal["drop", "impute"] = Field(
         default="impute", description="jobs with missing values in profiles: leave them out, or fill in the median"
     )

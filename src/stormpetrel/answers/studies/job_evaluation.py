@@ -25,6 +25,7 @@ from stormpetrel.config import Settings
 from stormpetrel.engine import Engine
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.moments import Moment
+from stormpetrel.learn.working_point import Costs
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.job_evaluation import EvaluationQuestion
@@ -97,7 +98,15 @@ def evaluate_forecasts(
 
     settings = replace(data.training(), seed=question.seed)
     moments, engine = [Moment(moment) for moment in question.moments], Engine(question.workers)
-    evaluation = evaluate(data.jobs, settings, moments=moments, protocol=question.protocol, progress=progress, engine=engine)
+    evaluation = evaluate(
+        data.jobs,
+        settings,
+        moments=moments,
+        protocol=question.protocol,
+        recalibrate=_costs(data.section, question) if question.recalibrate else None,
+        progress=progress,
+        engine=engine,
+    )
     labelled, first = evaluation.labelled, moments[0]
     table = weeks = None
     if question.table_one:
@@ -111,6 +120,12 @@ def evaluate_forecasts(
         "refit": None if weeks is None else [WeekFigures(**row) for row in weeks.iter_rows(named=True)],
     }
     return answer.model_copy(update=added), evaluation
+
+
+def _costs(section: JobsSection, question: EvaluationQuestion) -> Costs:
+    """What wrong flags and missed failures cost: as asked, or as the settings say."""
+    missed = section.missed_cost if question.missed_cost is None else question.missed_cost
+    return Costs(missed, section.flags_per_day if question.flags_per_day is None else question.flags_per_day)
 
 
 def evaluation_answer(evaluation: Evaluation) -> JobEvaluation:
