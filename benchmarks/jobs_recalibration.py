@@ -1,6 +1,6 @@
 """Whether thresholds travel: risks corrected online, on every public log and with its failure rate halved and doubled.
 
-STORMPETREL_DATA=… python -m benchmarks.jobs_recalibration [--only kth,theta,supercloud,mira,thetagpu,curie,pozidriv] [--seeds 3]
+STORMPETREL_DATA=… python -m benchmarks.jobs_recalibration [--only kth,theta,supercloud,mira,thetagpu,curie] [--seeds 3]
 
 Protocol `time`, at submission. The judged part is taken as it is, and thinned at random until half (twice) as many of its
 jobs fail: failed jobs are left out for half the rate, others for twice. `judged`: only what is judged is thinned, the users'
@@ -41,10 +41,6 @@ from stormpetrel.sources.reading import read_log
 wait_politely()  # before XGBoost is first imported
 RESULT: Final = Path(__file__).parent / "results" / "jobs_recalibration.json"
 ALCF: Final = TrainingSettings(("FAILED", "TIMEOUT", "CANCELLED"))
-POZIDRIV: Final = (
-    "jobid,jobidraw,cluster,partition,qos,account,group,gid,user,uid,submit,eligible,start,end,elapsed,exitcode,state,nnodes,"
-    "ncpus,reqcpus,reqmem,reqtres,alloctres,timelimit,nodelist,jobname"
-)
 SINCE_2023: Final = datetime(2023, 1, 1, tzinfo=UTC)
 HIGHEST: Final = 0.9  # a rate that cannot be doubled is raised to this
 Mask = NDArray[np.bool_]
@@ -58,7 +54,6 @@ class Log:
     settings: TrainingSettings = ALCF
     format_name: str | None = None
     since: datetime | None = None
-    fields: str | None = None
 
 
 LOGS: Final = {
@@ -68,7 +63,6 @@ LOGS: Final = {
     "mira": Log("jobs/mira.csv.gz", format_name="lumos"),
     "thetagpu": Log("jobs/thetagpu.csv.gz", since=SINCE_2023, format_name="lumos"),
     "curie": Log("jobs/CEA-Curie-2011-2.1-cln.swf.gz", TrainingSettings(("FAILED",), ("CANCELLED",))),
-    "pozidriv": Log("sacct/pozidriv.sacct.gz", TrainingSettings(), fields=POZIDRIV),
 }
 
 
@@ -103,7 +97,7 @@ def main() -> None:
 def measure(log: Log, seeds: int) -> dict[str, Any]:
     """Every variant of one log; the model is fitted once, for thinning changes nothing before the cut."""
     path = str(Path(os.environ["STORMPETREL_DATA"]) / log.file)
-    jobs = read_log([path], log.format_name, ReadOptions(fields=log.fields.split(",") if log.fields else None)).jobs
+    jobs = read_log([path], log.format_name, ReadOptions()).jobs
     if log.since is not None:
         jobs = jobs.filter(pl.col("submit_time") >= log.since)
     labelled = label_jobs(jobs, log.settings, [Moment.SUBMIT], profiles_from=PROFILE_SHARE)

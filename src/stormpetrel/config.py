@@ -306,6 +306,41 @@ class WatchSection(_Section):
     quality_days: float = Field(default=30.0, gt=0, description="running quality is that of predictions of this many days")
 
 
+class NightlySection(_Section):
+    """Which challengers are trained at night, and what is kept of them."""
+
+    learn_days: list[float] = Field(
+        default=[1.0, 7.0, 0.0],
+        min_length=1,
+        max_length=10,
+        description="spans that challengers learn from, in days before the data they are judged on; 0: everything that is kept",
+    )
+    trace_models: list[Literal["vanilla", "node_gnn", "job_gnn", "fast"]] = Field(
+        default=["fast"], description="architectures that compete each night, besides the one in use"
+    )
+    trace_ensemble: int = Field(
+        default=1, ge=1, le=100, description="networks of each architecture and span, each from a seed of its own; published: 10"
+    )
+    event_models: list[Literal["supervised", "unsupervised", "combined"]] = Field(
+        default=["combined", "unsupervised"], min_length=1, description="models of events that compete"
+    )
+    group_rows: int = Field(
+        default=50, ge=10, description="a user, job type or node with so many judged jobs or windows must not fare worse"
+    )
+    keep_trainings: int = Field(
+        default=10,
+        ge=1,
+        description="newest trainings of a family that are kept, besides the one in use, the one before it and a shadow",
+    )
+
+    @field_validator("learn_days")
+    @classmethod
+    def _no_negative_days(cls, days: list[float]) -> list[float]:
+        if any(not 0 <= number <= 36_500 for number in days):
+            raise ValueError("spans are days from 0 (everything) to 36,500")
+        return days
+
+
 class AlarmsSection(_Section):
     """Incidents, and how many of them are sent at once."""
 
@@ -399,6 +434,7 @@ class Settings(_Section):
     grafana: GrafanaSection = GrafanaSection()
     htcondor: HtcondorSection = HtcondorSection()
     watch: WatchSection = WatchSection()
+    nightly: NightlySection = NightlySection()
     alarms: AlarmsSection = AlarmsSection()
     notify: NotifySection = NotifySection()
     serve: ServeSection = ServeSection()
