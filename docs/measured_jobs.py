@@ -120,6 +120,21 @@ def _mean_std(figure: dict[str, float]) -> str:
     return f"{figure['mean']:.3f} ± {figure['std']:.3f}"
 
 
+def job_recalibration() -> str:
+    """Corrected forecasts beside the fixed threshold, on each public log and with its failure rate halved and doubled."""
+    rows = []
+    for log, result in json.loads((_RESULTS / "jobs_recalibration.json").read_text(encoding="utf-8")).items():
+        for variant, found in result["variants"].items():
+            fixed, online = found["fixed"], found["recalibrated"]
+            flags = online["flags_per_day"]
+            areas = (found["last_outcome_f1"], fixed["f1"], online["f1"], fixed["ece"], online["ece"])
+            areas = (*areas, found["ece_of_exact_risks"])
+            made = f"{flags['promised']:.0f} / {flags['realised']:.1f}"
+            rows.append((log, variant, f"{found['failed_share']:.3f}", *(f"{area:.3f}" for area in areas), made))
+    head = ("log", "judged part", "failed", "F1: last outcome", "fixed", "online", "ECE: fixed", "online", "exact risks")
+    return table((*head, "flags a day: promised / made"), rows)
+
+
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "job-quality": job_quality,
     "job-calibration": job_calibration,
@@ -127,4 +142,5 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "job-refit": job_refit,
     "job-speed": job_speed,
     "job-telemetry": job_telemetry,
+    "job-recalibration": job_recalibration,
 }

@@ -71,6 +71,15 @@ class JobsSection(_Section):
     threshold: float = Field(
         default=0.0, ge=0, le=1, description="risk from which a job is flagged; 0: the model's own, chosen on its latest jobs"
     )
+    recalibrate: bool = Field(
+        default=True, description="correct risks and the threshold by how the latest predictions turned out, while watching"
+    )
+    missed_cost: float = Field(
+        default=0.0, ge=0, le=1e6, description="wrong flags that one missed failure is worth; 0: balance both (best expected F1)"
+    )
+    flags_per_day: float = Field(
+        default=0.0, ge=0, description="flag at most so many jobs a day at each moment, the riskiest; 0: as many as the costs say"
+    )
     missing: Literal["drop", "impute"] = Field(
         default="impute", description="jobs with missing values in profiles: leave them out, or fill in the median"
     )
@@ -302,6 +311,41 @@ class WatchSection(_Section):
     quality_days: float = Field(default=30.0, gt=0, description="running quality is that of predictions of this many days")
 
 
+class NightlySection(_Section):
+    """Which challengers are trained at night, and what is kept of them."""
+
+    learn_days: list[float] = Field(
+        default=[1.0, 7.0, 0.0],
+        min_length=1,
+        max_length=10,
+        description="spans that challengers learn from, in days before the data they are judged on; 0: everything that is kept",
+    )
+    trace_models: list[Literal["vanilla", "node_gnn", "job_gnn", "fast"]] = Field(
+        default=["fast"], description="architectures that compete each night, besides the one in use"
+    )
+    trace_ensemble: int = Field(
+        default=1, ge=1, le=100, description="networks of each architecture and span, each from a seed of its own; published: 10"
+    )
+    event_models: list[Literal["supervised", "unsupervised", "combined"]] = Field(
+        default=["combined", "unsupervised"], min_length=1, description="models of events that compete"
+    )
+    group_rows: int = Field(
+        default=50, ge=10, description="a user, job type or node with so many judged jobs or windows must not fare worse"
+    )
+    keep_trainings: int = Field(
+        default=10,
+        ge=1,
+        description="newest trainings of a family that are kept, besides the one in use, the one before it and a shadow",
+    )
+
+    @field_validator("learn_days")
+    @classmethod
+    def _no_negative_days(cls, days: list[float]) -> list[float]:
+        if any(not 0 <= number <= 36_500 for number in days):
+            raise ValueError("spans are days from 0 (everything) to 36,500")
+        return days
+
+
 class AlarmsSection(_Section):
     """Incidents, and how many of them are sent at once."""
 
@@ -395,6 +439,7 @@ class Settings(_Section):
     grafana: GrafanaSection = GrafanaSection()
     htcondor: HtcondorSection = HtcondorSection()
     watch: WatchSection = WatchSection()
+    nightly: NightlySection = NightlySection()
     alarms: AlarmsSection = AlarmsSection()
     notify: NotifySection = NotifySection()
     serve: ServeSection = ServeSection()

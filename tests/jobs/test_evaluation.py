@@ -16,6 +16,7 @@ from stormpetrel.jobs.model import FEWEST_OF_AN_OUTCOME
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.training import TrainingSettings, out_of_time
 from stormpetrel.learn.metrics import roc_auc
+from stormpetrel.learn.working_point import Costs
 from stormpetrel.records.jobs import never_started
 from tests.jobs.logs import make_log, one_thread
 
@@ -75,6 +76,22 @@ def test_the_json_has_the_keys_of_the_design_and_no_others_than_these(printed):
         assert set(figures["baselines"]) == BASELINES
         assert all(set(one) == FIGURES for one in (*figures["baselines"].values(), *figures["outcomes"].values()))
     assert {"FAILED"} <= set(printed["at"]["submit"]["outcomes"]) <= {"FAILED", "TIMEOUT"}
+
+
+def test_recalibration_stands_beside_the_model_of_each_moment_where_it_was_asked_for(log):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(evaluation.BASELINES, "xgboost")
+        at = evaluate(log, QUICK, moments=[Moment.SUBMIT, Moment.START], recalibrate=Costs(flags_per_day=3.0)).as_json()["at"]
+    for moment in at.values():
+        assert {"f1", "ece", "flags_per_day"} <= set(moment["recalibrated"])
+        assert moment["recalibrated"]["flags_per_day"]["promised"] == pytest.approx(3.0)
+
+
+def test_recalibration_leaves_the_figures_of_the_model_as_they_were(log, printed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(evaluation.BASELINES, "xgboost")
+        again = evaluate(log, QUICK, moments=[Moment.SUBMIT], recalibrate=Costs()).as_json()
+    assert again["at"]["submit"]["model"] == printed["at"]["submit"]["model"]
 
 
 def test_figures_are_those_of_the_pooled_forecasts(whole, printed):

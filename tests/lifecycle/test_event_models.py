@@ -13,7 +13,6 @@ from stormpetrel.errors import ModelError
 from stormpetrel.events.finding import FindingKind, findings_of_json
 from stormpetrel.lifecycle.event_models import EVENTS, load_event_model, train_event_model
 from stormpetrel.lifecycle.event_scoring import score_new_buckets
-from stormpetrel.lifecycle.nightly import retrain_events
 from stormpetrel.records.outages import OutageKind
 from stormpetrel.store.site import Site, create_site
 from tests.answers.cluster_sites import HOUR, SOURCE, put_counts, sample_grid
@@ -124,14 +123,6 @@ def test_training_promoting_and_going_back(trained: Site) -> None:
     assert EVENTS.roll_back(trained).name == before.name
     assert EVENTS.promote(trained, after.name).name == after.name
     EVENTS.promote(trained, before.name)
-
-
-def test_the_nightly_run_trains_when_labels_have_changed_and_not_otherwise(trained: Site) -> None:
-    now = trained.now()
-    assert str(retrain_events(trained, now=now)).endswith("stays in use")
-    outage = sample_grid(HOURS).outages[0]
-    trained.outages.remove(outage.source, trained.outages.list()[0].uid)
-    assert "spans are labelled" in str(retrain_events(trained, now=now))
 
 
 def test_a_model_for_other_buckets_is_refused_with_what_to_do(trained: Site, tmp_path: Path) -> None:

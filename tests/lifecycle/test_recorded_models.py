@@ -17,9 +17,9 @@ from stormpetrel.events.choose import DEFAULT as DEFAULT_EVENTS
 from stormpetrel.events.choose import RETIRED
 from stormpetrel.events.choose import load as load_events
 from stormpetrel.learn.saving import METADATA, RETIRED_KINDS, _digest
+from stormpetrel.lifecycle.contests.events import contest_events
 from stormpetrel.lifecycle.event_models import load_event_model
 from stormpetrel.lifecycle.families import FAMILIES, formats, model_findings, outdated_trainings, problem_of, retrain_outdated
-from stormpetrel.lifecycle.nightly import retrain_events
 from stormpetrel.lifecycle.retraining import retrain
 from stormpetrel.lifecycle.trace_models import load_trace_model, score_frame
 from stormpetrel.lifecycle.workload_models import load_site_generator
@@ -105,7 +105,7 @@ def test_a_retired_model_in_use_is_outdated_and_the_default_takes_its_place(site
     with pytest.raises(ModelOutdatedError):
         load_event_model(site)
     assert [training.name for training in outdated_trainings(site)] == [retired.name]
-    assert "earlier version" in retrain_events(site, now=site.now())
+    assert "earlier version" in contest_events(site, now=site.now()).sentence()
     assert load_event_model(site).name == f"events-{DEFAULT_EVENTS}" and outdated_trainings(site) == []
 
 
@@ -201,7 +201,7 @@ def test_a_model_of_a_newer_version_is_a_problem_and_nothing_replaces_it(site, f
     assert finding.level == "problem" and "newer version" in finding.what and "--upgrade" in finding.hint
     assert outdated_trainings(site) == [] and retrain_outdated(site) == []
     assert "newer version" in (retrain(site, now=site.now()).why if family == "jobs" else "newer version")
-    assert "newer version" in (retrain_events(site, now=site.now()) if family == "events" else "newer version")
+    assert "newer version" in (contest_events(site, now=site.now()).sentence() if family == "events" else "newer version")
     assert site.models.trainings() == before
 
 
@@ -215,7 +215,7 @@ def test_outdated_models_of_jobs_are_trained_again_without_waiting_for_new_jobs(
 def test_an_outdated_model_of_events_is_trained_again_as_the_same_sort(site):
     site.models.promote_training("events-1", user="ada")  # unsupervised
     resave(site, "events", version=0)
-    words = retrain_events(site, now=site.now())
+    words = contest_events(site, now=site.now()).sentence()
     assert words is not None and "earlier version" in words
     assert load_event_model(site).name == "events-unsupervised" and outdated_trainings(site) == []
 

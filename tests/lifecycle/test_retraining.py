@@ -18,6 +18,7 @@ from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.predictor import known_by
 from stormpetrel.jobs.training import label_jobs
 from stormpetrel.lifecycle import job_models, retraining
+from stormpetrel.lifecycle.contests.decision import difference_of
 from stormpetrel.lifecycle.job_models import JOBS, load_fitted, load_predictor, train_job_models
 from stormpetrel.lifecycle.live import current_versions
 from stormpetrel.lifecycle.retraining import Comparison, compare, ended_since, forecasts_after, last_attempt, retrain
@@ -211,10 +212,11 @@ def test_jobs_of_one_user_and_day_are_drawn_together():
     rng = np.random.default_rng(1)
     of_group = rng.normal(0.02, 0.1, size=40)
     difference, group = np.repeat(of_group, 50), np.repeat(np.arange(40), 50)
-    low, high = retraining._interval(difference, group)
-    narrow_low, narrow_high = retraining._interval(difference, np.arange(difference.size))
-    assert low < narrow_low < narrow_high < high
-    assert (low, high) == retraining._interval(difference, group)
+    found = difference_of(difference, group)
+    low, high = found.low, found.high
+    narrow = difference_of(difference, np.arange(difference.size))
+    assert low < narrow.low < narrow.high < high
+    assert found == difference_of(difference, group)
 
 
 def test_a_surprise_of_a_forecast_that_was_sure_does_not_cost_everything():
@@ -281,6 +283,7 @@ from datetime import datetime
 from pathlib import Path
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.lifecycle import retraining
+from stormpetrel.lifecycle.contests.decision import difference_of
 from stormpetrel.lifecycle.retraining import Comparison
 from stormpetrel.lifecycle.job_models import load_fitted
 from stormpetrel.store.registry import models

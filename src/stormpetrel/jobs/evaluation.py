@@ -19,6 +19,7 @@ from stormpetrel.engine import ONE_PROCESS, Engine
 from stormpetrel.engine import Progress as ShareProgress
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs.baselines import BASELINES
+from stormpetrel.jobs.history import event_times
 from stormpetrel.jobs.model import FEWEST_OF_AN_OUTCOME, JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.outcomes import NEVER_STARTED, OUTCOMES
@@ -34,6 +35,7 @@ from stormpetrel.jobs.training import (
 )
 from stormpetrel.learn.metrics import best_f1_threshold, brier_skill, judge, pr_auc, reliability_slope, roc_auc
 from stormpetrel.learn.splits import INNER_CUTS, ROLLING_CUTS, TIME_CUT, Split, split_between, splits_at, weekly_cuts
+from stormpetrel.learn.working_point import Costs, Stream, Walked, join_walks, walk
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -85,6 +87,7 @@ class MomentResult:
     outcomes: dict[str, Forecasts]
     known: Mask
     models: list[JobOutcomeModel]
+    walked: Walked | None = None  # what online recalibration would have said; None where nobody asked
 
     def probability(self, name: str = MODEL) -> Floats:
         """Pooled probabilities of one forecaster."""
@@ -139,6 +142,7 @@ class Evaluation:
             },
             "spread": _spread(result),
             "same_jobs": self._same_jobs(result),
+            **({} if result.walked is None else {"recalibrated": result.walked.figures(result.truth)}),
         }
 
     def _same_jobs(self, result: MomentResult) -> dict[str, Any]:
@@ -158,11 +162,13 @@ def evaluate(
     moments: Collection[Moment] = MOMENTS,
     protocol: str = "time",
     since: float | None = None,
+    recalibrate: Costs | None = None,
     progress: Progress = silent,
     engine: Engine = ONE_PROCESS,
 ) -> Evaluation:
     """Judge the model and its baselines at each moment; `since` (Unix seconds) leaves earlier jobs out of the log altogether.
 
+    `recalibrate` also corrects the model's risks online, by what had settled before each of them, with these costs.
     Every moment at every cut is one item of the engine. `seconds` of a moment is the time that its cuts took, one after another.
     """
     if protocol not in CUTS:
@@ -199,6 +205,8 @@ def evaluate(
             unjudged.append(errors[0])
         else:
             at[moment] = _pooled(labelled, moment, judged)
+            if recalibrate is not None:
+                at[moment].walked = join_walks([_walk(labelled, moment, cut, recalibrate) for cut in judged])
     if not at:
         raise unjudged[0]
     seconds["total"] = time.monotonic() - began
@@ -242,6 +250,8 @@ class CutForecasts:
     outcomes: dict[str, tuple[Floats, float]]
     known: Mask
     seconds: float
+    inner_rows: NDArray[np.int64]  # of the slices inside the training part, and what was forecast of them out of time
+    inner_risk: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +276,7 @@ class _CutEvaluation:
         train, test = split.train & reached, split.test & reached
         model = fit_at(labelled, moment, train, self.settings)
         predicted = model.predict_proba(labelled.features[moment].rows(test))
-        thresholds = _model_thresholds(labelled, moment, train, self.settings)
+        thresholds, inner_rows, inner_risk = _model_thresholds(labelled, moment, train, self.settings)
         model.threshold = thresholds.get("risk", 0.5)
         forecasts = {MODEL: (predicted["risk"].to_numpy(), model.threshold)}
         for name, baseline in BASELINES.items():
@@ -278,7 +288,18 @@ class _CutEvaluation:
             outcomes[name] = column, thresholds.get(f"p_{name}", 1.0)
         known = predicted["known"].to_numpy()
         rows = np.flatnonzero(test)
-        return CutForecasts(model, rows, int(train.sum()), forecasts, outcomes, known, time.monotonic() - began)
+        took_s = time.monotonic() - began
+        return CutForecasts(model, rows, int(train.sum()), forecasts, outcomes, known, took_s, inner_rows, inner_risk)
+
+
+def _walk(labelled: LabelledJobs, moment: Moment, cut: CutForecasts, costs: Costs) -> Walked:
+    """The test jobs of a cut as they would have come, risks corrected by those that had ended before."""
+    moment_s = event_times(labelled.jobs)[:, MOMENTS.index(moment)]
+
+    def stream(rows: NDArray[np.int64], risk: Floats) -> Stream:
+        return Stream(risk.astype(np.float64), labelled.failed[rows], moment_s[rows], labelled.end[rows])
+
+    return walk(stream(cut.rows, cut.forecasts[MODEL][0]), stream(cut.inner_rows, cut.inner_risk), costs)
 
 
 def _to_fit_on(labelled: LabelledJobs) -> LabelledJobs:
@@ -310,8 +331,13 @@ def _pooled(labelled: LabelledJobs, moment: Moment, cuts: Sequence[CutForecasts]
     )
 
 
-def _model_thresholds(labelled: LabelledJobs, moment: Moment, train: Mask, settings: TrainingSettings) -> dict[str, float]:
-    """The thresholds of the risk and of every outcome, each with the best F1 on later slices inside the training part."""
+def _model_thresholds(
+    labelled: LabelledJobs, moment: Moment, train: Mask, settings: TrainingSettings
+) -> tuple[dict[str, float], NDArray[np.int64], Floats]:
+    """The thresholds of the risk and of every outcome, each with the best F1 on later slices inside the training part.
+
+    With the rows of these slices and the risks that were forecast of them.
+    """
     features = labelled.features[moment]
     rows, frames = [], []
     for split in splits_at(INNER_CUTS, labelled.submit, labelled.end, train):
@@ -321,15 +347,16 @@ def _model_thresholds(labelled: LabelledJobs, moment: Moment, train: Mask, setti
             continue  # the first slice of a small log may hold one class only
         rows.append(np.flatnonzero(split.test))
     if not frames:
-        return {}
+        return {}, np.empty(0, dtype=np.int64), np.empty(0)
     chosen, forecast = np.concatenate(rows), pl.concat(frames, how="diagonal").fill_null(0.0)
     truths = {"risk": labelled.failed[chosen]}
     truths |= {f"p_{name}": (labelled.outcome[chosen] == name).fill_null(False).to_numpy() for name in OUTCOMES}
-    return {
+    thresholds = {
         name: best_f1_threshold(truth, forecast[name].to_numpy())
         for name, truth in truths.items()
         if name in forecast.columns and truth.any()
     }
+    return thresholds, chosen, forecast["risk"].to_numpy()
 
 
 def _baseline_forecast(labelled: LabelledJobs, moment: Moment, baseline: Any) -> Callable[[Mask, Mask], Floats]:

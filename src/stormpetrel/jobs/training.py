@@ -44,6 +44,7 @@ class TrainingSettings:
     rounds: int = ROUNDS
     seed: int = 0
     most_rows: int = 1_000_000  # of one fit: the most recent ones
+    learn_days: float = 0.0  # learn only from jobs that ended in so many days before the last submission; 0: from all
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +161,18 @@ def train(
     *,
     metadata: Mapping[str, Any] | None = None,
     profiles: JobProfiles | None = None,
+    labelled: LabelledJobs | None = None,
     progress: Progress = silent,
 ) -> tuple[dict[Moment, JobOutcomeModel], LabelledJobs]:
-    """A model for each moment, with its threshold, and the labelled jobs it was made from; over `profiles` if they are there."""
+    """A model for each moment, with its threshold, and the labelled jobs it was made from; over `profiles` if they are there.
+
+    `labelled` are the same jobs labelled before, for several trainings on spans of one log: histories reach back further anyway.
+    """
     progress("history and features")
-    labelled = label_jobs(jobs, settings, moments, profiles=profiles)
+    labelled = label_jobs(jobs, settings, moments, profiles=profiles) if labelled is None else labelled
     models = {}
     for moment in moments:
-        rows = labelled.reached(moment)
+        rows = labelled.reached(moment) & _recent(labelled, settings)
         progress(f"model at {moment}")
         model = fit_at(labelled, moment, rows, settings)
         progress(f"threshold at {moment}")
@@ -184,6 +189,13 @@ def train(
         }
         models[moment] = model
     return models, labelled
+
+
+def _recent(labelled: LabelledJobs, settings: TrainingSettings) -> NDArray[np.bool_]:
+    """Which jobs ended within the span that is learnt from."""
+    if not settings.learn_days or not labelled.submit.size:
+        return np.ones(labelled.submit.size, dtype=bool)
+    return np.asarray(labelled.end >= np.nanmax(labelled.submit) - 86_400.0 * settings.learn_days)
 
 
 def _unix(times: pl.Series) -> NDArray[np.float64]:

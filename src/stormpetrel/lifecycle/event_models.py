@@ -24,8 +24,9 @@ from stormpetrel.events.counts.saving import COMBINED_KIND, FORECAST_KIND
 from stormpetrel.events.counts.saving import FORMAT_VERSION as COUNT_FORMAT
 from stormpetrel.events.recurrent.lstm import FORMAT_VERSION as RECURRENT_FORMAT
 from stormpetrel.learn.family import BY_HAND, Role, Unit
+from stormpetrel.lifecycle.contests.decision import Stopwatch
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, incomplete_entry, operator
-from stormpetrel.records.event_series import ANOMALY, EventSeries
+from stormpetrel.records.event_series import ANOMALY, WEEK_S, EventSeries
 from stormpetrel.records.model_families import ModelFamily, how_to_train
 from stormpetrel.store.events.series import series_of
 from stormpetrel.store.registry.models import ModelVersion, NewModel, Training
@@ -67,18 +68,28 @@ def train_event_model(
     name: str | None = None,
     *,
     seed: int = 0,
+    weeks: int = 0,
     why: str = BY_HAND,
     user: str | None = None,
+    action: str = "events train",
+    about: Mapping[str, Any] | None = None,
+    promote: bool = True,
+    until: datetime | None = None,
     progress: Progress = no_progress,
 ) -> Training:
-    """Train a model on the site's counts, save it and make it current; a training that is killed changes nothing."""
+    """Train a model on the site's counts, save it and make it current; a training that is killed changes nothing.
+
+    `weeks` learns from the newest of them only, 0 from everything; `about` is kept with the figures; without `promote` the model
+    in use stays so; `until` leaves later counts out.
+    """
     progress(0.0, "reading counts")
-    version = site.event_counts.table.version()
-    series = _useful(series_of(site))
+    watch, version = Stopwatch(), site.event_counts.table.version()
+    series = newest_weeks(useful_series(series_of(site, until=until)), weeks)
     chosen = _chosen(site, name)
     cut, model, forecaster, alarm_about = _fitted(site, series, chosen, seed, progress)
     learnt = series.take(0, cut)
-    about = {
+    kept = {
+        **(about or {}),
         **alarm_about,
         "kinds": list(series.kinds),
         "bucket_s": series.bucket_s,
@@ -89,19 +100,31 @@ def train_event_model(
         "table_version": version,
         "trained_until": series.moment(cut - 1).isoformat(),
         "seed": seed,
+        "weeks": weeks,
+        "until": series.moment(len(series) - 1).isoformat(),
+        "since": series.moment(0).isoformat(),
+        "settings": {"sequence": _sequence(site), "calm_share": CALM_SHARE},
         "why": why,
         "code_version": __version__,
+        "compute": watch.read().as_dict(),
     }
-    models = {f"{FAMILY}-{chosen}": NewModel(model.save, about)}
+    models = {f"{FAMILY}-{chosen}": NewModel(model.save, kept)}
     if forecaster is not None:
-        models[_FORECAST_NAME] = NewModel(forecaster.save, {**about, "role": "forecast"})
-    return site.models.add_together(models, promoted_by=user or operator(), action="events train")
+        models[_FORECAST_NAME] = NewModel(forecaster.save, {**kept, "role": "forecast"})
+    return site.models.add_together(models, promoted_by=(user or operator()) if promote else None, action=action)
 
 
-def fit_event_model(site: Site, series: EventSeries, *, seed: int = 0, progress: Progress = no_progress) -> EventModelInUse:
+def newest_weeks(series: EventSeries, weeks: int) -> EventSeries:
+    """The newest weeks of a series; everything where that is 0, or no more."""
+    return series.take(max(0, len(series) - weeks * WEEK_S // series.bucket_s), len(series)) if weeks else series
+
+
+def fit_event_model(
+    site: Site, series: EventSeries, *, sort: str | None = None, seed: int = 0, progress: Progress = no_progress
+) -> EventModelInUse:
     """The model that a training on this series would make, not saved; ModelError where the series is too short."""
-    series = _useful(series)
-    chosen = _chosen(site, None)
+    series = useful_series(series)
+    chosen = _chosen(site, sort)
     cut, model, forecaster, about = _fitted(site, series, chosen, seed, progress)
     return EventModelInUse(
         model,
@@ -130,7 +153,7 @@ def _fitted(
     return cut, model, make(FORECAST, seed=seed, sequence=_sequence(site)).fit(learnt), about
 
 
-def _useful(series: EventSeries) -> EventSeries:
+def useful_series(series: EventSeries) -> EventSeries:
     """The series from its first seen bucket on, without kinds that never happened; ModelError where it is too short."""
     seen = np.flatnonzero(~series.is_gap)
     weeks = seen.size * series.bucket_s / 604_800

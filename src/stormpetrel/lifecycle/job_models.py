@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,8 +28,9 @@ from stormpetrel.jobs.preparation import PreparationSettings
 from stormpetrel.jobs.profiles import FORMAT_VERSION as PROFILES_FORMAT
 from stormpetrel.jobs.profiles import KIND as PROFILES_KIND
 from stormpetrel.jobs.profiles import JobProfiles
-from stormpetrel.jobs.training import ClassCounts, Progress, TrainingSettings, silent, train
+from stormpetrel.jobs.training import ClassCounts, LabelledJobs, Progress, TrainingSettings, silent, train
 from stormpetrel.learn.family import BY_HAND, Role, Unit
+from stormpetrel.lifecycle.contests.decision import Stopwatch
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, operator
 from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry
 from stormpetrel.lifecycle.training_needs import training_needs
@@ -150,13 +151,15 @@ def fit_job_models(
     jobs: pl.DataFrame | None = None,
     settings: TrainingSettings | None = None,
     profiles: JobProfiles | None = None,
+    labelled: LabelledJobs | None = None,
     progress: Progress = silent,
 ) -> FittedModels:
     """A model for each moment that there are enough jobs for, out of what was known at `until`; nothing is saved.
 
-    NotEnoughJobsError where there is none. `jobs` saves reading the table again.
+    NotEnoughJobsError where there is none. `jobs` saves reading the table again, `labelled` (the same jobs, known at `until`)
+    saves computing their history again.
     """
-    version = site.jobs.table.version()
+    watch, version = Stopwatch(), site.jobs.table.version()
     known = known_by(site.jobs.read_jobs(until=until).collect() if jobs is None else jobs, until)
     if not known.height:
         raise NotEnoughJobsError("The site has no jobs yet.", hint="Run: stormpetrel ingest jobs --live")
@@ -167,9 +170,10 @@ def fit_job_models(
     if not able:
         raise needs.refusal(missing)
     known = with_telemetry(site, known, fewest=FEWEST_JOBS)
-    models, labelled = train(known, chosen, able, metadata=about, profiles=profiles, progress=progress)
-    early = {} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}
-    return FittedModels(models, labelled.profiles, about | early, missing)
+    models, labelled = train(known, chosen, able, metadata=about, profiles=profiles, labelled=labelled, progress=progress)
+    more: dict[str, Any] = {} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}
+    more |= {"settings": asdict(chosen), "seed": chosen.seed, "learn_days": chosen.learn_days, "compute": watch.read().as_dict()}
+    return FittedModels(models, labelled.profiles, about | more, missing)
 
 
 def enter_job_models(

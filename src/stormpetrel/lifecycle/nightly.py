@@ -1,26 +1,31 @@
-"""What is done once a day: train again where there is a reason to, delete old models and old jobs, compact the tables.
+"""What is done once a day: every family trains challengers and compares, then old models and jobs go and tables are compacted.
 
-Site -> run_nightly -> Nightly. By cron, or by the watch in a process of its own. Site -> retrain_events -> one sentence: the
-event model is trained at first, when a week has passed, and when the labels have changed. With few known outages nobody can
-tell which of two models is better, so the new one takes over; `models rollback events` goes back.
+Site -> run_nightly -> Nightly, of which people read one sentence per family. By cron, or by the watch in a process of its own.
+Which family trains when, and what decides, stands in contests/ and retraining. A family that fails does not stop the others:
+its sentence says why, and what is in use stays in use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from stormpetrel.engine import Progress, no_progress
-from stormpetrel.errors import ModelError, ModelOutdatedError
-from stormpetrel.lifecycle.event_models import EVENTS, FAMILY
-from stormpetrel.lifecycle.families import OUTDATED, retrain_outdated
+from stormpetrel.errors import StormpetrelError
+from stormpetrel.lifecycle.contests.decision import FamilyNight, Stopwatch
+from stormpetrel.lifecycle.contests.events import contest_events
+from stormpetrel.lifecycle.contests.traces import contest_traces
+from stormpetrel.lifecycle.contests.workloads import contest_workloads
+from stormpetrel.lifecycle.families import retrain_outdated
 from stormpetrel.lifecycle.retraining import Retrained, retrain
+from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.records.outages import Outage
 from stormpetrel.store.registry.models import Training
 from stormpetrel.store.site import Site
 from stormpetrel.store.upkeep.upkeep import Compacted, compact, retain
+
+LAST_NIGHT: Final = "last_night"  # a fact of the state store: when the last one began, by the site's clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class Nightly:
     """What a night came to."""
 
     jobs: Retrained
-    events: str | None  # one sentence; None where the site has no event counts
+    families: tuple[FamilyNight, ...]  # of those that the site has data or a model of
     outdated: tuple[str, ...]  # a sentence for each model that an earlier version had saved
     deleted_jobs: int
     deleted_trainings: tuple[str, ...]
@@ -36,41 +41,59 @@ class Nightly:
 
 
 def run_nightly(site: Site, *, progress: Callable[[str], None]) -> Nightly:
-    """Train → delete → compact, one after the other; killed half-way, what is in use stays in use."""
+    """Each family trains and compares → delete → compact, one after the other; killed half-way, what is in use stays in use."""
+    watch = Stopwatch()
+    site.state.set_fact(LAST_NIGHT, site.now().isoformat())
     jobs = retrain(site, now=site.now(), progress=progress)
-    events = retrain_events(site, now=site.now(), progress=lambda _share, message: progress(f"events: {message}"))
+    of_jobs = FamilyNight(
+        ModelFamily.JOBS,
+        jobs.promoted,
+        jobs.why,
+        jobs.training,
+        jobs.previous,
+        tuple(asdict(comparison) for comparison in jobs.comparisons),
+        watch.read(),
+    )
     outdated = retrain_outdated(site, progress=lambda _share, message: progress(message))
+    contests: dict[str, Callable[[], FamilyNight | None]] = {
+        ModelFamily.TRACES: lambda: contest_traces(site, progress=lambda _share, text: progress(f"traces: {text}")),
+        ModelFamily.EVENTS: lambda: contest_events(
+            site, now=site.now(), progress=lambda _share, text: progress(f"events: {text}")
+        ),
+        ModelFamily.SYNTH: lambda: contest_workloads(
+            site, now=site.now(), progress=lambda _share, text: progress(f"generator: {text}")
+        ),
+    }
+    others = [_measured(site, family, contest) for family, contest in contests.items()]
     progress("upkeep")
     keep_days = site.settings.store.keep_days
     deleted = retain(site, keep_days) if keep_days else 0
-    return Nightly(jobs, events, tuple(outdated), deleted, tuple(site.models.prune()), tuple(compact(site)))
+    pruned = tuple(site.models.prune(site.settings.nightly.keep_trainings))
+    return Nightly(jobs, (of_jobs, *filter(None, others)), tuple(outdated), deleted, pruned, tuple(compact(site)))
+
+
+def _measured(site: Site, family: str, contest: Callable[[], FamilyNight | None]) -> FamilyNight | None:
+    """What a contest came to and took; where it could not be held, why."""
+    watch = Stopwatch()
+    try:
+        night = contest()
+    except StormpetrelError as error:
+        current = site.models.current_training(family)
+        night = FamilyNight(family, False, f"not trained: {error.what}", previous=current.name if current else None)
+    return None if night is None else night.with_compute(watch.read())
+
+
+def last_night(site: Site) -> datetime | None:
+    """When the last night began; None where there was none yet."""
+    noted = site.state.fact(LAST_NIGHT)
+    return datetime.fromisoformat(noted) if noted else None
 
 
 EVERY: Final = timedelta(days=7)
 
 
-def retrain_events(site: Site, *, now: datetime, progress: Progress = no_progress) -> str | None:
-    """Train the site's event model again if there is a reason to; what came of it, None where the site has no event counts."""
-    if not site.event_counts.sources():
-        return None
-    current = site.models.current_training(FAMILY)
-    problem = EVENTS.format_problem(site, current) if current else None
-    outdated = isinstance(problem, ModelOutdatedError)
-    if problem is not None and not outdated:  # a newer version is at work here: it is not for us to replace its model
-        return f"not trained: {problem.what}"
-    why = OUTDATED if outdated else reason_to_train(current, site.outages.list(), now)
-    if why is None:
-        return f"{current.name} stays in use" if current else None
-    try:
-        sort = EVENTS.sort_of(current) if outdated and current else None
-        training = EVENTS.train(site, sort, why=why, progress=progress)
-    except ModelError as error:
-        return f"not trained: {error.what}"
-    return f"{training.name} is in use now: {why}"
-
-
 def reason_to_train(current: Training | None, outages: list[Outage], now: datetime) -> str | None:
-    """Why a new model is wanted; None where the one in use is as good as a new one would be."""
+    """Why the watch starts a night for events by its own clock; None where that can wait for the next one."""
     if current is None:
         return "the first model"
     created = datetime.fromisoformat(current.created)

@@ -9,13 +9,12 @@ compare gives the difference of the log losses of both and its interval, jobs of
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from stormpetrel.errors import ModelError, ModelVersionError, NotEnoughJobsError
 from stormpetrel.jobs.features import matrix_of
@@ -23,8 +22,10 @@ from stormpetrel.jobs.history import event_times
 from stormpetrel.jobs.moments import MOMENT_LABELS, MOMENTS, Moment
 from stormpetrel.jobs.predictor import JobPredictor, known_by
 from stormpetrel.jobs.profiles import JobProfiles
-from stormpetrel.jobs.training import Progress, TrainingSettings, counted_failed, silent
-from stormpetrel.learn.metrics import Floats, Truth, pr_auc
+from stormpetrel.jobs.training import Progress, TrainingSettings, counted_failed, label_jobs, silent
+from stormpetrel.learn.metrics import Floats, Truth, expected_calibration_error, pr_auc
+from stormpetrel.lifecycle.contests.decision import LEVEL, difference_of, level_for, worse_groups
+from stormpetrel.lifecycle.contests.spans import span_name, spans_of
 from stormpetrel.lifecycle.family import operator
 from stormpetrel.lifecycle.job_models import (
     FAMILY,
@@ -44,10 +45,6 @@ from stormpetrel.records.states import FINISHED
 from stormpetrel.store.registry.models import ModelVersion, Training
 from stormpetrel.store.site import Site
 
-LEVEL: Final = 0.90  # of the interval of the difference
-DRAWS: Final = 1000
-FEWEST_GROUPS: Final = 10
-_AT_ONCE: Final = 2_000_000  # numbers of the resampling in memory
 _SMALLEST_RISK: Final = 1e-6  # no forecast is surer than this: one surprise must not decide everything
 
 
@@ -64,6 +61,11 @@ class Comparison:
     difference_high: float
     pr_auc: float | None
     pr_auc_current: float | None
+    ece: float = 0.0
+    ece_current: float = 0.0
+    large_groups: int = 0  # users with many judged jobs
+    worse_groups: int = 0  # those of them for whom the candidate is worse beyond noise; who they are is nobody's business
+    learn_days: float = 0.0  # the span that the candidate learnt from; 0: everything
 
     @property
     def better(self) -> bool:
@@ -78,6 +80,7 @@ class Comparison:
     def words(self) -> str:
         """The figures in words."""
         loss = f"log loss {_decimals(self.log_loss, 3)} against {_decimals(self.log_loss_current, 3)}"
+        loss += f", calibration error {_decimals(self.ece, 3)} against {_decimals(self.ece_current, 3)}"
         if self.pr_auc is None or self.pr_auc_current is None:
             return loss
         return f"PR area {_decimals(self.pr_auc, 2)} against {_decimals(self.pr_auc_current, 2)}, {loss}"
@@ -91,8 +94,14 @@ def compare(
     cut: datetime,
     now: datetime,
     settings: TrainingSettings,
+    level: float = LEVEL,
+    fewest_of_group: int = 50,
 ) -> list[Comparison]:
-    """Both on the jobs submitted after the cut and ended by now, at each moment that both know, in the order of a job's life."""
+    """Both on the jobs submitted after the cut and ended by now, at each moment that both know, in the order of a job's life.
+
+    `level` is that of the intervals, higher where several candidates are looked at; users with `fewest_of_group` judged jobs or
+    more are large groups.
+    """
     new, old = (forecasts_after(fitted, jobs, cut=cut, now=now) for fitted in (candidate, current))
     truth = new.select(counted_failed(settings), "user", day=pl.col("submit_time").dt.truncate("1d"))
     comparisons = []
@@ -100,7 +109,7 @@ def compare(
         if moment in new.columns and moment in old.columns:
             rows = truth.with_columns(new=new[moment], old=old[moment]).drop_nulls(["failed", "new", "old"])
             if rows.height:
-                comparisons.append(_compared(moment, rows))
+                comparisons.append(_compared(moment, rows, level, fewest_of_group, settings.learn_days))
     if not comparisons:
         raise NotEnoughJobsError("there is no job that both the candidate and the model in use could judge.")
     return comparisons
@@ -132,44 +141,34 @@ def forecasts_after(fitted: FittedModels, jobs: pl.DataFrame, *, cut: datetime, 
     return later.with_columns(columns).filter(submitted_later)
 
 
-def _compared(moment: str, rows: pl.DataFrame) -> Comparison:
+def _compared(moment: str, rows: pl.DataFrame, level: float, fewest: int, learn_days: float) -> Comparison:
     truth, new, old = (rows[name].to_numpy() for name in ("failed", "new", "old"))
     loss, loss_current = _log_losses(truth, new), _log_losses(truth, old)
     # One user's jobs of one day stand or fall together: they are drawn together.
     group = rows.select(pl.struct("user", "day").rank("dense") - 1).to_series().to_numpy()
-    low, high = _interval(loss - loss_current, group)
+    found = difference_of(loss - loss_current, group, level=level)
+    worse, large = worse_groups(loss - loss_current, rows["user"].fill_null("").to_numpy(), group, fewest=fewest)
     return Comparison(
         moment=moment,
         jobs=rows.height,
         failed=int(truth.sum()),
         log_loss=float(loss.mean()),
         log_loss_current=float(loss_current.mean()),
-        difference_low=low,
-        difference_high=high,
+        difference_low=found.low,
+        difference_high=found.high,
         pr_auc=pr_auc(truth, new),
         pr_auc_current=pr_auc(truth, old),
+        ece=expected_calibration_error(truth, new),
+        ece_current=expected_calibration_error(truth, old),
+        large_groups=large,
+        worse_groups=len(worse),
+        learn_days=learn_days,
     )
 
 
 def _log_losses(truth: Truth, risk: Floats) -> Floats:
     sure = np.clip(risk, _SMALLEST_RISK, 1 - _SMALLEST_RISK)
     return -np.log(np.where(truth, sure, 1 - sure))
-
-
-def _interval(difference: Floats, group: NDArray[np.int64]) -> tuple[float, float]:
-    """The interval of a mean difference over jobs, by a bootstrap that draws groups of jobs; the same each time."""
-    groups = int(group.max()) + 1
-    if groups < FEWEST_GROUPS:  # too few to draw from: each job for itself
-        group, groups = np.arange(difference.size), difference.size
-    totals, sizes = np.bincount(group, weights=difference), np.bincount(group)
-    rng = np.random.default_rng(0)
-    means: list[Floats] = []
-    at_once = max(1, min(DRAWS, _AT_ONCE // groups))
-    for begin in range(0, DRAWS, at_once):
-        drawn = rng.multinomial(groups, np.full(groups, 1 / groups), size=min(at_once, DRAWS - begin))  # (draw, group)
-        means.append((drawn @ totals) / (drawn @ sizes))
-    low, high = np.quantile(np.concatenate(means), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
 
 
 def _decimals(value: float, places: int) -> str:
@@ -258,15 +257,46 @@ class _Retraining:
             cut = self._cut(jobs, current)
             if isinstance(cut, str):
                 return Retrained(promoted=False, why=cut, previous=current.name)
-            self.progress("a candidate")
-            candidate = fit_job_models(self.site, until=cut, jobs=jobs, settings=self.settings, progress=self.progress)
-            self.progress("comparing it with the model in use")
-            compared = compare(candidate, in_use, jobs, cut=cut, now=self.now, settings=self.settings)
+            candidate, compared = self._best_candidate(in_use, jobs, cut)
         except NotEnoughJobsError:
             raise
         except ModelError as error:  # damaged, or of another release that knew other columns: whatever is new is better
             return self._put_in_use(f"{current.name} can no longer be used: {error.what}", current, jobs)
         return self._decide(candidate, current, jobs, cut, compared)
+
+    def _best_candidate(
+        self, in_use: FittedModels, jobs: pl.DataFrame, cut: datetime
+    ) -> tuple[FittedModels, Sequence[Comparison]]:
+        """Of the candidates of each span (the last day, the last week, everything) the one with the lowest log loss.
+
+        One that has too few jobs to learn from does not compete. As many candidates, as much wider the intervals.
+        """
+        wanted = self.site.settings.nightly
+        known = known_by(jobs, cut)
+        able = training_needs(self.site, self.settings, until=cut, jobs=known).able(MOMENTS)
+        labelled = label_jobs(with_telemetry(self.site, known, fewest=FEWEST_JOBS), self.settings, able) if able else None
+        found: list[tuple[FittedModels, Sequence[Comparison]]] = []
+        spans = list(spans_of(wanted.learn_days, cut))
+        for days, since in spans:
+            if since is not None and since <= _first_end(known):
+                continue  # it reaches back to the first job: the same as everything
+            settings = replace(self.settings, learn_days=days)
+            self.progress(f"a candidate of {span_name(days)}")
+            try:
+                candidate = fit_job_models(
+                    self.site, able or MOMENTS, until=cut, jobs=jobs, settings=settings, labelled=labelled, progress=self.progress
+                )
+            except NotEnoughJobsError:
+                if days == spans[-1][0] and not found:
+                    raise
+                continue
+            self.progress("comparing it with the model in use")
+            level = level_for(len(spans))
+            compared = compare(
+                candidate, in_use, jobs, cut=cut, now=self.now, settings=settings, level=level, fewest_of_group=wanted.group_rows
+            )
+            found.append((candidate, compared))
+        return min(found, key=lambda pair: pair[1][0].log_loss)
 
     def _new_moments(self, current: Training) -> tuple[Moment, ...]:
         """Moments that have no model yet and enough jobs for one."""
@@ -305,10 +335,18 @@ class _Retraining:
         about = {f"{FAMILY}-{comparison.moment}": {"comparison": {**asdict(comparison), **with_whom}} for comparison in compared}
         first, worse = compared[0], next((comparison for comparison in compared if comparison.worse), None)
         on = f"on {first.jobs:,} jobs of the last {_span(self.now - cut)}"
-        if first.better and worse is None:
-            return self._put_in_use(f"better {on}: {first.words()}", current, jobs, about, compared)
-        deciding = worse or first
-        why = f"{'worse' if worse else 'not clearly better'} at '{deciding.moment}' {on}: {deciding.words()}"
+        days, unfair = first.learn_days, next((comparison for comparison in compared if comparison.worse_groups), None)
+        learnt = "" if not days else f"learnt from {span_name(days)}, "
+        if first.better and worse is None and unfair is None:
+            put = replace(self, settings=replace(self.settings, learn_days=days))
+            return put._put_in_use(f"{learnt}better {on}: {first.words()}", current, jobs, about, compared)
+        deciding = worse or (unfair if first.better and unfair else first)
+        problem = "worse" if worse else "not clearly better"
+        if deciding is unfair and unfair is not None and not worse:
+            problem = (
+                f"worse for {unfair.worse_groups} of {unfair.large_groups} users with many jobs, although better on the whole,"
+            )
+        why = f"{learnt}{problem} at '{deciding.moment}' {on}: {deciding.words()}"
         entered = enter_job_models(self.site, candidate, why=why, about=about)
         return Retrained(False, why, entered.name, current.name, tuple(compared))
 
@@ -361,6 +399,11 @@ def _judged(truth: Truth) -> int:
     if not enough.any():
         return truth.size + 1
     return max(int(np.argmax(enough)) + 1, int(np.ceil(JUDGED_SHARE * truth.size)))
+
+
+def _first_end(jobs: pl.DataFrame) -> datetime:
+    first = jobs["end_time"].min()
+    return first if isinstance(first, datetime) else datetime.max.replace(tzinfo=UTC)
 
 
 def _new_text(moments: Collection[Moment]) -> str:

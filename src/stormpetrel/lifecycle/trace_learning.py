@@ -34,11 +34,14 @@ class LearningWindows:
     about: dict[str, Any]
 
 
-def learning_windows(site: Site) -> LearningWindows:
-    """The windows that a site's model learns from: of its training campaigns, or else of everything it has seen, by time."""
+def learning_windows(site: Site, *, since: datetime | None = None, until: datetime | None = None) -> LearningWindows:
+    """The windows that a site's model learns from: of its training campaigns, or else of everything it has seen, by time.
+
+    With `since` and `until`, only windows that begin in that span.
+    """
     version = site.cpu_windows.table.version()
     trouble = pl.col("anomalous").fill_null(False) | labelled_trouble(site)
-    labelled = site.cpu_windows.read().with_columns(anomalous=pl.when(trouble).then(True))
+    labelled = site.cpu_windows.read().filter(_begins_between(since, until)).with_columns(anomalous=pl.when(trouble).then(True))
     rows, steps = _of_one_length(labelled, site.settings.traces.window_s)
     campaigns = rows.filter(pl.col("split") == "train")
     of_campaigns = campaigns.select(pl.len()).collect().item() > 0
@@ -62,6 +65,15 @@ def learning_windows(site: Site) -> LearningWindows:
         "trained_until": max(span["last"] for span in spans.values()),
     }
     return LearningWindows(frame_windows(train, steps), frame_windows(validation, steps), about)
+
+
+def _begins_between(since: datetime | None, until: datetime | None) -> pl.Expr:
+    begins = pl.lit(True)
+    if since is not None:
+        begins &= pl.col("window_start") >= since
+    if until is not None:
+        begins &= pl.col("window_start") < until
+    return begins
 
 
 def campaign_windows(traces: Sequence[Trace], *, window_s: float, trouble: Collection[str] = ()) -> LearningWindows:

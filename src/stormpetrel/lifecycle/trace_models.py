@@ -7,7 +7,7 @@ model of its own scores with the shipped encoder, which flags nothing until the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,6 +22,7 @@ from stormpetrel import __version__
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
 from stormpetrel.learn.family import BY_HAND, Unit
+from stormpetrel.lifecycle.contests.decision import Stopwatch
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, incomplete_entry, operator
 from stormpetrel.lifecycle.node_summaries import learnt_hierarchy, node_scores
 from stormpetrel.lifecycle.trace_learning import (
@@ -129,30 +130,63 @@ def train_trace_model(
     The architecture is that of site.toml where none is named, the steps are those of the windows, whatever the settings say.
     Nothing changes before the model is whole: a training that is killed leaves the site as it was.
     """
+    chosen = architecture or Architecture(site.settings.traces.model)
+    fitted = fit_trace_model(site, windows or learning_windows(site), chosen, settings=settings, device=device, progress=progress)
+    return enter_trace_model(site, fitted, why=why, promoted_by=user or operator()).models[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedTraces:
+    """A trace model before it is entered: what scores, what is kept about it, the detector beside it, and how it is saved."""
+
+    scorer: Scorer
+    architecture: Architecture
+    about: dict[str, Any]
+    detector: TraceDetector | None
+    save: Callable[[Path], None]
+
+
+def fit_trace_model(
+    site: Site,
+    seen: LearningWindows,
+    architecture: Architecture,
+    *,
+    settings: AutoencoderSettings | None = None,
+    device: str = "auto",
+    progress: Progress = no_progress,
+) -> FittedTraces:
+    """Train a model on these windows; nothing is saved. The steps are those of the windows, whatever the settings say."""
     from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
 
-    chosen = architecture or Architecture(site.settings.traces.model)
-    seen = windows or learning_windows(site)
-    fitting = replace(settings or AutoencoderSettings(), architecture=chosen, steps=seen.train.steps)
+    watch = Stopwatch()
+    fitting = replace(settings or AutoencoderSettings(), architecture=architecture, steps=seen.train.steps)
     model = TraceAutoencoder(fitting).fit(seen.train, seen.validation, device=device, progress=progress)
     progress(1.0, "drawing the map")
-    about = {**_learnt(model, seen, site.settings.traces.alarm_share), **seen.about, "why": why, "code_version": __version__}
+    about = {**learnt_about(model, seen, site.settings.traces.alarm_share), **seen.about, "code_version": __version__}
     progress(1.0, "learning what is calm")
-    detector = _detector(seen, fitting.seed)
+    detector = fit_detector(seen, fitting.seed)
     hierarchy = learnt_hierarchy(model, seen, site.node_metrics.read().collect())
     kept = {} if detector is None else {DETECTOR: detector.content()}
     kept |= {} if hierarchy is None else {HIERARCHY: hierarchy.content()}
-    about["detector"] = None if detector is None else detector.metadata()
-    about["hierarchy"] = None if hierarchy is None else hierarchy.metadata()
-    training = site.models.add_together(
-        {model_name(chosen): NewModel(partial(model.save, others=kept), about)},
-        promoted_by=user or operator(),
-        action="traces train",
-    )
-    return training.models[0]
+    about |= {
+        "detector": None if detector is None else detector.metadata(),
+        "hierarchy": None if hierarchy is None else hierarchy.metadata(),
+        "settings": fitting.record(),
+        "seed": fitting.seed,
+        "compute": watch.read().as_dict(),
+    }
+    return FittedTraces(model, architecture, about, detector, partial(model.save, others=kept))
 
 
-def _detector(seen: LearningWindows, seed: int) -> TraceDetector | None:
+def enter_trace_model(
+    site: Site, fitted: FittedTraces, *, why: str, promoted_by: str | None = None, action: str = "traces train"
+) -> Training:
+    """Save a trace model and enter it; with `promoted_by` it is current at once."""
+    new = NewModel(fitted.save, {**fitted.about, "why": why})
+    return site.models.add_together({model_name(fitted.architecture): new}, promoted_by=promoted_by, action=action)
+
+
+def fit_detector(seen: LearningWindows, seed: int = 0) -> TraceDetector | None:
     """The detector of the same windows; None where there are too few calm ones to learn from."""
     try:
         return TraceDetector(DetectorSettings(seed=seed)).fit(join_windows([seen.train, seen.validation]))
@@ -160,7 +194,7 @@ def _detector(seen: LearningWindows, seed: int) -> TraceDetector | None:
         return None
 
 
-def _learnt(model: Scorer, seen: LearningWindows, alarm_share: float) -> dict[str, Any]:
+def learnt_about(model: Scorer, seen: LearningWindows, alarm_share: float) -> dict[str, Any]:
     """The threshold out of validation windows, the map out of training windows, Bad IO out of both."""
     calm = ~seen.validation.is_anomalous() & (seen.validation.job != MIXED_JOB)
     scores = model.score(seen.validation)[calm]

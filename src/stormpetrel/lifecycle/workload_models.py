@@ -17,6 +17,7 @@ from stormpetrel import __version__
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.learn.family import BY_HAND, TrainingRecord, Unit
+from stormpetrel.lifecycle.contests.decision import Stopwatch
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, incomplete_entry, operator
 from stormpetrel.records.model_families import ModelFamily, how_to_train
 from stormpetrel.records.states import FINISHED
@@ -65,23 +66,30 @@ def fit_site_generator(
     name: str = DEFAULT,
     *,
     seed: int = 0,
+    learn_days: float = 0.0,
     why: str = BY_HAND,
     user: str | None = None,
+    action: str = "synth fit",
+    about: Mapping[str, Any] | None = None,
     progress: Progress = no_progress,
     **settings: Any,
 ) -> Training:
     """Fit a generator on the site's jobs, measure it, save it and make it current; one that is killed changes nothing.
 
-    StoreBusyError at once where another one is being fitted on this site. `settings` are those of the generator's class.
+    StoreBusyError at once where another one is being fitted on this site. `learn_days` leaves earlier jobs out (0: none),
+    `about` is kept with the figures, `settings` are those of the generator's class.
     """
     with site.state.sole("generator"):
         progress(0.0, "reading jobs")
-        version, until = site.jobs.table.version(), site.now()
-        workload = site_workload(site, until=until)
+        watch, version, until = Stopwatch(), site.jobs.table.version(), site.now()
+        workload = of_last_days(site_workload(site, until=until), learn_days)
         generator = new_generator(name, seed=seed, **settings)
         generator.fit(workload, progress=lambda share, message: progress(_FITTED * share, message))
-        about = {
+        kept = {
+            **(about or {}),
             "generator": name,
+            "settings": dict(settings),
+            "learn_days": learn_days,
             "n_train": workload.height,
             "columns": [column for column in workload.jobs.columns if column not in (SUBMIT, ARRAY, WAIT)],
             "groups": generator.groups(),
@@ -94,9 +102,18 @@ def fit_site_generator(
             "code_version": __version__,
             **_scored(workload, name, seed, settings, progress),
         }
+        kept["compute"] = watch.read().as_dict()
         progress(1.0, "saving")
-        models = {f"{FAMILY}-{name}": NewModel(generator.save, about)}
-        return site.models.add_together(models, promoted_by=user or operator(), action="synth fit")
+        models = {f"{FAMILY}-{name}": NewModel(generator.save, kept)}
+        return site.models.add_together(models, promoted_by=user or operator(), action=action)
+
+
+def of_last_days(workload: Workload, days: float) -> Workload:
+    """The jobs of a workload that were submitted in the days before its last one; all where that is 0."""
+    if not days:
+        return workload
+    submit_s = workload.submit_s()
+    return workload.between(int((submit_s < submit_s.max() - 86_400.0 * days).sum()))
 
 
 def _scored(workload: Workload, name: str, seed: int, settings: Mapping[str, Any], progress: Progress) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from stormpetrel.lifecycle.event_models import FAMILY as EVENTS
 from stormpetrel.lifecycle.families import outdated_trainings
 from stormpetrel.lifecycle.job_models import FAMILY as JOBS
 from stormpetrel.lifecycle.job_models import lacking_moments, training_settings
-from stormpetrel.lifecycle.nightly import reason_to_train
+from stormpetrel.lifecycle.nightly import last_night, reason_to_train
 from stormpetrel.lifecycle.retraining import ended_since, last_attempt
 from stormpetrel.lifecycle.training_needs import TrainingNeeds, training_needs
 from stormpetrel.store.site import Site
+from stormpetrel.watch.trace_findings import watches_traces
 
 _AFTER_FAILURE: Final = timedelta(hours=1)
 _AFTER_START: Final = timedelta(minutes=10)
@@ -55,7 +56,7 @@ class TrainingSchedule:
             return True
         if self._not_before and now < self._not_before:
             return False
-        if self._outdated or self._events_are_due(now):
+        if self._outdated or self._events_are_due(now) or self._traces_are_due(now):
             return True
         last = last_attempt(self._site)
         if last is not None and now - last < timedelta(hours=settings.retrain_hours):
@@ -79,6 +80,13 @@ class TrainingSchedule:
         if not self._site.event_counts.sources():
             return False
         return reason_to_train(self._site.models.current_training(EVENTS), self._site.outages.list(), now) is not None
+
+    def _traces_are_due(self, now: datetime) -> bool:
+        """Whether a site that watches traces has had no night for as long as the settings say."""
+        if not watches_traces(self._site):
+            return False
+        last = last_night(self._site)
+        return last is None or now - last >= timedelta(hours=self._site.settings.watch.retrain_hours)
 
     def _can_make_first(self, now: datetime) -> bool:
         """Whether there are enough jobs for a first model, of the site or of a moment that has none."""

@@ -17,6 +17,9 @@ class EvaluationQuestion(Question):
     protocol: Literal["time", "rolling"] = Field(default="time", description="one cut at 80 %, or five")
     table_one: bool = Field(default=False, description="also Table I with what is known at the first moment")
     refit: bool = Field(default=False, description="also refit every week, against one fit")
+    recalibrate: bool = Field(default=False, description="also correct the risks online, by jobs that had ended before")
+    missed_cost: float | None = Field(default=None, ge=0, description="null: as in the settings (jobs.missed_cost)")
+    flags_per_day: float | None = Field(default=None, ge=0, description="null: as in the settings (jobs.flags_per_day)")
     seed: int = 0
     workers: int = Field(default=1, ge=1, description="processes that share the work; the figures are the same")
 
@@ -53,6 +56,26 @@ class OverSplits(Answer):
     n: int
 
 
+class FlagsPerDay(Answer):
+    """The working point by a budget of flags: what was promised, and what was done with it."""
+
+    promised: float = Field(description="flags a day: the site's, or what the costs made of the training part's last jobs")
+    realised: float
+    f1: float
+    precision: float
+    recall: float
+
+
+class Recalibrated(Answer):
+    """The model's risks corrected online; F1, precision and recall by the costs, or by the best expected F1 without them."""
+
+    f1: float
+    precision: float
+    recall: float
+    ece: float | None
+    flags_per_day: FlagsPerDay
+
+
 class MomentFigures(Answer):
     """The forecasts of one moment."""
 
@@ -62,6 +85,7 @@ class MomentFigures(Answer):
     calibration: Calibration
     spread: dict[str, OverSplits]
     same_jobs: dict[str, ForecastFigures] = Field(description="the earlier moments on exactly these jobs")
+    recalibrated: Recalibrated | None = Field(default=None, description="null unless asked for")
 
 
 class EvaluationSplit(Answer):

@@ -123,6 +123,11 @@ class MomentComparison(Answer):
     difference_high: float
     pr_auc: float | None
     pr_auc_current: float | None
+    ece: float
+    ece_current: float
+    large_groups: int = Field(description="users with many judged jobs")
+    worse_groups: int = Field(description="those of them for whom the new model is worse beyond noise")
+    learn_days: float = Field(description="days that the new model learnt from; 0: everything")
 
 
 class CompactedTable(Answer):
@@ -134,6 +139,21 @@ class CompactedTable(Answer):
     removed: int
 
 
+class FamilyNightLine(Answer):
+    """What a night came to for one family, and what that took."""
+
+    family: str
+    sentence: str = Field(description="what happened and why, for people")
+    promoted: bool
+    why: str
+    training: str | None = Field(description="the new training, in use or not")
+    previous: str | None = Field(description="what was in use before")
+    challengers: list[dict[str, Any]] = Field(description="figures of each on the same data; of jobs, of each moment")
+    seconds: float
+    cpu_s: float = Field(description="seconds of the processors")
+    peak_bytes: int = Field(description="the most memory that the process held until then")
+
+
 class NightlyReceipt(Answer):
     """What a night came to."""
 
@@ -143,6 +163,7 @@ class NightlyReceipt(Answer):
     previous: str | None = Field(description="what was in use before")
     comparisons: list[MomentComparison]
     events: str | None = Field(description="what became of the models of events; null where the site counts none")
+    families: list[FamilyNightLine] = Field(description="of the families that the site has data or a model of")
     outdated: list[str] = Field(description="a sentence for each model that an earlier version had saved")
     deleted_jobs: int
     deleted_trainings: list[str]

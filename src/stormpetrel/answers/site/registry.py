@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stormpetrel.answers.schemas.registry import (
     CompactedTable,
+    FamilyNightLine,
     ListedTraining,
     ModelVersionLine,
     ModelVersions,
@@ -108,7 +109,20 @@ def run_night(site: Site, viewer: Viewer, *, progress: Callable[[str], None]) ->
         training=night.jobs.training,
         previous=night.jobs.previous,
         comparisons=[MomentComparison(**asdict(comparison)) for comparison in night.jobs.comparisons],
-        events=night.events,
+        events=next((family.sentence() for family in night.families if family.family == "events"), None),
+        families=[
+            FamilyNightLine(
+                family=family.family,
+                sentence=family.sentence(),
+                promoted=family.promoted,
+                why=family.why,
+                training=family.training,
+                previous=family.previous,
+                challengers=[dict(challenger) for challenger in family.challengers],
+                **family.compute.as_dict(),
+            )
+            for family in night.families
+        ],
         outdated=list(night.outdated),
         deleted_jobs=night.deleted_jobs,
         deleted_trainings=list(night.deleted_trainings),

@@ -30,6 +30,7 @@ from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.optimism import optimism
 from stormpetrel.jobs.seed_models import RECIPES
 from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, SHORT_S, table_one
+from stormpetrel.learn.working_point import Costs
 from stormpetrel.lifecycle.job_models import training_of
 from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry
 from stormpetrel.sources.formats import ReadOptions
@@ -96,7 +97,15 @@ def evaluate_forecasts(
     """Judge the model and the trivial rules at each moment; Table I and weekly refits are those of the first moment."""
     settings = replace(data.training(), seed=question.seed)
     moments, engine = [Moment(moment) for moment in question.moments], Engine(question.workers)
-    evaluation = evaluate(data.jobs, settings, moments=moments, protocol=question.protocol, progress=progress, engine=engine)
+    evaluation = evaluate(
+        data.jobs,
+        settings,
+        moments=moments,
+        protocol=question.protocol,
+        recalibrate=_costs(data.section, question) if question.recalibrate else None,
+        progress=progress,
+        engine=engine,
+    )
     labelled, first = evaluation.labelled, moments[0]
     table = weeks = None
     if question.table_one:
@@ -110,6 +119,12 @@ def evaluate_forecasts(
         "refit": None if weeks is None else [WeekFigures(**row) for row in weeks.iter_rows(named=True)],
     }
     return answer.model_copy(update=added), evaluation
+
+
+def _costs(section: JobsSection, question: EvaluationQuestion) -> Costs:
+    """What wrong flags and missed failures cost: as asked, or as the settings say."""
+    missed = section.missed_cost if question.missed_cost is None else question.missed_cost
+    return Costs(missed, section.flags_per_day if question.flags_per_day is None else question.flags_per_day)
 
 
 def evaluation_answer(evaluation: Evaluation) -> JobEvaluation:

@@ -160,9 +160,9 @@ def nightly(context: typer.Context, as_json: Json = False) -> None:
 
 
 def _print_night(out: Console, night: NightlyReceipt) -> None:
-    out.print(plain(_training_text(night)))
-    if night.events:
-        out.print(f"Events: {plain(night.events.rstrip('.'))}.")
+    for family in night.families:
+        used = f"{family.seconds:,.0f} s, {family.cpu_s:,.0f} s of CPU, {family.peak_bytes / 1e6:,.0f} MB"
+        out.print(f"{family.family.capitalize()}: {plain(family.sentence)} ({used})")
     for line in night.outdated:
         out.print(f"{plain(line.rstrip('.'))}.")
     if night.keep_days:
@@ -171,12 +171,3 @@ def _print_night(out: Console, night: NightlyReceipt) -> None:
         out.print(f"Old trainings were deleted: {plain(', '.join(night.deleted_trainings))}.")
     files = [f"{entry.table} {entry.files_before} → {entry.files_after}" for entry in night.compacted]
     out.print(f"Files of the tables: {plain(', '.join(files))}.")
-
-
-def _training_text(night: NightlyReceipt) -> str:
-    why, training, previous = night.why.rstrip("."), night.training, night.previous
-    if night.promoted:
-        return f"{training} is in use now{f' in place of {previous}' if previous else ''}: {why}."
-    if training:
-        return f"{previous} stays in use. {training} is kept, not in use: {why}."
-    return f"{previous + ' stays in use' if previous else 'There is no model in use'}; {why}."

@@ -111,7 +111,7 @@ class _Exam:
         self.seed, self.sink = seed, sink
         train = join_windows([split.train, split.validation])
         self.detector = TraceDetector(DetectorSettings(seed=seed)).fit(train)
-        self.train, self.test = (_Context.of(self.detector, windows) for windows in (train, split.test))
+        self.train, self.test = (ObservedNodes.of(self.detector, windows) for windows in (train, split.test))
         self.windows_per_second = _speed(self.detector, split.test)
         calm, _, _ = self.train.part(self.train.whole)
         layout = calm.layout
@@ -125,7 +125,7 @@ class _Exam:
     def judged(self, fault: Fault, severity: Severity) -> _Cell:
         """The scores of the chosen node windows with a fault in them."""
         part, expected, _ = self.test.part(self.some)
-        changed = self.detector.changed(part, _with_fault(part, fault, severity, self.seed))
+        changed = self.detector.changed(part, put_fault(part, fault, severity, self.seed))
         scores = self._scored(changed, expected, fault.name, severity)
         return _Cell(scores, self._ceiling(fault, severity, changed, expected))
 
@@ -138,7 +138,7 @@ class _Exam:
         from sklearn.ensemble import ExtraTreesClassifier
 
         part, context, _ = self.train.part(self.learn)
-        faulty = self.detector.changed(part, _with_fault(part, fault, severity, self.seed + 1))
+        faulty = self.detector.changed(part, put_fault(part, fault, severity, self.seed + 1))
         calm, bad = self._features(part, context), self._features(faulty, context)
         classifier = ExtraTreesClassifier(_TREES, min_samples_leaf=3, random_state=self.seed)
         classifier.fit(np.concatenate([calm, bad]), np.repeat([0, 1], [len(calm), len(bad)]))
@@ -253,7 +253,7 @@ class _Cell:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Context:
+class ObservedNodes:
     """Observed windows with what their past lets expect; `whole` are the node groups that have counted threads."""
 
     seen: Observation
@@ -261,17 +261,19 @@ class _Context:
     whole: Groups
 
     @classmethod
-    def of(cls, detector: TraceDetector, windows: Windows) -> _Context:
+    def of(cls, detector: TraceDetector, windows: Windows) -> ObservedNodes:
+        """Return windows as a detector sees them."""
         seen = detector.observe(windows)
         threads = np.bincount(seen.layout.node[seen.layout.node >= 0], minlength=seen.layout.nodes)
         return cls(seen, detector.expect(seen), np.flatnonzero(threads))
 
     def part(self, some: Groups) -> tuple[Observation, Expectation, Groups]:
+        """Return some node groups, what is expected of them, and the rows of their windows."""
         part, rows = self.seen.of_nodes(some)
         return part, self.expected.take(rows, some), rows
 
 
-def _with_fault(part: Observation, fault: Fault, severity: Severity, seed: int) -> npt.NDArray[np.float32]:
+def put_fault(part: Observation, fault: Fault, severity: Severity, seed: int) -> npt.NDArray[np.float32]:
     """The rates of all windows with the fault in each node group, each with a seed of its own."""
     rates = part.windows.rates.copy()
     for node, rows in enumerate(_rows_of_nodes(part)):
@@ -321,13 +323,13 @@ def _drawn(rng: np.random.Generator, groups: Groups, most: int) -> Groups:
     return groups if groups.size <= most else np.sort(rng.choice(groups, most, replace=False))
 
 
-def _span_numbers(split: SplitWindows, test: _Context) -> Groups:
+def _span_numbers(split: SplitWindows, test: ObservedNodes) -> Groups:
     """The span of time of each whole node group."""
     layout, traces = test.seen.layout, test.seen.windows.traces
     return np.array([split.spans.get(traces[number], 0) for number in layout.node_trace[test.whole]], dtype=np.intp)
 
 
-def _is_busy(test: _Context) -> Mask:
+def _is_busy(test: ObservedNodes) -> Mask:
     """Which of the whole node groups show a mean share of user of a twentieth or more."""
     layout = test.seen.layout
     user = test.seen.windows.rates[:, :, USER].mean(axis=1)

@@ -185,6 +185,12 @@ def test_advise_answers_in_sentences(site):
     assert as_json("--site", site, "jobs", "advise", job["job_id"])[0]["sentence"]
 
 
+def test_recalibration_is_printed_below_the_fixed_threshold_with_both_working_points(log):
+    shown = run("jobs", "evaluate", log, "--at", "submit", "--flags-per-day", "4")
+    assert "recalibrated online" in shown
+    assert "4 promised" in shown
+
+
 def test_evaluate_needs_no_site_and_prints_the_baselines(log, tmp_path):
     answer = as_json("jobs", "evaluate", log, "--at", "submit,2min", "--plot", tmp_path / "e.html")
     assert list(answer["at"]) == ["submit", "2min"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import polars as pl
 import typer
@@ -15,6 +15,7 @@ from stormpetrel.answers.schemas.job_evaluation import (
     ForecastFigures,
     JobEvaluation,
     PublishedEvaluation,
+    Recalibrated,
     TableOneLine,
     WeekFigures,
 )
@@ -58,6 +59,15 @@ def evaluate(
     table_one: Annotated[
         bool, typer.Option("--table-one", help="Also Table I with what is known at the first moment, split by time.")
     ] = False,
+    recalibrate: Annotated[
+        bool, typer.Option("--recalibrate", help="Also correct risks and flags online, by jobs that had ended before.")
+    ] = False,
+    missed_cost: Annotated[
+        float | None, typer.Option("--missed-cost", min=0, help="Wrong flags that one missed failure is worth; 0: best F1.")
+    ] = None,
+    flags_per_day: Annotated[
+        float | None, typer.Option("--flags-per-day", min=0, help="Flags a day that are promised; 0: as many as usual.")
+    ] = None,
     seed: Seed = 0,
     workers: Workers = 1,
     plot: Plot = None,
@@ -66,6 +76,11 @@ def evaluate(
     """Evaluate how good the forecasts would have been, compared with trivial rules; nothing from the future is used."""
     if protocol not in ("time", "rolling", "seed"):
         raise UsageError(f"Unknown protocol {protocol!r}.", hint="Known: time, rolling, seed.")
+    recalibrate = recalibrate or missed_cost is not None or flags_per_day is not None
+    if recalibrate and protocol == "seed":
+        raise UsageError(
+            "The published protocol has no order of time to recalibrate in.", hint="Take --protocol time or rolling."
+        )
     data = read_input(
         context.obj, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
     )
@@ -78,6 +93,9 @@ def evaluate(
             "protocol": protocol,
             "table_one": table_one,
             "refit": refit,
+            "recalibrate": recalibrate,
+            "missed_cost": missed_cost,
+            "flags_per_day": flags_per_day,
             "seed": seed,
             "workers": workers,
         }
@@ -93,12 +111,21 @@ def evaluate(
             _print_weeks(out, answer.refit)
 
     emit(
-        answer.model_dump(mode="json", exclude=None if refit else {"refit"}),
+        _without_unasked(answer, refit=refit),
         text,
         as_json=as_json,
         plot=plot,
         draw=lambda path: _draw_evaluation(path, evaluation, answer.refit),
     )
+
+
+def _without_unasked(answer: JobEvaluation, *, refit: bool) -> dict[str, Any]:
+    """Return the answer without what nobody asked for."""
+    content = answer.model_dump(mode="json", exclude=None if refit else {"refit"})
+    for figures in content["at"].values():
+        if figures["recalibrated"] is None:
+            del figures["recalibrated"]
+    return content
 
 
 def _evaluate_published(data: JobInput, seed: int, workers: int, plot: Path | None, *, as_json: bool) -> None:
@@ -160,6 +187,8 @@ def _print_evaluation(out: Console, answer: JobEvaluation) -> None:
         names = {"last_outcome": "user's last outcome", "user_rate": "user's failure rate", "xgboost": "untuned XGBoost"}
         for name, figures in rows.items():
             out.print(f"  {names.get(name, name):<22}{_figures(figures)}")
+        if result.recalibrated is not None:
+            _print_recalibrated(out, result.recalibrated)
         for earlier, figures in result.same_jobs.items():
             out.print(f"  {'same jobs, at ' + earlier:<22}{_figures(figures)}")
         for outcome, figures in result.outcomes.items():
@@ -171,6 +200,15 @@ def _print_evaluation(out: Console, answer: JobEvaluation) -> None:
         if early and note == early.why:
             continue  # it stands above
         out.print(f"\nnote: {plain(note)}")
+
+
+def _print_recalibrated(out: Console, figures: Recalibrated) -> None:
+    """Print the corrected forecasts in the columns of the others, and both working points."""
+    budget, ece = figures.flags_per_day, "–" if figures.ece is None else f"{figures.ece:.3f}"
+    numbers = "".join(f"{number:7.3f}" for number in (figures.f1, figures.precision, figures.recall))
+    out.print(f"  {'recalibrated online':<22}{'':>14}{numbers}{'':>8}{ece:>7}")
+    spent = "".join(f"{number:7.3f}" for number in (budget.f1, budget.precision, budget.recall))
+    out.print(f"  {'  by flags a day':<22}{'':>14}{spent}   {budget.promised:,.0f} promised, {budget.realised:,.1f} made")
 
 
 def _figures(figures: ForecastFigures) -> str:
