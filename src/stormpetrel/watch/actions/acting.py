@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -37,6 +36,45 @@ _LONGEST_WAIT: Final = timedelta(days=40)  # a job may wait for long before it s
 _IDLE_S: Final = 60.0  # where there is no policy
 
 
+class KnownNow:
+    """What policies decide by: jobs with a fresh prediction, running jobs, open incidents."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self._judged: tuple[tuple[int, int], pl.DataFrame] | None = None
+
+    def judged_jobs(self, now: datetime) -> pl.DataFrame:
+        """Jobs with predictions of the last minutes; read again where one of the tables has changed."""
+        version = (self.site.predictions.table.version(), self.site.jobs.table.version())
+        if self._judged is None or self._judged[0] != version:
+            fresh = pl.col("moment_time") > now - FRESH * self.site.pace()
+            recent = self.site.predictions.read(since=now - _LONGEST_WAIT).filter(fresh).select(_OF_PREDICTIONS).collect()
+            keys = recent.select(KEY).unique().with_columns(month=month_of(pl.col("submit_time")))
+            jobs = self.site.jobs.rows_of(keys).select(_OF_JOBS)
+            self._judged = (version, recent.join(jobs, on=list(KEY), how="inner", nulls_equal=True))
+        return self._judged[1]
+
+    def running_jobs(self) -> pl.DataFrame:
+        """The jobs that run."""
+        rows = self.site.jobs.table.scan().filter(pl.col("state") == JobState.RUNNING.value)
+        return rows.select(_OF_JOBS).collect()
+
+    def incidents(self) -> list[Incident]:
+        """The open incidents of the site, with what people did to them."""
+        lasting = self.site.incidents.list(is_open=True)
+        acts = self.site.incidents.acts(incident.id for incident in lasting)
+        return [with_acts(incident, acts[incident.id]) for incident in lasting]
+
+
+def decide(policy: Policy, known: KnownNow, silences: Silences, now: datetime, mode: Mode) -> list[Act]:
+    """Return what a policy decides at this moment; what was decided before is decided again, under the same keys."""
+    if policy.kind in OF_RISK:
+        return decide_by_risk(policy, known.judged_jobs(now), now=now, mode=mode, pace=known.site.pace())
+    incidents = known.incidents()
+    running = known.running_jobs() if incidents and policy.kind == Action.REQUEUE else pl.DataFrame()
+    return decide_by_incident(policy, incidents, running, silences, now=now, mode=mode)
+
+
 class Acting:
     """Decides and acts for one site while the watch runs; a step of the watch, in a thread of its own."""
 
@@ -55,7 +93,7 @@ class Acting:
         self._catch = catch or Catch(site)
         self._has_resumed = False
         self._settled_at = -1e9
-        self._judged: tuple[tuple[int, int], pl.DataFrame] | None = None
+        self._known = KnownNow(site)
         self._reported = ""
 
     def step(self) -> float:
@@ -91,7 +129,7 @@ class Acting:
 
     def _apply(self, policy: Policy, arming: Arming, now: datetime) -> None:
         mode = Mode.LIVE if arming.armed and self._site.actions.switch().is_on else Mode.DRY
-        acts = self._decide(policy, now, mode)
+        acts = decide(policy, self._known, self._silences(now), now, mode)
         if mode == Mode.DRY:
             self._site.actions.keep_dry([act for act in acts if act.state == ActState.DRY], policy.per_hour, now)
             return
@@ -103,38 +141,9 @@ class Acting:
                 if done.state != states.get(act.key):
                     self._tell(done)
 
-    def _decide(self, policy: Policy, now: datetime, mode: Mode) -> list[Act]:
-        if policy.kind in OF_RISK:
-            return decide_by_risk(policy, self._judged_jobs(now), now=now, mode=mode, pace=self._site.pace())
-        incidents = open_incidents(self._site)
-        running = self._running_jobs() if incidents and policy.kind == Action.REQUEUE else pl.DataFrame()
-        return decide_by_incident(policy, incidents, running, self._silences(now), now=now, mode=mode)
-
-    def _judged_jobs(self, now: datetime) -> pl.DataFrame:
-        """Jobs with predictions of the last minutes; read again where one of the tables has changed."""
-        version = (self._site.predictions.table.version(), self._site.jobs.table.version())
-        if self._judged is None or self._judged[0] != version:
-            fresh = pl.col("moment_time") > now - FRESH * self._site.pace()
-            recent = self._site.predictions.read(since=now - _LONGEST_WAIT).filter(fresh).select(_OF_PREDICTIONS).collect()
-            keys = recent.select(KEY).unique().with_columns(month=month_of(pl.col("submit_time")))
-            jobs = self._site.jobs.rows_of(keys).select(_OF_JOBS)
-            self._judged = (version, recent.join(jobs, on=list(KEY), how="inner", nulls_equal=True))
-        return self._judged[1]
-
-    def _running_jobs(self) -> pl.DataFrame:
-        rows = self._site.jobs.table.scan().filter(pl.col("state") == JobState.RUNNING.value)
-        return rows.select(_OF_JOBS).collect()
-
     def _tell(self, act: Act) -> None:
         facts = {"act": act.key, "action": act.action.value, "state": act.state.value, "why": act.why}
         (self._log.info if act.state in (ActState.DONE, ActState.HELD_BACK) else self._log.warning)("action", **facts)
-
-
-def open_incidents(site: Site) -> list[Incident]:
-    """The open incidents of a site, with what people did to them."""
-    lasting = site.incidents.list(is_open=True)
-    acts = site.incidents.acts(incident.id for incident in lasting)
-    return [with_acts(incident, acts[incident.id]) for incident in lasting]
 
 
 def settle_ledger(site: Site, now: datetime) -> int:
@@ -150,11 +159,8 @@ def settle_ledger(site: Site, now: datetime) -> int:
 
 
 def _jobs_of(site: Site, acts: Sequence[Act]) -> pl.DataFrame:
-    refs = [JobRef.parse(act.subject) for act in acts]
-    keys = {name: [getattr(ref, name) for ref in refs] for name in KEY}
-    schema = {name: site.jobs.spec.schema[name] for name in KEY}
-    frame = pl.DataFrame(keys, schema=schema).unique().with_columns(month=month_of(pl.col("submit_time")))
-    return with_costs(site.jobs.rows_of(frame).select(NEEDED), site.settings.jobs.failure_states)
+    rows = site.jobs.rows_of_refs([JobRef.parse(act.subject) for act in acts])
+    return with_costs(rows.select(NEEDED), site.settings.jobs.failure_states)
 
 
 def _jobs_after(site: Site, act: Act) -> pl.DataFrame:
@@ -174,8 +180,3 @@ def dry_run_left(policy: Policy, arming: Arming, settled: int, now: datetime) ->
     if settled < policy.dry_cases:
         missing.append(f"{settled} of {policy.dry_cases} cases are settled")
     return f"Policy '{policy.name}' cannot be armed yet: {' and '.join(missing)}." if missing else ""
-
-
-def armed(arming: Arming, now: datetime, *, by: str, without_dry_run: bool) -> Arming:
-    """The arming of a policy that may act from now on."""
-    return replace(arming, armed=now, by=by, without_dry_run=without_dry_run)
