@@ -121,7 +121,7 @@ def on(context: typer.Context, why: Why = "", as_json: Json = False) -> None:
     emit(answer, "Acting is on: policies that are armed act while the watch runs.", as_json=as_json)
 
 
-def test(context: typer.Context, name: PolicyName, as_json: Json = False) -> None:
+def show_plan(context: typer.Context, name: PolicyName, as_json: Json = False) -> None:
     """Show what a policy would do at this moment, with its commands and the right that it needs; nothing is done."""
     with open_site(context) as site:
         answer = plan_policy(site, LOCAL, name)

@@ -211,7 +211,7 @@ COMMANDS: Final[dict[str, Entry]] = {
             ),
             "on": CommandEntry("actions:on", "Let armed policies and people act again."),
             "test": CommandEntry(
-                "actions:test",
+                "actions:show_plan",
                 "Show what a policy would do at this moment, with its commands and the right that it needs; nothing is done.",
             ),
             "cancel": CommandEntry(

@@ -177,7 +177,7 @@ def _acts(live: LiveSite, viewer: Viewer, mode: str) -> list[Component]:
 
 def _act_row(live: LiveSite, act: ActLine) -> dict[str, Any]:
     answers = [f"{' '.join(step.command[:1])}: {step.answer or 'done'}" for step in act.steps if step.ended]
-    link = f"{PageLink.of(live, '/jobs').path}?{urlencode({'job': act.ref})}" if act.ref else None
+    link = f"{PageLink.of(live, '/jobs').path}?{urlencode({'view': 'all', 'job': act.ref})}" if act.ref else None
     return {
         "decided": format_time(act.decided, live.settings.site.time_zone),
         "action": act.action,
