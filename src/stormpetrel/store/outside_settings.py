@@ -18,9 +18,9 @@ COMMAND: Final = "command"
 SERVER: Final = "server"
 FILE: Final = "file"
 TRUST: Final = "trust"
-_COMMANDS: Final = frozenset({"sacct", "squeue", "scontrol", "sinfo", "sacctmgr", "scancel"})
+_COMMANDS: Final = frozenset({"sacct", "squeue", "scontrol", "sinfo", "sacctmgr", "scancel", "condor_q"})
 _FILES: Final = frozenset({"feed", "event_log", "state_dir", "template"})
-_TRUSTED: Final = frozenset({"address", "admins", "hosts", "login", "prefix", "proxies", "user_header"})
+_TRUSTED: Final = frozenset({"address", "admins", "cancel_by", "hosts", "login", "prefix", "proxies", "user_header"})
 
 
 @dataclass(frozen=True, slots=True)

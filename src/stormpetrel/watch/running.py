@@ -129,8 +129,8 @@ class WatchRunner:
         self._delivering = Delivering(site, self.metrics, log, every_s=options.poll_s, silences=keeper.silences)
         steppings = (SteppingWatcher(one, site, keeper, log, poll_s=options.poll_s) for one in others)
         acting = Acting(site, log, every_s=options.poll_s, silences=keeper.silences)
-        beside: list[Stepping] = [IncidentRecorder(site), *steppings, self._delivering, acting]
-        self.others = WatcherThreads(beside, log, after=self.monitor.check)
+        all_others: list[Stepping] = [IncidentRecorder(site), *steppings, self._delivering, acting]
+        self.others = WatcherThreads(all_others, log, after=self.monitor.check)
         self._training = TrainingSchedule(site, for_jobs=self._watch is not None)
         self._horizon: datetime | None = None
         self.metrics.ask(ready=lambda: not (self.health.alive() or self.health.not_ready), lag_s=self._lag_s)

@@ -75,9 +75,9 @@ def cancel_job(site: Site, viewer: Viewer, ref: JobRef, act: CancelAct, *, is_op
     `is_operator` is whoever runs the command line: the scheduler itself sees who that is, and decides.
     """
     viewer.require(ACT)
+    job = _own_job(site, viewer, ref)
     if not is_operator:
         _require_cancel(site, viewer)
-    job = _own_job(site, viewer, ref)
     if act.confirm.strip() != ref.job:
         raise UsageError(f"Job {ref.job} is not confirmed.", hint=f"Repeat its id: {ref.job}")
     if job["state"] in {str(state) for state in FINISHED}:

@@ -28,7 +28,7 @@ _WANTED: Final = {
 _NOTICE: Final = "StormpetrelNotice"  # an attribute of the job: condor_q -af StormpetrelNotice
 _PROGRAMS: Final = ("condor_q", "condor_status", "condor_hold", "condor_rm", "condor_qedit", "condor_vacate_job", "condor_drain")
 _LONGEST_REQUIREMENTS: Final = 8000
-_MOST_ASKED: Final = 256 * 1024
+_MOST_READ: Final = 256 * 1024
 
 
 class CondorActor:
@@ -80,11 +80,11 @@ class CondorActor:
         """Why we may not do this; empty where we may, or where HTCondor does not tell."""
         user = own_user_name()
         if action == Action.DRAIN:
-            if (ping := self._beside("condor_ping")) is None:
+            if (ping := self._program("condor_ping")) is None:
                 return ""
             answer = self._run(ping, "-quiet", "-type", "master", "ADMINISTRATOR")
             return "" if answer.ok else f"Draining a node needs the right ADMINISTRATOR in HTCondor, and {user} has it not."
-        if os.geteuid() == 0 or (config := self._beside("condor_config_val")) is None:
+        if os.geteuid() == 0 or (config := self._program("condor_config_val")) is None:
             return ""
         answer = self._run(config, "QUEUE_SUPER_USERS")
         if not answer.ok or user in answer.text.replace(",", " ").split():
@@ -125,11 +125,11 @@ class CondorActor:
             return Plan(refusal=f"{order.node} is drained already.")
         return Plan((Command((self._programs["condor_drain"], "-graceful", "-reason", order.line, order.node)),))
 
-    def _beside(self, program: str) -> str | None:
+    def _program(self, program: str) -> str | None:
         return shutil.which(program, path=self._folder)
 
     def _run(self, *words: str) -> CommandAnswer:
-        return run_command(words, self._timeout_s, most=_MOST_ASKED, keep_lines=True)
+        return run_command(words, self._timeout_s, most=_MOST_READ, keep_lines=True)
 
     def _ask(self, *words: str) -> str:
         answer = self._run(*words)

@@ -30,7 +30,7 @@ _WANTED: Final = {  # states in which a job can be acted on
     Action.CANCEL: ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING"),
     Action.REQUEUE: ("RUNNING",),
 }
-_MOST_ASKED: Final = 1024**2
+_MOST_READ: Final = 1024**2
 _OPERATOR: Final = "AdminLevel=Operator"
 _ADMINISTRATOR: Final = "AdminLevel=Administrator"
 _RANK: Final = {"none": 0, "operator": 1, "administrator": 2, "admin": 2}
@@ -152,7 +152,7 @@ class SlurmActor:
 
     def _ask(self, *words: str, lines: bool = False) -> str:
         """What a command that changes nothing says; SourceUnavailableError where it does not answer."""
-        answer = run_command(words, self._timeout_s, most=_MOST_ASKED, keep_lines=lines)
+        answer = run_command(words, self._timeout_s, most=_MOST_READ, keep_lines=lines)
         if answer.code != 0 and "Invalid job id" not in answer.text and "not found" not in answer.text:
             raise SourceUnavailableError(
                 f"{words[0]} failed: {answer.text[:300] or answer.code}.", hint="Try the same by hand; nothing was done."

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from stormpetrel.config import SITE_FILE, Settings, parse_settings, settings_as_toml
 from stormpetrel.errors import SettingsError, StoreError, StoreVersionError, UsageError
 from stormpetrel.private_files import write_private, writing_private
+from stormpetrel.store.actions import turn_off_by_file
 from stormpetrel.store.agreement import begin_generation
 from stormpetrel.store.filesystem import writing
 from stormpetrel.store.identity import IDENTITY_FILE
@@ -70,6 +71,8 @@ def restore(source: Path, folder: Path, *, state_url: str = "", state_dir: str =
                 folder.chmod(0o700)
                 (folder / "models").mkdir(mode=0o700)
                 archive.unpack(folder, without=frozenset({_STATE}))
+                if settings.actions.policies or settings.actions.cancel_by != "nobody":
+                    turn_off_by_file(folder)  # a copy of a site must not act beside it
                 if moved != settings:
                     write_private(folder / SITE_FILE, settings_as_toml(moved))
             return _filled(folder, state)

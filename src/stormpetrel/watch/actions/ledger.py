@@ -26,7 +26,7 @@ from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import JobState
 
 DRAINED_FOR: Final = timedelta(days=1)  # so long after a dry drain its node is looked at
-GIVEN_UP_AFTER: Final = timedelta(days=60)  # a job of which nothing more is heard
+LONGEST_UNKNOWN: Final = timedelta(days=60)  # a job of which nothing more is heard
 NEEDED: Final = (
     *KEY, "state", "start_time", "end_time", "elapsed_s", "cpus", "req_cpus", "nodes", "cpu_limit_s", "node_list", "quality",
 )  # fmt: skip
@@ -49,7 +49,7 @@ def settle_jobs(acts: Sequence[Act], jobs: pl.DataFrame, now: datetime) -> list[
     ended = jobs.filter(pl.col("end_time").is_not_null(), pl.col("end_time") <= now)
     rows = {row["ref"]: row for row in ended.iter_rows(named=True)}
     settled = [_settled(act, rows[act.subject], now) for act in acts if act.subject in rows]
-    lost = [act for act in acts if act.subject not in rows and now - act.decided > GIVEN_UP_AFTER]
+    lost = [act for act in acts if act.subject not in rows and now - act.decided > LONGEST_UNKNOWN]
     return [*settled, *(replace(act, settled=now, outcome=Outcome.NEITHER) for act in lost)]
 
 
