@@ -26,6 +26,7 @@ SECONDS: Final = {
     "tests/faces/api/test_schema.py": 21,
     "tests/faces/cli/test_main.py": 20,
     "tests/traces/networks/test_training.py": 20,
+    "tests/e2e/test_actions_slurm.py": 18,
     "tests/faces/dashboard/test_generator_page.py": 17,
     "tests/test_model_contract.py": 15,
     "tests/faces/notebook/test_example.py": 14,
@@ -63,7 +64,7 @@ SECONDS: Final = {
 # last: it needs a job beyond its limit, which Slurm finds out every 30 s, and which was submitted when the first one began.
 _SLURM: Final = tuple(
     f"tests/e2e/test_{name}.py"
-    for name in ("watch_slurm", "open_jobs_slurm", "never_started_slurm", "watch_health", "live_slurm")
+    for name in ("watch_slurm", "open_jobs_slurm", "actions_slurm", "never_started_slurm", "watch_health", "live_slurm")
 )
 TOGETHER: Final = dict.fromkeys(_SLURM, "one Slurm")
 

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from stormpetrel.errors import SettingsError
+from stormpetrel.records.actions.policies import ActionsSection
 from stormpetrel.records.routes import Route, check_address
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, JobState
 
@@ -191,6 +192,7 @@ class HtcondorSection(_Section):
     submit_host: str = Field(
         default="", description="submit host that the event log is of, where the log does not say; empty: ours"
     )
+    condor_q: str = Field(default="", description="the condor_q command, for acting: condor_rm and others lie beside it")
 
 
 class EventsSection(_Section):
@@ -443,6 +445,7 @@ class Settings(_Section):
     alarms: AlarmsSection = AlarmsSection()
     notify: NotifySection = NotifySection()
     serve: ServeSection = ServeSection()
+    actions: ActionsSection = ActionsSection()
 
 
 def load_settings(folder: Path) -> Settings:

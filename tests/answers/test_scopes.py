@@ -20,7 +20,7 @@ ALLOWED = {
     "keep_opinion": (WRITE,),
     "save_view": (WRITE,),
 }
-NO_ANSWERS = {"for_viewer", "user_for", "seen_by"}  # say who is asking, and for whom
+NO_ANSWERS = {"for_viewer", "user_for", "seen_by", "may_cancel"}  # say who is asking, for whom, and what is shown to whom
 
 
 def answers():

@@ -6,17 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from stormpetrel.errors import AccessError
 
+if TYPE_CHECKING:
+    from stormpetrel.store.site import Site
+
 READ: Final = "read"  # jobs, predictions, trends, waste, health
 PREDICT: Final = "predict"  # judge requests and scripts
 WRITE: Final = "write"  # opinions on advice, saved views
+ACT: Final = "act"  # cancel jobs: the own ones, administrators any
 MANAGE: Final = "manage"  # promote and roll back models; administrators only
-SCOPES: Final = (READ, PREDICT, WRITE, MANAGE)
+SCOPES: Final = (READ, PREDICT, WRITE, ACT, MANAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,12 @@ class Viewer:
             raise AccessError(f"This needs the scope '{scope}'.", hint="Ask an administrator for a token that has it.")
         if scope == MANAGE:
             self.require_admin()
+
+    def signature(self, site: Site) -> str:
+        """Who signs an act in the audit trail; where nobody had to log in, who runs this process."""
+        from stormpetrel.lifecycle.family import operator
+
+        return self.user or site.user_in_tables(operator())
 
     def require_admin(self) -> None:
         """Refuse who is not an administrator."""

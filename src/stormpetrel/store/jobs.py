@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
@@ -9,9 +10,9 @@ from pathlib import Path
 import polars as pl
 
 from stormpetrel.records.cursor import Cursor
-from stormpetrel.records.jobs import JOB_SCHEMA, KEY, STORED_SCHEMA
+from stormpetrel.records.jobs import JOB_SCHEMA, KEY, STORED_SCHEMA, JobRef
 from stormpetrel.records.states import UNFINISHED
-from stormpetrel.records.times import UTC_TIME
+from stormpetrel.records.times import UTC_TIME, month_of
 from stormpetrel.store.source_health import ReadPositions
 from stormpetrel.store.tables import Table, TableSpec, TableStore, WriterLock
 
@@ -111,6 +112,12 @@ class JobStore(TableStore):
             pl.col("month").is_in(keys["month"].unique().to_list()), pl.col("job_id").is_in(keys["job_id"].unique().to_list())
         )
         return candidates.collect().join(keys.select(KEY), on=list(KEY), how="semi", nulls_equal=True)
+
+    def rows_of_refs(self, refs: Sequence[JobRef]) -> pl.DataFrame:
+        """Return the stored rows of some jobs by their references."""
+        columns = {name: [getattr(ref, name) for ref in refs] for name in KEY}
+        keys = pl.DataFrame(columns, schema={name: STORED_SCHEMA[name] for name in KEY}).unique()
+        return self.rows_of(keys.with_columns(month=month_of(pl.col("submit_time"))))
 
     def sightings_of_records(self, fingerprints: pl.Series) -> pl.DataFrame:
         """Return when and where some records were seen."""

@@ -16,6 +16,7 @@ from stormpetrel.config import SITE_FILE, Settings, load_settings, settings_as_t
 from stormpetrel.errors import DiskFullError, SettingsError, StoreError
 from stormpetrel.private_files import create_private, tighten
 from stormpetrel.records.times import FEED_FILE, FeedClock, clock_of
+from stormpetrel.store.actions import ActionStore
 from stormpetrel.store.agreement import agree
 from stormpetrel.store.audit import AuditTrail
 from stormpetrel.store.cluster_cache import ClusterCache
@@ -72,6 +73,7 @@ class Site:
         self.incident_history = IncidentHistory(folder / "tables", state.writer_lock)
         self.incidents = IncidentStore(state, self.incident_history)
         self.messages = MessageStore(state)
+        self.actions = ActionStore(state, folder)
         self.outages = OutageStore(state)
         self.models = ModelRegistry(folder / "models", state, hmac.digest(key, b"models", "sha256"))
         self.tokens = TokenStore(state)

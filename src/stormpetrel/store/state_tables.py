@@ -130,7 +130,26 @@ messages = sa.Table(
     sa.Column("delivered", sa.String(40)),
     sa.Column("problem", sa.Text, nullable=False),
 )
+actions = sa.Table(
+    "actions",  # what was decided about a job or a node, noted before it is done, and what came of it
+    METADATA,
+    sa.Column("key", sa.String(400), primary_key=True),
+    sa.Column("policy", sa.String(64), nullable=False, index=True),  # empty: a person's
+    sa.Column("digest", sa.String(32), nullable=False),  # of the policy as it was
+    sa.Column("mode", sa.String(20), nullable=False),  # dry, live, person
+    sa.Column("user", sa.Text, nullable=False),  # whose job it is; empty for a node
+    sa.Column("decided", sa.String(40), nullable=False, index=True),  # ISO, UTC
+    sa.Column("state", sa.String(20), nullable=False, index=True),
+    sa.Column("settled", sa.String(40)),  # when what became of it was known
+    sa.Column("outcome", sa.String(20)),
+    sa.Column("saved_core_s", sa.Float, nullable=False),
+    sa.Column("lost_core_s", sa.Float, nullable=False),
+    sa.Column("redo_core_s", sa.Float, nullable=False),
+    sa.Column("right_jobs", sa.Integer, nullable=False),
+    sa.Column("wrong_jobs", sa.Integer, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),  # JSON: subject, evidence, steps and answers
+)
 ALL_TABLES = (
     meta, ingests, forgotten, models, tokens, opinions, views, audit, outages,
-    incidents, incident_acts, mutes, watchers, messages,
+    incidents, incident_acts, mutes, watchers, messages, actions,
 )  # fmt: skip

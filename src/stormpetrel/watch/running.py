@@ -27,6 +27,7 @@ from stormpetrel.store.site import Site
 from stormpetrel.store.source_health import SourceBook
 from stormpetrel.store.upkeep.upkeep import tidy
 from stormpetrel.store.watch_status import WatchStatus, read_status, read_watch, write_status
+from stormpetrel.watch.actions.acting import Acting
 from stormpetrel.watch.event_findings import EventFindings
 from stormpetrel.watch.free_memory import return_free_memory
 from stormpetrel.watch.grid import GridStep, GridWatch
@@ -44,7 +45,7 @@ from stormpetrel.watch.service import Health, serving
 from stormpetrel.watch.system_findings import SystemFindings
 from stormpetrel.watch.trace_findings import TraceFindings, watches_traces
 from stormpetrel.watch.training import TrainingSchedule
-from stormpetrel.watch.watcher import SteppingWatcher, Watcher, WatcherThreads
+from stormpetrel.watch.watcher import Stepping, SteppingWatcher, Watcher, WatcherThreads
 
 _QUALITY_EVERY_S: Final = 60.0
 _TIDY_EVERY_S: Final = 600.0
@@ -127,7 +128,9 @@ class WatchRunner:
             others.append(TraceFindings(site, book, state=keeper.state_of(TraceFindings.name), note=self.metrics.note_traces))
         self._delivering = Delivering(site, self.metrics, log, every_s=options.poll_s, silences=keeper.silences)
         steppings = (SteppingWatcher(one, site, keeper, log, poll_s=options.poll_s) for one in others)
-        self.others = WatcherThreads([IncidentRecorder(site), *steppings, self._delivering], log, after=self.monitor.check)
+        acting = Acting(site, log, every_s=options.poll_s, silences=keeper.silences)
+        all_others: list[Stepping] = [IncidentRecorder(site), *steppings, self._delivering, acting]
+        self.others = WatcherThreads(all_others, log, after=self.monitor.check)
         self._training = TrainingSchedule(site, for_jobs=self._watch is not None)
         self._horizon: datetime | None = None
         self.metrics.ask(ready=lambda: not (self.health.alive() or self.health.not_ready), lag_s=self._lag_s)

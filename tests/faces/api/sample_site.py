@@ -37,12 +37,14 @@ SERVE = {"login": "token", "admins": [ADMIN], "requests_per_minute": OFTEN, "hos
 def api_site_once(factory: pytest.TempPathFactory) -> Path:
     """The folder of the site of `make_api_site`, made once per run; to be copied."""
     watched = watched_site_once(factory)
-    return made_once(factory, "api-site", lambda folder: _say(copy_site(watched, folder, serve=SERVE)))
+    return made_once(
+        factory, "api-site", lambda folder: _say(copy_site(watched, folder, serve=SERVE, actions={"cancel_by": "owners"}))
+    )
 
 
 def make_api_site(folder: Path) -> None:
     """A site that asks for tokens, with predictions of its last two days."""
-    _say(make_watched_site(folder, serve=SERVE))
+    _say(make_watched_site(folder, serve=SERVE, actions={"cancel_by": "owners"}))
 
 
 def _say(site: Site) -> None:

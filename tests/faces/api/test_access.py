@@ -20,6 +20,8 @@ BODIES: dict[str, Any] = {
     "give_opinion": {"job": "", "advice": "Ask for less.", "useful": True},
     "save_view": {"link": "/jobs"},
     "act_on_alarm": {"kind": "note", "note": "seen"},
+    "cancel_job": {"confirm": "not the id of a job"},
+    "turn_actions": {"on": True},
     "mute": {"kind": "node", "name": "n017", "hours": 1.0},
 }
 

@@ -25,7 +25,7 @@ def test_without_a_login_loopback_is_the_administrator(make):
     assert client_of(small_app(make())).get(WHO).json() == {
         "user": "",
         "is_admin": True,
-        "scopes": ["manage", "predict", "read", "write"],
+        "scopes": ["act", "manage", "predict", "read", "write"],
     }
 
 
@@ -265,7 +265,7 @@ def test_on_a_site_without_names_a_viewer_goes_by_the_pseudonym(make):
     assert client_of(app).get(WHO, headers={"X-Forwarded-User": "kim"}).json() == {
         "user": hidden,
         "is_admin": False,
-        "scopes": ["manage", "predict", "read", "write"],
+        "scopes": ["act", "manage", "predict", "read", "write"],
     }
     assert client_of(app).get(WHO, headers={"X-Forwarded-User": "root"}).json()["is_admin"]
     token = site.tokens.add("a", user=site.user_in_tables("root"), scopes=["read"])

@@ -30,6 +30,7 @@ from stormpetrel.store.doctor.store_checks import (
     check_writable,
 )
 from stormpetrel.store.site import Site
+from stormpetrel.watch.actions.checks import check_actions
 from stormpetrel.watch.notify.checks import check_messages
 
 Check = Callable[[Site], Iterator[Finding]]
@@ -48,6 +49,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_live_reading,
     check_watch,
     check_messages,
+    check_actions,
     check_addresses,
     check_extras,
 )

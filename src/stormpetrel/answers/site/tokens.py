@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from stormpetrel.answers.schemas.administration import NewToken, NewTokenReceipt, RevokedToken, TokenLine, Tokens
 from stormpetrel.answers.viewer import MANAGE, SCOPES
 from stormpetrel.errors import UsageError
-from stormpetrel.lifecycle.family import operator
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
@@ -27,7 +26,7 @@ def make_token(site: Site, viewer: Viewer, act: NewToken) -> NewTokenReceipt:
             hint="Name the user in serve.admins in site.toml first.",
         )
     token = site.tokens.add(act.name, user=site.user_in_tables(act.user), scopes=scopes, days=act.days)
-    site.audit.record(_signed(site, viewer), "token added", {"token": act.name, "scopes": scopes, "days": act.days})
+    site.audit.record(viewer.signature(site), "token added", {"token": act.name, "scopes": scopes, "days": act.days})
     return NewTokenReceipt(name=act.name, user=act.user, scopes=scopes, days=act.days, token=token)
 
 
@@ -53,7 +52,7 @@ def revoke_token(site: Site, viewer: Viewer, name: str) -> RevokedToken:
     """Make a token worthless; NotThereError where there is none of that name."""
     viewer.require(MANAGE)
     site.tokens.revoke(name)
-    site.audit.record(_signed(site, viewer), "token revoked", {"token": name})
+    site.audit.record(viewer.signature(site), "token revoked", {"token": name})
     return RevokedToken(revoked=name)
 
 
@@ -62,8 +61,3 @@ def _known_scopes(scopes: list[str]) -> list[str]:
         if scope not in SCOPES:
             raise UsageError(f"Unknown scope {scope!r}.", hint=f"Known: {', '.join(SCOPES)}.")
     return sorted(set(scopes))
-
-
-def _signed(site: Site, viewer: Viewer) -> str:
-    """The name for the audit trail; of who runs the command where nobody had to log in."""
-    return viewer.user or site.user_in_tables(operator())

@@ -13,10 +13,12 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from stormpetrel.answers.actions.acts import cancel_job
 from stormpetrel.answers.jobs.check import check_script
 from stormpetrel.answers.jobs.details import find_jobs, job_details
 from stormpetrel.answers.jobs.judging import for_viewer, judge_requests, predictions
 from stormpetrel.answers.overview.job_table import job_rows, table_query
+from stormpetrel.answers.schemas.actions import ActLine, CancelAct
 from stormpetrel.answers.schemas.base import Question
 from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
 from stormpetrel.answers.schemas.jobs import REF_EXAMPLE, REF_PATTERN, FindQuestion, JobList, JobPage, JobsQuestion
@@ -29,7 +31,7 @@ from stormpetrel.answers.schemas.predictions import (
     ScriptRequest,
 )
 from stormpetrel.faces.api.batching import Batcher
-from stormpetrel.faces.api.endpoint import Predicting, Reader, errors, json_response
+from stormpetrel.faces.api.endpoint import Acting, Predicting, Reader, errors, json_response
 from stormpetrel.records.jobs import JobRef
 
 if TYPE_CHECKING:
@@ -86,6 +88,20 @@ def job_router(live: LiveSite) -> APIRouter:
         """What to ask for instead, or next time, with the past jobs that speak for it."""
         details = job_details(live, viewer, JobRef.parse(ref))
         return json_response(JobAdvice(ref=details.ref, next=details.next, advice=details.advice, notes=details.notes))
+
+    @api.post(
+        "/jobs/{ref}/cancel",
+        operation_id="cancel_job",
+        summary="Cancel a job",
+        response_model=ActLine,
+        responses=errors(404, 413),
+    )
+    def cancel(viewer: Acting, ref: RefPath, act: CancelAct) -> Response:
+        """Cancel your own job, or any as an administrator, where the site allows it (`actions.cancel_by`); it is kept who did it.
+
+        The receipt says what the scheduler answered: look at `state`.
+        """
+        return json_response(cancel_job(live.site, viewer, JobRef.parse(ref), act))
 
     @api.get("/find", operation_id="find", summary="Jobs by their id", response_model=JobList, responses=errors())
     def find(viewer: Reader, question: Annotated[FindQuestion, Query()]) -> Response:

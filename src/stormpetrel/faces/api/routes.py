@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
+from stormpetrel.faces.api.action_routes import action_router
 from stormpetrel.faces.api.alarm_routes import alarm_router
 from stormpetrel.faces.api.docs_page import docs_router
 from stormpetrel.faces.api.endpoint import PREFIX, SCOPE, scope_of
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
 
 _PARTS: Final = (
-    predict_router, job_router, alarm_router, site_router, node_router, cluster_router, capacity_router, workload_router,
-    model_router, own_router,
+    predict_router, job_router, alarm_router, action_router, site_router, node_router, cluster_router, capacity_router,
+    workload_router, model_router, own_router,
 )  # fmt: skip
 
 

@@ -184,6 +184,42 @@ COMMANDS: Final[dict[str, Entry]] = {
             ),
         },
     ),
+    "actions": GroupEntry(
+        "Acting on jobs and nodes, behind a safety catch: off unless a policy is armed.",
+        {
+            "status": CommandEntry(
+                "actions:status",
+                "Show the switch, and of each policy whether it acts, what its ledger says, and which right it lacks.",
+            ),
+            "list": CommandEntry(
+                "actions:list_actions", "List what was decided and done, the newest first, with what the scheduler answered."
+            ),
+            "show": CommandEntry(
+                "actions:show", "Show one act in full: what was known, every command with its answer, and how to take it back."
+            ),
+            "ledger": CommandEntry(
+                "actions:ledger",
+                "Show what a policy's dry run would have saved and lost, in core-hours, and what is missing to arm it.",
+            ),
+            "arm": CommandEntry(
+                "actions:arm",
+                "Let a policy act from now on, once its dry run is over; a change of its settings disarms it.",
+            ),
+            "disarm": CommandEntry("actions:disarm", "Let a policy run dry again: it decides, and does nothing."),
+            "off": CommandEntry(
+                "actions:off", "Stop everything at once, for policies and people, also where the database is away."
+            ),
+            "on": CommandEntry("actions:on", "Let armed policies and people act again."),
+            "test": CommandEntry(
+                "actions:show_plan",
+                "Show what a policy would do at this moment, with its commands and the right that it needs; nothing is done.",
+            ),
+            "cancel": CommandEntry(
+                "actions:cancel",
+                "Cancel a job, with your own rights at the scheduler; it is kept who did it, and the switch holds.",
+            ),
+        },
+    ),
     "check": CommandEntry(
         "jobs.check:check",
         "Check a job script before it is submitted: can the cluster run it, how likely is it to fail, why, and what to change.",

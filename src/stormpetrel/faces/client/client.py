@@ -15,6 +15,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from stormpetrel import __version__
+from stormpetrel.answers.schemas.actions import ActionsStatus, ActLine, ActMode, SwitchLine
 from stormpetrel.answers.schemas.alarms import IncidentList
 from stormpetrel.answers.schemas.base import Answer
 from stormpetrel.answers.schemas.capacity import Capacity
@@ -322,6 +323,23 @@ class Client:
     def unmute(self, mute: int) -> None:
         """End a mute by its `id`; administrators only."""
         self._server.request("DELETE", f"/alarms/mutes/{mute}")
+
+    def actions(self) -> ActionsStatus:
+        """Whether anything may be done, and every policy with its ledger; administrators only."""
+        return self._read(ActionsStatus, self._server.request("GET", "/actions"))
+
+    def acts(self, *, policy: str | None = None, mode: ActMode | None = None, limit: int = 100) -> list[ActLine]:
+        """What was decided and done, the newest first; users see what concerns their own jobs."""
+        chosen = {key: value for key, value in (("policy", policy), ("mode", mode)) if value is not None}
+        return self._read_list(ActLine, self._server.request("GET", "/actions/acts", query={"limit": limit, **chosen})["acts"])
+
+    def turn_actions(self, *, on: bool, why: str = "") -> SwitchLine:
+        """Stop everything at once (`on=False`), or let armed policies and people act again; administrators only."""
+        return self._read(SwitchLine, self._server.request("POST", "/actions/switch", body={"on": on, "why": why}))
+
+    def cancel_job(self, ref: str, *, confirm: str) -> ActLine:
+        """Cancel a job, with its id once more as `confirm`; `state` of the answer says what became of it."""
+        return self._read(ActLine, self._server.request("POST", f"/jobs/{_in_path(ref)}/cancel", body={"confirm": confirm}))
 
     def models(self) -> list[Training]:
         """Every training that is kept, newest first."""

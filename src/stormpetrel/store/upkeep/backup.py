@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from stormpetrel.config import SITE_FILE, Settings, parse_settings, settings_as_toml
 from stormpetrel.errors import SettingsError, StoreError, StoreVersionError, UsageError
 from stormpetrel.private_files import write_private, writing_private
+from stormpetrel.store.actions import turn_off_by_file
 from stormpetrel.store.agreement import begin_generation
 from stormpetrel.store.filesystem import writing
 from stormpetrel.store.identity import IDENTITY_FILE
@@ -38,9 +39,9 @@ COMMAND: Final = "command"
 SERVER: Final = "server"
 FILE: Final = "file"
 TRUST: Final = "trust"
-_COMMANDS: Final = frozenset({"sacct", "squeue", "scontrol", "sinfo", "sacctmgr", "scancel"})
+_COMMANDS: Final = frozenset({"sacct", "squeue", "scontrol", "sinfo", "sacctmgr", "scancel", "condor_q"})
 _FILES: Final = frozenset({"feed", "event_log", "state_dir", "template"})
-_TRUSTED: Final = frozenset({"address", "admins", "hosts", "login", "prefix", "proxies", "user_header"})
+_TRUSTED: Final = frozenset({"address", "admins", "cancel_by", "hosts", "login", "prefix", "proxies", "user_header"})
 
 
 def backup(site: Site, target: Path) -> int:
@@ -82,6 +83,8 @@ def restore(source: Path, folder: Path, *, state_url: str = "", state_dir: str =
                 folder.chmod(0o700)
                 (folder / "models").mkdir(mode=0o700)
                 archive.unpack(folder, without=frozenset({_STATE}))
+                if settings.actions.policies or settings.actions.cancel_by != "nobody":
+                    turn_off_by_file(folder)  # a copy of a site must not act beside it
                 if moved != settings:
                     write_private(folder / SITE_FILE, settings_as_toml(moved))
             return _filled(folder, state)

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from stormpetrel.store.state import StateStore
 from stormpetrel.store.state_tables import (
+    actions,
     audit,
     incident_acts,
     incidents,
@@ -34,7 +35,7 @@ def scrub(state: StateStore, *names: str) -> None:
     """Remove a user under every name given: tokens, opinions and views go, reports and the audit trail lose the name."""
     whole_word = whole_word_of(*names)
     with state.transaction() as connection:
-        for table in (tokens, opinions, views):
+        for table in (tokens, opinions, views, actions):
             connection.execute(sa.delete(table).where(table.c.user.in_(names)))
         _scrub_ingests(connection, whole_word)
         _scrub_views(connection, whole_word)
@@ -45,6 +46,7 @@ def scrub(state: StateStore, *names: str) -> None:
         _scrub_texts(connection, whole_word, incident_acts, ("user", "note"))
         _scrub_texts(connection, whole_word, mutes, ("name", "user", "reason"))
         _scrub_texts(connection, whole_word, messages, ("problem",))
+        _scrub_actions(connection, names)
         for table in (incidents, watchers):
             _scrub_bodies(connection, whole_word, table)
     state.empty_log()
@@ -106,6 +108,15 @@ def _scrub_bodies(connection: sa.Connection, whole_word: re.Pattern[str], table:
         if clean != body:
             again = {"recorded": None} if table is incidents else {}
             connection.execute(sa.update(table).where(*_is(table, row)).values(body=json.dumps(clean), **again))
+
+
+def _scrub_actions(connection: sa.Connection, names: Sequence[str]) -> None:
+    """What a forgotten user did to the jobs of others stays, without the name."""
+    for row in connection.execute(sa.select(actions)).all():
+        body = json.loads(row.body)
+        if body["by"] in names:
+            text = json.dumps({**body, "by": FORGOTTEN}, ensure_ascii=False)
+            connection.execute(sa.update(actions).where(*_is(actions, row)).values(body=text))
 
 
 def without_names(value: Any, whole_word: re.Pattern[str], *, is_name: bool = False) -> Any:

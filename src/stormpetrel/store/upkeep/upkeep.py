@@ -103,6 +103,7 @@ def tidy_incidents(site: Site) -> None:
     now = site.now()
     site.incidents.prune(now - timedelta(days=site.settings.alarms.keep_days), keep=NEWEST_INCIDENTS)
     site.messages.prune(now - timedelta(days=site.settings.notify.keep_days))
+    site.actions.prune(now - timedelta(days=site.settings.actions.keep_days))
     table = site.incident_history.table
     with site.state.writer_lock():
         if table.file_count() > 1:

@@ -11,7 +11,9 @@ from zoneinfo import ZoneInfo
 import polars as pl
 from dash import MATCH, Dash, Input, Output, State, ctx, dcc, no_update
 
+from stormpetrel.answers.actions.acts import cancel_job, may_cancel
 from stormpetrel.answers.jobs.details import job_details
+from stormpetrel.answers.schemas.actions import ActLine, CancelAct
 from stormpetrel.answers.schemas.job import JobInFull
 from stormpetrel.answers.schemas.own import OpinionAct
 from stormpetrel.answers.site.own import keep_opinion
@@ -79,6 +81,34 @@ def register_panel(app: Dash, live: LiveSite) -> None:
         except StormpetrelError as error:
             return str(error)
 
+    _register_cancelling(app, live)
+
+
+def _register_cancelling(app: Dash, live: LiveSite) -> None:
+    @app.callback(
+        Output("panel-cancel-message", "children"),
+        Input("panel-cancel", "n_clicks"),
+        State("panel-cancel-confirm", "value"),
+        State("panel-prediction", "data"),
+        prevent_initial_call=True,
+    )
+    def cancel(clicks: int | None, confirmed: Any, prediction: dict[str, Any] | None) -> Any:
+        viewer = current_viewer()
+        if not clicks or not prediction:
+            return no_update
+        try:
+            act = CancelAct.model_construct(confirm=str(confirmed or "")[:40])
+            return fate_of(cancel_job(live.site, viewer, JobRef.parse(str(prediction["ref"])), act))
+        except StormpetrelError as error:
+            return str(error)
+
+
+def fate_of(act: ActLine) -> str:
+    """What became of a job that somebody wanted to cancel."""
+    if act.state == "done":
+        return "The scheduler was told to cancel it, and agreed."
+    return f"It was not cancelled ({act.state.replace('_', ' ')}): {act.why}"
+
 
 def panel(live: LiveSite, viewer: Viewer, ref: JobRef) -> list[Component]:
     """Everything about one job."""
@@ -96,6 +126,7 @@ def panel(live: LiveSite, viewer: Viewer, ref: JobRef) -> list[Component]:
         sections.profile(details),
         sections.history(details, zone),
         sections.record(details),
+        sections.cancelling(details) if may_cancel(live.site, viewer) else None,
         dcc.Store(id="panel-prediction", data=_prediction_data(details, last)),
         None if last is None else _retry_part(),  # without a forecast nothing is explained: nobody would take the answer
     ]

@@ -19,6 +19,7 @@ from stormpetrel.faces.dashboard.pages.job_text import (
     value_text,
 )
 from stormpetrel.jobs.moments import MOMENTS
+from stormpetrel.records.states import UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.schemas.jobs import JobRow
     from stormpetrel.answers.schemas.predictions import Advice
 
+_GOING_ON: Final = frozenset(str(state) for state in UNFINISHED)
 _STEP_LABELS: Final = {"submit": "Submission", "start": "Start", "2min": "2 min in"}
 
 
@@ -56,6 +58,23 @@ def head(details: JobInFull) -> Component:
             html.P([html.Span(job.job_name or "without a name", className="job-name"), *whose]),
         ],
         className="job-head",
+    )
+
+
+def cancelling(details: JobInFull) -> Component | None:
+    """How to cancel it: folded away, and its id has to be written once more; None for a job that has ended."""
+    if details.overview.state not in _GOING_ON:
+        return None
+    job = details.overview.job
+    confirm = dcc.Input(id="panel-cancel-confirm", type="text", value="", maxLength=40, className="input", autoComplete="off")
+    return section(
+        "Cancel",
+        html.P(f"Job {job} ends at once, and what it has not written is lost. It stays known who did it."),
+        html.Label(f"Write {job} to confirm", htmlFor="panel-cancel-confirm", className="field-label"),
+        html.Div([confirm, html.Button("Cancel the job", id="panel-cancel", type="button", className="button button-danger")]),
+        html.P(id="panel-cancel-message", className="small", role="status"),
+        is_open=False,
+        id="panel-cancelling",
     )
 
 

@@ -1,0 +1,1 @@
+"""Acting: which policies a site has, and what an act is."""

@@ -1,0 +1,1 @@
+"""Acting behind a safety catch: decide, note, do, and keep the ledger."""
