@@ -309,7 +309,11 @@ class AlarmsSection(_Section):
     keep_days: int = Field(
         default=90,
         ge=60,
-        description="incidents over for longer, and not among the newest 300, are kept in the table `incidents` only",
+        description="incidents over for longer, not judged and not of the newest 300, are kept in the table `incidents` only",
+    )
+    halt_training: bool = Field(
+        default=False,
+        description="train nothing by itself while a confirmed incident is open; else only what it is about is kept out of it",
     )
 
 

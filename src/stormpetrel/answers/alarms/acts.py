@@ -16,7 +16,7 @@ from stormpetrel.answers.schemas.incident import MOST_MUTE_HOURS, ActReceipt, Mu
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.records.findings import Subject, SubjectKind
-from stormpetrel.records.incidents import ActKind, Incident, IncidentAct, IncidentState, Mute
+from stormpetrel.records.incidents import VERDICTS, ActKind, Incident, IncidentAct, IncidentState, Mute, standing_verdict
 from stormpetrel.records.model_families import ModelFamily
 
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ def act_on_incident(site: Site, viewer: Viewer, number: int, kind: str, note: st
     if act == ActKind.NOTE and not note.strip():
         raise UsageError("The note is empty.", hint='Say something: stormpetrel alarms note 53 "disk replaced"')
     user = _signed(site, viewer)
+    if act == ActKind.WITHDRAW and standing_verdict(site.incidents.acts([number])[number]) is None:
+        site.incidents.get(number)  # an incident that is not there is told as such
+        raise UsageError(f"Incident {number} has no verdict to withdraw.", hint=f"See it: stormpetrel alarms show {number}")
     kept = site.incidents.add_act(IncidentAct(number, site.now(), user, act, note))
     site.audit.record(user, f"incident {act.value}", {"incident": number})
     incident = site.incidents.get(number)
@@ -49,8 +52,8 @@ def act_on_incident(site: Site, viewer: Viewer, number: int, kind: str, note: st
 
 
 def _regions(site: Site, incident: Incident, act: ActKind, note: str, user: str) -> list[str]:
-    """What a verdict on an incident of CPU traces does to the known regions: a confirmation names, a dismissal takes back."""
-    if TRACES not in incident.families or act not in (ActKind.CONFIRM, ActKind.DISMISS):
+    """What a verdict on an incident of CPU traces does to the known regions: a confirmation names, any other takes back."""
+    if TRACES not in incident.families or act not in (*VERDICTS, ActKind.WITHDRAW):
         return []
     from stormpetrel.lifecycle.trace_regions import name_incident, unname_incident
 

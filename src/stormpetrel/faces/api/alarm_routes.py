@@ -40,7 +40,7 @@ def alarm_router(live: LiveSite) -> APIRouter:
     @api.post(
         "/{number}/acts",
         operation_id="act_on_alarm",
-        summary="Acknowledge, confirm, dismiss, note",
+        summary="Acknowledge, confirm, dismiss, withdraw, note",
         status_code=201,
         response_model=ActReceipt,
         responses=errors(404, 413),

@@ -297,6 +297,10 @@ class Client:
         """Say that an incident is none: it is over; administrators only."""
         return self.act_on_alarm(number, "dismiss", note)
 
+    def withdraw(self, number: int, note: str = "") -> ActReceipt:
+        """Take back the verdict on an incident, with what it taught; administrators only."""
+        return self.act_on_alarm(number, "withdraw", note)
+
     def note(self, number: int, text: str) -> ActReceipt:
         """Write something to an incident; administrators only."""
         return self.act_on_alarm(number, "note", text)

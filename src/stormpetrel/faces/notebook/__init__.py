@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stormpetrel.faces.notebook.incidents import Incidents, IncidentView, alarms, incident
+from stormpetrel.faces.notebook.incidents import Incidents, IncidentView, alarms, incident, judge
 from stormpetrel.faces.notebook.insight import JobInsight, look_into
 from stormpetrel.faces.notebook.loading import LoadedJobs, load_jobs
 from stormpetrel.faces.notebook.model import LatestModel, latest_model
@@ -25,6 +25,7 @@ __all__ = [
     "alarms",
     "check_script",
     "incident",
+    "judge",
     "latest_model",
     "load_jobs",
     "look_into",

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
+from stormpetrel.answers.alarms.acts import act_on_incident
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
 from stormpetrel.answers.jobs.selection import SiteLike, opened
 from stormpetrel.answers.schemas.alarms import IncidentQuestion
@@ -127,7 +128,7 @@ class IncidentView:
 def alarms(
     site: SiteLike,
     *,
-    state: Literal["open", "all"] = "open",
+    state: Literal["open", "all", "quiet"] = "open",
     since: datetime | None = None,
     severity: Literal["info", "warning", "page"] | None = None,
     limit: int = 100,
@@ -140,6 +141,13 @@ def alarms(
     question = IncidentQuestion(state=state, since=since, severity=severity, limit=limit)
     with opened(site) as open_one:
         return Incidents(list_incidents(open_one, LOCAL, question), open_one.settings.site.time_zone)
+
+
+def judge(site: SiteLike, number: int, verdict: Literal["confirm", "dismiss", "withdraw"], note: str = "") -> IncidentView:
+    """Confirm or dismiss an incident, or take the verdict back; the incident as it is then. It stands in the audit trail."""
+    with opened(site) as open_one:
+        act_on_incident(open_one, LOCAL, number, verdict, note)
+        return IncidentView(show_incident(open_one, LOCAL, number), open_one.settings.site.time_zone)
 
 
 def incident(site: SiteLike, number: int) -> IncidentView:

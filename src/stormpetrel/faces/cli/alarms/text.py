@@ -27,6 +27,8 @@ def print_list(out: Console, answer: IncidentList, zone: str, *, everything: boo
         out.print(_head(incident, zone))
         _wrapped(out, incident.title)
     out.print(_sum(answer, zone, everything=everything, narrowed=narrowed, limit=limit))
+    for line in _since_verdicts(answer):
+        out.print(line)
     for line in _next_of_list(answer, everything=everything, narrowed=narrowed):
         out.print(line)
 
@@ -58,6 +60,7 @@ def print_incident(out: Console, answer: IncidentAnswer, zone: str) -> None:
 def _head(incident: IncidentLine, zone: str) -> str:
     verdict = f", {incident.verdict}" if incident.verdict else ""
     sent = "sent" if incident.page else "late" if incident.late else "listed only"
+    sent = sent if incident.like is None else f"not sent: like {incident.like}"
     state = f"{incident.state}{verdict}"
     return f"{incident.id:>4}  {incident.severity:<7}  {state:<24}  raised {format_time(incident.raised_at, zone)}, {sent}"
 
@@ -70,6 +73,15 @@ def _sum(answer: IncidentList, zone: str, *, everything: bool, narrowed: bool, l
     shown = f"The newest {incidents}; --limit shows more" if count == limit else incidents
     rate = f"; {answer.rate_text}" if answer.rate_text else ""
     return f"{shown}{rate}. Times in {plain(zone)}."
+
+
+def _since_verdicts(answer: IncidentList) -> Iterable[str]:
+    """What verdicts have changed, and what is not listed because of them."""
+    if answer.verdicts.words:
+        yield f"{answer.verdicts.words[0].upper()}{plain(answer.verdicts.words[1:])}."
+    yield from (f"  {plain(effect.words)}" for effect in answer.verdicts.verdicts)
+    if answer.quiet:
+        yield f"Open and not listed, as like dismissed ones: {answer.quiet:,}. Show them: stormpetrel alarms list --quiet"
 
 
 def _next_of_list(answer: IncidentList, *, everything: bool, narrowed: bool) -> list[str]:
@@ -116,6 +128,8 @@ def _next(answer: IncidentAnswer) -> Iterable[str]:
     about = answer.subjects[0] if answer.subjects else None
     if answer.state != "resolved" and about is not None and about.kind in _MUTED_KINDS:
         yield f"No messages about it: {command} mute {shlex.quote(plain(f'{about.kind}:{about.name}'))} --for 8h"
+    if answer.verdict is not None:
+        yield f"Take the verdict back: {command} withdraw {answer.id}"
     yield f'Write down what was done: {command} note {answer.id} "…"'
 
 
