@@ -1,11 +1,11 @@
 """What verdicts are worth: false alarms of the four weeks after true verdicts on the first 20 incidents, and the recall.
 
 `python -m benchmarks.alarm_verdicts [--seeds 10 11 … 19] [--workers N]`: the sites of benchmarks/alarm_budget.py (jobs of a
-cluster, events of a grid, CPU traces) over twelve weeks. From the fifth week on there are the faults of benchmarks/alarm_faults.py
-twice, four weeks apart and on other nodes, and an outage of the grid a week. Nothing else is added to the simulator.
+cluster, events of a grid, CPU traces) over twelve weeks. From the fifth week on there are the faults of alarm_faults.py twice,
+four weeks apart and on other nodes, and an outage of the grid a week. Nothing else is added to the simulator.
 
-An *alarm* is an incident that is put on the list of alarms, raised or opened again. It is *true* if it is about a fault: seen by a
-family that the fault concerns, about one of its subjects, from its beginning to an hour after its end; or half of its lost jobs
+An *alarm* is an incident that is put on the list of alarms, raised or opened again. It is *true* if it is about a fault: seen by
+a family that the fault concerns, about one of its subjects, from its beginning to an hour after its end; or half of its lost jobs
 fell to the fault. Any other is *false*, what users get wrong in calm operation among them. The first 20 incidents on the list
 after the first four weeks are judged by that truth, each a day after it was raised. The four weeks from the last of these
 verdicts on are compared with the same weeks of the same site on which nobody said anything. A fault is *found* if an alarm is

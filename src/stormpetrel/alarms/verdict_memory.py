@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from stormpetrel.alarms.blame import severity_of
+from stormpetrel.alarms.blame import blame_of, severity_of
 from stormpetrel.alarms.budget import Stream, score_of, stream_of
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import LEADING, Incident, JudgedIncident, Severity, Verdict
@@ -23,6 +23,7 @@ HALF_LIFE: Final = timedelta(days=60)  # after which a verdict counts half
 ENOUGH: Final = 0.5  # of dismissals beyond confirmations: one of the same subject teaches for one half-life
 OTHER_SUBJECT: Final = 0.17  # what a verdict on another subject counts: three fresh ones are as good as one
 LARGER: Final = 1.5  # so many times what was dismissed is something else
+_PRIOR: Final = 0.5  # verdicts of either kind that are taken for granted
 _SIZES: Final = ("lost", "flagged", "count")  # figures that say how large a trouble is
 DISMISSED: Final = "dismissed"  # why something is held back
 
@@ -54,14 +55,28 @@ class VerdictMemory:
         numbers = [self._like(finding, at) for finding in findings]
         return max((number for number in numbers if number is not None), default=None) if None not in numbers else None
 
+    def chance(self, finding: Finding, at: datetime) -> float:
+        """Return how likely a finding is real trouble, by the verdicts on its stream; ½ where there are none."""
+        words = [(judged, self._weight(judged, old, finding, at)) for judged, old in self._streams.get(_stream(finding), ())]
+        real = sum(weight for judged, weight in words if judged.verdict == Verdict.CONFIRMED)
+        chance: float = (real + _PRIOR) / (sum(weight for _, weight in words) + 2 * _PRIOR)
+        return chance
+
+    @staticmethod
+    def _weight(judged: JudgedIncident, old: Finding, finding: Finding, at: datetime) -> float:
+        """What a verdict counts for a finding at a moment: nothing before it was given."""
+        if judged.act.at > at:
+            return 0.0
+        age = (at - judged.act.at) / HALF_LIFE
+        return float((1.0 if old.subjects == finding.subjects else OTHER_SUBJECT) * 0.5**age)
+
     def _like(self, finding: Finding, at: datetime) -> int | None:
         is_page = severity_of([finding]) == Severity.PAGE
         net, likest, most = 0.0, None, 0.0
         for judged, old in self._streams.get(_stream(finding), ()):
-            same = old.subjects == finding.subjects
-            if judged.act.at > at or (is_page and not same):  # of what wakes people, a dismissal holds for its subject alone
-                continue
-            weight = (1.0 if same else OTHER_SUBJECT) * 0.5 ** ((at - judged.act.at) / HALF_LIFE)
+            weight = self._weight(judged, old, finding, at)
+            if not weight or (is_page and old.subjects != finding.subjects):
+                continue  # of what wakes people, a dismissal holds for its subject alone
             if judged.verdict == Verdict.CONFIRMED:
                 net -= weight * is_as_large(finding, old)
             elif not is_larger(finding, old):
@@ -98,5 +113,11 @@ def _size(finding: Finding, name: str) -> float:
 
 
 def is_as_large(finding: Finding, old: Finding) -> bool:
-    """Whether a finding is about as much as one that was confirmed, or more."""
-    return score_of(finding) * LARGER >= score_of(old)
+    """Whether a finding is about as much as one that was confirmed, or more, and the same is suspected.
+
+    A batch that failed together with everything else on its node says nothing about one that fails alone.
+    """
+    if blame_of([finding])[0] != blame_of([old])[0]:
+        return False
+    sizes = all(_size(finding, name) * LARGER >= _size(old, name) for name in _SIZES)
+    return sizes and score_of(finding) * LARGER >= score_of(old)

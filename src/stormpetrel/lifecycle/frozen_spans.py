@@ -14,6 +14,7 @@ from typing import Final
 
 import polars as pl
 
+from stormpetrel.lifecycle.case_answers import HOUR, NodeHour, cleared_hours
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.records.findings import Finding, SubjectKind
 from stormpetrel.records.incidents import Incident, JudgedIncident, Verdict
@@ -64,8 +65,9 @@ def never_normal(site: Site) -> pl.Expr:
 
 
 def known_calm(site: Site) -> pl.Expr:
-    """Which rows of windows or scores lie in the span of a dismissed incident, and in that of no confirmed one."""
-    return _any(site, (span for span in cleared_spans(site) if span.family == ModelFamily.TRACES)) & ~never_normal(site)
+    """Which rows of windows or scores somebody found calm, in a dismissed incident or when asked, and none confirmed."""
+    spans = [span for span in cleared_spans(site) if span.family == ModelFamily.TRACES]
+    return (_any(site, spans) | _in_hours(cleared_hours(site))) & ~never_normal(site)
 
 
 def learning_labels(site: Site, *, known_at: datetime | None = None) -> list[Outage]:
@@ -119,6 +121,15 @@ def _span(judged: JudgedIncident, finding: Finding) -> JudgedSpan:
 def _until(judged: JudgedIncident, incident: Incident, finding: Finding) -> datetime | None:
     """The end of a span: of a confirmed incident that is not over there is none yet."""
     return None if judged.verdict == Verdict.CONFIRMED and incident.resolved_at is None else finding.until
+
+
+def _in_hours(hours: Iterable[NodeHour]) -> pl.Expr:
+    """Whether a row begins in one of these hours of nodes."""
+    inside = pl.lit(False)
+    for hour in hours:
+        during = pl.col("window_start").is_between(hour.since, hour.since + HOUR, closed="left")
+        inside = inside | ((pl.col("node") == hour.node) & during).fill_null(False)
+    return inside
 
 
 def _any(site: Site, spans: Iterable[JudgedSpan]) -> pl.Expr:

@@ -160,6 +160,12 @@ COMMANDS: Final[dict[str, Entry]] = {
             ),
             "withdraw": CommandEntry("alarms.acts:withdraw", "Withdraw the verdict on an incident, with what it taught."),
             "note": CommandEntry("alarms.acts:note", "Add a note to an incident; its state stays as it is."),
+            "ask": CommandEntry(
+                "alarms.cases:ask", "Ask about the cases whose answer teaches most, also from below the threshold."
+            ),
+            "answer": CommandEntry(
+                "alarms.cases:answer", "Answer a case: models learn from it at their next training, alarms at once."
+            ),
             "mute": CommandEntry(
                 "alarms.acts:mute", "Send nothing about a subject for a time; its incidents are listed all the same."
             ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stormpetrel.faces.notebook.incidents import Incidents, IncidentView, alarms, incident, judge
+from stormpetrel.faces.notebook.incidents import Incidents, IncidentView, alarms, cases, incident, judge, judge_case
 from stormpetrel.faces.notebook.insight import JobInsight, look_into
 from stormpetrel.faces.notebook.loading import LoadedJobs, load_jobs
 from stormpetrel.faces.notebook.model import LatestModel, latest_model
@@ -26,6 +26,7 @@ __all__ = [
     "check_script",
     "incident",
     "judge",
+    "judge_case",
     "latest_model",
     "load_jobs",
     "look_into",

@@ -25,7 +25,7 @@ def print_list(out: Console, answer: IncidentList, zone: str, *, everything: boo
     """Print incidents, two lines and more each, and what to do next."""
     for incident in answer.incidents:
         out.print(_head(incident, zone))
-        _wrapped(out, incident.title)
+        wrapped(out, incident.title)
     out.print(_sum(answer, zone, everything=everything, narrowed=narrowed, limit=limit))
     for line in _since_verdicts(answer):
         out.print(line)
@@ -37,7 +37,7 @@ def print_incident(out: Console, answer: IncidentAnswer, zone: str) -> None:
     """Print one incident in full, and what to do next."""
     verdict = f", {answer.verdict}" if answer.verdict else ""
     out.print(f"Incident {answer.id}: {answer.severity}, {answer.state}{verdict}")
-    _wrapped(out, answer.title, indent="  ")
+    wrapped(out, answer.title, indent="  ")
     if answer.held_back_words:
         out.print(f"  Not sent. {plain(answer.held_back_words)}")
     out.print(f"  Cluster {plain(answer.cluster)}; times in {plain(zone)}")
@@ -139,10 +139,10 @@ def _part(out: Console, heading: str, lines: Iterable[str]) -> None:
     if listed:
         out.print(f"\n{heading}")
     for line in listed:
-        _wrapped(out, line, indent="  ")
+        wrapped(out, line, indent="  ")
 
 
-def _wrapped(out: Console, text: str, *, indent: str = _INDENT) -> None:
+def wrapped(out: Console, text: str, *, indent: str = _INDENT) -> None:
     """Print a text that may be longer than the terminal is wide; words that would be copied stay whole."""
     lead = indent + " " * (len(text) - len(text.lstrip()))
     lines = textwrap.wrap(
