@@ -1,8 +1,8 @@
 """What administrators answered on single cases, as learning uses it.
 
 Site + job frame -> with_answers -> the same jobs, with what administrators said in place of what accounting says;
-Site -> cleared_hours -> the hours of nodes that somebody found calm. Answers on buckets of events are labels (`store/events`), and a
-confirmed hour of a node is a known region: both are used where these are.
+Site -> cleared_hours -> the hours of nodes that somebody found calm. Answers on buckets of events are labels (`store/events`),
+and a confirmed hour of a node is a known region: both are used where these are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which cases administrators should judge: those whose answer teaches most, also from below the threshold.
 
-Site + Viewer -> ask_cases -> CaseList; + NewCaseAnswer -> answer_case -> CaseReceipt. As in `jobs/active_learning.py` the worth of
-a case is how undecided we are (1 − |2p − 1|) times how populated its region is. Cases are incidents that nobody has judged, jobs
-that ended, hours of nodes with unusual windows that raised nothing, and buckets of events below the threshold.
+Site + Viewer -> ask_cases -> CaseList; + NewCaseAnswer -> answer_case -> CaseReceipt. As in `jobs/active_learning.py` the worth
+of a case is how undecided we are (1 − |2p − 1|) times how populated its region is. Cases are incidents that nobody has judged,
+jobs that ended, hours of nodes with unusual windows that raised nothing, and buckets of events below the threshold.
 """
 
 from __future__ import annotations

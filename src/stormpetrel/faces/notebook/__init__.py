@@ -23,6 +23,7 @@ __all__ = [
     "PreparedJobs",
     "ScriptCheck",
     "alarms",
+    "cases",
     "check_script",
     "incident",
     "judge",
