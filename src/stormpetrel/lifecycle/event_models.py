@@ -26,9 +26,9 @@ from stormpetrel.events.recurrent.lstm import FORMAT_VERSION as RECURRENT_FORMAT
 from stormpetrel.learn.family import BY_HAND, Role, Unit
 from stormpetrel.lifecycle.contests.decision import Stopwatch
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, incomplete_entry, operator
+from stormpetrel.lifecycle.frozen_spans import learning_labels, learning_series
 from stormpetrel.records.event_series import ANOMALY, WEEK_S, EventSeries
 from stormpetrel.records.model_families import ModelFamily, how_to_train
-from stormpetrel.store.events.series import series_of
 from stormpetrel.store.registry.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
 
@@ -84,7 +84,7 @@ def train_event_model(
     """
     progress(0.0, "reading counts")
     watch, version = Stopwatch(), site.event_counts.table.version()
-    series = newest_weeks(useful_series(series_of(site, until=until)), weeks)
+    series, labels = newest_weeks(useful_series(learning_series(site, until=until)), weeks), learning_labels(site)
     chosen = _chosen(site, name)
     cut, model, forecaster, alarm_about = _fitted(site, series, chosen, seed, progress)
     learnt = series.take(0, cut)
@@ -95,8 +95,8 @@ def train_event_model(
         "bucket_s": series.bucket_s,
         "buckets": int((~learnt.is_gap).sum()),
         "labelled_outage_buckets": int((learnt.label == ANOMALY).sum()),
-        "labels": sum(1 for outage in site.outages.list() if outage.end is not None),
-        "labels_newer": sum(1 for outage in site.outages.list() if outage.start >= series.moment(cut)),
+        "labels": sum(1 for outage in labels if outage.end is not None),
+        "labels_newer": sum(1 for outage in labels if outage.start >= series.moment(cut)),
         "table_version": version,
         "trained_until": series.moment(cut - 1).isoformat(),
         "seed": seed,

@@ -18,6 +18,7 @@ from stormpetrel.lifecycle.contests.events import contest_events
 from stormpetrel.lifecycle.contests.traces import contest_traces
 from stormpetrel.lifecycle.contests.workloads import contest_workloads
 from stormpetrel.lifecycle.families import retrain_outdated
+from stormpetrel.lifecycle.frozen_spans import halting_incident
 from stormpetrel.lifecycle.retraining import Retrained, retrain
 from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.records.outages import Outage
@@ -41,9 +42,40 @@ class Nightly:
 
 
 def run_nightly(site: Site, *, progress: Callable[[str], None]) -> Nightly:
-    """Each family trains and compares → delete → compact, one after the other; killed half-way, what is in use stays in use."""
-    watch = Stopwatch()
+    """Each family trains and compares → delete → compact, one after the other; killed half-way, what is in use stays in use.
+
+    With `alarms.halt_training` nothing is trained while a confirmed incident is open.
+    """
     site.state.set_fact(LAST_NIGHT, site.now().isoformat())
+    halted = halting_incident(site)
+    jobs, families, outdated = _halted(site, halted) if halted is not None else _trained(site, progress)
+    progress("upkeep")
+    keep_days = site.settings.store.keep_days
+    deleted = retain(site, keep_days) if keep_days else 0
+    pruned = tuple(site.models.prune(site.settings.nightly.keep_trainings))
+    return Nightly(jobs, tuple(families), tuple(outdated), deleted, pruned, tuple(compact(site)))
+
+
+def _measured(site: Site, family: str, contest: Callable[[], FamilyNight | None]) -> FamilyNight | None:
+    """What a contest came to and took; where it could not be held, why."""
+    watch = Stopwatch()
+    try:
+        night = contest()
+    except StormpetrelError as error:
+        current = site.models.current_training(family)
+        night = FamilyNight(family, False, f"not trained: {error.what}", previous=current.name if current else None)
+    return None if night is None else night.with_compute(watch.read())
+
+
+def last_night(site: Site) -> datetime | None:
+    """When the last night began; None where there was none yet."""
+    noted = site.state.fact(LAST_NIGHT)
+    return datetime.fromisoformat(noted) if noted else None
+
+
+def _trained(site: Site, progress: Callable[[str], None]) -> tuple[Retrained, list[FamilyNight], list[str]]:
+    """What came of the contests of all families, and of models that an earlier version had saved."""
+    watch = Stopwatch()
     jobs = retrain(site, now=site.now(), progress=progress)
     of_jobs = FamilyNight(
         ModelFamily.JOBS,
@@ -65,28 +97,15 @@ def run_nightly(site: Site, *, progress: Callable[[str], None]) -> Nightly:
         ),
     }
     others = [_measured(site, family, contest) for family, contest in contests.items()]
-    progress("upkeep")
-    keep_days = site.settings.store.keep_days
-    deleted = retain(site, keep_days) if keep_days else 0
-    pruned = tuple(site.models.prune(site.settings.nightly.keep_trainings))
-    return Nightly(jobs, (of_jobs, *filter(None, others)), tuple(outdated), deleted, pruned, tuple(compact(site)))
+    return jobs, [of_jobs, *filter(None, others)], outdated
 
 
-def _measured(site: Site, family: str, contest: Callable[[], FamilyNight | None]) -> FamilyNight | None:
-    """What a contest came to and took; where it could not be held, why."""
-    watch = Stopwatch()
-    try:
-        night = contest()
-    except StormpetrelError as error:
-        current = site.models.current_training(family)
-        night = FamilyNight(family, False, f"not trained: {error.what}", previous=current.name if current else None)
-    return None if night is None else night.with_compute(watch.read())
-
-
-def last_night(site: Site) -> datetime | None:
-    """When the last night began; None where there was none yet."""
-    noted = site.state.fact(LAST_NIGHT)
-    return datetime.fromisoformat(noted) if noted else None
+def _halted(site: Site, incident: int) -> tuple[Retrained, list[FamilyNight], list[str]]:
+    """Nothing was trained, and why."""
+    why = f"not trained: incident {incident} is confirmed and not over, and alarms.halt_training is set"
+    current = ((family, site.models.current_training(family)) for family in ModelFamily)
+    families = [FamilyNight(family, False, why, previous=training.name) for family, training in current if training]
+    return Retrained(promoted=False, why=why), families, []
 
 
 EVERY: Final = timedelta(days=7)

@@ -149,7 +149,17 @@ actions = sa.Table(
     sa.Column("wrong_jobs", sa.Integer, nullable=False),
     sa.Column("body", sa.Text, nullable=False),  # JSON: subject, evidence, steps and answers
 )
+case_answers = sa.Table(
+    "case_answers",  # what administrators said of the cases that they were asked about
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("case", sa.String(300), nullable=False, index=True),
+    sa.Column("time", sa.String(40), nullable=False),
+    sa.Column("user", sa.Text, nullable=False),
+    sa.Column("kind", sa.String(20), nullable=False),  # confirm, dismiss, withdraw
+    sa.Column("note", sa.Text, nullable=False),
+)
 ALL_TABLES = (
     meta, ingests, forgotten, models, tokens, opinions, views, audit, outages,
-    incidents, incident_acts, mutes, watchers, messages, actions,
+    incidents, incident_acts, mutes, watchers, messages, actions, case_answers,
 )  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from stormpetrel.lifecycle.event_models import FAMILY as EVENTS
 from stormpetrel.lifecycle.families import outdated_trainings
+from stormpetrel.lifecycle.frozen_spans import learning_labels
 from stormpetrel.lifecycle.job_models import FAMILY as JOBS
 from stormpetrel.lifecycle.job_models import lacking_moments, training_settings
 from stormpetrel.lifecycle.nightly import last_night, reason_to_train
@@ -79,7 +80,7 @@ class TrainingSchedule:
         self._events_not_before = now + _EVENTS_EVERY * self._site.pace()
         if not self._site.event_counts.sources():
             return False
-        return reason_to_train(self._site.models.current_training(EVENTS), self._site.outages.list(), now) is not None
+        return reason_to_train(self._site.models.current_training(EVENTS), learning_labels(self._site), now) is not None
 
     def _traces_are_due(self, now: datetime) -> bool:
         """Whether a site that watches traces has had no night for as long as the settings say."""

@@ -33,9 +33,9 @@ from stormpetrel.lifecycle.event_models import (
     useful_series,
 )
 from stormpetrel.lifecycle.family import operator
+from stormpetrel.lifecycle.frozen_spans import learning_labels, learning_series
 from stormpetrel.records.event_series import HOUR_S, WEEK_S, EventSeries
 from stormpetrel.simulate.grid.outages import inject, plan_outages
-from stormpetrel.store.events.series import series_of
 from stormpetrel.store.registry.models import Training
 from stormpetrel.store.site import Site
 
@@ -96,7 +96,7 @@ class _Contest:
     def run(self, current: Training, now: datetime) -> FamilyNight:
         """Enough new counts? → challengers → judged beside the champion → trained on everything, or left at that."""
         champion = EVENTS.read(self.site, current)
-        series = useful_series(series_of(self.site)).of_kinds(champion.kinds)
+        series = useful_series(learning_series(self.site)).of_kinds(champion.kinds)
         if not self._has_reason(current, now):
             why = "not trained: it is less than a day old, and nobody has labelled anything since"
             return FamilyNight(FAMILY, False, why, previous=current.name)
@@ -122,7 +122,7 @@ class _Contest:
     def _has_reason(self, current: Training, now: datetime) -> bool:
         """A day has passed since the last training of events, in use or not, or labels have changed."""
         last = max(datetime.fromisoformat(training.created) for training in self.site.models.trainings(FAMILY))
-        ended = sum(1 for outage in self.site.outages.list() if outage.end is not None)
+        ended = sum(1 for outage in learning_labels(self.site) if outage.end is not None)
         return now - last >= timedelta(days=1) or ended != int(current.models[0].about.get("labels", 0))
 
     def _challengers(self, champion: EventModelInUse) -> Iterator[tuple[str, str, int]]:

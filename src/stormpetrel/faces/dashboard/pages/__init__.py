@@ -9,6 +9,7 @@ from stormpetrel.faces.dashboard.pages import (
     actions,
     alarms,
     capacity,
+    cases,
     cluster,
     generator,
     health,
@@ -23,5 +24,5 @@ from stormpetrel.faces.dashboard.pages import (
 
 PAGES: Final[tuple[DashboardPage, ...]] = (
     now.PAGE, alarms.PAGE, jobs.PAGE, trends.PAGE, waste.PAGE, profiles.PAGE, nodes.PAGE, cluster.PAGE, capacity.PAGE,
-    generator.PAGE, model.PAGE, actions.PAGE, health.PAGE,
+    generator.PAGE, model.PAGE, actions.PAGE, health.PAGE, cases.PAGE,
 )  # fmt: skip
