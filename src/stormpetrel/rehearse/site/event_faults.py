@@ -7,7 +7,7 @@ not made of job records.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -83,20 +83,24 @@ class EventFaults:
             hours = _SILENT_HOURS[kind][SEVERITIES.index(severity)]
         else:
             hours = int(np.exp(rng.random() * np.log(LONGEST_HOURS + 1)))
-        rows = self._rows(first, hours + AFTERMATH_HOURS)
+        seed = int(rng.integers(2**31))
+        return self.put_again(Injection(kind, severity, first, first + hours * _HOUR, _EVENTS, seed=seed))
+
+    def put_again(self, fault: Injection) -> Injection | None:
+        """Put an outage in that was chosen before, at the place at which it sits if that is known; as `put`."""
+        hours = round((fault.until - fault.since) / _HOUR)
+        rows = self._rows(fault.since, hours + AFTERMATH_HOURS)
         if rows is None:
             return None
-        window = _Window(rows, first, hours + AFTERMATH_HOURS, self._kinds)
-        seed = int(rng.integers(2**31))
-        place, value, after = _changed(window, kind, severity, hours, seed, rng)
+        window = _Window(rows, fault.since, hours + AFTERMATH_HOURS, self._kinds)
+        rng, kind = np.random.default_rng(fault.seed), fault.kind
+        place, value, after = _changed(window, fault, hours, rng)
         if after is None:
             return None
         stays = 0.0 if kind in _SILENT_HOURS else _STAYS
         self._replace(rows, window.rows_with(after, _Seat(place, value, FOCUS.get(kind, ("", 1.0))[1], stays), rng))
         touched = int((after != window.whole).any(axis=1).sum())
-        return Injection(
-            kind, severity, first, first + hours * _HOUR, _EVENTS, seed=seed, place=f"{place} {value}".strip(), hit=touched
-        )
+        return replace(fault, place=f"{place} {value}".strip(), hit=touched)
 
     def _rows(self, first: datetime, hours: int) -> pl.DataFrame | None:
         """The rows of some hours; None where one of them has no mark."""
@@ -167,23 +171,21 @@ class _Window:
         )
 
 
-def _changed(
-    window: _Window, kind: str, severity: str, hours: int, seed: int, rng: np.random.Generator
-) -> tuple[str, str, Counts | None]:
+def _changed(window: _Window, fault: Injection, hours: int, rng: np.random.Generator) -> tuple[str, str, Counts | None]:
     """The place and value at which an outage sits, and (hours, kinds) the counts that it leaves; None where it hits nobody."""
     after = window.whole.copy()
-    if kind == CLUSTER_SILENT:
+    if fault.kind == CLUSTER_SILENT:
         after[:hours] = 0
         return "", "", after if window.whole[:hours].any() else None
-    place = "submit_host" if kind == HOST_SILENT else FOCUS.get(kind, ("", 0.0))[0]
+    place = "submit_host" if fault.kind == HOST_SILENT else FOCUS.get(fault.kind, ("", 0.0))[0]
     values, calm = window.places.get(place, ((), np.zeros((0, 0, 0), dtype=np.int64)))
-    value = _drawn_value(values, calm, rng)
-    if kind == HOST_SILENT:
-        if not value or len(values) < 2:
+    value = fault.place.partition(" ")[2] or _drawn_value(values, calm, rng)
+    if fault.kind == HOST_SILENT:
+        if value not in values or len(values) < 2:
             return "", "", None
         after[:hours] -= np.minimum(after, calm[:, :, values.index(value)])[:hours]
         return place, value, after
-    changed = OUTAGES[kind](window.whole.astype(np.float64), window.kinds, severity, seed)
+    changed = OUTAGES[fault.kind](window.whole.astype(np.float64), window.kinds, fault.severity, fault.seed)
     return place, value, np.rint(changed).astype(np.int64)
 
 

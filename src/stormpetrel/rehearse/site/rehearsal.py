@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from stormpetrel.alarms.acts import with_acts
 from stormpetrel.alarms.budget import SHORTEST as BEFORE_BUDGET
@@ -122,12 +123,21 @@ def _part(progress: Progress, first: float, last: float, share: float, text: str
 def _span(site: Site, plan: RehearsalPlan) -> tuple[datetime, datetime]:
     first, last = recorded_span(site)
     if first is None or last is None:
+        first, last = _kept_windows(site)
+    if first is None or last is None:
         raise UsageError("There is no history to rehearse on.", hint="Read records first: stormpetrel ingest jobs FILE")
     until = min(last, plan.until) if plan.until else last
     since = max(first, plan.since) if plan.since else max(first, until - LONGEST)
     if since >= until:
         raise UsageError("The end of the rehearsal is not after its beginning.", hint="Name an earlier --since.")
     return since, until
+
+
+def _kept_windows(site: Site) -> tuple[datetime | None, datetime | None]:
+    """From when to when there are CPU windows, scored or not."""
+    starts = site.cpu_windows.read().select(first=pl.col("window_start").min(), last=pl.col("window_start").max())
+    first, last = starts.collect().row(0)
+    return (None, None) if first is None else (first.astimezone(UTC), last.astimezone(UTC))
 
 
 def _run(stage: Stage, calm: Walk | None, plan: RehearsalPlan, progress: Progress) -> _Run:

@@ -6,8 +6,9 @@ again. Of what the site keeps the newest moments are taken, after the last that 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -17,7 +18,7 @@ from stormpetrel.lifecycle.trace_learning import in_order
 from stormpetrel.lifecycle.trace_models import FAMILY, TraceModel, load_trace_model, score_frame, seen_by
 from stormpetrel.records.traces import LIVE
 from stormpetrel.records.window_frames import KEPT_MODES, float_lists, windows_of
-from stormpetrel.rehearse.site.injection import SEVERITIES, Injection
+from stormpetrel.rehearse.site.injection import Injection
 from stormpetrel.simulate.grid.outages import OUTAGES
 from stormpetrel.store.site import Site
 from stormpetrel.traces.faults.bench import BENCH
@@ -72,7 +73,7 @@ class TraceFaults:
         until = training.models[0].about.get("trained_until") if training else None
         if not until:
             return windows
-        later = windows.filter(pl.col("window_start") >= datetime.fromisoformat(str(until)))
+        later = windows.filter(pl.col("window_start") > datetime.fromisoformat(str(until)))
         if later["window_start"].n_unique() >= 2 * (BEFORE + LASTS):
             return later
         self.notes.append("The trace model has learnt from the windows into which faults are put: it knows the calm ones.")
@@ -96,29 +97,27 @@ class TraceFaults:
         if not whole.height:
             return None
         node, seed = str(whole["node"][int(rng.integers(whole.height))]), int(rng.integers(2**31))
-        changed = self._changed(here.filter(pl.col("node") == node), kind, severity, seed)
+        names = frozenset({node})
+        fault = Injection(kind, severity, chosen[0], chosen[-1], frozenset({"traces"}), subjects=names, nodes=names, seed=seed)
+        changed = put_into_windows(here.filter(pl.col("node") == node), fault)
         self.windows = in_order(pl.concat([self.windows.join(changed, on=["node", "cpu", "window_start"], how="anti"), changed]))
         assert self.model is not None
         again = score_frame(self.model, in_order(self.windows.filter(pl.col("window_start").is_in(chosen))))
         self.scores = pl.concat([self.scores.filter(~pl.col("window_start").is_in(chosen)), again])
         length = timedelta(seconds=float(again["window_s"].max()))  # type: ignore[arg-type]
-        names = frozenset({node})
-        return Injection(
-            kind, severity, chosen[0], chosen[-1] + length, frozenset({"traces"}), subjects=names, nodes=names, seed=seed,
-            hit=changed.height,
-        )  # fmt: skip
+        return replace(fault, until=chosen[-1] + length, hit=changed.height)
 
-    @staticmethod
-    def _changed(rows: pl.DataFrame, kind: str, severity: str, seed: int) -> pl.DataFrame:
-        """The windows of one node with a fault in them: the same threads at every moment."""
-        parts = []
-        level = SEVERITIES[SEVERITIES.index(severity)]
-        for part in rows.sort("window_start", "cpu").partition_by("window_start", maintain_order=True):
-            rates = windows_of(part).rates.transpose(1, 0, 2)  # (steps, threads, modes)
-            faulty = inject(_FAULTS[kind], rates, level, seed).transpose(1, 0, 2).astype(np.float32)  # type: ignore[arg-type]
-            modes = {mode: float_lists(faulty[:, :, column]) for column, mode in enumerate(KEPT_MODES)}
-            parts.append(part.with_columns(**modes))
-        return pl.concat(parts)
+
+def put_into_windows(rows: pl.DataFrame, fault: Injection) -> pl.DataFrame:
+    """Return windows of one node with a fault in them: the same threads at every moment."""
+    parts = []
+    for part in rows.sort("window_start", "cpu").partition_by("window_start", maintain_order=True):
+        rates = windows_of(part).rates.transpose(1, 0, 2)  # (steps, threads, modes)
+        severity: Any = fault.severity
+        faulty = inject(_FAULTS[fault.kind], rates, severity, fault.seed).transpose(1, 0, 2).astype(np.float32)
+        modes = {mode: float_lists(faulty[:, :, column]) for column, mode in enumerate(KEPT_MODES)}
+        parts.append(part.with_columns(**modes))
+    return pl.concat(parts) if parts else rows
 
 
 def _newest(site: Site) -> pl.DataFrame:
