@@ -44,11 +44,10 @@ from stormpetrel.events.combined import Combined
 from stormpetrel.events.nodes_and_hosts import black_holes, silent_grid, silent_hosts
 from stormpetrel.events.why import Placed, findings_at
 from stormpetrel.records.event_series import MAINTENANCE, NORMAL
-from stormpetrel.records.events import WHOLE, as_counts
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import LEADING, Blame, Incident
 from stormpetrel.simulate.cluster import simulate
-from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, simulate_grid
+from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, placed_counts, simulate_grid
 from stormpetrel.simulate.grid.outages import AFTERMATH_HOURS
 from stormpetrel.simulate.grid.rhythm import Maintenance, maintenances, mistakes
 from stormpetrel.simulate.spec import DAY_S, ClusterSpec, Fault
@@ -182,7 +181,7 @@ def _grid_findings(grid: SimulatedGrid) -> Iterable[tuple[int, list[Finding]]]:
     scores, forecast = model.score(series), model.forecast(series)
     threshold = threshold_for(scores[:TRAINED], past.label == NORMAL, series.bucket_s, 1.0)
     first = TRAINED - 14 * 24
-    frame = _counts(grid, first)
+    frame = placed_counts(grid, first)
     placed = Placed(frame)
     late = series.take(first, len(series))
     hard = black_holes(frame, zone="UTC", bucket_s=series.bucket_s)
@@ -205,27 +204,6 @@ def _grid_findings(grid: SimulatedGrid) -> Iterable[tuple[int, list[Finding]]]:
             )
             findings += [odd] if odd else []
         yield hour, findings
-
-
-def _counts(grid: SimulatedGrid, first: int) -> pl.DataFrame:
-    """The counts from an hour on as the store has them: over all, and by place."""
-    last = len(grid.series)
-    whole = np.nan_to_num(grid.series.counts[first:]).astype(np.int64)[:, :, None]  # (hours, kinds, 1)
-    frames = []
-    for place, (values, split) in {WHOLE: ((WHOLE,), whole), **grid.places(first, last)}.items():
-        hour, kind, value = np.nonzero(split)
-        frames.append(
-            pl.DataFrame(
-                {
-                    "bucket_start": pl.from_epoch(pl.Series(grid.series.start_s[first + hour]), "s").dt.replace_time_zone("UTC"),
-                    "kind": pl.Series(np.array(grid.series.kinds)[kind]),
-                    "place": pl.repeat(place, hour.size, eager=True),
-                    "value": pl.Series(np.array(values)[value]),
-                    "count": split[hour, kind, value],
-                }
-            )
-        )
-    return as_counts(pl.concat(frames), "simulated", grid.series.bucket_s)
 
 
 def _mistaken_hours(spec: GridSpec) -> npt.NDArray[np.bool_]:

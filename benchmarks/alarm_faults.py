@@ -28,6 +28,7 @@ from stormpetrel.engine import Engine, Progress
 from stormpetrel.records.incidents import Incident
 from stormpetrel.records.nodes import expand_nodes
 from stormpetrel.records.states import JobState
+from stormpetrel.rehearse.site.job_faults import end_jobs
 from stormpetrel.simulate.cluster import simulate
 from stormpetrel.simulate.spec import DAY_S
 from stormpetrel.simulate.spec import Fault as SickNode
@@ -62,11 +63,7 @@ class Records:
 
     def end(self, which: pl.Series, state: JobState, end_time: pl.Series) -> None:
         """Let some jobs end in another way."""
-        elapsed = (pl.col("end_time") - pl.col("start_time")).dt.total_seconds().cast(self.frame.schema["elapsed_s"])
-        self.frame = self.frame.with_columns(
-            pl.when(which).then(end_time).otherwise(pl.col("end_time")).alias("end_time"),
-            pl.when(which).then(pl.lit(state.value)).otherwise(pl.col("state")).alias("state"),
-        ).with_columns(pl.when(which).then(elapsed).otherwise(pl.col("elapsed_s")).alias("elapsed_s"))
+        self.frame = end_jobs(self.frame, which, state, end_time)
 
     def running(self, since: datetime, until: datetime) -> pl.Series:
         """Jobs that run at some time in a span."""

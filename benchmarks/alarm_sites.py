@@ -32,13 +32,12 @@ from stormpetrel.events.finding import Finding as Reason
 from stormpetrel.events.nodes_and_hosts import black_holes, silent_grid, silent_hosts
 from stormpetrel.events.why import Placed, findings_at
 from stormpetrel.lifecycle.event_models import CALM_SHARE, LEAST_WEEKS
-from stormpetrel.records.events import WHOLE, as_counts
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import order_of
 from stormpetrel.records.traces import BAD_IO, GOOD_IO, MIXED_JOB, NO_JOB, Trace, TraceJob
 from stormpetrel.records.windows import Windows, cut_windows
 from stormpetrel.simulate.cluster import simulate
-from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, simulate_grid
+from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, placed_counts, simulate_grid
 from stormpetrel.simulate.grid.spec import ALL_KINDS
 from stormpetrel.simulate.spec import ClusterSpec
 from stormpetrel.simulate.telemetry.kernel_ticks import counted, with_node_noise
@@ -162,27 +161,6 @@ def _odd_counts(plan: Plan, grid: SimulatedGrid, placed: Placed, hard: dict[date
 
 def _bucket(plan: Plan, moment: datetime) -> Bucket:
     return Bucket(plan.spec.name, moment, HOUR)
-
-
-def placed_counts(grid: SimulatedGrid) -> pl.DataFrame:
-    """The counts of a grid as its site would have them, as a whole and by place (COUNT_SCHEMA)."""
-    start = pl.from_epoch(pl.Series(grid.series.start_s), "s").dt.replace_time_zone("UTC")
-    whole = grid.series.counts.astype(np.int64)[:, :, None]  # (hours, kinds, 1)
-    frames = []
-    for place, (values, split) in {WHOLE: (("",), whole), **grid.places(0, len(grid.series))}.items():
-        hour, kind, value = np.nonzero(split)
-        frames.append(
-            pl.DataFrame(
-                {
-                    "bucket_start": start.gather(hour),
-                    "kind": pl.Series(np.array(grid.series.kinds)[kind]),
-                    "place": pl.repeat(place, hour.size, eager=True),
-                    "value": pl.Series(np.array(values)[value]),
-                    "count": split[hour, kind, value],
-                }
-            )
-        )
-    return as_counts(pl.concat(frames), "simulated", grid.series.bucket_s)
 
 
 @dataclass(frozen=True, eq=False)

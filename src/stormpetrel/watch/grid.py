@@ -46,8 +46,9 @@ class GridStep:
 class GridWatch:
     """Watches the grid of one site; a site without event sources costs nothing."""
 
-    def __init__(self, site: Site, book: SourceBook | None = None) -> None:
+    def __init__(self, site: Site, book: SourceBook | None = None, *, models: Site | None = None) -> None:
         self._site = site
+        self._models = models or site  # whose models judge: a copy of a site has none of its own
         self._book = book or SourceBook()
         self.is_active = has_event_sources(site)
         self._done: datetime | None = None  # the bucket up to which everything was looked at
@@ -66,9 +67,7 @@ class GridWatch:
         if not self.is_active or due == self._done or (self._not_before and now < self._not_before):
             return None
         try:
-            problems = [
-                why for report in ingest_live_events(self._site, poll_source=self._poll_source) for why in report.problems
-            ]
+            problems = self._read_sources()
             rows = self._score()
         except StormpetrelError as error:
             self._not_before = now + _AGAIN_AFTER * self._site.pace()
@@ -78,6 +77,10 @@ class GridWatch:
         else:
             self._done, self._not_before = due, None
         return GridStep(rows, problems[0] if problems else None)
+
+    def _read_sources(self) -> list[str]:
+        """Take in what the sources tell since the last poll; what is wrong with them."""
+        return [why for report in ingest_live_events(self._site, poll_source=self._poll_source) for why in report.problems]
 
     def _poll_source(self, name: str) -> AbstractContextManager[Seen]:
         """A poll of one source, once per bucket; in real seconds, also where the site's clock runs faster."""
@@ -92,11 +95,11 @@ class GridWatch:
         return settled - timedelta(seconds=settled.timestamp() % bucket_s)
 
     def _score(self) -> pl.DataFrame:
-        training = self._site.models.current_training(FAMILY)
+        training = self._models.models.current_training(FAMILY)
         if training is None:
             self._used = None
             return pl.DataFrame(schema=EVENT_SCORE_SCHEMA)
         versions = {(model.name, model.version) for model in training.models}
         if self._used is None or (self._used.name, self._used.version) not in versions:
-            self._used = load_event_model(self._site)
+            self._used = load_event_model(self._models)
         return score_new_buckets(self._site, self._used).rows

@@ -7,7 +7,7 @@ in their tables with the cursor of what was read. Where no model was trained, th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import Final
@@ -192,25 +192,7 @@ class TraceFindings:
         odd, self._odd = self._odd, []
         if not odd:
             return []
-        model, share = self._current_model(), self._site.settings.traces.alarm_share
-        return [
-            odd_node(
-                OddWindow(
-                    name=finding.node,
-                    since=datetime.fromtimestamp(finding.since_s, UTC),
-                    until=end,
-                    score=finding.score,
-                    threads=len(finding.threads),
-                    of_threads=finding.of_threads,
-                    what=finding.what,
-                ),
-                self._cluster.name(),
-                now,
-                share=share,
-                model=f"{model.name}/{model.version}",
-            )
-            for finding, end in odd
-        ]
+        return detector_findings(odd, self._cluster.name(), now, self._current_model(), self._site.settings.traces.alarm_share)
 
     def _current_model(self) -> TraceModel:
         """The model in use; one that was promoted meanwhile is taken up, and scores the windows of the last day that are kept."""
@@ -224,6 +206,30 @@ class TraceFindings:
         elif (regions := self._site.trace_regions.version()) != self._regions:  # named or taken back meanwhile
             self._model, self._regions = with_regions(self._site, self._model), regions
         return self._model
+
+
+def detector_findings(
+    odd: Iterable[tuple[NodeFinding, datetime]], cluster: str, now: datetime, model: TraceModel, share: float
+) -> list[Finding]:
+    """Return what the detector of a model has found, each with the end of its window, as findings that are known at `now`."""
+    return [
+        odd_node(
+            OddWindow(
+                name=finding.node,
+                since=datetime.fromtimestamp(finding.since_s, UTC),
+                until=end,
+                score=finding.score,
+                threads=len(finding.threads),
+                of_threads=finding.of_threads,
+                what=finding.what,
+            ),
+            cluster,
+            now,
+            share=share,
+            model=f"{model.name}/{model.version}",
+        )
+        for finding, end in odd
+    ]
 
 
 def watches_traces(site: Site) -> bool:

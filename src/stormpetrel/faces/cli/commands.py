@@ -265,6 +265,10 @@ COMMANDS: Final[dict[str, Entry]] = {
         "exporter:exporter",
         "Show Prometheus the CPU modes of every thread, what each job uses, and which job runs on which thread; until Ctrl-C.",
     ),
+    "rehearse": CommandEntry(
+        "rehearse:rehearse",
+        "Put faults into a copy of the site's own history, and tell which the watch would see, how late, and which it would not.",
+    ),
     "campaign": GroupEntry(
         "Labelled recordings of CPU traces.",
         {

@@ -21,7 +21,7 @@ PlacedCounts = tuple[tuple[str, ...], Ints]  # the names of the values, and (hou
 _BLOCK_HOURS: Final = 24
 _WITHOUT_NODE: Final = ("Submit", "JobRelease")  # the job waits: no node knows it
 # Which place an outage sits at, and how much of its change lies there.
-_FOCUS: Final[dict[str, tuple[str, float]]] = {
+FOCUS: Final[dict[str, tuple[str, float]]] = {
     "node_collapse": ("site", 0.92),
     "submit_unresponsive": ("submit_host", 0.95),
     "disconnect_storm": ("submit_host", 0.90),
@@ -70,7 +70,7 @@ def place_names(spec: GridSpec) -> dict[str, tuple[str, ...]]:
 
 def focus_of(spec: GridSpec, planned: PlannedOutage) -> tuple[str, str]:
     """At which place an outage sits, and where there, such as ("submit_host", "schedd-2"); two empty words where at none."""
-    focus, _ = _FOCUS.get(planned.outage_type, ("", 0.0))
+    focus, _ = FOCUS.get(planned.outage_type, ("", 0.0))
     if not focus:
         return "", ""
     grid_map = _map(spec)
@@ -150,7 +150,7 @@ def _where(spec: GridSpec, grid_map: _Map, plan: Sequence[PlannedOutage], place:
     spread = weights.copy()
     for outage in plan:
         here = (rows >= outage.first) & (rows < outage.last + AFTERMATH_HOURS)
-        focus, share = _FOCUS.get(outage.outage_type, ("", 0.0))
+        focus, share = FOCUS.get(outage.outage_type, ("", 0.0))
         if not here.any() or place != ("node" if focus == "site" else focus):
             continue
         chosen = _chosen(spec, grid_map, outage, focus)  # (values,) bool

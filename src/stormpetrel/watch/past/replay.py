@@ -20,6 +20,7 @@ import polars as pl
 from stormpetrel.alarms.budget import PageBudget
 from stormpetrel.alarms.grouping import IncidentBook
 from stormpetrel.alarms.silences import Silences
+from stormpetrel.lifecycle.trace_models import TraceModel
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import Incident
 from stormpetrel.store.site import Site
@@ -87,12 +88,15 @@ def replay(
     models: bool = True,
     count_jobs: bool = True,
     progress: Callable[[float, str], None] = lambda _share, _words: None,
+    note: Callable[[Finding], None] = lambda _finding: None,
+    trace_model: TraceModel | None = None,
 ) -> Replay:
     """Return the incidents that a watch looking every so often would have raised; without times, over all that is recorded.
 
     `families` are those that are looked at. Without `models` only rules speak: no model of events is trained on the way. Without
     `count_jobs` events are those that are in the site's tables; else those that its job records tell are counted where the watch
-    would do so.
+    would do so. `note` hears of each finding, as known at its time, before it is part of an incident. The
+    detector of `trace_model`, where one is named, judges the CPU windows that are kept.
     """
     progress(0.0, "reading")
     recorded = first, last = recorded_span(site)
@@ -113,7 +117,7 @@ def replay(
 
     models = models and EventPast.name in families
     events = EventPast(counts, start, models=models, progress=lambda words: progress(share(), words))
-    traces = TracePast(site, start) if scored_span(site) else None
+    traces = TracePast(site, start, model=trace_model) if scored_span(site) else None
     settled: list[tuple[_Walker, timedelta]] = [(JobFindings(site, start), _AT_ONCE), (events, events.settle)]
     if traces:
         settled.append((traces, traces.settle))
@@ -123,7 +127,10 @@ def replay(
     while now < end:
         upto = min(now + PIECE, end)
         for walker, settle in walkers:
-            waiting += [_at_its_time(finding, start, rhythm, settle, end) for finding in walker.step(upto)]
+            findings = [_at_its_time(finding, start, rhythm, settle, end) for finding in walker.step(upto)]
+            for finding in findings:
+                note(finding)
+            waiting += findings
         now = upto
         # What was decided in this piece may be known in the next one, before something that is decided there.
         waiting = _take(book, waiting, now)

@@ -1,6 +1,7 @@
 """CPU traces in the replay: the scores that live windows were given, and the rule over nodes.
 
-Site -> TracePast.step(now) -> findings of the windows that had ended by `now`. Nothing is scored again.
+Site -> TracePast.step(now) -> findings of the windows that had ended by `now`. Nothing is scored again; where a model is named,
+its detector judges the windows that were kept as well, one moment after the other.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import polars as pl
 
 from stormpetrel.alarms.region_rules import known_troubles, region_moments
 from stormpetrel.alarms.trace_rules import FAMILY, FEWEST_MOMENTS, LOOK_BACK, odd_nodes
+from stormpetrel.lifecycle.odd_nodes import LiveDetector
+from stormpetrel.lifecycle.trace_models import TraceModel, seen_by
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.traces import LIVE
 from stormpetrel.records.window_frames import WINDOW_KEY
 from stormpetrel.store.site import Site
 from stormpetrel.watch.cluster_name import ClusterName
+from stormpetrel.watch.trace_findings import detector_findings
 
 _AT_ONCE: Final = timedelta(days=1)
 _END: Final = pl.col("window_start") + pl.duration(microseconds=(pl.col("window_s").cast(pl.Float64) * 1e6).cast(pl.Int64))
@@ -27,8 +31,9 @@ class TracePast:
 
     name = FAMILY
 
-    def __init__(self, site: Site, start: datetime) -> None:
-        self._site, self._reported_to = site, start
+    def __init__(self, site: Site, start: datetime, *, model: TraceModel | None = None) -> None:
+        self._site, self._reported_to, self._model = site, start, model
+        self._detector = LiveDetector(site.settings.traces.alarm_share)
         self._cluster = ClusterName(site)
         settings = site.settings.prometheus
         self.settle = timedelta(seconds=max(settings.settle_s, 2 * settings.step_s))
@@ -39,6 +44,7 @@ class TracePast:
         while self._reported_to < now:
             until = min(now, self._reported_to + _AT_ONCE)
             findings += self._day(self._reported_to, until)
+            findings += self._detected(self._reported_to, until)
             self._reported_to = until
         return findings
 
@@ -59,6 +65,23 @@ class TracePast:
                 findings += odd_nodes(recent.drop("at", "model", "region"), before, moment, model=model)
             lately = inside.filter(pl.col("since") >= before - LOOK_BACK, pl.col("at") <= moment)
             findings += known_troubles(lately, before, moment, model=model)
+        return findings
+
+    def _detected(self, after: datetime, until: datetime) -> list[Finding]:
+        """What the detector finds in the kept windows that ended in (after, until]."""
+        if self._model is None or self._model.detector is None:
+            return []
+        length = timedelta(seconds=self._site.settings.traces.window_s)
+        rows = self._site.cpu_windows.read(since=after - length, until=until).filter(pl.col("trace") == LIVE)
+        share, findings = self._site.settings.traces.alarm_share, list[Finding]()
+        moments = (
+            rows.filter(seen_by(self._model)).sort("window_start").collect().partition_by("window_start", maintain_order=True)
+        )
+        for moment in moments:
+            end = moment["window_start"][0].astimezone(UTC) + length
+            if after < end <= until:
+                odd = [(finding, end) for finding in self._detector.step(self._model, moment.sort("node", "cpu"))]
+                findings += detector_findings(odd, self._cluster.name(), end, self._model, share)
         return findings
 
 

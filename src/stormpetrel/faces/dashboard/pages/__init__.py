@@ -18,11 +18,12 @@ from stormpetrel.faces.dashboard.pages import (
     nodes,
     now,
     profiles,
+    rehearsal,
     trends,
     waste,
 )
 
 PAGES: Final[tuple[DashboardPage, ...]] = (
     now.PAGE, alarms.PAGE, jobs.PAGE, trends.PAGE, waste.PAGE, profiles.PAGE, nodes.PAGE, cluster.PAGE, capacity.PAGE,
-    generator.PAGE, model.PAGE, actions.PAGE, health.PAGE, cases.PAGE,
+    generator.PAGE, model.PAGE, actions.PAGE, health.PAGE, cases.PAGE, rehearsal.PAGE,
 )  # fmt: skip

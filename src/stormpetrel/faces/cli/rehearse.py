@@ -1,0 +1,92 @@
+"""`stormpetrel rehearse`: what this site would see of faults, before anybody relies on it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from stormpetrel.answers.alarms.rehearsal import rehearse_site
+from stormpetrel.answers.schemas.rehearsal import MOST_FAULTS, RehearsalAnswer, RehearsalQuestion, RehearsedFault
+from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.faces.cli.options import Json, Seed, SinceTime, UntilTime
+from stormpetrel.faces.cli.output import emit, format_time, plain, show_table
+from stormpetrel.faces.cli.progress import share_spinner
+from stormpetrel.faces.cli.site import open_site, parse_site_time
+from stormpetrel.faces.report.blocks import Column, Table
+
+
+def rehearse(
+    context: typer.Context,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--kind", help="Only this kind of fault or outage; may be repeated.", show_default=False),
+    ] = None,
+    severities: Annotated[
+        list[str] | None,
+        typer.Option("--severity", help="Only mild, moderate or severe faults; may be repeated.", show_default=False),
+    ] = None,
+    number: Annotated[int, typer.Option("-n", min=1, max=MOST_FAULTS, help="Faults of each kind and severity.")] = 3,
+    seed: Seed = 0,
+    since: SinceTime = None,
+    until: UntilTime = None,
+    no_models: Annotated[
+        bool, typer.Option("--no-models", help="Rules alone: no model of events is trained on the way, which is faster.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Put faults into a copy of the site's own history, and tell which the watch would see, how late, and which it would not."""
+    with open_site(context) as site, share_spinner(quiet=as_json) as progress:
+        zone = site.settings.site.time_zone
+        question = RehearsalQuestion(
+            kinds=kinds or [],
+            severities=severities or [],
+            n=number,
+            seed=seed,
+            since=parse_site_time(since, zone, "--since"),
+            until=parse_site_time(until, zone, "--until"),
+            models=not no_models,
+        )
+        answer = rehearse_site(site, LOCAL, question, progress=progress)
+    emit(answer, lambda out: print_rehearsal(out, answer, zone), as_json=as_json)
+
+
+def print_rehearsal(out: Console, answer: RehearsalAnswer, zone: str) -> None:
+    """Print what a rehearsal came to: a table, the holes, the false pages."""
+    rows = [_row(kind, severity, cell) for kind, cells in answer.faults.items() for severity, cell in cells.items()]
+    if rows:
+        headings = ("Fault", "Severity", "Faults", "Seen", "after", "Sent", "after")
+        columns = tuple(Column(name, None if place < 2 else "") for place, name in enumerate(headings))
+        show_table(out, Table("Faults put into a copy of the history", columns, tuple(rows)))
+    if answer.holes:
+        out.print("Holes:")
+        for hole in answer.holes:
+            out.print(f"  {plain(hole)}")
+    elif rows:
+        out.print("No hole: every kind of fault that was tried was seen at least every second time.")
+    if answer.false_pages_per_week is not None:
+        promised = f"; the budget is {answer.promised_pages_per_week:g}" if answer.promised_pages_per_week else ""
+        out.print(f"False pages: {answer.false_pages_per_week:.2g} a week without any fault{promised}.")
+    for note in answer.notes:
+        out.print(plain(note))
+    if answer.since and answer.until:
+        span = f"{format_time(answer.since, zone)} to {format_time(answer.until, zone)} ({plain(zone)})"
+        out.print(f"{answer.walks} walks through {span}, seed {answer.seed}, {answer.seconds:.0f} s; the site was only read.")
+
+
+def _row(kind: str, severity: str, cell: RehearsedFault) -> tuple[str, ...]:
+    paged = "–" if cell.paged is None else f"{100 * cell.paged:.0f} %"
+    return (
+        kind.replace("_", " "), severity, str(cell.n), f"{100 * cell.recall:.0f} %", delay_text(cell.delay_s), paged,
+        delay_text(cell.paged_delay_s),
+    )  # fmt: skip
+
+
+def delay_text(seconds: float | None) -> str:
+    """Return how long something took, in a few letters."""
+    if seconds is None:
+        return "–"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
