@@ -119,7 +119,7 @@ def run_night(site: Site, viewer: Viewer, *, progress: Callable[[str], None]) ->
                 training=family.training,
                 previous=family.previous,
                 challengers=[dict(challenger) for challenger in family.challengers],
-                **family.compute.as_dict(),
+                **asdict(family.compute),
             )
             for family in night.families
         ],

@@ -56,7 +56,7 @@ class Distances:
 
     def further_columns(self, other: Distances) -> list[str]:
         """The columns in which every copy is further off than its counterpart."""
-        further = (self.distance > other.distance).all(axis=0)
+        further = np.asarray((self.distance > other.distance).all(axis=0)).tolist()
         return [name for name, is_further in zip(self.columns, further, strict=True) if is_further]
 
 
