@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
+from stormpetrel.answers.nodes.findings import node_findings
 from stormpetrel.answers.nodes.nodes import nodes
 from stormpetrel.answers.nodes.window_traces import window_traces
-from stormpetrel.answers.schemas.nodes import WINDOW_EXAMPLE, WINDOW_PATTERN, Nodes, NodesQuestion, WindowTraces
+from stormpetrel.answers.schemas.nodes import WINDOW_EXAMPLE, WINDOW_PATTERN, NodeFindings, Nodes, NodesQuestion, WindowTraces
 from stormpetrel.faces.api.endpoint import Reader, errors, json_response
 
 if TYPE_CHECKING:
@@ -28,6 +29,17 @@ def node_router(live: LiveSite) -> APIRouter:
     def list_nodes(viewer: Reader, question: Annotated[NodesQuestion, Query()]) -> Response:
         """Every node with the threads that behave unlike what the model has learnt, and the windows with the highest scores."""
         return json_response(nodes(live, viewer, question))
+
+    @api.get(
+        "/findings",
+        operation_id="node_findings",
+        summary="What is odd on the nodes",
+        response_model=NodeFindings,
+        responses=errors(),
+    )
+    def list_findings(viewer: Reader) -> Response:
+        """Odd nodes in sentences, with threads, mode, time and past windows like it; one score per node and for all together."""
+        return json_response(node_findings(live, viewer))
 
     @api.get(
         "/windows/{window}",
