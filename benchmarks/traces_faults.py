@@ -20,7 +20,7 @@ import numpy as np
 
 from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, campaign_set, simulate_campaign
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows, split_traces
-from stormpetrel.traces.exam.study import CEILING, VISIBLE, FaultStudy, run_fault_study
+from stormpetrel.traces.exam.study import CEILING, DETECTOR, VISIBLE, FaultStudy, run_fault_study
 from stormpetrel.traces.faults.bench import ASIDE, BENCH, TUNED
 
 RESULTS: Final = Path(__file__).parent / "results"
@@ -54,12 +54,35 @@ def figures(study: FaultStudy) -> dict[str, Any]:
         "strata_windows": dict(study.strata_windows),
         "not_visible": list(study.not_visible),
         "promised": {str(share): realised for share, realised in study.promised.items()},
+        "promised_levels": {
+            level: {str(share): realised for share, realised in shares.items()} for level, shares in study.promised_levels.items()
+        },
         "calm_windows": study.calm_windows,
         "spans": study.spans,
     }
 
 
-def over_seeds(studies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def last_results(name: str) -> Mapping[str, Any]:
+    """The results of the last whole run."""
+    results: Mapping[str, Any] = json.loads((RESULTS / name).read_text(encoding="utf-8"))
+    return results
+
+
+def beside_references(study: dict[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
+    """A study of the detector alone with the baselines and ceilings of a whole run; means are over the cells visible there."""
+    hidden = {tuple(key) for key in last["not_visible"]}
+    for fault, severities in study["faults"].items():
+        for severity, scorers in severities.items():
+            others = last["faults"].get(fault, {}).get(severity, {})
+            scorers.update({name: value for name, value in others.items() if name != DETECTOR})
+    cells = [(f, s) for f, severities in study["faults"].items() for s in severities if (f, s) not in hidden]
+    own = float(np.mean([study["faults"][f][s][DETECTOR]["roc_auc"] for f, s in cells]))
+    return {**last, **study, "mean": {**last["mean"], DETECTOR: own}, "interval": {**last["interval"], **study["interval"]},
+            "strata": {part: {**last["strata"][part], **study["strata"][part]} for part in study["strata"]},
+            "not_visible": last["not_visible"]}  # fmt: skip
+
+
+def over_seeds(studies: Sequence[Mapping[str, Any]], detector_only: bool = False) -> dict[str, Any]:
     """Means and spreads over seeds; a cell counts where the mean ceiling does."""
     first = studies[0]["faults"]
     cells: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
@@ -72,6 +95,11 @@ def over_seeds(studies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 }
                 for name in scorers
             }
+    if detector_only:
+        for fault, severities in last_results("traces_faults.json")["faults"].items():
+            for severity, scorers in severities.items():
+                if fault in cells:
+                    cells[fault][severity] = {**scorers, DETECTOR: cells[fault][severity][DETECTOR]}
     keys = [(fault, severity) for fault, severities in cells.items() for severity in severities]
     visible = [key for key in keys if cells[key[0]][key[1]][CEILING]["roc_auc"]["mean"] >= VISIBLE]
     parts = {"all": BENCH, "tuned": TUNED, "aside": ASIDE}
@@ -84,7 +112,12 @@ def over_seeds(studies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if any(f in {x.name for x in faults} for f, _ in visible)
     }
     promised = {share: _spread([study["promised"][share] for study in studies]) for share in studies[0]["promised"]}
-    return {"faults": cells, "mean": means, "not_visible": [key for key in keys if key not in visible], "promised": promised}
+    levels = {
+        level: {share: _spread([study["promised_levels"][level][share] for study in studies]) for share in shares}
+        for level, shares in studies[0]["promised_levels"].items()
+    }
+    not_visible = [key for key in keys if key not in visible]
+    return {"faults": cells, "mean": means, "not_visible": not_visible, "promised": promised, "promised_levels": levels}
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
@@ -94,12 +127,18 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument(
         "--minutes", type=float, default=864.0, help="of the campaign that is judged: 864 × 5 nodes are 3 node-days"
     )
     parser.add_argument("--nodes-per-fault", type=int, default=80)
     parser.add_argument("--campaigns", type=Path, help="a folder of recorded runs, in place of simulated campaigns")
     parser.add_argument("--tuned-only", action="store_true", help="leave out the faults that are kept aside")
+    parser.add_argument(
+        "--detector-only",
+        action="store_true",
+        help="judge the detector alone; baselines and ceilings stay as the results of the last whole run have them",
+    )
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--results-name", default=None)
     options = parser.parse_args()
@@ -108,20 +147,34 @@ def main() -> None:
     if options.campaigns:
         from stormpetrel.sources.trace_files import read_campaigns
 
-        study = figures(run_fault_study(split_traces(read_campaigns([options.campaigns]), Cut()), faults))
+        split = split_traces(read_campaigns([options.campaigns]), Cut())
+        study = figures(run_fault_study(split, faults, references=not options.detector_only))
+        if options.detector_only:
+            study = beside_references(study, last_results("traces_faults_real.json"))
         show(study["mean"])
+        show_promised(study["promised_levels"])
         names = {"tuned": [fault.name for fault in TUNED], "aside": [fault.name for fault in ASIDE]}
         write(options, "traces_faults_real.json", {**study, **names, "seconds": round(time.monotonic() - began)})
         return
     studies = []
-    for seed in range(options.seeds):
-        study = figures(run_fault_study(simulated(seed, options.minutes), faults, seed=seed, most_nodes=options.nodes_per_fault))
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        study = figures(
+            run_fault_study(
+                simulated(seed, options.minutes),
+                faults,
+                seed=seed,
+                most_nodes=options.nodes_per_fault,
+                references=not options.detector_only,
+            )
+        )
         studies.append(study)
         print(f"seed {seed}: detector {study['mean']['detector']:.3f}, promised and realised {study['promised']}", flush=True)
         about = {"seeds": len(studies), "node_days": len(studies) * NODES * options.minutes / 1440}
-        result = {**over_seeds(studies), **about, "per_seed": [each["mean"] for each in studies]}
+        result = {**over_seeds(studies, options.detector_only), **about, "per_seed": [each["mean"] for each in studies]}
         write(options, "traces_faults.json", {**result, "seconds": round(time.monotonic() - began)})  # what there is so far
     show(result["mean"]["tuned" if options.tuned_only else "all"])
+    levels = result["promised_levels"].items()
+    show_promised({level: {share: value["mean"] for share, value in shares.items()} for level, shares in levels})
 
 
 def write(options: argparse.Namespace, name: str, result: Mapping[str, Any]) -> None:
@@ -135,6 +188,12 @@ def show(means: Mapping[str, float | None]) -> None:
     """Print the mean ROC area of each scorer, best first."""
     for name, mean in sorted(means.items(), key=lambda item: -(item[1] or 0)):
         print(f"{name:18s} {mean:.3f}" if mean is not None else f"{name:18s} -")
+
+
+def show_promised(levels: Mapping[str, Mapping[str, float]]) -> None:
+    """Print which share of calm windows is flagged where which share is promised, level by level."""
+    for level, shares in levels.items():
+        print(f"{level:7s}" + "; ".join(f" {float(share):.1%} promised, {value:.2%} flagged" for share, value in shares.items()))
 
 
 if __name__ == "__main__":

@@ -83,7 +83,8 @@ class MeanScorer:
 
 def stand_in_model(*_: object, **__: object) -> Any:
     """In the place of `load_trace_model`."""
-    return SimpleNamespace(scorer=MeanScorer(), threshold=THRESHOLD, name=MODEL, version=1)
+    no_levels = {"detector": None, "hierarchy": None, "is_shipped": False}
+    return SimpleNamespace(scorer=MeanScorer(), threshold=THRESHOLD, name=MODEL, version=1, **no_levels)
 
 
 def make_live(site: Site, windows: pl.DataFrame | None = None, scores: pl.DataFrame | None = None) -> LiveSite:

@@ -33,7 +33,7 @@ _THREADS_AS_ONE: Final = 8.0  # threads of a node rise and fall together: so man
 
 @dataclass(frozen=True, slots=True)
 class OddWindow:
-    """A window of a node that the detector found odd: how many of its threads do what, since when."""
+    """A window of a node that is odd: how many of its threads do what, since when; none where a metric of the node is odd."""
 
     name: str
     since: datetime
@@ -130,7 +130,9 @@ class _Around:
 
 
 def odd_node(node: OddWindow, cluster: str, now: datetime, *, share: float, model: str) -> Finding:
-    """The finding of a node that the detector found odd in two windows one after the other."""
+    """The finding of a node that was found odd in two windows one after the other."""
+    counts = {"flagged": node.threads, "windows": node.of_threads} if node.of_threads else {}
+    threads = [Evidence(name, count, Unit.COUNT) for name, count in counts.items()]
     return Finding(
         family=FAMILY,
         rule=f"{model}/detector",
@@ -143,11 +145,7 @@ def odd_node(node: OddWindow, cluster: str, now: datetime, *, share: float, mode
         known_at=max(now, node.until),
         score=node.score,
         threshold=-math.log10(share),
-        evidence=(
-            Evidence("flagged", node.threads, Unit.COUNT),
-            Evidence("windows", node.of_threads, Unit.COUNT),
-            Evidence("usual", share, Unit.SHARE),
-        ),
+        evidence=(*threads, Evidence("usual", share, Unit.SHARE)),
         label=node.what,
     )
 

@@ -1,21 +1,27 @@
 """What the detector says of a site's newest windows: nodes that do what calm ones hardly ever do, each in a sentence.
 
 Site, TraceModel -> newest_findings -> NodeFinding; as windows end: LiveDetector.step(model, windows) -> NodeFinding. The newest
-windows are judged beside as many before them as a past has.
+windows are judged beside as many before them as a past has. LiveMetrics.step(model, node scores) -> UnusualNode: memory,
+pressure, disks or network of a node are not as they were in training.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from stormpetrel.lifecycle.trace_learning import frame_windows
 from stormpetrel.lifecycle.trace_models import TraceModel, seen_by
+from stormpetrel.records.node_frames import METRIC_NAMES
 from stormpetrel.store.site import Site
+from stormpetrel.traces.detector.detector import TraceDetector
 from stormpetrel.traces.detector.past import LOOK_BACK
 from stormpetrel.traces.detector.reasons import NodeFinding, odd_nodes
+from stormpetrel.traces.detector.recent import RecentNodes
 
 _MOST_WINDOWS: Final = 100_000  # that are looked at: the newest
 FEWEST_CALM: Final = 200  # calm node windows that a detector must have learnt from before anybody is called
@@ -48,6 +54,8 @@ class LiveDetector:
     def __init__(self, alarm_share: float) -> None:
         self._share = alarm_share
         self._past: list[pl.DataFrame] = []
+        self._judge: TraceDetector | None = None
+        self._recent = RecentNodes.none()  # how odd calm nodes were in the last hours, by that detector
         self._odd_before: frozenset[str] = frozenset()
 
     def step(self, model: TraceModel, windows: pl.DataFrame) -> list[NodeFinding]:
@@ -60,9 +68,15 @@ class LiveDetector:
             return []
         start = fitting["window_start"].max()
         assert isinstance(start, datetime)
+        if model.detector is not self._judge:  # another version: what the one before found odd is not comparable
+            self._judge, self._recent = model.detector, RecentNodes.none()
         seen = model.detector.observe(frame_windows(pl.concat([*self._past, fitting]), steps))
-        findings = odd_nodes(model.detector, seen, share=self._share, since_s=start.timestamp() - 1e-3)
+        expected, since_s = model.detector.expect(seen, self._recent), start.timestamp() - 1e-3
+        findings = odd_nodes(model.detector, seen, share=self._share, since_s=since_s, expected=expected)
         odd = frozenset(finding.node for finding in findings)
+        new = seen.layout.node_start_s >= since_s
+        calm = ~np.isin([seen.windows.nodes[number] for number in seen.layout.node_of], sorted(odd))
+        self._recent = self._recent.and_then(model.detector.recent(seen, expected).take(new & calm)).newest()
         lasting = [finding for finding in findings if finding.node in self._odd_before]
         self._keep(fitting.filter(~pl.col("node").is_in(sorted(odd))))
         self._odd_before = odd
@@ -73,3 +87,41 @@ class LiveDetector:
         self._past = [*self._past, calm][-LOOK_BACK:]
         while len(self._past) > 1 and sum(part.height for part in self._past) > _MOST_WINDOWS:
             self._past = self._past[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class UnusualNode:
+    """A node with a metric besides its CPUs that is far from what is usual, at a moment that is rare as a whole."""
+
+    node: str
+    start: datetime
+    score: float  # -log10 of the share of calm moments that are as unusual
+    what: str
+
+
+class LiveMetrics:
+    """Looks at the scores of nodes as a whole, one moment after the other; a node is named when it is unusual twice in a row.
+
+    Its threads are left to the detector: here a metric of the node must be far from what is usual.
+    """
+
+    def __init__(self, alarm_share: float) -> None:
+        self._least = -float(np.log10(alarm_share))
+        self._before: frozenset[str] = frozenset()
+
+    def step(self, model: TraceModel, nodes: pl.DataFrame) -> list[UnusualNode]:
+        """The nodes that are unusual at this moment and were at the one before; `nodes` are of NODE_SCORE_SCHEMA."""
+        if model.hierarchy is None or model.hierarchy.calibrations["node"].windows < FEWEST_CALM:
+            return []
+        rows = nodes.filter(pl.col("unusual").is_not_null(), pl.col("score") >= self._least)
+        lasting = rows.filter(pl.col("node").is_in(sorted(self._before)))
+        self._before = frozenset(rows["node"])
+        return [
+            UnusualNode(
+                node=row["node"],
+                start=row["window_start"],
+                score=row["score"],
+                what=f"{METRIC_NAMES[row['unusual']]} {row['now']:.0%}, usually {row['usual']:.0%}",
+            )
+            for row in lasting.sort("score", descending=True).iter_rows(named=True)
+        ]

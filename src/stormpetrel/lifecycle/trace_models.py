@@ -40,6 +40,7 @@ from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.store.registry.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
 from stormpetrel.traces.detector.detector import ARRAYS as DETECTOR
+from stormpetrel.traces.detector.detector import FORMAT_VERSION as DETECTOR_FORMAT
 from stormpetrel.traces.detector.detector import DetectorSettings, TraceDetector
 from stormpetrel.traces.diagnosis import Trouble, known_bad_io, place
 from stormpetrel.traces.hierarchy import ARRAYS as HIERARCHY
@@ -348,8 +349,8 @@ def loaded_traces(site: Site, training: Training, threads: int | None) -> TraceM
 
 
 def _kept_detector(folder: Path, record: Any) -> TraceDetector | None:
-    """The detector beside a model; None where it has none, as models from before there was one."""
-    if not isinstance(record, dict) or not (folder / DETECTOR).is_file():
+    """The detector beside a model; None where it has none that this version reads: the next training makes one."""
+    if not isinstance(record, dict) or record.get("format_version") != DETECTOR_FORMAT or not (folder / DETECTOR).is_file():
         return None
     return TraceDetector.of_content(record, (folder / DETECTOR).read_bytes(), str(folder))
 

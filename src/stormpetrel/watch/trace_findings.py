@@ -19,7 +19,7 @@ from stormpetrel.alarms.trace_rules import FAMILY, LOOK_BACK, OddWindow, node_mo
 from stormpetrel.errors import NoSamplesError
 from stormpetrel.ingest.live_windows import LiveMoment, LiveWindows
 from stormpetrel.lifecycle.live_scoring import take_moment
-from stormpetrel.lifecycle.odd_nodes import LiveDetector
+from stormpetrel.lifecycle.odd_nodes import LiveDetector, LiveMetrics
 from stormpetrel.lifecycle.trace_models import FAMILY as MODELS
 from stormpetrel.lifecycle.trace_models import Scored, TraceModel, load_trace_model, score_new_windows, with_regions
 from stormpetrel.records.findings import Finding
@@ -63,7 +63,8 @@ class TraceFindings:
         self._model: TraceModel | None = None
         self._training: str | None = None
         self._detector = LiveDetector(site.settings.traces.alarm_share)
-        self._odd: list[tuple[NodeFinding, datetime]] = []  # found and not yet returned, with the end of the window
+        self._metrics = LiveMetrics(site.settings.traces.alarm_share)
+        self._odd: list[OddWindow] = []  # found and not yet returned
         self._moments: pl.DataFrame | None = None  # of the last day, as `node_moments` makes them
         self._late = LateWindows(window_s=site.settings.traces.window_s, overlap_s=site.settings.prometheus.overlap_s)
         self._came_late: set[tuple[str, datetime]] = set()  # nodes and moments that were read again, and are not told yet
@@ -115,7 +116,11 @@ class TraceFindings:
         model = self._current_model()
         taken = take_moment(self._site, model, moment)
         lasting = self._detector.step(model, moment.windows)
-        self._odd += [(finding, moment.end) for finding in lasting]
+        self._odd += [odd_window(finding, moment.end) for finding in lasting]
+        self._odd += [
+            OddWindow(node.node, node.start, moment.end, node.score, threads=0, of_threads=0, what=node.what)
+            for node in self._metrics.step(model, taken.nodes)
+        ]
         self._model = taken.model
         self._note(taken.scored)
         self._note_moments(taken.scores, moment.end)
@@ -188,7 +193,7 @@ class TraceFindings:
         return findings
 
     def _odd_nodes(self, now: datetime) -> list[Finding]:
-        """What the detector has found odd since the step before."""
+        """What was found odd of nodes as a whole since the step before."""
         odd, self._odd = self._odd, []
         if not odd:
             return []
@@ -208,28 +213,23 @@ class TraceFindings:
         return self._model
 
 
-def detector_findings(
-    odd: Iterable[tuple[NodeFinding, datetime]], cluster: str, now: datetime, model: TraceModel, share: float
-) -> list[Finding]:
-    """Return what the detector of a model has found, each with the end of its window, as findings that are known at `now`."""
-    return [
-        odd_node(
-            OddWindow(
-                name=finding.node,
-                since=datetime.fromtimestamp(finding.since_s, UTC),
-                until=end,
-                score=finding.score,
-                threads=len(finding.threads),
-                of_threads=finding.of_threads,
-                what=finding.what,
-            ),
-            cluster,
-            now,
-            share=share,
-            model=f"{model.name}/{model.version}",
-        )
-        for finding, end in odd
-    ]
+def detector_findings(odd: Iterable[OddWindow], cluster: str, now: datetime, model: TraceModel, share: float) -> list[Finding]:
+    """Return what was found odd by a model, as findings that are known at `now`."""
+    version = f"{model.name}/{model.version}"
+    return [odd_node(window, cluster, now, share=share, model=version) for window in odd]
+
+
+def odd_window(finding: NodeFinding, end: datetime) -> OddWindow:
+    """Return what the detector says of a node, with the end of its window, as alarms take it."""
+    return OddWindow(
+        name=finding.node,
+        since=datetime.fromtimestamp(finding.since_s, UTC),
+        until=end,
+        score=finding.score,
+        threads=len(finding.threads),
+        of_threads=finding.of_threads,
+        what=finding.what,
+    )
 
 
 def watches_traces(site: Site) -> bool:

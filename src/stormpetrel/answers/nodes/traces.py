@@ -30,6 +30,7 @@ from stormpetrel.answers.schemas.traces import (
     ThresholdPromise,
     TraceDiagnosis,
     TraceMap,
+    WholeNode,
 )
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import ModelError
@@ -153,7 +154,12 @@ def _moment(unix_s: float) -> datetime:
     return datetime.fromtimestamp(unix_s, UTC)
 
 
-def trace_diagnosis(windows: ScoredWindows, site: Site | None = None, findings: list[OddNode] | None = None) -> TraceDiagnosis:
+def trace_diagnosis(
+    windows: ScoredWindows,
+    site: Site | None = None,
+    findings: list[OddNode] | None = None,
+    nodes: Sequence[WholeNode] = (),
+) -> TraceDiagnosis:
     """Odd nodes, who lies near Bad IO or in a known region, and what was like it; ModelError where the model knows none."""
     _refuse_empty(windows)
     model = windows.model
@@ -168,6 +174,7 @@ def trace_diagnosis(windows: ScoredWindows, site: Site | None = None, findings: 
         **_about(model),
         **near.model_dump(),
         findings=findings,
+        nodes=list(nodes),
         regions=fitted_regions(model),
         inside=region_suspects(points),
         like=[] if site is None else like_before(site, model, points),

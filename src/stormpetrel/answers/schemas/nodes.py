@@ -9,6 +9,7 @@ from pydantic import Field
 
 from stormpetrel.answers.schemas.base import Answer, Problem, Question
 from stormpetrel.answers.schemas.jobs import Moment
+from stormpetrel.answers.schemas.traces import OddNode, WholeNode
 
 WINDOW_PATTERN: Final = r"^[0-9]{1,8}-[0-9]{1,17}-.{1,600}$"
 WINDOW_EXAMPLE: Final = "12-1763200000000000-node3-live-cluster"
@@ -94,6 +95,20 @@ class Nodes(Answer):
     left_out: int = Field(default=0, description="windows that are too old to be counted; 0 for all but administrators")
     nodes: list[NodeRow]
     worst: list[ScoredWindow]
+
+
+class NodeFindings(Answer):
+    """What is odd on the nodes now, in sentences, and the one score of each node and of all nodes together."""
+
+    as_of: datetime
+    model: str
+    model_version: int
+    shipped: bool = Field(description="whether it is the shipped encoder, which has neither detector nor levels")
+    judged: bool = Field(description="whether the model has a detector; false: train one on the site's own windows")
+    share: float = Field(description="share of calm node windows that may be as odd as a finding: `traces.alarm_share`")
+    findings: list[OddNode] = Field(description="oddest first")
+    nodes: list[WholeNode] = Field(description="the newest score of each node, the most unusual first; 500 at most")
+    cluster: WholeNode | None = Field(description="null where the model has no levels above the thread")
 
 
 class NodeNames(Answer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import Field
 
@@ -170,10 +171,24 @@ class OddNode(Answer):
     similar: list[SimilarNodeWindow]
 
 
+class WholeNode(Answer):
+    """A node as a whole at one moment, or all nodes together: one score out of its threads, jobs and other metrics."""
+
+    level: Literal["node", "cluster"]
+    node: str = Field(description="empty for all nodes together")
+    window_start: datetime
+    score: float = Field(description="-log10 of the share of calm moments that are as unusual: 3 is one in a thousand")
+    unusual: str | None = Field(description="the metric that is farthest from what is usual", examples=["memory_pressure"])
+    now: float | None = Field(description="its share at that moment")
+    usual: float | None = Field(description="and its mean in training")
+    sentence: str = Field(examples=["node n003: memory pressure 43%, usually 1%; one in 2,000 calm moments is as unusual"])
+
+
 class TraceDiagnosis(TraceModelAnswer, NearBadIo):
     """The same, of a site's windows; which nodes the detector finds odd; who lies in a known region, and what was like it."""
 
     findings: list[OddNode] | None = Field(default=None, description="oddest first; null where the model has no detector")
+    nodes: list[WholeNode] = Field(default=[], description="each node as a whole, and all together, the most unusual first")
     regions: list[FittedRegion] = Field(default=[])
     inside: list[RegionSuspect] = Field(default=[], description="who lies in a known region, most windows first")
     like: list[LikeBefore] = Field(

@@ -17,13 +17,14 @@ from stormpetrel.answers.history.model_quality import model_quality
 from stormpetrel.answers.history.profiles import profiles
 from stormpetrel.answers.history.trends import trends
 from stormpetrel.answers.history.waste import cancel_policy, waste
+from stormpetrel.answers.nodes.findings import node_findings
 from stormpetrel.answers.nodes.nodes import nodes
 from stormpetrel.answers.nodes.window_traces import window_traces
 from stormpetrel.answers.overview.now import now_page
 from stormpetrel.answers.schemas.capacity import Capacity, CapacityQuestion
 from stormpetrel.answers.schemas.cluster import ClusterCounts, ClusterNow, ClusterOutages, CountsQuestion, SpanQuestion
 from stormpetrel.answers.schemas.health import Health, Version
-from stormpetrel.answers.schemas.nodes import WINDOW_EXAMPLE, WINDOW_PATTERN, Nodes, NodesQuestion, WindowTraces
+from stormpetrel.answers.schemas.nodes import WINDOW_EXAMPLE, WINDOW_PATTERN, NodeFindings, Nodes, NodesQuestion, WindowTraces
 from stormpetrel.answers.schemas.now import NowAnswer
 from stormpetrel.answers.schemas.profiles import Profiles
 from stormpetrel.answers.schemas.quality import QualityAnswer, QualityQuestion
@@ -143,6 +144,17 @@ def node_router(live: LiveSite) -> APIRouter:
     def list_nodes(viewer: Reader, question: Annotated[NodesQuestion, Query()]) -> Response:
         """Every node with the threads that behave unlike what the model has learnt, and the windows with the highest scores."""
         return json_response(nodes(live, viewer, question))
+
+    @api.get(
+        "/findings",
+        operation_id="node_findings",
+        summary="What is odd on the nodes",
+        response_model=NodeFindings,
+        responses=errors(),
+    )
+    def list_findings(viewer: Reader) -> Response:
+        """Odd nodes in sentences, with threads, mode, time and past windows like it; one score per node and for all together."""
+        return json_response(node_findings(live, viewer))
 
     @api.get(
         "/windows/{window}",

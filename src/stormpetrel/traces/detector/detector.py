@@ -24,24 +24,28 @@ from stormpetrel.errors import MissingExtraError, ModelError, ModelFormatError
 from stormpetrel.learn.saving import load_model_bytes, save_model
 from stormpetrel.records.windows import Windows
 from stormpetrel.traces.detector.calibration import Calibration
+from stormpetrel.traces.detector.kept_aside import KeptAside, keep_aside
 from stormpetrel.traces.detector.layout import Layout
 from stormpetrel.traces.detector.node_level import NodeLevel
+from stormpetrel.traces.detector.past import LOOK_BACK
+from stormpetrel.traces.detector.recent import RecentNodes, running_units, unit_of
 from stormpetrel.traces.detector.reconstruction import Reconstruction
 from stormpetrel.traces.detector.statistics import movement, over_threads, thread_statistics, top_mean
 from stormpetrel.traces.detector.thread_level import ThreadLevel
 
 Floats = npt.NDArray[np.float64]
+Groups = npt.NDArray[np.intp]
 Level = Literal["thread", "job", "node"]
 
 LEVELS: Final[tuple[Level, ...]] = ("thread", "job", "node")
 KIND: Final = "traces-detector"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 ARRAYS: Final = "detector.safetensors"
 _TOP_SHARE: Final = 0.25  # of a node's threads, the oddest: few are enough to make a node odd
 _TOP_WEIGHT: Final = 0.5  # of the oddest threads beside the node's own features
-_BLOCKS: Final = 10  # of time; each is scored by a node level that was learnt from the others
-_SEEN_FOR: Final = (1, 6)  # windows of past from which a node counts as seen for a while, and for long
-_FEWEST_OF_UNIT: Final = 40  # calm node windows for a unit of their own
+_SEEN_FOR: Final = (1, 3, 6, LOOK_BACK)  # windows of past: what has been seen for longer is known better, and ranked apart
+_KINDS: Final = len(_SEEN_FOR) + 1
+_FEWEST_OF_KIND: Final = 40  # calm windows; where fewer have been seen for as long, those that were seen for longer count, too
 _FEWEST_NODES: Final = 24  # calm node windows to learn from
 _TRAIN_AGAIN: Final = "Train it again: stormpetrel traces train"
 
@@ -86,12 +90,12 @@ class Expectation:
     node_expected: Floats  # (groups, columns)
     node_spread: Floats  # (groups, columns)
     node_own: Floats  # (groups,) surprise before
+    node_unit: Floats  # (groups, 2, 2) median and spread of surprises of late: of node features, of the oddest threads
 
     def take(self, rows: npt.NDArray[np.intp], some: npt.NDArray[np.intp]) -> Expectation:
         """What is expected of some windows and node groups."""
-        return Expectation(
-            self.thread_past[rows], self.thread_own[rows], self.node_expected[some], self.node_spread[some], self.node_own[some]
-        )
+        of_nodes = (self.node_expected, self.node_spread, self.node_own, self.node_unit)
+        return Expectation(self.thread_past[rows], self.thread_own[rows], *(values[some] for values in of_nodes))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +107,7 @@ class Surprise:
     node: Floats
     node_features: Floats  # (groups,) of the node level alone
     node_top: Floats  # (groups,) of the oddest threads alone
+    seen_for: dict[Level, Groups]  # how long each has been seen, as _SEEN_FOR counts
 
 
 class TraceDetector:
@@ -111,7 +116,7 @@ class TraceDetector:
     levels_: Levels
     reconstruction_: Reconstruction
     units_: Floats  # (known for, 2, 2) median and spread of node features and of the oddest threads, among calm windows
-    calibrations_: dict[Level, Calibration]
+    calibrations_: dict[Level, tuple[Calibration, ...]]  # by how long a thread, job or node has been seen
     data_: dict[str, Any]
     versions_: dict[str, Any]
 
@@ -134,19 +139,29 @@ class TraceDetector:
         seen = self.observe(windows)
         thread = ThreadLevel.fit(seen.statistics, layout, layout.counted, self.settings.seed)
         past = thread.past(thread.away(seen.statistics, layout), layout)
-        features = _node_features(thread, seen, past)
-        self.levels_ = Levels(thread, NodeLevel.fit(features, layout.node_past, np.ones(layout.nodes, dtype=bool)))
-        calm = self._kept_aside(seen, features)
-        self.units_ = _units(calm, _known_for(layout))
-        self.calibrations_ = {
-            "thread": Calibration.fit(calm.thread[layout.counted]),
-            "job": Calibration.fit(top_mean(calm.thread, layout.work, len(layout.work_job), _TOP_SHARE)),
-            "node": Calibration.fit(self._together(calm, layout)),
+        node = NodeLevel.fit(_node_features(thread, seen, past), layout.node_past, np.ones(layout.nodes, dtype=bool))
+        calm = keep_aside(
+            seen.statistics,
+            layout,
+            lambda level, before: _node_features(level, seen, before),
+            windows.window_s,
+            self.settings.seed,
+            _TOP_SHARE,
+        )
+        self.levels_ = Levels(replace(thread, usual=calm.thread_usual), replace(node, usual=calm.node_usual))
+        seen_for = _seen_for(layout)
+        self.units_ = _units(calm, seen_for["node"])
+        of_calm: dict[Level, Floats] = {
+            "thread": calm.thread,
+            "job": top_mean(calm.thread, layout.work, len(layout.work_job), _TOP_SHARE),
+            "node": _together(calm.node_features, calm.node_top, self.units_[seen_for["node"]]),
         }
+        self.calibrations_ = {level: _calibrations(of_calm[level], seen_for[level]) for level in LEVELS}
         self.data_ = {
             "traces": list(windows.traces),
             "windows": int(layout.counted.sum()),
             "nodes": layout.nodes,
+            "nodes_kept_aside": int(np.isfinite(calm.node_features).sum()),
             "steps": windows.steps,
             "step_s": windows.step_s,
         }
@@ -164,26 +179,30 @@ class TraceDetector:
         layout, windows = seen.layout, replace(seen.windows, rates=rates)
         return Observation(windows, layout, self._statistics(rates), movement(rates, layout.node, layout.nodes))
 
-    def expect(self, seen: Observation) -> Expectation:
-        """What the past of these windows lets expect of each of them."""
-        return _expectation(self._fitted(), seen)
+    def expect(self, seen: Observation, recent: RecentNodes | None = None) -> Expectation:
+        """What the past of these windows lets expect of each of them.
+
+        `recent` are node windows that say what is usual of late; where none are given, those among the windows themselves do,
+        each for the later ones.
+        """
+        plain = _expectation(self._fitted(), seen)
+        now = self.recent(seen, plain)
+        known = now.and_then(RecentNodes.none()) if recent is None else recent
+        return replace(plain, node_unit=running_units(self.units_, now, known))
 
     def surprise(self, seen: Observation, expected: Expectation) -> Surprise:
         """How odd windows are beside what was expected; the windows may be changed ones."""
-        surprise = _surprise(self._fitted(), seen, expected)
-        return Surprise(
-            surprise.thread,
-            top_mean(surprise.thread, seen.layout.work, len(seen.layout.work_job), _TOP_SHARE),
-            self._together(surprise, seen.layout),
-            surprise.node_features,
-            surprise.node_top,
-        )
+        levels, layout = self._fitted(), seen.layout
+        thread, features, top = _surprise(levels, seen, expected)
+        seen_for = _seen_for(layout)
+        job = top_mean(thread, layout.work, len(layout.work_job), _TOP_SHARE)
+        return Surprise(thread, job, _together(features, top, expected.node_unit), features, top, seen_for)
 
     @property
     def calm_nodes(self) -> int:
-        """How many calm node windows its shares are ranks among."""
+        """How many calm node windows it has learnt from."""
         self._fitted()
-        return self.calibrations_["node"].windows
+        return int(self.data_["nodes"])
 
     def node_residuals(self, seen: Observation, expected: Expectation) -> Floats:
         """What is left of the features of each node group, in units of its own spread: (groups, columns)."""
@@ -210,7 +229,15 @@ class TraceDetector:
     def scores(self, surprise: Surprise) -> dict[Level, Floats]:
         """Surprises as -log10 of shares of calm windows."""
         raw: dict[Level, Floats] = {"thread": surprise.thread, "job": surprise.job, "node": surprise.node}
-        return {level: -np.log10(self.calibrations_[level].share(np.nan_to_num(raw[level], nan=-np.inf))) for level in LEVELS}
+        return {level: self._ranked(level, raw[level], surprise.seen_for[level]) for level in LEVELS}
+
+    def _ranked(self, level: Level, surprise: Floats, seen_for: Groups) -> Floats:
+        known = np.nan_to_num(surprise, nan=-np.inf)
+        scores = np.zeros(len(known))
+        for number, calibration in enumerate(self.calibrations_[level]):
+            rows = seen_for == number
+            scores[rows] = -np.log10(calibration.share(known[rows]))
+        return scores
 
     def save(self, folder: Path) -> None:
         """Write the detector to a folder that does not exist yet."""
@@ -226,14 +253,16 @@ class TraceDetector:
             **self.reconstruction_.arrays("reconstruction"),
             "units": self.units_,
         }
-        for level, calibration in self.calibrations_.items():
-            arrays |= calibration.arrays(f"calibration.{level}")
+        for level, calibrations in self.calibrations_.items():
+            for number, calibration in enumerate(calibrations):
+                arrays |= calibration.arrays(f"calibration.{level}.{number}")
         content: bytes = _safetensors().save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
         return content
 
     def metadata(self) -> dict[str, Any]:
         """What it is, as JSON can hold it."""
         return {
+            "format_version": FORMAT_VERSION,
             "settings": {"seed": self.settings.seed, "components": self.settings.components},
             "types": list(self._fitted().thread.types),
             "data": self.data_,
@@ -259,7 +288,10 @@ class TraceDetector:
             model.levels_ = Levels(ThreadLevel.of_arrays(arrays, record["types"]), NodeLevel.of_arrays(arrays))
             model.reconstruction_ = Reconstruction.of_arrays("reconstruction", arrays)
             model.units_ = arrays["units"]
-            model.calibrations_ = {level: Calibration.of_arrays(f"calibration.{level}", arrays) for level in LEVELS}
+            model.calibrations_ = {
+                level: tuple(Calibration.of_arrays(f"calibration.{level}.{number}", arrays) for number in range(_KINDS))
+                for level in LEVELS
+            }
             model.data_, model.versions_ = dict(record["data"]), dict(record["versions"])
         except (KeyError, TypeError, ValueError, OverflowError, _safetensors_error()) as error:
             raise ModelFormatError(f"The detector in {where} is damaged: {str(error)[:200]}", hint=_TRAIN_AGAIN) from None
@@ -273,30 +305,17 @@ class TraceDetector:
     def _statistics(self, rates: npt.NDArray[np.float32]) -> Floats:
         return np.concatenate([thread_statistics(rates), self.reconstruction_.log_error(rates)[:, None]], axis=1)
 
-    def _kept_aside(self, seen: Observation, features: Floats) -> Surprise:
-        """The surprise of every node window by a node level that was not learnt from its block of time.
+    def recent(self, seen: Observation, expected: Expectation) -> RecentNodes:
+        """What node windows add to what is known of late."""
+        _, features, top = _surprise(self._fitted(), seen, expected)
+        return RecentNodes(seen.layout.node_start_s, _seen_for(seen.layout)["node"], np.stack([features, top], axis=1))
 
-        There are a thousand windows for each statistic of a thread: that level may be learnt from all.
-        """
-        layout = seen.layout
-        whole = _surprise(self.levels_, seen, _expectation(self.levels_, seen))
-        of_node, block = np.full(layout.nodes, np.nan), _blocks(layout.node_start_s)
-        for kept in np.unique(block):
-            learn = block != kept
-            node = NodeLevel.fit(features, layout.node_past, learn if learn.any() else ~learn)
-            scaled, own = _node_view(node, features, layout)
-            surprise = node.surprise(scaled, layout.node_past) - own
-            of_node[block == kept] = surprise[block == kept]
-        return Surprise(
-            whole.thread, np.empty(0), np.empty(0), np.where(np.isnan(whole.node_top), np.nan, of_node), whole.node_top
-        )
 
-    def _together(self, surprise: Surprise, layout: Layout) -> Floats:
-        """Node features and oddest threads, added, in units of the calm spread of nodes that have been seen for as long."""
-        unit = self.units_[_known_for(layout)]  # (groups, 2, 2)
-        both = np.stack([surprise.node_features, np.nan_to_num(surprise.node_top)], axis=1)
-        features, top = ((both - unit[:, :, 0]) / unit[:, :, 1]).T
-        return np.asarray((features + _TOP_WEIGHT * top) / (1 + _TOP_WEIGHT))
+def _together(node_features: Floats, node_top: Floats, unit: Floats) -> Floats:
+    """Node features and oddest threads, added, in units of the calm spread of nodes that have been seen for as long."""
+    both = np.stack([node_features, np.where(np.isnan(node_features), np.nan, np.nan_to_num(node_top))], axis=1)
+    features, top = ((both - unit[:, :, 0]) / unit[:, :, 1]).T
+    return np.asarray((features + _TOP_WEIGHT * top) / (1 + _TOP_WEIGHT))
 
 
 def _node_features(thread: ThreadLevel, seen: Observation, past: Floats) -> Floats:
@@ -320,10 +339,12 @@ def _expectation(levels: Levels, seen: Observation) -> Expectation:
     features = _node_features(thread, seen, past)
     expected = node.expected(features, layout.node_past)
     spread = node.spread(node.left(features, expected), layout.node_past)
-    return Expectation(past, own, expected, spread, _node_view(node, features, layout)[1])
+    unit = np.empty((layout.nodes, 0, 2))  # of late: known when the surprises of all windows are
+    return Expectation(past, own, expected, spread, _node_view(node, features, layout)[1], unit)
 
 
-def _surprise(levels: Levels, seen: Observation, expected: Expectation) -> Surprise:
+def _surprise(levels: Levels, seen: Observation, expected: Expectation) -> tuple[Floats, Floats, Floats]:
+    """The surprise of threads, of node features, and of the oddest threads of each node."""
     layout, thread, node = seen.layout, levels.thread, levels.node
     away = thread.away(seen.statistics, layout)
     of_thread = thread.surprise(thread.left(away, expected.thread_past, layout), layout) - expected.thread_own
@@ -331,34 +352,36 @@ def _surprise(levels: Levels, seen: Observation, expected: Expectation) -> Surpr
     scaled = node.left(features, expected.node_expected) / expected.node_spread
     of_node = node.surprise(scaled, layout.node_past) - expected.node_own
     top = top_mean(of_thread, layout.node, layout.nodes, _TOP_SHARE)
-    return Surprise(of_thread, np.empty(0), np.empty(0), np.where(np.isnan(top), np.nan, of_node), top)
+    return of_thread, np.where(np.isnan(top), np.nan, of_node), top
 
 
-def _blocks(start_s: Floats) -> npt.NDArray[np.intp]:
-    """Which of the blocks of time each start lies in; as many different moments in each."""
-    moments, place = np.unique(start_s, return_inverse=True)
-    return np.asarray(place.ravel() * min(_BLOCKS, moments.size) // max(1, moments.size))
+def _seen_for(layout: Layout) -> dict[Level, Groups]:
+    """How long each thread, job and node has been seen at the same work, as _SEEN_FOR counts: 0 is not yet."""
+    threads = layout.thread_past.counts()
+    inside = layout.work >= 0
+    size = np.bincount(layout.work[inside], minlength=len(layout.work_job))
+    of_job = np.bincount(layout.work[inside], weights=threads[inside], minlength=len(layout.work_job)) / np.maximum(size, 1)
+    counts: dict[Level, npt.NDArray[Any]] = {"thread": threads, "job": np.round(of_job), "node": layout.node_past.counts()}
+    return {level: np.searchsorted(_SEEN_FOR, values, "right") for level, values in counts.items()}
 
 
-def _known_for(layout: Layout) -> npt.NDArray[np.intp]:
-    """How long each node has been seen at the same work: 0 not yet, 1 for a while, 2 for long. What is new is less certain."""
-    return np.searchsorted(_SEEN_FOR, layout.node_past.counts(), "right")
+def _rows_of_kind(values: Floats, seen_for: Groups, number: int) -> Floats:
+    """The values of what has been seen for as long; with what has been seen for longer, where these are few; else all."""
+    known = np.isfinite(values)
+    for rows in (seen_for == number, seen_for >= number):
+        if (rows & known).sum() >= _FEWEST_OF_KIND:
+            return values[rows & known]
+    return values[known]
 
 
-def _units(calm: Surprise, known_for: npt.NDArray[np.intp]) -> Floats:
-    """Median and spread of node features and oddest threads, (known for, 2, 2); of all where there are too few."""
-    units = []
-    for number in range(len(_SEEN_FOR) + 1):
-        rows = (known_for == number) & np.isfinite(calm.node_features)
-        if rows.sum() < _FEWEST_OF_UNIT:
-            rows = np.isfinite(calm.node_features)
-        units.append([_unit(calm.node_features[rows]), _unit(calm.node_top[rows])])
-    return np.array(units)
+def _units(calm: KeptAside, seen_for: Groups) -> Floats:
+    """Median and spread of node features and oddest threads, (seen for, 2, 2)."""
+    parts = (calm.node_features, calm.node_top)
+    return np.array([[unit_of(_rows_of_kind(values, seen_for, number)) for values in parts] for number in range(_KINDS)])
 
 
-def _unit(values: Floats) -> tuple[float, float]:
-    middle, high = np.quantile(values, [0.5, 0.9]) if values.size else (0.0, 1.0)
-    return float(middle), max(float(high - middle) / 1.28, 1e-3)
+def _calibrations(calm: Floats, seen_for: Groups) -> tuple[Calibration, ...]:
+    return tuple(Calibration.fit(_rows_of_kind(calm, seen_for, number)) for number in range(_KINDS))
 
 
 def _check_finite(windows: Windows) -> None:

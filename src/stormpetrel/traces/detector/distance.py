@@ -16,7 +16,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 SHRINKAGE: Final = 0.2  # share of the diagonal in the covariance
-_FLOOR: Final = 1e-2  # added to each variance: a column that never moved may move a little
+FLOOR: Final = 0.1  # added to each variance: a column that hardly moved may move a little
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,11 +27,11 @@ class Distance:
     precision: Floats  # (columns, columns)
 
     @classmethod
-    def fit(cls, rows: Floats, shrinkage: float = SHRINKAGE) -> Self:
+    def fit(cls, rows: Floats, shrinkage: float = SHRINKAGE, floor: float = FLOOR) -> Self:
         """Learn from calm rows; with fewer than two, columns count as they are."""
         columns = rows.shape[1]
         covariance = np.atleast_2d(np.cov(rows, rowvar=False)) if len(rows) > 1 else np.eye(columns)
-        diagonal = np.diag(np.diag(covariance) + _FLOOR)
+        diagonal = np.diag(np.diag(covariance) + floor)
         inverse = np.linalg.inv((1 - shrinkage) * covariance + shrinkage * diagonal)
         mean = rows.mean(axis=0) if len(rows) else np.zeros(columns)
         return cls(mean, (inverse + inverse.T) / 2)

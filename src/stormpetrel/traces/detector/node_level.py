@@ -23,6 +23,7 @@ _RIDGE: Final = 10.0
 _SPREAD_WEIGHT: Final = 4.0  # windows that the usual spread counts for beside a node's own
 _LEAST_SPREAD: Final = 0.3  # of the usual one
 _OWN_WEIGHT: Final = 3.0
+_LEAST_FEATURE: Final = 0.1  # spread of a feature that stood still; features are made of normal scores
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +39,7 @@ class NodeLevel:
     @classmethod
     def fit(cls, features: Floats, past: Past, learn: Mask) -> Self:
         """Learn from the groups that `learn` names."""
-        scores = NormalScores.fit(features[learn])
+        scores = NormalScores.fit(features[learn], _LEAST_FEATURE)
         normal = scores.transform(features)
         before = past.mean(normal, forgets=FORGETS)
         both = learn & past.known
@@ -73,6 +74,11 @@ class NodeLevel:
 
     def own_surprise(self, surprise: Floats, past: Past) -> Floats:
         """How unusual each node's windows were before."""
+        return self.own_surprise_of(surprise, past)
+
+    @staticmethod
+    def own_surprise_of(surprise: Floats, past: Past) -> Floats:
+        """The same, whatever was learnt."""
         return past.mean(surprise, prior=0.0, weight=_OWN_WEIGHT)
 
     def arrays(self) -> dict[str, Floats]:

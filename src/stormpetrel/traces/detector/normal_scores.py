@@ -17,7 +17,6 @@ Floats = npt.NDArray[np.float64]
 
 MOST_KEPT: Final = 1024  # sorted values per column: enough for a score to the second digit
 LARGEST: Final = 12.0  # a score beyond which nothing is odder
-_LEAST_SPREAD: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,14 +27,14 @@ class NormalScores:
     spread: Floats  # (columns,)
 
     @classmethod
-    def fit(cls, values: Floats) -> Self:
-        """Learn from calm values (rows, columns)."""
+    def fit(cls, values: Floats, least_spread: float) -> Self:
+        """Learn from calm values (rows, columns); a column that stood still has the least spread."""
         ordered = np.sort(values, axis=0)
         low, quarter, three_quarters, high = np.quantile(values, [0.05, 0.25, 0.75, 0.95], axis=0)
         spread = np.maximum.reduce([(high - low) / 3.29, (three_quarters - quarter) / 1.35, values.std(axis=0) / 4])
         if len(ordered) > MOST_KEPT:
             ordered = ordered[np.round(np.linspace(0, len(ordered) - 1, MOST_KEPT)).astype(np.intp)]
-        return cls(ordered, np.maximum(spread, _LEAST_SPREAD))
+        return cls(ordered, np.maximum(spread, least_spread))
 
     def transform(self, values: Floats) -> Floats:
         """The normal score of each value, in -LARGEST..LARGEST; equal values share the middle of their ranks."""

@@ -61,9 +61,18 @@ def previous_rows(key: npt.NDArray[np.integer], start_s: Floats, window_s: float
     for begin, end in pairwise(bounds):
         own = starts[begin:end]
         at = np.searchsorted(own, own - window_s + 1e-3, "right") - 1
-        near = (at >= 0) & (own - own[np.maximum(at, 0)] <= window_s + _LONGEST_GAP_S)
+        near = (at >= 0) & ~_is_pause(own - own[np.maximum(at, 0)], window_s)
         previous[order[begin:end]] = np.where(near, order[begin + np.maximum(at, 0)], -1)
     return previous
+
+
+def is_after_a_pause(moments: Floats, window_s: float) -> npt.NDArray[np.bool_]:
+    """Which of some moments, but for the first, have no past because the one before is too long ago."""
+    return _is_pause(np.diff(moments), window_s)
+
+
+def _is_pause(apart_s: Floats, window_s: float) -> npt.NDArray[np.bool_]:
+    return np.asarray(apart_s > window_s + _LONGEST_GAP_S)
 
 
 def chain(previous: Rows, look_back: int = LOOK_BACK) -> Past:

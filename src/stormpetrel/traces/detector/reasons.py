@@ -58,10 +58,16 @@ class NodeFinding:
 
 
 def odd_nodes(
-    detector: TraceDetector, seen: Observation, *, share: float, since_s: float = -np.inf, zone: tzinfo = UTC
+    detector: TraceDetector,
+    seen: Observation,
+    *,
+    share: float,
+    since_s: float = -np.inf,
+    zone: tzinfo = UTC,
+    expected: Expectation | None = None,
 ) -> list[NodeFinding]:
     """Node windows that at most a share of calm ones are as odd as, from a moment on; the oddest first."""
-    expected = detector.expect(seen)
+    expected = expected or detector.expect(seen)
     surprise = detector.surprise(seen, expected)
     scores = detector.scores(surprise)
     rows = np.flatnonzero((scores["node"] >= -np.log10(share)) & (seen.layout.node_start_s >= since_s))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from stormpetrel.traces.detector.distance import Distance
 from stormpetrel.traces.detector.layout import Layout
 from stormpetrel.traces.detector.normal_scores import NormalScores
-from stormpetrel.traces.detector.past import FORGETS
+from stormpetrel.traces.detector.past import FORGETS, Past
 from stormpetrel.traces.detector.statistics import medians
 
 Floats = npt.NDArray[np.float64]
@@ -27,6 +27,7 @@ _MOST_LEARNT: Final = 30_000  # windows; more make neither ranks nor covariances
 _RIDGE: Final = 50.0
 _OWN_WEIGHT: Final = 3.0  # windows that the usual surprise counts for beside a thread's own
 _FORGETS: Final = max(FORGETS, 0.6)
+_TICK: Final = 0.01  # of a second: a share that was always the same may be a tick away without being odd
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +48,7 @@ class ThreadLevel:
         """Learn from the windows that `learn` names; all others only stand beside them."""
         rng = np.random.default_rng(seed)
         rows = _some(rng, np.flatnonzero(learn))
-        scores = NormalScores.fit(statistics[rows])
+        scores = NormalScores.fit(statistics[rows], _TICK)
         normal = scores.transform(statistics)
         types, counts = np.unique(layout.job_type[learn], return_counts=True)
         known = tuple(str(name) for name in types[counts >= _FEWEST_OF_TYPE])
@@ -91,7 +92,12 @@ class ThreadLevel:
 
     def own_surprise(self, surprise: Floats, layout: Layout) -> Floats:
         """How unusual each thread's windows were before."""
-        return layout.thread_past.mean(surprise, prior=0.0, weight=_OWN_WEIGHT)
+        return self.own_surprise_of(surprise, layout.thread_past)
+
+    @staticmethod
+    def own_surprise_of(surprise: Floats, past: Past) -> Floats:
+        """The same, whatever was learnt."""
+        return past.mean(surprise, prior=0.0, weight=_OWN_WEIGHT)
 
     def _left(self, away: Floats, past: Floats, near_now: Floats, near_past: Floats, known: Mask) -> Floats:
         with_past = self.weights[0] * past + self.weights[1] * near_now + self.weights[2] * near_past

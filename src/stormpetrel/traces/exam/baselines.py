@@ -29,6 +29,9 @@ _COLUMNS: Final = [THREAD_COLUMNS.index(f"{mode}_{name}") for mode in MODES for 
 _STILL: Final = THREAD_COLUMNS.index("longest_still")
 _MOST_LEARNT: Final = 6_000
 _NEIGHBOURS: Final = 5
+_CLUSTERS: Final = 20
+_ROUNDS: Final = 15
+_FLOOR: Final = 1e-2  # under each variance
 _AT_ONCE: Final = 2_048
 
 
@@ -69,6 +72,7 @@ def fitted_baselines(train: WindowsOfNodes, seed: int) -> list[Baseline]:
         _node_mahalanobis(train),
         _ecod(statistics),
         _knn(rates, rng),
+        _kmeans(rates, rng),
     ]
     return [*result, _isolation_forest(statistics, seed)] if find_spec("sklearn") is not None else result
 
@@ -93,7 +97,7 @@ def _pca_statistics(statistics: Floats) -> Baseline:
 
 
 def _mahalanobis(statistics: Floats) -> Baseline:
-    distance = Distance.fit(statistics / (statistics.std(axis=0) + 1e-6), shrinkage=0.05)
+    distance = Distance.fit(statistics / (statistics.std(axis=0) + 1e-6), shrinkage=0.05, floor=_FLOOR)
     spread = statistics.std(axis=0) + 1e-6
     return Baseline("mahalanobis", lambda windows: distance.log_distance(windows.statistics[:, _COLUMNS] / spread))
 
@@ -109,8 +113,8 @@ def _node_mahalanobis(train: WindowsOfNodes) -> Baseline:
         return np.concatenate([over, moves[:, kept], still], axis=1)
 
     calm = features(train)
-    scores = NormalScores.fit(calm)
-    distance = Distance.fit(scores.transform(calm), shrinkage=0.1)
+    scores = NormalScores.fit(calm, least_spread=1e-3)
+    distance = Distance.fit(scores.transform(calm), shrinkage=0.1, floor=_FLOOR)
     return Baseline("node_mahalanobis", lambda windows: distance.log_distance(scores.transform(features(windows))), per_node=True)
 
 
@@ -147,6 +151,27 @@ def _knn(rates: Rates, rng: np.random.Generator) -> Baseline:
         return result
 
     return Baseline("knn", score)
+
+
+def _kmeans(rates: Rates, rng: np.random.Generator) -> Baseline:
+    """KMeansAD of the benchmark literature: the distance of a window to the nearest of twenty centres of calm windows."""
+    calm = _flat(rates)
+    centres = calm[rng.choice(len(calm), min(_CLUSTERS, len(calm)), replace=False)]
+    for _ in range(_ROUNDS):
+        nearest = _apart(calm, centres).argmin(axis=1)
+        filled = np.unique(nearest)
+        centres = np.stack([calm[nearest == number].mean(axis=0) for number in filled])
+    return Baseline("kmeans", lambda windows: np.asarray(_apart(_flat(windows.rates), centres).min(axis=1), dtype=np.float64))
+
+
+def _apart(points: npt.NDArray[np.float32], centres: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The squared distance of each point to each centre."""
+    length = (points**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1)
+    return np.asarray(np.maximum(length - 2 * points @ centres.T, 0.0))
+
+
+def _flat(rates: Rates) -> npt.NDArray[np.float32]:
+    return np.asarray(rates[:, :, :3], dtype=np.float32).reshape(len(rates), -1)
 
 
 def _placed(lines: Reconstruction, rates: Rates) -> Floats:

@@ -21,7 +21,7 @@ from stormpetrel.learn.metrics import roc_auc
 from stormpetrel.records.traces import USER
 from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.traces.campaign_splits import SplitWindows
-from stormpetrel.traces.detector.detector import DetectorSettings, Expectation, Observation, TraceDetector
+from stormpetrel.traces.detector.detector import LEVELS, DetectorSettings, Expectation, Observation, TraceDetector
 from stormpetrel.traces.detector.statistics import top_mean
 from stormpetrel.traces.exam.baselines import Baseline, WindowsOfNodes, fitted_baselines
 from stormpetrel.traces.faults.contract import SEVERITIES, Fault, Severity, inject
@@ -77,6 +77,7 @@ class FaultStudy:
     visible: tuple[tuple[str, str], ...]
     not_visible: tuple[tuple[str, str], ...]
     promised: Mapping[float, float]  # share promised -> share of untouched node windows that are flagged
+    promised_levels: Mapping[str, Mapping[float, float]]  # the same for threads, jobs and nodes
     calm_windows: int
     spans: int
     windows_per_second: float | None  # thread windows that the detector scores in a second of one core, all levels
@@ -92,11 +93,15 @@ def run_fault_study(
     seed: int = 0,
     most_nodes: int = MOST_NODES,
     sink: Sink | None = None,
+    references: bool = True,
     progress: Progress = no_progress,
 ) -> FaultStudy:
-    """Fit detector and baselines on the calm windows of training and validation, and judge them on the test windows."""
+    """Fit detector and baselines on the calm windows of training and validation, and judge them on the test windows.
+
+    Without `references` the detector is judged alone: neither baselines nor a ceiling.
+    """
     progress(0.0, "learning what is calm")
-    exam = _Exam(split, seed, most_nodes, sink)
+    exam = _Exam(split, seed, most_nodes, sink, references=references)
     cells: dict[tuple[str, Severity], _Cell] = {}
     for number, (fault, severity) in enumerate((fault, severity) for fault in faults for severity in SEVERITIES):
         progress(number / (len(faults) * len(SEVERITIES)), f"{fault.name}, {severity}")
@@ -107,15 +112,16 @@ def run_fault_study(
 class _Exam:
     """Detector and baselines, fitted, and the scores of the untouched node windows."""
 
-    def __init__(self, split: SplitWindows, seed: int, most_nodes: int, sink: Sink | None) -> None:
-        self.seed, self.sink = seed, sink
+    def __init__(self, split: SplitWindows, seed: int, most_nodes: int, sink: Sink | None, *, references: bool) -> None:
+        self.seed, self.sink, self.references = seed, sink, references
         train = join_windows([split.train, split.validation])
         self.detector = TraceDetector(DetectorSettings(seed=seed)).fit(train)
         self.train, self.test = (ObservedNodes.of(self.detector, windows) for windows in (train, split.test))
         self.windows_per_second = _speed(self.detector, split.test)
         calm, _, _ = self.train.part(self.train.whole)
         layout = calm.layout
-        self.baselines = fitted_baselines(WindowsOfNodes.of(calm.windows.rates, layout.node, layout.nodes), seed)
+        of_calm = WindowsOfNodes.of(calm.windows.rates, layout.node, layout.nodes) if references else None
+        self.baselines = [] if of_calm is None else fitted_baselines(of_calm, seed)
         rng = np.random.default_rng([seed, 7])
         self.some, self.learn = _drawn(rng, self.test.whole, most_nodes), _drawn(rng, self.train.whole, _MOST_LEARNT)
         self.calm = self._scored(*self.test.part(self.test.whole)[:2], "", "")  # of all untouched node windows
@@ -133,7 +139,7 @@ class _Exam:
         self, fault: Fault, severity: Severity, changed: Observation, expected: Expectation
     ) -> tuple[Floats, Floats] | None:
         """Scores of a classifier that was trained on this very fault, of windows without it and with it."""
-        if find_spec("sklearn") is None:
+        if find_spec("sklearn") is None or not self.references:
             return None
         from sklearn.ensemble import ExtraTreesClassifier
 
@@ -160,7 +166,7 @@ class _Exam:
         scores = {DETECTOR: surprise.node}
         calibrated = self.detector.scores(surprise)
         if not fault:
-            self.promised = {share: float((calibrated["node"] >= -np.log10(share)).mean()) for share in SHARES}
+            self.promised_levels = {str(level): _flagged(calibrated[level]) for level in LEVELS}
         self._report(part, fault, severity, DETECTOR, {str(level): values for level, values in calibrated.items()})
         for baseline in self.baselines:
             levels = _levels(part, baseline, windows)
@@ -195,7 +201,8 @@ class _Exam:
             interval=self._interval(cells, visible, place),
             visible=tuple((fault, str(severity)) for fault, severity in visible),
             not_visible=tuple((fault, str(severity)) for fault, severity in cells if (fault, severity) not in visible),
-            promised=self.promised,
+            promised=self.promised_levels["node"],
+            promised_levels=self.promised_levels,
             calm_windows=len(self.test.whole),
             spans=int(np.unique(self.span).size),
             windows_per_second=self.windows_per_second,
@@ -327,6 +334,11 @@ def _span_numbers(split: SplitWindows, test: ObservedNodes) -> Groups:
     """The span of time of each whole node group."""
     layout, traces = test.seen.layout, test.seen.windows.traces
     return np.array([split.spans.get(traces[number], 0) for number in layout.node_trace[test.whole]], dtype=np.intp)
+
+
+def _flagged(scores: Floats) -> dict[float, float]:
+    """The share of scores beyond each share that is promised."""
+    return {share: float((scores >= -np.log10(share)).mean()) if scores.size else 0.0 for share in SHARES}
 
 
 def _is_busy(test: ObservedNodes) -> Mask:

@@ -20,7 +20,7 @@ from stormpetrel.records.traces import LIVE
 from stormpetrel.records.window_frames import WINDOW_KEY
 from stormpetrel.store.site import Site
 from stormpetrel.watch.cluster_name import ClusterName
-from stormpetrel.watch.trace_findings import detector_findings
+from stormpetrel.watch.trace_findings import detector_findings, odd_window
 
 _AT_ONCE: Final = timedelta(days=1)
 _END: Final = pl.col("window_start") + pl.duration(microseconds=(pl.col("window_s").cast(pl.Float64) * 1e6).cast(pl.Int64))
@@ -80,7 +80,7 @@ class TracePast:
         for moment in moments:
             end = moment["window_start"][0].astimezone(UTC) + length
             if after < end <= until:
-                odd = [(finding, end) for finding in self._detector.step(self._model, moment.sort("node", "cpu"))]
+                odd = [odd_window(finding, end) for finding in self._detector.step(self._model, moment.sort("node", "cpu"))]
                 findings += detector_findings(odd, self._cluster.name(), end, self._model, share)
         return findings
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
+from stormpetrel.answers.nodes.findings import whole_nodes
 from stormpetrel.answers.nodes.traces import ScoredWindows, odd_nodes, score_traces, scored_windows, trace_diagnosis, trace_map
 from stormpetrel.answers.schemas.registry import TrainedModel
 from stormpetrel.answers.schemas.traces import ScoringReceipt, TraceModelAnswer
@@ -34,6 +35,7 @@ from stormpetrel.lifecycle.trace_learning import LATE_SHARE
 from stormpetrel.traces.promise import Promise
 
 Top = Annotated[int, typer.Option("--top", min=1, help="How many to show.")]
+_WORTH_A_LINE: Final = 2.0  # a score of a node as a whole: one in a hundred calm moments
 
 
 def train(
@@ -111,7 +113,8 @@ def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_
     """Say what odd nodes do, who lies near Bad IO or in a region that somebody named, and past windows like these."""
     with open_site(context) as site:
         windows = scored_windows(site, LOCAL)
-        answer = trace_diagnosis(windows, site, odd_nodes(site, LOCAL, windows.model))
+        model = windows.model
+        answer = trace_diagnosis(windows, site, odd_nodes(site, LOCAL, model), whole_nodes(site, LOCAL, model))
     tables = [suspects_table(answer, top=top)] if answer.radius is not None else []
     if answer.regions:
         tables += [regions_table(answer.regions), inside_table(answer.inside, top=top)]
@@ -129,6 +132,8 @@ def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_
             out.print(plain(f"{finding.sentence} (UTC; one in {10**finding.score:,.0f} calm windows)"))
         if answer.findings == []:
             out.print("No node does what calm nodes of this site do not do.")
+        for row in [row for row in answer.nodes if row.score >= _WORTH_A_LINE][:top]:
+            out.print(plain(row.sentence))
         _print_tables(out, tables, answer)
 
     emit(answer, show, as_json=as_json, plot=plot, draw=draw)

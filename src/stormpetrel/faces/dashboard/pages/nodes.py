@@ -16,6 +16,7 @@ from dash import Dash, Input, Output, dcc, html, no_update
 
 from stormpetrel.answers.background import scope_of
 from stormpetrel.answers.nodes.board import NodeBoard, stamp_of
+from stormpetrel.answers.nodes.findings import node_findings
 from stormpetrel.answers.nodes.nodes import NodeDrawing, node_answer, node_drawing, node_names
 from stormpetrel.answers.schemas.nodes import MOST_LETTERS, MOST_WINDOWS, NodeNames, Nodes, NodesQuestion
 from stormpetrel.answers.viewer import READ, current_viewer
@@ -25,6 +26,7 @@ from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen, search
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage, in_browser
 from stormpetrel.faces.dashboard.pages import node_cards as cards
+from stormpetrel.faces.dashboard.pages import node_finding_cards as finding_cards
 from stormpetrel.faces.dashboard.pages.node_trace import MODE_LABELS, trace_part
 from stormpetrel.traces.shipped import NOT_TRAINED_HERE
 
@@ -80,6 +82,15 @@ def register(app: Dash, live: LiveSite) -> None:
         in_browser(app, function, Input(name, "clickData"))
     for part, draw_part in _PARTS.items():
         _draw_later(app, live, part, draw_part)
+
+    @app.callback(Output("nodes-findings", "children"), Input("nodes-asked-for", "data"))
+    def find(query: dict[str, str] | None) -> Any:
+        """What is odd, in a request of its own: a large site takes seconds to judge."""
+        del query
+        try:
+            return finding_cards.findings(live, node_findings(live, current_viewer()))
+        except StormpetrelError as error:
+            return notice(error.what, error.hint)
 
     @app.callback(Output("nodes-trace", "children"), Input("nodes-pick", "data"))
     def draw(choice: dict[str, Any] | None) -> Any:
@@ -144,6 +155,7 @@ def _body(live: LiveSite, board: Snapshot[NodeBoard], viewer: Viewer, of_link: N
         *_whose_model(answer),
         _figures(live, answer),
         *choice_made,
+        *([card("What is odd now", html.Div(id="nodes-findings", className="nodes-later"))] if viewer.is_admin else []),
         html.Div([cards.heat(live, answer, drawing.heat, of_link), cards.node_table(live, drawing, link)], className="cards"),
         html.Div(
             [

@@ -1,0 +1,77 @@
+"""What is odd on a site's nodes now, in sentences: out of the detector, and out of the one score of each node and of the cluster.
+
+LiveSite + Viewer -> node_findings -> NodeFindings; Site + TraceModel -> whole_nodes -> WholeNode. All of it names
+everybody's nodes: administrators only.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from stormpetrel.answers.nodes.board import NodeBoard
+from stormpetrel.answers.nodes.traces import odd_nodes
+from stormpetrel.answers.schemas.nodes import NodeFindings
+from stormpetrel.answers.schemas.traces import WholeNode
+from stormpetrel.answers.viewer import READ
+from stormpetrel.records.node_frames import METRIC_NAMES, NODE_LEVEL
+
+if TYPE_CHECKING:
+    from stormpetrel.answers.background import Snapshot
+    from stormpetrel.answers.live_site import LiveSite
+    from stormpetrel.answers.viewer import Viewer
+    from stormpetrel.lifecycle.trace_models import TraceModel
+    from stormpetrel.store.site import Site
+
+_MOST_NODES: Final = 500
+_RECENT: Final = timedelta(hours=1)  # before the newest moment: nodes that were seen later than that are there
+
+
+def node_findings(live: LiveSite, viewer: Viewer) -> NodeFindings:
+    """What is odd on the nodes of a site at the newest windows that it keeps."""
+    viewer.require(READ)
+    viewer.require_admin()
+    board = live.boards.nodes.latest(live).value
+    return board.answer(("what is odd",), lambda: _findings(live, viewer, board))
+
+
+def whole_nodes(site: Site, viewer: Viewer, model: TraceModel) -> list[WholeNode]:
+    """The newest score of each node, and of the cluster (its name is empty), the most unusual first."""
+    viewer.require(READ)
+    viewer.require_admin()
+    newest = site.node_scores.read(model=model.name, version=model.version).select(pl.col("window_start").max()).collect().item()
+    if newest is None:
+        return []
+    rows = site.node_scores.read(since=newest - _RECENT, model=model.name, version=model.version)
+    last = rows.sort("window_start").group_by("cluster", "level", "node").last().sort("score", "node", descending=[True, False])
+    shown = last.select("level", "node", "window_start", "score", "unusual", "now", "usual").head(_MOST_NODES + 1).collect()
+    return [WholeNode(**row, sentence=_sentence(row)) for row in shown.iter_rows(named=True)]
+
+
+def _findings(live: LiveSite, viewer: Viewer, board: Snapshot[NodeBoard]) -> NodeFindings:
+    model = board.value.network.load(live.site)
+    odd, whole = odd_nodes(live.site, viewer, model), whole_nodes(live.site, viewer, model)
+    nodes = [row for row in whole if row.level == NODE_LEVEL]
+    cluster = next((row for row in whole if row.level != NODE_LEVEL), None)
+    return NodeFindings(
+        as_of=board.at,
+        model=model.name,
+        model_version=model.version,
+        shipped=model.is_shipped,
+        judged=odd is not None,
+        share=live.site.settings.traces.alarm_share,
+        findings=odd or [],
+        nodes=nodes,
+        cluster=cluster,
+    )
+
+
+def _sentence(row: dict[str, Any]) -> str:
+    """What a node as a whole is like, in words."""
+    who = f"node {row['node']}" if row["level"] == NODE_LEVEL else "all nodes together"
+    rare = f"one in {10 ** row['score']:,.0f} calm moments is as unusual" if row["score"] >= 1 else "as usual"
+    if row["unusual"] is None:
+        return f"{who}: {rare}"
+    return f"{who}: {METRIC_NAMES[row['unusual']]} {row['now']:.0%}, usually {row['usual']:.0%}; {rare}"

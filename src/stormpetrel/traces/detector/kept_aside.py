@@ -1,0 +1,125 @@
+"""Kept aside: how odd calm windows look to levels that were learnt from other times, as the windows of the next campaign will be.
+
+statistics, layout -> keep_aside -> KeptAside. Time is cut into blocks, at pauses first; each block is judged by levels that were
+learnt from the others. A window whose past reaches into another block is left out: its past would have been learnt from, would
+look calmer than it is, and the window odder. Where there is too little time for that, ten short blocks are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stormpetrel.traces.detector.layout import Layout
+from stormpetrel.traces.detector.node_level import NodeLevel
+from stormpetrel.traces.detector.past import LOOK_BACK, Past, is_after_a_pause
+from stormpetrel.traces.detector.statistics import top_mean
+from stormpetrel.traces.detector.thread_level import ThreadLevel
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.intp]
+Features = Callable[[ThreadLevel, Floats], Floats]  # of nodes, by a thread level and the past of threads
+
+_MOMENTS: Final = 3 * LOOK_BACK  # of a block at least: a third of them has a past in the block before
+_MOST_BLOCKS: Final = 8
+_SHORT_BLOCKS: Final = 10
+_FEWEST: Final = 40  # node windows whose past lies in their own block
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptAside:
+    """Surprises of calm windows by levels that had not seen them; NaN where a window tells nothing."""
+
+    thread: Floats  # (windows,)
+    node_features: Floats  # (node groups,)
+    node_top: Floats  # (node groups,) of the oddest threads
+    thread_usual: Floats  # (2,) mean log distance with and without a past
+    node_usual: Floats  # (2,)
+
+
+def keep_aside(statistics: Floats, layout: Layout, features: Features, window_s: float, seed: int, top_share: float) -> KeptAside:
+    """Judge every block of time by levels that were learnt from the others.
+
+    Parameters
+    ----------
+    statistics
+        Of each window, (windows, statistics).
+    features
+        What the node level looks at, by the thread level of a block.
+    top_share
+        Of a node's threads, the oddest.
+    """
+    block, is_apart = time_blocks(layout.node_start_s, window_s)
+    whole = _own_block(layout.node_past, block)
+    if not is_apart or whole.sum() < _FEWEST:
+        block, whole = short_blocks(layout.node_start_s), np.ones(layout.nodes, dtype=bool)
+        is_apart = False
+    of_thread = np.where(layout.node >= 0, block[np.maximum(layout.node, 0)], -1)
+    thread, node = np.full(len(layout.node), np.nan), np.full(layout.nodes, np.nan)
+    for kept in np.unique(block):
+        learn = layout.counted & (of_thread != kept)
+        level = ThreadLevel.fit(statistics, layout, learn if learn.any() else layout.counted, seed)
+        away = level.away(statistics, layout)
+        past = level.past(away, layout)
+        thread[of_thread == kept] = level.distance.log_distance(level.left(away, past, layout))[of_thread == kept]
+        seen = features(level, past)
+        others = block != kept
+        nodes = NodeLevel.fit(seen, layout.node_past, others if others.any() else ~others)
+        left = nodes.left(seen, nodes.expected(seen, layout.node_past))
+        node[block == kept] = nodes.distance.log_distance(left / nodes.spread(left, layout.node_past))[block == kept]
+    threads = (_own_block(layout.thread_past, of_thread) if is_apart else np.ones(len(thread), dtype=bool)) & layout.counted
+    usual, node_usual = _usual(thread, layout.thread_past, threads), _usual(node, layout.node_past, whole)
+    surprise = _less_own(thread, usual, layout.thread_past, ThreadLevel.own_surprise_of)
+    of_node = _less_own(node, node_usual, layout.node_past, NodeLevel.own_surprise_of)
+    top = top_mean(np.nan_to_num(surprise), layout.node, layout.nodes, top_share)
+    empty = np.isnan(top) | ~whole
+    return KeptAside(
+        np.where(threads, surprise, np.nan), np.where(empty, np.nan, of_node), np.where(empty, np.nan, top), usual, node_usual
+    )
+
+
+def time_blocks(start_s: Floats, window_s: float) -> tuple[Numbers, bool]:
+    """The block of time that each start lies in, none shorter than three pasts, and whether there are two or more.
+
+    Blocks begin at pauses, over which no past reaches, and long spans between them are cut.
+    """
+    moments, place = np.unique(start_s, return_inverse=True)
+    span = np.concatenate([[0], np.cumsum(is_after_a_pause(moments, window_s))]) if moments.size else moments
+    block, blocks = np.zeros(moments.size, dtype=np.intp), 0
+    for number in np.unique(span):
+        rows = np.flatnonzero(span == number)
+        pieces = max(1, rows.size // _MOMENTS)
+        block[rows] = blocks + np.arange(rows.size) * pieces // rows.size
+        blocks += pieces
+    if blocks > _MOST_BLOCKS:
+        block, blocks = block * _MOST_BLOCKS // blocks, _MOST_BLOCKS
+    return block[place.ravel()], blocks > 1
+
+
+def short_blocks(start_s: Floats) -> Numbers:
+    """Which of ten blocks of time each start lies in; as many different moments in each."""
+    moments, place = np.unique(start_s, return_inverse=True)
+    return np.asarray(place.ravel() * min(_SHORT_BLOCKS, moments.size) // max(1, moments.size))
+
+
+def _own_block(past: Past, block: Numbers) -> Mask:
+    """Which rows have no past, or one in their own block only."""
+    inside = (past.rows < 0) | (block[np.maximum(past.rows, 0)] == block[:, None])
+    return np.asarray(inside.all(axis=1))
+
+
+def _usual(distance: Floats, past: Past, rows: Mask) -> Floats:
+    known = np.isfinite(distance) & rows
+    fallback = float(distance[known].mean()) if known.any() else 0.0
+    parts = (distance[known & some] for some in (past.known, ~past.known))
+    return np.array([part.mean() if part.size else fallback for part in parts])
+
+
+def _less_own(distance: Floats, usual: Floats, past: Past, own: Callable[[Floats, Past], Floats]) -> Floats:
+    surprise = np.nan_to_num(distance - np.where(past.known, usual[0], usual[1]))
+    return np.where(np.isnan(distance), np.nan, surprise - own(surprise, past))
