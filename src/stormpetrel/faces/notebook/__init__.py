@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from stormpetrel.faces.notebook.incidents import Incidents, IncidentView, alarms, incident
+from stormpetrel.faces.notebook.incidents import (
+    Incidents,
+    IncidentView,
+    act_on_alarm,
+    alarms,
+    incident,
+    mute,
+    replay_alarms,
+    unmute,
+)
 from stormpetrel.faces.notebook.insight import JobInsight, look_into
 from stormpetrel.faces.notebook.loading import LoadedJobs, load_jobs
 from stormpetrel.faces.notebook.model import LatestModel, latest_model
@@ -22,6 +31,7 @@ __all__ = [
     "LoadedJobs",
     "PreparedJobs",
     "ScriptCheck",
+    "act_on_alarm",
     "alarms",
     "check_script",
     "incident",
@@ -29,7 +39,10 @@ __all__ = [
     "load_jobs",
     "look_into",
     "make_practice_site",
+    "mute",
     "predict",
     "prepare_jobs",
+    "replay_alarms",
     "themed",
+    "unmute",
 ]
