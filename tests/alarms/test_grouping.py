@@ -216,6 +216,12 @@ def test_what_comes_back_after_it_was_over_is_judged_anew():
     assert incident.reopened_at and incident.blame == Blame.SCHEDULER
 
 
+def test_a_user_does_not_see_which_group_unusual_counts_are_of():
+    surge = finding(FindingKind.COUNTS_ODD, (CLUSTER, "c1"), (SubjectKind.GROUP, "ann"), family="events", users=("ann",))
+    (incident,) = book_of(surge)
+    assert seen_by_user(incident, "ann").subjects == (Subject(CLUSTER, "c1"),)
+
+
 def test_a_user_sees_incidents_of_own_jobs_without_the_names_of_others():
     jobs = [f"job{k}" for k in range(10)]
     node = finding(jobs=jobs, users=("ann", "bob"))
@@ -272,7 +278,8 @@ def test_of_a_users_first_jobs_the_title_gives_no_share_from_before_also_when_th
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ((USER, "209"), "mostly of group 209"),
+        ((SubjectKind.GROUP, "209"), "mostly of group 209"),
+        ((USER, "209"), "mostly of group 209"),  # as kept before groups were told from users
         ((NODE, "209"), "mostly on node 209"),
         ((SubjectKind.PARTITION, "209"), "mostly at site 209"),
     ],

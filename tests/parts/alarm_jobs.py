@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import count
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -56,6 +57,16 @@ def known(*rows: Row | list[Row]) -> pl.DataFrame:
     """The rows as the rules see them."""
     flat = [row for part in rows for row in (part if isinstance(part, list) else [part])]
     return known_jobs(job_frame(flat))
+
+
+def write_log(path: Path, rows: list[Row]) -> Path:
+    """The rows as sacct prints them."""
+    columns = ("job_id", "cluster", "user", "job_name", "submit_time", "start_time", "end_time", "state", "node_list")
+    header = "JobID|Cluster|User|JobName|Submit|Start|End|State|NodeList"
+    times = {"submit_time", "start_time", "end_time"}
+    lines = ["|".join(f"{row[name]:%Y-%m-%dT%H:%M:%S}" if name in times else str(row[name]) for name in columns) for row in rows]
+    path.write_text("\n".join([header, *lines, ""]))
+    return path
 
 
 @cache

@@ -21,7 +21,7 @@ _PLACES: Final = {
     "node": SubjectKind.NODE,
     "submit_host": SubjectKind.SUBMIT_HOST,
     "site": SubjectKind.PARTITION,
-    "group": SubjectKind.USER,
+    "group": SubjectKind.GROUP,
 }
 
 
@@ -104,8 +104,5 @@ def _of_rule(bucket: Bucket, reason: Reason, known_at: datetime) -> Finding:
 
 
 def _figures(reason: Reason) -> tuple[Evidence, ...]:
-    return (
-        Evidence("count", reason.count, Unit.EVENTS),
-        Evidence("expected", reason.expected, Unit.EVENTS),
-        Evidence("share", reason.share, Unit.SHARE),
-    )
+    share = (Evidence("share", reason.share, Unit.SHARE),) if reason.share else ()  # of no place in particular: none
+    return (Evidence("count", reason.count, Unit.EVENTS), Evidence("expected", reason.expected, Unit.EVENTS), *share)

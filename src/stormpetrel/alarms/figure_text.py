@@ -35,7 +35,7 @@ _LABELS: Final = {
     "late_s": "seconds between the end of a job and its record, by our clock",
     "count": "events counted",
     "expected": "expected",
-    "share": "share",
+    "share": "of these at the place named",
     "inside": "windows in the known region",
 }
 _HELD_BACK: Final = {

@@ -16,7 +16,7 @@ from stormpetrel.alarms.budget import BUDGET, PageBudget
 from stormpetrel.alarms.event_blame import POINTS_AT
 from stormpetrel.alarms.silences import LATE, Silences
 from stormpetrel.alarms.verdict_memory import DISMISSED, VerdictMemory
-from stormpetrel.records.findings import Evidence, Finding, FindingKind, SubjectKind, Unit
+from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit
 from stormpetrel.records.incidents import LEADING, SEVERITIES, Blame, Incident, IncidentState, Severity, order_of
 
 # How long nothing may be heard before an incident is resolved. A sick node that gets no job at night is still sick.
@@ -32,6 +32,7 @@ _MOST_DOUBLINGS: Final = 2  # what keeps coming back must stay away longer: twic
 RETURNS_WITHIN: Final = timedelta(days=7)  # after it was resolved; later it is a new incident
 _LATE: Final = timedelta(hours=1)  # what is known so long after the fact wakes nobody
 _AT_ONCE: Final = timedelta(minutes=15)  # nodes that fall ill within this time have a cause in common
+_OF_PEOPLE: Final = frozenset({SubjectKind.USER, SubjectKind.GROUP})
 _SAME_JOBS: Final = 0.5  # share of a finding's jobs that are an incident's as well
 _OF_THE_BEGINNING: Final = frozenset(
     {"usual", "deciding_lost", "deciding_tried", "deciding_score", "losing_nodes"}
@@ -325,7 +326,7 @@ def seen_by_user(incident: Incident, user: str) -> Incident | None:
     own = tuple(
         replace(
             finding,
-            subjects=tuple(s for s in finding.subjects if s.kind != SubjectKind.USER or s.name == user),
+            subjects=tuple(s for s in finding.subjects if s.kind not in _OF_PEOPLE or s == Subject(SubjectKind.USER, user)),
             users=(user,),
             jobs=(),
         )

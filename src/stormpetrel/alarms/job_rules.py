@@ -184,7 +184,7 @@ def _surroundings(jobs: pl.DataFrame, now: datetime, episode: Episode) -> tuple[
     users = lost["user"].unique().implode()
     parts = [(rows.filter(~pl.col("user").is_in(users)), lost)]
     parts += [(rows.filter(pl.col("user") == user), lost.filter(pl.col("user") != user)) for user in users[0]]
-    others = pl.concat([_beside(jobs_of_others, lost_jobs) for jobs_of_others, lost_jobs in parts])
+    others = pl.concat([_neighbours(jobs_of_others, lost_jobs) for jobs_of_others, lost_jobs in parts])
     return (
         *_spread(jobs, now, episode),
         Evidence("neighbours", others.height, Unit.JOBS),
@@ -193,7 +193,7 @@ def _surroundings(jobs: pl.DataFrame, now: datetime, episode: Episode) -> tuple[
     )
 
 
-def _beside(others: pl.DataFrame, lost: pl.DataFrame) -> pl.DataFrame:
+def _neighbours(others: pl.DataFrame, lost: pl.DataFrame) -> pl.DataFrame:
     """The jobs of others that ended on a node at most an hour before a job was lost there which was not counted yet: `failed`."""
     first_lost = lost.sort("moment").select("node", "moment", "fresh")
     near = others.sort("at").join_asof(

@@ -19,7 +19,12 @@ from stormpetrel.records.incidents import LEADING, Incident, Message, MessageKin
 
 _LONGEST_LINE: Final = 400
 _MOST_SHOWN: Final = 20  # figures of one incident, incidents of one digest
-_PRIVATE: Final = {SubjectKind.USER: "user", SubjectKind.APPLICATION: "application", SubjectKind.JOB: "job"}
+_PRIVATE: Final = {
+    SubjectKind.USER: "user",
+    SubjectKind.GROUP: "group",
+    SubjectKind.APPLICATION: "application",
+    SubjectKind.JOB: "job",
+}
 
 
 @dataclass(frozen=True, slots=True)

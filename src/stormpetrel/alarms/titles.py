@@ -19,7 +19,8 @@ _PLACES: Final = {  # of counted events, as `event_rules.py` makes them subjects
     SubjectKind.NODE: "on node",
     SubjectKind.SUBMIT_HOST: "on submit host",
     SubjectKind.PARTITION: "at site",
-    SubjectKind.USER: "of group",
+    SubjectKind.GROUP: "of group",
+    SubjectKind.USER: "of group",  # of incidents that were kept before groups were told from users
 }
 
 

@@ -17,6 +17,7 @@ class SubjectKind(StrEnum):
     NODE = "node"
     JOB = "job"
     USER = "user"
+    GROUP = "group"  # of users: an account, an accounting group
     APPLICATION = "application"
     PARTITION = "partition"
     SUBMIT_HOST = "submit_host"

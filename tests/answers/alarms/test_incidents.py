@@ -3,11 +3,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from stormpetrel.answers.alarms.acts import act_on_incident
-from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
+from stormpetrel.answers.alarms.incidents import list_incidents, show_incident, subject_link
 from stormpetrel.answers.schemas.alarms import IncidentQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError, NotThereError
-from stormpetrel.records.findings import FindingKind, SubjectKind
+from stormpetrel.records.findings import FindingKind, Subject, SubjectKind
 from tests.builders import make_site
 from tests.parts.alarm_findings import batch_finding, finding
 from tests.parts.raised_incidents import raise_incidents
@@ -149,3 +149,8 @@ def test_who_may_not_read_sees_nothing(site):
     for question in (lambda viewer: list_incidents(site, viewer), lambda viewer: show_incident(site, viewer, 1)):
         with pytest.raises(AccessError):
             question(Viewer("root", is_admin=True, scopes=frozenset(["manage"])))
+
+
+@pytest.mark.parametrize(("kind", "column"), [(SubjectKind.USER, "user"), (SubjectKind.GROUP, "account")])
+def test_people_and_their_groups_link_to_their_jobs(kind, column):
+    assert f"{column}=equals%3Ap04a" in (subject_link(Subject(kind, "p04a"), NOW - HOUR, NOW, "UTC") or "")

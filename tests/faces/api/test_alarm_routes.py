@@ -6,11 +6,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from stormpetrel.answers.alarms import replay as replay_module
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
+from stormpetrel.answers.alarms.replay import replay_alarms
+from stormpetrel.answers.schemas.alarms import ReplayQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer
+from stormpetrel.ingest.jobs import ingest_jobs
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from tests.faces.api.sample_site import small_world
 from tests.faces.web.sample_site import BROWSER, OTHER_PAGE, client_of
 from tests.parts.alarm_findings import batch_finding, finding
+from tests.parts.alarm_jobs import at, job, write_log
 from tests.parts.raised_incidents import raise_incidents
 
 NOW = datetime.now(UTC)
@@ -39,6 +45,29 @@ def test_a_user_gets_own_incidents_only(alarmed):
     )
     foreign, missing = (alarmed.ask("GET", f"/alarms/{number}", user="ann") for number in (2, 9))
     assert foreign.status_code == missing.status_code == 404 and foreign.text.replace("2", "9") == missing.text
+
+
+@pytest.fixture
+def past(tmp_path):
+    with small_world(tmp_path / "site") as world:
+        lines = [job(user, "n2", at(day, hour=k)) for day in range(6) for k, user in enumerate(("ann", "bob"))]
+        lines += [job("bob", "n2", at(6, hour=8, minute=k), run_s=60, state="FAILED", name="fit") for k in range(12)]
+        ingest_jobs(world.site, SacctText(write_log(tmp_path / "jobs.txt", lines)))
+        yield world
+
+
+def test_the_past_is_replayed_as_the_command_line_prints_it_and_to_a_user_for_own_jobs(past):
+    given = past.get("/alarms/replay?models=false")
+    assert given == replay_alarms(past.site, LOCAL, ReplayQuestion(models=False)).model_dump(mode="json")
+    assert [one["kinds"] for one in given["incidents"]] == [["batch_fails"]]
+    assert past.get("/alarms/replay?models=false", user="ann")["incidents"] == []
+    assert past.get("/alarms/replay?models=false&until=2024-05-12T00:00:00Z")["incidents"] == []
+    assert past.ask("GET", "/alarms/replay?since=2024-05-12T00:00:00").status_code == 422  # of which zone?
+
+
+def test_a_second_replay_beside_one_that_runs_is_told_to_come_again(past):
+    with replay_module._TURN:
+        assert past.ask("GET", "/alarms/replay").status_code == 503
 
 
 def test_an_act_is_posted_and_changes_the_state(alarmed):

@@ -46,6 +46,11 @@ def test_incidents_are_the_answers_of_the_site(client, alarmed):
     assert client.alarms(severity="page", family="traces").incidents == []
 
 
+def test_a_past_without_records_is_replayed_too(client):
+    replayed = client.replay_alarms(since=NOW - 2 * HOUR, until=NOW, models=False)
+    assert replayed.incidents == [] and replayed.weeks == 0.0
+
+
 def test_each_verb_is_an_act(client):
     receipts = [client.acknowledge(1), client.confirm(1, "sick"), client.note(1, "disk ordered"), client.dismiss(1)]
     assert [one.act.kind for one in receipts] == ["acknowledge", "confirm", "note", "dismiss"]

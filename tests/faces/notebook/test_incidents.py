@@ -3,10 +3,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from stormpetrel.errors import NotThereError, UsageError
-from stormpetrel.faces.notebook import alarms, incident
+from stormpetrel.faces.notebook import act_on_alarm, alarms, incident, mute, replay_alarms, unmute
+from stormpetrel.ingest.jobs import ingest_jobs
+from stormpetrel.sources.slurm.sacct_text import SacctText
 from tests.builders import make_site
 from tests.faces.notebook.hostile import HOSTILE, assert_is_text
 from tests.parts.alarm_findings import batch_finding, finding
+from tests.parts.alarm_jobs import at, job, write_log
 from tests.parts.raised_incidents import raise_incidents
 
 NOW = datetime.now(UTC)
@@ -58,3 +61,35 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(folder):
         alarms(folder, since=datetime(2026, 1, 31))
     with pytest.raises(UsageError, match="limit"):
         alarms(folder, limit=0)
+    with pytest.raises(UsageError, match="kind is 'shrug'"):
+        act_on_alarm(folder, 3, "shrug")
+    with pytest.raises(UsageError, match="kind is 'nod'"):
+        mute(folder, "nod", "n017", hours=1)
+
+
+def test_what_you_do_to_an_incident_shows_it_as_it_is_then(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        raise_incidents(site, finding(when=NOW - HOUR))
+    assert "acknowledged, confirmed" in act_on_alarm(site.folder, 1, "confirm", "disk replaced").summary()
+    assert "resolved, dismissed" in act_on_alarm(site.folder, 1, "dismiss").summary()
+    assert "disk replaced" in repr(incident(site.folder, 1))
+
+
+def test_a_subject_is_muted_and_is_not_any_more(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        raise_incidents(site, finding(when=NOW - HOUR))
+        assert mute(site, "node", "n017", hours=8).startswith("node n017 is muted until ")
+        assert [one.subject.name for one in site.incidents.mutes(after=NOW)] == ["n017"]
+        unmute(site, "node", "n017")
+        assert list(site.incidents.mutes(after=site.now())) == []
+
+
+def test_the_past_is_replayed_in_a_table(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        broken = [job("bob", "n2", at(6, hour=8, minute=k), run_s=60, state="FAILED", name="fit") for k in range(12)]
+        ingest_jobs(site, SacctText(write_log(tmp_path / "jobs.txt", broken)))
+        table = replay_alarms(site, models=False).table
+        assert table["What"].to_list() == [
+            "fit jobs of bob fail since 2024-05-12 08:01: 12 of 12, hardly any such jobs before; cause unclear"
+        ]
+        assert len(replay_alarms(site, until=at(6), models=False)) == 0

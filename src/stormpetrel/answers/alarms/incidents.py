@@ -49,7 +49,7 @@ def subject_link(subject: Subject, since: datetime, until: datetime, zone: str) 
     if subject.kind == SubjectKind.NODE:
         span = f"{int(since.timestamp())}..{int(until.timestamp()) + 1}"
         return f"/nodes?{urlencode({'node': subject.name, 'at': span})}"
-    columns = {SubjectKind.USER: "user", SubjectKind.PARTITION: "partition"}
+    columns = {SubjectKind.USER: "user", SubjectKind.GROUP: "account", SubjectKind.PARTITION: "partition"}
     column = columns.get(subject.kind)
     return None if column is None else jobs_link(since, until, zone, **{column: subject.name})
 

@@ -6,11 +6,12 @@ sees the incidents of his own jobs, without the names of others; pages are count
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from zoneinfo import available_timezones
 
 from stormpetrel.alarms.grouping import seen_by_user
@@ -20,13 +21,16 @@ from stormpetrel.answers.schemas.ingest import JobFiles
 from stormpetrel.answers.site.ingest import Bar, ingest_event_files, ingest_job_files
 from stormpetrel.answers.viewer import LOCAL, READ
 from stormpetrel.engine import no_progress
-from stormpetrel.errors import StormpetrelError, UsageError
+from stormpetrel.errors import StoreBusyError, StormpetrelError, UsageError
 from stormpetrel.watch.past.replay import pages_per_week, replay
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.records.incidents import Incident
     from stormpetrel.store.site import Site
+
+
+_TURN: Final = threading.Lock()  # months of records are read: one replay at a time in a process that serves others as well
 
 
 def replay_alarms(
@@ -36,12 +40,20 @@ def replay_alarms(
     *,
     progress: Callable[[float, str], None] = lambda _share, _text: None,
 ) -> ReplayAnswer:
-    """Return the incidents that this viewer may see, as a watch would have raised them; nothing is written."""
+    """Return the incidents that this viewer may see, as a watch would have raised them; nothing is written.
+
+    StoreBusyError where another replay is under way in this process.
+    """
     viewer.require(READ)
     wanted = question or ReplayQuestion()
     if wanted.since and wanted.until and wanted.since >= wanted.until:
         raise UsageError("The end of the replay is not after its beginning.", hint="Name a later --until, or an earlier --since.")
-    past = replay(site, since=wanted.since, until=wanted.until, models=wanted.models, progress=progress)
+    if not _TURN.acquire(blocking=False):
+        raise StoreBusyError("Another replay is under way.", hint="Try again in a minute.")
+    try:
+        past = replay(site, since=wanted.since, until=wanted.until, models=wanted.models, progress=progress)
+    finally:
+        _TURN.release()
     zone = site.settings.site.time_zone
     shown = [part for incident in past.incidents if (part := visible(incident, viewer)) is not None]
     return ReplayAnswer(

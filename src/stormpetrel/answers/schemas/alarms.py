@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final, Literal
 
 from pydantic import Field
@@ -32,8 +31,8 @@ class IncidentQuestion(Question):
 class ReplayQuestion(Question):
     """Which part of the past; without times all of it."""
 
-    since: datetime | None = Field(default=None, description="from this time on")
-    until: datetime | None = Field(default=None, description="up to this time")
+    since: Moment | None = Field(default=None, description="from this time on")
+    until: Moment | None = Field(default=None, description="up to this time")
     models: bool = Field(default=True, description="train the models of events that the watch would have had; else rules alone")
 
 

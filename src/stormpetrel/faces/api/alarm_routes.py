@@ -10,7 +10,8 @@ from starlette.responses import Response
 from stormpetrel.answers.alarms import acts
 from stormpetrel.answers.alarms.cases import answer_case, ask_cases
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
-from stormpetrel.answers.schemas.alarms import IncidentList, IncidentQuestion
+from stormpetrel.answers.alarms.replay import replay_alarms
+from stormpetrel.answers.schemas.alarms import IncidentList, IncidentQuestion, ReplayQuestion
 from stormpetrel.answers.schemas.incident import ActReceipt, IncidentAnswer, MuteReceipt, Mutes, NewAct, NewMute
 from stormpetrel.answers.schemas.verdicts import CaseList, CaseQuestion, CaseReceipt, NewCaseAnswer
 from stormpetrel.faces.api.endpoint import Manager, Reader, errors, json_response, refuse_other_methods
@@ -34,6 +35,18 @@ def alarm_router(live: LiveSite) -> APIRouter:
 
     _add_mutes(api, live)
     _add_cases(api, live)
+
+    @api.get(
+        "/replay", operation_id="replay_alarms", summary="The past, replayed", response_model=IncidentList, responses=errors()
+    )
+    def replay(viewer: Reader, question: Annotated[ReplayQuestion, Query()]) -> Response:
+        """What a watch would have raised in a part of the past, and when; nothing is kept.
+
+        It takes seconds to minutes (`models=false` is faster), and one runs at a time. Users see incidents of their own jobs.
+        """
+        return json_response(replay_alarms(live.site, viewer, question))
+
+    refuse_other_methods(api, "/replay", allow=("GET",))
 
     @api.get("/{number}", operation_id="alarm", summary="One incident", response_model=IncidentAnswer, responses=errors(404))
     def show(viewer: Reader, number: IncidentNumber) -> Response:

@@ -279,6 +279,16 @@ class Client:
         query = {"state": state, "since": _in_link(since), "severity": severity, "family": family, "limit": limit}
         return self._read(IncidentList, self._server.request("GET", "/alarms", query=query))
 
+    def replay_alarms(
+        self, *, since: datetime | str | None = None, until: datetime | str | None = None, models: bool = True
+    ) -> IncidentList:
+        """What a watch would have raised in a part of the past, and when: all of it, or from `since` up to `until`.
+
+        Months take a while: give the client a long `timeout_s`, or leave the models of events out.
+        """
+        query = {"since": _in_link(since), "until": _in_link(until), "models": models}
+        return self._read(IncidentList, self._server.request("GET", "/alarms/replay", query=query))
+
     def alarm(self, number: int) -> IncidentAnswer:
         """One incident in full: evidence, time line, what people did, lost jobs, similar past incidents."""
         return self._read(IncidentAnswer, self._server.request("GET", f"/alarms/{number}"))

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from stormpetrel.faces.notebook.incidents import Incidents, IncidentView, alarms, cases, incident, judge, judge_case
+from stormpetrel.faces.notebook.incidents import (
+    Incidents,
+    IncidentView,
+    act_on_alarm,
+    alarms,
+    cases,
+    incident,
+    judge_case,
+    mute,
+    replay_alarms,
+    unmute,
+)
 from stormpetrel.faces.notebook.insight import JobInsight, look_into
 from stormpetrel.faces.notebook.loading import LoadedJobs, load_jobs
 from stormpetrel.faces.notebook.model import LatestModel, latest_model
@@ -22,17 +33,20 @@ __all__ = [
     "LoadedJobs",
     "PreparedJobs",
     "ScriptCheck",
+    "act_on_alarm",
     "alarms",
     "cases",
     "check_script",
     "incident",
-    "judge",
     "judge_case",
     "latest_model",
     "load_jobs",
     "look_into",
     "make_practice_site",
+    "mute",
     "predict",
     "prepare_jobs",
+    "replay_alarms",
     "themed",
+    "unmute",
 ]

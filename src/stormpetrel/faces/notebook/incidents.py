@@ -1,23 +1,26 @@
-"""Incidents in a notebook: a table of them, and one in full.
+"""Incidents in a notebook: a table of them, one in full, what you do to them, and the past replayed.
 
-site -> alarms -> Incidents, which has a table and shows itself; site + number -> incident -> IncidentView.
+site -> alarms -> Incidents, which has a table and shows itself; site + number -> incident -> IncidentView; site + number + act
+-> act_on_alarm -> IncidentView as it is then; site -> replay_alarms -> Incidents.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from zoneinfo import ZoneInfo
 
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
-from stormpetrel.answers.alarms.acts import act_on_incident
+from stormpetrel.answers.alarms import acts
 from stormpetrel.answers.alarms.cases import answer_case, ask_cases
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
+from stormpetrel.answers.alarms.replay import replay_alarms as replayed
 from stormpetrel.answers.jobs.selection import SiteLike, opened
-from stormpetrel.answers.schemas.alarms import IncidentQuestion
+from stormpetrel.answers.schemas.alarms import IncidentQuestion, ReplayQuestion
+from stormpetrel.answers.schemas.incident import Act, MutedKind, NewMute
 from stormpetrel.answers.schemas.verdicts import CaseQuestion, NewCaseAnswer
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
@@ -141,20 +144,12 @@ def alarms(
     limit: int = 100,
 ) -> Incidents:
     """Incidents of a site, the newest first: those that are not over, or all; so loud, or louder. `since` has its zone."""
-    if since is not None and since.tzinfo is None:
-        raise UsageError("`since` has no zone.", hint="Write datetime(2026, 1, 31, 14, tzinfo=UTC).")
+    _require_zone("since", since)
     if not 1 <= limit <= _MOST:
         raise UsageError(f"limit is {limit}.", hint=f"Choose 1 to {_MOST:,}.")
     question = IncidentQuestion(state=state, since=since, severity=severity, limit=limit)
     with opened(site) as open_one:
         return Incidents(list_incidents(open_one, LOCAL, question), open_one.settings.site.time_zone)
-
-
-def judge(site: SiteLike, number: int, verdict: Literal["confirm", "dismiss", "withdraw"], note: str = "") -> IncidentView:
-    """Confirm or dismiss an incident, or take the verdict back; the incident as it is then. It stands in the audit trail."""
-    with opened(site) as open_one:
-        act_on_incident(open_one, LOCAL, number, verdict, note)
-        return IncidentView(show_incident(open_one, LOCAL, number), open_one.settings.site.time_zone)
 
 
 def cases(site: SiteLike, limit: int = 10) -> pl.DataFrame:
@@ -175,6 +170,54 @@ def incident(site: SiteLike, number: int) -> IncidentView:
     """One incident in full: evidence, time line, what people did, lost jobs, similar past incidents."""
     with opened(site) as open_one:
         return IncidentView(show_incident(open_one, LOCAL, number), open_one.settings.site.time_zone)
+
+
+def act_on_alarm(site: SiteLike, number: int, kind: Act, note: str = "") -> IncidentView:
+    """Acknowledge, confirm or dismiss an incident, withdraw the verdict, or note something; return it as it is then."""
+    _require_one_of("kind", kind, get_args(Act))
+    with opened(site) as open_one:
+        acts.act_on_incident(open_one, LOCAL, number, kind, note)
+        return IncidentView(show_incident(open_one, LOCAL, number), open_one.settings.site.time_zone)
+
+
+def mute(
+    site: SiteLike, kind: MutedKind, name: str, *, hours: float | None = None, until: datetime | None = None, reason: str = ""
+) -> str:
+    """Send nothing about a subject (`mute("mysite", "node", "n017", hours=8)`) for a time; what is muted until when."""
+    _require_one_of("kind", kind, get_args(MutedKind))
+    _require_zone("until", until)
+    wanted = NewMute.model_validate({"kind": kind, "name": name, "hours": hours, "until": until, "reason": reason})
+    with opened(site) as open_one:
+        kept = acts.mute_subject(open_one, LOCAL, wanted).mute
+    return f"{kept.kind} {kept.name} is muted until {kept.until:%Y-%m-%d %H:%M %Z}"
+
+
+def unmute(site: SiteLike, kind: MutedKind, name: str) -> None:
+    """End the mute of a subject at once."""
+    _require_one_of("kind", kind, get_args(MutedKind))
+    with opened(site) as open_one:
+        acts.unmute_subject(open_one, LOCAL, kind, name)
+
+
+def replay_alarms(
+    site: SiteLike, *, since: datetime | None = None, until: datetime | None = None, models: bool = True
+) -> Incidents:
+    """What a watch would have raised in a part of the past, and when; nothing is kept. Without `models` it is faster."""
+    _require_zone("since", since)
+    _require_zone("until", until)
+    with opened(site) as open_one:
+        answer = replayed(open_one, LOCAL, ReplayQuestion(since=since, until=until, models=models))
+    return Incidents(answer, answer.zone)
+
+
+def _require_one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UsageError(f"{name} is {value[:40]!r}.", hint=f"Choose one of {', '.join(known)}.")
+
+
+def _require_zone(name: str, moment: datetime | None) -> None:
+    if moment is not None and moment.tzinfo is None:
+        raise UsageError(f"`{name}` has no zone.", hint="Write datetime(2026, 1, 31, 14, tzinfo=UTC).")
 
 
 def _row(line: IncidentLine) -> dict[str, Any]:

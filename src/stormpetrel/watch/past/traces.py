@@ -89,11 +89,11 @@ def node_windows(site: Site, since: datetime, until: datetime) -> pl.DataFrame:
     """Return the scored live windows from `since` on that ended by `until`, each by the first model that scored it."""
     rows = site.trace_scores.read(since=since, until=until).filter(pl.col("trace") == LIVE, until >= _END)
     version = pl.format("{}/{}", "model", "model_version")
-    told = ("node", "window_start", "window_s", "job_id", "flagged", "score", "max_iowait", "stands_for", "region")
-    chosen = [*WINDOW_KEY, *told, "model_version"]
+    columns = ("node", "window_start", "window_s", "job_id", "flagged", "score", "max_iowait", "stands_for", "region")
+    chosen = [*WINDOW_KEY, *columns, "model_version"]
     frame = rows.select(*dict.fromkeys(chosen), at=_END, model=version).collect()
     first = frame.sort("model_version").unique(list(WINDOW_KEY), keep="first", maintain_order=True)
-    return first.select(*told, "at", "model")
+    return first.select(*columns, "at", "model")
 
 
 def scored_span(site: Site) -> tuple[datetime, datetime] | None:
