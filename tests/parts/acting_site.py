@@ -63,10 +63,19 @@ def job_ref(site: Site) -> JobRef:
 
 def flag(site: Site, *, moment: str = "2min", risk: float = 0.95) -> None:
     """Feed what a model says of the job now."""
-    ref, now = job_ref(site), site.now()
+    feed_prediction(site, job_ref(site), moment, risk)
+
+
+def feed_prediction(site: Site, ref: JobRef, moment: str, risk: float) -> None:
+    """Put a prediction for a job into the table, as the watch would have at this moment."""
+    now = site.now()
     row = {name: getattr(ref, name) for name in ("cluster", "job_id", "array_task", "submit_time", "restart")}
-    values = {"moment": moment, "moment_time": now, "as_of": now, "predicted_at": now, "risk": risk, "threshold": 0.5}
-    whole = {name: [(row | values | {"model_version": 1}).get(name)] for name in PREDICTION_SCHEMA}
+    values = {
+        "moment": moment, "moment_time": now, "as_of": now, "predicted_at": now, "late": False, "model_version": 1, "risk": risk,
+        "threshold": 0.5, "flagged": risk >= 0.5, "known": True, "likeliest": "FAILED", "likeliest_probability": risk, "base": 0.0,
+        "reason_features": [], "reason_words": [], "reason_contributions": [],
+    }  # fmt: skip
+    whole = {name: [(row | values).get(name)] for name in PREDICTION_SCHEMA}
     site.predictions.append(pl.DataFrame(whole, schema=PREDICTION_SCHEMA), horizon=now)
 
 
