@@ -72,8 +72,8 @@ def feed_prediction(site: Site, ref: JobRef, moment: str, risk: float) -> None:
     row = {name: getattr(ref, name) for name in ("cluster", "job_id", "array_task", "submit_time", "restart")}
     values = {
         "moment": moment, "moment_time": now, "as_of": now, "predicted_at": now, "late": False, "model_version": 1, "risk": risk,
-        "threshold": 0.5, "flagged": risk >= 0.5, "known": True, "likeliest": "FAILED", "likeliest_probability": risk, "base": 0.0,
-        "reason_features": [], "reason_words": [], "reason_contributions": [],
+        "threshold": 0.5, "flagged": risk >= 0.5, "known": True, "likeliest": "FAILED", "likeliest_probability": risk,
+        "base": 0.0, "reason_features": [], "reason_words": [], "reason_contributions": [],
     }  # fmt: skip
     whole = {name: [(row | values).get(name)] for name in PREDICTION_SCHEMA}
     site.predictions.append(pl.DataFrame(whole, schema=PREDICTION_SCHEMA), horizon=now)

@@ -70,7 +70,7 @@ def test_a_job_of_somebody_else_is_not_there(world):
 
 def test_a_job_is_cancelled_only_with_its_id_once_more(world):
     site, slurm = world
-    with pytest.raises(UsageError, match="not confirmed"):
+    with pytest.raises(AccessError, match="not confirmed"):
         cancel_job(site, ADA, job_ref(site), CancelAct(confirm="8"))
     assert slurm.calls() == []
 

@@ -114,13 +114,13 @@ class ActQuestion(Question):
 
     policy: str | None = Field(default=None, max_length=64, description="of this policy only")
     mode: ActMode | None = Field(default=None, description="dry: decided and not done; live: of armed policies; person")
-    limit: int = Field(default=100, ge=1, le=MOST_ACTS)
+    limit: int = Field(default=100, ge=1, le=MOST_ACTS, description="how many, the newest")
 
 
 class SwitchAct(Request):
     """Turn acting off, at once and for everybody, or on again."""
 
-    on: bool
+    on: bool = Field(description="false: nothing is done from the next command on")
     why: str = Field(default="", max_length=LONGEST_WHY, description="for those who come after you")
 
 
