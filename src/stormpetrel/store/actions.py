@@ -265,9 +265,14 @@ def turn_off_by_file(folder: Path) -> None:
 
 def _hold_back_others(connection: sa.Connection) -> None:
     """Let no other process decide until this transaction ends: its first statement writes a row that all of them write."""
-    updated = connection.execute(sa.update(meta).where(meta.c.key == _LOCK).values(value="held"))
-    if not updated.rowcount:
-        connection.execute(sa.insert(meta).values(key=_LOCK, value="held"))
+    hold = sa.update(meta).where(meta.c.key == _LOCK).values(value="held")
+    if connection.execute(hold).rowcount:
+        return
+    try:
+        with connection.begin_nested():
+            connection.execute(sa.insert(meta).values(key=_LOCK, value="held"))
+    except sa.exc.IntegrityError:  # another process was faster: wait for it
+        connection.execute(hold)
 
 
 def _count(
