@@ -81,6 +81,17 @@ def neither(site):
     return sum(act.outcome == "neither" for act in site.actions.list(policy="tell"))
 
 
+def test_a_scheduler_that_is_away_for_long_fills_neither_the_audit_trail_nor_the_list(world):
+    site, slurm = world
+    arm_policy(site, LOCAL, "cancel", without_dry_run=True)
+    slurm.script("squeue", "exit 1")
+    flag(site)
+    for _ in range(3):
+        turn(site)
+    assert [act.state for act in site.actions.list()] == ["held_back"]
+    assert [entry.action for entry in site.audit.recent()] == ["policy armed"]
+
+
 def test_what_a_policy_knows_is_read_again_when_a_table_has_changed(world):
     site, _ = world
     known = KnownNow(site)

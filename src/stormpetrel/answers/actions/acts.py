@@ -44,7 +44,7 @@ def arm_policy(site: Site, viewer: Viewer, name: str, *, without_dry_run: bool =
     viewer.require(MANAGE)
     policy, now = named_policy(site, name), site.now()
     arming = site.actions.armings(site.settings.actions.policies, now)[name]
-    missing = to_arm(policy, arming, policy_line(site, policy).dry.settled, site)
+    missing = to_arm(policy, arming, policy_line(site, policy).dry.settled, now)
     if missing and (policy.names_nobody or not without_dry_run):
         hint = (
             ""

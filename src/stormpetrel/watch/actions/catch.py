@@ -94,6 +94,8 @@ class Catch:
     def _end(self, act: Act, state: ActState, why: str) -> Act:
         ended = replace(act, state=state, why=why, ended=self._site.now())
         self._site.actions.update(ended)
+        if state == ActState.HELD_BACK:  # tried again every few seconds: that is no news
+            return ended
         about = {"act": ended.key, "subject": ended.node or JobRef.parse(ended.subject).job, "state": state.value}
         self._site.audit.record(ended.by, f"action {ended.action}", about | ({"why": why} if why else {}))
         return ended
