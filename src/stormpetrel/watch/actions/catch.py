@@ -96,7 +96,8 @@ class Catch:
         self._site.actions.update(ended)
         if state == ActState.HELD_BACK:  # tried again every few seconds: that is no news
             return ended
-        about = {"act": ended.key, "subject": ended.node or JobRef.parse(ended.subject).job, "state": state.value}
+        subject = ended.node if ended.action == Action.DRAIN else JobRef.parse(ended.subject).job
+        about = {"act": ended.key, "subject": subject, "state": state.value}
         self._site.audit.record(ended.by, f"action {ended.action}", about | ({"why": why} if why else {}))
         return ended
 
