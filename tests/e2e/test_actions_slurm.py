@@ -22,7 +22,6 @@ from stormpetrel.errors import AccessError, NotThereError
 from stormpetrel.records.actions.acts import Act, Mode
 from stormpetrel.records.findings import FindingKind, SubjectKind
 from stormpetrel.records.jobs import JobRef
-from stormpetrel.records.predictions import PREDICTION_SCHEMA
 from stormpetrel.sources.acting import run_command
 from stormpetrel.sources.slurm import acting as slurm_acting
 from stormpetrel.store.site import Site
@@ -34,6 +33,7 @@ from stormpetrel.watch.reading import LiveReader
 from stormpetrel.watch.running import WatchOptions, WatchRunner
 from tests.builders import make_site
 from tests.parts import find_program, wait_until
+from tests.parts.acting_site import feed_prediction
 from tests.parts.alarm_findings import finding
 from tests.parts.raised_incidents import raise_incidents
 from tests.parts.slurm import RealSlurm
@@ -105,11 +105,8 @@ def ref_of(site: Site, job: int) -> JobRef:
 
 def predict(site: Site, job: int, moment: str, risk: float) -> JobRef:
     """Feed what a model would say of a job now."""
-    ref, now = ref_of(site, job), site.now()
-    row = {name: getattr(ref, name) for name in ("cluster", "job_id", "array_task", "submit_time", "restart")}
-    values = {"moment": moment, "moment_time": now, "as_of": now, "predicted_at": now, "risk": risk, "threshold": 0.5}
-    whole = {name: [(row | values | {"model_version": 1}).get(name)] for name in PREDICTION_SCHEMA}
-    site.predictions.append(pl.DataFrame(whole, schema=PREDICTION_SCHEMA), horizon=now)
+    ref = ref_of(site, job)
+    feed_prediction(site, ref, moment, risk)
     return ref
 
 

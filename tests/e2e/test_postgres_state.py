@@ -17,16 +17,19 @@ import sqlalchemy as sa
 
 from stormpetrel.config import load_settings
 from stormpetrel.errors import ReadOnlySiteError, StateAwayError, StoreBusyError
+from stormpetrel.records.actions.acts import ActState
 from stormpetrel.records.jobs import KEY
 from stormpetrel.store import migrations, read_only
+from stormpetrel.store.actions import Caps
 from stormpetrel.store.identity import read_identity
 from stormpetrel.store.site import open_site
 from stormpetrel.store.state import STATE_FORMAT
 from stormpetrel.store.state_tables import METADATA
 from stormpetrel.store.upkeep.repair import repair
-from tests.builders import make_jobs, make_site, table_of, write_sacct
+from tests.builders import T0, make_jobs, make_site, table_of, write_sacct
 from tests.parts import wait_until
 from tests.parts.command_line import change_settings, complaint_of, report_of, run, run_here, start
+from tests.store.test_actions import act
 
 pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("postgres")]
 
@@ -348,3 +351,16 @@ def test_a_new_database_beside_old_tables_is_refused_and_rebuilt_by_a_repair(pos
     assert "doctor --repair" in complaint_of(run_here(site, "ingest", "jobs", str(log)))
     assert repair(site, problem_of=lambda _site, _training: None, user="ada").rebuilt
     assert ingest(site, log)["quarantined"] == {"forgotten_user": 10}
+
+
+# Acting
+
+
+def test_the_cap_holds_over_several_hosts_that_want_to_act_at_once(site):
+    def want(number):
+        with open_site(site) as own:
+            return own.actions.intend(act(f"act{number}"), Caps(3, 100), T0)
+
+    with ThreadPoolExecutor(6) as pool:
+        states = list(pool.map(want, range(8)))
+    assert states.count(ActState.INTENDED) == 3 and states.count(ActState.HELD_BACK) == 5

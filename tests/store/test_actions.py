@@ -94,10 +94,10 @@ def test_the_file_alone_says_off_also_when_the_database_is_away(site, monkeypatc
 
 def test_a_policy_that_was_changed_is_not_armed_any_more_nor_when_it_is_changed_back(site):
     changed = POLICY.model_copy(update={"tau": 0.5})
-    site.actions.armings([POLICY], T0)
+    site.actions.list_policies([POLICY], T0)
     site.actions.arm(Arming("p", POLICY.digest, T0, armed=T0, by="root"))
-    assert site.actions.armings([POLICY], T0, drop_others=True)["p"].armed == T0
-    assert site.actions.armings([changed], T0, drop_others=True)["p"].armed is None
+    assert site.actions.list_policies([POLICY], T0, drop_others=True)["p"].armed == T0
+    assert site.actions.list_policies([changed], T0, drop_others=True)["p"].armed is None
     assert site.actions.armings([POLICY], T0)["p"].armed is None
 
 

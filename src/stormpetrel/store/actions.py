@@ -96,17 +96,22 @@ class ActionStore:
 
     # Policies
 
-    def armings(self, policies: Sequence[Policy], now: datetime, *, drop_others: bool = False) -> dict[str, Arming]:
-        """Since when each policy is listed as it is, and whether it is armed; one that was changed is a new one.
+    def armings(self, policies: Sequence[Policy], now: datetime) -> dict[str, Arming]:
+        """Since when each policy runs dry as it is, and whether it is armed; one that was changed, or is new, begins now."""
+        kept = self._kept_armings()
+        fresh = {policy.name: Arming(policy.name, policy.digest, now) for policy in policies}
+        return {name: kept.get((name, arming.digest), arming) for name, arming in fresh.items()}
+
+    def list_policies(self, policies: Sequence[Policy], now: datetime, *, drop_others: bool = False) -> dict[str, Arming]:
+        """Begin the dry run of policies that are new to the watch; return all as `armings` does.
 
         With `drop_others` policies that are not among these are let go of: one that comes back later runs dry first.
         """
-        kept = self._kept_armings()
-        listed = {(policy.name, policy.digest): Arming(policy.name, policy.digest, now) for policy in policies}
-        current = {place: kept.get(place, fresh) for place, fresh in listed.items()}
+        kept, armings = self._kept_armings(), self.armings(policies, now)
+        current = {(arming.policy, arming.digest): arming for arming in armings.values()}
         if current.keys() - kept.keys() or (drop_others and kept.keys() - current.keys()):
             self._keep_armings(current if drop_others else kept | current)
-        return {name: arming for (name, _), arming in current.items()}
+        return armings
 
     def arm(self, arming: Arming) -> None:
         """Keep that a policy is armed, or (without a time) that it is not."""
@@ -265,9 +270,14 @@ def turn_off_by_file(folder: Path) -> None:
 
 def _hold_back_others(connection: sa.Connection) -> None:
     """Let no other process decide until this transaction ends: its first statement writes a row that all of them write."""
-    updated = connection.execute(sa.update(meta).where(meta.c.key == _LOCK).values(value="held"))
-    if not updated.rowcount:
-        connection.execute(sa.insert(meta).values(key=_LOCK, value="held"))
+    hold = sa.update(meta).where(meta.c.key == _LOCK).values(value="held")
+    if connection.execute(hold).rowcount:
+        return
+    try:
+        with connection.begin_nested():
+            connection.execute(sa.insert(meta).values(key=_LOCK, value="held"))
+    except sa.exc.IntegrityError:  # another process was faster: wait for it
+        connection.execute(hold)
 
 
 def _count(

@@ -20,7 +20,7 @@ BODIES: dict[str, Any] = {
     "give_opinion": {"job": "", "advice": "Ask for less.", "useful": True},
     "save_view": {"link": "/jobs"},
     "act_on_alarm": {"kind": "note", "note": "seen"},
-    "cancel_job": {"confirm": "not the id of a job"},
+    "cancel_job": {"confirm": ""},
     "turn_actions": {"on": True},
     "mute": {"kind": "node", "name": "n017", "hours": 1.0},
 }
@@ -49,7 +49,8 @@ def asked(world, endpoint, *, ref: str, **options: Any):
     assert set(needed) == set(query), f"say here what {name} needs"
     body = BODIES.get(name)
     if body is not None:
-        options["json"] = {**body, "job": ref} if isinstance(body, dict) and "job" in body else body
+        about = {"job": ref, "confirm": ref.partition("-")[0]}
+        options["json"] = body | {key: about[key] for key in about if key in body} if isinstance(body, dict) else body
     return world.ask(method.upper(), path, params=query, **options)
 
 

@@ -86,6 +86,15 @@ def test_every_parameter_and_every_field_that_is_sent_has_a_meaning(app):
     document = app.openapi()
     operations = [operation for methods in document["paths"].values() for operation in methods.values()]
     assert all(one.get("description") for operation in operations for one in operation.get("parameters", []))
-    for name in ("PredictionRequest", "ScriptRequest", "ViewAct", "WorkloadRequest", "NewAct", "NewMute"):
+    for name in (
+        "PredictionRequest",
+        "ScriptRequest",
+        "ViewAct",
+        "WorkloadRequest",
+        "NewAct",
+        "NewMute",
+        "SwitchAct",
+        "CancelAct",
+    ):
         fields = document["components"]["schemas"][name]["properties"]
         assert [field for field, about in fields.items() if not about.get("description")] == []

@@ -38,7 +38,9 @@ def test_what_is_not_defended_says_loudly_that_loopback_is_shared():
     assert "Every local user is the administrator" in PAGE.partition("## What is not defended")[2]
 
 
-@pytest.mark.parametrize(("heading", "letter", "fewest"), [("files", "F", 9), ("messages that leave the site", "M", 4)])
+@pytest.mark.parametrize(
+    ("heading", "letter", "fewest"), [("files", "F", 9), ("messages that leave the site", "M", 4), ("acting", "A", 8)]
+)
 def test_the_other_rules_are_numbered_and_each_is_held_by_tests_that_exist(heading, letter, fewest):
     text = PAGE.partition(f"## Rules: {heading}\n")[2].partition("\n## ")[0]
     parts = re.split(rf"^\*\*{letter}(\d+)\*\* ", text, flags=re.MULTILINE)[1:]
@@ -48,4 +50,4 @@ def test_the_other_rules_are_numbered_and_each_is_held_by_tests_that_exist(headi
 
 
 def test_no_rule_has_a_letter_that_is_not_looked_at():
-    assert set(re.findall(r"^\*\*([A-Z])\d+\*\*", PAGE, re.MULTILINE)) == {"R", "F", "M"}
+    assert set(re.findall(r"^\*\*([A-Z])\d+\*\*", PAGE, re.MULTILINE)) == {"R", "F", "M", "A"}

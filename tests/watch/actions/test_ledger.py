@@ -32,8 +32,8 @@ def job(state="FAILED", *, job_id=7, hours=1.0, start=T0, cpus=4, nodes="n017"):
     end = None if state == "RUNNING" else start + timedelta(hours=hours)
     return {
         "cluster": "c1", "job_id": job_id, "array_task": None, "submit_time": T0, "restart": 0, "state": state,
-        "start_time": start,
-        "end_time": end, "elapsed_s": hours * HOUR if end else None, "cpus": cpus, "node_list": nodes, "source": "sacct",
+        "start_time": start, "end_time": end, "elapsed_s": hours * HOUR if end else None, "cpus": cpus,
+        "node_list": nodes, "source": "sacct",
     }  # fmt: skip
 
 

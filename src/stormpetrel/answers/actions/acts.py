@@ -44,7 +44,7 @@ def arm_policy(site: Site, viewer: Viewer, name: str, *, without_dry_run: bool =
     viewer.require(MANAGE)
     policy, now = named_policy(site, name), site.now()
     arming = site.actions.armings(site.settings.actions.policies, now)[name]
-    missing = to_arm(policy, arming, policy_line(site, policy).dry.settled, site)
+    missing = to_arm(policy, arming, policy_line(site, policy).dry.settled, now)
     if missing and (policy.names_nobody or not without_dry_run):
         hint = (
             ""
@@ -78,10 +78,10 @@ def cancel_job(site: Site, viewer: Viewer, ref: JobRef, act: CancelAct, *, is_op
     job = _own_job(site, viewer, ref)
     if not is_operator:
         _require_cancel(site, viewer)
-    if act.confirm.strip() != ref.job:
-        raise UsageError(f"Job {ref.job} is not confirmed.", hint=f"Repeat its id: {ref.job}")
     if job["state"] in {str(state) for state in FINISHED}:
-        raise UsageError(f"Job {ref.job} has ended: {job['state']}.", hint="There is nothing to cancel.")
+        raise NotThereError(f"Job {ref.job} has ended: {job['state']}.", hint="There is nothing to cancel.")
+    if act.confirm.strip() != ref.job:
+        raise AccessError(f"Job {ref.job} is not confirmed.", hint=f"Repeat its id: {ref.job}")
     now, user = site.now(), viewer.signature(site)
     order = Act(
         key=f"person:{ref}:{now.isoformat()}"[:400], policy="", digest="", mode=Mode.PERSON, action=Action.CANCEL,

@@ -6,6 +6,7 @@ Site + Viewer -> actions_status -> ActionsStatus; + ActQuestion -> list_acts -> 
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from stormpetrel.answers.schemas.actions import (
@@ -95,9 +96,9 @@ def named_policy(site: Site, name: str) -> Policy:
 def policy_line(site: Site, policy: Policy, *, rights: bool = False) -> PolicyLine:
     """Return a policy as a model."""
     now = site.now()
-    arming = _arming(site, policy)
+    arming = site.actions.armings([policy], now)[policy.name]
     dry = site.actions.totals(policy, Mode.DRY)
-    is_armed = arming is not None and arming.armed is not None
+    is_armed = arming.armed is not None
     return PolicyLine(
         name=policy.name,
         action=policy.action,
@@ -106,11 +107,11 @@ def policy_line(site: Site, policy: Policy, *, rights: bool = False) -> PolicyLi
         per_hour=policy.per_hour,
         in_last_hour=site.actions.in_last_hour(now, policy.name),
         armed=is_armed,
-        armed_at=arming.armed if arming else None,
-        armed_by=arming.by if arming else "",
-        without_dry_run=bool(arming and arming.without_dry_run),
-        listed=arming.listed if arming else None,
-        to_arm="" if is_armed else to_arm(policy, arming, dry.settled, site),
+        armed_at=arming.armed,
+        armed_by=arming.by,
+        without_dry_run=arming.without_dry_run,
+        listed=arming.listed,
+        to_arm="" if is_armed else to_arm(policy, arming, dry.settled, now),
         needs=needed_right(site, policy),
         missing_right=missing_right(site, policy) if rights else None,
         dry=_ledger(dry),
@@ -118,13 +119,12 @@ def policy_line(site: Site, policy: Policy, *, rights: bool = False) -> PolicyLi
     )
 
 
-def to_arm(policy: Policy, arming: Arming | None, settled: int, site: Site) -> str:
+def to_arm(policy: Policy, arming: Arming, settled: int, now: datetime) -> str:
     """Return what is missing before a policy can be armed, in a sentence; empty: nothing."""
     if policy.names_nobody:
         which = "nodes" if policy.kind == Action.DRAIN else "partitions, users, accounts or nodes"
         return f"Policy '{policy.name}' has no allow-list: name {which} in site.toml; * stands for all."
-    now = site.now()
-    return dry_run_left(policy, arming or Arming(policy.name, policy.digest, now), settled, now)
+    return dry_run_left(policy, arming, settled, now)
 
 
 def act_line(site: Site, act: Act, *, with_undo: bool = False) -> ActLine:
@@ -160,13 +160,6 @@ def act_line(site: Site, act: Act, *, with_undo: bool = False) -> ActLine:
 def switch_line(switch: Switch) -> SwitchLine:
     """Return the switch as a model."""
     return SwitchLine(on=switch.is_on, by=switch.by, at=switch.at, why=switch.why)
-
-
-def _arming(site: Site, policy: Policy) -> Arming | None:
-    """The arming of a policy as it is; None on a site that cannot be written and does not know it yet."""
-    if site.read_only:
-        return None
-    return site.actions.armings(site.settings.actions.policies, site.now())[policy.name]
 
 
 def _planned(site: Site, act: Act) -> PlannedCase:

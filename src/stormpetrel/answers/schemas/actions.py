@@ -50,7 +50,7 @@ class PolicyLine(Answer):
     armed_at: IsoTime | None
     armed_by: str
     without_dry_run: bool = Field(description="whether it was armed before its dry run was over")
-    listed: IsoTime | None = Field(description="since when it stands in site.toml as it is: its dry run began then")
+    listed: IsoTime = Field(description="since when the watch knows it as it is: its dry run began then")
     to_arm: str = Field(description="what is missing before it can be armed; empty: nothing")
     needs: str = Field(description="the right that it needs at the scheduler", examples=["Slurm: AdminLevel=Operator"])
     missing_right: str | None = Field(description="why it could do nothing, in a sentence; empty: it may; null: nobody looked")
@@ -114,13 +114,13 @@ class ActQuestion(Question):
 
     policy: str | None = Field(default=None, max_length=64, description="of this policy only")
     mode: ActMode | None = Field(default=None, description="dry: decided and not done; live: of armed policies; person")
-    limit: int = Field(default=100, ge=1, le=MOST_ACTS)
+    limit: int = Field(default=100, ge=1, le=MOST_ACTS, description="how many, the newest")
 
 
 class SwitchAct(Request):
     """Turn acting off, at once and for everybody, or on again."""
 
-    on: bool
+    on: bool = Field(description="false: nothing is done from the next command on")
     why: str = Field(default="", max_length=LONGEST_WHY, description="for those who come after you")
 
 

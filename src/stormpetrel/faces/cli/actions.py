@@ -221,8 +221,9 @@ def _ledger_text(ledger: LedgerLine) -> str:
     if not ledger.cases:
         return "no cases yet"
     hours = _hours_text(ledger.saved_core_hours, ledger.lost_core_hours, ledger.redo_core_hours)
-    jobs = f" ({ledger.right_jobs:,} jobs failed, {ledger.wrong_jobs:,} completed)"
-    return f"{ledger.cases:,} cases, {ledger.settled:,} settled: {ledger.right:,} right, {ledger.wrong:,} wrong{jobs}; {hours}"
+    jobs = f" (jobs that failed: {ledger.right_jobs:,}, that completed: {ledger.wrong_jobs:,})"
+    cases = f"{ledger.cases:,} case{'' if ledger.cases == 1 else 's'}"
+    return f"{cases}, {ledger.settled:,} settled: {ledger.right:,} right, {ledger.wrong:,} wrong{jobs}; {hours}"
 
 
 def _hours_text(saved: float, lost: float, redo: float) -> str:

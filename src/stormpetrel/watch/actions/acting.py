@@ -115,7 +115,7 @@ class Acting:
 
     def _turn(self, policies: Sequence[Policy]) -> None:
         now = self._site.now()
-        armings = self._site.actions.armings(policies, now, drop_others=not self._has_resumed)
+        armings = self._site.actions.list_policies(policies, now, drop_others=not self._has_resumed)
         if not self._has_resumed:
             armed = {arming.policy: arming.digest for arming in armings.values() if arming.armed}
             for act in self._catch.resume(lambda act: armed.get(act.policy) == act.digest):
@@ -140,6 +140,8 @@ class Acting:
                 done = self._catch.perform(act, caps)
                 if done.state != states.get(act.key):
                     self._tell(done)
+                if done.state == ActState.HELD_BACK:  # by the cap or a scheduler that is away: so would be the others
+                    return
 
     def _tell(self, act: Act) -> None:
         facts = {"act": act.key, "action": act.action.value, "state": act.state.value, "why": act.why}

@@ -94,7 +94,10 @@ class Catch:
     def _end(self, act: Act, state: ActState, why: str) -> Act:
         ended = replace(act, state=state, why=why, ended=self._site.now())
         self._site.actions.update(ended)
-        about = {"act": ended.key, "subject": ended.node or JobRef.parse(ended.subject).job, "state": state.value}
+        if state == ActState.HELD_BACK:  # tried again every few seconds: that is no news
+            return ended
+        subject = ended.node if ended.action == Action.DRAIN else JobRef.parse(ended.subject).job
+        about = {"act": ended.key, "subject": subject, "state": state.value}
         self._site.audit.record(ended.by, f"action {ended.action}", about | ({"why": why} if why else {}))
         return ended
 

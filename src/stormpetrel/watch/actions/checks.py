@@ -31,10 +31,9 @@ def check_actions(site: Site) -> Iterator[Finding]:
     if not switch.is_on:
         by = f" by {switch.by}" if switch.by else ""
         yield Finding("warning", _CHECK, f"Acting is switched off{by}: nothing is done.", "Switch it on: stormpetrel actions on")
-    armings = site.actions.armings(policies, site.now()) if not site.read_only else {}
+    armings = site.actions.armings(policies, site.now())
     for policy in policies:
-        is_armed = policy.name in armings and armings[policy.name].armed is not None
-        yield _policy(site, policy, is_armed=is_armed)
+        yield _policy(site, policy, is_armed=armings[policy.name].armed is not None)
     left = [act for act in site.actions.unfinished() if site.now() - act.decided > _LONG]
     if left:
         what = f"Of {len(left):,} act{'' if len(left) == 1 else 's'} it is not known what became of it."

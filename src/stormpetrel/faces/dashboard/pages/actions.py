@@ -7,6 +7,7 @@ on own jobs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -128,9 +129,9 @@ def _ledger(policies: list[PolicyLine]) -> list[Component]:
         TableColumn("cases", "Dry cases", hint="decided and not done; settled: what became of the job is known"),
         TableColumn("right", "Right", hint="the job failed, or the node went on losing jobs"),
         TableColumn("wrong", "Wrong", hint="the job completed, or the node went on well"),
-        TableColumn("saved", "Saved", hint="core-hours that failed jobs would not have held"),
-        TableColumn("lost", "Lost", hint="core-hours of jobs that would not have completed, or of a healthy node"),
-        TableColumn("redo", "Again", hint="core-hours that would have been run twice"),
+        TableColumn("saved", "Core-h saved", hint="core-hours that failed jobs would not have held"),
+        TableColumn("lost", "Core-h lost", hint="core-hours of jobs that would not have completed, or of a healthy node"),
+        TableColumn("redo", "Core-h again", hint="core-hours that would have been run twice"),
     )
     missing = [html.P(policy.to_arm, className="small soft") for policy in policies if policy.to_arm]
     table = text_table(columns, map(_policy_row, policies), caption="Policies and their dry runs")
@@ -166,7 +167,7 @@ def _acts(live: LiveSite, viewer: Viewer, mode: str) -> list[Component]:
         TableColumn("subject", "Job or node", "link", 130),
         TableColumn("by", "By", width=170),
         TableColumn("state", "State", width=120),
-        TableColumn("outcome", "Would have been", width=140),
+        TableColumn("outcome", "Would have been", width=170),
         TableColumn("why", "Answer", width=200, grow=420, wraps=True),
     )
     rows = [_act_row(live, act) for act in acts]
@@ -176,7 +177,7 @@ def _acts(live: LiveSite, viewer: Viewer, mode: str) -> list[Component]:
 
 
 def _act_row(live: LiveSite, act: ActLine) -> dict[str, Any]:
-    answers = [f"{' '.join(step.command[:1])}: {step.answer or 'done'}" for step in act.steps if step.ended]
+    answers = [f"{PurePath(step.command[0]).name}: {step.answer or 'done'}" for step in act.steps if step.ended]
     link = f"{PageLink.of(live, '/jobs').path}?{urlencode({'view': 'all', 'job': act.ref})}" if act.ref else None
     return {
         "decided": format_time(act.decided, live.settings.site.time_zone),
