@@ -69,6 +69,8 @@ class JobPredictor:
         self.profiles = profiles
         self._descriptions: dict[int, str] = {}  # of profiles, once they have been requested
         self._threshold = threshold
+        self.thresholds: dict[Moment, float] = {}  # that settled predictions have moved, in place of the models' own
+        self.flags_left: dict[Moment, int] = {}  # of this day's budget; a moment that is not in it has none
         about = next(iter(models.values())).metadata
         self.time_zone = str(about.get("time_zone", "UTC"))
         self.history = History(
@@ -96,7 +98,19 @@ class JobPredictor:
 
     def threshold_at(self, moment: Moment) -> float:
         """The risk from which a job is flagged."""
-        return self._threshold or self._model(moment).threshold
+        return self._threshold or self.thresholds.get(moment) or self._model(moment).threshold
+
+    def flags_of(self, moment: Moment, risks: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which of these jobs are flagged; where a budget is nearly spent, the riskiest of them, and it is less afterwards."""
+        flagged = risks >= self.threshold_at(moment)
+        if moment not in self.flags_left or not flagged.any():
+            return np.asarray(flagged)
+        order = np.argsort(-np.where(flagged, risks, -np.inf), kind="stable")[: self.flags_left[moment]]
+        within = np.zeros(risks.size, dtype=bool)
+        within[order] = True
+        flagged &= within
+        self.flags_left[moment] -= int(flagged.sum())
+        return np.asarray(flagged)
 
     def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
         """Everything about one job (a frame of one row)."""

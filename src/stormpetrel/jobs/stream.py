@@ -136,7 +136,7 @@ class JobStream:
                 model_version=pl.lit(self.predictor.versions.get(moment, 0), dtype=pl.Int32),
                 risk=predicted["risk"],
                 threshold=pl.lit(threshold),
-                flagged=predicted["risk"] >= threshold,
+                flagged=pl.Series(self.predictor.flags_of(moment, predicted["risk"].to_numpy())),
                 known=predicted["known"],
                 likeliest=likeliest,
                 likeliest_probability=probability,

@@ -27,6 +27,7 @@ from stormpetrel.learn.splits import INNER_CUTS, splits_at
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES
 
 Progress = Callable[[str], None]
+MOST_KEPT_RISKS: Final = 1_000  # out-of-time risks that are saved with a model
 
 
 def silent(_: str) -> None:
@@ -146,12 +147,19 @@ def out_of_time(
 
 def choose_threshold(labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bool_], settings: TrainingSettings) -> float:
     """The threshold with the best F1 on out-of-time predictions inside the training part."""
+    truth, forecast = out_of_time_risks(labelled, moment, rows, settings)
+    return best_f1_threshold(truth, forecast) if truth.any() else 0.5
+
+
+def out_of_time_risks(
+    labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bool_], settings: TrainingSettings
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Truth and risk on the two later slices, in the order of submission."""
 
     def fit(train: NDArray[np.bool_], test: NDArray[np.bool_]) -> NDArray[np.float64]:
         return fit_risk_at(labelled, moment, train, settings).risk(labelled.features[moment].rows(test))
 
-    truth, forecast = out_of_time(labelled, rows, fit)
-    return best_f1_threshold(truth, forecast) if truth.any() else 0.5
+    return out_of_time(labelled, rows, fit)
 
 
 def train(
@@ -176,7 +184,8 @@ def train(
         progress(f"model at {moment}")
         model = fit_at(labelled, moment, rows, settings)
         progress(f"threshold at {moment}")
-        model.threshold = choose_threshold(labelled, moment, rows, settings)
+        truth, forecast = out_of_time_risks(labelled, moment, rows, settings)
+        model.threshold = best_f1_threshold(truth, forecast) if truth.any() else 0.5
         model.metadata = {
             **(metadata or {}),
             "failure_states": list(settings.failure_states),
@@ -185,10 +194,17 @@ def train(
             "stand_in": dict(labelled.history.stand_in or {}),
             "first_submit": str(jobs["submit_time"].min()),
             "last_submit": str(jobs["submit_time"].max()),
+            "out_of_time": kept_risks(truth, forecast),
             **({} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}),
         }
         models[moment] = model
     return models, labelled
+
+
+def kept_risks(truth: NDArray[np.bool_], forecast: NDArray[np.float64]) -> dict[str, Any]:
+    """The latest out-of-time risks and outcomes as a record: what a correction of risks starts from before any has settled."""
+    latest = slice(-MOST_KEPT_RISKS, None)
+    return {"risk": [round(float(risk), 4) for risk in forecast[latest]], "failed": [int(failed) for failed in truth[latest]]}
 
 
 def _recent(labelled: LabelledJobs, settings: TrainingSettings) -> NDArray[np.bool_]:

@@ -138,9 +138,10 @@ class Walked:
         }
 
 
-def walk(stream: Stream, before: Stream, costs: Costs) -> Walked:
+def walk(stream: Stream, before: Stream, costs: Costs, *, until_s: float = -np.inf) -> Walked:
     """Go through a stream in the order of time: each job is judged by what had settled before it.
 
+    `until_s` also takes in what settles after the last forecast, up to then: what holds for the next one.
     `before` are out-of-time forecasts of the training part, all of them known at the beginning: what it starts from. Where the
     site names no budget, the promise is the flags a day that the costs would have made of them.
     """
@@ -165,6 +166,9 @@ def walk(stream: Stream, before: Stream, costs: Costs) -> Walked:
         probability[job] = _corrected(odds[job : job + 1], calibration)[0]
         flagged[job] = probability[job] >= threshold
         budgeted[job] = budget.offer(float(stream.made_s[job]), calibration.slope * odds[job] + calibration.level)
+    while waiting and waiting[0][0] < until_s:
+        _, ended = heapq.heappop(waiting)
+        recalibrator.settle(float(odds[ended]), bool(stream.failed[ended]), lines.pop(ended))
     return Walked(probability, flagged, budgeted, promised, stream.days(), recalibrator.calibration)
 
 

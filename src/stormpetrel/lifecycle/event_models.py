@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
 import numpy as np
@@ -112,6 +112,14 @@ def train_event_model(
     if forecaster is not None:
         models[_FORECAST_NAME] = NewModel(forecaster.save, {**kept, "role": "forecast"})
     return site.models.add_together(models, promoted_by=(user or operator()) if promote else None, action=action)
+
+
+def refit_event_models(site: Site, sort: str, about: Mapping[str, Any]) -> dict[str, SavedModel]:
+    """The models that a training made, fitted again from what its record says, by name; nothing is saved."""
+    until = datetime.fromisoformat(str(about["until"])) + timedelta(seconds=int(about["bucket_s"]))
+    series = newest_weeks(useful_series(learning_series(site, until=until)), int(about.get("weeks", 0)))
+    _, model, forecaster, _ = _fitted(site, series, sort, int(about.get("seed", 0)), no_progress)
+    return {f"{FAMILY}-{sort}": model} | ({} if forecaster is None else {_FORECAST_NAME: forecaster})
 
 
 def newest_weeks(series: EventSeries, weeks: int) -> EventSeries:

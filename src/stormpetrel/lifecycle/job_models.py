@@ -245,7 +245,7 @@ def load_predictor(
         models[moment] = JobOutcomeModel.load(site.models.verified_folder(current.name, current.version))
     profiles = in_use.get(PROFILES) or site.models.current(PROFILES)
     jobs = site.jobs.read_jobs(until=now).collect() if past is None else past
-    return JobPredictor(
+    predictor = JobPredictor(
         models,
         JobProfiles.load(site.models.verified_folder(PROFILES, profiles.version)),
         jobs,
@@ -253,6 +253,10 @@ def load_predictor(
         threshold=site.settings.jobs.threshold,
         versions=versions,
     )
+    from stormpetrel.lifecycle.working_points import read_working_points, use_working_points
+
+    use_working_points(predictor, read_working_points(site).values())
+    return predictor
 
 
 class JobFamily(SiteFamily[FittedModels]):

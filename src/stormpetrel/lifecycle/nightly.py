@@ -15,6 +15,7 @@ from typing import Final
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.lifecycle.contests.decision import FamilyNight, Stopwatch
 from stormpetrel.lifecycle.contests.events import contest_events
+from stormpetrel.lifecycle.contests.shadow import run_shadows, shadow_names
 from stormpetrel.lifecycle.contests.traces import contest_traces
 from stormpetrel.lifecycle.contests.workloads import contest_workloads
 from stormpetrel.lifecycle.families import retrain_outdated
@@ -36,6 +37,7 @@ class Nightly:
     jobs: Retrained
     families: tuple[FamilyNight, ...]  # of those that the site has data or a model of
     outdated: tuple[str, ...]  # a sentence for each model that an earlier version had saved
+    shadows: tuple[str, ...]  # a sentence for each challenger in shadow
     deleted_jobs: int
     deleted_trainings: tuple[str, ...]
     compacted: tuple[Compacted, ...]
@@ -52,8 +54,9 @@ def run_nightly(site: Site, *, progress: Callable[[str], None]) -> Nightly:
     progress("upkeep")
     keep_days = site.settings.store.keep_days
     deleted = retain(site, keep_days) if keep_days else 0
-    pruned = tuple(site.models.prune(site.settings.nightly.keep_trainings))
-    return Nightly(jobs, tuple(families), tuple(outdated), deleted, pruned, tuple(compact(site)))
+    shadows = tuple(run_shadows(site, now=site.now()))
+    pruned = tuple(site.models.prune(site.settings.nightly.keep_trainings, spare=shadow_names(site)))
+    return Nightly(jobs, tuple(families), tuple(outdated), shadows, deleted, pruned, tuple(compact(site)))
 
 
 def _measured(site: Site, family: str, contest: Callable[[], FamilyNight | None]) -> FamilyNight | None:

@@ -39,6 +39,7 @@ from stormpetrel.store.privacy import Privacy
 from stormpetrel.store.quarantine import Quarantine, UnreadFields
 from stormpetrel.store.read_only import ReadOnlyState, open_copied_state, read_only_reason
 from stormpetrel.store.registry.models import ModelRegistry
+from stormpetrel.store.shadow_scores import ShadowScoreStore
 from stormpetrel.store.source_health import ReadPositions
 from stormpetrel.store.state import STATE_FILE, StateStore, open_state, refuse_network
 from stormpetrel.store.tables import Table
@@ -62,6 +63,7 @@ class Site:
         self._key = key
         self.jobs = JobStore(folder / "tables", state.writer_lock, ReadPositions(state))
         self.predictions = PredictionStore(folder / "tables", state.writer_lock)
+        self.shadow_scores = ShadowScoreStore(folder / "tables", state.writer_lock)
         self.trace_scores = TraceScoreStore(folder / "tables", state.writer_lock)
         self.cpu_windows = CpuWindowStore(folder / "tables", state.writer_lock)
         self.trace_regions = TraceRegionStore(folder / "tables", state.writer_lock)
@@ -96,7 +98,7 @@ class Site:
         """Every Delta Lake table of the site."""
         of_jobs = (self.jobs.table, self.jobs.sightings, self.quarantine.table, self.predictions.table, self.forgotten.table)
         of_events = (self.event_counts.table, self.event_counts.reasons.table)
-        scores = (self.event_background.table, self.event_scores.table)
+        scores = (self.event_background.table, self.event_scores.table, self.shadow_scores.table)
         of_traces = (self.cpu_windows.table, self.trace_scores.table, self.trace_regions.table)
         of_nodes = (self.node_metrics.table, self.node_scores.table)
         return *of_jobs, *of_traces, *of_nodes, *of_events, *scores, self.incident_history.table
@@ -228,6 +230,7 @@ def _create_tables(site: Site) -> None:
     site.jobs.create()
     site.quarantine.create()
     site.predictions.create()
+    site.shadow_scores.create()
     site.cpu_windows.create()
     site.trace_scores.create()
     site.trace_regions.create()

@@ -42,6 +42,7 @@ def sql_tables(site: Site) -> dict[str, pl.LazyFrame]:
     return {
         "jobs": site.jobs.table.scan(),
         "predictions": site.predictions.read(),
+        "shadow_scores": site.shadow_scores.read(),
         "quarantine": site.quarantine.read(),
         "cpu_windows": site.cpu_windows.read(),
         "trace_scores": site.trace_scores.read(),

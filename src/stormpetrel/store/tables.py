@@ -67,6 +67,8 @@ class Committed:
 class Table:
     """One Delta Lake table, examined anew for each use so that it sees what others have committed."""
 
+    _then: LogSummary | None = None  # while it is read as it was
+
     def __init__(self, folder: Path, spec: TableSpec) -> None:
         self.path = folder.resolve() / spec.name
         self.spec = spec
@@ -187,8 +189,34 @@ class Table:
             return []
         return [self._inside(relative) for relative in self._log_summary().files]
 
+    @contextmanager
+    def as_of(self, version: int) -> Iterator[None]:
+        """Read the table as it was at a version, within this block and through this object; StoreError where that is gone."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        gone = StoreError(
+            f"Version {version} of the table {self.path.name} is no longer kept (now {self.version()}).",
+            hint="Tables are compacted at night, and files that nobody needs are deleted; train anew instead.",
+        )
+        try:
+            table = DeltaTable(self._address, version=version)
+            actions = pl.DataFrame(table.get_add_actions(flatten=True))
+        except DeltaError:
+            raise gone from None
+        summary = LogSummary(version, tuple(actions["path"]) if actions.height else ())
+        if not all(self._inside(relative).is_file() for relative in summary.files):
+            raise gone
+        self._then = summary
+        try:
+            yield
+        finally:
+            self._then = None
+
     def _log_summary(self) -> LogSummary:
         """What the log says now; read by Delta Lake unless a log with this very content was."""
+        if self._then is not None:
+            return self._then
         log = self.path / "_delta_log"
         before = fingerprint_of(log)
         known = LOGS.get(before)

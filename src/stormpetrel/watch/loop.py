@@ -18,6 +18,7 @@ from stormpetrel.errors import ModelError
 from stormpetrel.jobs.stream import LOOKBACK, JobStream
 from stormpetrel.lifecycle.job_telemetry import with_telemetry
 from stormpetrel.lifecycle.live import current_versions, first_horizon, open_stream
+from stormpetrel.lifecycle.working_points import renew_working_points, use_working_points
 from stormpetrel.records.jobs import KEY
 from stormpetrel.records.predictions import PREDICTION_SCHEMA
 from stormpetrel.store.site import Site
@@ -25,6 +26,7 @@ from stormpetrel.store.upkeep.forgetting import forgettings
 from stormpetrel.watch.reading import LiveReader, Read
 
 _SLICE: Final = timedelta(days=1)  # how much is caught up with in one commit
+_AT_MOST: Final = 50.0  # working points may take one part in so many of the loop's time
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class Watch:
         self._models: dict[str, int] = {}
         self._forgettings = 0  # as many users had been forgotten when the stream was opened
         self._problem: str | None = None
+        self._flags_of: datetime | None = None  # the hour whose working points are in force
+        self._renew_after_s = 0.0
         self._read: tuple[JobStream, int, pl.DataFrame] | None = None  # rows with news, of this version of the table
 
     def step(self) -> Step:
@@ -76,6 +80,15 @@ class Watch:
             model_problem=self._problem,
         )
 
+    def _renew_working_points(self, stream: JobStream) -> None:
+        """Once an hour of the site, let what has settled up to the horizon say where flags begin: nothing from after it."""
+        hour = stream.horizon.replace(minute=0, second=0, microsecond=0)
+        if hour == self._flags_of or time.monotonic() < self._renew_after_s:
+            return
+        started = time.monotonic()
+        use_working_points(stream.predictor, renew_working_points(self.site, now=stream.horizon))
+        self._flags_of, self._renew_after_s = hour, time.monotonic() + _AT_MOST * (time.monotonic() - started)
+
     def _judge(self, stream: JobStream, until: datetime) -> pl.DataFrame:
         """Judge what happened up to `until`, a day at a time; what is said is committed before it counts."""
         parts = [_nothing()]
@@ -83,6 +96,7 @@ class Watch:
             for part in _slices(stream.horizon, until):
                 # Joined at each step: windows of CPU traces come without any change of the table of jobs.
                 news = with_telemetry(self.site, self._news(stream), between=(stream.horizon - LOOKBACK, part))
+                self._renew_working_points(stream)
                 predictions = stream.advance(news, until=part)
                 if predictions.height:
                     predictions = self._commit(predictions, horizon=part)

@@ -6,7 +6,7 @@ Trainings; -> training_in_full -> TrainingInFull; an administrator may promote o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +15,7 @@ import polars as pl
 from stormpetrel.answers.history.settled import Settled
 from stormpetrel.answers.schemas.quality import Optimism, QualityAnswer, QualityLine, QualityPoint, QualityQuestion
 from stormpetrel.answers.schemas.registry import Model, Training, TrainingInFull, Trainings
+from stormpetrel.answers.site.registry import shadow_text, working_points
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import NotThereError
 from stormpetrel.jobs.moments import MOMENTS, Moment
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.learn.family import TrainingRecord
     from stormpetrel.learn.metrics import Floats, Truth
+    from stormpetrel.store.site import Site
 
 MOMENT_LABELS: Final = {"submit": "at submission", "start": "at the start", "2min": "two minutes in"}
 PERIODS: Final = {"1d": "day", "1w": "week"}
@@ -72,7 +74,9 @@ def quality_frames(live: LiveSite, viewer: Viewer, settled: Snapshot[Settled], q
     """Return the same with what a page draws, out of settled predictions that are there already."""
     viewer.require(READ)
     moment, zone = question.moment or usual_moment(live), live.settings.site.time_zone
-    return settled.answer(("quality", moment, question), lambda: _frames(settled, moment, question, zone))
+    points = working_points(live.site)
+    frames = settled.answer(("quality", moment, question), lambda: _frames(settled, moment, question, zone))
+    return replace(frames, answer=frames.answer.model_copy(update={"working_points": points}))
 
 
 def _frames(latest: Snapshot[Settled], moment: str, question: QualityQuestion, time_zone: str) -> QualityFrames:
@@ -110,7 +114,7 @@ def trainings(live: LiveSite, viewer: Viewer) -> Trainings:
     """Return every training in the registry, newest first."""
     viewer.require(READ)
     records = reversed(live.site.models.trainings(FAMILY))
-    return Trainings(trainings=[_training(JOBS.described(live.site, record, in_full=False)) for record in records])
+    return Trainings(trainings=[_training(JOBS.described(live.site, record, in_full=False), live.site) for record in records])
 
 
 def training_in_full(live: LiveSite, viewer: Viewer, name: str) -> TrainingInFull:
@@ -122,7 +126,7 @@ def training_in_full(live: LiveSite, viewer: Viewer, name: str) -> TrainingInFul
     models = [
         Model(name=model.name, version=model.version, current=model.current, about=dict(model.about)) for model in record.models
     ]
-    return TrainingInFull(**dict(_training(JOBS.described(live.site, record, in_full=False))), models=models)
+    return TrainingInFull(**dict(_training(JOBS.described(live.site, record, in_full=False), live.site)), models=models)
 
 
 def promote(live: LiveSite, viewer: Viewer, name: str) -> Training:
@@ -157,8 +161,11 @@ def _forecasts(frame: pl.DataFrame) -> dict[str, tuple[Truth, Floats]]:
     return forecasts
 
 
-def _training(record: TrainingRecord) -> Training:
+def _training(record: TrainingRecord, site: Site | None = None) -> Training:
+    used = record.main.about.get("compute")
     return Training(
+        shadow=None if site is None else shadow_text(site, record.family, record.name),
+        compute=f"{used['seconds']:,.0f} s, {used['cpu_s']:,.0f} s of CPU, {used['peak_bytes'] / 1e6:,.0f} MB" if used else None,
         name=record.name,
         current=record.current,
         created=datetime.fromisoformat(record.created),

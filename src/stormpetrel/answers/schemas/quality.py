@@ -74,6 +74,26 @@ class Optimism(Answer):
     why: str = Field(description="the same in words")
 
 
+class WorkingPointLine(Answer):
+    """From which risk on jobs are flagged at one moment, by cost and by flags a day, and how well risks hold."""
+
+    moment: str
+    model_version: int
+    as_of: str = Field(description="ISO 8601, by the site's clock")
+    settled: int = Field(description="predictions of this model whose jobs have ended")
+    slope: float = Field(description="of the correction, a line in log-odds")
+    level: float
+    threshold: float = Field(description="the risk from which on jobs are flagged now")
+    by_cost: float = Field(description="what the costs alone say (jobs.missed_cost)")
+    by_budget: float | None = Field(description="what flags a day alone say (jobs.flags_per_day); null without a limit")
+    corrected: float = Field(description="how often a risk at the threshold comes true lately")
+    ece: float = Field(description="calibration error of the risks as they were shown")
+    ece_corrected: float = Field(description="of the same, each corrected by what had settled before it")
+    flags_last_day: int
+    flags_per_day: float = Field(description="0: no limit")
+    words: str = Field(description="all of it in words")
+
+
 class QualityAnswer(Answer):
     """How good the forecasts have been, out of live predictions whose jobs have ended. The figures are of everybody's jobs."""
 
@@ -86,3 +106,4 @@ class QualityAnswer(Answer):
     moment: str
     over_time: list[QualityPoint] = Field(description="of one moment")
     optimistic: Optimism | None = Field(description="where ends of past jobs are too early; null where all are known")
+    working_points: list[WorkingPointLine] = Field(default=[], description="of the moments with enough settled predictions")

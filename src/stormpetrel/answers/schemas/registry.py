@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field, JsonValue
 
 from stormpetrel.answers.schemas.base import Answer, FlatAnswer, IsoTime
+from stormpetrel.answers.schemas.quality import WorkingPointLine
 
 
 class PutInUse(Answer):
@@ -35,6 +36,7 @@ class RegisteredTraining(Answer):
     family: str
     sort: str = Field(description="which sort of model of its family", examples=["submit"])
     learnt_from: str = Field(examples=["12,000 jobs"])
+    shadow: str | None = Field(default=None, description="how it does beside the model in use; null where it is not in shadow")
 
 
 class ListedTraining(RegisteredTraining):
@@ -54,6 +56,7 @@ class ShownTraining(RegisteredTraining):
 
     about: dict[str, dict[str, Any]] = Field(description="by model")
     summaries: dict[str, str] = Field(description="by model: what it learnt from and what it does")
+    working_points: list[WorkingPointLine] = Field(default=[], description="where flags begin now, of models of jobs in use")
 
 
 class ModelVersionLine(FlatAnswer):
@@ -139,6 +142,27 @@ class CompactedTable(Answer):
     removed: int
 
 
+class ShadowReceipt(Answer):
+    """A training that runs in shadow now, or no longer."""
+
+    training: str = Field(examples=["jobs-7"])
+    family: str
+    runs: bool
+
+
+class RepeatReceipt(Answer):
+    """A training that was repeated from its record, compared file by file; nothing was entered."""
+
+    training: str = Field(examples=["jobs-7"])
+    same: bool = Field(description="whether every file of every model came out the same")
+    why: str = Field(description="what differs, or that nothing does")
+    files: dict[str, dict[str, bool]] = Field(description="by model and file: whether it came out the same")
+    skipped: list[str] = Field(description="models that had been copied from an earlier training")
+    seconds: float
+    cpu_s: float
+    peak_bytes: int
+
+
 class FamilyNightLine(Answer):
     """What a night came to for one family, and what that took."""
 
@@ -165,6 +189,7 @@ class NightlyReceipt(Answer):
     events: str | None = Field(description="what became of the models of events; null where the site counts none")
     families: list[FamilyNightLine] = Field(description="of the families that the site has data or a model of")
     outdated: list[str] = Field(description="a sentence for each model that an earlier version had saved")
+    shadows: list[str] = Field(default=[], description="a sentence for each challenger in shadow")
     deleted_jobs: int
     deleted_trainings: list[str]
     compacted: list[CompactedTable]
@@ -192,6 +217,8 @@ class Training(Answer):
     versions: dict[str, int] = Field(description="version of the model of each moment", examples=[{"submit": 7, "start": 7}])
     jobs: int | None = Field(description="how many jobs it learnt from")
     code_version: str = Field(description="of Stormpetrel, when it was trained")
+    shadow: str | None = Field(default=None, description="how it does beside the model in use; null where it is not in shadow")
+    compute: str | None = Field(default=None, description="what the training took, in words")
 
 
 class TrainingInFull(Training):

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stormpetrel.answers.schemas.quality import WorkingPointLine
 from stormpetrel.answers.schemas.registry import (
     CompactedTable,
     FamilyNightLine,
@@ -23,6 +24,8 @@ from stormpetrel.answers.schemas.registry import (
     PromotionReceipt,
     PutInUse,
     RegisteredTrainings,
+    RepeatReceipt,
+    ShadowReceipt,
     ShownTraining,
     TrainedModel,
     TrainingReceipt,
@@ -52,9 +55,11 @@ Progress = Callable[[float, str], None]  # the share that is done, what is being
 def trainings_of_all(site: Site, viewer: Viewer) -> RegisteredTrainings:
     """Return every training of every family, oldest first within its family."""
     viewer.require(READ)
-    return RegisteredTrainings(
-        trainings=[ListedTraining(**_fields(record), problem=record.problem) for record in describe_all(site)]
+    lines = (
+        ListedTraining(**_fields(record), problem=record.problem, shadow=shadow_text(site, record.family, record.name))
+        for record in describe_all(site)
     )
+    return RegisteredTrainings(trainings=list(lines))
 
 
 def show_model(site: Site, viewer: Viewer, name: str) -> ShownTraining | ModelVersions:
@@ -64,7 +69,14 @@ def show_model(site: Site, viewer: Viewer, name: str) -> ShownTraining | ModelVe
     if not versions:
         record = describe_training(site, name)
         about = {model.name: dict(model.about) for model in record.models}
-        return ShownTraining(**_fields(record), about=about, summaries={model.name: model.summary for model in record.models})
+        summaries = {model.name: model.summary for model in record.models}
+        return ShownTraining(
+            **_fields(record),
+            about=about,
+            summaries=summaries,
+            shadow=shadow_text(site, record.family, record.name),
+            working_points=working_points(site) if record.current and record.family == "jobs" else [],
+        )
     family = family_named(versions[0].family)
     return ModelVersions(
         versions=[
@@ -99,6 +111,53 @@ def roll_back(site: Site, viewer: Viewer, family: str) -> PromotionReceipt:
     return _receipt(after, before=before.name if before else None, changed=True)
 
 
+def working_points(site: Site) -> list[WorkingPointLine]:
+    """Where flags of jobs begin now, moment by moment; empty until enough predictions have settled."""
+    from stormpetrel.lifecycle.working_points import read_working_points
+
+    return [WorkingPointLine(**asdict(point), words=point.words()) for point in read_working_points(site).values()]
+
+
+def shadow_text(site: Site, family: str, training: str) -> str | None:
+    """How a training does in shadow, in words; None where it does not run there."""
+    from stormpetrel.lifecycle.contests.shadow import shadow_figures, shadow_name
+
+    if shadow_name(site, family) != training:
+        return None
+    figures = shadow_figures(site, family)
+    return "nothing scored yet; the next night does" if figures is None else figures.words()
+
+
+def set_shadow(site: Site, viewer: Viewer, name: str, *, stop: bool = False) -> ShadowReceipt:
+    """Let a training run in shadow beside the model in use, or no longer; it never alarms."""
+    from stormpetrel.lifecycle.contests import shadow
+    from stormpetrel.lifecycle.family import operator
+
+    viewer.require(MANAGE)
+    user = viewer.user or operator()
+    if stop:
+        shadow.stop_shadow(site, name, user=user)
+    else:
+        shadow.set_shadow(site, name, user=user)
+    return ShadowReceipt(training=name, family=site.models.training(name).family, runs=not stop)
+
+
+def repeat_training(site: Site, viewer: Viewer, name: str, *, progress: Callable[[float, str], None]) -> RepeatReceipt:
+    """Train a training again from its record, and say whether the same files came out; nothing is put in use."""
+    from stormpetrel.lifecycle.contests import repeat
+
+    viewer.require(MANAGE)
+    repeated = repeat.repeat_training(site, name, progress=progress)
+    return RepeatReceipt(
+        training=repeated.training,
+        same=repeated.same,
+        why=repeated.why,
+        files={model: dict(files) for model, files in repeated.models.items()},
+        skipped=list(repeated.skipped),
+        **repeated.compute.as_dict(),
+    )
+
+
 def run_night(site: Site, viewer: Viewer, *, progress: Callable[[str], None]) -> NightlyReceipt:
     """Train again where there is a reason to, delete what is too old, and compact the tables; `progress` gets each step."""
     viewer.require(MANAGE)
@@ -124,6 +183,7 @@ def run_night(site: Site, viewer: Viewer, *, progress: Callable[[str], None]) ->
             for family in night.families
         ],
         outdated=list(night.outdated),
+        shadows=list(night.shadows),
         deleted_jobs=night.deleted_jobs,
         deleted_trainings=list(night.deleted_trainings),
         compacted=[CompactedTable(**asdict(table)) for table in night.compacted],

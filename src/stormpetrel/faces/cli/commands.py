@@ -245,6 +245,14 @@ COMMANDS: Final[dict[str, Entry]] = {
             ),
             "promote": CommandEntry("models:promote_models", "Put the models of a training in use, all together."),
             "rollback": CommandEntry("models:rollback", "Go back to the models that were in use before."),
+            "shadow": CommandEntry(
+                "models:shadow",
+                "Let a training score beside the model in use, at night; its scores are kept apart, and never alarm.",
+            ),
+            "repeat": CommandEntry(
+                "models:repeat",
+                "Train a training again from its record, and say whether the same files come out; nothing is put in use.",
+            ),
         },
     ),
     "nightly": CommandEntry(

@@ -10,15 +10,25 @@ import typer
 from rich.console import Console
 
 from stormpetrel.answers.schemas.registry import (
+    FamilyNightLine,
     ListedTraining,
     ModelVersionLine,
     ModelVersions,
     NightlyReceipt,
     PromotionReceipt,
     RegisteredTraining,
+    RepeatReceipt,
     ShownTraining,
 )
-from stormpetrel.answers.site.registry import promote, roll_back, run_night, show_model, trainings_of_all
+from stormpetrel.answers.site.registry import (
+    promote,
+    repeat_training,
+    roll_back,
+    run_night,
+    set_shadow,
+    show_model,
+    trainings_of_all,
+)
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.cli.options import Json
 from stormpetrel.faces.cli.output import emit, plain
@@ -44,9 +54,13 @@ def _print_list(out: Console, trainings: Sequence[ListedTraining]) -> None:
     for training in trainings:
         why = plain(_what(training) + (training.problem or _why(training)))
         out.print(
-            f"  {'in use' if training.current else '':<8}{plain(training.training):<11}{_minute(training.created):<18}"
+            f"  {_state(training):<8}{plain(training.training):<11}{_minute(training.created):<18}"
             f"{_minute(training.trained_until.isoformat()):<18}{training.learnt_from:>16}  {_areas(training):<18}{why}"
         )
+
+
+def _state(training: RegisteredTraining) -> str:
+    return "in use" if training.current else "shadow" if training.shadow else ""
 
 
 def show(
@@ -86,6 +100,40 @@ def rollback(
     emit(receipt, lambda out: _print_change(out, receipt), as_json=as_json)
 
 
+def shadow(
+    context: typer.Context,
+    training: Annotated[str, typer.Argument(help="The training to run in shadow, such as jobs-7.")],
+    stop: Annotated[bool, typer.Option("--stop", help="End its shadow, and delete its scores.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let a training score beside the model in use, at night; its scores are kept apart, and never alarm."""
+    with open_site(context, to_write=True) as site:
+        receipt = set_shadow(site, LOCAL, training, stop=stop)
+    where = "runs in shadow from the next night on" if receipt.runs else "no longer runs in shadow"
+    emit(receipt, lambda out: out.print(f"{plain(receipt.training)} {where}."), as_json=as_json)
+
+
+def repeat(
+    context: typer.Context,
+    training: Annotated[str, typer.Argument(help="The training to repeat, such as jobs-7.")],
+    as_json: Json = False,
+) -> None:
+    """Train a training again from its record, and say whether the same files come out; nothing is put in use."""
+    with open_site(context) as site, step_spinner(quiet=as_json) as progress:
+        receipt = repeat_training(site, LOCAL, training, progress=lambda _share, text: progress(text))
+
+    def text(out: Console) -> None:
+        out.print(f"{plain(receipt.training)}: {plain(receipt.why)}. {_used(receipt)}.")
+        if receipt.skipped:
+            out.print(f"Copied from an earlier training, and not repeated: {plain(', '.join(receipt.skipped))}.")
+
+    emit(receipt, text, as_json=as_json)
+
+
+def _used(receipt: RepeatReceipt | FamilyNightLine) -> str:
+    return f"{receipt.seconds:,.0f} s, {receipt.cpu_s:,.0f} s of CPU, {receipt.peak_bytes / 1e6:,.0f} MB"
+
+
 def _print_change(out: Console, receipt: PromotionReceipt) -> None:
     before = receipt.before
     if not receipt.changed:
@@ -101,9 +149,17 @@ def _print_training(out: Console, training: ShownTraining) -> None:
     out.print(f"{plain(training.training)}{', in use' if training.current else ''}: {plain(_why(training))}")
     until = _minute(training.trained_until.isoformat())
     out.print(f"  created {_minute(training.created)} UTC, trained on what was known at {until} UTC")
+    if training.shadow:
+        out.print(f"  in shadow: {plain(training.shadow)}")
     if training.previous:
         out.print(f"  put in use in place of {plain(training.previous)}")
+    for point in training.working_points:
+        out.print(f"  at {point.moment}: {plain(point.words)}")
     wide = max(14, *map(len, training.models))
+    used = next((about["compute"] for about in training.about.values() if "compute" in about), None)
+    if used:
+        spent = f"{used['seconds']:,.0f} s, {used['cpu_s']:,.0f} s of CPU, {used['peak_bytes'] / 1e6:,.0f} MB"
+        out.print(f"  trained in {spent}; table version {next(iter(training.about.values())).get('table_version', 'not noted')}")
     for name, version in training.models.items():
         out.print(f"  {plain(name):<{wide}} version {version:<5}{plain(training.summaries[name])}")
         if name in training.comparisons:
@@ -118,6 +174,14 @@ def _print_versions(out: Console, versions: Sequence[ModelVersionLine]) -> None:
 
 
 def _comparison_text(comparison: Mapping[str, Any]) -> str:
+    if "pr_auc" not in comparison:
+        told = comparison.get("champion") or {}
+        pairs = [
+            f"{name} {comparison[name]:.4g} against {told[name]:.4g}"
+            for name in ("re_normal", "recall", "ks")
+            if isinstance(comparison.get(name), float) and isinstance(told.get(name), float)
+        ]
+        return f"against {comparison.get('with')}: {', '.join(pairs)}"
     interval = f"difference of log loss {comparison['difference_low']:+.4f} to {comparison['difference_high']:+.4f}"
     areas = f"PR area {_number(comparison['pr_auc'])} against {_number(comparison['pr_auc_current'])}"
     return f"against {comparison['with']} on {comparison['jobs']:,} jobs ({comparison['failed']:,} failed): {areas}, {interval}"
@@ -131,7 +195,8 @@ def _what(training: RegisteredTraining) -> str:
 def _areas(training: RegisteredTraining) -> str:
     """The area at the first moment that was compared, and that of the model in use then."""
     for comparison in (training.comparisons[name] for name in training.models if name in training.comparisons):
-        return f"{_number(comparison['pr_auc'])} against {_number(comparison['pr_auc_current'])}"
+        if "pr_auc" in comparison:
+            return f"{_number(comparison['pr_auc'])} against {_number(comparison['pr_auc_current'])}"
     return ""
 
 
@@ -161,10 +226,11 @@ def nightly(context: typer.Context, as_json: Json = False) -> None:
 
 def _print_night(out: Console, night: NightlyReceipt) -> None:
     for family in night.families:
-        used = f"{family.seconds:,.0f} s, {family.cpu_s:,.0f} s of CPU, {family.peak_bytes / 1e6:,.0f} MB"
-        out.print(f"{family.family.capitalize()}: {plain(family.sentence)} ({used})")
+        out.print(f"{family.family.capitalize()}: {plain(family.sentence)} ({_used(family)})")
     for line in night.outdated:
         out.print(f"{plain(line.rstrip('.'))}.")
+    for line in night.shadows:
+        out.print(plain(line))
     if night.keep_days:
         out.print(f"{night.deleted_jobs:,} jobs older than {night.keep_days:,} days were deleted.")
     if night.deleted_trainings:

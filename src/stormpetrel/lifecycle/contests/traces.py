@@ -139,7 +139,9 @@ class _Contest:
         for days, seen in self._spans(cut):
             if find_spec("torch") is None:
                 if not champion.is_shipped:
-                    yield Challenger(f"detector, {span_name(days)}", _renewed(self.site, champion, seen))
+                    fitted = renewed_model(self.site, champion, seen)
+                    fitted.about.update({"learn_days": days, "learn_until": cut.isoformat()})
+                    yield Challenger(f"detector, {span_name(days)}", fitted)
                 continue
             for architecture in self._architectures(champion):
                 for seed in range(wanted.trace_ensemble):
@@ -224,7 +226,7 @@ def _name(current: Training | None) -> str:
     return current.name if current else "the shipped encoder"
 
 
-def _renewed(site: Site, champion: TraceModel, seen: LearningWindows) -> FittedTraces:
+def renewed_model(site: Site, champion: TraceModel, seen: LearningWindows) -> FittedTraces:
     """The network in use with a detector and a threshold of other windows: what can be renewed without torch."""
     detector = fit_detector(seen)
     about = {**learnt_about(champion.scorer, seen, site.settings.traces.alarm_share), **seen.about, "code_version": __version__}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -219,11 +219,11 @@ class ModelRegistry:
             self._note_in_folder(target.name)
         return self.training(target.name)
 
-    def prune(self, keep: int = KEPT_TRAININGS) -> list[str]:
-        """Delete all but the newest trainings of each family; never the one in use, nor the one before it. Their names."""
+    def prune(self, keep: int = KEPT_TRAININGS, *, spare: Collection[str] = ()) -> list[str]:
+        """Delete all but the newest trainings of each family; never the one in use, the one before, nor `spare`. Their names."""
         with self._state.writer_lock():
             known = self.trainings()
-            kept = set()
+            kept = set(spare)
             for family in {training.family for training in known}:
                 names = [training.name for training in known if training.family == family]
                 current = self.current_training(family)

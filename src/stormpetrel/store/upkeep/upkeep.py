@@ -50,6 +50,7 @@ def compact(site: Site) -> list[Compacted]:
             site.jobs.table,
             site.quarantine.table,
             site.predictions.table,
+            site.shadow_scores.table,
             incidents,
             *_telemetry(site),
             *_event_tables(site),
@@ -126,6 +127,7 @@ def retain(site: Site, days: int) -> int:
         site.incidents.prune(limit, keep=0)
         _keep_where(site.incident_history.table, pl.col("resolved_at").is_null() | (pl.col("resolved_at") >= limit), months)
         _keep_where(site.predictions.table, kept, months)
+        _keep_where(site.shadow_scores.table, pl.col("time") >= limit, months)
         for table in (*_telemetry(site), *_of_nodes(site)):
             _keep_where(table, (pl.col("trace") != LIVE) | (pl.col("window_start") >= limit), months)
         for table in _event_tables(site):
@@ -149,7 +151,8 @@ def forget(site: Site, user: str, *, past_only: bool = False) -> int:
         # Under both forms of the name: the setting may have changed since the rows were taken in.
         theirs = pl.col("user").is_in([user, privacy.pseudonym(user)]).fill_null(False)
         jobs = site.jobs.table.scan().filter(theirs).collect()
-        _forget_predictions(site, jobs.select(KEY))
+        for table in (site.predictions.table, site.shadow_scores.table):
+            _forget_predictions(table, jobs.select(KEY))
         for table in _telemetry(site):
             _forget_whose(table, jobs)
         _forget_regions(site, jobs, [user, privacy.pseudonym(user)])
@@ -179,8 +182,7 @@ def _keep_where(table: Table, kept: pl.Expr, months: pl.Expr) -> int:
     return int(concerned["len"].sum())
 
 
-def _forget_predictions(site: Site, keys: pl.DataFrame) -> None:
-    table = site.predictions.table
+def _forget_predictions(table: Table, keys: pl.DataFrame) -> None:
     for month in keys["submit_time"].dt.strftime("%Y-%m").unique().sort():
         rows = table.scan().filter(pl.col("month") == month).collect()
         kept = rows.join(keys, on=list(KEY), how="anti", nulls_equal=True)

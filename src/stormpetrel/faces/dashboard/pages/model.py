@@ -139,10 +139,51 @@ def _body(live: LiveSite, frames: QualityFrames, link: PageLink) -> list[Compone
         *early,
         _headline(frames.chosen),
         html.Div([_over_time(frames), _reliability(frames)], className="cards"),
+        *_working_points(frames),
         html.Div(id="model-curves", className="model-curves"),
         dcc.Store(id="model-asked-for", data=dict(link.query)),
         _table(frames),
         as_of(live, answer.as_of, counts),
+    ]
+
+
+def _working_points(frames: QualityFrames) -> list[Component]:
+    points = frames.answer.working_points
+    if not points:
+        return []
+    columns = [
+        TableColumn("moment", "Moment"),
+        TableColumn("threshold", "Flagged from (risk)"),
+        TableColumn("corrected", "Comes true lately"),
+        TableColumn("by_cost", "By cost"),
+        TableColumn("by_budget", "By flags a day"),
+        TableColumn("ece", "Calibration error, corrected"),
+        TableColumn("settled", "Settled", "number"),
+    ]
+    rows = [
+        {
+            "moment": MOMENT_LABELS[point.moment],
+            "threshold": _percent(point.threshold),
+            "corrected": _percent(point.corrected),
+            "by_cost": _percent(point.by_cost),
+            "by_budget": "no limit"
+            if point.by_budget is None
+            else f"{_percent(point.by_budget)} ({point.flags_last_day} of {point.flags_per_day:g} in the last day)",
+            "ece": f"{point.ece:.3f}, {point.ece_corrected:.3f}",
+            "settled": point.settled,
+        }
+        for point in points
+    ]
+    return [
+        card(
+            "Where flags begin",
+            html.P(
+                "Corrected every hour by predictions that have settled. By cost: jobs.missed_cost, or the best expected F1; "
+                "by flags a day: jobs.flags_per_day.",
+                className="soft small",
+            ),
+            text_table(columns, rows, caption="Working points of each moment"),
+        )
     ]
 
 

@@ -43,6 +43,7 @@ def training_card(live: LiveSite, viewer: Viewer) -> Component:
         TableColumn("created", "Made"),
         TableColumn("until", "Learnt from jobs up to"),
         TableColumn("jobs", "Jobs", "number"),
+        TableColumn("compute", "Took"),
         TableColumn("why", "Why"),
     ]
     if may_manage:
@@ -120,15 +121,22 @@ def register_trainings(app: Dash, live: LiveSite) -> None:
 def _row(line: Training, zone: ZoneInfo, *, may_manage: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": line.name,
-        "state": status_chip("●", "in use", "chip-complete") if line.current else html.Span("no", className="soft"),
+        "state": _state(line),
         "created": _minute(line.created, zone),
         "until": _minute(line.trained_until, zone),
         "jobs": line.jobs,
-        "why": line.why or "not noted",
+        "compute": line.compute or "not noted",
+        "why": f"{line.why or 'not noted'}{f' In shadow {line.shadow}.' if line.shadow else ''}",
     }
     if may_manage:
         row["action"] = "" if line.current else _button(line.name, "Put in use", f"Put {line.name} in use")
     return row
+
+
+def _state(line: Training) -> Component:
+    if line.current:
+        return status_chip("●", "in use", "chip-complete")
+    return status_chip("◌", "shadow", "chip-wait") if line.shadow else html.Span("no", className="soft")
 
 
 def _way_back(lines: list[Training]) -> list[Component]:
