@@ -119,9 +119,9 @@ def faulty_site(seed: int) -> tuple[Plan, list[Fault]]:
     start, rng = cluster.start, np.random.default_rng([seed, 2011])
     records = Records(pl.concat(simulate(ill)))
     begin, end = (start + timedelta(days=day) for day in SICK)
-    records.faults.append(Fault("sick node", begin, end, frozenset({"jobs", "events"}), _names(sick)))
-    nodes_down(records, "one node down", start + DOWN, [*_names(1)])
-    nodes_down(records, "three nodes down at once", start + POWER_CUT, [*_names(0, 2, 3)])
+    records.faults.append(Fault("sick node", begin, end, frozenset({"jobs", "events"}), node_names(sick)))
+    nodes_down(records, "one node down", start + DOWN, [*node_names(1)])
+    nodes_down(records, "three nodes down at once", start + POWER_CUT, [*node_names(0, 2, 3)])
     broken_batch(records, start + BATCH)
     storage_trouble(records, "storage: jobs time out", start + TIMEOUTS, JobState.TIMEOUT, rng)
     storage_trouble(records, "storage: jobs out of memory", start + MEMORY, JobState.OUT_OF_MEMORY, rng)
@@ -129,17 +129,23 @@ def faulty_site(seed: int) -> tuple[Plan, list[Fault]]:
     for one in bad:
         begin, end = (start + timedelta(hours=hour) for hour in (one.first_hour, one.last_hour))
         records.faults.append(
-            Fault(f"bad input on a node, {one.last_hour - one.first_hour} h", begin, end, frozenset({"traces"}), _names(one.node))
+            Fault(
+                f"bad input on a node, {one.last_hour - one.first_hour} h",
+                begin,
+                end,
+                frozenset({"traces"}),
+                node_names(one.node),
+            )
         )
     plan = Plan(cluster, seed, outages_per_week=OUTAGES_A_WEEK, bad_input=bad, jobs=records.frame)
-    return plan, [*records.faults, *_outages(plan)]
+    return plan, [*records.faults, *grid_outages(plan)]
 
 
-def _names(*nodes: int) -> frozenset[str]:
+def node_names(*nodes: int) -> frozenset[str]:
     return frozenset(f"n{node + 1:03d}" for node in nodes)
 
 
-def _outages(plan: Plan) -> Iterable[Fault]:
+def grid_outages(plan: Plan) -> Iterable[Fault]:
     """The outages of the grid after the first weeks."""
     grid = grid_of(plan)
     for one in grid.plan:
@@ -171,7 +177,7 @@ def run(seed: int, _progress: Progress) -> dict[str, Any]:
 
 def _delay_h(book: IncidentBook, fault: Fault, *, sent: bool) -> float | None:
     """Hours from the beginning of a fault until it was sent (or raised), None where it was not."""
-    moments = [moment for one in book if _is_about(one, fault) for moment in (one.paged_at if sent else _openings(one))]
+    moments = [moment for one in book if is_about(one, fault) for moment in (one.paged_at if sent else _openings(one))]
     inside = [moment for moment in moments if fault.since <= moment <= fault.until + AFTERWARDS]
     return round((min(inside) - fault.since).total_seconds() / 3600, 3) if inside else None
 
@@ -180,7 +186,7 @@ def _openings(incident: Incident) -> tuple[datetime, ...]:
     return (incident.raised_at, *incident.reopened_at)
 
 
-def _is_about(incident: Incident, fault: Fault) -> bool:
+def is_about(incident: Incident, fault: Fault) -> bool:
     return any(
         part.family in fault.families and (not fault.subjects or fault.subjects & {one.name for one in part.subjects})
         for part in incident.findings

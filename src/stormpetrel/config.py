@@ -79,6 +79,9 @@ class JobsSection(_Section):
     )
     short_below_s: float = Field(default=3600.0, gt=0, description="a job is Short below this run time")
     long_above_s: float = Field(default=28800.0, gt=0, description="a job is Long above this run time")
+    answers: bool = Field(
+        default=True, description="what administrators answered on single jobs (alarms ask) counts when a model is trained"
+    )
     new_below_jobs: int = Field(default=10, ge=0, description="a user is New below this number of jobs")
     frequent_from_jobs: int = Field(default=100, ge=0, description="a user is Frequent from this number of jobs on")
     memory_factor: float = Field(
@@ -309,7 +312,11 @@ class AlarmsSection(_Section):
     keep_days: int = Field(
         default=90,
         ge=60,
-        description="incidents over for longer, and not among the newest 300, are kept in the table `incidents` only",
+        description="incidents over for longer, not judged and not of the newest 300, are kept in the table `incidents` only",
+    )
+    halt_training: bool = Field(
+        default=False,
+        description="train nothing by itself while a confirmed incident is open; else only what it is about is kept out of it",
     )
 
 

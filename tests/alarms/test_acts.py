@@ -42,6 +42,16 @@ def test_the_last_verdict_holds(incident):
     assert with_acts(incident, [act(ActKind.DISMISS), act(ActKind.CONFIRM)]).verdict == Verdict.CONFIRMED
 
 
+def test_a_withdrawn_verdict_holds_no_more(incident):
+    seen = with_acts(incident, [act(ActKind.DISMISS), act(ActKind.WITHDRAW)])
+    assert (seen.verdict, seen.state) == (None, IncidentState.ACKNOWLEDGED)
+
+
+def test_a_verdict_after_one_that_was_withdrawn_holds(incident):
+    words = [act(ActKind.CONFIRM), act(ActKind.WITHDRAW), act(ActKind.DISMISS)]
+    assert with_acts(incident, words).verdict == Verdict.DISMISSED
+
+
 def test_what_comes_back_after_it_was_acknowledged_is_open_again(incident):
     again = replace(incident, reopened_at=(at(3),))
     assert with_acts(again, [act(ActKind.ACKNOWLEDGE)]).state == IncidentState.OPEN

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from stormpetrel.records.findings import FindingKind, Subject, SubjectKind
-from stormpetrel.records.incidents import Mute
+from stormpetrel.records.incidents import ActKind, IncidentAct, Mute
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.store.upkeep.upkeep import forget
 from stormpetrel.watch.incident_keeper import IncidentKeeper
@@ -118,3 +118,14 @@ def test_a_clock_that_is_set_back_finds_nothing_twice(sick_site):
 def facts(incident):
     counts = [(part.kind, part.subjects, part.figure("lost"), part.decided_at, part.until) for part in incident.findings]
     return incident.since, incident.until, counts, incident.severity, incident.blame, len(incident.paged_at)
+
+
+def test_what_somebody_dismissed_is_not_raised_again_and_is_once_it_is_taken_back(site):
+    keeper = IncidentKeeper(site)
+    keeper.take("jobs", [batch_finding()], "", at(1))
+    site.incidents.add_act(IncidentAct(1, at(2), "anna", ActKind.DISMISS))
+    quiet = keeper.take("jobs", [batch_finding(when=at(3))], "", at(3))[-1]
+    assert quiet.id == 2 and quiet.like == 1
+    site.incidents.add_act(IncidentAct(1, at(3, hour=1), "anna", ActKind.WITHDRAW))
+    (heard,) = keeper.take("system", [], "", at(3, hour=2))
+    assert heard.id == 2 and heard.like is None

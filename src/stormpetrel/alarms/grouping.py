@@ -15,6 +15,7 @@ from stormpetrel.alarms.blame import blame_of, is_without_culprit, severity_of
 from stormpetrel.alarms.budget import BUDGET, PageBudget
 from stormpetrel.alarms.event_blame import POINTS_AT
 from stormpetrel.alarms.silences import LATE, Silences
+from stormpetrel.alarms.verdict_memory import DISMISSED, VerdictMemory
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, SubjectKind, Unit
 from stormpetrel.records.incidents import LEADING, SEVERITIES, Blame, Incident, IncidentState, Severity, order_of
 
@@ -52,17 +53,21 @@ class IncidentBook:
         self._jobs = {number: _jobs_of(incident) for number, incident in self._incidents.items()}
         self.silences = Silences()
         self.budget: PageBudget | None = None  # without one only what a rule calls a page is sent
+        self.memory = VerdictMemory()  # what people have said of past incidents
 
     def __iter__(self) -> Iterator[Incident]:
         return iter(self._incidents.values())
 
     def take(self, findings: Iterable[Finding], now: datetime) -> list[Incident]:
         """Return the incidents that are new or changed by these findings or by the silence up to `now`."""
-        changed: dict[int, None] = {}
+        changed: dict[int, None] = dict.fromkeys(self._heard_again(now))
         for finding in sorted(findings, key=order_of):
             changed |= dict.fromkeys(self._resolve_quiet(finding.decided_at))
             home = self._home(finding)
-            incident = self._send(self._open(finding) if home is None else _joined(home, finding), finding)
+            if home is not None and home.resolved_at is not None and self.memory.like([finding], finding.known_at) is not None:
+                home = None  # what nobody wants to hear of again brings nothing back
+            incident = self._open(finding) if home is None else _joined(home, finding)
+            incident = self._send(self._remembered(incident, finding.known_at, is_new=home is None), finding)
             self._incidents[incident.id] = incident
             self._jobs[incident.id] = _jobs_of(incident)
             changed[incident.id] = None
@@ -87,8 +92,23 @@ class IncidentBook:
         return next((one for one in near if one.resolved_at is None and self._same_cause(one, finding)), None)
 
     def _recent(self) -> Iterator[Incident]:
-        """The incidents that are open, or can come back, the oldest first."""
-        return (self._incidents[number] for number in self._jobs)
+        """The incidents that are open, or can come back, the oldest first; one that was dismissed is over for good."""
+        return (self._incidents[number] for number in self._jobs if not self.memory.is_dismissed(number))
+
+    def _heard_again(self, now: datetime) -> list[int]:
+        """Put open incidents on the list that were like one whose dismissal was taken back; their numbers."""
+        numbers = []
+        for number in self._jobs:
+            incident = self._incidents[number]
+            if incident.like is not None and incident.resolved_at is None and not self.memory.is_dismissed(incident.like):
+                self._incidents[number] = replace(incident, like=self.memory.like(incident.findings, now))
+                numbers.append(number)
+        return numbers
+
+    def _remembered(self, incident: Incident, at: datetime, *, is_new: bool) -> Incident:
+        """The incident with the dismissed one that it is like; one that was raised already stays on the list while it is open."""
+        like = self.memory.like(incident.findings, at) if is_new or incident.like is not None else None
+        return incident if like == incident.like else replace(incident, like=like)
 
     def _same_cause(self, incident: Incident, finding: Finding) -> bool:
         """Whether most jobs of a finding are an incident's, one names what the other is about, or nodes fell ill at once."""
@@ -134,6 +154,8 @@ class IncidentBook:
             self.budget.note((incident.id, len(incident.reopened_at)), finding, by_rule=by_rule)
         if not is_page or incident.is_sent:
             return incident
+        if incident.like is not None:
+            return replace(incident, held_back=DISMISSED)
         incident = replace(incident, severity=Severity.PAGE)
         reason = LATE if _is_late(finding) else self.silences.reason(incident, finding.known_at)
         if not reason and self.budget is not None and not self.budget.has_room(finding.known_at, by_rule=by_rule):

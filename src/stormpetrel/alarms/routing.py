@@ -78,7 +78,7 @@ def _is_sent(incident: Incident, route: Route, silences: Silences, now: datetime
     Whether somebody is woken was decided when the incident was raised: late or muted, under maintenance or above the budget it
     was not sent, and a route of pages is not told. A route that hears of lesser things is told of it like of those.
     """
-    if incident.verdict == Verdict.DISMISSED:
+    if incident.verdict == Verdict.DISMISSED or incident.like is not None:
         return False
     if incident.severity == Severity.PAGE and (incident.is_sent or Severity(route.severity) == Severity.PAGE):
         return incident.is_sent

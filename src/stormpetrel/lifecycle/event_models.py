@@ -25,9 +25,9 @@ from stormpetrel.events.counts.saving import FORMAT_VERSION as COUNT_FORMAT
 from stormpetrel.events.recurrent.lstm import FORMAT_VERSION as RECURRENT_FORMAT
 from stormpetrel.learn.family import BY_HAND, Role, Unit
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, incomplete_entry, operator
+from stormpetrel.lifecycle.frozen_spans import learning_labels, learning_series
 from stormpetrel.records.event_series import ANOMALY, EventSeries
 from stormpetrel.records.model_families import ModelFamily, how_to_train
-from stormpetrel.store.events.series import series_of
 from stormpetrel.store.registry.models import ModelVersion, NewModel, Training
 from stormpetrel.store.site import Site
 
@@ -74,7 +74,7 @@ def train_event_model(
     """Train a model on the site's counts, save it and make it current; a training that is killed changes nothing."""
     progress(0.0, "reading counts")
     version = site.event_counts.table.version()
-    series = _useful(series_of(site))
+    series, labels = _useful(learning_series(site)), learning_labels(site)
     chosen = _chosen(site, name)
     cut, model, forecaster, alarm_about = _fitted(site, series, chosen, seed, progress)
     learnt = series.take(0, cut)
@@ -84,8 +84,8 @@ def train_event_model(
         "bucket_s": series.bucket_s,
         "buckets": int((~learnt.is_gap).sum()),
         "labelled_outage_buckets": int((learnt.label == ANOMALY).sum()),
-        "labels": sum(1 for outage in site.outages.list() if outage.end is not None),
-        "labels_newer": sum(1 for outage in site.outages.list() if outage.start >= series.moment(cut)),
+        "labels": sum(1 for outage in labels if outage.end is not None),
+        "labels_newer": sum(1 for outage in labels if outage.start >= series.moment(cut)),
         "table_version": version,
         "trained_until": series.moment(cut - 1).isoformat(),
         "seed": seed,

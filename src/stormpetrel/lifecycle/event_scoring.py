@@ -23,9 +23,9 @@ from stormpetrel.events.finding import Finding, findings_as_json, findings_of_js
 from stormpetrel.events.nodes_and_hosts import HARD, REACH, black_holes, silent_grid, silent_hosts
 from stormpetrel.events.why import Placed, findings_at
 from stormpetrel.lifecycle.event_models import EventModelInUse
+from stormpetrel.lifecycle.frozen_spans import learning_series
 from stormpetrel.records.event_series import MAINTENANCE, EventSeries
 from stormpetrel.records.events import EVENT_SCORE_SCHEMA
-from stormpetrel.store.events.series import series_of
 from stormpetrel.store.site import Site
 
 _MOST_PAST: Final = 20_000  # buckets before the new ones that are scored for the threshold: of a minute, the last 14 days
@@ -57,7 +57,7 @@ def score_new_buckets(site: Site, used: EventModelInUse, *, progress: Progress =
         )
     progress(0.0, "reading counts")
     known = site.event_scores.read(model=used.name, version=used.version).select("bucket_start").collect()
-    series = series_of(site, kinds=used.kinds)
+    series = learning_series(site, kinds=used.kinds)
     new = _pending(series, known)
     if not new.size:
         return ScoredBuckets(pl.DataFrame(schema=EVENT_SCORE_SCHEMA))

@@ -30,6 +30,7 @@ from stormpetrel.jobs.profiles import KIND as PROFILES_KIND
 from stormpetrel.jobs.profiles import JobProfiles
 from stormpetrel.jobs.training import ClassCounts, Progress, TrainingSettings, silent, train
 from stormpetrel.learn.family import BY_HAND, Role, Unit
+from stormpetrel.lifecycle.case_answers import answered_jobs, with_answers
 from stormpetrel.lifecycle.family import SiteFamily, TrainingRequest, operator
 from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry
 from stormpetrel.lifecycle.training_needs import training_needs
@@ -108,6 +109,7 @@ def train_job_models(
     until: datetime | None = None,
     why: str = BY_HAND,
     user: str | None = None,
+    answers: bool | None = None,
     progress: Progress = silent,
 ) -> list[ModelVersion]:
     """Train a model for each moment on the jobs of the site, save them and make them current together.
@@ -121,7 +123,7 @@ def train_job_models(
     current = site.models.current_training(FAMILY)
     others = other_models(current, able)
     profiles = load_fitted(site, current).profiles if current and others else None
-    fitted = fit_job_models(site, moments, until=until, jobs=jobs, profiles=profiles, progress=progress)
+    fitted = fit_job_models(site, moments, until=until, jobs=jobs, profiles=profiles, answers=answers, progress=progress)
     progress("saving")
     training = enter_job_models(site, fitted, why=why, carried=others, promoted_by=user or operator())
     return [model for model in JOBS.in_order(training) if model.name in _names(able)]
@@ -150,12 +152,15 @@ def fit_job_models(
     jobs: pl.DataFrame | None = None,
     settings: TrainingSettings | None = None,
     profiles: JobProfiles | None = None,
+    answers: bool | None = None,
     progress: Progress = silent,
 ) -> FittedModels:
     """A model for each moment that there are enough jobs for, out of what was known at `until`; nothing is saved.
 
-    NotEnoughJobsError where there is none. `jobs` saves reading the table again.
+    NotEnoughJobsError where there is none. `jobs` saves reading the table again. With `answers` (by default as `jobs.answers`
+    says) what administrators said of single jobs counts in place of what accounting says.
     """
+    answers = site.settings.jobs.answers if answers is None else answers
     version = site.jobs.table.version()
     known = known_by(site.jobs.read_jobs(until=until).collect() if jobs is None else jobs, until)
     if not known.height:
@@ -166,7 +171,9 @@ def fit_job_models(
     able, missing = needs.able(moments), needs.missing(moments)
     if not able:
         raise needs.refusal(missing)
-    known = with_telemetry(site, known, fewest=FEWEST_JOBS)
+    used_answers = len(answered_jobs(site)) if answers else 0
+    known = with_telemetry(site, with_answers(site, known) if used_answers else known, fewest=FEWEST_JOBS)
+    about["answers"] = used_answers
     models, labelled = train(known, chosen, able, metadata=about, profiles=profiles, progress=progress)
     early = {} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}
     return FittedModels(models, labelled.profiles, about | early, missing)

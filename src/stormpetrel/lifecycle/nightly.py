@@ -16,6 +16,7 @@ from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, ModelOutdatedError
 from stormpetrel.lifecycle.event_models import EVENTS, FAMILY
 from stormpetrel.lifecycle.families import OUTDATED, retrain_outdated
+from stormpetrel.lifecycle.frozen_spans import halting_incident, learning_labels
 from stormpetrel.lifecycle.retraining import Retrained, retrain
 from stormpetrel.records.outages import Outage
 from stormpetrel.store.registry.models import Training
@@ -36,14 +37,29 @@ class Nightly:
 
 
 def run_nightly(site: Site, *, progress: Callable[[str], None]) -> Nightly:
-    """Train → delete → compact, one after the other; killed half-way, what is in use stays in use."""
-    jobs = retrain(site, now=site.now(), progress=progress)
-    events = retrain_events(site, now=site.now(), progress=lambda _share, message: progress(f"events: {message}"))
-    outdated = retrain_outdated(site, progress=lambda _share, message: progress(message))
+    """Train → delete → compact, one after the other; killed half-way, what is in use stays in use.
+
+    With `alarms.halt_training` nothing is trained while a confirmed incident is open.
+    """
+    halted = halting_incident(site)
+    jobs, events, outdated = _halted(site, halted) if halted is not None else _trained(site, progress)
     progress("upkeep")
     keep_days = site.settings.store.keep_days
     deleted = retain(site, keep_days) if keep_days else 0
     return Nightly(jobs, events, tuple(outdated), deleted, tuple(site.models.prune()), tuple(compact(site)))
+
+
+def _trained(site: Site, progress: Callable[[str], None]) -> tuple[Retrained, str | None, list[str]]:
+    """What came of the trainings of jobs, events, and of models that an earlier version had saved."""
+    jobs = retrain(site, now=site.now(), progress=progress)
+    events = retrain_events(site, now=site.now(), progress=lambda _share, message: progress(f"events: {message}"))
+    return jobs, events, retrain_outdated(site, progress=lambda _share, message: progress(message))
+
+
+def _halted(site: Site, incident: int) -> tuple[Retrained, str | None, list[str]]:
+    """Nothing was trained, and why."""
+    why = f"not trained: incident {incident} is confirmed and not over, and alarms.halt_training is set"
+    return Retrained(promoted=False, why=why), why if site.event_counts.sources() else None, []
 
 
 EVERY: Final = timedelta(days=7)
@@ -58,7 +74,7 @@ def retrain_events(site: Site, *, now: datetime, progress: Progress = no_progres
     outdated = isinstance(problem, ModelOutdatedError)
     if problem is not None and not outdated:  # a newer version is at work here: it is not for us to replace its model
         return f"not trained: {problem.what}"
-    why = OUTDATED if outdated else reason_to_train(current, site.outages.list(), now)
+    why = OUTDATED if outdated else reason_to_train(current, learning_labels(site), now)
     if why is None:
         return f"{current.name} stays in use" if current else None
     try:

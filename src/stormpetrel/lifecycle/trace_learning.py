@@ -13,15 +13,17 @@ from typing import Any, Final
 import polars as pl
 
 from stormpetrel.errors import ModelError
+from stormpetrel.lifecycle.frozen_spans import known_calm
 from stormpetrel.lifecycle.trace_regions import labelled_trouble
 from stormpetrel.records.traces import Trace
-from stormpetrel.records.window_frames import windows_of
+from stormpetrel.records.window_frames import WINDOW_KEY, windows_of
 from stormpetrel.records.windows import Windows, join_windows
 from stormpetrel.store.site import Site
 from stormpetrel.traces.campaign_splits import Cut, teaching_windows
 from stormpetrel.traces.fitting_windows import fitted
 
 LATE_SHARE: Final = 0.2  # of the time of windows without a campaign, the last part says when to stop
+MOST_CLEARED: Final = 20_000  # windows of dismissed incidents among them, the newest
 MOST_WINDOWS: Final = 200_000  # to learn from: the newest; a third of a gigabyte of memory
 
 
@@ -49,6 +51,7 @@ def learning_windows(site: Site) -> LearningWindows:
         train, validation = _newest(rows.filter(pl.col("split").is_null())), pl.DataFrame(schema=rows.collect_schema())
     if not validation.height:
         train, validation = _cut_in_time(train)
+    train = _with_cleared(train, rows.filter(pl.col("split").is_null(), known_calm(site)), validation)
     if not train.height or not validation.height:
         raise ModelError(
             "The site has too few windows to learn from and to know when to stop.",
@@ -119,6 +122,16 @@ def _newest(rows: pl.LazyFrame) -> pl.DataFrame:
     if not within.height:
         return rows.head(0).collect()
     return rows.filter(pl.col("window_start") >= within["window_start"].min()).collect()
+
+
+def _with_cleared(train: pl.DataFrame, cleared: pl.LazyFrame, validation: pl.DataFrame) -> pl.DataFrame:
+    """The training windows, with those of dismissed incidents that are older: what somebody found calm is never forgotten.
+
+    Those among the validation windows stay there: they say how high calm scores are.
+    """
+    newest = cleared.sort("window_start", descending=True).head(MOST_CLEARED).collect()
+    known = pl.concat([train.select(WINDOW_KEY), validation.select(WINDOW_KEY)])
+    return pl.concat([train, newest.join(known, on=list(WINDOW_KEY), how="anti", nulls_equal=True)])
 
 
 def _cut_in_time(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from stormpetrel.errors import NotThereError
+from stormpetrel.lifecycle.frozen_spans import known_calm, never_normal
 from stormpetrel.records.incidents import Incident
 from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.records.regions import KnownRegion, RegionScope, region_name
@@ -91,8 +92,8 @@ def unname_incident(site: Site, number: int) -> list[KnownRegion]:
 
 
 def labelled_trouble(site: Site) -> pl.Expr:
-    """Which rows (of windows or of their scores) are labelled as trouble: by their type's name, or by a region's scope."""
-    trouble = pl.col("job_type").is_in(sorted(ANOMALOUS_TYPES)).fill_null(False)
+    """Which rows (of windows or of their scores) are trouble: by their type's name, a region's scope, a confirmed incident."""
+    trouble = pl.col("job_type").is_in(sorted(ANOMALOUS_TYPES)).fill_null(False) | never_normal(site)
     for scope in {region.scope for region in site.trace_regions.list()}:
         trouble = trouble | scope.holds()
     return trouble
@@ -156,10 +157,10 @@ class _Stored:
         return answer
 
     def calm(self) -> Embeddings:
-        """Of the newest windows that nobody labelled as trouble and that were not flagged, drawn by lot."""
+        """Of the newest windows that nobody labelled as trouble and that were not flagged, or dismissed, drawn by lot."""
         calm = ~labelled_trouble(self._site) & (pl.col("job_type") != MIXED)
         size = self._scorer.settings.embedding
-        rows = self._scores().filter(calm, ~pl.col("flagged")).select(*WINDOW_KEY, "embedding")
+        rows = self._scores().filter(calm, ~pl.col("flagged") | known_calm(self._site)).select(*WINDOW_KEY, "embedding")
         newest = rows.sort("window_start", descending=True).head(10 * CALM_WINDOWS).collect()
         newest = newest.filter(pl.col("embedding").list.len() == size)
         if newest.height >= _FEW_CALM:

@@ -5,6 +5,7 @@ findings -> alarms/grouping.py -> Incident. Times are UTC.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -61,6 +62,7 @@ class ActKind(StrEnum):
     ACKNOWLEDGE = "acknowledge"
     CONFIRM = "confirm"
     DISMISS = "dismiss"
+    WITHDRAW = "withdraw"  # the verdict that stood: nobody has judged it any more
     NOTE = "note"
 
 
@@ -73,6 +75,15 @@ class IncidentAct:
     user: str
     kind: ActKind
     note: str = ""
+
+
+VERDICTS: Final = {ActKind.CONFIRM: Verdict.CONFIRMED, ActKind.DISMISS: Verdict.DISMISSED}
+
+
+def standing_verdict(acts: Sequence[IncidentAct]) -> IncidentAct | None:
+    """Return the act whose verdict holds, of acts in the order of time; None where there is none, or it was withdrawn."""
+    verdicts = [act for act in acts if act.kind in VERDICTS or act.kind == ActKind.WITHDRAW]
+    return verdicts[-1] if verdicts and verdicts[-1].kind in VERDICTS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +122,19 @@ class Incident:
     paged_at: tuple[datetime, ...] = ()  # when it was, or would have been, sent: at the raise and at returns
     reopened_at: tuple[datetime, ...] = ()
     resolved_at: datetime | None = None
-    held_back: str = ""  # why it was not sent when it could have been last: late, muted, maintenance
+    held_back: str = ""  # why it was not sent when it could have been last: late, muted, maintenance, dismissed
+    like: int | None = None  # the dismissed incident that all of it is like: it is not on the list of alarms
     verdict: Verdict | None = None
 
     @property
     def page(self) -> bool:
         """Whether it was sent."""
         return bool(self.paged_at)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is not on the list of alarms, as like a dismissed one; what a rule calls a page stays there, unsent."""
+        return self.like is not None and self.severity != Severity.PAGE
 
     @property
     def opened_at(self) -> datetime:
@@ -157,6 +174,19 @@ class Incident:
     def users(self) -> frozenset[str]:
         """Whose jobs are in it."""
         return frozenset(user for finding in self.findings for user in finding.users)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedIncident:
+    """An incident with the act whose verdict stands."""
+
+    incident: Incident
+    act: IncidentAct
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it was found to be."""
+        return VERDICTS[self.act.kind]
 
 
 class MessageKind(StrEnum):

@@ -136,4 +136,5 @@ STEPS: Final = (
         lambda migration: migration.create("incidents", "incident_acts", "mutes", "watchers", "messages"),
     ),
     Step(7, "which incidents are in their table; which machine an outage is of", _add_columns),
+    Step(8, "answers of administrators on cases", lambda migration: migration.create("case_answers")),
 )

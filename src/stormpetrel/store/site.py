@@ -18,6 +18,7 @@ from stormpetrel.private_files import create_private, tighten
 from stormpetrel.records.times import FEED_FILE, FeedClock, clock_of
 from stormpetrel.store.agreement import agree
 from stormpetrel.store.audit import AuditTrail
+from stormpetrel.store.case_answers import CaseAnswerStore
 from stormpetrel.store.cluster_cache import ClusterCache
 from stormpetrel.store.events.background import EventBackgroundStore
 from stormpetrel.store.events.counts import EventCountStore
@@ -76,6 +77,7 @@ class Site:
         self.models = ModelRegistry(folder / "models", state, hmac.digest(key, b"models", "sha256"))
         self.tokens = TokenStore(state)
         self.opinions = OpinionStore(state)
+        self.case_answers = CaseAnswerStore(state)
         self.views = ViewStore(state)
         self.unread_fields = UnreadFields(state)
         self.audit = AuditTrail(state)

@@ -33,7 +33,7 @@ from stormpetrel.store.lock import ServerLock
 from stormpetrel.store.migrations import Migration, SiteFiles, migrate
 from stormpetrel.store.state_tables import ALL_TABLES, METADATA, forgotten, ingests, meta
 
-STATE_FORMAT = 7  # what each format added: migrations.py
+STATE_FORMAT = 8  # what each format added: migrations.py
 STATE_FILE = "state.db"
 _UNFINISHED = "unfinished"  # the key of `meta` that says that a new state is still being filled
 

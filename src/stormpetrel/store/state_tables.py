@@ -130,7 +130,17 @@ messages = sa.Table(
     sa.Column("delivered", sa.String(40)),
     sa.Column("problem", sa.Text, nullable=False),
 )
+case_answers = sa.Table(
+    "case_answers",  # what administrators said of the cases that they were asked about
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("case", sa.String(300), nullable=False, index=True),
+    sa.Column("time", sa.String(40), nullable=False),
+    sa.Column("user", sa.Text, nullable=False),
+    sa.Column("kind", sa.String(20), nullable=False),  # confirm, dismiss, withdraw
+    sa.Column("note", sa.Text, nullable=False),
+)
 ALL_TABLES = (
     meta, ingests, forgotten, models, tokens, opinions, views, audit, outages,
-    incidents, incident_acts, mutes, watchers, messages,
+    incidents, incident_acts, mutes, watchers, messages, case_answers,
 )  # fmt: skip

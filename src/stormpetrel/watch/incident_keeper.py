@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from stormpetrel.alarms.budget import PageBudget
 from stormpetrel.alarms.grouping import RETURNS_WITHIN, IncidentBook
 from stormpetrel.alarms.silences import Silences
+from stormpetrel.alarms.verdict_memory import VerdictMemory
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import Incident
 from stormpetrel.records.outages import MaintenanceWindow, OutageKind
@@ -43,6 +44,7 @@ class IncidentKeeper:
         self._lock = threading.Lock()
         self._book: IncidentBook | None = None
         self._forgettings = 0
+        self._memory, self._verdicts = VerdictMemory(), (0, 0)
         self._examined_at: datetime | None = None
         self._reserved: tuple[MaintenanceWindow, ...] = ()
 
@@ -65,6 +67,7 @@ class IncidentKeeper:
                 book = self._current_book(now)
                 book.silences = self.silences(now)
                 book.budget = self._budgets.current(now) if self._budgets else None
+                book.memory = self._current_memory()
                 changed = book.take(findings, now)
                 self._site.incidents.commit(changed, watcher=watcher, watcher_state=state, now=now)
             except BaseException:
@@ -79,6 +82,13 @@ class IncidentKeeper:
         """Whether it is time to see which incidents are over, although nothing was found."""
         with self._lock:
             return self._examined_at is None or abs(now - self._examined_at) >= _LOOK_AGAIN
+
+    def _current_memory(self) -> VerdictMemory:
+        """What people have said so far; read again when they have said more."""
+        version = self._site.incidents.verdicts_version(), forgettings(self._site.state)
+        if version != self._verdicts:
+            self._memory, self._verdicts = VerdictMemory(self._site.incidents.judged()), version
+        return self._memory
 
     def _current_book(self, now: datetime) -> IncidentBook:
         """The book; opened again after a user was forgotten, since the old one still has the name."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from stormpetrel.lifecycle.event_models import FAMILY as EVENTS
 from stormpetrel.lifecycle.families import outdated_trainings
+from stormpetrel.lifecycle.frozen_spans import learning_labels
 from stormpetrel.lifecycle.job_models import FAMILY as JOBS
 from stormpetrel.lifecycle.job_models import lacking_moments, training_settings
 from stormpetrel.lifecycle.nightly import reason_to_train
@@ -78,7 +79,7 @@ class TrainingSchedule:
         self._events_not_before = now + _EVENTS_EVERY * self._site.pace()
         if not self._site.event_counts.sources():
             return False
-        return reason_to_train(self._site.models.current_training(EVENTS), self._site.outages.list(), now) is not None
+        return reason_to_train(self._site.models.current_training(EVENTS), learning_labels(self._site), now) is not None
 
     def _can_make_first(self, now: datetime) -> bool:
         """Whether there are enough jobs for a first model, of the site or of a moment that has none."""

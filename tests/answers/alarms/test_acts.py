@@ -51,6 +51,19 @@ def test_an_act_is_kept_changes_the_state_and_stands_in_the_audit_trail(site, ki
     assert audited(site) == [("root", f"incident {kind}", {"incident": 1})]
 
 
+def test_a_verdict_can_be_withdrawn_and_who_did_so_stands_in_the_audit_trail(site):
+    act_on_incident(site, ROOT, 1, "dismiss", "a test of mine")
+    receipt = act_on_incident(site, ROOT, 1, "withdraw", "it was none")
+    assert (receipt.state, receipt.verdict, receipt.act.note) == ("acknowledged", None, "it was none")
+    assert ("root", "incident withdraw", {"incident": 1}) in audited(site)
+
+
+@pytest.mark.parametrize("number", [1, 99], ids=["nobody judged it", "it is not there"])
+def test_there_must_be_a_verdict_to_withdraw(site, number):
+    with pytest.raises((UsageError, NotThereError), match=f"ncident {number}"):
+        act_on_incident(site, ROOT, number, "withdraw")
+
+
 def test_the_last_verdict_holds(site):
     for kind in ("dismiss", "confirm"):
         receipt = act_on_incident(site, ROOT, 1, kind)

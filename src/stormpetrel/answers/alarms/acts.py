@@ -16,7 +16,7 @@ from stormpetrel.answers.schemas.incident import MOST_MUTE_HOURS, ActReceipt, Mu
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.records.findings import Subject, SubjectKind
-from stormpetrel.records.incidents import ActKind, Incident, IncidentAct, IncidentState, Mute
+from stormpetrel.records.incidents import VERDICTS, ActKind, Incident, IncidentAct, IncidentState, Mute, standing_verdict
 from stormpetrel.records.model_families import ModelFamily
 
 if TYPE_CHECKING:
@@ -34,7 +34,10 @@ def act_on_incident(site: Site, viewer: Viewer, number: int, kind: str, note: st
     act = ActKind(kind)
     if act == ActKind.NOTE and not note.strip():
         raise UsageError("The note is empty.", hint='Say something: stormpetrel alarms note 53 "disk replaced"')
-    user = _signed(site, viewer)
+    user = signed(site, viewer)
+    if act == ActKind.WITHDRAW and standing_verdict(site.incidents.acts([number])[number]) is None:
+        site.incidents.get(number)  # an incident that is not there is told as such
+        raise UsageError(f"Incident {number} has no verdict to withdraw.", hint=f"See it: stormpetrel alarms show {number}")
     kept = site.incidents.add_act(IncidentAct(number, site.now(), user, act, note))
     site.audit.record(user, f"incident {act.value}", {"incident": number})
     incident = site.incidents.get(number)
@@ -49,8 +52,8 @@ def act_on_incident(site: Site, viewer: Viewer, number: int, kind: str, note: st
 
 
 def _regions(site: Site, incident: Incident, act: ActKind, note: str, user: str) -> list[str]:
-    """What a verdict on an incident of CPU traces does to the known regions: a confirmation names, a dismissal takes back."""
-    if TRACES not in incident.families or act not in (ActKind.CONFIRM, ActKind.DISMISS):
+    """What a verdict on an incident of CPU traces does to the known regions: a confirmation names, any other takes back."""
+    if TRACES not in incident.families or act not in (*VERDICTS, ActKind.WITHDRAW):
         return []
     from stormpetrel.lifecycle.trace_regions import name_incident, unname_incident
 
@@ -62,7 +65,7 @@ def _regions(site: Site, incident: Incident, act: ActKind, note: str, user: str)
 def mute_subject(site: Site, viewer: Viewer, mute: NewMute) -> MuteReceipt:
     """Send nothing about a subject for a time; a mute of the same subject is replaced. Incidents are listed all the same."""
     viewer.require(MANAGE)
-    now, user = site.now(), _signed(site, viewer)
+    now, user = site.now(), signed(site, viewer)
     subject = Subject(SubjectKind(mute.kind), mute.name.strip())
     kept = site.incidents.mute(Mute(0, _cluster(site, mute.cluster), subject, now, _end(mute, now), user, mute.reason))
     about = {"subject": _name(kept.subject), "cluster": kept.cluster, "until": kept.until.isoformat(timespec="seconds")}
@@ -102,7 +105,7 @@ def list_mutes(site: Site, viewer: Viewer) -> Mutes:
 
 
 def _ended(site: Site, viewer: Viewer, mute: Mute) -> MuteReceipt:
-    now, user = site.now(), _signed(site, viewer)
+    now, user = site.now(), signed(site, viewer)
     # The store ends what is muted by a mute that has no length.
     site.incidents.mute(Mute(0, mute.cluster, mute.subject, now, now, user))
     site.audit.record(user, "subject unmuted", {"subject": _name(mute.subject), "cluster": mute.cluster})
@@ -173,7 +176,7 @@ def _name(subject: Subject) -> str:
     return f"{subject.kind.value}:{subject.name}"
 
 
-def _signed(site: Site, viewer: Viewer) -> str:
+def signed(site: Site, viewer: Viewer) -> str:
     """The name for the audit trail; of who runs the command where nobody had to log in."""
     from stormpetrel.lifecycle.family import operator
 

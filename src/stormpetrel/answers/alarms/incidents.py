@@ -21,6 +21,7 @@ from stormpetrel.alarms.titles import title
 from stormpetrel.answers.alarms.deliveries import delivery_line
 from stormpetrel.answers.alarms.replay import incident_line, visible
 from stormpetrel.answers.alarms.timeline import act_line, timeline
+from stormpetrel.answers.alarms.verdict_effects import day_words, verdict_effects
 from stormpetrel.answers.schemas.alarms import IncidentList, IncidentQuestion
 from stormpetrel.answers.schemas.incident import (
     MOST_JOBS,
@@ -34,7 +35,7 @@ from stormpetrel.answers.schemas.incident import (
 from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import NotThereError
 from stormpetrel.records.findings import SubjectKind
-from stormpetrel.records.incidents import SEVERITIES, IncidentState, Severity
+from stormpetrel.records.incidents import SEVERITIES, IncidentState, Severity, standing_verdict
 
 if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
@@ -86,7 +87,13 @@ def list_incidents(site: Site, viewer: Viewer, question: IncidentQuestion | None
     began = _counted_from(site, wanted.since)
     span = max(site.now() - began, timedelta(0)) if began else timedelta(0)
     pages = _pages(site, viewer, began) / (span / _WEEK) if began and span >= _SHORTEST else None
-    return IncidentList(incidents=[incident_line(item, zone) for item in shown], pages_per_week=pages, weeks=span / _WEEK)
+    return IncidentList(
+        incidents=[incident_line(item, zone) for item in shown],
+        pages_per_week=pages,
+        weeks=span / _WEEK,
+        quiet=sum(one.is_quiet and visible(one, viewer) is not None for one in site.incidents.list(is_open=True)),
+        verdicts=verdict_effects(site, viewer),
+    )
 
 
 def show_incident(site: Site, viewer: Viewer, number: int) -> IncidentAnswer:
@@ -106,9 +113,20 @@ def show_incident(site: Site, viewer: Viewer, number: int) -> IncidentAnswer:
         jobs_total=len(jobs),
         similar=[_similar(site, viewer, likeness) for likeness in _nearest(site, viewer, incident)],
         held_back=incident.held_back,
-        held_back_words=held_back_words(incident.held_back),
+        held_back_words=_held_back_words(site, incident, names=viewer.is_admin),
         deliveries=[delivery_line(message) for message in site.messages.list(incident=number)] if viewer.is_admin else [],
     )
+
+
+def _held_back_words(site: Site, incident: Incident, *, names: bool) -> str:
+    """Why an incident was not sent, as a sentence; of what is like a dismissed one, who said so and when."""
+    if incident.like is None:
+        return held_back_words(incident.held_back)
+    act = standing_verdict(site.incidents.acts([incident.like])[incident.like])
+    if act is None:
+        return f"It was like incident {incident.like}, which was dismissed then."
+    who = f" by {act.user}" if names and act.user else ""
+    return f"It is like incident {incident.like}, dismissed{who} {day_words(act.at, site.now(), site.settings.site.time_zone)}."
 
 
 def _seen(site: Site, viewer: Viewer, number: int) -> tuple[Incident, Sequence[IncidentAct]]:
@@ -175,7 +193,9 @@ def _kept(
 
 def _is_requested(incident: Incident, question: IncidentQuestion) -> bool:
     """Whether an incident fits what the store does not know: what people said, when it was last heard of, who saw it."""
-    if question.state == "open" and incident.state == IncidentState.RESOLVED:
+    if question.state == "open" and (incident.state == IncidentState.RESOLVED or incident.is_quiet):
+        return False
+    if question.state == "quiet" and not incident.is_quiet:
         return False
     if question.since is not None and incident.until < question.since:
         return False

@@ -107,5 +107,6 @@ def incident_line(incident: Incident, zone: str) -> IncidentLine:
         late=incident.late,
         title=title(incident, zone),
         page=incident.page,
+        like=incident.like,
         returns=len(incident.reopened_at),
     )

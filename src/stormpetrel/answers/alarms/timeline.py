@@ -19,6 +19,7 @@ ACT_LABELS: Final = {
     ActKind.ACKNOWLEDGE: "acknowledged",
     ActKind.CONFIRM: "confirmed: it is one",
     ActKind.DISMISS: "dismissed: it is none",
+    ActKind.WITHDRAW: "verdict withdrawn",
     ActKind.NOTE: "note",
 }
 

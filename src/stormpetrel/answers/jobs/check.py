@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.answers.jobs.judging import user_for
-from stormpetrel.answers.jobs.one_job import NOT_KNOWN, advice_answer, line_in, verdict_answer
+from stormpetrel.answers.jobs.one_job import NOT_KNOWN, advice_answer, line_in, useful_advice, verdict_answer
 from stormpetrel.answers.schemas.predictions import ClusterFit, ClusterProblem, ScriptAnswer, ScriptRequest
 from stormpetrel.answers.viewer import PREDICT, Viewer
 from stormpetrel.errors import ModelError, SourceError, UsageError
@@ -124,6 +124,7 @@ def check_script(live: LiveSite, viewer: Viewer, script: ScriptRequest) -> Scrip
     except SourceError as error:
         raise UsageError(error.what, hint=error.hint) from error
     return _answer(
+        live.site,
         lambda: LiveJudge(live),
         live.past,
         request,
@@ -147,7 +148,7 @@ def check_request(
         return load_predictor(site, now=now, past=past, moments=[Moment.SUBMIT])
 
     row = _row(site, request, user=user, folder=folder, now=now)
-    return _answer(load, lambda _row: past, request, row, now=now, fit=fit_to_site(site, request, user=user))
+    return _answer(site, load, lambda _row: past, request, row, now=now, fit=fit_to_site(site, request, user=user))
 
 
 def _row(site: Site, request: JobRequest, *, user: str | None, folder: str | None, now: datetime) -> pl.DataFrame:
@@ -157,6 +158,7 @@ def _row(site: Site, request: JobRequest, *, user: str | None, folder: str | Non
 
 
 def _answer(
+    site: Site,
     load: Callable[[], Judge],
     past_of: Callable[[pl.DataFrame], pl.DataFrame | pl.LazyFrame],
     request: JobRequest,
@@ -176,7 +178,8 @@ def _answer(
     if verdict is not None and not verdict.known:
         notes.append(NOT_KNOWN)
     risk_of = None if judge is None else lambda candidates: judge.risk(candidates, Moment.SUBMIT, now)
-    advice = advise(row, past_of(row), now=now, risk_of=risk_of)
+    advice, left_out = useful_advice(site, advise(row, past_of(row), now=now, risk_of=risk_of))
+    notes += left_out
     flat: dict[str, Any] = {"risk": None} if verdict is None else {name: getattr(verdict, name) for name in _FLAT}
     return ScriptAnswer(
         script=request.name,

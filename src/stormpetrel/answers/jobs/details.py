@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from stormpetrel.answers.jobs.one_job import advice_answer, advice_for, notes_about, script_line, waiting_answer
+from stormpetrel.answers.jobs.one_job import advice_answer, advice_for, notes_about, script_line, useful_advice, waiting_answer
 from stormpetrel.answers.jobs.profile import profile_of
 from stormpetrel.answers.jobs.resubmission import find_tries
 from stormpetrel.answers.json_values import json_value
@@ -44,7 +44,8 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
     own = live.overview.rows_of(record["user"])
     predictions = _predictions(live.overview.predictions(live.site, row))
     now = live.now()
-    following, advice = advice_for(job, live.overview.past(job, now=now, own=own), now=now)
+    following, proposed = advice_for(job, live.overview.past(job, now=now, own=own), now=now)
+    advice, left_out = useful_advice(live.site, proposed)
     profile, trouble = _profile(live, job)
     earlier, later = find_tries(job.hstack(row.select("failed", "risk", "first_risk")), own)
     return JobInFull(
@@ -59,7 +60,7 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
         history=_history(record, own),
         earlier=list(earlier),
         later=list(later),
-        notes=[*_notes(live, record, predictions), *trouble],
+        notes=[*_notes(live, record, predictions), *trouble, *left_out],
     )
 
 

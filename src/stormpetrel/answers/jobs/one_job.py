@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +15,7 @@ from stormpetrel.answers.schemas import job as job_schemas
 from stormpetrel.answers.schemas import predictions as schemas
 from stormpetrel.errors import UsageError
 from stormpetrel.jobs.advice.advice import Advice, advise, next_request
+from stormpetrel.jobs.advice.usefulness import AdviceUsefulness
 from stormpetrel.jobs.advice.waiting import Waiting
 from stormpetrel.jobs.outcomes import never_started_text
 from stormpetrel.jobs.predictor import Verdict
@@ -25,12 +26,20 @@ if TYPE_CHECKING:
     import polars as pl
 
     from stormpetrel.jobs.advice.advice import RiskOf
+    from stormpetrel.store.site import Site
 
 NOT_KNOWN: Final = "I do not know this user or this application yet: the risk is the habit of jobs that look alike."
 NODE_FAILED: Final = "A node failed under the job: its request is not the problem. Submit it again as it is."
 ENOUGH_REASONS: Final = 12
 _REQUESTED: Final = ("req_cpus", "req_nodes", "req_gpus", "req_mem_bytes", "time_limit_s")
 _NODE_STATES: Final = ("NODE_FAIL", "BOOT_FAIL")
+
+
+def useful_advice(site: Site, pieces: Sequence[Advice]) -> tuple[tuple[Advice, ...], list[str]]:
+    """Return the advice that people on this site do not reject, and a note on what is left out."""
+    shown, hidden = AdviceUsefulness(site.opinions.said()).chosen(pieces)
+    left_out = "1 piece of advice is" if hidden == 1 else f"{hidden} pieces of advice are"
+    return shown, [f"{left_out} not shown: people here found the like not useful."] if hidden else []
 
 
 def advice_for(

@@ -16,6 +16,7 @@ from stormpetrel.answers.jobs.one_job import (
     advice_for,
     notes_about,
     script_line,
+    useful_advice,
     verdict_answer,
     waiting_answer,
 )
@@ -52,7 +53,8 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
     reached = MOMENTS[: MOMENTS.index(moment_of(job, now)) + 1]
     notes += [f"There is no model {MOMENT_LABELS[moment]} yet." for moment in reached if moment in lacking]
     notes += notes_about(job, known=explained[-1].known if explained else None, named=job_id)
-    following, advice = advice_for(row, past, now=now)
+    following, proposed = advice_for(row, past, now=now)
+    advice, left_out = useful_advice(site, proposed)
     known = current_cluster(site) if job["state"] in ("PENDING", "HELD") else None
     return JobWhy(
         job={name: json_value(value) for name, value in job.items() if value is not None},
@@ -61,7 +63,7 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
         at={str(verdict.moment): verdict_answer(verdict, most_reasons=most_reasons) for verdict in explained},
         next=None if following is None else advice_answer(following, script_line(job, following)),
         advice=[advice_answer(piece, script_line(job, piece)) for piece in advice],
-        notes=notes,
+        notes=[*notes, *left_out],
     )
 
 

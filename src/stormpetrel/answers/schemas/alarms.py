@@ -9,6 +9,7 @@ from pydantic import Field
 
 from stormpetrel.answers.schemas.base import Answer, IsoTime, Question
 from stormpetrel.answers.schemas.jobs import Moment
+from stormpetrel.answers.schemas.verdicts import VerdictEffects
 
 MOST_INCIDENTS: Final = 1000  # that one answer lists
 _FAMILY: Final = r"^[a-z_]{1,32}$"
@@ -17,8 +18,10 @@ _FAMILY: Final = r"^[a-z_]{1,32}$"
 class IncidentQuestion(Question):
     """Which incidents; those that are not over, where nothing else is requested."""
 
-    state: Literal["open", "all"] = Field(
-        default="open", description="`open`: those that are not over, acknowledged or not; `all`: those that are over as well"
+    state: Literal["open", "all", "quiet"] = Field(
+        default="open",
+        description="`open`: those that are not over, acknowledged or not; `all`: those that are over as well; "
+        "`quiet`: those that are on no list, as like dismissed ones",
     )
     since: Moment | None = Field(default=None, description="of which something was heard at this time or later")
     severity: Literal["info", "warning", "page"] | None = Field(default=None, description="so loud, or louder")
@@ -69,6 +72,9 @@ class IncidentLine(Answer):
     late: bool = Field(description="known so long after the fact that nobody is woken for it")
     title: str = Field(description="one line that says it all")
     page: bool = Field(description="whether it was, or would have been, sent at once")
+    like: int | None = Field(
+        default=None, description="the dismissed incident that it is like, which is why it was not sent; null: like none"
+    )
     returns: int = Field(default=0, exclude=True, description="how often it came back")
 
 
@@ -80,6 +86,8 @@ class IncidentList(Answer):
         description="what was sent at once, returns counted, also of incidents that are not listed; null: no time to count over"
     )
     weeks: float = Field(description="how long that was: since the watch or the first incident, or since the time asked for")
+    quiet: int = Field(default=0, description="open incidents that are not listed, as like dismissed ones")
+    verdicts: VerdictEffects = Field(default=VerdictEffects(), description="what verdicts have changed; administrators only")
 
     @property
     def rate_text(self) -> str:

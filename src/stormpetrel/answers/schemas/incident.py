@@ -17,7 +17,7 @@ LONGEST_NAME: Final = 300
 MOST_MUTE_HOURS: Final = 8784.0  # a year: what is muted for ever is forgotten
 _LINK: Final = "a path of the dashboard; null where there is no page for it"
 
-Act = Literal["acknowledge", "confirm", "dismiss", "note"]
+Act = Literal["acknowledge", "confirm", "dismiss", "withdraw", "note"]
 MutedKind = Literal["node", "user", "application", "partition", "submit_host", "cluster"]
 
 
@@ -58,7 +58,9 @@ class IncidentMoment(Answer):
     """Something that happened to an incident."""
 
     time: IsoTime
-    what: Literal["began", "raised", "identified", "sent", "acknowledge", "confirm", "dismiss", "note", "reopened", "resolved"]
+    what: Literal[
+        "began", "raised", "identified", "sent", "acknowledge", "confirm", "dismiss", "withdraw", "note", "reopened", "resolved"
+    ]
     words: str
 
 
@@ -102,7 +104,9 @@ class IncidentAnswer(IncidentLine):
     jobs: list[IncidentJob] = Field(default=[], description=f"lost jobs, the newest first, at most {MOST_JOBS}")
     jobs_total: int = Field(default=0, description="how many lost jobs are remembered")
     similar: list[SimilarIncident] = Field(default=[], description="the nearest earlier incidents, the nearest first")
-    held_back: str = Field(default="", description="why it was not sent: late, muted, maintenance; empty: it was, or need not be")
+    held_back: str = Field(
+        default="", description="why it was not sent: late, muted, maintenance, budget, dismissed; empty: it was, or need not be"
+    )
     held_back_words: str = Field(default="", description="the same as a sentence")
     deliveries: list[DeliveryLine] = Field(default=[], description="messages about it, the newest first")
 
@@ -111,7 +115,8 @@ class NewAct(Request):
     """What you do to an incident."""
 
     kind: Act = Field(
-        description="`acknowledge`: I look after it; `confirm`: it is one; `dismiss`: it is none; `note`: this only"
+        description="`acknowledge`: I look after it; `confirm`: it is one; `dismiss`: it is none; `withdraw`: the verdict that "
+        "stands is taken back; `note`: this only"
     )
     note: str = Field(default="", max_length=LONGEST_NOTE, description="why, or what was done; a `note` needs it")
 

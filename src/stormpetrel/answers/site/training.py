@@ -22,12 +22,22 @@ if TYPE_CHECKING:
 Progress = Callable[[float, str], None]  # the share that is done, what is being done
 
 
-def train_jobs(site: Site, viewer: Viewer, moments: Collection[Moment], *, progress: Callable[[str], None]) -> TrainingReceipt:
-    """Train a model of each moment that there are enough jobs for; `missing` says what the others lack."""
+def train_jobs(
+    site: Site,
+    viewer: Viewer,
+    moments: Collection[Moment],
+    *,
+    answers: bool | None = None,
+    progress: Callable[[str], None],
+) -> TrainingReceipt:
+    """Train a model of each moment that there are enough jobs for; `missing` says what the others lack.
+
+    `answers`: whether what administrators said of single jobs counts; as the settings say where it is None.
+    """
     from stormpetrel.lifecycle.job_models import missing_text, train_job_models
 
     viewer.require(MANAGE)
-    models = train_job_models(site, moments, user=viewer.user or None, progress=progress)
+    models = train_job_models(site, moments, user=viewer.user or None, answers=answers, progress=progress)
     return TrainingReceipt(models=[_trained(model) for model in models], missing=missing_text(models[0]))
 
 

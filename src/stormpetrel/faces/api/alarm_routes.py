@@ -8,9 +8,11 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from stormpetrel.answers.alarms import acts
+from stormpetrel.answers.alarms.cases import answer_case, ask_cases
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
 from stormpetrel.answers.schemas.alarms import IncidentList, IncidentQuestion
 from stormpetrel.answers.schemas.incident import ActReceipt, IncidentAnswer, MuteReceipt, Mutes, NewAct, NewMute
+from stormpetrel.answers.schemas.verdicts import CaseList, CaseQuestion, CaseReceipt, NewCaseAnswer
 from stormpetrel.faces.api.endpoint import Manager, Reader, errors, json_response, refuse_other_methods
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ def alarm_router(live: LiveSite) -> APIRouter:
         return json_response(list_incidents(live.site, viewer, question))
 
     _add_mutes(api, live)
+    _add_cases(api, live)
 
     @api.get("/{number}", operation_id="alarm", summary="One incident", response_model=IncidentAnswer, responses=errors(404))
     def show(viewer: Reader, number: IncidentNumber) -> Response:
@@ -40,7 +43,7 @@ def alarm_router(live: LiveSite) -> APIRouter:
     @api.post(
         "/{number}/acts",
         operation_id="act_on_alarm",
-        summary="Acknowledge, confirm, dismiss, note",
+        summary="Acknowledge, confirm, dismiss, withdraw, note",
         status_code=201,
         response_model=ActReceipt,
         responses=errors(404, 413),
@@ -50,6 +53,29 @@ def alarm_router(live: LiveSite) -> APIRouter:
         return json_response(acts.act_on_incident(live.site, viewer, number, act.kind, act.note), status=201)
 
     return api
+
+
+def _add_cases(api: APIRouter, live: LiveSite) -> None:
+    """The endpoints about cases to judge; before those with a number, since `cases` stands in the same place."""
+
+    @api.get("/cases", operation_id="cases", summary="Cases to judge", response_model=CaseList, responses=errors())
+    def ask(viewer: Reader, question: Annotated[CaseQuestion, Query()]) -> Response:
+        """The cases whose answer teaches most, also from below the threshold; administrators only."""
+        return json_response(ask_cases(live.site, viewer, question))
+
+    @api.post(
+        "/cases",
+        operation_id="answer_case",
+        summary="Answer a case",
+        status_code=201,
+        response_model=CaseReceipt,
+        responses=errors(404, 413),
+    )
+    def answer(viewer: Manager, wanted: NewCaseAnswer) -> Response:
+        """Keep what you say of a case: it is real trouble, it is none, or taken back; administrators only, and audited."""
+        return json_response(answer_case(live.site, viewer, wanted), status=201)
+
+    refuse_other_methods(api, "/cases", allow=("GET", "POST"))
 
 
 def _add_mutes(api: APIRouter, live: LiveSite) -> None:

@@ -158,7 +158,14 @@ COMMANDS: Final[dict[str, Entry]] = {
             "dismiss": CommandEntry(
                 "alarms.acts:dismiss", "Dismiss an incident that is none: it is over, also when more of the same is found."
             ),
+            "withdraw": CommandEntry("alarms.acts:withdraw", "Withdraw the verdict on an incident, with what it taught."),
             "note": CommandEntry("alarms.acts:note", "Add a note to an incident; its state stays as it is."),
+            "ask": CommandEntry(
+                "alarms.cases:ask", "Ask about the cases whose answer teaches most, also from below the threshold."
+            ),
+            "answer": CommandEntry(
+                "alarms.cases:answer", "Answer a case: models learn from it at their next training, alarms at once."
+            ),
             "mute": CommandEntry(
                 "alarms.acts:mute", "Send nothing about a subject for a time; its incidents are listed all the same."
             ),

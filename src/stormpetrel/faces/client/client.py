@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -31,6 +31,7 @@ from stormpetrel.answers.schemas.profiles import Profiles
 from stormpetrel.answers.schemas.quality import QualityAnswer
 from stormpetrel.answers.schemas.registry import Training, TrainingInFull
 from stormpetrel.answers.schemas.trends import Trends
+from stormpetrel.answers.schemas.verdicts import CaseList, CaseReceipt
 from stormpetrel.answers.schemas.waste import CancelPolicy, Waste
 from stormpetrel.answers.schemas.workload import WorkloadAnswer
 from stormpetrel.errors import SourceFormatError
@@ -281,6 +282,15 @@ class Client:
         """One incident in full: evidence, time line, what people did, lost jobs, similar past incidents."""
         return self._read(IncidentAnswer, self._server.request("GET", f"/alarms/{number}"))
 
+    def cases(self, limit: int = 10) -> CaseList:
+        """The cases whose answer teaches most, also from below the threshold; administrators only."""
+        return self._read(CaseList, self._server.request("GET", "/alarms/cases", query={"limit": limit}))
+
+    def answer_case(self, case: str, answer: Literal["confirm", "dismiss", "withdraw"], note: str = "") -> CaseReceipt:
+        """Say what a case was: real trouble, none, or take the answer back; administrators only."""
+        body = {"case": case, "answer": answer, "note": note}
+        return self._read(CaseReceipt, self._server.request("POST", "/alarms/cases", body=body))
+
     def act_on_alarm(self, number: int, kind: Act, note: str = "") -> ActReceipt:
         """Keep what you did to an incident: acknowledge, confirm, dismiss or note; administrators only."""
         return self._read(ActReceipt, self._server.request("POST", f"/alarms/{number}/acts", body={"kind": kind, "note": note}))
@@ -296,6 +306,10 @@ class Client:
     def dismiss(self, number: int, note: str = "") -> ActReceipt:
         """Say that an incident is none: it is over; administrators only."""
         return self.act_on_alarm(number, "dismiss", note)
+
+    def withdraw(self, number: int, note: str = "") -> ActReceipt:
+        """Take back the verdict on an incident, with what it taught; administrators only."""
+        return self.act_on_alarm(number, "withdraw", note)
 
     def note(self, number: int, text: str) -> ActReceipt:
         """Write something to an incident; administrators only."""

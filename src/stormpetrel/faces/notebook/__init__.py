@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stormpetrel.faces.notebook.incidents import Incidents, IncidentView, alarms, incident
+from stormpetrel.faces.notebook.incidents import Incidents, IncidentView, alarms, cases, incident, judge, judge_case
 from stormpetrel.faces.notebook.insight import JobInsight, look_into
 from stormpetrel.faces.notebook.loading import LoadedJobs, load_jobs
 from stormpetrel.faces.notebook.model import LatestModel, latest_model
@@ -23,8 +23,11 @@ __all__ = [
     "PreparedJobs",
     "ScriptCheck",
     "alarms",
+    "cases",
     "check_script",
     "incident",
+    "judge",
+    "judge_case",
     "latest_model",
     "load_jobs",
     "look_into",

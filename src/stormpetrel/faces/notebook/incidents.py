@@ -13,9 +13,12 @@ from zoneinfo import ZoneInfo
 import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
+from stormpetrel.answers.alarms.acts import act_on_incident
+from stormpetrel.answers.alarms.cases import answer_case, ask_cases
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
 from stormpetrel.answers.jobs.selection import SiteLike, opened
 from stormpetrel.answers.schemas.alarms import IncidentQuestion
+from stormpetrel.answers.schemas.verdicts import CaseQuestion, NewCaseAnswer
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.notebook import markup
@@ -30,6 +33,11 @@ _MOST: Final = 1000
 _COLUMNS: Final[dict[str, DataType | DataTypeClass]] = {
     "Number": pl.Int64, "Severity": pl.String, "State": pl.String, "Raised": UTC_TIME, "What": pl.String,
     "Suspected": pl.String, "Verdict": pl.String, "Sent": pl.Boolean,
+}  # fmt: skip
+
+_CASE_COLUMNS: Final[dict[str, DataType | DataTypeClass]] = {
+    "case": pl.String, "at": UTC_TIME, "family": pl.String, "about": pl.String, "words": pl.String, "chance": pl.Float64,
+    "density": pl.Float64, "worth": pl.Float64,
 }  # fmt: skip
 
 
@@ -127,7 +135,7 @@ class IncidentView:
 def alarms(
     site: SiteLike,
     *,
-    state: Literal["open", "all"] = "open",
+    state: Literal["open", "all", "quiet"] = "open",
     since: datetime | None = None,
     severity: Literal["info", "warning", "page"] | None = None,
     limit: int = 100,
@@ -140,6 +148,27 @@ def alarms(
     question = IncidentQuestion(state=state, since=since, severity=severity, limit=limit)
     with opened(site) as open_one:
         return Incidents(list_incidents(open_one, LOCAL, question), open_one.settings.site.time_zone)
+
+
+def judge(site: SiteLike, number: int, verdict: Literal["confirm", "dismiss", "withdraw"], note: str = "") -> IncidentView:
+    """Confirm or dismiss an incident, or take the verdict back; the incident as it is then. It stands in the audit trail."""
+    with opened(site) as open_one:
+        act_on_incident(open_one, LOCAL, number, verdict, note)
+        return IncidentView(show_incident(open_one, LOCAL, number), open_one.settings.site.time_zone)
+
+
+def cases(site: SiteLike, limit: int = 10) -> pl.DataFrame:
+    """The cases whose answer teaches most, also from below the threshold, as a table; `judge_case` answers one."""
+    with opened(site) as open_one:
+        answer = ask_cases(open_one, LOCAL, CaseQuestion(limit=limit))
+    rows = [line.model_dump(include=set(_CASE_COLUMNS)) for line in answer.cases]
+    return pl.DataFrame(rows, schema=_CASE_COLUMNS)
+
+
+def judge_case(site: SiteLike, case: str, answer: Literal["confirm", "dismiss", "withdraw"], note: str = "") -> str:
+    """Answer a case as `cases` names it; what that changes, in a sentence."""
+    with opened(site) as open_one:
+        return answer_case(open_one, LOCAL, NewCaseAnswer(case=case, answer=answer, note=note)).words
 
 
 def incident(site: SiteLike, number: int) -> IncidentView:

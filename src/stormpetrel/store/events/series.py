@@ -25,16 +25,23 @@ _PAINTED: Final = ((OutageKind.NORMAL, NORMAL), (OutageKind.MAINTENANCE, MAINTEN
 
 
 def series_of(
-    site: Site, *, since: datetime | None = None, until: datetime | None = None, kinds: Sequence[str] | None = None
+    site: Site,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    kinds: Sequence[str] | None = None,
+    outages: Sequence[Outage] | None = None,
 ) -> EventSeries:
     """The site's events as one series of the buckets that `events.bucket_minutes` asks for; empty where nothing was seen.
 
-    `since` and `until` cut it; `kinds` chooses the columns (by default as `chosen_kinds` says). Whether a bucket was seen whole
+    `since` and `until` cut it; `kinds` chooses the columns (by default as `chosen_kinds` says); `outages` are the labels, by
+    default those of the site. Whether a bucket was seen whole
     is asked of all sources and all time, so that a part of a series is the same as that part of the whole.
     """
     bucket_s = site.settings.events.bucket_minutes * 60
     rows = site.event_counts.read(bucket_s=bucket_s).select("source", "bucket_start", "kind", "count").collect()
-    return series_from(site, rows, site.outages.list(), now=site.now(), since=since, until=until, kinds=kinds)
+    labels = site.outages.list() if outages is None else outages
+    return series_from(site, rows, labels, now=site.now(), since=since, until=until, kinds=kinds)
 
 
 def series_from(

@@ -17,14 +17,13 @@ import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
 from stormpetrel.errors import StoreError
-from stormpetrel.records.incidents import LEADING, ActKind, Incident, IncidentAct, Severity
+from stormpetrel.records.incidents import LEADING, ActKind, Incident, IncidentAct, Severity, standing_verdict
 from stormpetrel.records.times import UTC_TIME, month_of
 from stormpetrel.store.tables import TableSpec, TableStore
 from stormpetrel.store.upkeep.scrub import FORGOTTEN, whole_word_of, without_names
 
 _BODY: Final = TypeAdapter(Incident)
 _ACTS: Final = TypeAdapter(tuple[IncidentAct, ...])
-_VERDICTS: Final = (ActKind.CONFIRM, ActKind.DISMISS)
 _BETWEEN: Final = ", "
 
 SHOWN: Final = {  # what SQL shows; lists are texts, so that LIKE finds what is in them
@@ -129,7 +128,7 @@ class IncidentHistory(TableStore):
 
 def _row(record: IncidentRecord) -> dict[str, Any]:
     shown = record.shown
-    verdicts = [act for act in record.acts if act.kind in _VERDICTS]
+    judged = standing_verdict(record.acts)
     return {
         "id": shown.id,
         "cluster": shown.cluster,
@@ -150,7 +149,7 @@ def _row(record: IncidentRecord) -> dict[str, Any]:
         "held_back": shown.held_back,
         "blame": shown.blame.value,
         "verdict": shown.verdict.value if shown.verdict else None,
-        "verdict_at": verdicts[-1].at if verdicts else None,
+        "verdict_at": judged.at if judged else None,
         **_jobs(shown),
         "body": _BODY.dump_json(record.incident).decode(),
         "acts": _ACTS.dump_json(record.acts).decode(),
@@ -167,12 +166,12 @@ def _jobs(incident: Incident) -> dict[str, int]:
 
 def _people(incident: Incident, acts: Sequence[IncidentAct]) -> dict[str, str | None]:
     """The columns in which people can be named."""
-    verdicts = [act.user for act in acts if act.kind in _VERDICTS]
+    judged = standing_verdict(acts)
     noticed = [act.user for act in acts if act.kind != ActKind.NOTE]
     return {
         "subjects": _BETWEEN.join(f"{subject.kind.value}:{subject.name}" for subject in incident.subjects),
         "users": _BETWEEN.join(sorted(incident.users)),
-        "verdict_by": verdicts[-1] if verdicts else None,
+        "verdict_by": judged.user if judged else None,
         "acknowledged_by": noticed[0] if noticed else None,
     }
 

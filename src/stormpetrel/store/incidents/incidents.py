@@ -19,7 +19,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from stormpetrel.errors import NotThereError, StoreError, UsageError
 from stormpetrel.records.findings import Subject, SubjectKind
-from stormpetrel.records.incidents import ActKind, Incident, IncidentAct, IncidentState, Mute, Severity
+from stormpetrel.records.incidents import (
+    VERDICTS,
+    ActKind,
+    Incident,
+    IncidentAct,
+    IncidentState,
+    JudgedIncident,
+    Mute,
+    Severity,
+    standing_verdict,
+)
 from stormpetrel.store.incidents.history import IncidentHistory
 from stormpetrel.store.state import StateStore
 from stormpetrel.store.state_tables import incident_acts, incidents, mutes, watchers
@@ -30,6 +40,8 @@ _MOST_ACTS: Final = 1000  # of one incident: nobody fills the disk by clicking
 NEWEST_INCIDENTS: Final = 300  # stay in the state however old: among them similar ones are looked for
 _RECORDED: Final = "yes"  # it is in the table as it is here
 _IS_DUE: Final = sa.or_(incidents.c.recorded.is_(None), incidents.c.recorded != _RECORDED)
+_IS_VERDICT: Final = incident_acts.c.kind.in_([kind.value for kind in VERDICTS])
+_IS_WORD: Final = sa.or_(_IS_VERDICT, incident_acts.c.kind == ActKind.WITHDRAW.value)
 _HIGHEST: Final = 2**62
 _PRUNED_FACT: Final = "incidents_pruned"
 _PIECE: Final = 500  # numbers in one query: SQLite bears some thousand
@@ -141,6 +153,23 @@ class IncidentStore:
                 acts[row.incident].append(act)
         return acts
 
+    def judged(self) -> Sequence[JudgedIncident]:
+        """Return the incidents whose verdict stands, the oldest first; they stay in the state, however long they are over."""
+        with self._state.transaction() as connection:
+            numbers = list(connection.execute(sa.select(incident_acts.c.incident).where(_IS_VERDICT).distinct()).scalars())
+            bodies: Any = {}
+            for start in range(0, len(numbers), _PIECE):
+                query = sa.select(incidents.c.number, incidents.c.body)
+                rows = connection.execute(query.where(incidents.c.number.in_(numbers[start : start + _PIECE])))
+                bodies |= {row.number: row.body for row in rows}
+        verdicts = {number: standing_verdict(acts) for number, acts in self.acts(bodies).items()}
+        return [JudgedIncident(_incident(bodies[number]), act) for number, act in sorted(verdicts.items()) if act is not None]
+
+    def verdicts_version(self) -> int:
+        """Return a number that changes when a verdict is given or withdrawn."""
+        with self._state.transaction() as connection:
+            return int(connection.execute(sa.select(sa.func.max(incident_acts.c.id)).where(_IS_WORD)).scalar() or 0)
+
     def has_unrecorded(self) -> bool:
         """Whether an incident changed since it was written to its table."""
         with self._state.transaction() as connection:
@@ -169,13 +198,17 @@ class IncidentStore:
             connection.execute(sa.update(incidents).where(incidents.c.recorded == token).values(recorded=_RECORDED))
 
     def prune(self, resolved_before: datetime, *, keep: int) -> int:
-        """Delete incidents that are in their table and over since before a moment, but none of the newest `keep`; how many."""
+        """Delete incidents that are in their table and over since before a moment, but none of the newest `keep`; how many.
+
+        What people judged stays: it says what is never learnt as normal, and what is not raised again.
+        """
         newest = sa.select(incidents.c.number).order_by(incidents.c.number.desc()).limit(keep)
         over = sa.select(incidents.c.number).where(
             incidents.c.recorded == _RECORDED, incidents.c.resolved < _text(resolved_before)
         )
         with self._state.transaction() as connection:
             kept = set(connection.execute(newest).scalars()) if keep else set()
+            kept |= set(connection.execute(sa.select(incident_acts.c.incident).where(_IS_VERDICT)).scalars())
             numbers = sorted(set(connection.execute(over).scalars()) - kept)
             for start in range(0, len(numbers), _PIECE):
                 piece = numbers[start : start + _PIECE]
@@ -189,7 +222,7 @@ class IncidentStore:
         """Take incidents back out of their table, after the state was lost: the newest, and what was not over then; how many."""
         past = self._history.list(up_to=_HIGHEST) if self._history else []
         newest, older = past[:NEWEST_INCIDENTS], past[NEWEST_INCIDENTS:]
-        taken = [*newest, *(pair for pair in older if pair[0].resolved_at is None or pair[0].resolved_at > resolved_after)]
+        taken = [*newest, *(pair for pair in older if _is_kept(*pair, resolved_after))]
         gone = {incident.id for incident, _ in past} - {incident.id for incident, _ in taken}
         with self._state.transaction() as connection:
             there = set(connection.execute(sa.select(incidents.c.number)).scalars())
@@ -252,6 +285,12 @@ def _row(incident: Incident, now: datetime) -> dict[str, Any]:
         "severity": incident.severity.value,
         "body": _BODY.dump_json(incident).decode(),
     }
+
+
+def _is_kept(incident: Incident, acts: Sequence[IncidentAct], resolved_after: datetime) -> bool:
+    """Whether an old incident belongs into the state: it was not over then, or people judged it."""
+    is_recent = incident.resolved_at is None or incident.resolved_at > resolved_after
+    return is_recent or any(act.kind in VERDICTS for act in acts)
 
 
 def _act_row(act: IncidentAct) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from stormpetrel.store.state import StateStore
 from stormpetrel.store.state_tables import (
     audit,
+    case_answers,
     incident_acts,
     incidents,
     ingests,
@@ -43,6 +44,7 @@ def scrub(state: StateStore, *names: str) -> None:
         _scrub_texts(connection, whole_word, opinions, ("job", "advice"))
         _scrub_texts(connection, whole_word, audit, ("user", "action", "about"))
         _scrub_texts(connection, whole_word, incident_acts, ("user", "note"))
+        _scrub_texts(connection, whole_word, case_answers, ("user", "note"))
         _scrub_texts(connection, whole_word, mutes, ("name", "user", "reason"))
         _scrub_texts(connection, whole_word, messages, ("problem",))
         for table in (incidents, watchers):

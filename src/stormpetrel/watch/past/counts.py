@@ -16,6 +16,7 @@ import polars as pl
 
 from stormpetrel.ingest.events import counts_jobs
 from stormpetrel.ingest.job_event_counts import SILENCE, JobTableEvents
+from stormpetrel.lifecycle.frozen_spans import learning_labels
 from stormpetrel.records.event_counting import covered
 from stormpetrel.records.event_series import EventSeries
 from stormpetrel.records.events import COUNT_SCHEMA, COVERED, WHOLE
@@ -71,12 +72,12 @@ class PastCounts:
         return series_from(self.site, rows, announced, now=now, kinds=kinds)
 
     def known_at(self, moment: datetime) -> EventSeries:
-        """Return what a training at a moment sees: buckets that were over and settled, outages that had ended."""
+        """Return what a training at a moment sees: settled buckets, outages that had ended, verdicts that had been given."""
         settled = moment - timedelta(minutes=self.site.settings.events.settle_minutes) - self.bucket
         rows = self.whole.filter(pl.col("bucket_start") <= settled)
         outages = [
             one
-            for one in self.site.outages.list()
+            for one in learning_labels(self.site, known_at=moment)
             if one.kind is OutageKind.MAINTENANCE or (one.end is not None and one.end <= moment)
         ]
         return series_from(self.site, rows, outages, now=moment)

@@ -25,6 +25,9 @@ from stormpetrel.faces.cli.site import open_site, parse_site_time
 def list_alarms(
     context: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Those that are on no list, since they are like dismissed ones.")
+    ] = False,
     since: SinceTime = None,
     severity: Annotated[
         Literal["info", "warning", "page"] | None,
@@ -41,14 +44,15 @@ def list_alarms(
     with open_site(context) as site:
         zone = site.settings.site.time_zone
         question = IncidentQuestion(
-            state="all" if everything else "open",
+            state="quiet" if quiet else "all" if everything else "open",
             since=parse_site_time(since, zone, "--since"),
             severity=severity,
             family=_known_family(family),
             limit=limit,
         )
         answer = list_incidents(site, LOCAL, question)
-    narrowed = any(choice is not None for choice in (since, severity, family))
+    everything = everything or quiet
+    narrowed = quiet or any(choice is not None for choice in (since, severity, family))
     emit(
         answer,
         lambda out: print_list(out, answer, zone, everything=everything, narrowed=narrowed, limit=limit),

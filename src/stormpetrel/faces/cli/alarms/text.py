@@ -25,8 +25,10 @@ def print_list(out: Console, answer: IncidentList, zone: str, *, everything: boo
     """Print incidents, two lines and more each, and what to do next."""
     for incident in answer.incidents:
         out.print(_head(incident, zone))
-        _wrapped(out, incident.title)
+        wrapped(out, incident.title)
     out.print(_sum(answer, zone, everything=everything, narrowed=narrowed, limit=limit))
+    for line in _since_verdicts(answer):
+        out.print(line)
     for line in _next_of_list(answer, everything=everything, narrowed=narrowed):
         out.print(line)
 
@@ -35,7 +37,7 @@ def print_incident(out: Console, answer: IncidentAnswer, zone: str) -> None:
     """Print one incident in full, and what to do next."""
     verdict = f", {answer.verdict}" if answer.verdict else ""
     out.print(f"Incident {answer.id}: {answer.severity}, {answer.state}{verdict}")
-    _wrapped(out, answer.title, indent="  ")
+    wrapped(out, answer.title, indent="  ")
     if answer.held_back_words:
         out.print(f"  Not sent. {plain(answer.held_back_words)}")
     out.print(f"  Cluster {plain(answer.cluster)}; times in {plain(zone)}")
@@ -58,6 +60,7 @@ def print_incident(out: Console, answer: IncidentAnswer, zone: str) -> None:
 def _head(incident: IncidentLine, zone: str) -> str:
     verdict = f", {incident.verdict}" if incident.verdict else ""
     sent = "sent" if incident.page else "late" if incident.late else "listed only"
+    sent = sent if incident.like is None else f"not sent: like {incident.like}"
     state = f"{incident.state}{verdict}"
     return f"{incident.id:>4}  {incident.severity:<7}  {state:<24}  raised {format_time(incident.raised_at, zone)}, {sent}"
 
@@ -70,6 +73,15 @@ def _sum(answer: IncidentList, zone: str, *, everything: bool, narrowed: bool, l
     shown = f"The newest {incidents}; --limit shows more" if count == limit else incidents
     rate = f"; {answer.rate_text}" if answer.rate_text else ""
     return f"{shown}{rate}. Times in {plain(zone)}."
+
+
+def _since_verdicts(answer: IncidentList) -> Iterable[str]:
+    """What verdicts have changed, and what is not listed because of them."""
+    if answer.verdicts.words:
+        yield f"{answer.verdicts.words[0].upper()}{plain(answer.verdicts.words[1:])}."
+    yield from (f"  {plain(effect.words)}" for effect in answer.verdicts.verdicts)
+    if answer.quiet:
+        yield f"Open and not listed, as like dismissed ones: {answer.quiet:,}. Show them: stormpetrel alarms list --quiet"
 
 
 def _next_of_list(answer: IncidentList, *, everything: bool, narrowed: bool) -> list[str]:
@@ -116,6 +128,8 @@ def _next(answer: IncidentAnswer) -> Iterable[str]:
     about = answer.subjects[0] if answer.subjects else None
     if answer.state != "resolved" and about is not None and about.kind in _MUTED_KINDS:
         yield f"No messages about it: {command} mute {shlex.quote(plain(f'{about.kind}:{about.name}'))} --for 8h"
+    if answer.verdict is not None:
+        yield f"Take the verdict back: {command} withdraw {answer.id}"
     yield f'Write down what was done: {command} note {answer.id} "…"'
 
 
@@ -125,10 +139,10 @@ def _part(out: Console, heading: str, lines: Iterable[str]) -> None:
     if listed:
         out.print(f"\n{heading}")
     for line in listed:
-        _wrapped(out, line, indent="  ")
+        wrapped(out, line, indent="  ")
 
 
-def _wrapped(out: Console, text: str, *, indent: str = _INDENT) -> None:
+def wrapped(out: Console, text: str, *, indent: str = _INDENT) -> None:
     """Print a text that may be longer than the terminal is wide; words that would be copied stay whole."""
     lead = indent + " " * (len(text) - len(text.lstrip()))
     lines = textwrap.wrap(

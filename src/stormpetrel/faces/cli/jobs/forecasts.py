@@ -27,10 +27,22 @@ from stormpetrel.figures.waterfall import waterfall_figure
 from stormpetrel.jobs.prediction_text import failure_text, percent, reason_text, verdict_text
 
 
-def train(context: typer.Context, at: At = ALL_MOMENTS, as_json: Json = False) -> None:
+def train(
+    context: typer.Context,
+    at: At = ALL_MOMENTS,
+    answers: Annotated[
+        bool | None,
+        typer.Option(
+            "--answers/--no-answers",
+            help="Whether administrators' answers on single jobs (alarms ask) count; jobs.answers if left out.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Train a model of each moment that there are enough jobs for, on all jobs of the site, and make them current."""
     with open_site(context, to_write=True) as site, step_spinner(quiet=as_json) as progress:
-        receipt = train_jobs(site, LOCAL, moments_of(at), progress=progress)
+        receipt = train_jobs(site, LOCAL, moments_of(at), answers=answers, progress=progress)
     emit([model.model_dump(mode="json") for model in receipt.models], lambda out: _print_training(out, receipt), as_json=as_json)
 
 

@@ -8,6 +8,7 @@ from stormpetrel.faces.dashboard.page import DashboardPage
 from stormpetrel.faces.dashboard.pages import (
     alarms,
     capacity,
+    cases,
     cluster,
     generator,
     health,
@@ -23,5 +24,5 @@ from stormpetrel.faces.dashboard.pages import (
 
 PAGES: Final[tuple[DashboardPage, ...]] = (
     now.PAGE, alarms.PAGE, jobs.PAGE, trends.PAGE, waste.PAGE, profiles.PAGE, nodes.PAGE, cluster.PAGE, capacity.PAGE,
-    generator.PAGE, model.PAGE, health.PAGE, rehearsal.PAGE,
+    generator.PAGE, model.PAGE, health.PAGE, rehearsal.PAGE, cases.PAGE,
 )  # fmt: skip

@@ -15,7 +15,7 @@ from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from stormpetrel.answers.alarms.acts import act_on_incident
 from stormpetrel.answers.alarms.deliveries import deliveries
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
-from stormpetrel.answers.schemas.alarms import MOST_INCIDENTS, IncidentLine, IncidentQuestion
+from stormpetrel.answers.schemas.alarms import MOST_INCIDENTS, IncidentLine, IncidentList, IncidentQuestion
 from stormpetrel.answers.schemas.deliveries import DeliveryQuestion
 from stormpetrel.answers.schemas.incident import LONGEST_NOTE
 from stormpetrel.answers.viewer import MANAGE, current_viewer
@@ -33,20 +33,34 @@ if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.answers.viewer import Viewer
 
-STATES: Final = {"open": "Open", "all": "All"}
+STATES: Final = {"open": "Open", "all": "All", "quiet": "Like dismissed ones"}
 _MESSAGES: Final = {"messages": "Messages"}  # for administrators
 _MOST_MESSAGES: Final = 1000
 _LEAD: Final = "What is wrong with the cluster, one line for each cause."
 _MOST_DIGITS: Final = 9
 _ROW_PX: Final = 72  # three lines of a title
-_ACTS: Final = {"acknowledge": "Acknowledge", "confirm": "Confirm", "dismiss": "Dismiss", "note": "Keep the note"}
+_ACTS: Final = {
+    "acknowledge": "Acknowledge", "confirm": "Confirm", "dismiss": "Dismiss", "withdraw": "Withdraw the verdict",
+    "note": "Keep the note",
+}  # fmt: skip
 _HINTS: Final = {
     "acknowledge": "I look after it",
     "confirm": "It is one",
-    "dismiss": "It is none: it is over",
+    "dismiss": "It is none: it is over, and what is like it is not raised again",
+    "withdraw": "Take back the verdict that stands, with what it taught",
     "note": "Only what is written here",
 }
-_DONE: Final = {"acknowledge": "Acknowledged.", "confirm": "Confirmed.", "dismiss": "Dismissed.", "note": "The note is kept."}
+_DONE: Final = {
+    "acknowledge": "Acknowledged.", "confirm": "Confirmed.", "dismiss": "Dismissed.", "withdraw": "The verdict is withdrawn.",
+    "note": "The note is kept.",
+}  # fmt: skip
+
+
+_NOTHING: Final = {  # what is shown where there is nothing to list, and where to look
+    "open": ("There is no open incident.", "Those that are over: All."),
+    "all": ("There is no incident.", "The watch raises them: stormpetrel watch"),
+    "quiet": ("No incident is like a dismissed one.", "What is dismissed is not raised again."),
+}
 
 
 def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Component:
@@ -115,10 +129,16 @@ def incident_rows(live: LiveSite, lines: list[IncidentLine]) -> list[dict[str, A
             "title_link": f"{path}?{urlencode({'incident': line.id})}",
             "suspected": line.blame,
             "verdict": line.verdict or "",
-            "sent": "sent" if line.page else "late" if line.late else "listed only",
+            "sent": _sent(line),
         }
         for line in lines
     ]
+
+
+def _sent(line: IncidentLine) -> str:
+    if line.like is not None:
+        return f"not sent: like {line.like}"
+    return "sent" if line.page else "late" if line.late else "listed only"
 
 
 def _filling(live: LiveSite) -> Filling:
@@ -139,12 +159,12 @@ def _filling(live: LiveSite) -> Filling:
 
 
 def _list(live: LiveSite, viewer: Viewer, state: str) -> list[Component]:
-    answer = list_incidents(live.site, viewer, IncidentQuestion(state="all" if state == "all" else "open", limit=MOST_INCIDENTS))
+    question = IncidentQuestion.model_validate({"state": state, "limit": MOST_INCIDENTS})
+    answer = list_incidents(live.site, viewer, question)
+    since = _since_verdicts(answer)
     if not answer.incidents:
-        which, hint = (
-            ("", "The watch raises them: stormpetrel watch") if state == "all" else ("open ", "Those that are over: All.")
-        )
-        return [notice(f"There is no {which}incident.", hint), as_of(live, live.now())]
+        message, hint = _NOTHING[state]
+        return [*since, notice(message, hint), as_of(live, live.now())]
     columns = (
         TableColumn("number", "No.", "link", 72),
         TableColumn("title", "What", "link", 256, grow=640, wraps=True),
@@ -160,7 +180,18 @@ def _list(live: LiveSite, viewer: Viewer, state: str) -> list[Component]:
     )
     rate = f"{answer.rate_text.capitalize()}." if answer.rate_text else ""
     whose = "" if viewer.is_admin else "These are the incidents of your own jobs."
-    return [card(state_text(answer.incidents), table), as_of(live, live.now(), rate, whose)]
+    return [*since, card(state_text(answer.incidents), table), as_of(live, live.now(), rate, whose)]
+
+
+def _since_verdicts(answer: IncidentList) -> list[Component]:
+    """What verdicts have changed; nothing where they have not."""
+    effects = answer.verdicts
+    if not effects.words:
+        return []
+    items = [html.Li(effect.words) for effect in effects.verdicts]
+    quiet = f" Open and like dismissed ones: {answer.quiet:,}." if answer.quiet else ""
+    total = html.P(f"{effects.words[0].upper()}{effects.words[1:]}.{quiet}", id="alarms-verdicts")
+    return [card("What your verdicts have changed", total, html.Ul(items, className="plain-list small soft"))]
 
 
 def _states(viewer: Viewer) -> dict[str, str]:
