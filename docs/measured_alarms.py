@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from markdown_tables import table
 from measured_traces import measured
@@ -44,6 +44,30 @@ def faults() -> str:
     return table(heads, rows)
 
 
+def rehearsal() -> str:
+    """Each kind of fault of the rehearsal: share seen (and sent) by severity, of how many, and the median delay of the severe."""
+    result = measured("rehearsal")
+    rows = []
+    for kind, cells in result["faults"].items():
+        shares = [_seen(cells.get(severity)) for severity in ("mild", "moderate", "severe")]
+        delay_s = cells.get("severe", {}).get("delay_s")
+        number = sum(cell["n"] for cell in cells.values())
+        rows.append((f"`{kind}`", str(number), *shares, "–" if delay_s is None else f"{delay_s / 3600:.1f} h"))
+    false = result["false_pages_per_week"]
+    text = (
+        f"Simulated sites of seeds {', '.join(map(str, result['seeds']))} (`python -m benchmarks.rehearsal`): share seen, and in "
+        f"brackets sent at once. False pages a week: {false['mean']:.2g} ± {false['std']:.2g} (budget {result['promised']:g})."
+    )
+    return f"{text}\n\n{table(('fault', 'faults', 'mild', 'moderate', 'severe', 'median delay, severe'), rows)}"
+
+
+def _seen(cell: dict[str, Any] | None) -> str:
+    if cell is None:
+        return "–"
+    paged = "–" if cell["paged"] is None else f"{cell['paged']:.2f}"
+    return f"{cell['recall']:.2f} ({paged})"
+
+
 def _share(value: float) -> str:
     return f"{100 * value:.0f} %"
 
@@ -54,4 +78,4 @@ def _hours(value: float | None) -> str:
     return f"{60 * value:.0f} min" if value < 2 else f"{value:.1f} h"
 
 
-PARTS: Final[dict[str, Callable[[], str]]] = {"alarm-budget": budget, "alarm-faults": faults}
+PARTS: Final[dict[str, Callable[[], str]]] = {"alarm-budget": budget, "alarm-faults": faults, "measured-rehearsal": rehearsal}

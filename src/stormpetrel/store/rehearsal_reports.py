@@ -1,4 +1,4 @@
-"""What the last rehearsals of a site came to: two small files beside its tables and state, which no rehearsal touches.
+"""What the last rehearsals of a site came to: small files beside its tables and state, which no rehearsal touches.
 
 report (plain values) -> save_report -> mysite/rehearsal/<name>.json; load_report -> report.
 """
@@ -15,6 +15,7 @@ from stormpetrel.private_files import write_private
 FOLDER: Final = "rehearsal"
 HISTORY: Final = "history"  # faults in a copy of the past
 LIVE: Final = "live"  # faults in a copy of the live stream
+LIVE_TRIALS: Final = "live-trials"  # each of them, so that the next run goes on counting
 _LONGEST: Final = 4_000_000  # bytes of a report that is read
 
 

@@ -1,30 +1,36 @@
 """What this site would see: faults rehearsed in a copy of its own history, and what the last rehearsals came to.
 
-Site + Viewer + RehearsalQuestion -> rehearse_site -> RehearsalAnswer, kept beside the tables for the page; -> last_rehearsal.
+Site + Viewer + RehearsalQuestion -> rehearse_site -> RehearsalAnswer, kept beside the tables for the page; -> last_rehearsal;
+-> rehearse_beside: the same beside the live stream, until it is stopped.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from stormpetrel.answers.schemas.rehearsal import RehearsalAnswer, RehearsedFault
 from stormpetrel.answers.viewer import MANAGE, READ
-from stormpetrel.rehearse.site.coverage import PHRASES, Coverage
+from stormpetrel.rehearse.site.coverage import PHRASES, Coverage, Trial, coverage_of, holes_of
 from stormpetrel.rehearse.site.injection import SEVERITIES
 from stormpetrel.rehearse.site.rehearsal import RehearsalPlan, rehearse
-from stormpetrel.store.rehearsal_reports import HISTORY, LIVE, load_report, save_report
+from stormpetrel.rehearse.site.shadow import Shadow, ShadowPace, run_shadow
+from stormpetrel.store.rehearsal_reports import HISTORY, LIVE, LIVE_TRIALS, load_report, save_report
 
 if TYPE_CHECKING:
     from stormpetrel.answers.schemas.rehearsal import RehearsalQuestion
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.store.site import Site
 
-_NOT_KEPT = "The report could not be kept beside the site: the page shows the one before."
+_TRIAL: Final = TypeAdapter(Trial)
+_MOST_TRIALS: Final = 5000  # of the live stream that are counted: the newest
+_NOT_KEPT: Final = "The report could not be kept beside the site: the page shows the one before."
 
 
 def rehearse_site(
@@ -37,15 +43,7 @@ def rehearse_site(
     """Rehearse, and keep what it came to for the page; tables, state, incidents and messages of the site stay as they are."""
     viewer.require(MANAGE)
     began = time.perf_counter()
-    plan = RehearsalPlan(
-        kinds=tuple(question.kinds),
-        severities=tuple(question.severities) or SEVERITIES,
-        n=question.n,
-        seed=question.seed,
-        since=question.since,
-        until=question.until,
-        models=question.models,
-    )
+    plan = plan_of(question)
     done = rehearse(site, plan, progress=progress)
     answer = RehearsalAnswer(
         faults=faults_of(done.coverage),
@@ -63,6 +61,86 @@ def rehearse_site(
     )
     kept = save_report(site.folder, HISTORY, answer.model_dump(mode="json"))
     return answer if kept else answer.model_copy(update={"notes": [*answer.notes, _NOT_KEPT]})
+
+
+def rehearse_beside(
+    site: Site,
+    viewer: Viewer,
+    question: RehearsalQuestion,
+    pace: ShadowPace,
+    *,
+    stop: threading.Event,
+    note: Callable[[RehearsalAnswer], None] = lambda _answer: None,
+) -> RehearsalAnswer:
+    """Rehearse beside the live stream until `stop`, or so many looks; `note` hears of each fault that was judged.
+
+    Faults are put into a copy of what the watch reads, in a folder and state of its own. Faults of earlier runs count as well.
+    """
+    viewer.require(MANAGE)
+    began, plan = time.perf_counter(), plan_of(question)
+    trials = _earlier_trials(site)
+    since = min((trial.injection.since for trial in trials), default=site.now())
+    answer = _live_answer(site, trials, plan, (since, site.now()), None, ())
+
+    def judged(shadow: Shadow, new: Sequence[Trial], now: datetime) -> None:
+        nonlocal answer
+        trials.extend(new)
+        answer = _live_answer(site, trials, plan, (since, now), shadow.false_pages_per_week(now), shadow.missing)
+        answer = answer.model_copy(update={"seconds": round(time.perf_counter() - began, 1)})
+        save_report(site.folder, LIVE, answer.model_dump(mode="json"))
+        if new:
+            kept = [_TRIAL.dump_python(trial, mode="json") for trial in trials[-_MOST_TRIALS:]]
+            save_report(site.folder, LIVE_TRIALS, {"trials": kept})
+            note(answer)
+
+    run_shadow(site, plan, pace, judged, stop=stop)
+    return answer
+
+
+def _live_answer(
+    site: Site,
+    trials: Sequence[Trial],
+    plan: RehearsalPlan,
+    span: tuple[datetime, datetime],
+    false_pages: float | None,
+    missing: Sequence[str],
+) -> RehearsalAnswer:
+    coverage = coverage_of(trials)
+    return RehearsalAnswer(
+        faults=faults_of(coverage),
+        false_pages_per_week=false_pages,
+        holes=holes_of(coverage, missing),
+        labels={kind: PHRASES[kind] for kind in coverage},
+        promised_pages_per_week=site.settings.alarms.pages_per_week,
+        since=span[0],
+        until=span[1],
+        done_at=span[1],
+        seed=plan.seed,
+        live=True,
+    )
+
+
+def _earlier_trials(site: Site) -> list[Trial]:
+    report = load_report(site.folder, LIVE_TRIALS) or {}
+    try:
+        return [_TRIAL.validate_python(trial) for trial in report.get("trials", [])][-_MOST_TRIALS:]
+    except ValidationError:  # of another version
+        return []
+
+
+def plan_of(question: RehearsalQuestion) -> RehearsalPlan:
+    """Return what is rehearsed; UsageError where a kind or severity is unknown."""
+    plan = RehearsalPlan(
+        kinds=tuple(question.kinds),
+        severities=tuple(question.severities) or SEVERITIES,
+        n=question.n,
+        seed=question.seed,
+        since=question.since,
+        until=question.until,
+        models=question.models,
+    )
+    plan.check()
+    return plan
 
 
 def faults_of(coverage: Coverage) -> dict[str, dict[str, RehearsedFault]]:

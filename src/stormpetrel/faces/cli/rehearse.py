@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from stormpetrel.answers.alarms.rehearsal import rehearse_site
+from stormpetrel.answers.alarms.rehearsal import rehearse_beside, rehearse_site
 from stormpetrel.answers.schemas.rehearsal import MOST_FAULTS, RehearsalAnswer, RehearsalQuestion, RehearsedFault
 from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.options import Json, Seed, SinceTime, UntilTime
-from stormpetrel.faces.cli.output import emit, format_time, plain, show_table
+from stormpetrel.faces.cli.output import console, emit, format_time, plain, show_table
 from stormpetrel.faces.cli.progress import share_spinner
 from stormpetrel.faces.cli.site import open_site, parse_site_time
 from stormpetrel.faces.report.blocks import Column, Table
+from stormpetrel.rehearse.site.shadow import ShadowPace
+from stormpetrel.store.site import Site
 
 
 def rehearse(
@@ -34,10 +39,26 @@ def rehearse(
     no_models: Annotated[
         bool, typer.Option("--no-models", help="Rules alone: no model of events is trained on the way, which is faster.")
     ] = False,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live", help="Beside the live stream: faults in a copy of what the watch reads as it comes; until Ctrl-C."
+        ),
+    ] = False,
+    poll: Annotated[
+        float | None, typer.Option("--poll", min=0.2, help="With --live: seconds between two looks.", show_default=False)
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="With --live: stop after so many looks.", show_default=False)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Put faults into a copy of the site's own history, and tell which the watch would see, how late, and which it would not."""
-    with open_site(context) as site, share_spinner(quiet=as_json) as progress:
+    if not live and (poll or steps):
+        raise UsageError("--poll and --steps are about the live stream.", hint="Add --live.")
+    if live and (since or until or no_models):
+        raise UsageError("--since, --until and --no-models are about the past.", hint="Leave them out, or leave out --live.")
+    with open_site(context) as site:
         zone = site.settings.site.time_zone
         question = RehearsalQuestion(
             kinds=kinds or [],
@@ -48,8 +69,30 @@ def rehearse(
             until=parse_site_time(until, zone, "--until"),
             models=not no_models,
         )
-        answer = rehearse_site(site, LOCAL, question, progress=progress)
+        if live:
+            answer = _beside(site, question, ShadowPace(poll or site.settings.watch.poll_s, steps), quiet=as_json)
+        else:
+            with share_spinner(quiet=as_json) as progress:
+                answer = rehearse_site(site, LOCAL, question, progress=progress)
     emit(answer, lambda out: print_rehearsal(out, answer, zone), as_json=as_json)
+
+
+def _beside(site: Site, question: RehearsalQuestion, pace: ShadowPace, *, quiet: bool) -> RehearsalAnswer:
+    """Rehearse beside the live stream until Ctrl-C, or until systemd says so."""
+    out = console(error=True)
+
+    def tell(answer: RehearsalAnswer) -> None:
+        if not quiet:
+            faults = sum(cell.n for cells in answer.faults.values() for cell in cells.values())
+            out.print(f"{faults} faults so far, {len(answer.holes)} holes; the page Rehearsal shows them.")
+
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return rehearse_beside(site, LOCAL, question, pace, stop=stop, note=tell)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def print_rehearsal(out: Console, answer: RehearsalAnswer, zone: str) -> None:
@@ -58,7 +101,9 @@ def print_rehearsal(out: Console, answer: RehearsalAnswer, zone: str) -> None:
     if rows:
         headings = ("Fault", "Severity", "Faults", "Seen", "after", "Sent", "after")
         columns = tuple(Column(name, None if place < 2 else "") for place, name in enumerate(headings))
-        show_table(out, Table("Faults put into a copy of the history", columns, tuple(rows)))
+        show_table(
+            out, Table(f"Faults put into a copy of the {'live stream' if answer.live else 'history'}", columns, tuple(rows))
+        )
     if answer.holes:
         out.print("Holes:")
         for hole in answer.holes:
@@ -72,7 +117,8 @@ def print_rehearsal(out: Console, answer: RehearsalAnswer, zone: str) -> None:
         out.print(plain(note))
     if answer.since and answer.until:
         span = f"{format_time(answer.since, zone)} to {format_time(answer.until, zone)} ({plain(zone)})"
-        out.print(f"{answer.walks} walks through {span}, seed {answer.seed}, {answer.seconds:.0f} s; the site was only read.")
+        how = "Beside the live stream, " if answer.live else f"{answer.walks} walks through "
+        out.print(f"{how}{span}, seed {answer.seed}, {answer.seconds:.0f} s; the site was only read.")
 
 
 def _row(kind: str, severity: str, cell: RehearsedFault) -> tuple[str, ...]:

@@ -78,10 +78,7 @@ class EventFaults:
     def put(self, kind: str, severity: str, at: datetime, rng: np.random.Generator) -> Injection | None:
         """Put an outage into the hours from a moment on; None where something there was not seen whole, or nobody to hit."""
         first = bucket_floor(at, HOUR_S)
-        if kind in _SILENT_HOURS:
-            hours = _SILENT_HOURS[kind][SEVERITIES.index(severity)]
-        else:
-            hours = int(np.exp(rng.random() * np.log(LONGEST_HOURS + 1)))
+        hours = outage_hours(kind, severity, rng)
         seed = int(rng.integers(2**31))
         return self.put_again(Injection(kind, severity, first, first + hours * _HOUR, _EVENTS, seed=seed))
 
@@ -124,6 +121,13 @@ class EventFaults:
         )
         rest = self.counts.join(rows.select("source", "bucket_s", *_CELL), on=["source", "bucket_s", *_CELL], how="anti")
         self.counts = pl.concat([rest, body, marked])
+
+
+def outage_hours(kind: str, severity: str, rng: np.random.Generator) -> int:
+    """Draw how long an outage lasts; a silence lasts the longer the more severe it is."""
+    if kind in _SILENT_HOURS:
+        return _SILENT_HOURS[kind][SEVERITIES.index(severity)]
+    return int(np.exp(rng.random() * np.log(LONGEST_HOURS + 1)))
 
 
 class _Window:

@@ -62,10 +62,12 @@ class TraceAutoencoder:
         device: str = "auto",
         progress: Progress | None = None,
         checkpoint: Path | None = None,
+        warm_from: TraceAutoencoder | None = None,
     ) -> Self:
         """Learn from the normal windows of `train`, and stop by those of `validation`.
 
         With a checkpoint, a training that was stopped goes on where it was; the result is the same as without the stop.
+        `warm_from` is a fitted autoencoder of the same shape whose weights are the beginning: yesterday's, for fewer epochs.
         """
         _need_torch()
         from stormpetrel.traces.networks.training import check_windows, device_named, train_network
@@ -73,12 +75,22 @@ class TraceAutoencoder:
         where = device_named(device)
         train, validation = train.of_normal(), validation.of_normal()
         check_windows(self.settings, train, validation)
+        start = None if warm_from is None else self._start_of(warm_from)
         self.network_, self.history_ = train_network(
-            self.settings, train, validation, device=where, progress=progress, checkpoint=checkpoint
+            self.settings, train, validation, device=where, progress=progress, checkpoint=checkpoint, start=start
         )
         self.data_ = {"train": _about(train), "validation": _about(validation), "device": where.type}
         self.versions_ = _versions()
         return self
+
+    def _start_of(self, earlier: TraceAutoencoder) -> AutoencoderNetwork:
+        shapes = [
+            (one.architecture, one.steps, one.channels, one.kernel, one.hidden, one.embedding)
+            for one in (self.settings, earlier.settings)
+        ]
+        if shapes[0] != shapes[1]:
+            raise ModelError("The autoencoder to begin with has another shape.", hint="Begin anew: leave warm_from out.")
+        return earlier._fitted()
 
     def embed(self, windows: Windows) -> npt.NDArray[np.float32]:
         """A place in the space of embeddings for each window, after message passing: (windows, embedding)."""

@@ -82,9 +82,10 @@ def train_network(
     device: torch.device,
     progress: Progress | None = None,
     checkpoint: Path | None = None,
+    start: AutoencoderNetwork | None = None,
 ) -> tuple[AutoencoderNetwork, TrainingHistory]:
-    """Train a network on normal windows; a checkpoint that is there is gone on from."""
-    training = _Training(settings, train, validation, device)
+    """Train a network on normal windows; a checkpoint that is there is gone on from. `start` has the weights to begin with."""
+    training = _Training(settings, train, validation, device, start)
     task = _task(settings, train, validation, device) if checkpoint else ""
     if checkpoint and (state := read_checkpoint(checkpoint, task)):
         training.restore(state, checkpoint)
@@ -103,11 +104,21 @@ def train_network(
 class _Training:
     """A training at some epoch."""
 
-    def __init__(self, settings: AutoencoderSettings, train: Windows, validation: Windows, device: torch.device) -> None:
+    def __init__(
+        self,
+        settings: AutoencoderSettings,
+        train: Windows,
+        validation: Windows,
+        device: torch.device,
+        start: AutoencoderNetwork | None = None,
+    ) -> None:
         self.settings = settings
         self.device = device
         self.network = make_network(settings)
-        begin_at_the_mean(self.network, train)
+        if start is None:
+            begin_at_the_mean(self.network, train)
+        else:
+            self.network.load_state_dict(start.state_dict())
         self.network.to(device)
         self.adam = torch.optim.Adam(self.network.parameters(), lr=settings.learning_rate)
         self.generator = torch.Generator().manual_seed(settings.seed)

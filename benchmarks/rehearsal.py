@@ -1,0 +1,128 @@
+"""What the rehearsal says of simulated sites: which faults are seen, how late, how many false pages.
+
+`python -m benchmarks.rehearsal [--seeds 20 21 22] [-n 2]`: a site per seed with eight weeks of job records of 24 nodes,
+eight weeks of hourly counts of a grid of 40 nodes with four submit hosts, and four hours of CPU windows of six nodes of a
+model that has learnt the three hours before (`fast`, 12 epochs). Nothing of the rehearsal was chosen on these seeds.
+Results in benchmarks/results/rehearsal.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+from stormpetrel.records.event_counting import covered
+from stormpetrel.traces.architecture import Architecture, AutoencoderSettings
+
+from stormpetrel.config import Settings
+from stormpetrel.ingest.jobs import ingest_jobs
+from stormpetrel.lifecycle.trace_models import train_trace_model
+from stormpetrel.records.traces import LIVE
+from stormpetrel.records.window_frames import frame_of
+from stormpetrel.records.windows import cut_windows
+from stormpetrel.rehearse.site.coverage import Trial, coverage_of
+from stormpetrel.rehearse.site.rehearsal import Rehearsal, RehearsalPlan, rehearse
+from stormpetrel.simulate.cluster import ClusterSpec, simulate
+from stormpetrel.simulate.grid.grid import GridSpec, placed_counts, simulate_grid
+from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, simulate_campaign
+from stormpetrel.simulate.writing import write_sacct
+from stormpetrel.sources.slurm.sacct_text import SacctText
+from stormpetrel.store.site import Site, create_site
+
+RESULTS: Final = Path(__file__).parent / "results" / "rehearsal.json"
+DAYS: Final = 56
+START: Final = datetime(2026, 1, 5, tzinfo=UTC)
+SOURCE: Final = "table:grid"
+WINDOW_S, NODES, THREADS = 100, 6, 16
+LEARNT_MIN, LATER_MIN = 180, 240
+
+
+def simulated_site(folder: Path, seed: int) -> Site:
+    """A site with jobs, events and CPU windows."""
+    settings = Settings.model_validate({"site": {"time_zone": "UTC"}, "traces": {"window_s": WINDOW_S}})
+    site = create_site(folder / "site", settings)
+    write_sacct(simulate(ClusterSpec(nodes=24, days=DAYS, load=0.6, seed=seed, start=START)), folder / "jobs.txt")
+    ingest_jobs(site, SacctText(folder / "jobs.txt"))
+    grid = simulate_grid(
+        GridSpec(hours=24 * DAYS, seed=seed, start=START, nodes=40, slots=1900, outages_per_week=0.0, maintenance_weeks=0.0)
+    )
+    counts = placed_counts(grid).with_columns(source=pl.lit(SOURCE))
+    end = START + timedelta(days=DAYS)
+    marks = covered(SOURCE, START, end, 3600, counts).select(counts.columns)
+    site.event_counts.replace(pl.concat([counts, marks]), source=SOURCE, start=START, end=end, bucket_s=3600)
+    _add_windows(site, seed, end)
+    return site
+
+
+def _add_windows(site: Site, seed: int, end: datetime) -> None:
+    """Calm windows: three hours that a model learns, and four after them."""
+    spec = CampaignSpec(
+        name=LIVE, nodes=NODES, threads_per_node=THREADS, minutes=LEARNT_MIN + LATER_MIN, seed=seed,
+        start_s=(end - timedelta(minutes=LEARNT_MIN + LATER_MIN)).timestamp(),
+    )  # fmt: skip
+    windows = frame_of(cut_windows(simulate_campaign(spec)), cluster="cluster")
+    cut = end - timedelta(minutes=LATER_MIN)
+    site.cpu_windows.commit(windows.filter(pl.col("window_start") < cut))
+    settings = AutoencoderSettings(architecture=Architecture.FAST, max_epochs=12, seed=seed)
+    train_trace_model(site, Architecture.FAST, settings=settings, device="cpu", user="benchmark")
+    site.cpu_windows.commit(windows.filter(pl.col("window_start") >= cut))
+
+
+def table(trials: Sequence[Trial]) -> dict[str, Any]:
+    """The figures by kind and severity."""
+    return {
+        kind: {
+            severity: {
+                "recall": round(cell.recall, 3), "delay_s": cell.delay_s, "n": cell.n,
+                "paged": None if cell.paged is None else round(cell.paged, 3),
+            }
+            for severity, cell in by_severity.items()
+        }
+        for kind, by_severity in coverage_of(trials).items()
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Run the seeds, print the figures, write them down."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[20, 21, 22])
+    parser.add_argument("-n", type=int, default=2, help="faults of each kind and severity on each site")
+    options = parser.parse_args()
+    began, runs = time.process_time(), list[Rehearsal]()
+    for seed in options.seeds:
+        with tempfile.TemporaryDirectory() as folder, simulated_site(Path(folder), seed) as site:
+            runs.append(rehearse(site, RehearsalPlan(n=options.n, seed=seed)))
+            print(f"seed {seed}: {len(runs[-1].trials)} faults, {runs[-1].walks} walks", flush=True)
+    trials = [trial for run in runs for trial in run.trials]
+    false = [run.false_pages_per_week for run in runs if run.false_pages_per_week is not None]
+    answer = {
+        "seeds": options.seeds,
+        "faults": table(trials),
+        "false_pages_per_week": {
+            "mean": round(statistics.fmean(false), 3),
+            "std": round(statistics.pstdev(false), 3),
+            "n": len(false),
+        },
+        "promised": Settings().alarms.pages_per_week,
+        "holes": {str(seed): run.holes for seed, run in zip(options.seeds, runs, strict=True)},
+        "walks": sum(run.walks for run in runs),
+        "cpu_s": round(time.process_time() - began, 1),
+    }
+    RESULTS.write_text(json.dumps(answer, indent=1) + "\n")
+    print(json.dumps({key: answer[key] for key in ("false_pages_per_week", "walks", "cpu_s")}))
+    for kind, cells in answer["faults"].items():
+        print(
+            f"{kind:22}", *(f"{severity} {cell['recall']:.2f}/{cell['paged']} ({cell['n']})" for severity, cell in cells.items())
+        )
+
+
+if __name__ == "__main__":
+    main()
