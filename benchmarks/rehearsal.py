@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
-from stormpetrel.records.event_counting import covered
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings
 
 from stormpetrel.config import Settings
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.lifecycle.trace_models import train_trace_model
+from stormpetrel.records.events import covered
 from stormpetrel.records.traces import LIVE
 from stormpetrel.records.window_frames import frame_of
 from stormpetrel.records.windows import cut_windows
@@ -36,6 +35,7 @@ from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, simulate_camp
 from stormpetrel.simulate.writing import write_sacct
 from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.site import Site, create_site
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings
 
 RESULTS: Final = Path(__file__).parent / "results" / "rehearsal.json"
 DAYS: Final = 56

@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from stormpetrel.records.event_counting import bucket_ceil
 from stormpetrel.records.event_series import HOUR_S
+from stormpetrel.records.events import bucket_ceil
 from stormpetrel.records.findings import Finding
 from stormpetrel.rehearse.site.coverage import Trial
 from stormpetrel.rehearse.site.event_faults import EVENT_FAULTS, outage_hours
