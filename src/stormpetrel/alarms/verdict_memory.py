@@ -16,7 +16,7 @@ from typing import Final
 
 from stormpetrel.alarms.blame import blame_of, severity_of
 from stormpetrel.alarms.budget import Stream, score_of, stream_of
-from stormpetrel.records.findings import Finding
+from stormpetrel.records.findings import Finding, FindingKind
 from stormpetrel.records.incidents import LEADING, Incident, JudgedIncident, Severity, Verdict
 
 HALF_LIFE: Final = timedelta(days=60)  # after which a verdict counts half
@@ -25,6 +25,7 @@ OTHER_SUBJECT: Final = 0.17  # what a verdict on another subject counts: three f
 LARGER: Final = 1.5  # so many times what was dismissed is something else
 _PRIOR: Final = 0.5  # verdicts of either kind that are taken for granted
 _SIZES: Final = ("lost", "flagged", "count")  # figures that say how large a trouble is
+_FACTS: Final = (FindingKind.NODE_EATS_JOBS, FindingKind.NODE_DOWN, FindingKind.SILENCE, FindingKind.SOURCE_GONE)
 DISMISSED: Final = "dismissed"  # why something is held back
 
 
@@ -71,12 +72,12 @@ class VerdictMemory:
         return float((1.0 if old.subjects == finding.subjects else OTHER_SUBJECT) * 0.5**age)
 
     def _like(self, finding: Finding, at: datetime) -> int | None:
-        is_page = severity_of([finding]) == Severity.PAGE
+        is_fact = finding.kind in _FACTS or severity_of([finding]) == Severity.PAGE
         net, likest, most = 0.0, None, 0.0
         for judged, old in self._streams.get(_stream(finding), ()):
             weight = self._weight(judged, old, finding, at)
-            if not weight or (is_page and old.subjects != finding.subjects):
-                continue  # of what wakes people, a dismissal holds for its subject alone
+            if not weight or (is_fact and old.subjects != finding.subjects):
+                continue  # of facts, and of what wakes people, a dismissal holds for its subject alone
             if judged.verdict == Verdict.CONFIRMED:
                 net -= weight * is_as_large(finding, old)
             elif not is_larger(finding, old):

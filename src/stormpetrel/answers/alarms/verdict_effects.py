@@ -45,12 +45,12 @@ def verdict_effects(site: Site, viewer: Viewer) -> VerdictEffects:
         dismissed=sum(one.verdict == Verdict.DISMISSED for one in judged),
         fewer_alarms=sum(incident.is_quiet for incident in quiet),
         fewer_pages=sum(incident.held_back == DISMISSED for incident in quiet),
-        words=_total_words([incident for incident in quiet if incident.is_quiet], first, site.now(), zone),
+        words=_total_text([incident for incident in quiet if incident.is_quiet], first, site.now(), zone),
         verdicts=telling[:MOST_EFFECTS],
     )
 
 
-def day_words(moment: datetime, now: datetime, zone: str) -> str:
+def day_text(moment: datetime, now: datetime, zone: str) -> str:
     """Return a day as people call it: today, yesterday, on Tuesday, or on its date."""
     day, today = (at.astimezone(ZoneInfo(zone)).date() for at in (moment, now))
     if day == today:
@@ -70,7 +70,7 @@ def _is_due_to(incident: Incident, judged: JudgedIncident, memory: VerdictMemory
 def _effect(judged: JudgedIncident, fewer: Sequence[Incident], now: datetime, zone: str) -> VerdictEffect:
     count = len(fewer)
     word = f"{judged.act.user}'s" if judged.act.user else "the"
-    when = day_words(judged.act.at, now, zone).removeprefix("on ")
+    when = day_text(judged.act.at, now, zone).removeprefix("on ")
     return VerdictEffect(
         incident=judged.incident.id,
         verdict=judged.verdict.value,
@@ -83,8 +83,8 @@ def _effect(judged: JudgedIncident, fewer: Sequence[Incident], now: datetime, zo
     )
 
 
-def _total_words(quiet: Sequence[Incident], first: datetime, now: datetime, zone: str) -> str:
-    return f"since the first verdict, {day_words(first, now, zone)}: {_alarms(len(quiet))}" if quiet else ""
+def _total_text(quiet: Sequence[Incident], first: datetime, now: datetime, zone: str) -> str:
+    return f"since the first verdict, {day_text(first, now, zone)}: {_alarms(len(quiet))}" if quiet else ""
 
 
 def _alarms(count: int) -> str:

@@ -65,8 +65,8 @@ def register(app: Dash, live: LiveSite) -> None:
         taken_back = pressed == "cases-undo"
         try:
             case = _case(last if taken_back else pressed.get("case"))
-            said = "withdraw" if taken_back else str(pressed.get("answer"))
-            receipt = answer_case(live.site, viewer, NewCaseAnswer.model_validate({"case": case, "answer": said}))
+            verdict = "withdraw" if taken_back else str(pressed.get("answer"))
+            receipt = answer_case(live.site, viewer, NewCaseAnswer.model_validate({"case": case, "answer": verdict}))
             message = f"{case}: {receipt.words}"
             return filling.body(viewer, {}), filling.stamp(viewer), message, taken_back, None if taken_back else case
         except StormpetrelError as error:
