@@ -40,8 +40,8 @@ def act(site, action=Action.CANCEL, **more):
     return Act(**(values | more))
 
 
-def perform(site, one, **more):
-    return Catch(site, **more).perform(one, Caps())
+def perform(site, one):
+    return Catch(site).perform(one, Caps())
 
 
 def test_it_is_done_once_with_plain_arguments_and_the_answer_is_kept(site, slurm):

@@ -87,10 +87,9 @@ class Acting:
         *,
         every_s: float,
         silences: Callable[[datetime], Silences] = lambda now: Silences(),
-        catch: Catch | None = None,
     ) -> None:
         self._site, self._log, self._every_s, self._silences = site, log, every_s, silences
-        self._catch = catch or Catch(site)
+        self._catch = Catch(site)
         self._has_resumed = False
         self._settled_at = -1e9
         self._known = KnownNow(site)

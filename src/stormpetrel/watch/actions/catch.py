@@ -30,9 +30,8 @@ _SUBMITTED: Final = "submit"
 class Catch:
     """Acts on the schedulers of one site, if it may."""
 
-    def __init__(self, site: Site, *, actor_of: Callable[[Site, str, str], Actor] | None = None) -> None:
+    def __init__(self, site: Site) -> None:
         self._site = site
-        self._actor_of = actor_of or actor_for
 
     def perform(self, act: Act, caps: Caps) -> Act:
         """Do what was decided, once, if switch and caps let it; return what became of it."""
@@ -58,7 +57,7 @@ class Catch:
 
     def _carry_out(self, act: Act) -> Act:
         try:
-            plan = self._actor_of(self._site, act.source, act.cluster).plan(order_of(self._site, act))
+            plan = actor_for(self._site, act.source, act.cluster).plan(order_of(self._site, act))
         except UsageError as error:
             return self._end(act, ActState.REFUSED, error.what)
         except SourceError as error:
