@@ -31,7 +31,7 @@ def rooms() -> list[str]:
 
 
 def test_there_are_rooms_and_files_to_check():
-    assert {"records/", "sources/", "store/", "faces/", "config.py", "errors.py"} <= set(rooms())
+    assert {"records/", "sources/", "store/", "faces/", "config/", "errors.py"} <= set(rooms())
     assert len(SOURCES) > 30
 
 
