@@ -28,7 +28,7 @@ SourceUnavailableError between two spans: what was taken in stays, and the store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -154,6 +154,18 @@ def chunk_of_jobs(
     )
     rejects = pl.concat([rejects, refused])
     return Chunk(records=frame, translate=_already_typed, read=read, rejects=rejects, folded=folded, bytes_done=bytes_done)
+
+
+def chunk_of_columns(jobs: pl.DataFrame, lines: Sequence[int], others: Chunk, *, read: int, bytes_done: int = 0) -> Chunk:
+    """A chunk for sources that build job rows by columns, with those of another that were built one by one in their places."""
+    typed = conform(jobs).with_columns(
+        pl.Series("record", [0], dtype=pl.UInt32).new_from_index(0, jobs.height),
+        pl.Series("line", lines, dtype=pl.Int64),
+        no_unread(jobs.height),
+    )
+    records = typed if others.records.is_empty() else pl.concat([typed, others.records]).sort("line", maintain_order=True)
+    numbered = records.with_columns(pl.Series("record", range(records.height), dtype=pl.UInt32))
+    return Chunk(records=numbered, translate=_already_typed, read=read, rejects=others.rejects, bytes_done=bytes_done)
 
 
 def _typed(

@@ -14,7 +14,7 @@ from stormpetrel.errors import SourceFormatError
 from stormpetrel.sources.lines import BrokenOffError, LineFile, Refused, shown
 
 _PIECE_BYTES: Final = 4 * 1024 * 1024
-_MAX_RECORD: Final = 16 * 1024 * 1024
+MAX_RECORD: Final = 16 * 1024 * 1024
 _SPACE: Final = re.compile(r"[\s,]*")
 # Looking for the next sound record behind a damaged one is guesswork. A file may cost so many guesses, and so much text that is
 # read for them, and more for each record that is sound; beyond that it is not damaged but something else.
@@ -23,6 +23,8 @@ _GUESSES_PER_RECORD: Final = 100
 _GUESSED_TEXT: Final = 256 * 1024 * 1024
 _FIRST_GUESS: Final = 64 * 1024  # characters of a guess that are decoded at first: nearly all records are shorter
 _BEGINNING: Final = re.compile(r"[^\s:]\s*\{")  # an object that is no value of another one's key
+
+NOT_A_RECORD: Final = ("not_a_record", "this is no record of a job")
 
 Record = dict[str, Any]
 
@@ -34,17 +36,19 @@ def records_in(
 
     After a record that is no JSON, reading goes on at the next place where one begins that `is_record` accepts.
     """
-    reader = _Reader(file, is_record, key)
+    reader = RecordReader(file, is_record, key)
     reader.skip_to_list()
     yield from reader.records()
 
 
-class _Reader:
+class RecordReader:
     """A window of text that slides over the file."""
 
-    def __init__(self, file: LineFile, is_record: Callable[[Record], bool], key: str | None) -> None:
+    def __init__(
+        self, file: LineFile, is_record: Callable[[Record], bool], key: str | None, piece_bytes: int | None = None
+    ) -> None:
         self._key = re.compile(rf'"{re.escape(key)}"\s*:\s*\[') if key else None
-        self._pieces = file.pieces(_PIECE_BYTES)
+        self._pieces = file.pieces(piece_bytes or _PIECE_BYTES)
         self._is_record = is_record
         self._decoder = json.JSONDecoder()
         self._rest = b""
@@ -57,13 +61,13 @@ class _Reader:
 
     def more(self) -> bool:
         """Read on; False at the end of the file."""
-        try:
-            piece, self.done = next(self._pieces)
-        except StopIteration:
+        piece = self.next_piece()
+        if piece is None:
             return False
-        except BrokenOffError as error:
-            self.broken = f": {error}"
-            return False
+        self._take(piece)
+        return True
+
+    def _take(self, piece: bytes) -> None:
         raw = self._rest + piece
         # Not cut inside a character: what is no UTF-8 at all becomes a mark that no record can hold.
         cut = len(raw)
@@ -75,11 +79,32 @@ class _Reader:
             cut = len(raw)
         self._rest = raw[cut:]
         self.text += raw[:cut].decode("utf-8", "replace").replace("\ufffd", "\0")
-        return True
+
+    def next_piece(self) -> bytes | None:
+        """The next bytes of the file as they are; None at its end."""
+        try:
+            piece, self.done = next(self._pieces)
+        except StopIteration:
+            return None
+        except BrokenOffError as error:
+            self.broken = f": {error}"
+            return None
+        return piece
+
+    def go_on_with(self, rest: bytes) -> None:
+        """Go on here, before the pieces that were not read yet."""
+        self._rest = rest
+        if rest:
+            self._take(b"")
+
+    def count_good(self, records: int) -> None:
+        """Count records that were read elsewhere."""
+        self.number += records
+        self._good += records
 
     def skip_to_list(self) -> None:
         """Drop what comes before the list; where there is none, the text is taken as one record after another."""
-        if not self.more():
+        if not self.text and not self.more():
             return
         self.text = self.text.lstrip("\ufeff \t\r\n")
         if self.text.startswith("["):
@@ -92,7 +117,7 @@ class _Reader:
         """Where the list begins that the key names, after a position; 0 if there is none."""
         assert self._key is not None
         while not (match := self._key.search(self.text, position)):
-            if len(self.text) - position > _MAX_RECORD or not self.more():
+            if len(self.text) - position > MAX_RECORD or not self.more():
                 return 0
         return match.end()
 
@@ -107,6 +132,7 @@ class _Reader:
         return position + 1 if self.text[position : position + 1] == "[" else 0
 
     def records(self) -> Iterator[tuple[int, Record | Refused, int]]:
+        """The records from here on, each with its number, or why it was refused."""
         position = 0
         while (position := self._next_start(position)) < len(self.text):
             if self.text[position] == "]":
@@ -119,7 +145,7 @@ class _Reader:
             try:
                 value, end = self._decoder.raw_decode(self.text, position)
             except (ValueError, RecursionError) as error:
-                if len(self.text) - position < _MAX_RECORD and self._grow(position):
+                if len(self.text) - position < MAX_RECORD and self._grow(position):
                     position = 0
                     continue
                 # From its beginning on: a decoder's error counts all lines before it, which adds up.
@@ -139,7 +165,7 @@ class _Reader:
 
     def _judge(self, value: object, raw: str) -> tuple[int, Record | Refused, int]:
         if not isinstance(value, dict) or not self._is_record(value) or "\0" in raw:
-            return self._refuse("not_a_record", "this is no record of a job", raw)
+            return self._refuse(*NOT_A_RECORD, raw)
         self.number += 1
         self._good += 1
         return self.number, value, self.done
@@ -187,7 +213,7 @@ class _Reader:
             finally:
                 self._guessed_text += len(piece)
                 self._check_guesses()
-            if len(piece) < length or length >= _MAX_RECORD:
+            if len(piece) < length or length >= MAX_RECORD:
                 return None
             length *= 16
 

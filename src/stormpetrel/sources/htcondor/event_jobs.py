@@ -17,8 +17,7 @@ from stormpetrel.records.states import JobState
 from stormpetrel.sources.contract import Chunk, FileSource
 from stormpetrel.sources.htcondor import event_log, vocabulary
 from stormpetrel.sources.htcondor.event_log import CondorEvent
-from stormpetrel.sources.htcondor.history import removed_by, removed_state
-from stormpetrel.sources.htcondor.vocabulary import host_of_address, host_of_slot
+from stormpetrel.sources.htcondor.vocabulary import host_of_address, host_of_slot, removed_by, removed_state
 from stormpetrel.sources.job_rows import MIB, FieldReader, JobBatch, clock_s, real, small, span_s, text, times, whole
 
 COLUMNS: Final = frozenset(

@@ -1,6 +1,7 @@
 """`condor_history -json` (and `-jsonl`, and `condor_q -json`) -> job rows.
 
-a list of ClassAds -> one record at a time -> one row per job. ClusterId is the job id, ProcId the task.
+a list of ClassAds -> one record at a time -> one row per job. ClusterId is the job id, ProcId the task. A large file is read
+by columns (`history_columns`), with the same result.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import Final, Literal
 from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.states import JobState, condor_state
 from stormpetrel.sources.contract import Chunk, FileSource
-from stormpetrel.sources.htcondor.vocabulary import host_of_slot
+from stormpetrel.sources.htcondor.vocabulary import KEPT, MAX_KEPT, host_of_slot, removed_by, removed_state
 from stormpetrel.sources.job_rows import MIB, FieldReader, JobBatch, Value, real, small, text, times, unix_time, whole
 from stormpetrel.sources.json_records import Record, records_in
+from stormpetrel.sources.lines import Refused
 
 _COLUMNS: Final = frozenset(
     {
@@ -26,30 +28,11 @@ _COLUMNS: Final = frozenset(
         "work_dir", "script_path", "submit_line", "extra",
     }
 )  # fmt: skip
-# A ClassAd has 150 attributes, its owner's environment (and the secrets in it) among them: these are worth keeping.
-_KEPT: Final = (
-    "RequestDisk", "DiskUsage", "ImageSize", "RemoveReason", "HoldReason", "HoldReasonCode", "HoldReasonSubCode",
-    "LastHoldReason", "LastHoldReasonCode", "LastHoldReasonSubCode", "VacateReason", "VacateReasonCode", "ExitReason",
-    "NumShadowStarts", "NumJobStarts", "NumHolds", "TotalSuspensions", "CumulativeSuspensionTime", "JobUniverse", "JobPrio",
-    "JobCurrentStartDate", "GlobalJobId", "User", "DAGManJobId", "DAGNodeName", "Jobsub_Group", "MachineAttrGLIDEIN_Site0",
-    "MATCH_EXP_JOBGLIDEIN_Site", "BytesSent", "BytesRecvd", "CpusUsage", "GPUsUsage",
-)  # fmt: skip
-_MAX_KEPT: Final = 4096
-_SUBMIT_SLACK_S: Final = 60
+SUBMIT_SLACK_S: Final = 60
+BY_COLUMNS_BYTES: Final = 8 * 1024 * 1024  # below it the compiled reader takes longer to load than it saves
 
 _REMOVED: Final = "3"
 _HELD: Final = 5
-# condor_holdcodes.h. Of "out of resources" the subcode tells disk (104) from memory (102; 0 before it was told).
-_HELD_OUT_OF_RESOURCES, _SUBCODE_DISK, _HELD_FOR_DURATION = 34, 104, (46, 47)
-_TOO_MUCH: Final = r"exceed|gone over|went over|over the|limit|too (?:much|long|many)|more than|out of|>"
-_MEMORY: Final = re.compile(r"memory|ResidentSetSize|\brss\b", re.IGNORECASE)
-_DURATION: Final = re.compile(
-    r"wall[ -]?(?:clock|time)|run[ -]?time|\bduration|JobDuration|ExecuteDuration|time limit|(?:ran|running) (?:for )?too long"
-    r"|Job(?:Current)?Start(?:Executing)?Date",
-    re.IGNORECASE,
-)
-_LIMIT_NAMES: Final = re.compile(_TOO_MUCH, re.IGNORECASE)
-_BY_USER: Final = re.compile(r"\(by user ([^()\s]+)\)")
 _JSON_START: Final = re.compile(rb"^[ \t\xef\xbb\xbf]*[\[{]", re.MULTILINE)
 
 
@@ -70,12 +53,14 @@ class CondorHistory(FileSource):
     def chunks(self) -> Iterator[Chunk]:
         """The jobs of the file, in its order."""
         self._recognise()
+        if self.size_bytes >= BY_COLUMNS_BYTES:
+            from stormpetrel.sources.htcondor.history_columns import chunks_by_columns  # numba, which small files need not load
+
+            yield from chunks_by_columns(self._file, cluster=self._cluster)
+            return
         batch, done = JobBatch(), 0
         for number, record, done in records_in(self._file, key=None, is_record=is_job_ad):
-            if isinstance(record, tuple):
-                batch.refuse_all([record])
-            else:
-                _take(batch, number, record, self._cluster)
+            take(batch, number, record, self._cluster)
             if batch.is_full:
                 yield batch.chunk(done)
         yield batch.chunk(done)
@@ -94,11 +79,15 @@ def is_job_ad(record: Record) -> bool:
     return any(name.lower() == "clusterid" for name in record)
 
 
-def _take(batch: JobBatch, number: int, record: Record, cluster: str) -> None:
+def take(batch: JobBatch, number: int, record: Record | Refused, cluster: str) -> None:
+    """Take a record into a batch as a row, or as refused."""
+    if isinstance(record, tuple):
+        batch.refuse_all([record])
+        return
     try:
         row = job_row(record, cluster=cluster)
     except ValueError as error:
-        batch.refuse(number, "bad_value", str(error), str(record)[:_MAX_KEPT])
+        batch.refuse(number, "bad_value", str(error), str(record)[:MAX_KEPT])
         return
     batch.add(row, number)
 
@@ -157,30 +146,6 @@ def _moment(value: object) -> datetime | Literal[""] | None:
     return "" if real(value) == 0 else unix_time(value)
 
 
-def removed_state(reason: str | None, *, hold_code: int | None = None, hold_subcode: int | None = None) -> JobState:
-    """Why a job was removed: OUT_OF_MEMORY or TIMEOUT where the reason (or the hold it was removed from) says so, else CANCELLED.
-
-    HTCondor puts a job that outgrows its memory on hold, and its user or a policy removes it from there. A reason that names
-    memory and run time both, as a policy with two conditions does, tells nothing.
-    """
-    if hold_code == _HELD_OUT_OF_RESOURCES and hold_subcode != _SUBCODE_DISK:
-        return JobState.OUT_OF_MEMORY
-    if hold_code in _HELD_FOR_DURATION:
-        return JobState.TIMEOUT
-    if not reason or not _LIMIT_NAMES.search(reason):
-        return JobState.CANCELLED
-    memory, duration = _MEMORY.search(reason), _DURATION.search(reason)
-    if memory and not duration:
-        return JobState.OUT_OF_MEMORY
-    return JobState.TIMEOUT if duration and not memory else JobState.CANCELLED
-
-
-def removed_by(reason: str | None) -> str | None:
-    """Who removed a job, out of `via condor_rm (by user wren)`."""
-    match = _BY_USER.search(reason or "")
-    return match.group(1) if match else None
-
-
 def _submit_time(ad: Record) -> datetime | None:
     """The time in GlobalJobId (`schedd#cluster.proc#seconds`), as in the submit event; QDate can be a second earlier."""
     queued = unix_time(_needed(ad, "QDate")) if "qdate" in ad else None
@@ -188,7 +153,7 @@ def _submit_time(ad: Record) -> datetime | None:
     if queued is None or not (named.isascii() and named.isdigit() and len(named) <= 10):
         return queued
     moment = unix_time(int(named))
-    return moment if moment is not None and abs((moment - queued).total_seconds()) <= _SUBMIT_SLACK_S else queued
+    return moment if moment is not None and abs((moment - queued).total_seconds()) <= SUBMIT_SLACK_S else queued
 
 
 def _needed(ad: Record, name: str) -> int:
@@ -270,10 +235,10 @@ def _end(ad: Record, state: JobState | None, fields: FieldReader) -> datetime | 
 
 def _extra(ad: Record) -> dict[str, str]:
     kept = {}
-    for name in _KEPT:
+    for name in KEPT:
         value = ad.get(name.lower())
         if isinstance(value, bool):
             kept[name] = str(value).lower()
         elif isinstance(value, str | int | float) and value != "":
-            kept[name] = text(str(value)[:_MAX_KEPT]) or ""
+            kept[name] = text(str(value)[:MAX_KEPT]) or ""
     return kept

@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 from stormpetrel.records.events import EventKind
+from stormpetrel.records.states import JobState
 
 # ULogEventNumber, of condor_event.h.
 SUBMIT, EXECUTE, EVICTED, TERMINATED, IMAGE_SIZE, SHADOW_EXCEPTION = 0, 1, 4, 5, 6, 7
@@ -45,6 +46,28 @@ PLACE_ATTRIBUTES: Final = {
 
 _SINFUL: Final = re.compile(r"<([^:>?]+)(?::\d+)?(?:\?([^>]*))?>")
 _LONGEST_NAME: Final = 200
+
+
+# A ClassAd has 150 attributes, its owner's environment (and the secrets in it) among them: these are worth keeping.
+KEPT: Final = (
+    "RequestDisk", "DiskUsage", "ImageSize", "RemoveReason", "HoldReason", "HoldReasonCode", "HoldReasonSubCode",
+    "LastHoldReason", "LastHoldReasonCode", "LastHoldReasonSubCode", "VacateReason", "VacateReasonCode", "ExitReason",
+    "NumShadowStarts", "NumJobStarts", "NumHolds", "TotalSuspensions", "CumulativeSuspensionTime", "JobUniverse", "JobPrio",
+    "JobCurrentStartDate", "GlobalJobId", "User", "DAGManJobId", "DAGNodeName", "Jobsub_Group", "MachineAttrGLIDEIN_Site0",
+    "MATCH_EXP_JOBGLIDEIN_Site", "BytesSent", "BytesRecvd", "CpusUsage", "GPUsUsage",
+)  # fmt: skip
+MAX_KEPT: Final = 4096
+# condor_holdcodes.h. Of "out of resources" the subcode tells disk (104) from memory (102; 0 before it was told).
+_HELD_OUT_OF_RESOURCES, _SUBCODE_DISK, _HELD_FOR_DURATION = 34, 104, (46, 47)
+_TOO_MUCH: Final = r"exceed|gone over|went over|over the|limit|too (?:much|long|many)|more than|out of|>"
+_MEMORY: Final = re.compile(r"memory|ResidentSetSize|\brss\b", re.IGNORECASE)
+_DURATION: Final = re.compile(
+    r"wall[ -]?(?:clock|time)|run[ -]?time|\bduration|JobDuration|ExecuteDuration|time limit|(?:ran|running) (?:for )?too long"
+    r"|Job(?:Current)?Start(?:Executing)?Date",
+    re.IGNORECASE,
+)
+_LIMIT_NAMES: Final = re.compile(_TOO_MUCH, re.IGNORECASE)
+_BY_USER: Final = re.compile(r"\(by user ([^()\s]+)\)")
 
 
 def kind_of_number(number: int) -> str:
@@ -92,3 +115,27 @@ def host_name(text: str) -> str:
     if not text.isprintable():
         text = "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
     return text.strip()[:_LONGEST_NAME]
+
+
+def removed_state(reason: str | None, *, hold_code: int | None = None, hold_subcode: int | None = None) -> JobState:
+    """Why a job was removed: OUT_OF_MEMORY or TIMEOUT where the reason (or the hold it was removed from) says so, else CANCELLED.
+
+    HTCondor puts a job that outgrows its memory on hold, and its user or a policy removes it from there. A reason that names
+    memory and run time both, as a policy with two conditions does, tells nothing.
+    """
+    if hold_code == _HELD_OUT_OF_RESOURCES and hold_subcode != _SUBCODE_DISK:
+        return JobState.OUT_OF_MEMORY
+    if hold_code in _HELD_FOR_DURATION:
+        return JobState.TIMEOUT
+    if not reason or not _LIMIT_NAMES.search(reason):
+        return JobState.CANCELLED
+    memory, duration = _MEMORY.search(reason), _DURATION.search(reason)
+    if memory and not duration:
+        return JobState.OUT_OF_MEMORY
+    return JobState.TIMEOUT if duration and not memory else JobState.CANCELLED
+
+
+def removed_by(reason: str | None) -> str | None:
+    """Who removed a job, out of `via condor_rm (by user wren)`."""
+    match = _BY_USER.search(reason or "")
+    return match.group(1) if match else None
