@@ -146,7 +146,7 @@ def test_an_entry_of_an_earlier_release_that_notes_little_is_described(tmp_path)
     with make_site(tmp_path / "site") as site:
         for family, sorts in {
             "jobs": ("submit", "profiles"),
-            "traces": ("vanilla",),
+            "traces": ("fast",),
             "events": ("combined",),
             "synth": ("rows",),
         }.items():

@@ -135,7 +135,7 @@ def test_campaign_files_can_teach_without_being_in_the_site(tmp_path):
 def test_a_training_is_entered_current_and_says_what_it_saw(trained):
     site, entry = trained
     about = entry.about
-    assert (entry.name, entry.version, entry.current) == ("traces-vanilla", 1, True)
+    assert (entry.name, entry.version, entry.current) == ("traces-fast", 1, True)
     assert about["table_version"] == site.cpu_windows.table.version() and about["code_version"]
     assert about["windows"] == {"train": 112, "validation": 112} and about["window_s"] == STEPS_S
     assert about["data"]["train"]["windows"] == 128 and datetime.fromisoformat(about["trained_until"]).tzinfo
@@ -235,7 +235,7 @@ def test_an_older_training_is_put_in_use_again_if_it_can_be_read(tmp_path):
             train(site, settings={"seed": seed})
         assert TRACES.roll_back(site, user="ada").name == "traces-1" and load_trace_model(site).version == 1
         assert TRACES.promote(site, "traces-2", user="ada").current
-        (site.models.folder_of("traces-vanilla", 1) / "model.json").write_text("{}")
+        (site.models.folder_of("traces-fast", 1) / "model.json").write_text("{}")
         for back in (lambda: TRACES.roll_back(site), lambda: TRACES.promote(site, "traces-1")):
             with pytest.raises(ModelFormatError):
                 back()

@@ -150,7 +150,7 @@ class TracesSection(Section):
 
     window_s: float = Field(default=100.0, gt=0, description="length of a window; `traces sampling` says which one fits the site")
     model: Literal["vanilla", "node_gnn", "job_gnn", "fast"] = Field(
-        default="vanilla",
+        default="fast",
         description="which autoencoder scores: threads alone (`vanilla`, `fast`), with their node's, or with their job's",
     )
     alarm_share: float = Field(

@@ -64,6 +64,12 @@ def test_a_user_gets_windows_of_the_own_jobs_only(traced):
     assert answers[0].json() == answers[1].json()
 
 
+def test_what_is_odd_is_for_administrators(traced):
+    told = traced.get("/nodes/findings")
+    assert (told["judged"], told["findings"], told["nodes"], told["cluster"]) == (False, [], [], None)
+    assert traced.ask("GET", "/nodes/findings", user="ada").status_code == 403
+
+
 def test_a_site_without_traces_says_what_it_lacks(world):
     told = world.get("/nodes")
     assert (told["lack"], told["windows"], told["nodes"], told["worst"]) == ("windows", 0, [], [])

@@ -143,7 +143,7 @@ def test_train_tells_what_the_model_is(tmp_path):
 def test_train_takes_campaigns_that_are_not_in_the_site(tmp_path, campaigns):
     make_site(tmp_path / "site").close()
     found = told("train", "--campaigns", campaigns, "--epochs", "1", "--device", "cpu", site=tmp_path / "site")
-    assert found["from"] == "campaign files" and found["window_s"] == 100.0 and found["name"] == "traces-vanilla"
+    assert found["from"] == "campaign files" and found["window_s"] == 100.0 and found["name"] == "traces-fast"
 
 
 @pytest.mark.needs("torch")
@@ -153,7 +153,7 @@ def test_score_names_the_most_abnormal_and_scores_once(site_folder):
     assert len(found["threads"]) == 3 and {job["job_type"] for job in found["jobs"]} >= {"Bad IO"}
     assert found["threads"][0].keys() >= {"node", "cpu", "windows", "flagged", "mean_score", "highest_score", "max_iowait"}
     shown = ran("score", site=site_folder)
-    assert "0 windows scored by traces-vanilla version 1" in shown and "Most abnormal nodes" in shown
+    assert "0 windows scored by traces-fast version 1" in shown and "Most abnormal nodes" in shown
 
 
 @pytest.mark.needs("torch")
@@ -225,7 +225,7 @@ def test_training_on_few_windows_says_how_many_and_how_many_hours_a_promise_take
 def test_a_map_before_scoring_says_what_to_do(tmp_path):
     traced_site(tmp_path / "site").close()
     told("train", "--epochs", "1", "--device", "cpu", site=tmp_path / "site")
-    with pytest.raises(ModelError, match=r"No window has been scored yet by traces-vanilla version 1.*stormpetrel traces score"):
+    with pytest.raises(ModelError, match=r"No window has been scored yet by traces-fast version 1.*stormpetrel traces score"):
         ran("map", site=tmp_path / "site")
 
 
