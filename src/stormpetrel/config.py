@@ -36,9 +36,7 @@ class SiteSection(_Section):
 
     name: str = Field(default="my cluster", description="how the site is called in reports")
     time_zone: str = Field(default="UTC", description="zone of the times that the schedulers print, such as Europe/Berlin")
-    cluster: str = Field(
-        default="", description="cluster of records that do not name theirs; empty: the server's name, else 'cluster'"
-    )
+    cluster: str = Field(default="", description="cluster of records that name none; empty: the server's name, else 'cluster'")
     feed: str = Field(default="", description="folder of a simulated feed: the site then lives by its clock, at any speed")
 
     @field_validator("time_zone")
@@ -71,21 +69,13 @@ class JobsSection(_Section):
     threshold: float = Field(
         default=0.0, ge=0, le=1, description="risk from which a job is flagged; 0: the model's own, chosen on its latest jobs"
     )
-    recalibrate: bool = Field(
-        default=True, description="correct risks and the threshold by how the latest predictions turned out, while watching"
-    )
-    missed_cost: float = Field(
-        default=0.0, ge=0, le=1e6, description="wrong flags that one missed failure is worth; 0: balance both (best expected F1)"
-    )
-    flags_per_day: float = Field(
-        default=0.0, ge=0, description="flag at most so many jobs a day at each moment, the riskiest; 0: as many as the costs say"
-    )
+    recalibrate: bool = Field(default=True, description="the watch moves the threshold by predictions that have settled")
+    missed_cost: float = Field(default=0.0, ge=0, le=1e6, description="wrong flags that a missed failure is worth; 0: best F1")
+    flags_per_day: float = Field(default=0.0, ge=0, description="flag so many jobs a day, the riskiest; 0: as the costs say")
     missing: Literal["drop", "impute"] = Field(
         default="impute", description="jobs with missing values in profiles: leave them out, or fill in the median"
     )
-    min_run_s: float = Field(
-        default=0.0, ge=0, description="leave out jobs that ran for less than this; 120 as in the literature"
-    )
+    min_run_s: float = Field(default=0.0, ge=0, description="leave out jobs that ran for less; 120 as in the literature")
     short_below_s: float = Field(default=3600.0, gt=0, description="a job is Short below this run time")
     long_above_s: float = Field(default=28800.0, gt=0, description="a job is Long above this run time")
     new_below_jobs: int = Field(default=10, ge=0, description="a user is New below this number of jobs")
@@ -121,13 +111,9 @@ class SlurmSection(_Section):
     since: str = Field(default="", description="first day to read, YYYY-MM-DD; empty: 30 days before the first run")
     chunk_days: float = Field(default=1.0, gt=0, le=31, description="days per sacct call")
     pause_s: float = Field(default=0.5, ge=0, description="pause between two calls, to spare the accounting database")
-    overlap_hours: float = Field(
-        default=24.0, ge=0, description="how far before its cursor a run reads again, for late corrections"
-    )
+    overlap_hours: float = Field(default=24.0, ge=0, description="how far before its cursor a run reads again: late corrections")
     timeout_s: float = Field(default=300.0, gt=0, description="a sacct call or request that takes longer is given up")
-    rest_url: str = Field(
-        default="", description="slurmrestd: http://host:6820, https://… or unix:///path/to/socket; empty: use sacct"
-    )
+    rest_url: str = Field(default="", description="slurmrestd: http://host:6820, https://… or unix:///socket; empty: use sacct")
     rest_version: str = Field(default="", description="API version such as v0.0.41; empty: the newest the server speaks")
     rest_user: str = Field(default="", description="user name sent with the token")
     rest_token_file: str = Field(default="", description="file with the JWT (mode 0600); never the token itself")
@@ -144,9 +130,7 @@ class PrometheusSection(_Section):
     step_s: float = Field(default=1.0, ge=0.1, le=3600, description="the scrape interval: one step of a trace")
     since: str = Field(default="", description="first moment to read, YYYY-MM-DD or YYYY-MM-DDTHH:MM; empty: an hour ago")
     chunk_minutes: float = Field(default=10.0, gt=0, le=1440, description="minutes per range query")
-    settle_s: float = Field(
-        default=15.0, ge=0, description="what is younger than this is left for the next run: samples come late"
-    )
+    settle_s: float = Field(default=15.0, ge=0, description="what is younger is left for the next run: samples come late")
     overlap_s: float = Field(default=300.0, ge=0, description="how far before its cursor a run reads again, for late samples")
     timeout_s: float = Field(default=30.0, gt=0, description="a query that takes longer is given up, and tried again twice")
     background: list[str] = Field(
@@ -183,9 +167,7 @@ class HtcondorSection(_Section):
     """Where HTCondor keeps its event log."""
 
     event_log: str = Field(default="", description="path of EVENT_LOG; found by init; read it with: ingest jobs PATH")
-    submit_host: str = Field(
-        default="", description="submit host that the event log is of, where the log does not say; empty: ours"
-    )
+    submit_host: str = Field(default="", description="submit host of the event log where it does not say; empty: ours")
 
 
 class EventsSection(_Section):
@@ -205,12 +187,8 @@ class EventsSection(_Section):
     alarms_per_week: float = Field(default=1.0, gt=0, le=100, description="false alarms that calm operation may raise in a week")
     sequence_hours: float = Field(default=24.0, gt=0, le=336, description="how far back the recurrent network sees")
     since: str = Field(default="", description="first moment to read, YYYY-MM-DD; empty: 180 days before the first run")
-    settle_minutes: float = Field(
-        default=10.0, ge=0, description="a bucket is read when it has been over for this long: events come late"
-    )
-    overlap_hours: float = Field(
-        default=26.0, ge=0, description="how far before its cursor a run counts again, for events that came later"
-    )
+    settle_minutes: float = Field(default=10.0, ge=0, description="a bucket is read this long after its end: events come late")
+    overlap_hours: float = Field(default=26.0, ge=0, description="how far before its cursor a run counts again: late events")
     fast_failure_s: float = Field(default=60.0, gt=0, description="a job that fails within this time of its start failed fast")
     most_places: int = Field(
         default=100, ge=5, le=10000, description="sites, hosts, groups, nodes kept per bucket and kind; the rest is one"
@@ -233,9 +211,7 @@ class ElasticSection(_Section):
     """Where job events lie in Elasticsearch or OpenSearch."""
 
     url: str = Field(default="", description="https://host:9200; empty: events do not come from there")
-    flavour: Literal["auto", "elasticsearch", "opensearch"] = Field(
-        default="auto", description="which of the two; auto: ask the server"
-    )
+    flavour: Literal["auto", "elasticsearch", "opensearch"] = Field(default="auto", description="which; auto: ask the server")
     index: str = Field(default="fifebatch-events-*", description="index, alias or pattern of the event documents")
     time_field: str = Field(default="@timestamp", description="field with the time of the event")
     time_zone: str = Field(default="UTC", description="zone in which the server cuts days and hours into buckets")
@@ -248,9 +224,7 @@ class ElasticSection(_Section):
     submit_host_field: str = Field(default="host.keyword", description="field with the submit host; may be empty")
     group_field: str = Field(default="Jobsub_Group.keyword", description="field with the group or experiment; may be empty")
     node_field: str = Field(default="", description="field with the node; may be empty")
-    return_field: str = Field(
-        default="ReturnValue", description="field with the exit code; may be empty: no JobFailed is counted then"
-    )
+    return_field: str = Field(default="ReturnValue", description="field with the exit code; empty: no JobFailed is counted")
     unique_field: str = Field(default="", description="field that names an event for good: documents that repeat it count once")
     query: str = Field(default="", description="Lucene query that chooses among the documents, such as pool:fifebatch")
     api_key_file: str = Field(default="", description="file with the API key (mode 0600); never the key itself")
@@ -309,35 +283,22 @@ class WatchSection(_Section):
 class NightlySection(_Section):
     """Which challengers are trained at night, and what is kept of them."""
 
-    learn_days: list[float] = Field(
-        default=[1.0, 7.0, 0.0],
-        min_length=1,
-        max_length=10,
-        description="spans that challengers learn from, in days before the data they are judged on; 0: everything that is kept",
-    )
+    learn_days: list[float] = Field(default=[1.0, 7.0, 0.0], min_length=1, description="spans to learn from; 0: everything")
     trace_models: list[Literal["vanilla", "node_gnn", "job_gnn", "fast"]] = Field(
-        default=["fast"], description="architectures that compete each night, besides the one in use"
+        default=["fast"], description="architectures of traces that compete, besides the one in use"
     )
-    trace_ensemble: int = Field(
-        default=1, ge=1, le=100, description="networks of each architecture and span, each from a seed of its own; published: 10"
-    )
+    trace_ensemble: int = Field(default=1, ge=1, le=100, description="networks of each, from seeds of their own; published: 10")
     event_models: list[Literal["supervised", "unsupervised", "combined"]] = Field(
-        default=["combined", "unsupervised"], min_length=1, description="models of events that compete"
+        default=["combined", "unsupervised"], description="models of events that compete, besides the one in use"
     )
-    group_rows: int = Field(
-        default=50, ge=10, description="a user, job type or node with so many judged jobs or windows must not fare worse"
-    )
-    keep_trainings: int = Field(
-        default=10,
-        ge=1,
-        description="newest trainings of a family that are kept, besides the one in use, the one before it and a shadow",
-    )
+    group_rows: int = Field(default=50, ge=10, description="a user, type or node with so many judged rows must not fare worse")
+    keep_trainings: int = Field(default=10, ge=1, description="newest of a family that are kept; in use, before, shadow: always")
 
     @field_validator("learn_days")
     @classmethod
-    def _no_negative_days(cls, days: list[float]) -> list[float]:
-        if any(not 0 <= number <= 36_500 for number in days):
-            raise ValueError("spans are days from 0 (everything) to 36,500")
+    def _known_days(cls, days: list[float]) -> list[float]:
+        if not all(0 <= span <= 36_500 for span in days):
+            raise ValueError("a span is a number of days from 0 to 36500")
         return days
 
 
