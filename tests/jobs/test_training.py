@@ -10,7 +10,7 @@ from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs import training
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.profiles import fit_request_profiles
-from stormpetrel.jobs.training import TrainingSettings, choose_threshold, fit_at, fit_risk_at, label_jobs, out_of_time, train
+from stormpetrel.jobs.training import TrainingSettings, fit_at, fit_risk_at, label_jobs, out_of_time, out_of_time_risks, train
 from stormpetrel.learn.splits import INNER_CUTS
 from tests.jobs.logs import known_at, make_log, one_thread
 
@@ -100,12 +100,9 @@ def test_the_threshold_is_chosen_from_the_rows_it_is_given_only(labelled, monkey
         return fit_risk_at(labelled, moment, chosen, settings)
 
     monkeypatch.setattr(training, "fit_risk_at", spy)
-    judged = []
-    best = training.best_f1_threshold
-    monkeypatch.setattr(training, "best_f1_threshold", lambda truth, said: judged.append(truth.size) or best(truth, said))
-    choose_threshold(labelled, Moment.SUBMIT, rows, QUICK)
+    truth, _ = out_of_time_risks(labelled, Moment.SUBMIT, rows, QUICK)
     assert len(seen) == 2 and not any((chosen & ~rows).any() for chosen in seen)
-    assert judged and judged[0] < rows.sum()
+    assert 0 < truth.size < rows.sum()
 
 
 def test_a_slice_with_one_class_is_skipped(labelled):
@@ -115,7 +112,7 @@ def test_a_slice_with_one_class_is_skipped(labelled):
     truth, said = out_of_time(labelled, labelled.usable, forecast)
     assert truth.size == said.size == 0
     few = labelled.usable & (np.arange(500) < 30)
-    assert 0.0 <= choose_threshold(labelled, Moment.SUBMIT, few, QUICK) <= 1.0
+    assert out_of_time_risks(labelled, Moment.SUBMIT, few, QUICK)[0].size < few.sum()
 
 
 def test_a_model_that_is_asked_for_the_risk_only_says_the_same_risk(labelled):

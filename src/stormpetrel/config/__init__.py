@@ -68,9 +68,7 @@ class SiteSection(Section):
 
     name: str = Field(default="my cluster", description="how the site is called in reports")
     time_zone: str = Field(default="UTC", description="zone of the times that the schedulers print, such as Europe/Berlin")
-    cluster: str = Field(
-        default="", description="cluster of records that do not name theirs; empty: the server's name, else 'cluster'"
-    )
+    cluster: str = Field(default="", description="cluster of records that name none; empty: the server's name, else 'cluster'")
     feed: str = Field(default="", description="folder of a simulated feed: the site then lives by its clock, at any speed")
 
     @field_validator("time_zone")
@@ -103,21 +101,13 @@ class JobsSection(Section):
     threshold: float = Field(
         default=0.0, ge=0, le=1, description="risk from which a job is flagged; 0: the model's own, chosen on its latest jobs"
     )
-    recalibrate: bool = Field(
-        default=True, description="correct risks and the threshold by how the latest predictions turned out, while watching"
-    )
-    missed_cost: float = Field(
-        default=0.0, ge=0, le=1e6, description="wrong flags that one missed failure is worth; 0: balance both (best expected F1)"
-    )
-    flags_per_day: float = Field(
-        default=0.0, ge=0, description="flag at most so many jobs a day at each moment, the riskiest; 0: as many as the costs say"
-    )
+    recalibrate: bool = Field(default=True, description="the watch moves the threshold by predictions that have settled")
+    missed_cost: float = Field(default=0.0, ge=0, le=1e6, description="wrong flags that a missed failure is worth; 0: best F1")
+    flags_per_day: float = Field(default=0.0, ge=0, description="flag so many jobs a day, the riskiest; 0: as the costs say")
     missing: Literal["drop", "impute"] = Field(
         default="impute", description="jobs with missing values in profiles: leave them out, or fill in the median"
     )
-    min_run_s: float = Field(
-        default=0.0, ge=0, description="leave out jobs that ran for less than this; 120 as in the literature"
-    )
+    min_run_s: float = Field(default=0.0, ge=0, description="leave out jobs that ran for less; 120 as in the literature")
     short_below_s: float = Field(default=3600.0, gt=0, description="a job is Short below this run time")
     long_above_s: float = Field(default=28800.0, gt=0, description="a job is Long above this run time")
     answers: bool = Field(
@@ -186,12 +176,8 @@ class EventsSection(Section):
     alarms_per_week: float = Field(default=1.0, gt=0, le=100, description="false alarms that calm operation may raise in a week")
     sequence_hours: float = Field(default=24.0, gt=0, le=336, description="how far back the recurrent network sees")
     since: str = Field(default="", description="first moment to read, YYYY-MM-DD; empty: 180 days before the first run")
-    settle_minutes: float = Field(
-        default=10.0, ge=0, description="a bucket is read when it has been over for this long: events come late"
-    )
-    overlap_hours: float = Field(
-        default=26.0, ge=0, description="how far before its cursor a run counts again, for events that came later"
-    )
+    settle_minutes: float = Field(default=10.0, ge=0, description="a bucket is read this long after its end: events come late")
+    overlap_hours: float = Field(default=26.0, ge=0, description="how far before its cursor a run counts again: late events")
     fast_failure_s: float = Field(default=60.0, gt=0, description="a job that fails within this time of its start failed fast")
     most_places: int = Field(
         default=100, ge=5, le=10000, description="sites, hosts, groups, nodes kept per bucket and kind; the rest is one"
@@ -235,35 +221,22 @@ class WatchSection(Section):
 class NightlySection(Section):
     """Which challengers are trained at night, and what is kept of them."""
 
-    learn_days: list[float] = Field(
-        default=[1.0, 7.0, 0.0],
-        min_length=1,
-        max_length=10,
-        description="spans that challengers learn from, in days before the data they are judged on; 0: everything that is kept",
-    )
+    learn_days: list[float] = Field(default=[1.0, 7.0, 0.0], min_length=1, description="spans to learn from; 0: everything")
     trace_models: list[Literal["vanilla", "node_gnn", "job_gnn", "fast"]] = Field(
-        default=["fast"], description="architectures that compete each night, besides the one in use"
+        default=["fast"], description="architectures of traces that compete, besides the one in use"
     )
-    trace_ensemble: int = Field(
-        default=1, ge=1, le=100, description="networks of each architecture and span, each from a seed of its own; published: 10"
-    )
+    trace_ensemble: int = Field(default=1, ge=1, le=100, description="networks of each, from seeds of their own; published: 10")
     event_models: list[Literal["supervised", "unsupervised", "combined"]] = Field(
-        default=["combined", "unsupervised"], min_length=1, description="models of events that compete"
+        default=["combined", "unsupervised"], description="models of events that compete, besides the one in use"
     )
-    group_rows: int = Field(
-        default=50, ge=10, description="a user, job type or node with so many judged jobs or windows must not fare worse"
-    )
-    keep_trainings: int = Field(
-        default=10,
-        ge=1,
-        description="newest trainings of a family that are kept, besides the one in use, the one before it and a shadow",
-    )
+    group_rows: int = Field(default=50, ge=10, description="a user, type or node with so many judged rows must not fare worse")
+    keep_trainings: int = Field(default=10, ge=1, description="newest of a family that are kept; in use, before, shadow: always")
 
     @field_validator("learn_days")
     @classmethod
-    def _no_negative_days(cls, days: list[float]) -> list[float]:
-        if any(not 0 <= number <= 36_500 for number in days):
-            raise ValueError("spans are days from 0 (everything) to 36,500")
+    def _known_days(cls, days: list[float]) -> list[float]:
+        if not all(0 <= span <= 36_500 for span in days):
+            raise ValueError("a span is a number of days from 0 to 36500")
         return days
 
 

@@ -145,12 +145,6 @@ def out_of_time(
     return np.concatenate(truths), np.concatenate(forecasts)
 
 
-def choose_threshold(labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bool_], settings: TrainingSettings) -> float:
-    """The threshold with the best F1 on out-of-time predictions inside the training part."""
-    truth, forecast = out_of_time_risks(labelled, moment, rows, settings)
-    return best_f1_threshold(truth, forecast) if truth.any() else 0.5
-
-
 def out_of_time_risks(
     labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bool_], settings: TrainingSettings
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:

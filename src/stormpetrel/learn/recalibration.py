@@ -68,9 +68,6 @@ class Calibration:
         return float(expit((log_odds(np.array([probability])) - self.level) / self.slope)[0])
 
 
-AS_IT_IS: Final = Calibration()
-
-
 @dataclass
 class Recalibrator:
     """Keeps the latest settled forecasts, and what they say of the next ones."""

@@ -146,7 +146,7 @@ def _compared(moment: str, rows: pl.DataFrame, level: float, fewest: int, learn_
     loss, loss_current = _log_losses(truth, new), _log_losses(truth, old)
     # One user's jobs of one day stand or fall together: they are drawn together.
     group = rows.select(pl.struct("user", "day").rank("dense") - 1).to_series().to_numpy()
-    found = difference_of(loss - loss_current, group, level=level)
+    difference = difference_of(loss - loss_current, group, level=level)
     worse, large = worse_groups(loss - loss_current, rows["user"].fill_null("").to_numpy(), group, fewest=fewest)
     return Comparison(
         moment=moment,
@@ -154,8 +154,8 @@ def _compared(moment: str, rows: pl.DataFrame, level: float, fewest: int, learn_
         failed=int(truth.sum()),
         log_loss=float(loss.mean()),
         log_loss_current=float(loss_current.mean()),
-        difference_low=found.low,
-        difference_high=found.high,
+        difference_low=difference.low,
+        difference_high=difference.high,
         pr_auc=pr_auc(truth, new),
         pr_auc_current=pr_auc(truth, old),
         ece=expected_calibration_error(truth, new),
@@ -275,7 +275,7 @@ class _Retraining:
         known = known_by(jobs, cut)
         able = training_needs(self.site, self.settings, until=cut, jobs=known).able(MOMENTS)
         labelled = label_jobs(with_telemetry(self.site, known, fewest=FEWEST_JOBS), self.settings, able) if able else None
-        found: list[tuple[FittedModels, Sequence[Comparison]]] = []
+        candidates: list[tuple[FittedModels, Sequence[Comparison]]] = []
         spans = list(spans_of(wanted.learn_days, cut))
         for days, since in spans:
             if since is not None and since <= _first_end(known):
@@ -287,7 +287,7 @@ class _Retraining:
                     self.site, able or MOMENTS, until=cut, jobs=jobs, settings=settings, labelled=labelled, progress=self.progress
                 )
             except NotEnoughJobsError:
-                if days == spans[-1][0] and not found:
+                if days == spans[-1][0] and not candidates:
                     raise
                 continue
             self.progress("comparing it with the model in use")
@@ -295,8 +295,8 @@ class _Retraining:
             compared = compare(
                 candidate, in_use, jobs, cut=cut, now=self.now, settings=settings, level=level, fewest_of_group=wanted.group_rows
             )
-            found.append((candidate, compared))
-        return min(found, key=lambda pair: pair[1][0].log_loss)
+            candidates.append((candidate, compared))
+        return min(candidates, key=lambda pair: pair[1][0].log_loss)
 
     def _new_moments(self, current: Training) -> tuple[Moment, ...]:
         """Moments that have no model yet and enough jobs for one."""

@@ -115,8 +115,8 @@ def _point(site: Site, moment: Moment, version: int, model: JobOutcomeModel, row
     section = site.settings.jobs
     costs = Costs(section.missed_cost, section.flags_per_day)
     truth, risk = rows["failed"].to_numpy(), rows["risk"].cast(pl.Float64).to_numpy()
-    made, known = (rows[name].dt.epoch("us").to_numpy() / 1e6 for name in ("moment_time", "end_time"))
-    walked = walk(Stream(risk, truth, made, known), _before(model, made.min()), costs, until_s=now.timestamp())
+    made_s, known_s = (rows[name].dt.epoch("us").to_numpy() / 1e6 for name in ("moment_time", "end_time"))
+    walked = walk(Stream(risk, truth, made_s, known_s), _before(model, made_s.min()), costs, until_s=now.timestamp())
     calibration = walked.calibration
     by_cost = calibration.forecast_of(costs.threshold(calibration.probability(risk[-RECENT:])))
     budget, last_day = _by_budget(site, moment, section.flags_per_day, now)

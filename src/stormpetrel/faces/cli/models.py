@@ -175,11 +175,11 @@ def _print_versions(out: Console, versions: Sequence[ModelVersionLine]) -> None:
 
 def _comparison_text(comparison: Mapping[str, Any]) -> str:
     if "pr_auc" not in comparison:
-        told = comparison.get("champion") or {}
+        champion = comparison.get("champion") or {}
         pairs = [
-            f"{name} {comparison[name]:.4g} against {told[name]:.4g}"
+            f"{name} {comparison[name]:.4g} against {champion[name]:.4g}"
             for name in ("re_normal", "recall", "ks")
-            if isinstance(comparison.get(name), float) and isinstance(told.get(name), float)
+            if isinstance(comparison.get(name), float) and isinstance(champion.get(name), float)
         ]
         return f"against {comparison.get('with')}: {', '.join(pairs)}"
     interval = f"difference of log loss {comparison['difference_low']:+.4f} to {comparison['difference_high']:+.4f}"

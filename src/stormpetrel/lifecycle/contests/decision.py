@@ -99,7 +99,7 @@ class Compute:
     cpu_s: float = 0.0
     peak_bytes: int = 0
 
-    def as_dict(self) -> dict[str, float]:
+    def as_dict(self) -> dict[str, Any]:
         """As a plain dictionary, for JSON and the registry."""
         return {"seconds": round(self.seconds, 2), "cpu_s": round(self.cpu_s, 2), "peak_bytes": self.peak_bytes}
 

@@ -152,21 +152,21 @@ class _Contest:
         types = [outage.outage_type for _, outages in plans for outage in outages]
         place = np.arange(len(types))
         missed = own.caught.astype(np.float64) - result.caught
-        found = difference_of(missed, place, level=level_for(len(names)))
+        difference = difference_of(missed, place, level=level_for(len(names)))
         budget = self.site.settings.events.alarms_per_week
-        reason = None if found.better else "not clearly better"
+        reason = None if difference.better else "not clearly better"
         if result.false_alarms > max(own.false_alarms, budget) + _MORE_FALSE_ALARMS:
             reason = f"{result.false_alarms} false alarms in the judged week against {own.false_alarms}"
         worse, _ = worse_groups(missed, types, place, fewest=FEWEST_OF_TYPE)
         if reason is None and worse:
             reason = f"better on the whole, worse at {', '.join(worse[:3])}"
-        told = (
+        figures_text = (
             f"{result.caught.mean():.0%} of {len(types)} {which} outages of the last week caught against {own.caught.mean():.0%}"
         )
-        why = f"{name}: {reason or 'better'}: {told}, {result.false_alarms} false alarms against {own.false_alarms}"
+        why = f"{name}: {reason or 'better'}: {figures_text}, {result.false_alarms} false alarms against {own.false_alarms}"
         if result.caught.mean() < own.caught.mean():  # nothing that anybody would want to look at
             return FamilyNight(FAMILY, False, why, previous=current.name, challengers=figures)
-        about = {"comparison": {**figures[best], "with": current.name, "difference": found.as_dict()}}
+        about = {"comparison": {**figures[best], "with": current.name, "difference": difference.as_dict()}}
         training = train_event_model(
             self.site, sort, weeks=weeks, why=why, about=about, promote=False, action=NIGHTLY, progress=self.progress
         )

@@ -120,7 +120,9 @@ def _jobs(site: Site, training: Training) -> Saves:
     from stormpetrel.lifecycle.job_models import PROFILES, fit_job_models, load_fitted, model_name
 
     about = _about(training, "settings", "trained_until")
-    settings = {name: tuple(value) if isinstance(value, list) else value for name, value in about["settings"].items()}
+    settings: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in about["settings"].items()
+    }
     copied = {entry.name for entry in training.models if "copy_of" in entry.about}
     moments = [moment for moment in MOMENTS if training.model(model_name(moment)) and model_name(moment) not in copied]
     profiles = load_fitted(site, training).profiles if copied else None  # they were there before

@@ -45,10 +45,10 @@ class ShadowFigures:
 
     def words(self) -> str:
         """As people read it."""
-        told = "".join(f", {name.replace('_', ' ')} {value:.3g}" for name, value in self.more.items() if value is not None)
+        more = "".join(f", {name.replace('_', ' ')} {value:.3g}" for name, value in self.more.items() if value is not None)
         return (
             f"beside {self.champion} on {self.rows:,} scores since {self.since[:16].replace('T', ' ')}: "
-            f"{self.flagged:,} flagged against {self.champion_flagged:,}{told}"
+            f"{self.flagged:,} flagged against {self.champion_flagged:,}{more}"
         )
 
 

@@ -186,7 +186,7 @@ class _Contest:
         error = difference_of(result.errors - own.errors, _blocks(windows), level=level)
         recall = _recall_difference(own, result, level)
         on = f"on {len(windows):,} calm windows of the last {_hours(windows)}"
-        told = f"error {result.errors.mean():.4g} against {own.errors.mean():.4g}{_recall_text(own, result)}"
+        figures_text = f"error {result.errors.mean():.4g} against {own.errors.mean():.4g}{_recall_text(own, result)}"
         reason = None if error.better else "not clearly better"
         if recall is not None and recall.worse:
             reason = "its detector sees fewer faults of the bench"
@@ -202,7 +202,7 @@ class _Contest:
             now_current = self.site.models.current_training(FAMILY)
             if reason is None and now_current is not None and now_current.name != before:  # somebody decided while we trained
                 reason, before = f"better, but {now_current.name} was put in use meanwhile", now_current.name
-            why = f"{winner.name}: {reason or 'better'} {on}: {told}"
+            why = f"{winner.name}: {reason or 'better'} {on}: {figures_text}"
             put = self.user if reason is None else None
             entered = enter_trace_model(self.site, fitted, why=why, promoted_by=put, action=NIGHTLY)
         return FamilyNight(FAMILY, reason is None, why, entered.name, before, figures)

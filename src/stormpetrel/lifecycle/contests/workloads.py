@@ -56,7 +56,7 @@ class Distances:
 
     def further_columns(self, other: Distances) -> list[str]:
         """The columns in which every copy is further off than its counterpart."""
-        further = np.asarray((self.distance > other.distance).all(axis=0)).tolist()
+        further = np.all(self.distance > other.distance, axis=0).tolist()
         return [name for name, is_further in zip(self.columns, further, strict=True) if is_further]
 
 
@@ -127,8 +127,8 @@ class _Contest:
         reason = None if result.is_nearer(own) else "not nearer in every copy"
         if reason is None and further:
             reason = f"nearer on the whole, further off in {', '.join(further[:3])}"
-        told = f"mean distance of {COPIES} copies of the latest {jobs:,} jobs {result.distance.mean():.3f}"
-        why = f"{figures[best]['name']}: {reason or 'better'}: {told} against {own.distance.mean():.3f}"
+        figures_text = f"mean distance of {COPIES} copies of the latest {jobs:,} jobs {result.distance.mean():.3f}"
+        why = f"{figures[best]['name']}: {reason or 'better'}: {figures_text} against {own.distance.mean():.3f}"
         if reason is not None:
             return FamilyNight(FAMILY, False, why, previous=current.name, challengers=figures)
         if self.site.models.current_training(FAMILY) != current:  # somebody decided while we fitted
