@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from stormpetrel.traces.architecture import Architecture, AutoencoderSettings
-from stormpetrel.traces.autoencoder import TraceAutoencoder
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings
+from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
 
 from stormpetrel.learn.metrics import roc_auc
 from stormpetrel.records.windows import Windows, cut_windows, join_windows

@@ -20,6 +20,7 @@ from stormpetrel.records.findings import Finding, FindingKind
 from stormpetrel.records.incidents import LEADING, Incident, JudgedIncident, Severity, Verdict
 
 HALF_LIFE: Final = timedelta(days=60)  # after which a verdict counts half
+FACT_HALF_LIFE: Final = timedelta(days=3)  # the same of facts: who took a node down by hand is not asked again for some days
 ENOUGH: Final = 0.5  # of dismissals beyond confirmations: one of the same subject teaches for one half-life
 OTHER_SUBJECT: Final = 0.17  # what a verdict on another subject counts: three fresh ones are as good as one
 LARGER: Final = 1.5  # so many times what was dismissed is something else
@@ -68,11 +69,11 @@ class VerdictMemory:
         """What a verdict counts for a finding at a moment: nothing before it was given."""
         if judged.act.at > at:
             return 0.0
-        age = (at - judged.act.at) / HALF_LIFE
+        age = (at - judged.act.at) / (FACT_HALF_LIFE if _is_fact(finding) else HALF_LIFE)
         return float((1.0 if old.subjects == finding.subjects else OTHER_SUBJECT) * 0.5**age)
 
     def _like(self, finding: Finding, at: datetime) -> int | None:
-        is_fact = finding.kind in _FACTS or severity_of([finding]) == Severity.PAGE
+        is_fact = _is_fact(finding)
         net, likest, most = 0.0, None, 0.0
         for judged, old in self._streams.get(_stream(finding), ()):
             weight = self._weight(judged, old, finding, at)
@@ -85,6 +86,11 @@ class VerdictMemory:
                 if weight >= most:
                     likest, most = judged.incident.id, weight
         return likest if net >= ENOUGH else None
+
+
+def _is_fact(finding: Finding) -> bool:
+    """Whether a finding says what is so, or wakes people: a node that is down again is down, whatever it was last month."""
+    return finding.kind in _FACTS or severity_of([finding]) == Severity.PAGE
 
 
 def _stream(finding: Finding) -> tuple[str, Stream, str]:
