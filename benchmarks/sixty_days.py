@@ -1,16 +1,16 @@
 """Sixty simulated days of watch, nightly and verdicts in one accelerated run, against models that were trained once.
 
-`python -m benchmarks.sixty_days [--days 60] [--seed 30] [--no-traces] [--folder DIR]`. A site of 12 nodes, 14 days of history, then day
-by day: the records of the day are read, the watchers of jobs and events and the budget decide what is sent, an administrator
-confirms what was broken on purpose and dismisses what else was sent, and the night trains again (`run_nightly`, as the command does).
+`python -m benchmarks.sixty_days [--days 60] [--seed 30] [--no-traces] [--folder DIR]`. A site of six nodes, 14 days of history,
+then day by day: the records of the day are read, the watchers of jobs and events and the budget decide what is sent, an
+administrator confirms what was broken on purpose and dismisses what else was sent, and the night trains again (`run_nightly`).
 
-What happens on the way: work grows all the time (six tenths of it are there at first); from day 20 on a new group of users comes with
-an application of its own; from day 35 on applications that did well fail in part (drift); a node eats jobs on days 16 and 17, storage is
-gone on day 44. CPU windows of three nodes come every day; from day 35 on they hold other jobs. Autoencoders are `fast`, ensembles of
-three, each night started from the weights of the night before; an ensemble of ten is trained once, on the last day.
+What happens on the way: work grows all the time (six tenths of it are there at first); from day 20 on a new group of users comes
+with an application of its own; from day 35 on applications that did well fail in part (drift); a node eats jobs on days 16 and
+17, storage is gone on day 44. CPU windows of three nodes come every day; from day 35 on more of their time is system time.
+Autoencoders are `fast`, ensembles of three, each night started from yesterday's weights; one of ten is trained once, at the end.
 
-A model is judged on the day after its training: forecasts at submission as the live loop makes them, windows by their error and by
-the bench of faults. Ends after `--days`, and goes on where it stopped where `--folder` names the folder of an earlier run.
+A model is judged on the day after its training: forecasts at submission as the live loop makes them, windows by their error and
+by the bench of faults. Ends after `--days`, and goes on where it stopped if `--folder` names the folder of an earlier run.
 Results in benchmarks/results/sixty_days.json, the figure in docs/figures/sixty-days.svg.
 """
 
@@ -59,6 +59,8 @@ FIGURE: Final = Path(__file__).parents[1] / "docs" / "figures" / "sixty-days.svg
 START: Final = datetime(2026, 1, 5, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
 HISTORY: Final = 14  # days before the first
+NODES: Final = 6
+RETRAIN_JOBS: Final = 120  # that must have ended since the last training
 NEWCOMERS, DRIFT = 20, 35  # days
 SICK, STORAGE = 16, 44  # days on which something is broken on purpose
 NEW_APPLICATION: Final = "lattice-sweep"
@@ -84,12 +86,14 @@ def workload(days: int, seed: int) -> tuple[pl.DataFrame, list[Injection]]:
     """All job records of the run, and the faults that were put into them."""
     whole = HISTORY + days + 1
     rng = np.random.default_rng([seed, 60])
-    base = pl.concat(simulate(ClusterSpec(nodes=12, days=whole, load=0.75, seed=seed, start=START, growth_per_year=0.0)))
+    base = pl.concat(
+        simulate(ClusterSpec(nodes=NODES, days=whole, load=0.8, users=24, seed=seed, start=START, growth_per_year=0.0))
+    )
     base = _growing(base, days, rng)
     begin = START + (HISTORY + NEWCOMERS) * DAY
     left = max(1.0, float(days - NEWCOMERS + 1))
     guests = pl.concat(
-        simulate(ClusterSpec(nodes=12, days=left, load=0.2, users=6, seed=seed + 1000, start=begin, first_job_id=5_000_001))
+        simulate(ClusterSpec(nodes=NODES, days=left, load=0.25, users=6, seed=seed + 1000, start=begin, first_job_id=5_000_001))
     ).with_columns(
         user=pl.concat_str(pl.lit("new-"), pl.col("user")), account=pl.lit(NEW_ACCOUNT), job_name=pl.lit(NEW_APPLICATION)
     )
@@ -155,7 +159,7 @@ class AcceleratedSite:
         settings = Settings.model_validate(
             {
                 "site": {"time_zone": "UTC", "feed": str(self._feed)},
-                "watch": {"retrain_min_jobs": 50},
+                "watch": {"retrain_min_jobs": RETRAIN_JOBS},
                 "traces": {"window_s": 100},
             }
         )
@@ -214,7 +218,7 @@ def is_about(incident: Incident, fault: Injection) -> bool:
 
 def job_quality(run: AcceleratedSite) -> list[dict[str, Any]]:
     """Each day: forecasts at submission of the models that were in use, and of those trained on the history alone."""
-    settings, cache, rows = training_settings(run.site.settings), dict[str, Any](), []
+    settings, cache, rows = training_settings(run.site.settings), dict[str, Any](), list[dict[str, Any]]()
     names = {training.name: training for training in run.site.models.trainings(JOBS.name)}
     used = [name for name in run.diary.trainings if name]
     if not used:
@@ -257,7 +261,6 @@ def _scores(frame: pl.DataFrame) -> dict[str, Any]:
 def pages(run: AcceleratedSite) -> list[float]:
     """Pages of the seven days up to each day."""
     sent = [moment for incident in run.site.incidents.list() for moment in incident.paged_at]
-    sent += [moment for one in run.site.incident_history.recent(limit=10_000) for moment in one.paged_at] if False else []
     ends = [START + (HISTORY + day + 1) * DAY for day in range(run.diary.day)]
     return [sum(end - 7 * DAY < moment <= end for moment in sent) for end in ends]
 
@@ -295,13 +298,15 @@ def drawn(answer: dict[str, Any]) -> str:
     days = answer["days"]
     quality = answer["jobs"]
     parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 330" font-family="sans-serif" font-size="12" fill="#777">']
-    left = [
+    left: list[tuple[str, str, list[tuple[float, float | None]]]] = [
         ("nightly", "#0072B2", [(row["day"] + 1, row["nightly"]["pr_auc"]) for row in quality]),
         ("trained once", "#D55E00", [(row["day"] + 1, row["once"]["pr_auc"]) for row in quality]),
     ]
     parts += _panel(60, "PR area of job forecasts, last 7 days", left, days, (0.0, 1.0), 5)
     most = max([answer["budget_a_week"] * 3, *answer["pages_a_week"], 1])
-    sent = [("pages of the last 7 days", "#0072B2", [(day + 1, value) for day, value in enumerate(answer["pages_a_week"])])]
+    sent: list[tuple[str, str, list[tuple[float, float | None]]]] = [
+        ("pages of the last 7 days", "#0072B2", [(day + 1, value) for day, value in enumerate(answer["pages_a_week"])])
+    ]
     sent.append(("budget", "#999999", [(1, answer["budget_a_week"]), (days, answer["budget_a_week"])]))
     parts += _panel(440, "Pages a week", sent, days, (0.0, float(most)), 4)
     marks = ((SICK, "node"), (NEWCOMERS, "new users"), (DRIFT, "drift"), (STORAGE, "storage"))

@@ -1,8 +1,8 @@
-"""The CPU windows of the sixty days: an ensemble of three, trained every night from yesterday's weights, against one trained once.
+"""The CPU windows of the sixty days: an ensemble trained every night from yesterday's weights, against one trained once.
 
-days, drift -> live_with_traces -> a row a day; part of benchmarks/sixty_days.py. Each day 40 minutes of three simulated nodes of eight
-threads; from the day of the drift on 15 % of what was user time is system time, as after a change of the kernel. A night learns from
-the last three days; it is judged on the day after it.
+days, drift -> live_with_traces -> a row a day; part of benchmarks/sixty_days.py. Each day 40 minutes of three simulated nodes of
+eight threads; from the day of the drift on 15 % of what was user time is system time, as after a change of the kernel. A night
+learns from the last three days; it is judged on the day after it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings
-from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
 
 from stormpetrel.learn.metrics import roc_auc
 from stormpetrel.records.windows import Windows, cut_windows, join_windows
 from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, simulate_campaign
 from stormpetrel.traces.faults.bench import BENCH
 from stormpetrel.traces.faults.contract import inject
+from stormpetrel.traces.networks.architecture import Architecture, AutoencoderSettings
+from stormpetrel.traces.networks.autoencoder import TraceAutoencoder
 
 MODELS, LARGE = 3, 10  # of an ensemble
 LEARNT_DAYS: Final = 3
@@ -32,7 +32,7 @@ Ensemble = list[TraceAutoencoder]
 
 
 def live_with_traces(days: int, drift: int, seed: int) -> list[dict[str, Any]]:
-    """Each day: the error on normal windows and the ROC area over the bench of faults, of the nightly ensemble and of the first."""
+    """Each day: the error on normal windows and the ROC area over the bench of faults, of the nightly ensemble and the first."""
     past = [_windows(day, drift, seed) for day in range(-LEARNT_DAYS, 0)]
     once = nightly = _trained(past, None, MODELS)
     rows: list[dict[str, Any]] = []
@@ -81,7 +81,7 @@ def _trained(days: Sequence[Windows], before: Ensemble | None, models: int) -> E
 
 
 def _judged(ensemble: Ensemble, windows: Windows) -> dict[str, Any]:
-    """The mean error on normal windows, and the mean ROC area over the faults of the bench, moderate, put into every second node window."""
+    """The mean error on normal windows, and the mean ROC area over the moderate faults of the bench, in every second moment."""
     normal = windows.of_normal()
     calm = _scores(ensemble, normal)
     areas = []

@@ -1,16 +1,16 @@
 """What is new at a site, and which incidents that explains: a change of its work, not an anomaly.
 
-Site + moment -> changes_at -> Changes; Site + Incident -> explanation -> a sentence, or nothing. An incident is a change where most
-of the jobs that it rests on are of an application, user or account that was new then, or where more events than expected
+Site + moment -> changes_at -> Changes; Site + Incident -> explanation -> a sentence, or nothing. An incident is a change where
+most of the jobs that it rests on are of an application, user or account that was new then, or where more events than expected
 come from such jobs or from load that has grown. What is said of nodes is never explained by who is new.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
-from functools import lru_cache
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -21,14 +21,19 @@ from stormpetrel.records.incidents import Incident
 from stormpetrel.records.jobs import ref_text
 from stormpetrel.store.site import Site
 
-__all__ = ["Changes", "changes_at", "explanation", "load_text", "newcomer_text"]
+__all__ = ["Changes", "change_texts", "changes_at", "explanation"]
 
+_SURELY: Final = 1.1  # times the load, or so many times less, that is surely a change
 _MOST_OF: Final = 0.5  # of the jobs, or of what is more than expected
 _ABOUT_NODES: Final = frozenset(
     {FindingKind.NODE_EATS_JOBS, FindingKind.NODE_DOWN, FindingKind.WINDOWS_ODD, FindingKind.WINDOWS_KNOWN}
 )
 # The events that more work makes, and the time of a job at which each is counted.
 _OF_WORK: Final = {EventKind.SUBMIT: "submit_time", EventKind.EXECUTE: "start_time", EventKind.TERMINATED: "end_time"}
+_MOST_READ: Final = 2  # spans of work that are kept in memory
+_MOST_KEPT: Final = 4096  # sentences
+_READ: Final[dict[tuple[Path, datetime], pl.DataFrame]] = {}
+_EXPLAINED: Final[dict[tuple[Any, ...], str]] = {}
 _NEEDED: Final = (
     "cluster", "job_id", "array_task", "submit_time", "restart", "user", "account", "job_name", "script_path", "work_dir",
     "extra", "state", "start_time", "end_time", "elapsed_s", "cpus", "req_cpus",
@@ -37,24 +42,39 @@ _NEEDED: Final = (
 
 def changes_at(site: Site, now: datetime) -> Changes:
     """Return what was new at a moment: the week before it against the four weeks before that."""
-    return _changes(site, now)[0]
+    return work_changes(_work(site, now), now)
 
 
-def explanation(site: Site, incident: Incident) -> str:
-    """Return what has changed where that explains an incident; empty where it does not."""
-    if any(finding.kind in _ABOUT_NODES for finding in incident.findings):
+def explanation(site: Site, incident: Incident, *, oldest: datetime | None = None) -> str:
+    """Return what has changed where that explains an incident; empty where it does not, or was raised before `oldest`."""
+    if oldest is not None and incident.raised_at < oldest:
         return ""
-    candidates = [finding for finding in incident.findings if finding.jobs or finding.label in _OF_WORK]
+    candidates = [finding for finding in incident.findings if _can_be_explained(finding)]
     if not candidates or len(candidates) < len(incident.findings):
         return ""
-    changes, work = _changes(site, incident.raised_at)
+    key = (site.folder, incident.id, incident.raised_at, tuple((one.kind, one.subjects) for one in candidates))
+    known = _EXPLAINED.get(key)
+    if known is None:
+        if len(_EXPLAINED) >= _MOST_KEPT:
+            _EXPLAINED.clear()
+        known = _EXPLAINED[key] = _explained(site, incident, candidates)
+    return known
+
+
+def _can_be_explained(finding: Finding) -> bool:
+    return finding.kind not in _ABOUT_NODES and (bool(finding.jobs) or finding.label in _OF_WORK)
+
+
+def _explained(site: Site, incident: Incident, findings: Sequence[Finding]) -> str:
+    work = _work(site, incident.raised_at)
+    changes = work_changes(work, incident.raised_at)
     if not changes.newcomers and (changes.load is None or not changes.load.grows):
         return ""
-    reasons = [_reason(finding, changes, work) for finding in candidates]
+    reasons = [_reason(finding, changes, work) for finding in findings]
     return " ".join(dict.fromkeys(reasons)) if all(reasons) else ""
 
 
-def newcomer_text(changes: Changes, by: str, name: str, zone: str = "") -> str:
+def newcomer_text(changes: Changes, by: str, name: str) -> str:
     """Return since when something is new, and how much it makes of the load, in a sentence."""
     one = next(new for new in changes.newcomers if (new.by, new.name) == (by, name))
     users = f" of {one.users} users" if by != "user" and one.users > 1 else ""
@@ -62,12 +82,19 @@ def newcomer_text(changes: Changes, by: str, name: str, zone: str = "") -> str:
     return f"The {by} {name} is new since {one.since:%Y-%m-%d}: {share}."
 
 
+def change_texts(changes: Changes, *, most: int = 12) -> list[str]:
+    """Return what has changed, a sentence each: those with most jobs first, then the load if it has surely changed."""
+    texts = [newcomer_text(changes, one.by, one.name) for one in changes.newcomers[:most]]
+    load = changes.load
+    return [*texts, *([load_text(changes)] if load is not None and (load.grows or load.high < 1 / _SURELY) else [])]
+
+
 def load_text(changes: Changes) -> str:
     """Return how the load has changed, in a sentence; empty where nobody can tell."""
     load = changes.load
     if load is None:
         return ""
-    word = "grown" if load.grows else "not surely changed" if load.high >= 1 / 1.1 else "fallen"
+    word = "grown" if load.grows else "not surely changed" if load.high >= 1 / _SURELY else "fallen"
     span = f"{load.low:.2f} to {load.high:.2f}"
     return (
         f"The load has {word}: {load.jobs_a_day:,.0f} jobs a day in the last week, {load.earlier_jobs_a_day:,.0f} in the weeks "
@@ -107,30 +134,17 @@ def _of_newcomers(jobs: pl.DataFrame, fewest: float, changes: Changes) -> str:
     return ""
 
 
-def _changes(site: Site, now: datetime) -> tuple[Changes, pl.DataFrame]:
-    hour = now.replace(minute=0, second=0, microsecond=0)
-    return _read(site.folder, site.jobs.table.version(), hour, _Reader(site))
-
-
-class _Reader:
-    """Reads the records of a site; two are the same where the site is, so that what was read is kept."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Reader)
-
-    def __hash__(self) -> int:
-        return 0
-
-    def work(self, since: datetime, until: datetime) -> pl.DataFrame:
-        rows = self._site.jobs.read_jobs(since=since, until=until).select(_NEEDED).collect()
-        states = tuple(str(state) for state in self._site.settings.jobs.failure_states)
-        return named_work(rows, states).with_columns(rows.select(ref_text()))
-
-
-@lru_cache(maxsize=64)
-def _read(_folder: Path, _version: int, hour: datetime, reader: _Reader) -> tuple[Changes, pl.DataFrame]:
-    work = reader.work(hour - SPAN - PAST, hour.replace(minute=59, second=59))
-    return work_changes(work, hour.replace(minute=59, second=59)), work.filter(pl.col("submit_time") > hour - 2 * SPAN)
+def _work(site: Site, now: datetime) -> pl.DataFrame:
+    """The work of the five weeks up to a moment; of days that are over it is read once, of today once an hour."""
+    today = site.now().astimezone(UTC).date() == now.astimezone(UTC).date()
+    until = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    if not today:
+        until = until.replace(hour=0) + timedelta(days=1)
+    key = (site.folder, until)
+    if key not in _READ:
+        while len(_READ) >= _MOST_READ:
+            _READ.pop(next(iter(_READ)))
+        rows = site.jobs.read_jobs(since=until - SPAN - PAST - timedelta(days=1), until=until).select(_NEEDED).collect()
+        states = tuple(str(state) for state in site.settings.jobs.failure_states)
+        _READ[key] = named_work(rows, states).with_columns(rows.select(ref_text()))
+    return _READ[key]

@@ -22,7 +22,7 @@ from stormpetrel.answers.alarms.deliveries import delivery_line
 from stormpetrel.answers.alarms.replay import incident_line, visible
 from stormpetrel.answers.alarms.timeline import act_line, timeline
 from stormpetrel.answers.alarms.verdict_effects import day_text, verdict_effects
-from stormpetrel.answers.schemas.alarms import IncidentList, IncidentQuestion
+from stormpetrel.answers.schemas.alarms import IncidentLine, IncidentList, IncidentQuestion
 from stormpetrel.answers.schemas.incident import (
     MOST_JOBS,
     IncidentAnswer,
@@ -34,6 +34,7 @@ from stormpetrel.answers.schemas.incident import (
 )
 from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import NotThereError
+from stormpetrel.lifecycle.changes import explanation
 from stormpetrel.records.findings import SubjectKind
 from stormpetrel.records.incidents import SEVERITIES, IncidentState, Severity, standing_verdict
 
@@ -70,6 +71,7 @@ def job_link(ref: str) -> str:
 _AT_ONCE: Final = 50  # incidents read at a time
 _RECENT_INCIDENTS: Final = 300  # past incidents among which similar ones are looked for, the newest
 _WEEK: Final = timedelta(weeks=1)
+_EXPLAINED_FOR: Final = timedelta(weeks=4)  # after it was raised, that what has changed then is looked for
 _SHORTEST: Final = timedelta(days=1)  # over less no rate is told
 _ABOUT_JOBS: Final = ("lost", "tried")  # figures that the table of jobs shows
 
@@ -88,12 +90,21 @@ def list_incidents(site: Site, viewer: Viewer, question: IncidentQuestion | None
     span = max(site.now() - began, timedelta(0)) if began else timedelta(0)
     pages = _pages(site, viewer, began) / (span / _WEEK) if began and span >= _SHORTEST else None
     return IncidentList(
-        incidents=[incident_line(item, zone) for item in shown],
+        incidents=[_line(site, viewer, item, zone) for item in shown],
         pages_per_week=pages,
         weeks=span / _WEEK,
         quiet=sum(one.is_quiet and visible(one, viewer) is not None for one in site.incidents.list(is_open=True)),
         verdicts=verdict_effects(site, viewer),
     )
+
+
+def _line(site: Site, viewer: Viewer, incident: Incident, zone: str) -> IncidentLine:
+    """An incident, for administrators with what has changed where that explains it: it may name others."""
+    line = incident_line(incident, zone)
+    if not viewer.is_admin:
+        return line
+    change = explanation(site, incident, oldest=site.now() - _EXPLAINED_FOR)
+    return line.model_copy(update={"change": change}) if change else line
 
 
 def show_incident(site: Site, viewer: Viewer, number: int) -> IncidentAnswer:
@@ -103,7 +114,7 @@ def show_incident(site: Site, viewer: Viewer, number: int) -> IncidentAnswer:
     zone = site.settings.site.time_zone
     jobs = list(dict.fromkeys(ref for finding in incident.findings for ref in reversed(finding.jobs)))
     return IncidentAnswer(
-        **dict(incident_line(incident, zone)),
+        **dict(_line(site, viewer, incident, zone)),
         cluster=incident.cluster,
         findings=[_finding(finding, viewer, zone) for finding in incident.findings],
         reasons=[_figure(figure) for figure in incident.reasons],

@@ -77,6 +77,9 @@ class IncidentLine(Answer):
         default=None, description="the dismissed incident that it is like, which is why it was not sent; null: like none"
     )
     returns: int = Field(default=0, exclude=True, description="how often it came back")
+    change: str = Field(
+        default="", description="what has changed, where that explains it: something new at the site, not an anomaly; else empty"
+    )
 
 
 class IncidentList(Answer):

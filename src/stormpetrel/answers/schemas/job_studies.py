@@ -178,6 +178,9 @@ class TrendStudy(Answer):
     never_started: int = Field(description="jobs that were over before they ran: in no rate")
     trend: list[TrendPoint] = Field(description="the groups with the most failures, oldest period first")
     movers: list[Mover] = Field(description="among all groups, the clearest first")
+    changes: list[str] = Field(
+        default=[], description="what is new in the last week against the four before: applications, users, accounts, load"
+    )
 
 
 class ChosenOn(Answer):

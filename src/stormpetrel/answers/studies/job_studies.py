@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -240,7 +241,19 @@ def trend_study(data: JobInput, by: str, every: str = "1w", *, top: int = 10) ->
         never_started=int(data.jobs.select(never_started().sum()).item()),
         trend=[TrendPoint(**row) for row in shown.iter_rows(named=True)],
         movers=[Mover(**row) for row in movers(everyone).iter_rows(named=True)],
+        changes=_changes(data),
     )
+
+
+def _changes(data: JobInput) -> list[str]:
+    """What is new at the end of a log, a sentence each."""
+    from stormpetrel.jobs.changes import named_work, work_changes
+    from stormpetrel.lifecycle.changes import change_texts
+
+    last = data.jobs["submit_time"].max()
+    if not isinstance(last, datetime):
+        return []
+    return change_texts(work_changes(named_work(data.jobs, tuple(data.section.failure_states)), last))
 
 
 def waste_study(data: JobInput, by: str, *, policy: PolicyReplay | None = None) -> WasteStudy:

@@ -29,7 +29,7 @@ _FAULTS: Final = {f"cpu_{fault.name}" if fault.name in OUTAGES else fault.name: 
 TRACE_FAULTS: Final = tuple(_FAULTS)
 LASTS: Final = 8  # windows that a fault lasts
 BEFORE: Final = 12  # windows before the first fault, and between two
-_MOST_MOMENTS: Final = 240
+_MOST_MOMENTS: Final = 120
 _MOST_WINDOWS: Final = 60_000
 _FEWEST_THREADS: Final = 2  # of a node
 

@@ -24,8 +24,16 @@ _MUTED_KINDS: Final = ("node", "user", "application", "partition", "submit_host"
 def print_list(out: Console, answer: IncidentList, zone: str, *, everything: bool, narrowed: bool, limit: int) -> None:
     """Print incidents, two lines and more each, and what to do next."""
     for incident in answer.incidents:
+        if not incident.change:
+            out.print(_head(incident, zone))
+            wrapped(out, incident.title)
+    changes = [incident for incident in answer.incidents if incident.change]
+    if changes:
+        out.print("Changes, not anomalies:")
+    for incident in changes:
         out.print(_head(incident, zone))
         wrapped(out, incident.title)
+        wrapped(out, f"What changed: {incident.change}")
     out.print(_sum(answer, zone, everything=everything, narrowed=narrowed, limit=limit))
     for line in _since_verdicts(answer):
         out.print(line)
@@ -38,6 +46,8 @@ def print_incident(out: Console, answer: IncidentAnswer, zone: str) -> None:
     verdict = f", {answer.verdict}" if answer.verdict else ""
     out.print(f"Incident {answer.id}: {answer.severity}, {answer.state}{verdict}")
     wrapped(out, answer.title, indent="  ")
+    if answer.change:
+        wrapped(out, f"A change, not an anomaly. {answer.change}", indent="  ")
     if answer.held_back_words:
         out.print(f"  Not sent. {plain(answer.held_back_words)}")
     out.print(f"  Cluster {plain(answer.cluster)}; times in {plain(zone)}")

@@ -243,6 +243,8 @@ def _print_trends(out: Console, data: JobInput, study: TrendStudy) -> None:
         out.print(f"No {study.by} is known with enough jobs that ended (20), so there is nothing to follow.")
         return
     show_table(out, trend_table(study))
+    for change in study.changes:
+        out.print(f"  {plain(change)}")
     for mover in study.movers[:20]:
         out.print(f"  {plain(mover.sentence)}")
     if not study.movers:

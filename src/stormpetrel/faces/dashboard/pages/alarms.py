@@ -25,7 +25,7 @@ from stormpetrel.faces.dashboard.choices import PageLink, choice, chosen
 from stormpetrel.faces.dashboard.filling import Filling, as_of, fill, register_filling
 from stormpetrel.faces.dashboard.page import DashboardPage
 from stormpetrel.faces.dashboard.pages.incident_cards import delivery_row, format_time, incident_cards, state_text
-from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table
+from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table, text_table
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -175,12 +175,24 @@ def _list(live: LiveSite, viewer: Viewer, state: str) -> list[Component]:
         TableColumn("verdict", "Verdict", width=105),
         TableColumn("sent", "Sent", width=110, hint="Whether a message was sent at once"),
     )
-    table = sortable_table(
-        "alarms-table", columns, incident_rows(live, answer.incidents), label="Incidents", most_px=720, row_px=_ROW_PX
-    )
+    trouble = [line for line in answer.incidents if not line.change]
+    changes = [line for line in answer.incidents if line.change]
+    table = sortable_table("alarms-table", columns, incident_rows(live, trouble), label="Incidents", most_px=720, row_px=_ROW_PX)
     rate = f"{answer.rate_text.capitalize()}." if answer.rate_text else ""
     whose = "" if viewer.is_admin else "These are the incidents of your own jobs."
-    return [*since, card(state_text(answer.incidents), table), as_of(live, live.now(), rate, whose)]
+    shown = [card(state_text(trouble), table)] if trouble else []
+    return [*since, *shown, *_changes(live, changes), as_of(live, live.now(), rate, whose)]
+
+
+def _changes(live: LiveSite, lines: list[IncidentLine]) -> list[Component]:
+    """Incidents that something new at the site explains, apart from the others, with what has changed."""
+    if not lines:
+        return []
+    columns = (TableColumn("number", "No.", "link"), TableColumn("title", "What"), TableColumn("change", "What has changed"))
+    rows = [{**row, "change": line.change} for row, line in zip(incident_rows(live, lines), lines, strict=True)]
+    hint = "Something new at the site explains these: they are listed apart from what is unusual."
+    table = text_table(columns, rows, caption="Incidents that a change explains")
+    return [card("Changes, not anomalies", html.P(hint, className="soft small"), table, id="alarms-changes")]
 
 
 def _since_verdicts(answer: IncidentList) -> list[Component]:

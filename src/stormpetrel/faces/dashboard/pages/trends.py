@@ -12,6 +12,7 @@ import polars as pl
 from dash import Dash, Input, html
 
 from stormpetrel.answers.background import scope_of
+from stormpetrel.answers.history.changes import site_changes
 from stormpetrel.answers.history.trends import MIN_JOBS, PERIODS, TrendFrames, group_names, trend_frames
 from stormpetrel.answers.schemas.trends import TrendsQuestion
 from stormpetrel.faces.dashboard.blocks import card, controls, notice, page_head, plot, stat, stats
@@ -94,9 +95,20 @@ def _filling(live: LiveSite) -> Filling:
     def body(viewer: Viewer, query: Mapping[str, str]) -> list[Component]:
         book, question = live.boards.books.latest(live), _question(query)
         answer = trend_frames(book, viewer, question)
-        return book.answer(("trends page", scope_of(viewer), question), lambda: _body(live, answer))
+        parts = book.answer(("trends page", scope_of(viewer), question), lambda: _body(live, answer))
+        return [*parts, *_new_here(live, viewer)] if question.group is None else parts
 
     return Filling("trends", stamp, body, "The trends are")
+
+
+def _new_here(live: LiveSite, viewer: Viewer) -> list[Component]:
+    """What is new at the site, which is no anomaly; nothing where nothing is."""
+    changes = site_changes(live.site, viewer)
+    if not changes:
+        return []
+    hint = "Of the last week, against the four weeks before. What is new has no past that it could be unusual against."
+    items = html.Ul([html.Li(text) for text in changes], className="plain-list")
+    return [card("New at this site", items, html.P(hint, className="soft small"), id="trends-new")]
 
 
 def _names(live: LiveSite, viewer: Viewer, by: str) -> list[str]:
