@@ -259,7 +259,9 @@ class _Retraining:
             if isinstance(cut, str):
                 return Retrained(promoted=False, why=cut, previous=current.name)
             self.progress("a candidate")
-            candidate = fit_job_models(self.site, until=cut, jobs=jobs, settings=self.settings, progress=self.progress)
+            candidate = fit_job_models(
+                self.site, until=cut, jobs=jobs, settings=self.settings, progress=self.progress, outlook=False
+            )
             self.progress("comparing it with the model in use")
             compared = compare(candidate, in_use, jobs, cut=cut, now=self.now, settings=self.settings)
         except NotEnoughJobsError:

@@ -15,7 +15,7 @@ from stormpetrel.sources.lines import LineFile
 from stormpetrel.sources.tables.column_map import SHIPPED
 
 DEFAULT_CLUSTER: Final = "cluster"
-FORMATS: Final = ("sacct", "sacct-json", "swf", "pbs", "condor-history", "condor-events", *SHIPPED)
+FORMATS: Final = ("sacct", "sacct-json", "swf", "pbs", "condor-history", "condor-events", "tasks", *SHIPPED)
 _PBS_LINE: Final = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Z];")
 _EVENT_LINE: Final = re.compile(rb"^\d{3} \(\d+\.\d+\.\d+\) ")
 
@@ -62,6 +62,10 @@ def open_source(path: str, format_name: str | None, options: ReadOptions) -> Job
             from stormpetrel.sources.htcondor.event_jobs import CondorEvents
 
             return CondorEvents(path, time_zone=options.time_zone, cluster=options.cluster, year=options.year)
+        case "tasks":
+            from stormpetrel.sources.tables.task_table import TaskTable
+
+            return TaskTable(path, time_zone=options.time_zone, cluster=cluster)
     if name in SHIPPED or name.endswith(".toml"):
         from stormpetrel.sources.tables.mapped_table import MappedTable
 
@@ -128,6 +132,8 @@ def _resembles_swf(text: bytes) -> bool:
 
 def _csv_format(first: bytes) -> str | None:
     from stormpetrel.sources.tables.column_map import load_map
+    from stormpetrel.sources.tables.task_table import recognises, split_header
 
     names = {name.strip().strip('"') for name in first.decode("utf-8", "replace").split(",")}
-    return next((name for name in SHIPPED if set(load_map(name).needs) <= names), None)
+    mapped = next((name for name in SHIPPED if set(load_map(name).needs) <= names), None)
+    return mapped or ("tasks" if recognises(split_header(first)[0]) else None)

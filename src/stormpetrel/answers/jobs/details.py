@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from stormpetrel.answers.jobs.one_job import advice_answer, advice_for, notes_about, script_line, waiting_answer
+from stormpetrel.answers.jobs.outlook import with_outlook
 from stormpetrel.answers.jobs.profile import profile_of
 from stormpetrel.answers.jobs.resubmission import find_tries
 from stormpetrel.answers.json_values import json_value
@@ -45,6 +46,7 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
     predictions = _predictions(live.overview.predictions(live.site, row))
     now = live.now()
     following, advice = advice_for(job, live.overview.past(job, now=now, own=own), now=now)
+    more = with_outlook(live.outlook(), job, advice, flagged=bool(predictions and predictions[-1].flagged))
     profile, trouble = _profile(live, job)
     earlier, later = find_tries(job.hstack(row.select("failed", "risk", "first_risk")), own)
     return JobInFull(
@@ -54,12 +56,14 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
         waiting=_waiting(live, record),
         predictions=predictions,
         next=None if following is None else advice_answer(following, script_line(record, following)),
-        advice=[advice_answer(piece, script_line(record, piece)) for piece in advice],
+        advice=[advice_answer(piece, script_line(record, piece)) for piece in more.advice],
+        needs=more.needs,
+        wait=more.wait,
         profile=profile,
         history=_history(record, own),
         earlier=list(earlier),
         later=list(later),
-        notes=[*_notes(live, record, predictions), *trouble],
+        notes=[*_notes(live, record, predictions), *trouble, *more.notes],
     )
 
 

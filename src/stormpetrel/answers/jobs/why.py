@@ -19,6 +19,7 @@ from stormpetrel.answers.jobs.one_job import (
     verdict_answer,
     waiting_answer,
 )
+from stormpetrel.answers.jobs.outlook import site_outlook, with_outlook
 from stormpetrel.answers.jobs.past_jobs_judged import JobsAsOf, verdicts
 from stormpetrel.answers.json_values import json_value
 from stormpetrel.answers.schemas.job import JobWhy
@@ -53,6 +54,8 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
     notes += [f"There is no model {MOMENT_LABELS[moment]} yet." for moment in reached if moment in lacking]
     notes += notes_about(job, known=explained[-1].known if explained else None, named=job_id)
     following, advice = advice_for(row, past, now=now)
+    flagged = bool(explained and explained[-1].flagged)
+    more = with_outlook(site_outlook(site, past, now), row, advice, flagged=flagged)
     known = current_cluster(site) if job["state"] in ("PENDING", "HELD") else None
     return JobWhy(
         job={name: json_value(value) for name, value in job.items() if value is not None},
@@ -60,8 +63,10 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
         waiting=waiting_answer(why_waiting(job, known.cluster if known else None)),
         at={str(verdict.moment): verdict_answer(verdict, most_reasons=most_reasons) for verdict in explained},
         next=None if following is None else advice_answer(following, script_line(job, following)),
-        advice=[advice_answer(piece, script_line(job, piece)) for piece in advice],
-        notes=notes,
+        advice=[advice_answer(piece, script_line(job, piece)) for piece in more.advice],
+        needs=more.needs,
+        wait=more.wait,
+        notes=[*notes, *more.notes],
     )
 
 

@@ -18,9 +18,11 @@ from stormpetrel.answers.schemas.job_evaluation import (
     TableOneLine,
     WeekFigures,
 )
+from stormpetrel.answers.schemas.job_needs import NeedsQuestion, WaitQuestion
 from stormpetrel.answers.studies.job_evaluation import JobInput, evaluate_forecasts, evaluate_published, table_line
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.jobs.input import ALL_MOMENTS, At, Files, moments_of, read_input
+from stormpetrel.faces.cli.jobs.needs import check_options, show_needs, show_waits
 from stormpetrel.faces.cli.options import Drop, Failed, Fields, Format, Json, Plot, Seed, SinceDay, Workers
 from stormpetrel.faces.cli.output import emit, plain
 from stormpetrel.faces.cli.progress import step_spinner
@@ -58,6 +60,13 @@ def evaluate(
     table_one: Annotated[
         bool, typer.Option("--table-one", help="Also Table I with what is known at the first moment, split by time.")
     ] = False,
+    needs: Annotated[
+        str | None, typer.Option("--needs", help="Judge what jobs would have been given instead: memory or time.")
+    ] = None,
+    rows: Annotated[
+        Path | None, typer.Option("--rows", help="With --needs: write one line per judged job to this CSV file.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Judge forecasts of how long jobs wait instead.")] = False,
     seed: Seed = 0,
     workers: Workers = 1,
     plot: Plot = None,
@@ -66,34 +75,36 @@ def evaluate(
     """Evaluate how good the forecasts would have been, compared with trivial rules; nothing from the future is used."""
     if protocol not in ("time", "rolling", "seed"):
         raise UsageError(f"Unknown protocol {protocol!r}.", hint="Known: time, rolling, seed.")
+    check_options(needs, rows, wait=wait, protocol=protocol)
     data = read_input(
         context.obj, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
     )
-    if protocol == "seed":
+    if needs is not None:
+        question = {"resource": needs, "protocol": protocol, "seed": seed}
+        show_needs(data, NeedsQuestion.model_validate(question), rows, as_json=as_json)
+    elif wait:
+        show_waits(data, WaitQuestion.model_validate({"protocol": protocol, "seed": seed}), as_json=as_json)
+    elif protocol == "seed":
         _evaluate_published(data, seed, workers, plot, as_json=as_json)
-        return
-    question = EvaluationQuestion.model_validate(
-        {
-            "moments": [str(moment) for moment in moments_of(at)],
-            "protocol": protocol,
-            "table_one": table_one,
-            "refit": refit,
-            "seed": seed,
-            "workers": workers,
-        }
-    )
+    else:
+        asked = {"protocol": protocol, "table_one": table_one, "refit": refit, "seed": seed, "workers": workers}
+        _evaluate_outcomes(data, at, asked, plot, as_json=as_json)
+
+
+def _evaluate_outcomes(data: JobInput, at: str, asked: dict[str, object], plot: Path | None, *, as_json: bool) -> None:
+    question = EvaluationQuestion.model_validate({"moments": [str(moment) for moment in moments_of(at)], **asked})
     with step_spinner(quiet=as_json) as progress:
         answer, evaluation = evaluate_forecasts(data, question, progress=progress)
 
     def text(out: Console) -> None:
         _print_evaluation(out, answer)
-        if table_one:
+        if question.table_one:
             _print_tables(out, answer.table1, f"Table I with what is known at {question.moments[0]}")
         if answer.refit is not None:
             _print_weeks(out, answer.refit)
 
     emit(
-        answer.model_dump(mode="json", exclude=None if refit else {"refit"}),
+        answer.model_dump(mode="json", exclude=None if question.refit else {"refit"}),
         text,
         as_json=as_json,
         plot=plot,
