@@ -109,5 +109,6 @@ def active() -> str:
 
 
 PARTS: Final[dict[str, Callable[[], str]]] = {
-    "alarm-budget": budget, "alarm-faults": faults, "measured-rehearsal": rehearsal, "alarm-verdicts": verdicts, "jobs-active": active,
+    "alarm-budget": budget, "alarm-faults": faults, "measured-rehearsal": rehearsal,
+    "alarm-verdicts": verdicts, "jobs-active": active,
 }  # fmt: skip

@@ -26,11 +26,15 @@ from stormpetrel.store.site import Site
 from stormpetrel.store.upkeep.forgetting import forgettings
 
 if TYPE_CHECKING:
+    from stormpetrel.jobs.advice.outlook import JobOutlook
     from stormpetrel.jobs.predictor import JobPredictor
     from stormpetrel.jobs.profiles import JobProfiles
     from stormpetrel.jobs.stream import JobStream
 
 _QUIET: Final = timedelta(minutes=1)  # the history is moved on this often even where no job has changed
+_OUTLOOK_KEPT: Final = timedelta(minutes=1)
+_OUTLOOK_KEPT_LARGE: Final = timedelta(minutes=10)
+_LARGE_SITE: Final = 50_000  # jobs
 _STOP_S: Final = 30.0  # a refresh that takes longer is left behind: its thread dies with the process
 
 
@@ -41,6 +45,7 @@ class SiteMemory:
     """
 
     profiles: JobProfiles | None = None
+    outlook: tuple[datetime, dict[str, int], JobOutlook | None] | None = None  # as of when, of which models
 
 
 class LiveSite:
@@ -126,6 +131,23 @@ class LiveSite:
                 self._refreshing.release()
         elif current_versions(self.site):
             raise ModelBusyError("The history of the jobs is still being read.", hint="Try again in a minute.")
+
+    def outlook(self) -> JobOutlook | None:
+        """What jobs will need and how long they will wait, over the past as it was a minute ago at most; None without models.
+
+        A large site sweeps its past every ten minutes only: it takes seconds.
+        """
+        from stormpetrel.answers.jobs.outlook import site_outlook
+
+        now = self.now()
+        with self.lock:
+            kept, models = self.memory.outlook, self._models
+            kept_for = _OUTLOOK_KEPT if self.overview.frame.height < _LARGE_SITE else _OUTLOOK_KEPT_LARGE
+            if kept is None or kept[1] != models or not timedelta(0) <= now - kept[0] <= kept_for:
+                past = self.site.jobs.read_jobs(until=now).collect()
+                kept = now, models, site_outlook(self.site, past, now)
+                self.memory.outlook = kept
+        return kept[2]
 
     def jobs(self, viewer: Viewer) -> pl.LazyFrame:
         """The job rows that a viewer may see, with every column, from the table."""

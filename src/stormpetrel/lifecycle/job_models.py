@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,12 +23,20 @@ from stormpetrel.jobs.model import FORMAT_VERSION as OUTCOME_FORMAT
 from stormpetrel.jobs.model import KIND as OUTCOME_KIND
 from stormpetrel.jobs.model import JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.needs.model import FORMAT_VERSION as NEEDS_FORMAT
+from stormpetrel.jobs.needs.model import KIND as NEEDS_KIND
+from stormpetrel.jobs.needs.model import NeedsModel
+from stormpetrel.jobs.needs.past_use import RESOURCES
+from stormpetrel.jobs.needs.training import TrainedOutlook, train_outlook
 from stormpetrel.jobs.predictor import JobPredictor, known_by
 from stormpetrel.jobs.preparation import PreparationSettings
 from stormpetrel.jobs.profiles import FORMAT_VERSION as PROFILES_FORMAT
 from stormpetrel.jobs.profiles import KIND as PROFILES_KIND
 from stormpetrel.jobs.profiles import JobProfiles
 from stormpetrel.jobs.training import ClassCounts, LabelledJobs, Progress, TrainingSettings, silent, train
+from stormpetrel.jobs.wait.model import FORMAT_VERSION as WAIT_FORMAT
+from stormpetrel.jobs.wait.model import KIND as WAIT_KIND
+from stormpetrel.jobs.wait.model import WaitModel
 from stormpetrel.learn.family import BY_HAND, Role, Unit
 from stormpetrel.lifecycle.case_answers import answered_jobs, with_answers
 from stormpetrel.lifecycle.contests.decision import Stopwatch
@@ -81,6 +89,9 @@ def limits_of(section: JobsSection) -> GroupLimits:
 
 FAMILY: Final = ModelFamily.JOBS
 PROFILES: Final = "jobs-profiles"
+NEEDS: Final = {resource: f"jobs-needs-{resource}" for resource in RESOURCES}
+WAIT: Final = "jobs-wait"
+OUTLOOK: Final = (*NEEDS.values(), WAIT)  # what jobs will need and how long they will wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,7 @@ class FittedModels:
     models: Mapping[Moment, JobOutcomeModel]
     profiles: JobProfiles
     about: Mapping[str, Any]
+    outlook: TrainedOutlook = field(default_factory=TrainedOutlook)
     missing: tuple[ClassCounts, ...] = ()  # what there is of the moments that were requested and could not be learnt
 
 
@@ -127,7 +139,8 @@ def train_job_models(
     fitted = fit_job_models(site, moments, until=until, jobs=jobs, profiles=profiles, answers=answers, progress=progress)
     progress("saving")
     training = enter_job_models(site, fitted, why=why, carried=others, promoted_by=user or operator())
-    return [model for model in JOBS.in_order(training) if model.name in _names(able)]
+    trained = _names(able) - set(OUTLOOK)
+    return [model for model in JOBS.in_order(training) if model.name in trained]
 
 
 def other_models(current: Training | None, moments: Collection[Moment]) -> list[ModelVersion]:
@@ -156,12 +169,13 @@ def fit_job_models(
     labelled: LabelledJobs | None = None,
     answers: bool | None = None,
     progress: Progress = silent,
+    outlook: bool = True,
 ) -> FittedModels:
     """A model for each moment that there are enough jobs for, out of what was known at `until`; nothing is saved.
 
     NotEnoughJobsError where there is none. `jobs` saves reading the table again, `labelled` (the same jobs, known at `until`)
     saves computing their history again. With `answers` (by default as `jobs.answers` says) what administrators said of single
-    jobs counts in place of what accounting says.
+    jobs counts in place of what accounting says. With `outlook` also what jobs need and how long they wait, as far as they tell.
     """
     answers = site.settings.jobs.answers if answers is None else answers
     watch, version = Stopwatch(), site.jobs.table.version()
@@ -180,7 +194,11 @@ def fit_job_models(
     models, labelled = train(known, chosen, able, metadata=about, profiles=profiles, labelled=labelled, progress=progress)
     more: dict[str, Any] = {} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}
     more |= {"settings": asdict(chosen), "seed": chosen.seed, "learn_days": chosen.learn_days, "compute": watch.read().as_dict()}
-    return FittedModels(models, labelled.profiles, about | more, missing)
+    beside = TrainedOutlook()
+    if outlook:
+        progress("needs and waits")
+        beside = train_outlook(known, now=until.timestamp(), seed=chosen.seed, metadata=about)
+    return FittedModels(models, labelled.profiles, about | more, beside, missing)
 
 
 def enter_job_models(
@@ -208,6 +226,10 @@ def enter_job_models(
         figures = {"threshold": model.threshold, "n_train": model.n_train_, "failed_share": model.failed_share_}
         more = (about or {}).get(model_name(moment), {})
         new[model_name(moment)] = NewModel(model.save, {**shared, **figures, **more})
+    for resource, need in fitted.outlook.needs.items():
+        new[NEEDS[resource]] = NewModel(need.save, {**shared, "n_train": need.n_train_, "policy": need.policy.as_json()})
+    if fitted.outlook.wait is not None:
+        new[WAIT] = NewModel(fitted.outlook.wait.save, {**shared, "n_train": fitted.outlook.wait.n_train_})
     for entry in carried:  # copied, so that a training is always whole
         source = site.models.verified_folder(entry.name, entry.version)
         kept = {
@@ -229,7 +251,19 @@ def load_fitted(site: Site, training: Training) -> FittedModels:
     if profiles is None or not models:
         raise ModelError(f"{training.name} is no whole training of jobs.", hint="Train one: stormpetrel jobs train")
     ordered = {moment: models[moment] for moment in MOMENTS if moment in models}
-    return FittedModels(ordered, JobProfiles.load(site.models.verified_folder(PROFILES, profiles.version)), profiles.about)
+    known = JobProfiles.load(site.models.verified_folder(PROFILES, profiles.version))
+    return FittedModels(ordered, known, profiles.about, _load_outlook(site, {entry.name: entry for entry in training.models}))
+
+
+def load_outlook(site: Site) -> TrainedOutlook:
+    """The models of needs and waits in use, as far as there are; none where the site's models were trained without them."""
+    return _load_outlook(site, site.models.in_use())
+
+
+def _load_outlook(site: Site, entries: Mapping[str, ModelVersion]) -> TrainedOutlook:
+    folders = {name: site.models.verified_folder(name, entries[name].version) for name in OUTLOOK if name in entries}
+    needs = {resource: NeedsModel.load(folders[name]) for resource, name in NEEDS.items() if name in folders}
+    return TrainedOutlook(needs, WaitModel.load(folders[WAIT]) if WAIT in folders else None)
 
 
 def load_predictor(
@@ -276,24 +310,29 @@ class JobFamily(SiteFamily[FittedModels]):
         return str(models[0].about["training"])
 
     def formats(self) -> Mapping[str, int]:
-        """Those of outcome models and profiles."""
-        return {OUTCOME_KIND: OUTCOME_FORMAT, PROFILES_KIND: PROFILES_FORMAT}
+        """Those of outcome models, profiles, needs and waits."""
+        return {
+            OUTCOME_KIND: OUTCOME_FORMAT,
+            PROFILES_KIND: PROFILES_FORMAT,
+            NEEDS_KIND: NEEDS_FORMAT,
+            WAIT_KIND: WAIT_FORMAT,
+        }
 
     def read(self, site: Site, training: Training) -> FittedModels:
         """The models of all moments that there are, and the profiles."""
         return load_fitted(site, training)
 
     def role_of(self, model: ModelVersion) -> Role:
-        """Profiles are there for the others."""
-        return Role.BESIDE if model.name == PROFILES else Role.MODEL
+        """Profiles, needs and waits are there beside the forecasts of failures."""
+        return Role.BESIDE if model.name in (PROFILES, *OUTLOOK) else Role.MODEL
 
     def rows_of(self, about: Mapping[str, Any]) -> int:
         """Jobs that had come to the moment."""
         return int(about.get("n_train", 0))
 
     def in_order(self, training: Training) -> Sequence[ModelVersion]:
-        """The profiles, then the moments in the order of a job's life."""
-        names = [PROFILES, *(model_name(moment) for moment in MOMENTS)]
+        """The profiles, then the moments in the order of a job's life, then needs and waits."""
+        names = [PROFILES, *(model_name(moment) for moment in MOMENTS), *OUTLOOK]
         return sorted(training.models, key=lambda model: names.index(model.name) if model.name in names else len(names))
 
     def summary_of(self, model: ModelVersion) -> str:
@@ -301,6 +340,8 @@ class JobFamily(SiteFamily[FittedModels]):
         about = model.about
         if model.name == PROFILES:
             return f"{about['profiles']} profiles of requests" if "profiles" in about else ""
+        if model.name in OUTLOOK:
+            return f"{about.get('n_train', 0):,} jobs"
         if not {"n_train", "failed_share", "threshold"} <= set(about):
             return ""
         flags = f"flags from a risk of {about['threshold']:.0%} on"
@@ -311,7 +352,7 @@ JOBS: Final = JobFamily()
 
 
 def _names(moments: Collection[Moment]) -> set[str]:
-    return {PROFILES, *(model_name(moment) for moment in moments)}
+    return {PROFILES, *OUTLOOK, *(model_name(moment) for moment in moments)}
 
 
 def _copied(source: Path) -> Any:

@@ -284,7 +284,14 @@ class _Retraining:
             self.progress(f"a candidate of {span_name(days)}")
             try:
                 candidate = fit_job_models(
-                    self.site, able or MOMENTS, until=cut, jobs=jobs, settings=settings, labelled=labelled, progress=self.progress
+                    self.site,
+                    able or MOMENTS,
+                    until=cut,
+                    jobs=jobs,
+                    settings=settings,
+                    labelled=labelled,
+                    progress=self.progress,
+                    outlook=False,
                 )
             except NotEnoughJobsError:
                 if days == spans[-1][0] and not candidates:

@@ -30,9 +30,10 @@ from stormpetrel.sources.swf import SwfLog
 from stormpetrel.sources.tables.column_map import SHIPPED, load_map
 from stormpetrel.sources.tables.event_tables import CountTable, EventTable
 from stormpetrel.sources.tables.mapped_table import MappedTable
+from stormpetrel.sources.tables.task_table import TaskTable, recognises, split_header
 
 DEFAULT_CLUSTER: Final = "cluster"
-FORMATS: Final = ("sacct", "sacct-json", "slurmctld", "swf", "pbs", "condor-history", "condor-events", *SHIPPED)
+FORMATS: Final = ("sacct", "sacct-json", "slurmctld", "swf", "pbs", "condor-history", "condor-events", "tasks", *SHIPPED)
 _PBS_LINE: Final = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Z];")
 _CONTROLLER_LINE: Final = re.compile(rb"^\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[^\]]{0,16}\] ")
 _EVENT_LINE: Final = re.compile(rb"^\d{3} \(\d+\.\d+\.\d+\) ")
@@ -78,6 +79,8 @@ def open_source(path: str, format_name: str | None, options: ReadOptions) -> Job
             return CondorHistory(path, time_zone=options.time_zone, cluster=options.cluster)
         case "condor-events":
             return CondorEvents(path, time_zone=options.time_zone, cluster=options.cluster, year=options.year)
+        case "tasks":
+            return TaskTable(path, time_zone=options.time_zone, cluster=cluster)
     if name in SHIPPED or name.endswith(".toml"):
         return MappedTable(path, column_map=name, time_zone=options.time_zone, cluster=cluster)
     close = difflib.get_close_matches(name, FORMATS, n=1)
@@ -144,7 +147,8 @@ def _resembles_swf(text: bytes) -> bool:
 
 def _csv_format(first: bytes) -> str | None:
     names = {name.strip().strip('"') for name in first.decode("utf-8", "replace").split(",")}
-    return next((name for name in SHIPPED if set(load_map(name).needs) <= names), None)
+    mapped = next((name for name in SHIPPED if set(load_map(name).needs) <= names), None)
+    return mapped or ("tasks" if recognises(split_header(first)[0]) else None)
 
 
 def event_file(path: Path, format_name: str | None, settings: Settings, *, year: int | None = None) -> EventSource:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from stormpetrel.answers.jobs.judging import user_for
 from stormpetrel.answers.jobs.one_job import NOT_KNOWN, advice_answer, line_in, useful_advice, verdict_answer
+from stormpetrel.answers.jobs.outlook import site_outlook, with_outlook
 from stormpetrel.answers.schemas.predictions import ClusterFit, ClusterProblem, ScriptAnswer, ScriptRequest
 from stormpetrel.answers.viewer import PREDICT, Viewer
 from stormpetrel.errors import ModelError, SourceError, UsageError
@@ -25,6 +26,7 @@ from stormpetrel.jobs.moments import Moment
 if TYPE_CHECKING:
     from stormpetrel.answers.live_site import LiveSite
     from stormpetrel.jobs.advice.fit_to_cluster import Misfit
+    from stormpetrel.jobs.advice.outlook import JobOutlook
     from stormpetrel.jobs.predictor import Verdict
     from stormpetrel.sources.scripts.job_script import JobRequest
     from stormpetrel.store.site import Site
@@ -131,6 +133,7 @@ def check_script(live: LiveSite, viewer: Viewer, script: ScriptRequest) -> Scrip
         _row(live.site, request, user=user, folder=script.folder, now=live.now()),
         now=live.now(),
         fit=fit_to_site(live.site, request, user=user),
+        outlook=live.outlook(),
     )
 
 
@@ -148,7 +151,8 @@ def check_request(
         return load_predictor(site, now=now, past=past, moments=[Moment.SUBMIT])
 
     row = _row(site, request, user=user, folder=folder, now=now)
-    return _answer(site, load, lambda _row: past, request, row, now=now, fit=fit_to_site(site, request, user=user))
+    fit = fit_to_site(site, request, user=user)
+    return _answer(site, load, lambda _row: past, request, row, now=now, fit=fit, outlook=site_outlook(site, past, now))
 
 
 def _row(site: Site, request: JobRequest, *, user: str | None, folder: str | None, now: datetime) -> pl.DataFrame:
@@ -166,6 +170,7 @@ def _answer(
     *,
     now: datetime,
     fit: ClusterFit | None,
+    outlook: JobOutlook | None,
 ) -> ScriptAnswer:
     """The answer with a judge (`load` raises ModelError where there is none) and the past of a row."""
     notes: list[str] = []
@@ -180,6 +185,7 @@ def _answer(
     risk_of = None if judge is None else lambda candidates: judge.risk(candidates, Moment.SUBMIT, now)
     advice, left_out = useful_advice(site, advise(row, past_of(row), now=now, risk_of=risk_of))
     notes += left_out
+    more = with_outlook(outlook, row, advice, flagged=bool(verdict and verdict.flagged), risk_of=risk_of)
     flat: dict[str, Any] = {"risk": None} if verdict is None else {name: getattr(verdict, name) for name in _FLAT}
     return ScriptAnswer(
         script=request.name,
@@ -189,8 +195,10 @@ def _answer(
         cluster=fit,
         **flat,
         verdict=verdict,
-        advice=[advice_answer(piece, line_in(request, piece)) for piece in advice],
-        notes=notes,
+        advice=[advice_answer(piece, line_in(request, piece)) for piece in more.advice],
+        needs=more.needs,
+        wait=more.wait,
+        notes=[*notes, *more.notes],
     )
 
 

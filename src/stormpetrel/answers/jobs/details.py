@@ -13,6 +13,7 @@ import polars as pl
 
 from stormpetrel.answers.jobs.causes import cause_of, remedies_for
 from stormpetrel.answers.jobs.one_job import advice_answer, advice_for, notes_about, script_line, useful_advice, waiting_answer
+from stormpetrel.answers.jobs.outlook import with_outlook
 from stormpetrel.answers.jobs.profile import profile_of
 from stormpetrel.answers.jobs.resubmission import find_tries
 from stormpetrel.answers.json_values import json_value
@@ -51,6 +52,7 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
     past = live.overview.past(job, now=now, own=own)
     following, proposed = advice_for(job, past, now=now)
     advice, left_out = useful_advice(live.site, proposed)
+    more = with_outlook(live.outlook(), job, advice, flagged=bool(predictions and predictions[-1].flagged))
     profile, trouble = _profile(live, job)
     earlier, later = find_tries(job.hstack(row.select("failed", "risk", "first_risk")), own)
     return JobInFull(
@@ -60,14 +62,16 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
         waiting=_waiting(live, record),
         predictions=predictions,
         next=None if following is None else advice_answer(following, script_line(record, following)),
-        advice=[advice_answer(piece, script_line(record, piece)) for piece in advice],
+        advice=[advice_answer(piece, script_line(record, piece)) for piece in more.advice],
         cause=cause_of(live.site, record, _around(live, record)),
         remedies=remedies_for(job, past, now=now),
+        needs=more.needs,
+        wait=more.wait,
         profile=profile,
         history=_history(record, own),
         earlier=list(earlier),
         later=list(later),
-        notes=[*_notes(live, record, predictions), *trouble, *left_out],
+        notes=[*_notes(live, record, predictions), *trouble, *left_out, *more.notes],
     )
 
 

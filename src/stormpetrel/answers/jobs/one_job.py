@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 NOT_KNOWN: Final = "I do not know this user or this application yet: the risk is the habit of jobs that look alike."
 NODE_FAILED: Final = "A node failed under the job: its request is not the problem. Submit it again as it is."
 ENOUGH_REASONS: Final = 12
+MEM_UPDATE: Final = (
+    "#SBATCH --mem-update=20%@10m"  # Slurm 26.05: after ten minutes all but what it uses and a fifth more is given back
+)
 _REQUESTED: Final = ("req_cpus", "req_nodes", "req_gpus", "req_mem_bytes", "time_limit_s")
 _NODE_STATES: Final = ("NODE_FAIL", "BOOT_FAIL")
 
@@ -90,7 +93,9 @@ def verdict_answer(verdict: Verdict, *, most_reasons: int | None = ENOUGH_REASON
 
 def advice_answer(advice: Advice, line: str | None = None) -> schemas.Advice:
     """Return a piece of advice as a model; `line` is how it is written in a script."""
-    return schemas.Advice.model_validate({**asdict(advice), "evidence": list(advice.evidence), "line": line})
+    update = MEM_UPDATE if advice.column == "req_mem_bytes" and advice.saves and (line or "").startswith("#SBATCH") else None
+    told = {**asdict(advice), "evidence": list(advice.evidence), "line": line, "mem_update": update}
+    return schemas.Advice.model_validate(told)
 
 
 def script_line(job: Mapping[str, Any], advice: Advice) -> str | None:

@@ -21,6 +21,7 @@ from stormpetrel.answers.jobs.one_job import (
     verdict_answer,
     waiting_answer,
 )
+from stormpetrel.answers.jobs.outlook import site_outlook, with_outlook
 from stormpetrel.answers.jobs.past_jobs_judged import JobsAsOf, verdicts
 from stormpetrel.answers.json_values import json_value
 from stormpetrel.answers.schemas.job import JobWhy
@@ -56,6 +57,8 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
     notes += notes_about(job, known=explained[-1].known if explained else None, named=job_id)
     following, proposed = advice_for(row, past, now=now)
     advice, left_out = useful_advice(site, proposed)
+    flagged = bool(explained and explained[-1].flagged)
+    more = with_outlook(site_outlook(site, past, now), row, advice, flagged=flagged)
     known = current_cluster(site) if job["state"] in ("PENDING", "HELD") else None
     return JobWhy(
         job={name: json_value(value) for name, value in job.items() if value is not None},
@@ -65,8 +68,10 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
         remedies=remedies_for(row, past, now=now),
         at={str(verdict.moment): verdict_answer(verdict, most_reasons=most_reasons) for verdict in explained},
         next=None if following is None else advice_answer(following, script_line(job, following)),
-        advice=[advice_answer(piece, script_line(job, piece)) for piece in advice],
-        notes=[*notes, *left_out],
+        advice=[advice_answer(piece, script_line(job, piece)) for piece in more.advice],
+        needs=more.needs,
+        wait=more.wait,
+        notes=[*notes, *left_out, *more.notes],
     )
 
 

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, JsonValue
 
 from stormpetrel.answers.schemas.base import Answer
 from stormpetrel.answers.schemas.jobs import REF_EXAMPLE, JobRow
-from stormpetrel.answers.schemas.predictions import Advice, Verdict
+from stormpetrel.answers.schemas.predictions import Advice, NeedOutlook, Verdict, WaitOutlook
 from stormpetrel.records.pending_reasons import WaitKind
 
 Number = Annotated[float, BeforeValidator(lambda value: nan if value is None else value)]  # JSON has null for what is none
@@ -150,6 +150,10 @@ class JobInFull(Answer):
     advice: list[Advice]
     cause: JobCause | None = Field(default=None, description="why it failed; null for jobs that did not")
     remedies: list[JobRemedy] = Field(default=[], description="what helped others after such a failure, best first")
+    needs: dict[str, NeedOutlook] | None = Field(
+        None, description="what it will use of `memory` and `time`; null without a model"
+    )
+    wait: WaitOutlook | None = Field(None, description="when it will start; null for jobs that have started, and without a model")
     profile: ProfileComparison | None
     history: UserHistory
     earlier: list[Try] = Field(description="earlier tries of the same work, the last one first")
@@ -168,6 +172,10 @@ class JobWhy(Answer):
     at: dict[str, Verdict] = Field(description="what the models in use would have predicted at each moment that it has reached")
     next: Advice | None = Field(description="what to ask for after it ran out of memory or time")
     advice: list[Advice]
+    needs: dict[str, NeedOutlook] | None = Field(
+        None, description="what it will use of `memory` and `time`; null without a model"
+    )
+    wait: WaitOutlook | None = Field(None, description="when it will start; null for jobs that have started, and without a model")
     notes: list[str]
 
 

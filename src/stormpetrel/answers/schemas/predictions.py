@@ -144,6 +144,38 @@ class Advice(Answer):
     risk_before: float | None = Field(description="the risk as asked for")
     risk_after: float | None = Field(description="the risk with the change")
     line: str | None = Field(description="how to write the change in the script", examples=["#SBATCH --mem=4G"])
+    experiment: bool = Field(default=False, description="whether it is one run that tells what others like it need")
+    wait_before_s: float | None = Field(default=None, description="the wait as asked for, in seconds: half start sooner")
+    wait_after_s: float | None = Field(default=None, description="the wait with the change")
+    core_hours_saved: float | None = Field(
+        default=None, description="not lost to a shortage, or not kept from others for nothing"
+    )
+    mem_update: str | None = Field(
+        default=None,
+        description="for Slurm 26.05 and later: give back what is not used while the job runs",
+        examples=["#SBATCH --mem-update=10%@30m"],
+    )
+
+
+class NeedOutlook(Answer):
+    """What a job will use of memory (bytes) or time (seconds), at most, with these probabilities."""
+
+    request: float | None = Field(description="what it asks for")
+    p50: float
+    p90: float
+    p99: float
+    short: float | None = Field(description="the probability that it needs more than it asks for")
+    similar: int = Field(description="ended runs of the same work behind it; 0: jobs of others that look alike")
+    group: str = Field(description="whose runs those are")
+
+
+class WaitOutlook(Answer):
+    """When a job will start: how long it waits from its submission on, in seconds; null with a reason where nobody can say."""
+
+    p50_s: float | None = Field(description="half of such jobs start sooner")
+    p90_s: float | None = Field(description="nine of ten such jobs start sooner")
+    waited_s: float = Field(description="how long it has waited")
+    reason: str | None = Field(description="why there is no estimate", examples=["No estimate of the start: it is held."])
 
 
 class ClusterProblem(Answer):
@@ -207,4 +239,8 @@ class ScriptAnswer(Answer):
     reasons: list[Reason] | None = Field(None, description="the strongest twelve, strongest first")
     verdict: Verdict | None = Field(None, description="all of this about the risk as one object; null without a trained model")
     advice: list[Advice] = Field(description="at most three, best first")
+    needs: dict[str, NeedOutlook] | None = Field(
+        None, description="what it will use of `memory` and `time`; null without a model"
+    )
+    wait: WaitOutlook | None = Field(None, description="when it would start; null without a model")
     notes: list[str]

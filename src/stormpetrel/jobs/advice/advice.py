@@ -66,6 +66,10 @@ class Advice:
     saves: bool = False
     risk_before: float | None = None
     risk_after: float | None = None
+    experiment: bool = False  # one run that tells what others need
+    wait_before_s: float | None = None  # p50 of the wait as requested, and with the change
+    wait_after_s: float | None = None
+    core_hours_saved: float | None = None
 
 
 def advise(

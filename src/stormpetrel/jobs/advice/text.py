@@ -153,3 +153,20 @@ def job_facts(job: Mapping[str, Any], *, never_started: bool) -> list[str]:
     if job.get("node_list"):
         facts.append(f"on {job['node_list']}")
     return facts
+
+
+def effect_text(piece: Any) -> str | None:
+    """What a change does, in one line: risk, start and core-hours before → after; None where nothing is known.
+
+    `piece` is a piece of advice, or the same as a model of an answer.
+    """
+    parts = []
+    if piece.risk_before is not None and piece.risk_after is not None:
+        same = piece.risk_after >= piece.risk_before - 0.005
+        change = f"{piece.risk_before:.0%} → {piece.risk_after:.0%}"
+        parts.append(f"the model sees no difference ({change})" if same else f"risk {change}")
+    if piece.wait_before_s is not None and piece.wait_after_s is not None and piece.wait_after_s < 0.95 * piece.wait_before_s:
+        parts.append(f"starts within {format_duration(piece.wait_after_s)} instead of {format_duration(piece.wait_before_s)}")
+    if piece.core_hours_saved:
+        parts.append(f"{piece.core_hours_saved:,.1f} core-hours saved")
+    return ", ".join(parts) or None

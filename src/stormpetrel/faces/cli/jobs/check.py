@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,12 +13,12 @@ from rich.console import Console
 from stormpetrel.answers.jobs.check import check_request
 from stormpetrel.answers.jobs.why import explain_job
 from stormpetrel.answers.schemas.job import JobCause, JobWhy, Waiting
-from stormpetrel.answers.schemas.predictions import Advice, ClusterFit, ScriptAnswer, Verdict
+from stormpetrel.answers.schemas.predictions import Advice, ClusterFit, NeedOutlook, ScriptAnswer, Verdict, WaitOutlook
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.cli.options import JobId, Json, LogOdds
 from stormpetrel.faces.cli.output import emit, plain
 from stormpetrel.faces.cli.site import open_site
-from stormpetrel.jobs.advice.text import job_facts
+from stormpetrel.jobs.advice.text import effect_text, job_facts
 from stormpetrel.jobs.prediction_text import percent, reason_text, verdict_text
 from stormpetrel.jobs.reasons import span
 from stormpetrel.records.units import format_memory
@@ -79,6 +80,7 @@ def _print_check(out: Console, answer: ScriptAnswer, *, log_odds: bool) -> None:
         _print_verdict(out, answer.verdict, log_odds=log_odds)
     for note in answer.notes:
         out.print(f"  {plain(note)}")
+    _print_outlook(out, answer.needs, answer.wait)
     _print_advice(out, answer.advice)
     if not answer.advice:
         out.print("\nAdvice: none. Past jobs support no change of this request.")
@@ -108,6 +110,7 @@ def _print_why(out: Console, answer: JobWhy, *, log_odds: bool) -> None:
             out.print(f"    write: {plain(answer.next.line)}")
         for evidence in answer.next.evidence:
             out.print(f"    {plain(evidence)}")
+    _print_outlook(out, answer.needs, answer.wait)
     _print_advice(out, answer.advice)
 
 
@@ -161,15 +164,27 @@ def _print_verdict(out: Console, verdict: Verdict, *, log_odds: bool = False) ->
         out.print(f"  {'▲' if reason.contribution > 0 else '▽'} {plain(reason_text(reason, log_odds=log_odds))}")
 
 
+def _print_outlook(out: Console, needs: Mapping[str, NeedOutlook] | None, wait: WaitOutlook | None) -> None:
+    """Print what a job will need and when it will start."""
+    for name, need in (needs or {}).items():
+        text = format_memory if name == "memory" else span
+        short = "" if need.short is None or need.short < 0.005 else f"; more than it asks for with {percent(need.short)}"
+        out.print(f"\nNeeds of {name}: half up to {text(need.p50)}, nine in ten up to {text(need.p90)}{short}")
+    if wait is not None and wait.p50_s is not None and wait.p90_s is not None:
+        out.print(f"\nStarts within {span(wait.p50_s)} (half of such jobs), {span(wait.p90_s)} (nine in ten) of its submission")
+    elif wait is not None and wait.reason is not None:
+        out.print(f"\n{plain(wait.reason)}")
+
+
 def _print_advice(out: Console, advice: list[Advice]) -> None:
     for number, piece in enumerate(advice, 1):
-        out.print(f"\nAdvice {number}: {plain(piece.sentence)}")
-        if piece.line:
-            out.print(f"    write: {plain(piece.line)}")
-        if piece.risk_before is not None and piece.risk_after is not None:
-            change = f"{percent(piece.risk_before)} → {percent(piece.risk_after)}"
-            falls = piece.risk_after < piece.risk_before - 0.005
-            out.print(f"    risk {change}" if falls else f"    the model sees no difference ({change}); past jobs do:")
+        out.print(f"\n{'Experiment' if piece.experiment else 'Advice'} {number}: {plain(piece.sentence)}")
+        for line in (piece.line, piece.mem_update):
+            if line:
+                out.print(f"    write: {plain(line)}")
+        effect = effect_text(piece)
+        if effect is not None:
+            out.print(f"    {effect}")
         for evidence in piece.evidence:
             out.print(f"    {plain(evidence)}")
 

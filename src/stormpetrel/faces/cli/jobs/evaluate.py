@@ -19,9 +19,11 @@ from stormpetrel.answers.schemas.job_evaluation import (
     TableOneLine,
     WeekFigures,
 )
+from stormpetrel.answers.schemas.job_needs import NeedsQuestion, WaitQuestion
 from stormpetrel.answers.studies.job_evaluation import JobInput, evaluate_forecasts, evaluate_published, table_line
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.jobs.input import ALL_MOMENTS, At, Files, moments_of, read_input
+from stormpetrel.faces.cli.jobs.needs import check_options, show_needs, show_waits
 from stormpetrel.faces.cli.options import Drop, Failed, Fields, Format, Json, Plot, Seed, SinceDay, Workers
 from stormpetrel.faces.cli.output import emit, plain
 from stormpetrel.faces.cli.progress import step_spinner
@@ -68,6 +70,13 @@ def evaluate(
     flags_per_day: Annotated[
         float | None, typer.Option("--flags-per-day", min=0, help="Flags a day that are promised; 0: as many as usual.")
     ] = None,
+    needs: Annotated[
+        str | None, typer.Option("--needs", help="Judge what jobs would have been given instead: memory or time.")
+    ] = None,
+    rows: Annotated[
+        Path | None, typer.Option("--rows", help="With --needs: write one line per judged job to this CSV file.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Judge forecasts of how long jobs wait instead.")] = False,
     seed: Seed = 0,
     workers: Workers = 1,
     plot: Plot = None,
@@ -81,37 +90,37 @@ def evaluate(
         raise UsageError(
             "The published protocol has no order of time to recalibrate in.", hint="Take --protocol time or rolling."
         )
+    check_options(needs, rows, wait=wait, protocol=protocol)
     data = read_input(
         context.obj, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json
     )
-    if protocol == "seed":
+    if needs is not None:
+        question = {"resource": needs, "protocol": protocol, "seed": seed}
+        show_needs(data, NeedsQuestion.model_validate(question), rows, as_json=as_json)
+    elif wait:
+        show_waits(data, WaitQuestion.model_validate({"protocol": protocol, "seed": seed}), as_json=as_json)
+    elif protocol == "seed":
         _evaluate_published(data, seed, workers, plot, as_json=as_json)
-        return
-    question = EvaluationQuestion.model_validate(
-        {
-            "moments": [str(moment) for moment in moments_of(at)],
-            "protocol": protocol,
-            "table_one": table_one,
-            "refit": refit,
-            "recalibrate": recalibrate,
-            "missed_cost": missed_cost,
-            "flags_per_day": flags_per_day,
-            "seed": seed,
-            "workers": workers,
-        }
-    )
+    else:
+        options = {"protocol": protocol, "table_one": table_one, "refit": refit, "seed": seed, "workers": workers}
+        options |= {"recalibrate": recalibrate, "missed_cost": missed_cost, "flags_per_day": flags_per_day}
+        _evaluate_outcomes(data, at, options, plot, as_json=as_json)
+
+
+def _evaluate_outcomes(data: JobInput, at: str, options: dict[str, object], plot: Path | None, *, as_json: bool) -> None:
+    question = EvaluationQuestion.model_validate({"moments": [str(moment) for moment in moments_of(at)], **options})
     with step_spinner(quiet=as_json) as progress:
         answer, evaluation = evaluate_forecasts(data, question, progress=progress)
 
     def text(out: Console) -> None:
         _print_evaluation(out, answer)
-        if table_one:
+        if question.table_one:
             _print_tables(out, answer.table1, f"Table I with what is known at {question.moments[0]}")
         if answer.refit is not None:
             _print_weeks(out, answer.refit)
 
     emit(
-        _without_unasked(answer, refit=refit),
+        _without_unasked(answer, refit=question.refit),
         text,
         as_json=as_json,
         plot=plot,

@@ -1,0 +1,137 @@
+"""The outlook of one job: what it will need of memory and time and how long it will wait, from the models and the past of a site.
+
+models + past jobs -> JobOutlook -> needs (NeedEstimate), wait (WaitEstimate). A job that is held, depends on another or
+waits for a reservation has no wait that the queue could tell: the estimate says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from stormpetrel.jobs.advice.waiting import why_waiting
+from stormpetrel.jobs.needs.features import narrowest
+from stormpetrel.jobs.needs.model import NeedsModel
+from stormpetrel.jobs.needs.past_use import NARROWEST_FIRST, SPACE_NAMES, SPACES, TIME, PastUse, use_table
+from stormpetrel.jobs.wait.evaluation import expected_run, queue_log
+from stormpetrel.jobs.wait.model import QUANTILES, WaitModel
+from stormpetrel.jobs.wait.queue_state import QueueState, queue_features, wait_table
+from stormpetrel.records.pending_reasons import WaitKind
+
+LEVELS: Final = (0.5, 0.9, 0.99)
+_NO_TURN: Final = {
+    WaitKind.NEVER: "it cannot run as it stands",
+    WaitKind.HELD: "it is held",
+    WaitKind.PARENT: "it waits for another job",
+    WaitKind.RESERVATION: "it waits for a reservation",
+    WaitKind.BEGIN_TIME: "it must not begin before its time",
+}
+_WIDEST_OWN: Final = "user_family"  # wider groups are not "the same work"
+
+
+@dataclass(frozen=True, slots=True)
+class NeedEstimate:
+    """What a job will use of one resource (bytes or seconds), with these probabilities at most.
+
+    `short` is the probability that it needs more than it asks for (None: it does not say what), `given` the amount that past jobs
+    show to waste least, `similar` how many ended runs of the same work are behind it (0: others' jobs are), `group` who they are.
+    """
+
+    resource: str
+    request: float | None
+    p50: float
+    p90: float
+    p99: float
+    short: float | None
+    given: float
+    similar: int
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEstimate:
+    """When a job will start: it waits at most so long in all with these probabilities (seconds); or why nobody can say."""
+
+    p50_s: float | None
+    p90_s: float | None
+    waited_s: float = 0.0
+    reason: str | None = None
+
+
+class JobOutlook:
+    """What the models of needs and waits say about jobs, over what was known of a site's jobs at `now`."""
+
+    def __init__(self, needs: Mapping[str, NeedsModel], wait: WaitModel | None, past: pl.DataFrame, *, now: datetime) -> None:
+        past = past.sort("submit_time", maintain_order=True)
+        self._needs, self._wait, self._now = dict(needs), wait, now
+        self._past_use = {resource: PastUse(resource) for resource in {*needs, TIME}}
+        for resource, use in self._past_use.items():
+            if resource != TIME:
+                use.sweep(past, use_table(past, resource))
+        self._queue = QueueState()
+        queue_log(past, self._queue, self._past_use[TIME])
+
+    def needs(self, job: pl.DataFrame) -> dict[str, NeedEstimate]:
+        """What a job (a frame of one row) will need of each resource that there is a model of."""
+        estimates = {resource: self._need(job, resource) for resource in self._needs}
+        return {resource: estimate for resource, estimate in estimates.items() if estimate is not None}
+
+    def _need(self, job: pl.DataFrame, resource: str) -> NeedEstimate | None:
+        table = use_table(job, resource)
+        readings = self._past_use[resource].read(job, [self._now.timestamp()])
+        model = self._needs[resource]
+        forecast = model.forecast(readings, table, job)
+        if not np.isfinite(forecast.amounts).all():
+            return None  # neither a request nor a past: nothing is known at all
+        p50, p90, p99 = (float(value) for value in forecast.quantiles(LEVELS)[0])
+        request = None if np.isnan(table.request[0]) else float(table.request[0])
+        weight = np.ones(1) if resource == TIME else np.array([self._typical_run_s(job)])
+        weight = table.cores if resource == TIME else weight
+        given = float(model.policy.apply(forecast, readings, table.request, weight).given[0])
+        short = None if request is None else float(forecast.chance_of_more(table.request)[0])
+        similar, group = _same_work(readings)
+        return NeedEstimate(resource, request, p50, p90, p99, short, given, similar, group)
+
+    def _typical_run_s(self, job: pl.DataFrame) -> float:
+        typical = narrowest(self._past_use[TIME].read(job, [self._now.timestamp()]), "median")[0]
+        return 3600.0 if np.isnan(typical) else float(np.exp(typical))
+
+    def wait(self, job: pl.DataFrame) -> WaitEstimate | None:
+        """How long a job (a frame of one row) waits from its submission on; None for one that has started, or without a model."""
+        record = job.row(0, named=True)
+        if self._wait is None or record["start_time"] is not None or record["end_time"] is not None:
+            return None
+        reason = _no_turn(record)
+        waited_s = max(0.0, (self._now - record["submit_time"]).total_seconds())
+        if reason is not None:
+            return WaitEstimate(None, None, waited_s, reason)
+        table = wait_table(job)
+        run_s = expected_run(self._past_use[TIME].read(job, [self._now.timestamp()]), table)
+        readings = self._queue.read(job, self._now.timestamp())
+        forecast = self._wait.forecast(queue_features(readings, job, table, run_s))
+        p50, p90 = (float(value) for value in forecast.quantiles(QUANTILES, waited_s)[0])
+        return WaitEstimate(p50, max(p50, p90), waited_s)
+
+
+def _no_turn(record: Mapping[str, Any]) -> str | None:
+    """Why the queue cannot say when a job starts; None where it can."""
+    waiting = why_waiting(dict(record), None)
+    if waiting is not None and waiting.kind in _NO_TURN:
+        return f"No estimate of the start: {_NO_TURN[WaitKind(waiting.kind)]}."
+    return "No estimate of the start: it is held." if record.get("state") == "HELD" else None
+
+
+def _same_work(readings: Any) -> tuple[int, str]:
+    """How many ended runs of the same work are known, and who they are; 0 where only others' jobs are."""
+    from stormpetrel.jobs.needs.past_use_kernel import N_READINGS
+
+    for space in NARROWEST_FIRST[: NARROWEST_FIRST.index(_WIDEST_OWN) + 1]:
+        count = float(np.expm1(readings[0, SPACE_NAMES.index(space) * N_READINGS]))
+        if count >= 1.5:
+            return round(count), SPACES[SPACE_NAMES.index(space)].words
+    return 0, "jobs of others"

@@ -1,0 +1,53 @@
+"""Entities: the users, applications, partitions and requests that jobs belong to, as row numbers of compiled tables.
+
+frame with the columns of the spaces -> EntityCodes.of -> (job, space) numbers: −1 where the frame does not say, 0 for a stranger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from stormpetrel.jobs.keys import Space, key
+
+
+class EntityCodes:
+    """Numbers of the entities of some spaces, given out as they are first seen; 0 stands for whoever was never seen."""
+
+    def __init__(self, spaces: Sequence[Space]) -> None:
+        self._spaces = tuple(spaces)
+        self._known: list[dict[str, int]] = [{} for _ in self._spaces]
+        self.count = 1
+
+    def of(self, frame: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
+        """The numbers of each job's entities; with `take_in` new ones get a number."""
+        codes = np.empty((frame.height, len(self._spaces)), np.int64)
+        for column, space in enumerate(self._spaces):
+            values = frame.select(key(space))[:, 0]
+            distinct = values.unique(maintain_order=True).drop_nulls()
+            known = self._known[column]
+            for text in distinct if take_in else ():
+                if text not in known:
+                    known[text] = self.count
+                    self.count += 1
+            numbers = pl.Series([known.get(text, 0) for text in distinct], dtype=pl.Int64)
+            table = pl.DataFrame({"key": distinct, "code": numbers})
+            joined = pl.DataFrame({"key": values}).join(table, on="key", how="left", maintain_order="left")
+            codes[:, column] = joined["code"].fill_null(-1).to_numpy()
+        return codes
+
+
+def grown(arrays: Sequence[NDArray[np.generic]], count: int, fills: Sequence[float]) -> list[NDArray[np.generic]]:
+    """The arrays with room for `count` rows; doubled, so that growth is paid for once."""
+    if count <= len(arrays[0]):
+        return list(arrays)
+    rows = max(count, 2 * len(arrays[0]))
+    out = []
+    for array, fill in zip(arrays, fills, strict=True):
+        whole = np.full((rows, *array.shape[1:]), fill, array.dtype)
+        whole[: len(array)] = array
+        out.append(whole)
+    return out

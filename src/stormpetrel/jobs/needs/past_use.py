@@ -1,0 +1,180 @@
+"""Past use: what jobs like this one used of memory or time, from the moments they ended on.
+
+job frame + Resource -> UseTable (used, request, whether it was cut off) -> PastUse.sweep -> readings per job at its submission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from stormpetrel.jobs.entities import EntityCodes, grown
+from stormpetrel.jobs.history import event_times
+from stormpetrel.jobs.keys import Space, stand_ins, with_request
+from stormpetrel.jobs.outcomes import NEVER_STARTED, outcome
+from stormpetrel.records.doubts import trusted
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Matrix = NDArray[np.float32]
+
+MEMORY: Final = "memory"
+TIME: Final = "time"
+RESOURCES: Final = (MEMORY, TIME)
+# The widest first. `hint` is what the log says about a job's input: Nextflow's tag, or the arguments of its command line.
+_SHAPE: Final = ("asked_cpus", "asked_nodes", "asked_gpus", "limit_key", "request_key")
+SPACES: Final = (
+    Space("site", "all jobs of the cluster", ("cluster",), None),
+    Space("user", "this user's jobs", ("user",), "site"),
+    Space("family", "jobs of this application", ("family",), "site"),
+    Space("hint", "jobs with this input", ("user", "hint"), "site"),
+    Space("user_limit", "this user's jobs with this request", ("user", "request_key"), "user"),
+    Space("user_family", "this user's jobs of this application", ("user", "family"), "user"),
+    Space("user_shape", "this user's jobs that ask for the same", ("user", *_SHAPE), "user"),
+    Space("name", "this user's jobs of this name", ("user", "job_name"), "user_family"),
+    Space(
+        "retry", "this user's runs of the same job",
+        ("user", "job_name", "family", "work_dir", "partition", *_SHAPE),
+        "user_shape",
+    ),
+)  # fmt: skip
+SPACE_NAMES: Final = tuple(space.name for space in SPACES)
+NARROWEST_FIRST: Final = ("retry", "name", "user_shape", "user_family", "user_limit", "family", "user", "site")
+_SHORTEST_S: Final = 1.0
+_SMALLEST_BYTES: Final = 1 << 20  # below a mebibyte nobody can ask
+_HINTS: Final = ("tag", "input", "sample")  # fields of `extra` that name a job's input
+
+
+@dataclass(frozen=True, slots=True)
+class UseTable:
+    """What each job of a frame asked for and used of one resource, whole jobs: bytes or seconds, NaN where nobody says."""
+
+    used: Floats
+    request: Floats
+    cut_off: Flags  # ran into its limit: it needed more than it used
+    ended: Flags  # ran, and came to an end of its own or at its limit: its use can be judged
+    run_s: Floats
+    cores: Floats
+
+    @property
+    def judged(self) -> Flags:
+        """Which jobs tell how much was needed."""
+        return self.ended & (self.used > 0)
+
+    def rows(self, which: NDArray[Any]) -> UseTable:
+        """The same of some jobs."""
+        return UseTable(*(getattr(self, f.name)[which] for f in fields(self)))
+
+    def weight(self, resource: str) -> Floats:
+        """What a unit of the resource is multiplied with to be waste: run time for memory, cores for time."""
+        return self.run_s if resource == MEMORY else self.cores
+
+
+def use_table(jobs: pl.DataFrame, resource: str) -> UseTable:
+    """Read requests and use of one resource out of a job frame."""
+    tasks = pl.when(pl.col("source") == "swf").then(pl.coalesce("cpus", "req_cpus")).otherwise(pl.coalesce("nodes", "req_nodes"))
+    told = trusted(jobs).select(
+        "elapsed_s",
+        limit="time_limit_s",
+        memory=pl.coalesce("req_mem_bytes", "mem_bytes").cast(pl.Float64),
+        # Accounting tells the largest task: one per node in most jobs; an SWF log tells memory per processor.
+        rss=pl.col("max_rss_bytes").cast(pl.Float64) * tasks.fill_null(1).clip(1),
+        cores=pl.coalesce("cpus", "req_cpus", "nodes", "req_nodes").cast(pl.Float64).fill_null(1.0).clip(1.0),
+        outcome=outcome(),
+        state="state",
+    )
+    ended = told["outcome"].is_in(["COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY"]) | (told["state"] == "UNKNOWN")
+    run = told["elapsed_s"].to_numpy()
+    limit = _positive(told["limit"])
+    used, request = (run, limit) if resource == TIME else (told["rss"].to_numpy(), _positive(told["memory"]))
+    smallest = _SHORTEST_S if resource == TIME else _SMALLEST_BYTES
+    used = np.where(used > 0, np.maximum(used, smallest if resource == TIME else 1.0), np.nan)
+    with np.errstate(invalid="ignore"):
+        at_limit = used >= 0.999 * request if resource == TIME else np.zeros(used.size, dtype=bool)
+    shortage = "TIMEOUT" if resource == TIME else "OUT_OF_MEMORY"
+    cut_off = at_limit | (told["outcome"] == shortage).fill_null(False).to_numpy()
+    return UseTable(
+        used=used,
+        request=request,
+        cut_off=cut_off,
+        ended=ended.fill_null(False).to_numpy() & (told["outcome"] != NEVER_STARTED).fill_null(True).to_numpy(),
+        run_s=np.nan_to_num(run),
+        cores=told["cores"].to_numpy(),
+    )
+
+
+def _positive(values: pl.Series) -> Floats:
+    numbers = values.cast(pl.Float64).to_numpy()
+    return np.where(numbers > 0, numbers, np.nan)
+
+
+@dataclass
+class PastUse:
+    """What has been used of one resource so far, per user, application, name, request and input."""
+
+    resource: str
+    stand_in: dict[str, str] | None = None
+    _entities: EntityCodes = field(default_factory=lambda: EntityCodes(SPACES))
+
+    def __post_init__(self) -> None:
+        from stormpetrel.jobs.needs.past_use_kernel import empty_rows
+
+        self._rows: tuple[Any, ...] = empty_rows()  # logs of use, of use ÷ request, cut off, state
+
+    def sweep(self, jobs: pl.DataFrame, table: UseTable) -> Matrix:
+        """Take in these jobs' submissions, starts and ends in the order of time; the readings of each at its submission.
+
+        What a job used counts from its end on; (job, space × reading).
+        """
+        from stormpetrel.jobs.needs.past_use_kernel import END, N_READINGS, START, SUBMIT, sweep
+
+        if self.stand_in is None:
+            self.stand_in = stand_ins(jobs)
+        codes = self._code_matrix(jobs, take_in=True)
+        times = event_times(jobs)[:, [0, 1, 3]]  # submission, start, end
+        job, kind = np.nonzero(~np.isnan(times))
+        order = np.lexsort((kind, times[job, kind]))
+        out = np.full((jobs.height, len(SPACES) * N_READINGS), np.nan, np.float32)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            log_use = np.where(table.judged, np.log(table.used), np.nan)
+        kinds = np.array([SUBMIT, START, END], np.int8)[kind[order]]
+        used, shares, cut_off, state = self._rows
+        sweep(
+            kinds, job[order], times[job, kind][order], codes, times[:, 1], log_use, np.log(table.request), table.cut_off,
+            used, shares, cut_off, state, out,
+        )  # fmt: skip
+        return out
+
+    def read(self, jobs: pl.DataFrame, now: Sequence[float] | Floats) -> Matrix:
+        """The readings of these jobs, each at its own `now` (Unix seconds); nothing is taken in."""
+        from stormpetrel.jobs.needs.past_use_kernel import N_READINGS, read_use
+
+        codes = self._code_matrix(jobs, take_in=False)
+        used, shares, cut_off, state = self._rows
+        out = np.full((jobs.height, len(SPACES) * N_READINGS), np.nan, np.float32)
+        for row, moment in enumerate(now):
+            for space, code in enumerate(codes[row]):
+                if code >= 0:
+                    at = space * N_READINGS
+                    read_use(used[code], shares[code], cut_off[code], state[code], float(moment), out[row, at : at + N_READINGS])
+        return out
+
+    def _code_matrix(self, jobs: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
+        codes = self._entities.of(_with_keys(jobs, self.stand_in or {}, self.resource), take_in=take_in)
+        self._rows = tuple(grown(self._rows, self._entities.count, (0.0, np.nan, 0.0, 0.0)))
+        return codes
+
+
+def _with_keys(jobs: pl.DataFrame, stand_in: dict[str, str], resource: str) -> pl.DataFrame:
+    frame = with_request(jobs, stand_in)
+    asked = pl.col("time_limit_s") if resource == TIME else pl.coalesce("req_mem_bytes", "mem_bytes")
+    hints = [pl.col("extra").map.get(name) for name in _HINTS] if jobs["extra"].null_count() < jobs.height else []
+    hint = pl.coalesce(pl.lit(None, dtype=pl.String), *hints)
+    return frame.with_columns(
+        request_key=asked.round().cast(pl.Int64, strict=False), hint=pl.when(~hint.is_in(["", "-"])).then(hint)
+    )

@@ -1,0 +1,138 @@
+"""The queue as it was: who waited and ran when each job was submitted, and how long others had waited.
+
+job frame -> QueueState.sweep -> readings per job; `read` gives those of a request now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from stormpetrel.jobs.entities import EntityCodes, grown
+from stormpetrel.jobs.history import event_times
+from stormpetrel.jobs.keys import Space, stand_ins, with_request
+
+Floats = NDArray[np.float64]
+Matrix = NDArray[np.float32]
+
+_SHAPE: Final = ("asked_cpus", "asked_nodes", "asked_gpus", "limit_key")
+SPACES: Final = (
+    Space("site", "all jobs of the cluster", ("cluster",), None),
+    Space("partition", "jobs in this partition", ("partition", "qos"), "site"),
+    Space("user", "this user's jobs", ("user",), "site"),
+    Space("account", "jobs of this account", ("account",), "site"),
+    Space("size", "jobs of about this size", ("partition", "size_class"), "site"),
+    Space("shape", "jobs that ask for the same", ("partition", *_SHAPE), "size"),
+    Space("user_shape", "this user's jobs that ask for the same", ("user", *_SHAPE), "shape"),
+)  # fmt: skip
+SPACE_NAMES: Final = tuple(space.name for space in SPACES)
+_USUAL_LIMIT_S: Final = 86400.0  # of a job without a limit: most sites' default
+_REQUEST_FEATURES: Final = ("cores", "nodes", "gpus", "memory", "limit", "typical_run", "hour", "weekday", "at_once")
+
+
+def feature_names() -> tuple[str, ...]:
+    """The names of the columns of `queue_features`."""
+    from stormpetrel.jobs.wait.queue_kernel import READINGS
+
+    return (*(f"{space}.{reading}" for space in SPACE_NAMES for reading in READINGS), *_REQUEST_FEATURES)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitTable:
+    """When each job of a frame was submitted, started and ended (Unix seconds, NaN: not yet), and what it asked for."""
+
+    submit: Floats
+    start: Floats
+    end: Floats
+    cores: Floats
+    limit_s: Floats
+
+    @property
+    def wait_s(self) -> Floats:
+        """How long each job waited; NaN where it has not started."""
+        return np.maximum(self.start - self.submit, 0.0)
+
+
+def wait_table(jobs: pl.DataFrame) -> WaitTable:
+    """Read submissions, starts and requests out of a job frame; a rerun's wait is not known: it bears its first submission."""
+    times = event_times(jobs)
+    numbers = jobs.select(
+        cores=pl.coalesce("req_cpus", "cpus", "req_nodes", "nodes").cast(pl.Float64).fill_null(1.0).clip(1.0),
+        limit=pl.col("time_limit_s").fill_null(_USUAL_LIMIT_S).clip(1.0),
+    )
+    return WaitTable(times[:, 0], times[:, 1], times[:, 3], numbers["cores"].to_numpy(), numbers["limit"].to_numpy())
+
+
+@dataclass
+class QueueState:
+    """Who waits and runs, and how long jobs have waited, per partition, user, account and shape of request."""
+
+    stand_in: dict[str, str] | None = None
+    _entities: EntityCodes = field(default_factory=lambda: EntityCodes(SPACES))
+
+    def __post_init__(self) -> None:
+        from stormpetrel.jobs.wait.queue_kernel import empty_rows
+
+        self._rows: tuple[Any, ...] = empty_rows()  # logs of waits, state
+
+    def sweep(self, jobs: pl.DataFrame, table: WaitTable, run_s: Floats) -> Matrix:
+        """Take in these jobs' submissions, starts and ends in the order of time; the readings of each at its submission.
+
+        `run_s` is how long each is expected to run, as far as was known when it was submitted.
+        """
+        from stormpetrel.jobs.wait.queue_kernel import END, N_READINGS, START, SUBMIT, sweep
+
+        if self.stand_in is None:
+            self.stand_in = stand_ins(jobs)
+        codes = self._code_matrix(jobs, take_in=True)
+        times = np.stack([table.submit, table.start, table.end], axis=1)
+        job, kind = np.nonzero(~np.isnan(times))
+        order = np.lexsort((kind, times[job, kind]))
+        kinds = np.array([SUBMIT, START, END], np.int8)[kind[order]]
+        out = np.full((jobs.height, len(SPACES) * N_READINGS), np.nan, np.float32)
+        sweep(
+            kinds, job[order], times[job, kind][order], codes, table.submit, table.start, table.cores, table.limit_s,
+            np.fmin(run_s, table.limit_s), self._rows[0], self._rows[1], out,
+        )  # fmt: skip
+        return out
+
+    def read(self, jobs: pl.DataFrame, now: float) -> Matrix:
+        """The readings of these jobs at `now` (Unix seconds); nothing is taken in."""
+        from stormpetrel.jobs.wait.queue_kernel import N_READINGS, read_queue
+
+        codes = self._code_matrix(jobs, take_in=False)
+        out = np.full((jobs.height, len(SPACES) * N_READINGS), np.nan, np.float32)
+        for row in range(jobs.height):
+            for space, code in enumerate(codes[row]):
+                if code >= 0:
+                    at = space * N_READINGS
+                    read_queue(self._rows[0][code], self._rows[1][code], now, out[row, at : at + N_READINGS])
+        return out
+
+    def _code_matrix(self, jobs: pl.DataFrame, *, take_in: bool) -> NDArray[np.int64]:
+        frame = with_request(jobs, self.stand_in or {})
+        size = pl.col("asked_cpus").fill_null(pl.col("asked_nodes")).cast(pl.Float64).log(2).round()
+        span = pl.col("time_limit_s").log(2).round()
+        frame = frame.with_columns(size_class=pl.concat_str(size.fill_null(-1), pl.lit("/"), span.fill_null(-1)))
+        codes = self._entities.of(frame, take_in=take_in)
+        self._rows = tuple(grown(self._rows, self._entities.count, (0.0, 0.0)))
+        return codes
+
+
+def queue_features(readings: Matrix, jobs: pl.DataFrame, table: WaitTable, run_s: Floats) -> Matrix:
+    """The features of each job at its submission: the queue, and the request."""
+    frame = jobs.select(
+        nodes=pl.coalesce("req_nodes", "nodes").cast(pl.Float64).log1p(),
+        gpus=pl.coalesce("req_gpus", "gpus").cast(pl.Float64).log1p(),
+        memory=pl.coalesce("req_mem_bytes", "mem_bytes").cast(pl.Float64).log1p(),
+        hour=pl.col("submit_time").dt.hour().cast(pl.Float64),
+        weekday=pl.col("submit_time").dt.weekday().cast(pl.Float64),
+        at_once=pl.col("array_task").is_not_null().cast(pl.Float64),
+    ).fill_null(np.nan)
+    own = [np.log(table.cores), frame["nodes"].to_numpy(), frame["gpus"].to_numpy(), frame["memory"].to_numpy()]
+    own += [np.log(table.limit_s), np.log(run_s), *(frame[name].to_numpy() for name in ("hour", "weekday", "at_once"))]
+    return np.concatenate([readings, np.stack(own, axis=1)], axis=1).astype(np.float32)
