@@ -111,9 +111,8 @@ class Distinct:
 
     def map(self, read: Callable[[Any], Any], dtype: Any = None) -> pl.Series:
         """The column of what `read` makes of each value; a field that is not there is None to it."""
-        made = [read(value) for value in self.values]
-        made.append(read(None))  # the last, which -1 means
-        return pl.Series(made, dtype=dtype, strict=True).gather(np.where(self.ids < 0, len(made) - 1, self.ids))
+        results = [read(value) for value in [*self.values, None]]  # the last is that of -1
+        return pl.Series(results, dtype=dtype, strict=True).gather(np.where(self.ids < 0, len(results) - 1, self.ids))
 
 
 class JsonBlock:
@@ -144,14 +143,14 @@ class JsonBlock:
 
     def distinct(self, path: str) -> Distinct:
         """The values of a field, each distinct one decoded once; null is a value."""
-        column, found = self._fields.at[path], self._intern(path)
+        column, places = self._fields.at[path], self._intern(path)
         data, begins, ends = self._buffer.data, self._arrays.begins[:, column], self._arrays.ends[:, column]
-        plain = self._arrays.kinds[found.values, column] == TEXT if found.values else []
+        plain = self._arrays.kinds[places.values, column] == TEXT if places.values else []
         values = [
             str(data[begins[at] + 1 : ends[at] - 1], "ascii") if is_plain else json.loads(bytes(data[begins[at] : ends[at]]))
-            for at, is_plain in zip(found.values, plain, strict=True)
+            for at, is_plain in zip(places.values, plain, strict=True)
         ]
-        return Distinct(found.ids, values)
+        return Distinct(places.ids, values)
 
     def texts(self, path: str) -> Distinct:
         """The same of a field that must be text, or nothing."""
@@ -163,10 +162,10 @@ class JsonBlock:
     def shown(self, path: str) -> Distinct:
         """The values of a field as Python would print them; None of lists, objects and null."""
         column = self._fields.at[path]
-        found = self._intern(path)
+        places = self._intern(path)
         data, begins, ends = self._buffer.data, self._arrays.begins[:, column], self._arrays.ends[:, column]
         values: list[str | None] = []
-        for at in found.values:
+        for at in places.values:
             raw, kind = bytes(data[begins[at] : ends[at]]), self._arrays.kinds[at, column]
             if kind == TEXT:
                 values.append(raw[1:-1].decode())
@@ -181,7 +180,7 @@ class JsonBlock:
                     if isinstance(value, str | int | float)
                     else None
                 )
-        return Distinct(found.ids, values)
+        return Distinct(places.ids, values)
 
     def _intern(self, path: str) -> Distinct:
         """Of each record the place of its value among the distinct ones, and of these the rows that have them first."""

@@ -24,8 +24,6 @@ _GUESSED_TEXT: Final = 256 * 1024 * 1024
 _FIRST_GUESS: Final = 64 * 1024  # characters of a guess that are decoded at first: nearly all records are shorter
 _BEGINNING: Final = re.compile(r"[^\s:]\s*\{")  # an object that is no value of another one's key
 
-NOT_A_RECORD: Final = ("not_a_record", "this is no record of a job")
-
 Record = dict[str, Any]
 
 
@@ -165,7 +163,7 @@ class RecordReader:
 
     def _judge(self, value: object, raw: str) -> tuple[int, Record | Refused, int]:
         if not isinstance(value, dict) or not self._is_record(value) or "\0" in raw:
-            return self._refuse(*NOT_A_RECORD, raw)
+            return self._refuse("not_a_record", "this is no record of a job", raw)
         self.number += 1
         self._good += 1
         return self.number, value, self.done

@@ -29,7 +29,6 @@ from stormpetrel.sources.json_columns import (
     masked,
     record_blocks,
 )
-from stormpetrel.sources.json_records import NOT_A_RECORD
 from stormpetrel.sources.json_scan import ABSENT, NULL, TRUE, Ints
 from stormpetrel.sources.lines import LineFile
 
@@ -75,7 +74,7 @@ def _chunk(part: NumberedBlock, cluster: str) -> Chunk:
         if is_job_ad(record):
             take(batch, part.first + row, record, cluster)
         else:
-            batch.refuse(part.first + row, *NOT_A_RECORD, block.text_of(row)[:4096])
+            batch.refuse(part.first + row, "not_a_record", "this is no record of a job", block.text_of(row)[:4096])
     lines = (part.first + np.flatnonzero(~odd)).tolist()
     return chunk_of_columns(jobs.filter(~odd), lines, batch.chunk(part.done), read=block.rows, bytes_done=part.done)
 
@@ -260,14 +259,14 @@ class HistoryColumns:
 
     def _first_moment(self, *names: str) -> tuple[Ints, Flags]:
         """The first time that has happened; a number that is no time is odd where it would be read."""
-        moment, found = np.zeros(self._block.rows, np.int64), np.zeros(self._block.rows, np.bool_)
+        moment, is_known = np.zeros(self._block.rows, np.int64), np.zeros(self._block.rows, np.bool_)
         for name in names:
             value, there = self._block.integer(name)
             valid = there & (value >= _EARLIEST_S) & (value < _LATEST_S)
             self._block.odd |= there & ~valid & (value != 0)
-            new = valid & ~found
-            moment, found = np.where(new, value, moment), found | new
-        return moment, found
+            new = valid & ~is_known
+            moment, is_known = np.where(new, value, moment), is_known | new
+        return moment, is_known
 
 
 def _times(seconds: Ints, there: Flags) -> pl.Series:
