@@ -20,6 +20,7 @@ Mask = npt.NDArray[np.bool_]
 RECENT_S: Final = 6 * 3600.0
 _TRAINING_WEIGHT: Final = 100.0  # windows
 _LEAST_SPREAD: Final = 1e-3
+_FAR_OUT: Final = 6.0  # spreads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,9 +53,9 @@ class RecentNodes:
 
 
 def unit_of(values: Floats) -> tuple[float, float]:
-    """Median and spread of calm surprises; the spread is that of the upper half, where it matters."""
-    middle, high = np.quantile(values, [0.5, 0.9]) if values.size else (0.0, 1.0)
-    return float(middle), max(float(high - middle) / 1.28, _LEAST_SPREAD)
+    """Median and spread of calm surprises; the spread is that of the upper tail, where it matters."""
+    middle, high = np.quantile(values, [0.5, 0.95]) if values.size else (0.0, 1.0)
+    return float(middle), max(float(high - middle) / 1.645, _LEAST_SPREAD)
 
 
 def running_units(trained: Floats, now: RecentNodes, before: RecentNodes) -> Floats:
@@ -75,7 +76,12 @@ def running_units(trained: Floats, now: RecentNodes, before: RecentNodes) -> Flo
 
 
 def _blended(trained: Floats, surprise: Floats) -> Floats:
-    """Units of training and of recent windows, each by how many windows it stands for: (2, 2)."""
+    """Units of training and of recent windows, each by how many windows it stands for: (2, 2).
+
+    What is far out in units of training is left out: trouble that lasts must not become what is usual.
+    """
+    calm = ((surprise - trained[:, 0]) / trained[:, 1] < _FAR_OUT).all(axis=1)
+    surprise = surprise[calm] if calm.any() else surprise
     recent = np.array([unit_of(surprise[:, part]) for part in range(2)])
     share = len(surprise) / (len(surprise) + _TRAINING_WEIGHT)
     return np.asarray(share * recent + (1 - share) * trained)
