@@ -10,6 +10,7 @@ from stormpetrel.answers.viewer import LOCAL, READ, Viewer
 from stormpetrel.errors import AccessError, NotThereError
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.lifecycle import nightly
+from stormpetrel.lifecycle.contests.decision import Compute, FamilyNight
 from stormpetrel.lifecycle.retraining import Comparison, Retrained
 from stormpetrel.store.site import open_site
 from stormpetrel.store.upkeep.upkeep import Compacted
@@ -93,11 +94,13 @@ def test_only_who_manages_the_site_changes_what_is_in_use(site):
 
 def test_a_night_is_told_with_its_figures(site, monkeypatch):
     better = Comparison("submit", 812, 160, 0.4, 0.5, -0.12, -0.08, 0.61, None)
-    night = nightly.Nightly(
-        Retrained(True, "better", "jobs-3", "jobs-2", (better,)), None, ("one",), 4, ("jobs-1",), (Compacted("jobs", 9, 1, 8),)
-    )
+    retrained = Retrained(True, "better", "jobs-3", "jobs-2", (better,))
+    families = (FamilyNight("events", False, "not clearly better", None, "events-1", compute=Compute(2.0, 1.5, 10)),)
+    night = nightly.Nightly(retrained, families, ("one",), ("two",), 4, ("jobs-1",), (Compacted("jobs", 9, 1, 8),))
     monkeypatch.setattr(registry, "run_nightly", lambda _site, progress: night)
     receipt = registry.run_night(site, LOCAL, progress=print)
     assert (receipt.promoted, receipt.training, receipt.deleted_trainings) == (True, "jobs-3", ["jobs-1"])
     assert receipt.comparisons[0].pr_auc == 0.61 and receipt.comparisons[0].pr_auc_current is None
     assert receipt.compacted[0].files_after == 1 and receipt.keep_days == 0
+    assert receipt.events == "events-1 stays in use; not clearly better." == receipt.families[0].sentence
+    assert (receipt.families[0].cpu_s, receipt.shadows) == (1.5, ["two"])

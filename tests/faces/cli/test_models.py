@@ -161,6 +161,25 @@ def test_there_is_not_always_something_to_go_back_to(folder):
         run("--site", folder, "models", "rollback")
 
 
+# --- shadow, repeat -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_training_in_shadow_is_marked_in_the_list_and_stops_when_told(folder):
+    assert "jobs-1 runs in shadow" in run("--site", folder, "models", "shadow", "jobs-1")
+    assert "shadow  jobs-1" in run("--site", folder, "models", "list")
+    assert "in shadow: nothing scored yet" in run("--site", folder, "models", "show", "jobs-1")
+    assert as_json("--site", folder, "models", "shadow", "jobs-1", "--stop") == {
+        "training": "jobs-1",
+        "family": "jobs",
+        "runs": False,
+    }
+
+
+def test_a_repeated_training_says_whether_the_same_files_came_out(folder):
+    shown = as_json("--site", folder, "models", "repeat", "jobs-2")
+    assert shown["same"] and shown["why"] == "every file came out the same" and shown["cpu_s"] > 0
+
+
 # --- nightly ------------------------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
@@ -153,11 +154,12 @@ class FamilyNight:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread, where it is loaded: a training beside the watch takes no more than that."""
-    torch = sys.modules.get("torch")
-    if torch is None:
+    """Let torch use one thread, where it is installed: a training beside the watch takes no more than that."""
+    if find_spec("torch") is None:
         yield
         return
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -52,7 +52,8 @@ def repeat_training(site: Site, name: str, *, progress: Progress = no_progress) 
     family_named(training.family)
     repeat = _FAMILIES[ModelFamily(training.family)]
     watch = Stopwatch()
-    with _table_then(site, training), one_thread(), tempfile.TemporaryDirectory(prefix="stormpetrel-repeat-") as temporary:
+    threads = one_thread() if training.family == ModelFamily.TRACES else nullcontext()
+    with _table_then(site, training), threads, tempfile.TemporaryDirectory(prefix="stormpetrel-repeat-") as temporary:
         progress(0.1, f"training {name} again")
         saves = repeat(site, training)
         models = {

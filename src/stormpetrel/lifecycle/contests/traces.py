@@ -78,7 +78,7 @@ def contest_traces(
     site: Site, *, user: str | None = None, settings: AutoencoderSettings | None = None, progress: Progress = no_progress
 ) -> FamilyNight | None:
     """Train challengers on recent windows, and put one in use that is better; None where the site has no windows."""
-    with site.state.sole("trace-training"), one_thread():
+    with site.state.sole("trace-training"):
         times = _moments(site)
         if not times.len():
             return None
@@ -112,7 +112,8 @@ class _Contest:
         cut = new[new.len() - max(FEWEST_MOMENTS, round(JUDGED_SHARE * new.len()))]
         assert isinstance(cut, datetime)
         try:
-            return self._contest(current, before, cut)
+            with one_thread():
+                return self._contest(current, before, cut)
         except ModelError as error:
             return FamilyNight(FAMILY, False, f"not trained: {error.what}", previous=before)
 
@@ -168,8 +169,9 @@ class _Contest:
                 yield days, seen
 
     def _architectures(self, champion: TraceModel) -> list[Architecture]:
-        own = self.site.settings.traces.model if champion.is_shipped else champion.name.removeprefix(f"{FAMILY}-")
-        return [Architecture(name) for name in dict.fromkeys([own, *self.site.settings.nightly.trace_models])]
+        own = [] if champion.is_shipped else [champion.name.removeprefix(f"{FAMILY}-")]
+        names = [*own, *self.site.settings.nightly.trace_models] or [self.site.settings.traces.model]
+        return [Architecture(name) for name in dict.fromkeys(names)]
 
     def _decide(
         self, current: Training | None, own: Judged, challengers: list[Challenger], judged: list[Judged], windows: Windows
