@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from stormpetrel.errors import NotThereError, UsageError
-from stormpetrel.faces.notebook import act_on_alarm, alarms, incident, mute, replay_alarms, unmute
+from stormpetrel.faces.notebook import act_on_alarm, alarms, cases, incident, judge_case, mute, replay_alarms, unmute
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.slurm.sacct_text import SacctText
 from tests.builders import make_site
@@ -93,3 +93,12 @@ def test_the_past_is_replayed_in_a_table(tmp_path):
             "fit jobs of bob fail since 2024-05-12 08:01: 12 of 12, hardly any such jobs before; cause unclear"
         ]
         assert len(replay_alarms(site, until=at(6), models=False)) == 0
+
+
+def test_a_verdict_and_an_answer_are_given_and_taken_back_in_a_notebook(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        raise_incidents(site, finding(when=NOW - HOUR), batch_finding(when=NOW - HOUR))
+    assert act_on_alarm(site.folder, 1, "confirm", "disk").answer.verdict == "confirmed"
+    assert act_on_alarm(site.folder, 1, "withdraw").answer.verdict is None
+    assert set(cases(site.folder)["case"]) == {"incident:1", "incident:2"}
+    assert judge_case(site.folder, "incident:2", "dismiss") == "Incident 2 is resolved, dismissed."

@@ -23,7 +23,7 @@ def ask(
     limit: Annotated[int, typer.Option("--limit", min=1, max=MOST_CASES, help="So many cases.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """Ask about the cases whose answer teaches most, also from below the threshold; uncertainty times density."""
+    """Ask about the cases whose answer teaches most, also from below the threshold."""
     with open_site(context) as site:
         zone = site.settings.site.time_zone
         answer = ask_cases(site, LOCAL, CaseQuestion(limit=limit))
