@@ -93,7 +93,7 @@ def _failing_as_one(rows: pl.DataFrame, after: datetime, *, users: int) -> pl.Da
     bad = pl.col("bad") - pl.when(full).then(pl.col("bad_before")).otherwise(pl.col("window_bad"))
     opened = pl.when(full).then(pl.col("first")).otherwise(pl.col("at") - WINDOW + pl.duration(microseconds=1))
     bad_before, before = pl.col("window_bad") - pl.col("past_bad"), pl.col("window_jobs") - pl.col("past_jobs")
-    expected = (bad_before + 1) / (before + _PRIOR_JOBS)  # nobody's first batch is a surprise
+    expected = (bad_before + 1) / (before + _PRIOR_JOBS)  # of few jobs hardly anything is known: one in four
     hits = events.filter(tried >= FEWEST_JOBS, bad >= ALL_BUT * tried, expected <= HIGHEST_USUAL).with_columns(
         expected=expected,
         usual=pl.when(before >= _PRIOR_JOBS).then(bad_before / before),  # a share of fewer is no figure
