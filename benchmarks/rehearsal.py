@@ -45,7 +45,7 @@ WINDOW_S, NODES, THREADS = 100, 4, 8
 LEARNT_MIN, LATER_MIN = 120, 90
 
 
-def simulated_site(folder: Path, seed: int) -> Site:
+def simulated_site(folder: Path, seed: int, *, traces: bool = True) -> Site:
     """A site with jobs, events and CPU windows."""
     settings = Settings.model_validate({"site": {"time_zone": "UTC"}, "traces": {"window_s": WINDOW_S}})
     site = create_site(folder / "site", settings)
@@ -58,7 +58,8 @@ def simulated_site(folder: Path, seed: int) -> Site:
     end = START + timedelta(days=DAYS)
     marks = covered(SOURCE, START, end, 3600, counts).select(counts.columns)
     site.event_counts.replace(pl.concat([counts, marks]), source=SOURCE, start=START, end=end, bucket_s=3600)
-    _add_windows(site, seed, end)
+    if traces:
+        _add_windows(site, seed, end)
     return site
 
 
@@ -94,18 +95,20 @@ def main() -> None:
     """Run the seeds, print the figures, write them down."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[20])
+    parser.add_argument("--traces", action=argparse.BooleanOptionalAction, default=True, help="CPU windows as well")
     parser.add_argument("--no-models", action="store_true", help="rules alone for events")
     parser.add_argument("-n", type=int, default=2, help="faults of each kind and severity on each site")
     options = parser.parse_args()
     began, runs = time.process_time(), list[Rehearsal]()
     for seed in options.seeds:
-        with tempfile.TemporaryDirectory() as folder, simulated_site(Path(folder), seed) as site:
+        with tempfile.TemporaryDirectory() as folder, simulated_site(Path(folder), seed, traces=options.traces) as site:
             runs.append(rehearse(site, RehearsalPlan(n=options.n, seed=seed, models=not options.no_models)))
             print(f"seed {seed}: {len(runs[-1].trials)} faults, {runs[-1].walks} walks", flush=True)
     trials = [trial for run in runs for trial in run.trials]
     false = [run.false_pages_per_week for run in runs if run.false_pages_per_week is not None]
     answer = {
         "seeds": options.seeds,
+        "models": not options.no_models,
         "faults": table(trials),
         "false_pages_per_week": {
             "mean": round(statistics.fmean(false), 3),

@@ -37,7 +37,7 @@ from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.jobs.training import counted_failed
 from stormpetrel.learn.metrics import expected_calibration_error, pr_auc, roc_auc
 from stormpetrel.lifecycle.changes import Changes, changes_at, explanation
-from stormpetrel.lifecycle.job_models import JOBS, load_fitted, training_settings
+from stormpetrel.lifecycle.job_models import JOBS, FittedModels, fit_job_models, training_settings
 from stormpetrel.lifecycle.nightly import run_nightly
 from stormpetrel.lifecycle.retraining import forecasts_after
 from stormpetrel.records.incidents import Incident
@@ -217,29 +217,24 @@ def is_about(incident: Incident, fault: Injection) -> bool:
 
 
 def job_quality(run: AcceleratedSite) -> list[dict[str, Any]]:
-    """Each day: forecasts at submission of the models that were in use, and of those trained on the history alone."""
-    settings, cache, rows = training_settings(run.site.settings), dict[str, Any](), list[dict[str, Any]]()
-    names = {training.name: training for training in run.site.models.trainings(JOBS.name)}
-    used = [name for name in run.diary.trainings if name]
-    if not used:
-        return rows
-    once = min(names, key=lambda name: names[name].trained_until)
-    pooled: list[pl.DataFrame] = []
-    for day, name in enumerate(run.diary.trainings):
+    """Each day: forecasts at submission of the models that were in use, and of those of the first night.
+
+    Models that were put in use are fitted again as that night did, from what was known then: old ones are pruned on the way.
+    """
+    settings, rows, pooled = training_settings(run.site.settings), list[dict[str, Any]](), list[pl.DataFrame]()
+    once: FittedModels | None = None
+    nightly: FittedModels | None = None
+    for day, promoted in enumerate(run.diary.promoted):
         start = START + (HISTORY + day) * DAY
-        known = run.jobs.filter(pl.col("submit_time") < start + DAY)
-        risks = {}
-        for who, chosen in (("nightly", name), ("once", once)):
-            if chosen not in names:
-                continue
-            fitted = cache.setdefault(chosen, load_fitted(run.site, names[chosen]))
-            risks[who] = forecasts_after(fitted, known, cut=start, now=start + DAY)
-        if len(risks) < 2:
-            continue
-        truth = risks["nightly"].select(counted_failed(settings))
-        frame = truth.with_columns(nightly=risks["nightly"]["submit"], once=risks["once"]["submit"]).drop_nulls()
-        pooled.append(frame)
-        rows.append({"day": day, "training": name, **_scores(pl.concat(pooled[-7:]))})
+        if once is not None and nightly is not None:
+            known = run.jobs.filter(pl.col("submit_time") < start + DAY)
+            of_night, of_first = (forecasts_after(fitted, known, cut=start, now=start + DAY) for fitted in (nightly, once))
+            truth = of_night.select(counted_failed(settings))
+            pooled.append(truth.with_columns(nightly=of_night["submit"], once=of_first["submit"]).drop_nulls())
+            rows.append({"day": day, **_scores(pl.concat(pooled[-7:]))})
+        if promoted:
+            nightly = fit_job_models(run.site, until=start + DAY)
+            once = once or nightly
     return rows
 
 
@@ -396,6 +391,8 @@ def main() -> None:
             from benchmarks.sixty_days_traces import live_with_traces
 
             traces = live_with_traces(run.diary.day, DRIFT, options.seed)
+        elif RESULTS.exists():  # of the same days, where they were made before
+            traces = json.loads(RESULTS.read_text()).get("traces", [])
         answer = {"seed": options.seed, **summary(run, traces)}
         RESULTS.write_text(json.dumps(answer, indent=1) + "\n")
         FIGURE.write_text(drawn(answer))

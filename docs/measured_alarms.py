@@ -53,12 +53,55 @@ def rehearsal() -> str:
         delay_s = cells.get("severe", {}).get("delay_s")
         number = sum(cell["n"] for cell in cells.values())
         rows.append((f"`{kind}`", str(number), *shares, "–" if delay_s is None else f"{delay_s / 3600:.1f} h"))
-    false = result["false_pages_per_week"]
+    false, how = result["false_pages_per_week"], "" if result["models"] else ", by rules alone"
     text = (
-        f"Simulated sites of seeds {', '.join(map(str, result['seeds']))} (`python -m benchmarks.rehearsal`): share seen, and in "
-        f"brackets sent at once. False pages a week: {false['mean']:.2g} ± {false['std']:.2g} (budget {result['promised']:g})."
+        f"Simulated sites, seeds {', '.join(map(str, result['seeds']))} (`python -m benchmarks.rehearsal`): share seen{how}, and "
+        f"in brackets sent at once. False pages a week: {false['mean']:.2g} ± {false['std']:.2g} (budget {result['promised']:g})."
     )
     return f"{text}\n\n{table(('fault', 'faults', 'mild', 'moderate', 'severe', 'median delay, severe'), rows)}"
+
+
+def sixty_days() -> str:
+    """What sixty simulated days came to: quality after the drift, pages, verdicts, what was new."""
+    result = measured("sixty_days")
+    after, pages = result["after_drift"], result["pages_a_week"]
+    rows = [
+        (who, *(f"{after[key][name]:.3f}" if after[key][name] is not None else "–" for name in ("pr_auc", "roc_auc", "ece")))
+        for key, who in (("nightly", "trained every night"), ("once", "trained once"))
+    ]
+    whole = table(("job forecasts at submission, mean of the weeks after the drift", "PR area", "ROC area", "ECE"), rows)
+    changes, mean = result["changes"], sum(pages) / max(1, len(pages))
+    text = (
+        f"{result['days']} days, {len(result['promotions'])} trainings put in use, {result['confirmed']} incidents confirmed and "
+        f"{result['dismissed']} dismissed. Pages of seven days: {mean:.1f} on average, {max(pages, default=0)} "
+        f"at most, with a budget of {result['budget_a_week']:g}. {len(changes['explained_by_change'])} of {changes['incidents']} "
+        f"incidents were explained by a change, {len(changes['faults_explained_away'])} of them wrongly. CPU of a day with its "
+        f"night: {result['cpu_s_a_day']['median']:.1f} s median, {result['cpu_s_a_day']['most']:.1f} s at most."
+    )
+    return f"{text}\n\n{whole}{_traces_of_sixty_days(result['traces'])}"
+
+
+def _traces_of_sixty_days(days: list[dict[str, Any]]) -> str:
+    ten = next((row["ensemble_of_ten"] for row in days if "ensemble_of_ten" in row), None)
+    if ten is None:
+        return ""
+    last = [row for row in days if "cpu_s" in row][-14:]
+    rows = [
+        (
+            who,
+            *(f"{sum(row[key][name] for row in last) / len(last):.4f}" for name in ("re_normal", "faults_roc_auc")),
+            f"{cost:.1f} s",
+        )
+        for key, who, cost in (
+            ("nightly", "three, every night, from yesterday's weights", sum(row["cpu_s"] for row in last) / len(last)),
+            ("once", "three, trained once", 0.0),
+        )
+    ]
+    rows.append(
+        ("ten, trained anew on the last day", f"{ten['re_normal']:.4f}", f"{ten['faults_roc_auc']:.4f}", f"{ten['cpu_s']:.1f} s")
+    )
+    head = ("ensembles of `fast` on CPU windows, last 14 days", "normal error", "ROC area over the bench", "CPU a night")
+    return f"\n\n{table(head, rows)}"
 
 
 def _seen(cell: dict[str, Any] | None) -> str:
@@ -109,6 +152,10 @@ def active() -> str:
 
 
 PARTS: Final[dict[str, Callable[[], str]]] = {
-    "alarm-budget": budget, "alarm-faults": faults, "measured-rehearsal": rehearsal,
-    "alarm-verdicts": verdicts, "jobs-active": active,
-}  # fmt: skip
+    "alarm-budget": budget,
+    "alarm-faults": faults,
+    "measured-rehearsal": rehearsal,
+    "alarm-verdicts": verdicts,
+    "jobs-active": active,
+    "sixty-days": sixty_days,
+}
