@@ -116,6 +116,39 @@ def job_telemetry() -> str:
     return table(("site", "telemetry", "ROC area", "PR area", "ROC gain", "PR gain"), rows)
 
 
+def _needs() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((_RESULTS / "jobs_needs.json").read_text(encoding="utf-8"))
+    return found
+
+
+def job_needs() -> str:
+    """Share given too little and waste of the model and its baselines, per log."""
+    rows = []
+    for part, found in _needs().items():
+        for resource, figures in found.get("needs", {}).items():
+            cells = [_frontier(figures["model"]), *(_frontier(figure) for figure in figures["baselines"].values())]
+            rows.append((code(part), resource, f"{figures['model']['n']:,}", *cells))
+    titles = ("model", "request", "max of last × 1.2", "Tovar", "Witt")
+    return table(("log", "of", "jobs", *(f"{title}: too little / waste" for title in titles)), rows)
+
+
+def _frontier(figures: dict[str, Any]) -> str:
+    return "–" if figures["under_share"] is None else f"{figures['under_share']:.1%} / {figures['waste_ratio']:.3f}"
+
+
+def job_waits() -> str:
+    """Pinball loss and coverage of p50 and p90 of the wait, per log."""
+    rows = []
+    for part, found in _needs().items():
+        if "wait" in found:
+            model, recent = found["wait"]["model"], found["wait"]["baselines"]["last_20_same_shape"]
+            losses = [f"{each['pinball_50']:,.0f} / {each['pinball_90']:,.0f}" for each in (model, recent)]
+            covered = [f"{each['coverage_50']:.1%} / {each['coverage_90']:.1%}" for each in (model, recent)]
+            rows.append((code(part), f"{model['n']:,}", losses[0], losses[1], covered[0], covered[1]))
+    titles = ("model: pinball p50 / p90 (s)", "last 20: pinball p50 / p90 (s)", "model: coverage", "last 20: coverage")
+    return table(("log", "jobs", *titles), rows)
+
+
 def _mean_std(figure: dict[str, float]) -> str:
     return f"{figure['mean']:.3f} ± {figure['std']:.3f}"
 
@@ -143,4 +176,6 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "job-speed": job_speed,
     "job-telemetry": job_telemetry,
     "job-recalibration": job_recalibration,
+    "job-needs": job_needs,
+    "job-waits": job_waits,
 }

@@ -22,13 +22,14 @@ Matrix = NDArray[np.float32]
 
 MOST_RISK: Final = {TIME: 0.5, MEMORY: 0.1}  # of being too little: never more, however much it would save
 # More jobs than the users' own requests leave short may be given too little, by so much; of memory up to three in a hundred.
-TIME_ROOM: Final = 0.010
+TIME_ROOM: Final = 0.015
 MEMORY_ROOM: Final = 0.030
 _PRICES: Final = np.concatenate([[0.0], np.geomspace(1.0, 1e7, 29)])  # times the median use × weight
 _SCALES: Final = (1.0, 1.1, 1.25)
 _FACTORS: Final = (1.05, 1.1, 1.2, 1.5, 2.0)
 _HIGHEST_PRICE: Final = 1e30
 FEWEST_TUNED: Final = 20
+_MOST_EXCESS: Final = 0.02  # more is chance or another log
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +146,18 @@ def room_of(resource: str, request_under: float, jobs: int) -> float:
     return max(request_under, room - float(np.sqrt(room * (1.0 - room) / max(jobs, 1))))
 
 
-def tune(past: PastForecasts, resource: str) -> Policy:
-    """The policy that wasted least on past jobs, of those that gave no more of them too little than `room_of` allows."""
+def tune(past: PastForecasts, resource: str, *, excess: float = 0.0) -> Policy:
+    """The policy that wasted least on past jobs, of those that gave no more of them too little than `room_of` allows.
+
+    `excess` is by how much more were given too little than allowed when earlier policies were in use: half of it is taken off.
+    """
     past = past.rows(~np.isnan(past.request) & (past.used > 0))
     unit = float(np.median(past.used * past.weight)) if past.used.size else 1.0
     if past.used.size < FEWEST_TUNED:
         return Policy(unit * 1e4, most_risk=MOST_RISK[resource])
     own = judge(past.request, past.used, past.weight)
-    room = room_of(resource, own.under_share or 0.0, past.used.size)
+    allowed = room_of(resource, own.under_share or 0.0, past.used.size)
+    room = max(own.under_share or 0.0, allowed - 0.5 * min(max(excess, 0.0), _MOST_EXCESS))
     best, least = Policy(np.inf, most_risk=MOST_RISK[resource]), own.waste_ratio if own.waste_ratio is not None else np.inf
     for scale in _SCALES:
         reached = _cheapest(past, _PRICES * unit, scale, room, MOST_RISK[resource])

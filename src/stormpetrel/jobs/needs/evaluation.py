@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError
-from stormpetrel.jobs.needs.allocation import Frontier, PastForecasts, Policy, judge, tune
+from stormpetrel.jobs.needs.allocation import Frontier, PastForecasts, Policy, judge, room_of, tune
 from stormpetrel.jobs.needs.baselines import baseline_amounts
 from stormpetrel.jobs.needs.forecast import UseForecast
 from stormpetrel.jobs.needs.model import FEWEST_JOBS, NeedsModel
@@ -151,6 +151,7 @@ class _Log:
             if shares[min(number, len(shares) - 1)] >= judged_from - 1e-9:
                 policy = said.tune(cut)
                 given[now] = policy.apply(forecast, self.readings[now], self.table.request[now], self._weight[now]).given
+                said.given = given
                 quantiles[now] = forecast.quantiles(LEVELS)
             said.add(np.flatnonzero(now), forecast)
         return given, quantiles
@@ -165,6 +166,7 @@ class _Said:
 
     def __init__(self, log: _Log, end: Floats) -> None:
         self._log, self._end = log, end
+        self.given = np.full(log.jobs.height, np.nan)
         self._parts: list[tuple[NDArray[np.int64], UseForecast]] = []
 
     def add(self, rows: NDArray[np.int64], forecast: UseForecast) -> None:
@@ -189,4 +191,13 @@ class _Said:
         which = np.concatenate(rows)
         forecast = UseForecast(np.concatenate(amounts), np.concatenate(chance))
         past = PastForecasts(forecast, log.readings[which], log.table.request[which], log.table.used[which], log._weight[which])
-        return tune(past, log.resource)
+        return tune(past, log.resource, excess=self._excess(now))
+
+    def _excess(self, now: float) -> float:
+        """By how much more jobs than allowed were given too little so far, of those that have ended."""
+        table = self._log.table
+        told = np.flatnonzero(~np.isnan(self.given) & (self._end < now))
+        if told.size < FEWEST_JOBS:
+            return 0.0
+        under, own = (float((amounts[told] < table.used[told]).mean()) for amounts in (self.given, table.request))
+        return under - room_of(self._log.resource, own, told.size)

@@ -43,10 +43,10 @@ class WaitForecast:
         """Seconds that each job waits at most, with these probabilities, given that it has waited so long: (job, level)."""
         from stormpetrel.jobs.wait.queue_kernel import quantile_of
 
-        known = int(np.searchsorted(self.steps, np.log1p(waited_s))) if waited_s > 0 else 0
+        so_far = np.log1p(waited_s)
         out = np.empty((len(self.below), len(levels)))
         for row, below in enumerate(self.below):
-            past = float(below[known - 1]) if known else 0.0
+            past = float(np.interp(so_far, self.steps, below, left=0.0)) if waited_s > 0 else 0.0
             for column, level in enumerate(levels):
                 log_wait = quantile_of(self.steps, below, past + level * (1.0 - past)) if past < 1.0 else self.steps[-1]
                 out[row, column] = max(np.expm1(log_wait), waited_s)

@@ -26,7 +26,6 @@ from stormpetrel.sources.contract import Translation, with_schema
 
 UNNAMED: Final = "unnamed column "  # what stands for a column whose header is empty
 SHIPPED: Final = ("lumos", "alcf-djc", "supercloud")
-_INTERNAL: Final = "tasks"  # read by `task_table.py` alone, after it has recognised the columns
 Kind = Literal[
     "text", "identifier", "integer", "number", "seconds", "minutes", "hours", "unix", "local", "duration", "size", "bytes",
     "kib", "mib", "gib", "tres", "list", "wait_status",
@@ -98,7 +97,7 @@ class ColumnMap(_Strict):
 
 def load_map(name: str) -> ColumnMap:
     """A shipped map by its name, or one of the site's own by its path."""
-    if name in SHIPPED or name == _INTERNAL:
+    if name in SHIPPED:
         text = resources.files("stormpetrel.sources.tables").joinpath("maps", f"{name}.toml").read_text("utf-8")
     else:
         path = Path(name)

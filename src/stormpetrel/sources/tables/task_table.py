@@ -7,6 +7,8 @@ since 1970; a memory column without a unit whose numbers are all small is in MiB
 from __future__ import annotations
 
 import csv
+import tomllib
+from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +18,7 @@ from stormpetrel.errors import SourceFormatError
 from stormpetrel.records.times import to_utc
 from stormpetrel.records.units import duration_s, size_bytes
 from stormpetrel.sources.contract import Translation
-from stormpetrel.sources.tables.column_map import UNNAMED, load_map, translate
+from stormpetrel.sources.tables.column_map import UNNAMED, ColumnMap, translate
 from stormpetrel.sources.tables.column_names import Named, Vocabulary
 from stormpetrel.sources.tables.delimited import Layout
 from stormpetrel.sources.tables.mapped_table import MappedTable
@@ -61,6 +63,12 @@ _EPOCH_S: Final = 1_000_000_000  # where the order of the rows is all that is kn
 _SPAN_UNITS: Final = (("d", 86400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 1e-3))
 
 
+def _column_map() -> ColumnMap:
+    """How the recognised columns become those of a job frame."""
+    text = resources.files("stormpetrel.sources.tables").joinpath("task_columns.toml").read_text("utf-8")
+    return ColumnMap.model_validate(tomllib.loads(text))
+
+
 def recognises(names: list[str]) -> bool:
     """Whether a header tells how much memory tasks asked for and used, or is that of a Nextflow trace."""
     columns, _ = _TASKS.recognise(names)
@@ -85,7 +93,7 @@ class TaskTable(MappedTable):
     def __init__(
         self, path: Path | str, *, time_zone: str = "UTC", cluster: str = "cluster", block_bytes: int | None = None
     ) -> None:
-        super().__init__(path, column_map=load_map("tasks"), time_zone=time_zone, cluster=cluster, block_bytes=block_bytes)
+        super().__init__(path, column_map=_column_map(), time_zone=time_zone, cluster=cluster, block_bytes=block_bytes)
         self.format = "tasks"
         self._columns: dict[str, Named] = {}
         self._nextflow = False

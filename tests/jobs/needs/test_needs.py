@@ -1,0 +1,94 @@
+"""Needs: past use with honest time, the model, and its evaluation beside the baselines."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from stormpetrel.errors import NotEnoughJobsError
+from stormpetrel.jobs.needs.evaluation import evaluate_needs
+from stormpetrel.jobs.needs.features import narrowest
+from stormpetrel.jobs.needs.past_use import PastUse, use_table
+from stormpetrel.jobs.needs.training import train_needs
+from stormpetrel.records.jobs import job_frame
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+GIB = 1 << 30
+
+
+def tasks(n: int, *, gap_s: float = 60.0, run_s: float = 30.0, request_gib: int | None = 64) -> pl.DataFrame:
+    """n tasks of two applications that use about 2 and 8 GiB of the 64 that they ask for."""
+    rng = np.random.default_rng(3)
+    rows: list[dict[str, object]] = []
+    for k in range(n):
+        submit = T0 + timedelta(seconds=k * gap_s)
+        used = int((2 if k % 2 else 8) * GIB * rng.uniform(0.9, 1.0))
+        rows.append(
+            {
+                "cluster": "c", "job_id": k + 1, "submit_time": submit, "restart": 0, "user": "ada", "job_name": f"app{k % 2}",
+                "start_time": submit, "end_time": submit + timedelta(seconds=run_s), "state": "COMPLETED", "elapsed_s": run_s,
+                "req_mem_bytes": None if request_gib is None else request_gib * GIB, "max_rss_bytes": used, "cpus": 1,
+                "time_limit_s": 3600.0,
+            }
+        )  # fmt: skip
+    return job_frame(rows)
+
+
+def test_use_counts_from_the_end_of_a_job_on():
+    jobs = tasks(3, gap_s=10.0, run_s=15.0)  # the first ends after the second was submitted, before the third
+    readings = PastUse("memory").sweep(jobs, use_table(jobs, "memory"))
+    known = narrowest(readings, "max")
+    assert np.isnan(known[:2]).all() and np.exp(known[2]) == pytest.approx(jobs["max_rss_bytes"][0], rel=1e-4)
+
+
+def test_reading_now_says_the_same_as_the_sweep():
+    jobs = tasks(40)
+    past, whole = PastUse("memory"), PastUse("memory")
+    past.sweep(jobs.head(39), use_table(jobs.head(39), "memory"))
+    readings = whole.sweep(jobs, use_table(jobs, "memory"))
+    now = jobs["submit_time"][39].timestamp()
+    np.testing.assert_allclose(past.read(jobs.tail(1), [now])[0], readings[39], rtol=1e-5)
+
+
+def test_a_time_out_is_cut_off():
+    jobs = tasks(2).with_columns(elapsed_s=pl.lit(3600.0), state=pl.Series(["TIMEOUT", "COMPLETED"]))
+    assert use_table(jobs, "time").cut_off.tolist() == [True, True]
+
+
+def test_tasks_are_given_less_than_they_ask_for_and_enough():
+    result = evaluate_needs(tasks(400), "memory")
+    request = result.baselines["request"]
+    assert result.model.waste_ratio is not None and request.waste_ratio is not None
+    assert result.model.waste_ratio < request.waste_ratio / 2 and (result.model.under_share or 0.0) <= 0.05
+
+
+def test_rows_hold_what_the_figures_are_made_of():
+    result = evaluate_needs(tasks(300), "memory")
+    assert result.rows.columns == ["job", "given", "used", "request", "run_s", "cores"]
+    assert (
+        result.model.n == result.rows.height and (result.rows["given"] < result.rows["used"]).mean() == result.model.under_share
+    )
+
+
+def test_a_log_without_requests_is_judged_without_that_baseline():
+    result = evaluate_needs(tasks(300, request_gib=None), "memory")
+    assert result.baselines["request"].n == 0 and result.model.n > 0 and "nothing to compare" in result.notes[0]
+
+
+def test_a_tiny_log_is_refused_in_a_sentence():
+    with pytest.raises(NotEnoughJobsError, match="too few"):
+        evaluate_needs(tasks(20), "memory")
+
+
+def test_a_saved_model_forecasts_the_same(tmp_path):
+    jobs = tasks(200)
+    model = train_needs(jobs, "memory")
+    model.save(tmp_path / "m")
+    table = use_table(jobs, "memory")
+    readings = PastUse("memory").sweep(jobs, table)
+    again = type(model).load(tmp_path / "m")
+    assert again.policy == model.policy
+    np.testing.assert_array_equal(again.forecast(readings, table, jobs).amounts, model.forecast(readings, table, jobs).amounts)
