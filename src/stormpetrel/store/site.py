@@ -31,7 +31,6 @@ from stormpetrel.store.incidents.incidents import IncidentStore
 from stormpetrel.store.incidents.messages import MessageStore
 from stormpetrel.store.jobs import JobStore
 from stormpetrel.store.migrations import SiteFiles
-from stormpetrel.store.node_tables import NodeMetricStore, NodeScoreStore
 from stormpetrel.store.opinions import OpinionStore
 from stormpetrel.store.ownership import refuse_folder_of_another
 from stormpetrel.store.predictions import PredictionStore
@@ -44,7 +43,14 @@ from stormpetrel.store.source_health import ReadPositions
 from stormpetrel.store.state import STATE_FILE, StateStore, open_state, refuse_network
 from stormpetrel.store.tables import Table
 from stormpetrel.store.tokens import TokenStore
-from stormpetrel.store.traces import CpuWindowStore, EventScoreStore, TraceRegionStore, TraceScoreStore
+from stormpetrel.store.traces import (
+    CpuWindowStore,
+    EventScoreStore,
+    NodeMetricStore,
+    NodeScoreStore,
+    TraceRegionStore,
+    TraceScoreStore,
+)
 from stormpetrel.store.upkeep.forgotten import ForgottenStore
 from stormpetrel.store.views import ViewStore
 

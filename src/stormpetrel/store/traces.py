@@ -16,6 +16,7 @@ import polars as pl
 from stormpetrel.errors import NotThereError
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.events import EVENT_SCORE_KEY, EVENT_SCORE_SCHEMA
+from stormpetrel.records.node_frames import NODE_KEY, NODE_METRIC_SCHEMA, NODE_METRICS, NODE_SCORE_SCHEMA
 from stormpetrel.records.regions import TRACE_REGION_SCHEMA, KnownRegion, RegionScope
 from stormpetrel.records.times import month_of
 from stormpetrel.records.window_frames import CPU_WINDOW_SCHEMA, TRACE_SCORE_SCHEMA, WINDOW_KEY
@@ -229,3 +230,44 @@ def _region(row: dict[str, Any]) -> KnownRegion:
 
 def _utc(moment: object) -> datetime | None:
     return moment.astimezone(UTC) if isinstance(moment, datetime) else None
+
+
+NODE_METRIC_TABLE: Final = TableSpec(
+    "node_metrics",
+    pl.Schema({**NODE_METRIC_SCHEMA, "month": pl.String()}),
+    partition_by=("month",),
+    ranges=("window_start",),
+    distinct=NODE_METRICS,
+)
+NODE_SCORE_TABLE: Final = TableSpec(
+    "node_scores",
+    pl.Schema({**NODE_SCORE_SCHEMA, "month": pl.String()}),
+    partition_by=("month",),
+    ranges=("window_start", "model_version"),
+    distinct=("score", "now", "embedding"),
+)
+
+
+class NodeMetricStore(TableStore):
+    """The other metrics of nodes."""
+
+    spec = NODE_METRIC_TABLE
+
+    def read(self, *, since: datetime | None = None, until: datetime | None = None) -> pl.LazyFrame:
+        """The metrics of what begins in a span of time, as a frame of NODE_METRIC_SCHEMA."""
+        return self.table.between("window_start", since, until).select(list(NODE_METRIC_SCHEMA))
+
+    def append(self, metrics: pl.DataFrame) -> int:
+        """Add what is not there yet, in one commit; how many rows."""
+        if not metrics.height:
+            return 0
+        with self._writer_lock():
+            return self.table.append_new(metrics, key=NODE_KEY, column="window_start")
+
+
+class NodeScoreStore(ScoreStore):
+    """The scores of nodes, and of all nodes together."""
+
+    spec = NODE_SCORE_TABLE
+    key = (*NODE_KEY, "level", "model", "model_version")
+    time = "window_start"

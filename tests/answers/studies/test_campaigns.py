@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from stormpetrel.answers.schemas.campaigns import CampaignReceipt, CampaignSimulation
+from stormpetrel.answers.schemas.trace_study import CampaignReceipt, CampaignSimulation
 from stormpetrel.answers.studies.trace_study import simulate_campaigns
 from stormpetrel.answers.viewer import LOCAL, Viewer
 from stormpetrel.errors import AccessError

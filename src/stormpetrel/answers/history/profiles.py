@@ -14,7 +14,7 @@ import polars as pl
 
 from stormpetrel.answers.background import Background, scope_of
 from stormpetrel.answers.overview.overview import again
-from stormpetrel.answers.schemas.profiles import Profile, Profiles
+from stormpetrel.answers.schemas.job_studies import Profile, Profiles
 from stormpetrel.answers.viewer import READ, Viewer
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.jobs.feature_study import Floats, correlations

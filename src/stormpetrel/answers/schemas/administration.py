@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer
@@ -154,3 +155,23 @@ class RepairReceipt(Answer):
     rebuilt: bool = Field(description="whether there is a new state")
     done: list[str]
     gone: list[str] = Field(description="what is lost")
+
+
+class ReportOrder(Question):
+    """What a report is about, and where it goes."""
+
+    target: Path = Field(description="the HTML file")
+    title: str = Field(default="", description="empty: made of what it is about")
+    files: list[str] = Field(default=[], description="the logs that its jobs were read from; empty: those of the site")
+    quick: bool = Field(default=False, description="the latest 20,000 jobs, fewer models, no ablation, no policy")
+    campaigns: list[Path] = Field(default=[], description="trace campaigns of which the study is told as well")
+    trace_models: Path | None = Field(default=None, description="folder of the models that were judged on them")
+
+
+class ReportReceipt(Answer):
+    """The file that was written."""
+
+    file: str
+    bytes: int
+    jobs: int = Field(description="0: it is not about jobs")
+    sections: list[str] = Field(description="their titles, in order")

@@ -25,11 +25,10 @@ from stormpetrel.config import Settings
 from stormpetrel.engine import Engine
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.evaluation import evaluate, refit_weekly, weekly_table
-from stormpetrel.jobs.honest_table import honest_table
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.optimism import optimism
 from stormpetrel.jobs.seed_models import RECIPES
-from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, SHORT_S, table_one
+from stormpetrel.jobs.seed_protocol import SEED_TABLE_ONE, SHORT_S, honest_table, table_one
 from stormpetrel.learn.working_point import Costs
 from stormpetrel.lifecycle.job_models import training_of
 from stormpetrel.lifecycle.job_telemetry import FEWEST_JOBS, with_telemetry

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from stormpetrel.answers.schemas.campaigns import CampaignReceipt, WrittenCampaign
 from stormpetrel.answers.schemas.trace_study import (
+    CampaignReceipt,
     FaultFigures,
     FaultSummary,
     IntervalFigures,
@@ -29,6 +29,7 @@ from stormpetrel.answers.schemas.trace_study import (
     TraceEvaluationAnswer,
     TraceStudyAnswer,
     TypeSpectrum,
+    WrittenCampaign,
 )
 from stormpetrel.answers.viewer import MANAGE
 from stormpetrel.engine import Progress, no_progress
@@ -48,7 +49,7 @@ from stormpetrel.traces.separability import PcaMap
 from stormpetrel.traces.study import kept_cut, kept_plan, run_study
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.schemas.campaigns import CampaignRun, CampaignSimulation
+    from stormpetrel.answers.schemas.trace_study import CampaignRun, CampaignSimulation
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.records.traces import Trace
     from stormpetrel.rehearse.campaign_files import Campaign

@@ -24,9 +24,9 @@ from stormpetrel.answers.overview.now import now_page
 from stormpetrel.answers.schemas.capacity import Capacity, CapacityQuestion
 from stormpetrel.answers.schemas.cluster import ClusterCounts, ClusterNow, ClusterOutages, CountsQuestion, SpanQuestion
 from stormpetrel.answers.schemas.health import Health, Version
+from stormpetrel.answers.schemas.job_studies import Profiles
 from stormpetrel.answers.schemas.nodes import WINDOW_EXAMPLE, WINDOW_PATTERN, NodeFindings, Nodes, NodesQuestion, WindowTraces
 from stormpetrel.answers.schemas.now import NowAnswer
-from stormpetrel.answers.schemas.profiles import Profiles
 from stormpetrel.answers.schemas.quality import QualityAnswer, QualityQuestion
 from stormpetrel.answers.schemas.trends import Trends, TrendsQuestion
 from stormpetrel.answers.schemas.waste import CancelPolicy, PolicyQuestion, Waste, WasteQuestion

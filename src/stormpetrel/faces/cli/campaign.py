@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from stormpetrel.answers.schemas.campaigns import CampaignReceipt, CampaignRun, CampaignSimulation
+from stormpetrel.answers.schemas.trace_study import CampaignReceipt, CampaignRun, CampaignSimulation
 from stormpetrel.answers.studies.trace_study import run_campaigns, simulate_campaigns
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from stormpetrel.answers.schemas.report import ReportOrder
+from stormpetrel.answers.schemas.administration import ReportOrder
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.faces.cli.jobs.input import Files, read_input

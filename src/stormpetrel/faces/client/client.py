@@ -23,12 +23,12 @@ from stormpetrel.answers.schemas.cluster import ClusterCounts, ClusterNow, Clust
 from stormpetrel.answers.schemas.health import Health, Version
 from stormpetrel.answers.schemas.incident import Act, ActReceipt, IncidentAnswer, MuteLine, MuteReceipt
 from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
+from stormpetrel.answers.schemas.job_studies import Profiles
 from stormpetrel.answers.schemas.jobs import JobPage, JobRow
 from stormpetrel.answers.schemas.nodes import Nodes, WindowTraces
 from stormpetrel.answers.schemas.now import NowAnswer
 from stormpetrel.answers.schemas.own import View
 from stormpetrel.answers.schemas.predictions import Prediction, ScriptAnswer
-from stormpetrel.answers.schemas.profiles import Profiles
 from stormpetrel.answers.schemas.quality import QualityAnswer
 from stormpetrel.answers.schemas.registry import Training, TrainingInFull
 from stormpetrel.answers.schemas.trends import Trends

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stormpetrel import __version__
-from stormpetrel.answers.schemas.report import ReportOrder, ReportReceipt
+from stormpetrel.answers.schemas.administration import ReportOrder, ReportReceipt
 from stormpetrel.answers.studies.job_studies import refuse_empty
 from stormpetrel.answers.studies.trace_study import study_of_kept_models
 from stormpetrel.answers.viewer import READ
