@@ -1,4 +1,4 @@
-"""The tables of CPU traces: windows, scores of windows (and of event buckets), and known regions that people named.
+"""The tables of CPU traces: windows, scores of windows (and of event buckets), of nodes as a whole, and known regions.
 
 frame of windows or scores -> append -> rows, with the cursor of their source in the same commit. KnownRegion's parts + example
 windows -> add -> KnownRegion: a region is there whole or not at all, since all of its rows are in one commit.

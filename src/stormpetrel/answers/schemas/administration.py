@@ -1,4 +1,4 @@
-"""Administration as JSON: setup, SQL, tokens, upkeep."""
+"""Administration as JSON: setup, SQL, tokens, upkeep, the report."""
 
 from __future__ import annotations
 
