@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from stormpetrel.store.site import Site
 
 _MOST_NODES: Final = 500
+_COUNTABLE: Final = 4
 _RECENT: Final = timedelta(hours=1)  # before the newest moment: nodes that were seen later than that are there
 
 
@@ -50,6 +51,15 @@ def whole_nodes(site: Site, viewer: Viewer, model: TraceModel) -> list[WholeNode
     return [WholeNode(**row, sentence=_sentence(row)) for row in shown.iter_rows(named=True)]
 
 
+def rarity(score: float) -> str:
+    """A score in words; beyond one in ten thousand no site has seen enough calm windows to say how rare.
+
+    >>> rarity(3.0)
+    'one in 1,000'
+    """
+    return f"one in {10**score:,.0f}" if score <= _COUNTABLE else f"fewer than one in {10**_COUNTABLE:,}"
+
+
 def _findings(live: LiveSite, viewer: Viewer, board: Snapshot[NodeBoard]) -> NodeFindings:
     model = board.value.network.load(live.site)
     odd, whole = odd_nodes(live.site, viewer, model), whole_nodes(live.site, viewer, model)
@@ -71,7 +81,7 @@ def _findings(live: LiveSite, viewer: Viewer, board: Snapshot[NodeBoard]) -> Nod
 def _sentence(row: dict[str, Any]) -> str:
     """What a node as a whole is like, in words."""
     who = f"node {row['node']}" if row["level"] == NODE_LEVEL else "all nodes together"
-    rare = f"one in {10 ** row['score']:,.0f} calm moments is as unusual" if row["score"] >= 1 else "as usual"
+    rare = f"{rarity(row['score'])} calm moments is as unusual" if row["score"] >= 1 else "as usual"
     if row["unusual"] is None:
         return f"{who}: {rare}"
     return f"{who}: {METRIC_NAMES[row['unusual']]} {row['now']:.0%}, usually {row['usual']:.0%}; {rare}"

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from stormpetrel.answers.nodes.findings import whole_nodes
+from stormpetrel.answers.nodes.findings import rarity, whole_nodes
 from stormpetrel.answers.nodes.traces import ScoredWindows, odd_nodes, score_traces, scored_windows, trace_diagnosis, trace_map
 from stormpetrel.answers.schemas.registry import TrainedModel
 from stormpetrel.answers.schemas.traces import ScoringReceipt, TraceModelAnswer
@@ -129,7 +129,7 @@ def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_
 
     def show(out: Console) -> None:
         for finding in (answer.findings or [])[:top]:
-            out.print(plain(f"{finding.sentence} (UTC; one in {10**finding.score:,.0f} calm windows)"))
+            out.print(plain(f"{finding.sentence} (UTC; {rarity(finding.score)} calm windows)"))
         if answer.findings == []:
             out.print("No node does what calm nodes of this site do not do.")
         for row in [row for row in answer.nodes if row.score >= _WORTH_A_LINE][:top]:

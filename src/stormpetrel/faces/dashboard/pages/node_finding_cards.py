@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from dash import html
 
+from stormpetrel.answers.nodes.findings import rarity
 from stormpetrel.answers.schemas.nodes import NodeFindings
 from stormpetrel.faces.dashboard.choices import PageLink
 from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table
@@ -52,7 +53,7 @@ def _finding(finding: OddNode, zone: ZoneInfo, link: PageLink) -> Component:
     rows: list[Any] = [
         html.Li(f"{finding.mode}: {finding.before:.0%} before, {finding.now:.0%} since {_clock(finding.since, zone)}"),
         html.Li(f"threads {cpus}{more} ({len(finding.threads)} of {finding.of_threads})"),
-        html.Li(f"one in {10**finding.score:,.0f} calm node windows is as odd"),
+        html.Li(f"{rarity(finding.score)} calm node windows is as odd"),
     ]
     if finding.similar:
         alike = "; ".join(f"{one.node} at {_clock(one.window_start, zone)} ({one.likeness:.0%} alike)" for one in finding.similar)
