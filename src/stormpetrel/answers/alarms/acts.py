@@ -180,4 +180,5 @@ def signed(site: Site, viewer: Viewer) -> str:
     """The name for the audit trail; of who runs the command where nobody had to log in."""
     from stormpetrel.lifecycle.family import operator
 
+    viewer.require(MANAGE)
     return viewer.user or site.user_in_tables(operator())
