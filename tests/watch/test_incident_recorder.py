@@ -121,7 +121,7 @@ def test_the_state_lets_go_of_what_is_long_over_and_in_the_table(site, monkeypat
 def test_what_the_state_has_let_go_of_is_still_listed_shown_and_counted_from(site, monkeypatch):
     monkeypatch.setattr(upkeep, "NEWEST_INCIDENTS", 1)
     long_over(site, finding(finding().kind, node("n1"), when=NOW - 200 * DAY, users=("ann",)))
-    act_on_incident(site, LOCAL, 1, "confirm", "disk replaced")
+    act_on_incident(site, LOCAL, 1, "acknowledge", "disk replaced")
     record_incidents(site)
     raise_incidents(site, finding(finding().kind, node("n2"), when=NOW - 2 * DAY, users=("bob",)))
     before = list_incidents(site, LOCAL, ALL).incidents, show_incident(site, LOCAL, 1)

@@ -10,7 +10,7 @@ import pytest
 from stormpetrel.answers.alarms.cases import answer_case, ask_cases
 from stormpetrel.answers.schemas.verdicts import CaseQuestion, NewCaseAnswer
 from stormpetrel.answers.viewer import LOCAL, MANAGE, READ, Viewer
-from stormpetrel.errors import AccessError, NotThereError, UsageError
+from stormpetrel.errors import AccessError, NotThereError
 from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.lifecycle.case_answers import answered_jobs, cleared_hours, with_answers
 from stormpetrel.records.events import EVENT_SCORE_SCHEMA
@@ -114,7 +114,7 @@ def test_a_case_that_is_none_is_refused(site, case):
 
 
 def test_there_must_be_an_answer_to_take_back(site):
-    with pytest.raises(UsageError, match="Nothing was answered"):
+    with pytest.raises(NotThereError, match="Nothing was answered"):
         said(site, "node:n017@1794990000", "withdraw")
 
 

@@ -37,7 +37,7 @@ def act_on_incident(site: Site, viewer: Viewer, number: int, kind: str, note: st
     user = signed(site, viewer)
     if act == ActKind.WITHDRAW and standing_verdict(site.incidents.acts([number])[number]) is None:
         site.incidents.get(number)  # an incident that is not there is told as such
-        raise UsageError(f"Incident {number} has no verdict to withdraw.", hint=f"See it: stormpetrel alarms show {number}")
+        raise NotThereError(f"Incident {number} has no verdict to withdraw.", hint=f"See it: stormpetrel alarms show {number}")
     kept = site.incidents.add_act(IncidentAct(number, site.now(), user, act, note))
     site.audit.record(user, f"incident {act.value}", {"incident": number})
     incident = site.incidents.get(number)
@@ -180,4 +180,5 @@ def signed(site: Site, viewer: Viewer) -> str:
     """The name for the audit trail; of who runs the command where nobody had to log in."""
     from stormpetrel.lifecycle.family import operator
 
+    viewer.require(MANAGE)
     return viewer.user or site.user_in_tables(operator())

@@ -22,7 +22,7 @@ from stormpetrel.answers.alarms.acts import act_on_incident, signed
 from stormpetrel.answers.alarms.incidents import job_link, subject_link
 from stormpetrel.answers.schemas.verdicts import CaseLine, CaseList, CaseQuestion, CaseReceipt, NewCaseAnswer
 from stormpetrel.answers.viewer import MANAGE, READ
-from stormpetrel.errors import NotThereError, UsageError
+from stormpetrel.errors import NotThereError
 from stormpetrel.jobs.active_learning import informativeness, region_density
 from stormpetrel.lifecycle.case_answers import BUCKET, HOUR, JOB, NodeHour, node_hour
 from stormpetrel.records.findings import FindingKind, Subject, SubjectKind
@@ -96,7 +96,7 @@ def answer_case(site: Site, viewer: Viewer, wanted: NewCaseAnswer) -> CaseReceip
         return CaseReceipt(case=wanted.case, answer=wanted.answer, incident=int(rest), words=words)
     act_kind = ActKind(wanted.answer)
     if act_kind == ActKind.WITHDRAW and wanted.case not in site.case_answers.standing():
-        raise UsageError(f"Nothing was answered on {wanted.case[:80]!r}.", hint="See what is asked: stormpetrel alarms ask")
+        raise NotThereError(f"Nothing was answered on {wanted.case[:80]!r}.", hint="See what is asked: stormpetrel alarms ask")
     user = signed(site, viewer)
     words = _taught(site, wanted, act_kind, user)
     site.case_answers.add(CaseAnswer(wanted.case, site.now(), user, act_kind, wanted.note))

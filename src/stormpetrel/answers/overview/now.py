@@ -98,7 +98,7 @@ def news_since(live: LiveSite, viewer: Viewer, since: datetime) -> NewsAnswer:
     acts = live.site.incidents.acts(incident.id for incident in past)
     for incident in past:
         shown = visible(with_acts(incident, acts[incident.id]), viewer)
-        if shown is None:
+        if shown is None or shown.is_quiet:
             continue
         news += [
             NewsLine(incident=shown.id, time=moment.time, words=moment.words, title=title(shown, zone))
