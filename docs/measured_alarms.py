@@ -121,9 +121,37 @@ def _hours(value: float | None) -> str:
     return f"{60 * value:.0f} min" if value < 2 else f"{value:.1f} h"
 
 
-PARTS: Final[dict[str, Callable[[], str]]] = {
-    "alarm-budget": budget,
-    "alarm-faults": faults,
-    "measured-rehearsal": rehearsal,
-    "sixty-days": sixty_days,
+_VERDICT_ROWS: Final[dict[str, Callable[[dict[str, Any], str], object]]] = {
+    "**false alarms of four weeks**": lambda one, who: one[who]["false_alarms"],
+    "true alarms": lambda one, who: one[who]["true_alarms"],
+    "faults on the list": lambda one, who: f"{one[who]['found']} of {one['faults']}",
+    "faults sent": lambda one, who: f"{one[who]['sent']} of {one['faults']}",
+    "false pages": lambda one, who: one[who]["false_pages"],
 }
+
+
+def verdicts() -> str:
+    """Each set of seeds: alarms and faults of the four weeks after 20 verdicts, without and with them."""
+    found = list(measured("alarm_verdicts").values())
+    heads = [f"seeds {one['seeds'][0]}–{one['seeds'][-1]}, {who} verdicts" for one in found for who in ("without", "with")]
+    rows = [
+        (label, *(str(value(one, who)) for one in found for who in ("without", "with"))) for label, value in _VERDICT_ROWS.items()
+    ]
+    halved = [cell for one in found for cell in ("", f"{one['sites_halved']} of {one['sites']}")]
+    return table(("", *heads), [*rows, ("sites on which false alarms were halved", *halved)])
+
+
+def active() -> str:
+    """Each log and way of choosing: PR area after so many answers."""
+    rows = []
+    for log, one in measured("jobs_active").items():
+        for strategy in ("random", "uncertainty", "uncertainty_x_density"):
+            cells = [f"{of['mean']:.3f} ± {of['std']:.3f}" for of in one[strategy].values()]
+            rows.append((log, strategy.replace("_x_", " × "), *cells))
+    return table(("log", "chosen by", "100 answers", "200", "300"), rows)
+
+
+PARTS: Final[dict[str, Callable[[], str]]] = {
+    "alarm-budget": budget, "alarm-faults": faults, "alarm-verdicts": verdicts, "jobs-active": active,
+    "measured-rehearsal": rehearsal, "sixty-days": sixty_days,
+}  # fmt: skip

@@ -76,7 +76,7 @@ def test_a_verdict_says_nothing_about_what_was_found_before_it():
 
 
 def test_what_a_rule_calls_a_page_stays_on_the_list_and_is_not_sent():
-    (incident,) = taken(VerdictMemory([judged(12, finding())]), finding(when=at(5)))
+    (incident,) = taken(VerdictMemory([judged(12, finding())]), finding(when=at(4)))
     assert incident.severity == Severity.PAGE and not incident.is_quiet
     assert (incident.like, incident.held_back, incident.page) == (12, DISMISSED, False)
 
@@ -85,6 +85,12 @@ def test_dismissals_of_other_nodes_hold_back_no_page():
     others = [judged(number, finding(FindingKind.NODE_EATS_JOBS, (SubjectKind.NODE, f"n{number}"))) for number in range(1, 9)]
     (incident,) = taken(VerdictMemory(others), finding(when=at(5)))
     assert incident.like is None and incident.page
+
+
+def test_a_node_that_goes_down_weeks_after_a_dismissal_is_raised_again():
+    down = finding(FindingKind.NODE_DOWN, NODE)
+    memory = VerdictMemory([judged(12, down)])
+    assert memory.like([down], at(4)) == 12 and memory.like([down], at(20)) is None
 
 
 def test_a_batch_that_fell_to_a_confirmed_sick_node_speaks_of_no_batch():

@@ -16,15 +16,17 @@ from typing import Final
 
 from stormpetrel.alarms.blame import blame_of, severity_of
 from stormpetrel.alarms.budget import Stream, score_of, stream_of
-from stormpetrel.records.findings import Finding
+from stormpetrel.records.findings import Finding, FindingKind
 from stormpetrel.records.incidents import LEADING, Incident, JudgedIncident, Severity, Verdict
 
 HALF_LIFE: Final = timedelta(days=60)  # after which a verdict counts half
+FACT_HALF_LIFE: Final = timedelta(days=3)  # the same of facts: who took a node down by hand is not asked again for some days
 ENOUGH: Final = 0.5  # of dismissals beyond confirmations: one of the same subject teaches for one half-life
 OTHER_SUBJECT: Final = 0.17  # what a verdict on another subject counts: three fresh ones are as good as one
 LARGER: Final = 1.5  # so many times what was dismissed is something else
 _PRIOR: Final = 0.5  # verdicts of either kind that are taken for granted
 _SIZES: Final = ("lost", "flagged", "count")  # figures that say how large a trouble is
+_FACTS: Final = (FindingKind.NODE_EATS_JOBS, FindingKind.NODE_DOWN, FindingKind.SILENCE, FindingKind.SOURCE_GONE)
 DISMISSED: Final = "dismissed"  # why something is held back
 
 
@@ -67,16 +69,16 @@ class VerdictMemory:
         """What a verdict counts for a finding at a moment: nothing before it was given."""
         if judged.act.at > at:
             return 0.0
-        age = (at - judged.act.at) / HALF_LIFE
+        age = (at - judged.act.at) / (FACT_HALF_LIFE if _is_fact(finding) else HALF_LIFE)
         return float((1.0 if old.subjects == finding.subjects else OTHER_SUBJECT) * 0.5**age)
 
     def _like(self, finding: Finding, at: datetime) -> int | None:
-        is_page = severity_of([finding]) == Severity.PAGE
+        is_fact = _is_fact(finding)
         net, likest, most = 0.0, None, 0.0
         for judged, old in self._streams.get(_stream(finding), ()):
             weight = self._weight(judged, old, finding, at)
-            if not weight or (is_page and old.subjects != finding.subjects):
-                continue  # of what wakes people, a dismissal holds for its subject alone
+            if not weight or (is_fact and old.subjects != finding.subjects):
+                continue  # of facts, and of what wakes people, a dismissal holds for its subject alone
             if judged.verdict == Verdict.CONFIRMED:
                 net -= weight * is_as_large(finding, old)
             elif not is_larger(finding, old):
@@ -84,6 +86,11 @@ class VerdictMemory:
                 if weight >= most:
                     likest, most = judged.incident.id, weight
         return likest if net >= ENOUGH else None
+
+
+def _is_fact(finding: Finding) -> bool:
+    """Whether a finding says what is so, or wakes people: a node that is down again is down, whatever it was last month."""
+    return finding.kind in _FACTS or severity_of([finding]) == Severity.PAGE
 
 
 def _stream(finding: Finding) -> tuple[str, Stream, str]:

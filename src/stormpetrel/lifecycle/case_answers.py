@@ -59,12 +59,12 @@ def with_answers(site: Site, jobs: pl.DataFrame) -> pl.DataFrame:
     answered = answered_jobs(site)
     if not answered or not jobs.height:
         return jobs
-    said = pl.Series([answered.get(ref) for ref in jobs.select(ref_text()).to_series()], dtype=pl.Boolean)
+    is_failure = pl.Series([answered.get(ref) for ref in jobs.select(ref_text()).to_series()], dtype=pl.Boolean)
     was_failure = pl.col("state").is_in(list(site.settings.jobs.failure_states))
     state = (
-        pl.when(said & ~was_failure)
+        pl.when(is_failure & ~was_failure)
         .then(pl.lit(JobState.FAILED.value))
-        .when(~said & was_failure)
+        .when(~is_failure & was_failure)
         .then(pl.lit(JobState.COMPLETED.value))
         .otherwise(pl.col("state"))
     )

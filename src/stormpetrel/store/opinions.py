@@ -80,7 +80,7 @@ class OpinionStore:
         ranked = sorted(counts.items(), key=lambda item: (-sum(item[1]), item[0]))
         return [OpinionCount(advice, yes, no) for advice, (yes, no) in ranked]
 
-    def said(self) -> list[tuple[str, str, bool]]:
+    def all_of_users(self) -> list[tuple[str, str, bool]]:
         """Every opinion: whose, on which advice, and whether it was found useful."""
         with self._state.transaction() as connection:
             rows = connection.execute(sa.select(table.c.user, table.c.advice, table.c.useful))

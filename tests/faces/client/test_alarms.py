@@ -73,3 +73,12 @@ def test_an_incident_of_a_server_that_tells_less_is_understood():
         answer = client.alarm(1)
     assert isinstance(answer, IncidentAnswer) and answer.title == "n017 fails"
     assert (answer.findings, answer.timeline, answer.similar, answer.deliveries, answer.held_back) == ([], [], [], [], "")
+
+
+def test_a_verdict_is_withdrawn_and_a_case_answered_through_the_client(client):
+    client.confirm(1, "sick")
+    assert client.withdraw(1, "it was none").verdict is None
+    assert [line.case for line in client.cases().cases if line.case.startswith("incident")] == ["incident:1"]
+    assert client.answer_case("incident:1", "dismiss").incident == 1
+    assert client.alarms(state="all").verdicts.dismissed == 1
+    assert client.answer_case("incident:1", "withdraw", "after all").words == "Incident 1 is acknowledged."

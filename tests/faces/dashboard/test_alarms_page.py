@@ -144,3 +144,11 @@ def test_the_first_page_says_whether_to_act_and_what_is_new_since_the_last_visit
     page.wait_for_selector("h1:has-text('Jobs')")
     assert page.url == f"{board.url}/jobs?view=all"
     visit.clean()
+
+
+def test_cases_to_judge_are_shown_to_administrators_with_two_buttons_and_to_nobody_else(board):
+    with seen_by(LOCAL):
+        page = json.dumps(page_of("/cases", "", board.live), cls=PlotlyJSONEncoder)
+    assert "case-answer" in page and "incident:2" in page and "undecided" in page
+    with seen_by(ANN):
+        assert "incident:2" not in json.dumps(page_of("/cases", "", board.live), cls=PlotlyJSONEncoder)

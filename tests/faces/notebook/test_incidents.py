@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from stormpetrel.errors import NotThereError, UsageError
-from stormpetrel.faces.notebook import alarms, incident
+from stormpetrel.faces.notebook import alarms, cases, incident, judge, judge_case
 from tests.builders import make_site
 from tests.faces.notebook.hostile import HOSTILE, assert_is_text
 from tests.parts.alarm_findings import batch_finding, finding
@@ -58,3 +58,12 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(folder):
         alarms(folder, since=datetime(2026, 1, 31))
     with pytest.raises(UsageError, match="limit"):
         alarms(folder, limit=0)
+
+
+def test_a_verdict_and_an_answer_are_given_and_taken_back_in_a_notebook(tmp_path):
+    with make_site(tmp_path / "site") as site:
+        raise_incidents(site, finding(when=NOW - HOUR), batch_finding(when=NOW - HOUR))
+    assert judge(site.folder, 1, "confirm", "disk").answer.verdict == "confirmed"
+    assert judge(site.folder, 1, "withdraw").answer.verdict is None
+    assert set(cases(site.folder)["case"]) == {"incident:1", "incident:2"}
+    assert judge_case(site.folder, "incident:2", "dismiss") == "Incident 2 is resolved, dismissed."

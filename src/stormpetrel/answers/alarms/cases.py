@@ -121,8 +121,8 @@ def _taught_job(site: Site, case: str, ref: str, act: ActKind) -> str:
     known = site.jobs.table.scan().select(ref_text()).filter(pl.col("ref") == ref).head(1).collect()
     if not known.height:
         raise _unknown(case)
-    said = {ActKind.CONFIRM: "a failure", ActKind.DISMISS: "no failure"}.get(act)
-    return f"It counts as {said} in the next training." if said else "What accounting says of it counts again."
+    label = {ActKind.CONFIRM: "a failure", ActKind.DISMISS: "no failure"}.get(act)
+    return f"It counts as {label} in the next training." if label else "What accounting says of it counts again."
 
 
 def _taught_bucket(site: Site, second: int, act: ActKind, note: str) -> str:

@@ -21,7 +21,7 @@ from stormpetrel.alarms.titles import title
 from stormpetrel.answers.alarms.deliveries import delivery_line
 from stormpetrel.answers.alarms.replay import incident_line, visible
 from stormpetrel.answers.alarms.timeline import act_line, timeline
-from stormpetrel.answers.alarms.verdict_effects import day_words, verdict_effects
+from stormpetrel.answers.alarms.verdict_effects import day_text, verdict_effects
 from stormpetrel.answers.schemas.alarms import IncidentLine, IncidentList, IncidentQuestion
 from stormpetrel.answers.schemas.incident import (
     MOST_JOBS,
@@ -124,12 +124,12 @@ def show_incident(site: Site, viewer: Viewer, number: int) -> IncidentAnswer:
         jobs_total=len(jobs),
         similar=[_similar(site, viewer, likeness) for likeness in _nearest(site, viewer, incident)],
         held_back=incident.held_back,
-        held_back_words=_held_back_words(site, incident, names=viewer.is_admin),
+        held_back_words=_held_back_text(site, incident, names=viewer.is_admin),
         deliveries=[delivery_line(message) for message in site.messages.list(incident=number)] if viewer.is_admin else [],
     )
 
 
-def _held_back_words(site: Site, incident: Incident, *, names: bool) -> str:
+def _held_back_text(site: Site, incident: Incident, *, names: bool) -> str:
     """Why an incident was not sent, as a sentence; of what is like a dismissed one, who said so and when."""
     if incident.like is None:
         return held_back_words(incident.held_back)
@@ -137,7 +137,7 @@ def _held_back_words(site: Site, incident: Incident, *, names: bool) -> str:
     if act is None:
         return f"It was like incident {incident.like}, which was dismissed then."
     who = f" by {act.user}" if names and act.user else ""
-    return f"It is like incident {incident.like}, dismissed{who} {day_words(act.at, site.now(), site.settings.site.time_zone)}."
+    return f"It is like incident {incident.like}, dismissed{who} {day_text(act.at, site.now(), site.settings.site.time_zone)}."
 
 
 def _seen(site: Site, viewer: Viewer, number: int) -> tuple[Incident, Sequence[IncidentAct]]:

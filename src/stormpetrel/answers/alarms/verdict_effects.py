@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stormpetrel.store.site import Site
 
 MOST_EFFECTS: Final = 5  # verdicts that are named, the newest that changed something
+_MOST_WEIGHED: Final = 50  # dismissals that are asked one by one, the newest
 _NAMED_DAYS: Final = timedelta(days=6)  # so long ago a day is called by its name
 
 
@@ -35,9 +36,8 @@ def verdict_effects(site: Site, viewer: Viewer) -> VerdictEffects:
     first = min(one.act.at for one in judged)
     quiet = [incident for incident in site.incidents.list(resolved_after=first) if incident.like is not None]
     memory, zone = VerdictMemory(judged), site.settings.site.time_zone
-    effects = [
-        _effect(one, [incident for incident in quiet if _is_due_to(incident, one, memory)], site.now(), zone) for one in judged
-    ]
+    dismissed = [one for one in judged if one.verdict == Verdict.DISMISSED][-_MOST_WEIGHED:]
+    effects = [_effect(one, _due_to(one, quiet, memory), site.now(), zone) for one in dismissed]
     telling = sorted((effect for effect in effects if effect.fewer_alarms), key=lambda effect: effect.at, reverse=True)
     return VerdictEffects(
         since=first,
@@ -45,12 +45,12 @@ def verdict_effects(site: Site, viewer: Viewer) -> VerdictEffects:
         dismissed=sum(one.verdict == Verdict.DISMISSED for one in judged),
         fewer_alarms=sum(incident.is_quiet for incident in quiet),
         fewer_pages=sum(incident.held_back == DISMISSED for incident in quiet),
-        words=_total_words([incident for incident in quiet if incident.is_quiet], first, site.now(), zone),
+        words=_total_text([incident for incident in quiet if incident.is_quiet], first, site.now(), zone),
         verdicts=telling[:MOST_EFFECTS],
     )
 
 
-def day_words(moment: datetime, now: datetime, zone: str) -> str:
+def day_text(moment: datetime, now: datetime, zone: str) -> str:
     """Return a day as people call it: today, yesterday, on Tuesday, or on its date."""
     day, today = (at.astimezone(ZoneInfo(zone)).date() for at in (moment, now))
     if day == today:
@@ -60,17 +60,17 @@ def day_words(moment: datetime, now: datetime, zone: str) -> str:
     return f"on {day:%A}" if timedelta(0) < today - day <= _NAMED_DAYS else f"on {day:%Y-%m-%d}"
 
 
-def _is_due_to(incident: Incident, judged: JudgedIncident, memory: VerdictMemory) -> bool:
-    """Whether an incident that is not on the list would be there without one verdict, which was given before it."""
-    if judged.act.at > incident.raised_at or not incident.is_quiet:
-        return False
-    return memory.without(judged.incident.id).like(incident.findings, incident.raised_at) is None
+def _due_to(judged: JudgedIncident, quiet: Sequence[Incident], memory: VerdictMemory) -> list[Incident]:
+    """The incidents that are not on the list and would be there without one verdict, which was given before them."""
+    later = [incident for incident in quiet if incident.is_quiet and judged.act.at <= incident.raised_at]
+    others = memory.without(judged.incident.id) if later else memory
+    return [incident for incident in later if others.like(incident.findings, incident.raised_at) is None]
 
 
 def _effect(judged: JudgedIncident, fewer: Sequence[Incident], now: datetime, zone: str) -> VerdictEffect:
     count = len(fewer)
     word = f"{judged.act.user}'s" if judged.act.user else "the"
-    when = day_words(judged.act.at, now, zone).removeprefix("on ")
+    when = day_text(judged.act.at, now, zone).removeprefix("on ")
     return VerdictEffect(
         incident=judged.incident.id,
         verdict=judged.verdict.value,
@@ -83,8 +83,8 @@ def _effect(judged: JudgedIncident, fewer: Sequence[Incident], now: datetime, zo
     )
 
 
-def _total_words(quiet: Sequence[Incident], first: datetime, now: datetime, zone: str) -> str:
-    return f"since the first verdict, {day_words(first, now, zone)}: {_alarms(len(quiet))}" if quiet else ""
+def _total_text(quiet: Sequence[Incident], first: datetime, now: datetime, zone: str) -> str:
+    return f"since the first verdict, {day_text(first, now, zone)}: {_alarms(len(quiet))}" if quiet else ""
 
 
 def _alarms(count: int) -> str:

@@ -37,7 +37,7 @@ _NODE_STATES: Final = ("NODE_FAIL", "BOOT_FAIL")
 
 def useful_advice(site: Site, pieces: Sequence[Advice]) -> tuple[tuple[Advice, ...], list[str]]:
     """Return the advice that people on this site do not reject, and a note on what is left out."""
-    shown, hidden = AdviceUsefulness(site.opinions.said()).chosen(pieces)
+    shown, hidden = AdviceUsefulness(site.opinions.all_of_users()).chosen(pieces)
     left_out = "1 piece of advice is" if hidden == 1 else f"{hidden} pieces of advice are"
     return shown, [f"{left_out} not shown: people here found the like not useful."] if hidden else []
 

@@ -99,7 +99,10 @@ class IncidentList(Answer):
 
 
 class ReplayAnswer(IncidentList):
-    """What a watch would have reported about a part of the past."""
+    """What a watch would have reported about a part of the past; verdicts of today say nothing about it."""
+
+    quiet: int = Field(default=0, exclude=True)
+    verdicts: VerdictEffects = Field(default=VerdictEffects(), exclude=True)
 
     since: IsoTime | None = Field(exclude=True, description="from when on records were looked at; null: there are none at all")
     until: IsoTime | None = Field(exclude=True)

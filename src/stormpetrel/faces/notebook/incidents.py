@@ -161,8 +161,8 @@ def cases(site: SiteLike, limit: int = 10) -> pl.DataFrame:
     """The cases whose answer teaches most, also from below the threshold, as a table; `judge_case` answers one."""
     with opened(site) as open_one:
         answer = ask_cases(open_one, LOCAL, CaseQuestion(limit=limit))
-    rows = [line.model_dump(include=set(_CASE_COLUMNS)) for line in answer.cases]
-    return pl.DataFrame(rows, schema=_CASE_COLUMNS)
+    rows = [[getattr(line, name) for name in _CASE_COLUMNS] for line in answer.cases]
+    return pl.DataFrame(rows, schema=_CASE_COLUMNS, orient="row")
 
 
 def judge_case(site: SiteLike, case: str, answer: Literal["confirm", "dismiss", "withdraw"], note: str = "") -> str:

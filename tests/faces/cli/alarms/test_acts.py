@@ -60,7 +60,8 @@ def test_no_line_is_longer_than_eighty_columns_and_no_name_is_obeyed(site, words
 
 def test_programs_get_the_document_that_is_promised(site):
     document = report_of(run_here(site, "alarms", "list", "--severity", "page", "--json"))
-    assert document.keys() == {"incidents", "pages_per_week", "weeks"} and [one["id"] for one in document["incidents"]] == [3]
+    assert document.keys() == {"incidents", "pages_per_week", "weeks", "quiet", "verdicts"}
+    assert [one["id"] for one in document["incidents"]] == [3]
     assert report_of(run_here(site, "alarms", "list", "--all", "--limit", "1", "--json"))["incidents"] == document["incidents"]
     assert report_of(run_here(site, "alarms", "list", "--family", "traces", "--json"))["incidents"] == []
     assert report_of(run_here(site, "alarms", "list", "--since", "2100-01-01", "--json"))["incidents"] == []
@@ -143,3 +144,15 @@ def test_a_site_without_incidents_says_so(tmp_path):
 
 def test_a_site_without_a_name_is_refused_as_everywhere(tmp_path):
     assert complaint_of(run_here(tmp_path / "none", "alarms", "list"))
+
+
+def test_a_verdict_is_withdrawn_on_the_command_line(fresh):
+    output(fresh, "dismiss", "1")
+    assert "alarms withdraw 1" in output(fresh, "show", "1")
+    assert "Incident 1 is acknowledged." in output(fresh, "withdraw", "1", "--note", "it was one")
+
+
+def test_cases_are_asked_about_and_answered_on_the_command_line(fresh):
+    assert "alarms answer 'incident:1' confirm" in output(fresh, "ask")
+    assert "Incident 1 is resolved, dismissed." in output(fresh, "answer", "incident:1", "dismiss")
+    assert "There is nothing to ask" in output(fresh, "ask")

@@ -56,7 +56,7 @@ def dismiss(context: typer.Context, number: Number, note: Note = "", as_json: Js
 
 
 def withdraw(context: typer.Context, number: Number, note: Note = "", as_json: Json = False) -> None:
-    """Withdraw the verdict on an incident: what it taught is forgotten, and the incident is as if nobody had judged it."""
+    """Withdraw the verdict on an incident, with what it taught."""
     receipt = _act(context, number, "withdraw", note)
     _emit_act(receipt, f"Judge it again: stormpetrel alarms confirm {number}, or dismiss {number}", as_json=as_json)
 

@@ -23,7 +23,7 @@ def ask(
     limit: Annotated[int, typer.Option("--limit", min=1, max=MOST_CASES, help="So many cases.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """Ask about the cases whose answer teaches most, also from below the threshold; uncertainty times density."""
+    """Ask about the cases whose answer teaches most, also from below the threshold."""
     with open_site(context) as site:
         zone = site.settings.site.time_zone
         answer = ask_cases(site, LOCAL, CaseQuestion(limit=limit))
@@ -33,7 +33,7 @@ def ask(
 def answer(
     context: typer.Context,
     case: Annotated[str, typer.Argument(help="The case as alarms ask names it.", show_default=False)],
-    said: Annotated[
+    verdict: Annotated[
         Literal["confirm", "dismiss", "withdraw"],
         typer.Argument(help="It is real trouble, it is none, or what was answered is taken back.", show_default=False),
     ],
@@ -44,7 +44,7 @@ def answer(
     if len(case) > LONGEST_CASE:
         raise UsageError("This is no case.", hint="See what is asked: stormpetrel alarms ask")
     with open_site(context, to_write=True) as site:
-        receipt = answer_case(site, LOCAL, NewCaseAnswer(case=case, answer=said, note=note))
+        receipt = answer_case(site, LOCAL, NewCaseAnswer(case=case, answer=verdict, note=note))
     emit(receipt, plain(receipt.words), as_json=as_json)
 
 

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from stormpetrel.answers.viewer import Viewer
 
 _LEAD: Final = "The cases whose answer teaches most: where the models are undecided, and much is like it."
-_ANSWERS: Final = {"confirm": "Real trouble", "dismiss": "None"}
-_FAMILIES: Final = {"jobs": "Job", "traces": "CPU windows", "events": "Events", "system": "System"}
+_ANSWERS: Final = {"confirm": "Real trouble", "dismiss": "No trouble"}
+_FAMILIES: Final = {"jobs": "job records", "traces": "CPU windows", "events": "events", "system": "the system"}
 
 
 def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Component:
     """The page of a link."""
     message = html.P(id="cases-message", className="small soft", role="status")
     last = dcc.Store(id="cases-last")
-    undo = html.Button("Take the last answer back", id="cases-undo", type="button", className="button", hidden=True)
+    undo = html.Button("Take the last answer back", id="cases-undo", type="button", className="button", disabled=True)
     head = page_head("Cases to judge", _LEAD)
     return html.Div([head, html.Div([message, undo]), last, *fill(_filling(live), viewer, query)], className="cases-page")
 
@@ -49,7 +49,7 @@ def register(app: Dash, live: LiveSite) -> None:
         Output("cases-body", "children", allow_duplicate=True),
         Output("cases-stamp", "data", allow_duplicate=True),
         Output("cases-message", "children"),
-        Output("cases-undo", "hidden"),
+        Output("cases-undo", "disabled"),
         Output("cases-last", "data"),
         Input({"type": "case-answer", "case": ALL, "answer": ALL}, "n_clicks"),
         Input("cases-undo", "n_clicks"),
@@ -65,8 +65,8 @@ def register(app: Dash, live: LiveSite) -> None:
         taken_back = pressed == "cases-undo"
         try:
             case = _case(last if taken_back else pressed.get("case"))
-            said = "withdraw" if taken_back else str(pressed.get("answer"))
-            receipt = answer_case(live.site, viewer, NewCaseAnswer.model_validate({"case": case, "answer": said}))
+            verdict = "withdraw" if taken_back else str(pressed.get("answer"))
+            receipt = answer_case(live.site, viewer, NewCaseAnswer.model_validate({"case": case, "answer": verdict}))
             message = f"{case}: {receipt.words}"
             return filling.body(viewer, {}), filling.stamp(viewer), message, taken_back, None if taken_back else case
         except StormpetrelError as error:
@@ -110,11 +110,10 @@ def _card(live: LiveSite, line: CaseLine, *, may_answer: bool) -> Component:
         for answer, title in _ANSWERS.items()
     ]
     where = "raised" if line.raised else "below the threshold"
-    figures = (
-        f"Chance {line.chance:.0%}; undecided {line.uncertainty:.2f} × density {line.density:.2f} = {line.worth:.2f}; {where}."
-    )
+    worth = f"undecided {line.uncertainty:.2f} × density {line.density:.2f} = {line.worth:.2f}"
+    figures = f"From {_FAMILIES.get(line.family, line.family)}, {where}. Chance {line.chance:.0%}; {worth}."
     return card(
-        f"{_FAMILIES.get(line.family, line.family)}: {line.about}",
+        f"{line.about[0].upper()}{line.about[1:]}",
         html.P(
             [status_chip("?", line.kind.replace("_", " "), ""), html.Span(f" {format_time(line.at, zone)}", className="soft")]
         ),
