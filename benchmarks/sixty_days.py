@@ -5,8 +5,8 @@ then day by day: the records of the day are read, the watchers of jobs and event
 administrator confirms what was broken on purpose and dismisses what else was sent, and the night trains again (`run_nightly`).
 
 What happens on the way: work grows all the time (six tenths of it are there at first); from day 20 on a new group of users comes
-with an application of its own; from day 35 on applications that did well fail in part (drift); a node eats jobs on days 16 and
-17, storage is gone on day 44. CPU windows of three nodes come every day; from day 35 on more of their time is system time.
+with an application of its own; from day 35 on applications that did well fail in part (drift); nodes go down with their jobs
+on days 16 and 44. CPU windows of three nodes come every day; from day 35 on more of their time is system time.
 Autoencoders are `fast`, ensembles of three, each night started from yesterday's weights; one of ten is trained once, at the end.
 
 A model is judged on the day after its training: forecasts at submission as the live loop makes them, windows by their error and
@@ -22,7 +22,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,7 @@ from stormpetrel.lifecycle.changes import Changes, changes_at, explanation
 from stormpetrel.lifecycle.job_models import JOBS, FittedModels, fit_job_models, training_settings
 from stormpetrel.lifecycle.nightly import run_nightly
 from stormpetrel.lifecycle.retraining import forecasts_after
+from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import Incident
 from stormpetrel.records.times import FEED_FILE, FEED_FORMAT, fixed_clock
 from stormpetrel.rehearse.site.injection import Injection
@@ -58,11 +59,12 @@ RESULTS: Final = Path(__file__).parent / "results" / "sixty_days.json"
 FIGURE: Final = Path(__file__).parents[1] / "docs" / "figures" / "sixty-days.svg"
 START: Final = datetime(2026, 1, 5, tzinfo=UTC)
 DAY: Final = timedelta(days=1)
+LOOK: Final = timedelta(seconds=5)  # from a decision to the look that finds it
 HISTORY: Final = 14  # days before the first
 NODES: Final = 6
-RETRAIN_JOBS: Final = 120  # that must have ended since the last training
+RETRAIN_JOBS: Final = 800  # that must have ended since the last training
 NEWCOMERS, DRIFT = 20, 35  # days
-SICK, STORAGE = 16, 44  # days on which something is broken on purpose
+FIRST_CUT, SECOND_CUT = 16, 44  # days on which nodes go down with their jobs
 NEW_APPLICATION: Final = "lattice-sweep"
 NEW_ACCOUNT: Final = "qcd-new"
 _DRIFTED: Final = 0.25  # share of the jobs of drifting applications that fail
@@ -99,10 +101,10 @@ def workload(days: int, seed: int) -> tuple[pl.DataFrame, list[Injection]]:
     )
     jobs = _drifting(pl.concat([base, guests]), rng).sort("submit_time", "job_id")
     faults = []
-    for kind, day in (("node_eats_jobs", SICK), ("storage_gone", STORAGE)):
+    for severity, day in (("moderate", FIRST_CUT), ("severe", SECOND_CUT)):
         if day < days:
             at = START + (HISTORY + day) * DAY + timedelta(hours=9)
-            chosen = choose_job_fault(jobs, kind, "severe", at, rng)
+            chosen = choose_job_fault(jobs, "node_down", severity, at, rng)
             if chosen is not None:
                 jobs, fault = put_into_jobs(jobs, chosen)
                 faults.append(fault)
@@ -188,15 +190,26 @@ class AcceleratedSite:
         diary.trainings.append(current.name if current else "")
         self.set_clock(now)
         self._read(start, now, self.site)
-        for watcher in (self._jobs, self._events):
-            self.keeper.take(watcher.name, watcher.step(now), watcher.state, now)
-            diary.states[watcher.name] = watcher.state
+        self._watch(now)
         self._give_verdicts(start)
         night = run_nightly(self.site, progress=lambda _text: None)
         diary.promoted.append(night.jobs.why if night.jobs.promoted else "")
         diary.seconds.append(round(time.process_time() - began, 2))
         diary.day += 1
         self._diary_file.write_text(json.dumps(asdict(diary)))
+
+    def _watch(self, now: datetime) -> None:
+        """Look at the day once, and take each finding at the time at which a watch that looks every few seconds would have it."""
+        settle = timedelta(minutes=self.site.settings.events.settle_minutes)
+        findings: list[tuple[datetime, str, Finding]] = []
+        for watcher, wait in ((self._jobs, LOOK), (self._events, settle + LOOK)):
+            for finding in watcher.step(now):
+                known = min(finding.decided_at + wait, now)
+                findings.append((known, watcher.name, replace(finding, known_at=known)))
+            self.diary.states[watcher.name] = watcher.state
+        for known, name, finding in sorted(findings, key=lambda one: one[0]):
+            self.keeper.take(name, [finding], self.diary.states[name], known)
+        self.keeper.take(self._jobs.name, [], self.diary.states[self._jobs.name], now)
 
     def _give_verdicts(self, since: datetime) -> None:
         """Confirm what was broken on purpose; dismiss whatever else was sent."""
@@ -304,7 +317,7 @@ def drawn(answer: dict[str, Any]) -> str:
     ]
     sent.append(("budget", "#999999", [(1, answer["budget_a_week"]), (days, answer["budget_a_week"])]))
     parts += _panel(440, "Pages a week", sent, days, (0.0, float(most)), 4)
-    marks = ((SICK, "node"), (NEWCOMERS, "new users"), (DRIFT, "drift"), (STORAGE, "storage"))
+    marks = ((FIRST_CUT, "nodes down"), (NEWCOMERS, "new users"), (DRIFT, "drift"), (SECOND_CUT, "nodes down"))
     for left_px in (60, 440):
         for day, text in marks:
             if day < days:

@@ -6,7 +6,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from stormpetrel.answers.alarms import rehearsal
-from stormpetrel.answers.alarms.rehearsal import last_rehearsal, rehearse_beside, rehearse_site
+from stormpetrel.answers.alarms.rehearsal import last_rehearsal, rehearse_live, rehearse_site
 from stormpetrel.answers.schemas.rehearsal import RehearsalQuestion
 from stormpetrel.answers.viewer import LOCAL, SCOPES, Viewer
 from stormpetrel.errors import AccessError
@@ -65,13 +65,13 @@ def test_beside_the_live_stream_faults_of_earlier_runs_are_counted_on(site, monk
     monkeypatch.setattr(rehearsal, "run_shadow", one_look)
     pace, heard = ShadowPace(1.0, 1), []
     for _ in range(2):
-        answer = rehearse_beside(site, LOCAL, RehearsalQuestion(), pace, stop=threading.Event(), note=heard.append)
+        answer = rehearse_live(site, LOCAL, RehearsalQuestion(), pace, stop=threading.Event(), note=heard.append)
     assert answer.live and answer.faults["node_down"]["mild"].n == 2 == len(heard)
     assert last_rehearsal(site, LOCAL, live=True) == answer and last_rehearsal(site, LOCAL) is None
 
 
 def test_a_look_beside_the_live_stream_writes_nothing_but_its_report(tmp_path):
     with make_site(tmp_path / "site") as site:
-        answer = rehearse_beside(site, LOCAL, RehearsalQuestion(), ShadowPace(0.2, 1), stop=threading.Event())
+        answer = rehearse_live(site, LOCAL, RehearsalQuestion(), ShadowPace(0.2, 1), stop=threading.Event())
         assert answer.faults == {} and any("CPU windows" in hole for hole in answer.holes)
         assert sorted(path.name for path in (site.folder / "rehearsal").iterdir()) == ["live.json"]

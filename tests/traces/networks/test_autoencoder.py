@@ -138,3 +138,12 @@ def test_without_torch_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(autoencoder, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"stormpetrel\[traces\]"):
         TraceAutoencoder(tiny()).fit(TRAIN, VALIDATION)
+
+
+def test_a_training_that_begins_with_earlier_weights_is_good_from_its_first_epoch_on():
+    need("torch")
+    cold = TraceAutoencoder(tiny(max_epochs=8)).fit(TRAIN, VALIDATION, device="cpu")
+    warm = TraceAutoencoder(tiny(max_epochs=1)).fit(TRAIN, VALIDATION, device="cpu", warm_from=cold)
+    assert warm.history_.validation[0] < cold.history_.validation[0]
+    with pytest.raises(ModelError, match="another shape"):
+        TraceAutoencoder(tiny(embedding=3)).fit(TRAIN, VALIDATION, device="cpu", warm_from=cold)

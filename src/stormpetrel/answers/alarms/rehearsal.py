@@ -1,7 +1,7 @@
 """What this site would see: faults rehearsed in a copy of its own history, and what the last rehearsals came to.
 
 Site + Viewer + RehearsalQuestion -> rehearse_site -> RehearsalAnswer, kept beside the tables for the page; -> last_rehearsal;
--> rehearse_beside: the same beside the live stream, until it is stopped.
+-> rehearse_live: the same beside the live stream, until it is stopped.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def rehearse_site(
     return answer if kept else answer.model_copy(update={"notes": [*answer.notes, _NOT_KEPT]})
 
 
-def rehearse_beside(
+def rehearse_live(
     site: Site,
     viewer: Viewer,
     question: RehearsalQuestion,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from stormpetrel.answers.alarms.rehearsal import rehearse_beside, rehearse_site
+from stormpetrel.answers.alarms.rehearsal import rehearse_live, rehearse_site
 from stormpetrel.answers.schemas.rehearsal import MOST_FAULTS, RehearsalAnswer, RehearsalQuestion, RehearsedFault
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
@@ -70,14 +70,14 @@ def rehearse(
             models=not no_models,
         )
         if live:
-            answer = _beside(site, question, ShadowPace(poll or site.settings.watch.poll_s, steps), quiet=as_json)
+            answer = _rehearse_live(site, question, ShadowPace(poll or site.settings.watch.poll_s, steps), quiet=as_json)
         else:
             with share_spinner(quiet=as_json) as progress:
                 answer = rehearse_site(site, LOCAL, question, progress=progress)
     emit(answer, lambda out: print_rehearsal(out, answer, zone), as_json=as_json)
 
 
-def _beside(site: Site, question: RehearsalQuestion, pace: ShadowPace, *, quiet: bool) -> RehearsalAnswer:
+def _rehearse_live(site: Site, question: RehearsalQuestion, pace: ShadowPace, *, quiet: bool) -> RehearsalAnswer:
     """Rehearse beside the live stream until Ctrl-C, or until systemd says so."""
     out = console(error=True)
 
@@ -89,7 +89,7 @@ def _beside(site: Site, question: RehearsalQuestion, pace: ShadowPace, *, quiet:
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        return rehearse_beside(site, LOCAL, question, pace, stop=stop, note=tell)
+        return rehearse_live(site, LOCAL, question, pace, stop=stop, note=tell)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

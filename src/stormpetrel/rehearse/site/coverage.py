@@ -73,13 +73,14 @@ Coverage = Mapping[str, Mapping[str, Figures]]
 
 
 def coverage_of(trials: Iterable[Trial]) -> dict[str, dict[str, Figures]]:
-    """Return the figures by kind, in the order in which kinds were tried, and by severity."""
+    """Return the figures by kind, in the order of `PHRASES`, and by severity."""
     cells: dict[str, dict[str, list[Trial]]] = {}
+    order = {kind: place for place, kind in enumerate(PHRASES)}
     for trial in trials:
         cells.setdefault(trial.injection.kind, {}).setdefault(trial.injection.severity, []).append(trial)
     return {
         kind: {severity: _figures(by_severity[severity]) for severity in SEVERITIES if severity in by_severity}
-        for kind, by_severity in cells.items()
+        for kind, by_severity in sorted(cells.items(), key=lambda cell: order.get(cell[0], len(order)))
     }
 
 
