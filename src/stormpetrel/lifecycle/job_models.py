@@ -194,11 +194,11 @@ def fit_job_models(
     models, labelled = train(known, chosen, able, metadata=about, profiles=profiles, labelled=labelled, progress=progress)
     more: dict[str, Any] = {} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}
     more |= {"settings": asdict(chosen), "seed": chosen.seed, "learn_days": chosen.learn_days, "compute": watch.read().as_dict()}
-    beside = TrainedOutlook()
+    trained_outlook = TrainedOutlook()
     if outlook:
         progress("needs and waits")
-        beside = train_outlook(known, now=until.timestamp(), seed=chosen.seed, metadata=about)
-    return FittedModels(models, labelled.profiles, about | more, beside, missing)
+        trained_outlook = train_outlook(known, now=until.timestamp(), seed=chosen.seed, metadata=about)
+    return FittedModels(models, labelled.profiles, about | more, trained_outlook, missing)
 
 
 def enter_job_models(

@@ -48,7 +48,7 @@ class NeedEstimate:
     p90: float
     p99: float
     short: float | None
-    given: float
+    allocated: float
     similar: int
     group: str
 
@@ -92,10 +92,10 @@ class JobOutlook:
         request = None if np.isnan(table.request[0]) else float(table.request[0])
         weight = np.ones(1) if resource == TIME else np.array([self._typical_run_s(job)])
         weight = table.cores if resource == TIME else weight
-        given = float(model.policy.apply(forecast, readings, table.request, weight).given[0])
+        allocated = float(model.policy.apply(forecast, readings, table.request, weight).allocated[0])
         short = None if request is None else float(forecast.chance_of_more(table.request)[0])
         similar, group = _same_work(readings)
-        return NeedEstimate(resource, request, p50, p90, p99, short, given, similar, group)
+        return NeedEstimate(resource, request, p50, p90, p99, short, allocated, similar, group)
 
     def _typical_run_s(self, job: pl.DataFrame) -> float:
         typical = narrowest(self._past_use[TIME].read(job, [self._now.timestamp()]), "median")[0]

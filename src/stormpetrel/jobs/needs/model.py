@@ -25,7 +25,6 @@ from stormpetrel.jobs.needs.past_use import RESOURCES, UseTable
 from stormpetrel.learn.distribution_forest import DistributionForest
 from stormpetrel.learn.saving import load_model_bytes, save_model
 
-Floats = NDArray[np.float64]
 Matrix = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
