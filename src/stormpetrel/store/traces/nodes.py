@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from stormpetrel.records.node_frames import NODE_KEY, NODE_METRIC_SCHEMA, NODE_METRICS, NODE_SCORE_SCHEMA
+from stormpetrel.records.window_frames import NODE_KEY, NODE_METRIC_SCHEMA, NODE_METRICS, NODE_SCORE_SCHEMA
 from stormpetrel.store.tables import TableSpec, TableStore
 from stormpetrel.store.traces.scores import ScoreStore
 
