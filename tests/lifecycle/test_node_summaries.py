@@ -12,7 +12,7 @@ import pytest
 from stormpetrel.lifecycle.node_summaries import learnt_hierarchy
 from stormpetrel.lifecycle.trace_learning import LearningWindows
 from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows
-from stormpetrel.records.node_frames import NODE_METRIC_SCHEMA, NODE_METRICS
+from stormpetrel.records.window_frames import NODE_METRIC_SCHEMA, NODE_METRICS
 from stormpetrel.store.site import Site
 from tests.builders import make_site
 from tests.lifecycle.traced_site import put_windows, train

@@ -17,8 +17,7 @@ import polars as pl
 from stormpetrel.errors import NoSamplesError
 from stormpetrel.ingest.traces import STEPS_AFTER, TraceReport, cut_inside, node_metrics
 from stormpetrel.records.cursor import Cursor
-from stormpetrel.records.node_frames import NODE_METRIC_SCHEMA
-from stormpetrel.records.window_frames import frame_of
+from stormpetrel.records.window_frames import NODE_METRIC_SCHEMA, frame_of
 from stormpetrel.sources.prometheus.cpu_shares import CPU_COUNTERS
 from stormpetrel.sources.prometheus.cpu_traces import CURSOR, PrometheusTraces
 from stormpetrel.sources.prometheus.live import LiveTraces, Moment

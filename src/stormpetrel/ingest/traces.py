@@ -23,9 +23,8 @@ from stormpetrel.engine import Progress
 from stormpetrel.errors import NoSamplesError, SourceFormatError
 from stormpetrel.ingest.report import IngestCounts
 from stormpetrel.records.cursor import Cursor
-from stormpetrel.records.node_frames import NODE_METRIC_SCHEMA
 from stormpetrel.records.traces import LIVE, Split, Trace
-from stormpetrel.records.window_frames import frame_of
+from stormpetrel.records.window_frames import NODE_METRIC_SCHEMA, frame_of
 from stormpetrel.records.windows import BRIDGE_STEPS, Windows, bridge, cut_windows, short_job_windows, without_short_jobs
 from stormpetrel.sources.prometheus.cpu_shares import CPU_COUNTERS, Grid
 from stormpetrel.sources.prometheus.cpu_traces import CURSOR, PrometheusTraces, Span, format_moment

@@ -13,8 +13,7 @@ import polars as pl
 from stormpetrel.ingest.live_windows import LiveMoment
 from stormpetrel.lifecycle.node_summaries import node_scores
 from stormpetrel.lifecycle.trace_models import Scored, TraceModel, calibrated, score_frame, seen_by
-from stormpetrel.records.node_frames import NODE_SCORE_SCHEMA
-from stormpetrel.records.window_frames import TRACE_SCORE_SCHEMA
+from stormpetrel.records.window_frames import NODE_SCORE_SCHEMA, TRACE_SCORE_SCHEMA
 from stormpetrel.store.site import Site
 from stormpetrel.traces.keeping import Quota, kept_scores, kept_windows
 

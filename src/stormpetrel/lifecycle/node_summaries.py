@@ -13,9 +13,8 @@ import polars as pl
 
 from stormpetrel.errors import ModelError
 from stormpetrel.lifecycle.trace_learning import LearningWindows
-from stormpetrel.records.node_frames import CLUSTER_LEVEL, NODE_KEY, NODE_LEVEL, NODE_METRICS, NODE_SCORE_SCHEMA
 from stormpetrel.records.traces import MIXED, MIXED_JOB
-from stormpetrel.records.window_frames import float_lists
+from stormpetrel.records.window_frames import CLUSTER_LEVEL, NODE_KEY, NODE_LEVEL, NODE_METRICS, NODE_SCORE_SCHEMA, float_lists
 from stormpetrel.records.windows import Windows
 from stormpetrel.traces.hierarchy import Floats, Moments, NodeHierarchy
 from stormpetrel.traces.networks.architecture import Scorer
@@ -61,28 +60,28 @@ def node_scores(hierarchy: NodeHierarchy, scores: pl.DataFrame, metrics: pl.Data
     moments = Moments.of(*numbers.T)
     embeddings = whole["embedding"].explode().to_numpy().reshape(whole.height, -1).astype(np.float32)
     rows = whole[moments.first.tolist()].select("cluster", "trace", "node", "window_start", "window_s", "model", "model_version")
-    summary = hierarchy.summarise(embeddings, moments, _by_name(metrics, rows))
+    summaries = hierarchy.summarise(embeddings, moments, _by_name(metrics, rows))
     names = np.array([*hierarchy.names, ""], dtype=object)  # -1 is the last: none
-    far = summary.unusual >= 0
-    place = np.maximum(summary.unusual, 0)
-    now = summary.metrics[np.arange(len(place)), place] if hierarchy.names else np.zeros(len(place))
+    far = summaries.unusual >= 0
+    place = np.maximum(summaries.unusual, 0)
+    now = summaries.metrics[np.arange(len(place)), place] if hierarchy.names else np.zeros(len(place))
     most = hierarchy.usual[place] if hierarchy.names else np.zeros(len(place))
     of_nodes = rows.with_columns(
         pl.lit(NODE_LEVEL).alias("level"),
-        pl.Series("score", summary.node.score),
-        pl.Series("unusual", [name or None for name in names[summary.unusual]], dtype=pl.String),
+        pl.Series("score", summaries.node.score),
+        pl.Series("unusual", [name or None for name in names[summaries.unusual]], dtype=pl.String),
         pl.Series("now", np.where(far, now, np.nan)).fill_nan(None),
         pl.Series("usual", np.where(far, most, np.nan)).fill_nan(None),
-        _kept_embeddings(summary.node.embedding, summary.node.score, moments),
+        _kept_embeddings(summaries.node.embedding, summaries.node.score, moments),
     )
     of_cluster = rows[moments.first_node.tolist()].with_columns(
         pl.lit("").alias("node"),
         pl.lit(CLUSTER_LEVEL).alias("level"),
-        pl.Series("score", summary.cluster.score),
+        pl.Series("score", summaries.cluster.score),
         pl.lit(None, dtype=pl.String).alias("unusual"),
         pl.lit(None, dtype=pl.Float32).alias("now"),
         pl.lit(None, dtype=pl.Float32).alias("usual"),
-        float_lists(summary.cluster.embedding.astype(np.float32)).alias("embedding"),
+        float_lists(summaries.cluster.embedding.astype(np.float32)).alias("embedding"),
     )
     both = [part.select(list(NODE_SCORE_SCHEMA)).cast(dict(NODE_SCORE_SCHEMA)) for part in (of_nodes, of_cluster)]
     frame: pl.DataFrame = pl.concat(both)

@@ -16,7 +16,7 @@ import polars as pl
 
 from stormpetrel.lifecycle.trace_learning import frame_windows
 from stormpetrel.lifecycle.trace_models import TraceModel, seen_by
-from stormpetrel.records.node_frames import METRIC_NAMES
+from stormpetrel.records.window_frames import METRIC_NAMES
 from stormpetrel.store.site import Site
 from stormpetrel.traces.detector.detector import TraceDetector
 from stormpetrel.traces.detector.past import LOOK_BACK

@@ -16,10 +16,17 @@ import polars as pl
 from stormpetrel.errors import NotThereError
 from stormpetrel.records.cursor import Cursor
 from stormpetrel.records.events import EVENT_SCORE_KEY, EVENT_SCORE_SCHEMA
-from stormpetrel.records.node_frames import NODE_KEY, NODE_METRIC_SCHEMA, NODE_METRICS, NODE_SCORE_SCHEMA
 from stormpetrel.records.regions import TRACE_REGION_SCHEMA, KnownRegion, RegionScope
 from stormpetrel.records.times import month_of
-from stormpetrel.records.window_frames import CPU_WINDOW_SCHEMA, TRACE_SCORE_SCHEMA, WINDOW_KEY
+from stormpetrel.records.window_frames import (
+    CPU_WINDOW_SCHEMA,
+    NODE_KEY,
+    NODE_METRIC_SCHEMA,
+    NODE_METRICS,
+    NODE_SCORE_SCHEMA,
+    TRACE_SCORE_SCHEMA,
+    WINDOW_KEY,
+)
 from stormpetrel.store.tables import Committed, TableSpec, TableStore
 
 CPU_WINDOWS: Final = TableSpec(

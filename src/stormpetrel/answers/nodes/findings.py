@@ -16,7 +16,7 @@ from stormpetrel.answers.nodes.traces import odd_nodes
 from stormpetrel.answers.schemas.nodes import NodeFindings
 from stormpetrel.answers.schemas.traces import WholeNode
 from stormpetrel.answers.viewer import READ
-from stormpetrel.records.node_frames import METRIC_NAMES, NODE_LEVEL
+from stormpetrel.records.window_frames import METRIC_NAMES, NODE_LEVEL
 
 if TYPE_CHECKING:
     from stormpetrel.answers.background import Snapshot

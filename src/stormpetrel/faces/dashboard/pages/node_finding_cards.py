@@ -15,7 +15,7 @@ from stormpetrel.answers.nodes.findings import rarity
 from stormpetrel.answers.schemas.nodes import NodeFindings
 from stormpetrel.faces.dashboard.choices import PageLink
 from stormpetrel.faces.dashboard.tables import TableColumn, sortable_table
-from stormpetrel.records.node_frames import METRIC_NAMES
+from stormpetrel.records.window_frames import METRIC_NAMES
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _MOST: Final = 8  # sentences
 _LISTED_THREADS: Final = 16
+_ALIKE: Final = 0.25  # a window before that is odd in another direction is not like this one
 
 
 def findings(live: LiveSite, answer: NodeFindings) -> list[Component]:
@@ -55,11 +56,15 @@ def _finding(finding: OddNode, zone: ZoneInfo, link: PageLink) -> Component:
         html.Li(f"threads {cpus}{more} ({len(finding.threads)} of {finding.of_threads})"),
         html.Li(f"{rarity(finding.score)} calm node windows is as odd"),
     ]
-    if finding.similar:
-        alike = "; ".join(f"{one.node} at {_clock(one.window_start, zone)} ({one.likeness:.0%} alike)" for one in finding.similar)
+    similar = [one for one in finding.similar if one.likeness >= _ALIKE]
+    if similar:
+        alike = "; ".join(f"{one.node} at {_clock(one.window_start, zone)} ({one.likeness:.0%} alike)" for one in similar)
         rows.append(html.Li(f"windows like it before: {alike}"))
     return html.Details(
-        [html.Summary([html.A(finding.sentence, href=link.to(node=finding.node))]), html.Ul(rows, className="small")],
+        [
+            html.Summary([html.A(finding.sentence, href=link.to(node=finding.node))]),
+            html.Ul(rows, className="small", style={"paddingLeft": "2.2rem"}),
+        ],
         className="node-finding",
         open=True,
     )
