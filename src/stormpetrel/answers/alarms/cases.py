@@ -8,6 +8,7 @@ jobs that ended, hours of nodes with unusual windows that raised nothing, and bu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -130,7 +131,8 @@ def _taught_bucket(site: Site, second: int, act: ActKind, note: str) -> str:
     length = timedelta(minutes=site.settings.events.bucket_minutes)
     uid = str(second)
     if act == ActKind.WITHDRAW:
-        site.outages.remove(BY_CASE, uid)
+        with suppress(NotThereError):  # somebody has taken the label away by hand
+            site.outages.remove(BY_CASE, uid)
         return "The label of this bucket is gone."
     kind = OutageKind.OUTAGE if act == ActKind.CONFIRM else OutageKind.NORMAL
     site.outages.add(Outage(start, start + length, kind, note or "asked", source=BY_CASE, uid=uid))
