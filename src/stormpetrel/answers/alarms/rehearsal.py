@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from stormpetrel.answers.schemas.rehearsal import RehearsalAnswer, RehearsedFault
+from stormpetrel.answers.schemas.campaigns import RehearsalAnswer, RehearsedFault
 from stormpetrel.answers.viewer import MANAGE, READ
 from stormpetrel.rehearse.site.coverage import PHRASES, Coverage, Trial, coverage_of, holes_of
 from stormpetrel.rehearse.site.injection import SEVERITIES
@@ -24,7 +24,7 @@ from stormpetrel.rehearse.site.shadow import Shadow, ShadowPace, run_shadow
 from stormpetrel.store.rehearsal_reports import HISTORY, LIVE, LIVE_TRIALS, load_report, save_report
 
 if TYPE_CHECKING:
-    from stormpetrel.answers.schemas.rehearsal import RehearsalQuestion
+    from stormpetrel.answers.schemas.campaigns import RehearsalQuestion
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.store.site import Site
 
