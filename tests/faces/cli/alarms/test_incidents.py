@@ -15,7 +15,7 @@ from tests.parts.replayed_site import SICK_NODE, replayed_site
 
 KEYS = {
     "id", "severity", "state", "kinds", "families", "subjects", "since", "until", "raised_at", "blame", "verdict", "late",
-    "title", "page", "change",
+    "title", "page", "like", "change",
 }  # fmt: skip
 
 
