@@ -132,6 +132,7 @@ def _drifting(jobs: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
     end = pl.col("start_time") + (pl.col("end_time") - pl.col("start_time")) / 2
     changed = jobs.with_columns(
         state=pl.when(hit).then(pl.lit("FAILED")).otherwise("state"),
+        state_raw=pl.when(hit).then(pl.lit("FAILED")).otherwise("state_raw"),
         end_time=pl.when(hit).then(end).otherwise("end_time").cast(jobs.schema["end_time"]),
     )
     elapsed = (pl.col("end_time") - pl.col("start_time")).dt.total_seconds().cast(jobs.schema["elapsed_s"])

@@ -151,6 +151,15 @@ def faults_of(coverage: Coverage) -> dict[str, dict[str, RehearsedFault]]:
     }
 
 
+def delay_text(seconds: float | None) -> str:
+    """Return how long something took, in a few letters; a dash where it did not happen."""
+    if seconds is None:
+        return "–"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 def last_rehearsal(site: Site, viewer: Viewer, *, live: bool = False) -> RehearsalAnswer | None:
     """Return what the last rehearsal in the past (or beside the live stream) came to; None where there was none."""
     viewer.require(READ)

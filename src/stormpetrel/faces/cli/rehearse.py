@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from stormpetrel.answers.alarms.rehearsal import rehearse_live, rehearse_site
+from stormpetrel.answers.alarms.rehearsal import delay_text, rehearse_live, rehearse_site
 from stormpetrel.answers.schemas.rehearsal import MOST_FAULTS, RehearsalAnswer, RehearsalQuestion, RehearsedFault
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import UsageError
@@ -127,12 +127,3 @@ def _row(kind: str, severity: str, cell: RehearsedFault) -> tuple[str, ...]:
         kind.replace("_", " "), severity, str(cell.n), f"{100 * cell.recall:.0f} %", delay_text(cell.delay_s), paged,
         delay_text(cell.paged_delay_s),
     )  # fmt: skip
-
-
-def delay_text(seconds: float | None) -> str:
-    """Return how long something took, in a few letters."""
-    if seconds is None:
-        return "–"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -207,6 +207,7 @@ def end_jobs(jobs: pl.DataFrame, which: pl.Series, state: JobState, end_time: pl
     changed = jobs.with_columns(
         pl.when(which).then(end_time.cast(jobs.schema["end_time"])).otherwise(pl.col("end_time")).alias("end_time"),
         pl.when(which).then(pl.lit(state.value)).otherwise(pl.col("state")).alias("state"),
+        pl.when(which).then(pl.lit(state.value)).otherwise(pl.col("state_raw")).alias("state_raw"),
     )
     return changed.with_columns(pl.when(which).then(elapsed).otherwise(pl.col("elapsed_s")).alias("elapsed_s"))
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from dash import Dash, html
 
-from stormpetrel.answers.alarms.rehearsal import last_rehearsal
+from stormpetrel.answers.alarms.rehearsal import delay_text, last_rehearsal
 from stormpetrel.answers.schemas.rehearsal import RehearsalAnswer, RehearsedFault
 from stormpetrel.faces.dashboard.blocks import card, notice, page_head, stat, stats
 from stormpetrel.faces.dashboard.page import DashboardPage
@@ -94,18 +94,10 @@ def _row(answer: RehearsalAnswer, kind: str, severity: str, cell: RehearsedFault
         "severity": severity,
         "n": cell.n,
         "recall": 100 * cell.recall,
-        "delay": _delay(cell.delay_s),
+        "delay": delay_text(cell.delay_s),
         "paged": None if cell.paged is None else 100 * cell.paged,
-        "paged_delay": _delay(cell.paged_delay_s),
+        "paged_delay": delay_text(cell.paged_delay_s),
     }
-
-
-def _delay(seconds: float | None) -> str:
-    if seconds is None:
-        return "–"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _meaning(answer: RehearsalAnswer) -> str:
