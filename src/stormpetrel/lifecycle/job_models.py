@@ -184,11 +184,11 @@ def fit_job_models(
     known = with_telemetry(site, known, fewest=FEWEST_JOBS)
     models, labelled = train(known, chosen, able, metadata=about, profiles=profiles, progress=progress)
     early = {} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}
-    beside = TrainedOutlook()
+    needs_and_waits = TrainedOutlook()
     if outlook:
         progress("needs and waits")
-        beside = train_outlook(known, now=until.timestamp(), seed=chosen.seed, metadata=about)
-    return FittedModels(models, labelled.profiles, about | early, beside, missing)
+        needs_and_waits = train_outlook(known, now=until.timestamp(), seed=chosen.seed, metadata=about)
+    return FittedModels(models, labelled.profiles, about | early, needs_and_waits, missing)
 
 
 def enter_job_models(
@@ -309,7 +309,7 @@ class JobFamily(SiteFamily[FittedModels]):
         return load_fitted(site, training)
 
     def role_of(self, model: ModelVersion) -> Role:
-        """Profiles, needs and waits are there beside the forecasts of failures."""
+        """Profiles, needs and waits come with the forecasts of failures."""
         return Role.BESIDE if model.name in (PROFILES, *OUTLOOK) else Role.MODEL
 
     def rows_of(self, about: Mapping[str, Any]) -> int:

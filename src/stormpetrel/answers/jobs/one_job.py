@@ -85,8 +85,8 @@ def verdict_answer(verdict: Verdict, *, most_reasons: int | None = ENOUGH_REASON
 def advice_answer(advice: Advice, line: str | None = None) -> schemas.Advice:
     """Return a piece of advice as a model; `line` is how it is written in a script."""
     update = MEM_UPDATE if advice.column == "req_mem_bytes" and advice.saves and (line or "").startswith("#SBATCH") else None
-    told = {**asdict(advice), "evidence": list(advice.evidence), "line": line, "mem_update": update}
-    return schemas.Advice.model_validate(told)
+    fields = {**asdict(advice), "evidence": list(advice.evidence), "line": line, "mem_update": update}
+    return schemas.Advice.model_validate(fields)
 
 
 def script_line(job: Mapping[str, Any], advice: Advice) -> str | None:

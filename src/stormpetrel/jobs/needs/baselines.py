@@ -16,7 +16,6 @@ Floats = NDArray[np.float64]
 Matrix = NDArray[np.float32]
 
 REQUEST: Final = "request"
-BASELINES: Final = (REQUEST, "max_of_last", "tovar", "witt")
 MAX_HEAD_ROOM: Final = 1.2
 
 

@@ -35,7 +35,6 @@ BLOCK: Final = 0.05  # of the log, between two fits
 TUNED_ON: Final = 0.15  # of the log, before the block that is judged
 _SMALL_LOG: Final = 5_000  # jobs below which a block is half as long: a workflow's tasks change as it goes on
 _MOST_TUNED: Final = 8_000
-ROW_COLUMNS: Final = ("job", "given", "used", "request", "run_s", "cores")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +77,8 @@ def evaluate_needs(
     readings = PastUse(resource).sweep(jobs, table)
     log = _Log(jobs, table, readings, resource)
     notes = log.notes()
-    given, quantiles = log.walk(JUDGED_FROM[protocol], seed, progress)
-    judged = ~np.isnan(given)
+    granted, quantiles = log.walk(JUDGED_FROM[protocol], seed, progress)
+    judged = ~np.isnan(granted)
     if not judged.any():
         raise NotEnoughJobsError(
             f"{int(table.judged.sum())} ended jobs tell how much {resource} they used: too few to judge anything.",
@@ -89,12 +88,12 @@ def evaluate_needs(
     amounts = baseline_amounts(readings[judged], table.request[judged])
     coverage = {f"p{round(100 * level)}": float((used <= quantiles[judged, at]).mean()) for at, level in enumerate(LEVELS)}
     rows = jobs.filter(judged).select(job=job_text()).with_columns(
-        given=given[judged], used=used, request=pl.Series(table.request[judged], nan_to_null=True),
+        given=granted[judged], used=used, request=pl.Series(table.request[judged], nan_to_null=True),
         run_s=table.run_s[judged], cores=table.cores[judged],
     )  # fmt: skip
     return NeedsEvaluation(
         resource=resource,
-        model=judge(given[judged], used, weight),
+        model=judge(granted[judged], used, weight),
         baselines={name: judge(amount, used, weight) for name, amount in amounts.items()},
         coverage=coverage,
         rows=rows,
@@ -131,14 +130,14 @@ class _Log:
             self.jobs[name].dt.epoch("us").cast(pl.Float64).fill_null(np.nan).to_numpy() for name in ("submit_time", "end_time")
         )
         usable, height = self.judgeable, self.jobs.height
-        given, quantiles = np.full(height, np.nan), np.full((height, len(LEVELS)), np.nan)
+        granted, quantiles = np.full(height, np.nan), np.full((height, len(LEVELS)), np.nan)
         if usable.sum() < FEWEST_JOBS + 10:
-            return given, quantiles
+            return granted, quantiles
         small = usable.sum() < _SMALL_LOG
         block, judged_from = (BLOCK / 2, min(judged_from, SMALL_JUDGED_FROM)) if small else (BLOCK, judged_from)
         shares = np.arange(judged_from - TUNED_ON, 1.0 - 1e-9, block)
         cuts = np.unique(np.quantile(submit[usable], shares))
-        said = _Said(self, end)
+        past_blocks = _PastForecasts(self, end)
         for number, (cut, until) in enumerate(zip(cuts, [*cuts[1:], np.inf], strict=True)):
             progress(f"block {number + 1} of {len(cuts)}")
             model = NeedsModel(self.resource, seed=seed)
@@ -149,24 +148,24 @@ class _Log:
             now = usable & (submit >= cut) & (submit < until)
             forecast = model.forecast(self.readings, self.table, self.jobs, now)
             if shares[min(number, len(shares) - 1)] >= judged_from - 1e-9:
-                policy = said.tune(cut)
-                given[now] = policy.apply(forecast, self.readings[now], self.table.request[now], self._weight[now]).given
-                said.given = given
+                policy = past_blocks.tune(cut)
+                granted[now] = policy.apply(forecast, self.readings[now], self.table.request[now], self._weight[now]).granted
+                past_blocks.granted = granted
                 quantiles[now] = forecast.quantiles(LEVELS)
-            said.add(np.flatnonzero(now), forecast)
-        return given, quantiles
+            past_blocks.add(np.flatnonzero(now), forecast)
+        return granted, quantiles
 
     @property
     def _weight(self) -> Floats:
         return self.table.weight(self.resource)
 
 
-class _Said:
+class _PastForecasts:
     """The forecasts of the latest blocks, from which the price is tuned once their jobs have ended."""
 
     def __init__(self, log: _Log, end: Floats) -> None:
         self._log, self._end = log, end
-        self.given = np.full(log.jobs.height, np.nan)
+        self.granted = np.full(log.jobs.height, np.nan)
         self._parts: list[tuple[NDArray[np.int64], UseForecast]] = []
 
     def add(self, rows: NDArray[np.int64], forecast: UseForecast) -> None:
@@ -196,8 +195,8 @@ class _Said:
     def _excess(self, now: float) -> float:
         """By how much more jobs than allowed were given too little so far, of those that have ended."""
         table = self._log.table
-        told = np.flatnonzero(~np.isnan(self.given) & (self._end < now))
-        if told.size < FEWEST_JOBS:
+        rows = np.flatnonzero(~np.isnan(self.granted) & (self._end < now))
+        if rows.size < FEWEST_JOBS:
             return 0.0
-        under, own = (float((amounts[told] < table.used[told]).mean()) for amounts in (self.given, table.request))
-        return under - room_of(self._log.resource, own, told.size)
+        under, own = (float((amounts[rows] < table.used[rows]).mean()) for amounts in (self.granted, table.request))
+        return under - room_of(self._log.resource, own, rows.size)

@@ -25,14 +25,13 @@ from stormpetrel.jobs.needs.past_use import RESOURCES, UseTable
 from stormpetrel.learn.distribution_forest import DistributionForest
 from stormpetrel.learn.saving import load_model_bytes, save_model
 
-Floats = NDArray[np.float64]
 Matrix = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
 KIND: Final = "job-needs"
 FORMAT_VERSION: Final = 1
 FEWEST_JOBS: Final = 50
-MOST_ROWS: Final = 50_000  # the latest: older ones say little about the next, and a fit has a bound
+MOST_ROWS: Final = 80_000  # the latest: older ones say little about the next, and a fit has a bound
 _ARRAYS: Final = "forests.npz"
 _AGAIN: Final = "Train it again: stormpetrel jobs train"
 _BATCH: Final = 20_000

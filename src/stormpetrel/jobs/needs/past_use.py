@@ -52,7 +52,7 @@ _HINTS: Final = ("tag", "input", "sample")  # fields of `extra` that name a job'
 
 @dataclass(frozen=True, slots=True)
 class UseTable:
-    """What each job of a frame asked for and used of one resource, whole jobs: bytes or seconds, NaN where nobody says."""
+    """What each job of a frame requested for and used of one resource, whole jobs: bytes or seconds, NaN where nobody says."""
 
     used: Floats
     request: Floats
@@ -78,7 +78,7 @@ class UseTable:
 def use_table(jobs: pl.DataFrame, resource: str) -> UseTable:
     """Read requests and use of one resource out of a job frame."""
     tasks = pl.when(pl.col("source") == "swf").then(pl.coalesce("cpus", "req_cpus")).otherwise(pl.coalesce("nodes", "req_nodes"))
-    told = trusted(jobs).select(
+    columns = trusted(jobs).select(
         "elapsed_s",
         limit="time_limit_s",
         memory=pl.coalesce("req_mem_bytes", "mem_bytes").cast(pl.Float64),
@@ -88,23 +88,23 @@ def use_table(jobs: pl.DataFrame, resource: str) -> UseTable:
         outcome=outcome(),
         state="state",
     )
-    ended = told["outcome"].is_in(["COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY"]) | (told["state"] == "UNKNOWN")
-    run = told["elapsed_s"].to_numpy()
-    limit = _positive(told["limit"])
-    used, request = (run, limit) if resource == TIME else (told["rss"].to_numpy(), _positive(told["memory"]))
+    ended = columns["outcome"].is_in(["COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY"]) | (columns["state"] == "UNKNOWN")
+    run = columns["elapsed_s"].to_numpy()
+    limit = _positive(columns["limit"])
+    used, request = (run, limit) if resource == TIME else (columns["rss"].to_numpy(), _positive(columns["memory"]))
     smallest = _SHORTEST_S if resource == TIME else _SMALLEST_BYTES
     used = np.where(used > 0, np.maximum(used, smallest if resource == TIME else 1.0), np.nan)
     with np.errstate(invalid="ignore"):
         at_limit = used >= 0.999 * request if resource == TIME else np.zeros(used.size, dtype=bool)
     shortage = "TIMEOUT" if resource == TIME else "OUT_OF_MEMORY"
-    cut_off = at_limit | (told["outcome"] == shortage).fill_null(False).to_numpy()
+    cut_off = at_limit | (columns["outcome"] == shortage).fill_null(False).to_numpy()
     return UseTable(
         used=used,
         request=request,
         cut_off=cut_off,
-        ended=ended.fill_null(False).to_numpy() & (told["outcome"] != NEVER_STARTED).fill_null(True).to_numpy(),
+        ended=ended.fill_null(False).to_numpy() & (columns["outcome"] != NEVER_STARTED).fill_null(True).to_numpy(),
         run_s=np.nan_to_num(run),
-        cores=told["cores"].to_numpy(),
+        cores=columns["cores"].to_numpy(),
     )
 
 
@@ -172,9 +172,9 @@ class PastUse:
 
 def _with_keys(jobs: pl.DataFrame, stand_in: dict[str, str], resource: str) -> pl.DataFrame:
     frame = with_request(jobs, stand_in)
-    asked = pl.col("time_limit_s") if resource == TIME else pl.coalesce("req_mem_bytes", "mem_bytes")
+    requested = pl.col("time_limit_s") if resource == TIME else pl.coalesce("req_mem_bytes", "mem_bytes")
     hints = [pl.col("extra").map.get(name) for name in _HINTS] if jobs["extra"].null_count() < jobs.height else []
     hint = pl.coalesce(pl.lit(None, dtype=pl.String), *hints)
     return frame.with_columns(
-        request_key=asked.round().cast(pl.Int64, strict=False), hint=pl.when(~hint.is_in(["", "-"])).then(hint)
+        request_key=requested.round().cast(pl.Int64, strict=False), hint=pl.when(~hint.is_in(["", "-"])).then(hint)
     )

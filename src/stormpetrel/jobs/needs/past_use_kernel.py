@@ -72,7 +72,7 @@ def read_use(
         recent = min(size, RECENT)
         last_few = np.empty(recent, np.float32)
         of_request = np.empty(size, np.float32)
-        told = 0
+        known_shares = 0
         cut = 0.0
         for back in range(size):
             slot = (count - 1 - back) % DEPTH
@@ -80,8 +80,8 @@ def read_use(
             if back < recent:
                 last_few[back] = used[slot]
             if not np.isnan(shares[slot]):
-                of_request[told] = shares[slot]
-                told += 1
+                of_request[known_shares] = shares[slot]
+                known_shares += 1
             cut += 1.0 if cut_off[slot] else 0.0
         out[1] = ordered[0]
         ordered.sort()
@@ -95,12 +95,12 @@ def read_use(
         out[8] = _first_allocation(ordered)
         out[9] = cut / size
         out[10] = np.log1p(max(0.0, now - state[LAST_END]))
-        if told > 0:
+        if known_shares > 0:
             out[11] = of_request[0]
-            known = of_request[:told]
+            known = of_request[:known_shares]
             known.sort()
-            out[12] = known[min(told - 1, int(0.9 * told))]
-            out[13] = known[told - 1]
+            out[12] = known[min(known_shares - 1, int(0.9 * known_shares))]
+            out[13] = known[known_shares - 1]
     running = state[RUNNING]
     out[14] = np.log1p(running)
     out[15] = np.log1p(max(0.0, now - state[STARTS] / running)) if running > 0.5 else np.nan

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.needs.allocation import PastForecasts, tune
@@ -19,8 +18,6 @@ from stormpetrel.jobs.needs.model import NeedsModel
 from stormpetrel.jobs.needs.past_use import RESOURCES, PastUse, UseTable, use_table
 from stormpetrel.jobs.wait.evaluation import fit_waits, queue_log
 from stormpetrel.jobs.wait.model import WaitModel
-
-Floats = NDArray[np.float64]
 
 TUNED_FROM: Final = 0.85  # of the log: a first fit sees what is before, the policy is tuned on what comes after
 _MOST_TUNED: Final = 8_000

@@ -87,12 +87,12 @@ def evaluate(
     elif protocol == "seed":
         _evaluate_published(data, seed, workers, plot, as_json=as_json)
     else:
-        asked = {"protocol": protocol, "table_one": table_one, "refit": refit, "seed": seed, "workers": workers}
-        _evaluate_outcomes(data, at, asked, plot, as_json=as_json)
+        options = {"protocol": protocol, "table_one": table_one, "refit": refit, "seed": seed, "workers": workers}
+        _evaluate_outcomes(data, at, options, plot, as_json=as_json)
 
 
-def _evaluate_outcomes(data: JobInput, at: str, asked: dict[str, object], plot: Path | None, *, as_json: bool) -> None:
-    question = EvaluationQuestion.model_validate({"moments": [str(moment) for moment in moments_of(at)], **asked})
+def _evaluate_outcomes(data: JobInput, at: str, options: dict[str, object], plot: Path | None, *, as_json: bool) -> None:
+    question = EvaluationQuestion.model_validate({"moments": [str(moment) for moment in moments_of(at)], **options})
     with step_spinner(quiet=as_json) as progress:
         answer, evaluation = evaluate_forecasts(data, question, progress=progress)
 
