@@ -24,13 +24,14 @@ TREES: Final = 24
 DEEPEST: Final = 14
 STEPS: Final = 120  # at most, of the target
 NEAREST_STEPS: Final = 0.02  # steps are at least so far apart: two per cent of an amount, as the target is a log
-FEWEST_IN_LEAF: Final = 6
+FEWEST_IN_LEAF: Final = 15  # rows; of a small table six
 _CLIPPED: Final = 6.0  # trees are grown on targets within this: one absurd value must not shape them
 _FAREST: Final = 40.0  # no log of an amount relative to another is larger
 _TREES: Final = {
     "objective": "reg:squarederror", "num_parallel_tree": TREES, "max_depth": DEEPEST, "subsample": 0.6, "colsample_bynode": 0.4,
     "eta": 1.0, "tree_method": "hist", "max_bin": 128, "reg_lambda": 0.0, "base_score": 0.0,
 }  # fmt: skip
+_SMALL_TABLE: Final = 5_000  # rows
 _AGAIN: Final = "Train the model again."
 
 
@@ -55,7 +56,7 @@ class DistributionForest:
         import xgboost
 
         table = xgboost.QuantileDMatrix(values, np.clip(target, -_CLIPPED, _CLIPPED), max_bin=128, nthread=threads())
-        fewest = min(FEWEST_IN_LEAF, max(2, len(target) // 40))
+        fewest = FEWEST_IN_LEAF if len(target) >= _SMALL_TABLE else min(6, max(2, len(target) // 40))
         settings = {**_TREES, "min_child_weight": fewest, "seed": seed, "nthread": threads()}
         trees = xgboost.train(settings, table, 1)
         arrays, steps = _arrays(json.loads(trees.save_raw("json"))), _steps(target)

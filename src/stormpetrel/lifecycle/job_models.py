@@ -323,7 +323,7 @@ class JobFamily(SiteFamily[FittedModels]):
         return load_fitted(site, training)
 
     def role_of(self, model: ModelVersion) -> Role:
-        """Profiles, needs and waits are there beside the forecasts of failures."""
+        """Profiles, needs and waits come with the forecasts of failures."""
         return Role.BESIDE if model.name in (PROFILES, *OUTLOOK) else Role.MODEL
 
     def rows_of(self, about: Mapping[str, Any]) -> int:

@@ -30,19 +30,19 @@ def test_waste_is_weighted():
 
 
 def test_nothing_above_the_request_is_given():
-    given = allocate(forecast_of([50.0, 200.0], [0.5, 0.5]), np.array([100.0]), np.ones(1), 1e9).allocated
+    given = allocate(forecast_of([50.0, 200.0], [0.5, 0.5]), np.array([100.0]), np.ones(1), 1e9).granted
     assert given[0] == 100.0
 
 
 def test_a_high_price_of_failures_buys_more():
     forecast = forecast_of([10.0, 90.0], [0.95, 0.05])
-    cheap, dear = (allocate(forecast, np.array([100.0]), np.ones(1), price).allocated[0] for price in (0.0, 1e6))
+    cheap, dear = (allocate(forecast, np.array([100.0]), np.ones(1), price).granted[0] for price in (0.0, 1e6))
     assert cheap == pytest.approx(10.0) and dear == pytest.approx(90.0)
 
 
 def test_a_risk_above_the_most_is_never_taken():
     forecast = forecast_of([1.0, 90.0], [0.7, 0.3])
-    assert allocate(forecast, np.array([100.0]), np.ones(1), 0.0, most_risk=0.1).allocated[0] == pytest.approx(90.0)
+    assert allocate(forecast, np.array([100.0]), np.ones(1), 0.0, most_risk=0.1).granted[0] == pytest.approx(90.0)
 
 
 def test_a_policy_survives_its_own_json():

@@ -68,7 +68,5 @@ def with_outlook(
         for name, need in outlook.needs(job).items()
     }
     wait = outlook.wait(job)
-    forecast = (
-        None if wait is None else WaitOutlook(p50_s=wait.p50_s, p90_s=wait.p90_s, waited_s=wait.waited_s, reason=wait.reason)
-    )
-    return OutlookAnswer(needs, forecast, tuple(pieces), notes)
+    start = None if wait is None else WaitOutlook(p50_s=wait.p50_s, p90_s=wait.p90_s, waited_s=wait.waited_s, reason=wait.reason)
+    return OutlookAnswer(needs, start, tuple(pieces), notes)

@@ -38,8 +38,8 @@ _WIDEST_OWN: Final = "user_family"  # wider groups are not "the same work"
 class NeedEstimate:
     """What a job will use of one resource (bytes or seconds), with these probabilities at most.
 
-    `short` is the probability that it needs more than it asks for (None: it does not say what), `given` the amount that past jobs
-    show to waste least, `similar` how many ended runs of the same work are behind it (0: others' jobs are), `group` who they are.
+    `short` is the probability that it needs more than it asks for (None: it does not say what), `granted` the amount that past
+    jobs show to waste least, `similar` how many ended runs of the same work are behind it (0: others' jobs are) and `group` who.
     """
 
     resource: str
@@ -48,7 +48,7 @@ class NeedEstimate:
     p90: float
     p99: float
     short: float | None
-    allocated: float
+    granted: float
     similar: int
     group: str
 
@@ -92,10 +92,10 @@ class JobOutlook:
         request = None if np.isnan(table.request[0]) else float(table.request[0])
         weight = np.ones(1) if resource == TIME else np.array([self._typical_run_s(job)])
         weight = table.cores if resource == TIME else weight
-        allocated = float(model.policy.apply(forecast, readings, table.request, weight).allocated[0])
+        granted = float(model.policy.apply(forecast, readings, table.request, weight).granted[0])
         short = None if request is None else float(forecast.chance_of_more(table.request)[0])
         similar, group = _same_work(readings)
-        return NeedEstimate(resource, request, p50, p90, p99, short, allocated, similar, group)
+        return NeedEstimate(resource, request, p50, p90, p99, short, granted, similar, group)
 
     def _typical_run_s(self, job: pl.DataFrame) -> float:
         typical = narrowest(self._past_use[TIME].read(job, [self._now.timestamp()]), "median")[0]

@@ -62,7 +62,7 @@ def _change(need: NeedEstimate) -> Advice | None:
         sentence = f"Ask for {resource.words(value)} of {resource.what} instead of {resource.words(need.request)}."
         chance = f"with {resource.words(need.request)} it is too little in {need.short:.0%} of such runs"
         return Advice(resource.column, now, _as_column(resource, value), sentence, (runs, chance), need.similar, need.group)
-    value = _on_ladder(resource, max(need.allocated, need.p90), 0.0)
+    value = _on_ladder(resource, max(need.granted, need.p90), 0.0)
     if value > WORTH * need.request or (need.short or 0.0) >= SHORT:
         return None
     sentence = f"{resource.words(value)} of {resource.what} would do instead of {resource.words(need.request)}."

@@ -34,9 +34,9 @@ _MOST_EXCESS: Final = 0.02  # more is chance or another log
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What each job is given, and the probability that it is too little."""
+    """What each job is granted, and the probability that it is too little."""
 
-    allocated: Floats
+    granted: Floats
     risk: Floats
 
 
@@ -53,16 +53,16 @@ class Frontier:
         return {"under_share": self.under_share, "waste_ratio": self.waste_ratio, "n": self.n}
 
 
-def judge(allocated: Floats, used: Floats, weight: Floats) -> Frontier:
+def judge(granted: Floats, used: Floats, weight: Floats) -> Frontier:
     """How good amounts were: attempts that failed count whole and are repeated with double."""
     from stormpetrel.jobs.needs.allocation_kernel import waste
 
-    known = ~np.isnan(allocated) & (used > 0)
-    allocated, used, weight = allocated[known], used[known], weight[known]
+    known = ~np.isnan(granted) & (used > 0)
+    granted, used, weight = granted[known], used[known], weight[known]
     whole = float((used * weight).sum())
     if not used.size or whole <= 0:
         return Frontier(None, None, int(used.size))
-    return Frontier(float((allocated < used).mean()), float((waste(allocated, used) * weight).sum()) / whole, int(used.size))
+    return Frontier(float((granted < used).mean()), float((waste(granted, used) * weight).sum()) / whole, int(used.size))
 
 
 def allocate(
@@ -74,15 +74,15 @@ def allocate(
     """
     from stormpetrel.jobs.needs.allocation_kernel import choose
 
-    allocated, risk = np.empty(len(request)), np.empty(len(request))
+    granted, risk = np.empty(len(request)), np.empty(len(request))
     steps = forecast.amounts * np.float32(scale)
-    choose(forecast.chance, steps, request, price / np.maximum(weight, 1e-9), most_risk, allocated, risk)
-    return Allocation(allocated, risk)
+    choose(forecast.chance, steps, request, price / np.maximum(weight, 1e-9), most_risk, granted, risk)
+    return Allocation(granted, risk)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How amounts are given: out of the forecast, or by the most that the same work used × `factor` where it ran `fewest` times.
+    """How amounts are chosen: out of the forecast, or by the most that the same work used × `factor` where it ran `fewest` times.
 
     `price` is what one job that is given too little counts as, in bytes × seconds or seconds × cores; infinite: as requested.
     """
@@ -108,12 +108,12 @@ class Policy:
         return policy
 
     def apply(self, forecast: UseForecast, readings: Matrix, request: Floats, weight: Floats) -> Allocation:
-        """What each job is given."""
+        """What each job is granted."""
         chosen = allocate(forecast, request, weight, min(self.price, _HIGHEST_PRICE), scale=self.scale, most_risk=self.most_risk)
         if self.factor is None:
             return chosen
-        allocated = _by_rule(chosen.allocated, readings, request, self.factor, self.fewest)
-        return Allocation(allocated, forecast.chance_of_more(allocated / self.scale))
+        granted = _by_rule(chosen.granted, readings, request, self.factor, self.fewest)
+        return Allocation(granted, forecast.chance_of_more(granted / self.scale))
 
 
 def _by_rule(otherwise: Floats, readings: Matrix, request: Floats, factor: float, fewest: int) -> Floats:
@@ -163,7 +163,7 @@ def tune(past: PastForecasts, resource: str, *, excess: float = 0.0) -> Policy:
         reached = _cheapest(past, _PRICES * unit, scale, room, MOST_RISK[resource])
         if reached is not None and reached[1] < least:
             best, least = Policy(reached[0], scale, MOST_RISK[resource]), reached[1]
-    basis = best.apply(past.forecast, past.readings, past.request, past.weight).allocated
+    basis = best.apply(past.forecast, past.readings, past.request, past.weight).granted
     for factor in _FACTORS:
         for fewest in (3, 8):
             figures = judge(_by_rule(basis, past.readings, past.request, factor, fewest), past.used, past.weight)
@@ -178,10 +178,10 @@ def _cheapest(past: PastForecasts, prices: Floats, scale: float, room: float, mo
     figures: dict[int, Frontier] = {}
     while low <= high:
         middle = (low + high) // 2
-        allocated = allocate(
+        granted = allocate(
             past.forecast, past.request, past.weight, float(prices[middle]), scale=scale, most_risk=most_risk
-        ).allocated
-        figures[middle] = judge(allocated, past.used, past.weight)
+        ).granted
+        figures[middle] = judge(granted, past.used, past.weight)
         low, high = (low, middle - 1) if (figures[middle].under_share or 0.0) <= room else (middle + 1, high)
     reached = figures.get(low)
     return None if reached is None or reached.waste_ratio is None else (float(prices[low]), reached.waste_ratio)

@@ -17,11 +17,11 @@ NEARLY: Final = 0.995  # of the request: not worth telling from it
 
 
 @njit(cache=True)
-def waste(allocated: Floats, used: Floats) -> Floats:
+def waste(granted: Floats, used: Floats) -> Floats:
     """What each job wastes in all its attempts: a failed one counts whole and is repeated with double."""
-    out = np.zeros(allocated.size)
-    for job in range(allocated.size):
-        amount = allocated[job]
+    out = np.zeros(granted.size)
+    for job in range(granted.size):
+        amount = granted[job]
         for _ in range(MOST_RETRIES):
             if amount >= used[job]:
                 break
@@ -58,12 +58,12 @@ def choose(
     limit: Floats,
     price: Floats,
     most_risk: float,
-    allocated: Floats,
+    granted: Floats,
     risk: Floats,
 ) -> None:
-    """Write the amount with the least expected waste + price × risk of too little to `given`, and that risk to `risk`.
+    """Write the amount with the least expected waste + price × risk of too little to `granted`, and that risk to `risk`.
 
-    `limit` is the request relative to the anchor: nothing above it is given, and use beyond it counts as at it (NaN: no request).
+    `limit` is the request relative to the anchor: nothing above it is granted, and use beyond it counts as at it (NaN: none).
     `price` is in units of the amount. An amount with more than `most_risk` of being too little is never chosen.
     """
     size = steps.shape[1]
@@ -92,5 +92,5 @@ def choose(
             cost = _expected_waste(own[:count], below[:count], mass[:count], place) + price[job] * short
             if cost < best_cost:
                 best, best_cost = place, cost
-        allocated[job] = own[best]
+        granted[job] = own[best]
         risk[job] = max(0.0, 1.0 - below[best])

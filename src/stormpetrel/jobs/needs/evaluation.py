@@ -77,8 +77,8 @@ def evaluate_needs(
     readings = PastUse(resource).sweep(jobs, table)
     log = _Log(jobs, table, readings, resource)
     notes = log.notes()
-    allocated, quantiles = log.walk(JUDGED_FROM[protocol], seed, progress)
-    judged = ~np.isnan(allocated)
+    granted, quantiles = log.walk(JUDGED_FROM[protocol], seed, progress)
+    judged = ~np.isnan(granted)
     if not judged.any():
         raise NotEnoughJobsError(
             f"{int(table.judged.sum())} ended jobs tell how much {resource} they used: too few to judge anything.",
@@ -88,12 +88,12 @@ def evaluate_needs(
     amounts = baseline_amounts(readings[judged], table.request[judged])
     coverage = {f"p{round(100 * level)}": float((used <= quantiles[judged, at]).mean()) for at, level in enumerate(LEVELS)}
     rows = jobs.filter(judged).select(job=job_text()).with_columns(
-        given=allocated[judged], used=used, request=pl.Series(table.request[judged], nan_to_null=True),
+        given=granted[judged], used=used, request=pl.Series(table.request[judged], nan_to_null=True),
         run_s=table.run_s[judged], cores=table.cores[judged],
     )  # fmt: skip
     return NeedsEvaluation(
         resource=resource,
-        model=judge(allocated[judged], used, weight),
+        model=judge(granted[judged], used, weight),
         baselines={name: judge(amount, used, weight) for name, amount in amounts.items()},
         coverage=coverage,
         rows=rows,
@@ -130,14 +130,14 @@ class _Log:
             self.jobs[name].dt.epoch("us").cast(pl.Float64).fill_null(np.nan).to_numpy() for name in ("submit_time", "end_time")
         )
         usable, height = self.judgeable, self.jobs.height
-        allocated, quantiles = np.full(height, np.nan), np.full((height, len(LEVELS)), np.nan)
+        granted, quantiles = np.full(height, np.nan), np.full((height, len(LEVELS)), np.nan)
         if usable.sum() < FEWEST_JOBS + 10:
-            return allocated, quantiles
+            return granted, quantiles
         small = usable.sum() < _SMALL_LOG
         block, judged_from = (BLOCK / 2, min(judged_from, SMALL_JUDGED_FROM)) if small else (BLOCK, judged_from)
         shares = np.arange(judged_from - TUNED_ON, 1.0 - 1e-9, block)
         cuts = np.unique(np.quantile(submit[usable], shares))
-        forecasts = _PastForecasts(self, end)
+        past_blocks = _PastForecasts(self, end)
         for number, (cut, until) in enumerate(zip(cuts, [*cuts[1:], np.inf], strict=True)):
             progress(f"block {number + 1} of {len(cuts)}")
             model = NeedsModel(self.resource, seed=seed)
@@ -148,12 +148,12 @@ class _Log:
             now = usable & (submit >= cut) & (submit < until)
             forecast = model.forecast(self.readings, self.table, self.jobs, now)
             if shares[min(number, len(shares) - 1)] >= judged_from - 1e-9:
-                policy = forecasts.tune(cut)
-                allocated[now] = policy.apply(forecast, self.readings[now], self.table.request[now], self._weight[now]).allocated
-                forecasts.allocated = allocated
+                policy = past_blocks.tune(cut)
+                granted[now] = policy.apply(forecast, self.readings[now], self.table.request[now], self._weight[now]).granted
+                past_blocks.granted = granted
                 quantiles[now] = forecast.quantiles(LEVELS)
-            forecasts.add(np.flatnonzero(now), forecast)
-        return allocated, quantiles
+            past_blocks.add(np.flatnonzero(now), forecast)
+        return granted, quantiles
 
     @property
     def _weight(self) -> Floats:
@@ -165,7 +165,7 @@ class _PastForecasts:
 
     def __init__(self, log: _Log, end: Floats) -> None:
         self._log, self._end = log, end
-        self.allocated = np.full(log.jobs.height, np.nan)
+        self.granted = np.full(log.jobs.height, np.nan)
         self._parts: list[tuple[NDArray[np.int64], UseForecast]] = []
 
     def add(self, rows: NDArray[np.int64], forecast: UseForecast) -> None:
@@ -195,8 +195,8 @@ class _PastForecasts:
     def _excess(self, now: float) -> float:
         """By how much more jobs than allowed were given too little so far, of those that have ended."""
         table = self._log.table
-        settled = np.flatnonzero(~np.isnan(self.allocated) & (self._end < now))
-        if settled.size < FEWEST_JOBS:
+        rows = np.flatnonzero(~np.isnan(self.granted) & (self._end < now))
+        if rows.size < FEWEST_JOBS:
             return 0.0
-        under, own = (float((amounts[settled] < table.used[settled]).mean()) for amounts in (self.allocated, table.request))
-        return under - room_of(self._log.resource, own, settled.size)
+        under, own = (float((amounts[rows] < table.used[rows]).mean()) for amounts in (self.granted, table.request))
+        return under - room_of(self._log.resource, own, rows.size)

@@ -52,7 +52,7 @@ _HINTS: Final = ("tag", "input", "sample")  # fields of `extra` that name a job'
 
 @dataclass(frozen=True, slots=True)
 class UseTable:
-    """What each job of a frame asked for and used of one resource, whole jobs: bytes or seconds, NaN where nobody says."""
+    """What each job of a frame requested for and used of one resource, whole jobs: bytes or seconds, NaN where nobody says."""
 
     used: Floats
     request: Floats
@@ -78,7 +78,7 @@ class UseTable:
 def use_table(jobs: pl.DataFrame, resource: str) -> UseTable:
     """Read requests and use of one resource out of a job frame."""
     tasks = pl.when(pl.col("source") == "swf").then(pl.coalesce("cpus", "req_cpus")).otherwise(pl.coalesce("nodes", "req_nodes"))
-    facts = trusted(jobs).select(
+    columns = trusted(jobs).select(
         "elapsed_s",
         limit="time_limit_s",
         memory=pl.coalesce("req_mem_bytes", "mem_bytes").cast(pl.Float64),
@@ -88,23 +88,23 @@ def use_table(jobs: pl.DataFrame, resource: str) -> UseTable:
         outcome=outcome(),
         state="state",
     )
-    ended = facts["outcome"].is_in(["COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY"]) | (facts["state"] == "UNKNOWN")
-    run = facts["elapsed_s"].to_numpy()
-    limit = _positive(facts["limit"])
-    used, request = (run, limit) if resource == TIME else (facts["rss"].to_numpy(), _positive(facts["memory"]))
+    ended = columns["outcome"].is_in(["COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY"]) | (columns["state"] == "UNKNOWN")
+    run = columns["elapsed_s"].to_numpy()
+    limit = _positive(columns["limit"])
+    used, request = (run, limit) if resource == TIME else (columns["rss"].to_numpy(), _positive(columns["memory"]))
     smallest = _SHORTEST_S if resource == TIME else _SMALLEST_BYTES
     used = np.where(used > 0, np.maximum(used, smallest if resource == TIME else 1.0), np.nan)
     with np.errstate(invalid="ignore"):
         at_limit = used >= 0.999 * request if resource == TIME else np.zeros(used.size, dtype=bool)
     shortage = "TIMEOUT" if resource == TIME else "OUT_OF_MEMORY"
-    cut_off = at_limit | (facts["outcome"] == shortage).fill_null(False).to_numpy()
+    cut_off = at_limit | (columns["outcome"] == shortage).fill_null(False).to_numpy()
     return UseTable(
         used=used,
         request=request,
         cut_off=cut_off,
-        ended=ended.fill_null(False).to_numpy() & (facts["outcome"] != NEVER_STARTED).fill_null(True).to_numpy(),
+        ended=ended.fill_null(False).to_numpy() & (columns["outcome"] != NEVER_STARTED).fill_null(True).to_numpy(),
         run_s=np.nan_to_num(run),
-        cores=facts["cores"].to_numpy(),
+        cores=columns["cores"].to_numpy(),
     )
 
 

@@ -1,4 +1,4 @@
-"""Evaluation of waits: the p50 and p90 that each job would have been told, beside the last 20 of the same shape.
+"""Evaluation of waits: the p50 and p90 that each job would have been given, beside the last 20 of the same shape.
 
 job frame -> evaluate_waits -> WaitEvaluation (the JSON of `jobs evaluate --wait`). Before each block the forest is grown on the
 waits that were known; within it the levels follow how often the quantiles were enough (adaptive conformal inference).
@@ -102,16 +102,16 @@ def evaluate_waits(
             hint="Use a log with submit and start times (SWF: a wait time that is not -1).",
         )
     judged_from = JUDGED_FROM[protocol]
-    forecast_s = np.full((log.jobs.height, len(QUANTILES)), np.nan)
+    quantiles_s = np.full((log.jobs.height, len(QUANTILES)), np.nan)
     state = _Running(list(QUANTILES), [0.75] * len(QUANTILES), np.full((log.jobs.height, len(QUANTILES)), np.nan))
     shares = np.arange(judged_from - WARM_UP, 1.0 - 1e-9, BLOCK)
     cuts = np.quantile(log.table.submit, shares)
     for number, (cut, until) in enumerate(zip(cuts, [*cuts[1:], np.inf], strict=True)):
         progress(f"block {number + 1} of {len(cuts)}")
-        _forecast_block(log, cut, until, state, forecast_s, seed)
-    judged = ~np.isnan(forecast_s[:, 0]) & ~np.isnan(wait_s) & (log.table.submit >= np.quantile(log.table.submit, judged_from))
+        _forecast_block(log, cut, until, state, quantiles_s, seed)
+    judged = ~np.isnan(quantiles_s[:, 0]) & ~np.isnan(wait_s) & (log.table.submit >= np.quantile(log.table.submit, judged_from))
     return WaitEvaluation(
-        model=judge(forecast_s[judged], wait_s[judged]),
+        model=judge(quantiles_s[judged], wait_s[judged]),
         baselines={BASELINE: judge(last_of_shape(log.readings)[judged], wait_s[judged])},
         seconds=time.monotonic() - began,
     )
@@ -119,20 +119,20 @@ def evaluate_waits(
 
 @dataclass(slots=True)
 class _Running:
-    """What goes on from block to block: levels, shares of the forest, and the forest's own quantiles as they were told."""
+    """What goes on from block to block: levels, shares of the forest, and the forest's own quantiles as they were."""
 
     levels: list[float]
     shares: list[float]
     by_forest: Floats
 
 
-def _forecast_block(log: QueueLog, cut: float, until: float, state: _Running, forecast_s: Floats, seed: int) -> None:
+def _forecast_block(log: QueueLog, cut: float, until: float, state: _Running, quantiles_s: Floats, seed: int) -> None:
     """Tell every job that is submitted from `cut` to `until` its quantiles."""
     state.shares = _best_shares(log, cut, state)
     model = fit_waits(log, cut, seed)
     rows = np.flatnonzero((log.table.submit >= cut) & (log.table.submit < until))
     if rows.size:
-        forecast_s[rows], state.levels = follow(model, log, rows, state.levels, state.shares)
+        quantiles_s[rows], state.levels = follow(model, log, rows, state.levels, state.shares)
         state.by_forest[rows], _ = follow(model, log, rows, list(QUANTILES), [1.0] * len(QUANTILES))
 
 
@@ -174,12 +174,12 @@ def follow(
     recent = np.log1p(last_of_shape(log.readings[rows]))
     out, after = np.empty((rows.size, len(levels))), []
     for column, wanted in enumerate(QUANTILES):
-        forecast_s = np.empty(rows.size)
+        quantiles_s = np.empty(rows.size)
         level = follow_levels(
             log.table.submit[rows], wait_s, forecast.steps, forecast.below, np.ascontiguousarray(recent[:, column]),
-            shares[column], wanted, PACE, levels[column], forecast_s,
+            shares[column], wanted, PACE, levels[column], quantiles_s,
         )  # fmt: skip
-        out[:, column] = np.expm1(forecast_s)
+        out[:, column] = np.expm1(quantiles_s)
         after.append(float(level))
     out[:, 1] = np.maximum(out[:, 0], out[:, 1])
     return out, after

@@ -117,28 +117,24 @@ class TaskTable(MappedTable):
 
     def _canonical(self, records: pl.DataFrame) -> pl.DataFrame:
         """The records with the names and units that the map reads; other columns stay for `extra`."""
-        fields = {meaning: self._text(records, named) for meaning, named in self._columns.items()}
-        columns: dict[str, pl.Series] = {
-            name: fields[name] for name in ("name", "user", "queue", "exit", "cpus") if name in fields
-        }
+        texts = {meaning: self._text(records, named) for meaning, named in self._columns.items()}
+        columns: dict[str, pl.Series] = {name: texts[name] for name in ("name", "user", "queue", "exit", "cpus") if name in texts}
         if "name" in columns:
             columns["name"] = columns["name"].str.replace(r" \([^()]*\)$", "")  # Nextflow: PROCESS (tag)
         for name in _SIZES:
-            if name in fields:
-                columns[name] = _bytes(fields[name], self._columns[name].factor)
+            if name in texts:
+                columns[name] = _bytes(texts[name], self._columns[name].factor)
         for name in _SPANS:
-            if name in fields:
-                columns[name] = _span(fields[name], self._columns[name].factor, milliseconds=self._nextflow)
-        columns |= self._times(fields, columns.get("run_s"), records["line"])
-        number = fields["job"].cast(pl.Float64, strict=False).cast(pl.Int64, strict=False) if "job" in fields else None
+            if name in texts:
+                columns[name] = _span(texts[name], self._columns[name].factor, milliseconds=self._nextflow)
+        columns |= self._times(texts, columns.get("run_s"), records["line"])
+        number = texts["job"].cast(pl.Float64, strict=False).cast(pl.Int64, strict=False) if "job" in texts else None
         columns["job"] = records["line"] if number is None or number.null_count() else number
         columns["state"] = (
-            fields["state"].str.to_uppercase()
-            if "state" in fields
-            else pl.Series(["COMPLETED"]).new_from_index(0, records.height)
+            texts["state"].str.to_uppercase() if "state" in texts else pl.Series(["COMPLETED"]).new_from_index(0, records.height)
         )
-        if "task" in fields:
-            columns["tag"] = fields["task"]
+        if "task" in texts:
+            columns["tag"] = texts["task"]
         taken = {named.column for named in self._columns.values()}
         rest = records.select(name for name in records.columns if name not in taken and name not in columns)
         return rest.with_columns(column.cast(pl.String).alias(name) for name, column in columns.items())
@@ -147,8 +143,8 @@ class TaskTable(MappedTable):
         text = records[named.column].str.strip_chars()
         return text.replace(list(_MISSING), [None] * len(_MISSING))
 
-    def _times(self, fields: dict[str, pl.Series], run: pl.Series | None, line: pl.Series) -> dict[str, pl.Series]:
-        times = {name: _unix(fields[name], self._columns[name].factor, self._time_zone) for name in _TIMES if name in fields}
+    def _times(self, texts: dict[str, pl.Series], run: pl.Series | None, line: pl.Series) -> dict[str, pl.Series]:
+        times = {name: _unix(texts[name], self._columns[name].factor, self._time_zone) for name in _TIMES if name in texts}
         ran = run.fill_null(0.0) if run is not None else pl.Series([0.0]).new_from_index(0, len(line))
         submit = times.get("submit", times.get("start"))
         if submit is None:  # the order of the rows is the order of time, one after the other
