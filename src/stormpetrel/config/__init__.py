@@ -119,6 +119,9 @@ class JobsSection(Section):
         default=2.0, ge=1, description="a job is Memory (Compute) above (below) this many times the site's memory per CPU"
     )
 
+    outlook: bool = Field(
+        default=False, description="also learn what jobs need and how long they wait, and show it with `check`, `why` and jobs"
+    )
     read_output: bool = Field(default=False, description="let `why` read the end of a failed job's own output; it is never kept")
     output_folders: list[str] = Field(
         default=["/home"], description="output is read only below these folders, and only files of the job's own user"

@@ -175,7 +175,7 @@ def fit_job_models(
 
     NotEnoughJobsError where there is none. `jobs` saves reading the table again, `labelled` (the same jobs, known at `until`)
     saves computing their history again. With `answers` (by default as `jobs.answers` says) what administrators said of single
-    jobs counts in place of what accounting says. With `outlook` also what jobs need and how long they wait, as far as they tell.
+    jobs counts in place of what accounting says. With `outlook` also needs and waits, where `jobs.outlook` is set.
     """
     answers = site.settings.jobs.answers if answers is None else answers
     watch, version = Stopwatch(), site.jobs.table.version()
@@ -195,7 +195,7 @@ def fit_job_models(
     more: dict[str, Any] = {} if labelled.optimism is None else {"optimistic": labelled.optimism.as_json()}
     more |= {"settings": asdict(chosen), "seed": chosen.seed, "learn_days": chosen.learn_days, "compute": watch.read().as_dict()}
     trained_outlook = TrainedOutlook()
-    if outlook:
+    if outlook and site.settings.jobs.outlook:
         progress("needs and waits")
         trained_outlook = train_outlook(known, now=until.timestamp(), seed=chosen.seed, metadata=about)
     return FittedModels(models, labelled.profiles, about | more, trained_outlook, missing)
