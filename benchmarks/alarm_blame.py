@@ -47,7 +47,8 @@ from stormpetrel.records.event_series import MAINTENANCE, NORMAL
 from stormpetrel.records.findings import Finding
 from stormpetrel.records.incidents import LEADING, Blame, Incident
 from stormpetrel.simulate.cluster import simulate
-from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, placed_counts, simulate_grid
+from stormpetrel.simulate.grid.counts import placed_counts
+from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, simulate_grid
 from stormpetrel.simulate.grid.outages import AFTERMATH_HOURS
 from stormpetrel.simulate.grid.rhythm import Maintenance, maintenances, mistakes
 from stormpetrel.simulate.spec import DAY_S, ClusterSpec, Fault

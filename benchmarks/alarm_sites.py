@@ -37,7 +37,8 @@ from stormpetrel.records.incidents import order_of
 from stormpetrel.records.traces import BAD_IO, GOOD_IO, MIXED_JOB, NO_JOB, Trace, TraceJob
 from stormpetrel.records.windows import Windows, cut_windows
 from stormpetrel.simulate.cluster import simulate
-from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, placed_counts, simulate_grid
+from stormpetrel.simulate.grid.counts import placed_counts
+from stormpetrel.simulate.grid.grid import GridSpec, SimulatedGrid, simulate_grid
 from stormpetrel.simulate.grid.spec import ALL_KINDS
 from stormpetrel.simulate.spec import ClusterSpec
 from stormpetrel.simulate.telemetry.kernel_ticks import counted, with_node_noise

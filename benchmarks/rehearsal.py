@@ -30,7 +30,8 @@ from stormpetrel.records.windows import cut_windows
 from stormpetrel.rehearse.site.coverage import Trial, coverage_of
 from stormpetrel.rehearse.site.rehearsal import Rehearsal, RehearsalPlan, rehearse
 from stormpetrel.simulate.cluster import ClusterSpec, simulate
-from stormpetrel.simulate.grid.grid import GridSpec, placed_counts, simulate_grid
+from stormpetrel.simulate.grid.counts import placed_counts
+from stormpetrel.simulate.grid.grid import GridSpec, simulate_grid
 from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, simulate_campaign
 from stormpetrel.simulate.writing import write_sacct
 from stormpetrel.sources.slurm.sacct_text import SacctText

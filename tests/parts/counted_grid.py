@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from stormpetrel.records.events import covered
-from stormpetrel.simulate.grid.grid import GridSpec, placed_counts, simulate_grid
+from stormpetrel.simulate.grid.counts import placed_counts
+from stormpetrel.simulate.grid.grid import GridSpec, simulate_grid
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 SOURCE = "table:grid"

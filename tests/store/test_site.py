@@ -22,7 +22,7 @@ from stormpetrel.ingest.jobs import ingest_jobs
 from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.filesystem import file_lock, filesystem_type, is_network
 from stormpetrel.store.site import create_site, open_site
-from stormpetrel.store.state import open_state
+from stormpetrel.store.state import STATE_FORMAT, open_state
 from tests.builders import make_jobs, make_site, table_of, write_sacct
 
 MOUNTS = """22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
@@ -140,7 +140,7 @@ def test_a_table_whose_protocol_is_newer_is_left_alone(tmp_path):
 def test_a_state_store_of_a_newer_version_is_refused(tmp_path):
     make_site(tmp_path / "site").close()
     connection = sqlite3.connect(tmp_path / "site" / "state.db")
-    connection.execute("UPDATE meta SET value = '9' WHERE key = 'format'")
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'format'", (str(STATE_FORMAT + 1),))
     connection.commit()
     connection.close()
     with pytest.raises(StoreVersionError, match="newer version"):

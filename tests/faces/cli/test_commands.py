@@ -16,7 +16,8 @@ from stormpetrel.faces.cli.commands import COMMANDS
 from stormpetrel.faces.cli.lazy_group import CommandEntry, GroupEntry
 from stormpetrel.faces.cli.main import app
 
-HEAVY = {"plotly", "sklearn", "xgboost", "torch", "dash", "matplotlib", "onnxruntime", "pandas"}
+# Not plotly: it loads its parts when they are used, and importing it costs 30 ms.
+HEAVY = {"sklearn", "xgboost", "torch", "dash", "matplotlib", "onnxruntime", "pandas"}
 
 
 def entries() -> Iterator[tuple[str, CommandEntry]]:

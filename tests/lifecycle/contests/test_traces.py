@@ -26,7 +26,7 @@ def before(tmp_path_factory):
     """A site whose champion has hardly learnt, and a day of new windows."""
     need("torch")
     folder = tmp_path_factory.mktemp("contest") / "site"
-    with traced_site(folder, splits=False, nightly={"trace_models": ["vanilla"], "group_rows": 1000}) as site:
+    with traced_site(folder, splits=False, nightly={"trace_models": ["fast"], "group_rows": 1000}) as site:
         train(site, settings={"max_epochs": 1, "learning_rate": 1e-5})
         put_windows(site, small_windows(7, steps=60 * STEPS, name="live"))
     return folder
@@ -50,7 +50,7 @@ def test_every_challenger_is_judged_on_the_same_windows_as_the_champion(site):
     night = contest_traces(site, settings=tiny(max_epochs=1))
     assert len({challenger["windows"] for challenger in night.challengers}) == 1
     assert len({challenger["champion"]["re_normal"] for challenger in night.challengers}) == 1
-    assert {challenger["name"] for challenger in night.challengers} == {"vanilla, 1 day", "vanilla, everything"}
+    assert {challenger["name"] for challenger in night.challengers} == {"fast, 1 day", "fast, everything"}
 
 
 def test_a_challenger_that_is_no_better_is_kept_with_a_reason(site):

@@ -43,9 +43,9 @@ def test_a_promised_share_is_about_the_share_of_a_later_campaign(level):
 
 
 def test_units_follow_the_newest_windows_and_training_counts_for_a_hundred():
-    calm = recent(np.arange(300) * 60.0, np.tile([4.0, 5.0, 6.0], 100))
+    calm = recent(np.arange(300) * 60.0, np.tile([1.0, 2.0, 3.0], 100))
     unit = running_units(TRAINED, recent([300 * 60.0], [5.0]), calm)
-    middle, _ = unit_of(np.tile([4.0, 5.0, 6.0], 100))
+    middle, _ = unit_of(np.tile([1.0, 2.0, 3.0], 100))
     assert unit[0, 0, 0] == pytest.approx(0.75 * middle)
 
 

@@ -20,6 +20,7 @@ Node = Mapping[str, Any]
 _SECTIONS: Final = {
     "predict": ("Predictions", "Judge a job before it is submitted."),
     "jobs": ("Jobs", "Jobs of the site, what was predicted or scored of them, and why."),
+    "actions": ("Actions", "What policies and people do to jobs and nodes: the switch, the ledger, every act."),
     "alarms": (
         "Alarms",
         "Incidents: what is wrong with the cluster, since when, whose fault it probably is, and what people did.",

@@ -25,7 +25,7 @@ from stormpetrel.answers.schemas.incident import Act, ActReceipt, IncidentAnswer
 from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
 from stormpetrel.answers.schemas.job_studies import Profiles
 from stormpetrel.answers.schemas.jobs import JobPage, JobRow
-from stormpetrel.answers.schemas.nodes import Nodes, WindowTraces
+from stormpetrel.answers.schemas.nodes import NodeFindings, Nodes, WindowTraces
 from stormpetrel.answers.schemas.now import NowAnswer
 from stormpetrel.answers.schemas.own import View
 from stormpetrel.answers.schemas.predictions import Prediction, ScriptAnswer
@@ -226,6 +226,10 @@ class Client:
             "until": _in_link(until), "limit": limit,
         }  # fmt: skip
         return self._read(Nodes, self._server.request("GET", "/nodes", query=query))
+
+    def node_findings(self) -> NodeFindings:
+        """What is odd on the nodes now, in sentences, with threads, mode, time and past windows like it."""
+        return self._read(NodeFindings, self._server.request("GET", "/nodes/findings"))
 
     def window(self, key: str) -> WindowTraces:
         """One window by its `key`: its trace, its reconstruction, and the threads around it."""

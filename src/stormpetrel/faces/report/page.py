@@ -12,9 +12,6 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
-
 from stormpetrel.errors import UsageError
 from stormpetrel.faces.report.blocks import Block, Column, Drawing, Paragraph, Section, SideBySide, Table
 from stormpetrel.private_files import write_private
@@ -121,6 +118,8 @@ def _table(table: Table) -> str:
 
 def _drawing(drawing: Drawing, number: int) -> str:
     """The figure without its title, which the page writes itself: text of HTML breaks its lines on a phone."""
+    import plotly.graph_objects as go
+
     figure = go.Figure(drawing.figure)
     title = figure.layout.title
     text, below = title.text or "", (title.subtitle.text if title.subtitle is not None else None) or ""
@@ -140,6 +139,8 @@ def _drawing(drawing: Drawing, number: int) -> str:
 
 
 def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
     script: Any = get_plotlyjs()
     return f"<script>{script}</script>\n"
 

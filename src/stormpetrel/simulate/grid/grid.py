@@ -11,10 +11,8 @@ from datetime import timedelta
 from typing import Final, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from stormpetrel.records.event_series import HOUR_S, MAINTENANCE, EventSeries
-from stormpetrel.records.events import WHOLE, as_counts
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.simulate.grid.outages import SIMULATED, PlannedOutage, inject, outages_of, plan_outages
 from stormpetrel.simulate.grid.places import PlacedCounts, split_over_places
@@ -31,7 +29,7 @@ from stormpetrel.simulate.grid.rhythm import (
 )  # fmt: skip
 from stormpetrel.simulate.grid.spec import ALL_KINDS, Floats, GridSpec, Ints, wander
 
-__all__ = ["GridSpec", "SimulatedGrid", "placed_counts", "simulate_grid"]
+__all__ = ["GridSpec", "SimulatedGrid", "simulate_grid"]
 
 BACKGROUND: Final = ("queued", "running", "utilisation")
 _ENDS_IN_AN_HOUR: Final = 1 - np.exp(-1 / RUN_HOURS)  # (run classes,)
@@ -88,27 +86,6 @@ class _Walk(NamedTuple):
     released: Ints
     waiting: Ints
     running: Ints
-
-
-def placed_counts(grid: SimulatedGrid, first: int = 0) -> pl.DataFrame:
-    """The counts of a grid from an hour on as its site would have them, as a whole and by place (COUNT_SCHEMA), without marks."""
-    start = pl.from_epoch(pl.Series(grid.series.start_s[first:]), "s").dt.replace_time_zone("UTC")
-    whole = np.nan_to_num(grid.series.counts[first:]).astype(np.int64)[:, :, None]  # (hours, kinds, 1)
-    frames = []
-    for place, (values, split) in {WHOLE: ((WHOLE,), whole), **grid.places(first, len(grid.series))}.items():
-        hour, kind, value = np.nonzero(split)
-        frames.append(
-            pl.DataFrame(
-                {
-                    "bucket_start": start.gather(hour),
-                    "kind": pl.Series(np.array(grid.series.kinds)[kind]),
-                    "place": pl.repeat(place, hour.size, eager=True),
-                    "value": pl.Series(np.array(values)[value]),
-                    "count": split[hour, kind, value],
-                }
-            )
-        )
-    return as_counts(pl.concat(frames), SIMULATED, grid.series.bucket_s)
 
 
 def simulate_grid(spec: GridSpec) -> SimulatedGrid:

@@ -247,7 +247,8 @@ def test_faults_of_others_are_judged_and_every_score_is_written(exam_folder, tmp
     answer = told("evaluate", exam_folder, *words, "--scores", tmp_path / "scores.csv")
     cell = answer["faults"]["everything_stops"]["severe"]
     assert set(cell) == {
-        "detector", "iowait", "pca", "pca_statistics", "mahalanobis", "node_mahalanobis", "iforest", "ecod", "knn", "ceiling",
+        "detector", "iowait", "pca", "pca_statistics", "mahalanobis", "node_mahalanobis", "iforest", "ecod", "knn", "kmeans",
+        "ceiling",
     }  # fmt: skip
     assert cell["detector"]["roc_auc"] > 0.95 and cell["ceiling"]["recall"] > 0.9
     assert answer["fault_summary"]["windows"]["calm"] == 40 and answer["model"] == {}

@@ -15,6 +15,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.faces.cli.output import emit, plain
 from stormpetrel.faces.cli.progress import step_spinner
 from stormpetrel.private_files import writing_private
+from stormpetrel.records.spreadsheet import without_formulas
 
 RESOURCES: Final = ("memory", "time")
 _LABELS: Final = {
@@ -56,7 +57,7 @@ def show_waits(data: JobInput, question: WaitQuestion, *, as_json: bool) -> None
 
 def _write_rows(judged: pl.DataFrame, path: Path) -> None:
     with writing_private(path) as file:
-        judged.write_csv(file)
+        without_formulas(judged).write_csv(file)
 
 
 def _print_needs(out: Console, answer: NeedsEvaluation) -> None:
