@@ -222,7 +222,7 @@ def test_spot_it_understand_it_change_it_submit_it_again_and_see_it_complete(sit
     tries = page.locator("#panel-retry")
     tries.wait_for()
     assert first in tries.inner_text() and "lower" in tries.inner_text()
-    assert "Memory" in tries.inner_text()
+    assert "memory" in tries.inner_text()
 
     wait_until(lambda: state_an_hour_later(site, second) == "COMPLETED", "the second try completes", limit_s=120)
     assert not errors
