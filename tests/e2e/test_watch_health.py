@@ -101,7 +101,9 @@ def test_a_quiet_cluster_is_no_warning_anywhere(watched):
     found = [finding for finding in examine(watched.site) if finding.check in ("watch", "live", "events")]
     assert {finding.what.partition(":")[0] for finding in found if finding.check == "watch"} >= {"sacct", "squeue"}
     assert not [finding for finding in found if finding.level != "ok" and "model" not in finding.what]
-    assert not [line for line in watched.log if line["level"] == "warning" and "model" not in line["what"]]
+    # Incidents are about jobs of other files: the Slurm is shared, and a first watch looks a day back.
+    warnings = [line for line in watched.log if line["level"] == "warning" and line["event"] != "incident"]
+    assert not [line for line in warnings if "model" not in line["what"]]
 
 
 @pytest.mark.parametrize(
