@@ -76,7 +76,7 @@ def test_a_filter_set_in_the_table_is_in_the_link(browser, board):
     visit.page.locator("#jobs-grid .ag-header-cell[col-id=user] .ag-header-cell-filter-button").click()
     user = a_job(board)["user"]
     visit.page.locator(".ag-filter input:visible").first.fill(user)
-    expect(visit.page).to_have_url(re.compile(f"user=contains:{user}"))
+    expect(visit.page).to_have_url(re.compile(f"user=contains:{user}"), timeout=30_000)  # five seconds were once too few
     said(visit, f"^{board.rows().filter(pl.col('user').str.contains(user, literal=True)).height:,} jobs?")
 
 
