@@ -120,7 +120,7 @@ def _next(request: Request, page: int) -> str:
 class PredictQuestion(Question):
     """How much detail the prediction has."""
 
-    explain: bool = Field(False, description="also give the reasons: what speaks for and against a failure")
+    explain: bool = Field(False, description="also return the reasons")
 
 
 def predict_router(live: LiveSite) -> APIRouter:

@@ -66,7 +66,7 @@ def _common(
 
 _INTERRUPTED = 130
 _FOR_US_ALONE = 0o077  # umask: what any library writes for us, tables too, holds names
-_STOPPED = "stopped; what was committed is kept, run the same command again to go on."
+_STOPPED = "stopped; what was committed is kept, run the same command again to continue."
 _STOPPED_WRITING = "stopped; nothing was written."  # synth writes whole files and folders or none
 
 

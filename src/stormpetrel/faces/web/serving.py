@@ -91,7 +91,7 @@ def opening_lines(link: str, where: ListenAddress, settings: ServeSection, *, an
     if settings.login == "proxy" and anyone_poses:
         lines.append(
             "The proxy is on this machine, and EVERY USER OF THIS MACHINE can pose as it and be anybody. "
-            "Where others have accounts here, set serve.proxy_secret_file in site.toml."
+            "If others have accounts here, set serve.proxy_secret_file in site.toml."
         )
     if settings.login == "token" and not where.is_loopback:
         lines.append(

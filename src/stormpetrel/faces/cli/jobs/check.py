@@ -117,7 +117,7 @@ def _print_why(out: Console, answer: JobWhy, *, log_odds: bool) -> None:
 def _print_fit(out: Console, fit: ClusterFit) -> None:
     """Print what the cluster cannot run, and what it could run later; one line where all is well."""
     if fit.can_run is False:
-        out.print("\nThe cluster cannot run it as it stands:")
+        out.print("\nThe cluster cannot run it as submitted:")
     elif fit.problems:
         out.print("\nIt would have to wait:")
     elif fit.can_run:

@@ -68,15 +68,13 @@ def evaluate(
         float | None, typer.Option("--missed-cost", min=0, help="Wrong flags that one missed failure is worth; 0: best F1.")
     ] = None,
     flags_per_day: Annotated[
-        float | None, typer.Option("--flags-per-day", min=0, help="Flags a day that are promised; 0: as many as usual.")
+        float | None, typer.Option("--flags-per-day", min=0, help="Budget of flags a day; 0: as many as usual.")
     ] = None,
-    needs: Annotated[
-        str | None, typer.Option("--needs", help="Judge what jobs would have been given instead: memory or time.")
-    ] = None,
+    needs: Annotated[str | None, typer.Option("--needs", help="Evaluate recommended requests instead: memory or time.")] = None,
     rows: Annotated[
         Path | None, typer.Option("--rows", help="With --needs: write one line per judged job to this CSV file.")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Judge forecasts of how long jobs wait instead.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Evaluate forecasts of waits instead.")] = False,
     seed: Seed = 0,
     workers: Workers = 1,
     plot: Plot = None,
@@ -87,9 +85,7 @@ def evaluate(
         raise UsageError(f"Unknown protocol {protocol!r}.", hint="Known: time, rolling, seed.")
     recalibrate = recalibrate or missed_cost is not None or flags_per_day is not None
     if recalibrate and protocol == "seed":
-        raise UsageError(
-            "The published protocol has no order of time to recalibrate in.", hint="Take --protocol time or rolling."
-        )
+        raise UsageError("The published protocol has no order of time to recalibrate in.", hint="Use --protocol time or rolling.")
     check_options(needs, rows, wait=wait, protocol=protocol)
     data = read_input(
         context.obj, files, format_name=format_name, fields=fields, failed=failed, drop=drop, since=since, quiet=as_json

@@ -73,7 +73,7 @@ def predict(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Forecast which of the jobs that wait or run now will fail, most likely first."""
+    """Forecast which pending and running jobs will fail, highest risk first."""
     with open_site(context) as site:
         moment = moments_of(at)[0] if at else None
         forecasts = predict_jobs(site, LOCAL, moment=moment, last=last, now=site.now()).forecasts
@@ -86,7 +86,7 @@ def predict(
 
 def _print_forecasts(out: Console, forecasts: Sequence[JobForecast]) -> None:
     if not forecasts:
-        out.print("No job waits or runs. Read the latest (stormpetrel ingest jobs --live), or add --last 20.")
+        out.print("No job is pending or running. Read the latest (stormpetrel ingest jobs --live), or add --last 20.")
         return
     out.print(f"  {'job':<14}{'user':<14}{'start':<21}{'at':<8}{'risk of failing':>15}")
     for job in forecasts:

@@ -106,7 +106,7 @@ def _sentence(prediction: StoredPrediction) -> str:
 
 
 def _predicted_when(prediction: StoredPrediction) -> str:
-    known = "" if prediction.known else " User or application are new: this is the habit of jobs that look alike."
+    known = "" if prediction.known else " User or application are new: this is the risk of similar jobs."
     late = " It came late." if prediction.late else ""
     return f"Said {MOMENT_LABELS.get(prediction.moment, prediction.moment)} by model {prediction.model_version}.{late}{known}"
 

@@ -256,7 +256,7 @@ def _over_time(frames: QualityFrames) -> Component:
 
 def _reliability(frames: QualityFrames) -> Component:
     summary = "On the diagonal forecasts hold literally: of jobs with a risk of 30 % three in ten fail."
-    return _drawn("Does it mean what it says", "model-reliability", figures.reliability_figure(frames.forecasts), summary)
+    return _drawn("Calibration", "model-reliability", figures.reliability_figure(frames.forecasts), summary)
 
 
 def _roc(frames: QualityFrames) -> Component:
