@@ -2,6 +2,10 @@
 
 job frame -> evaluate_needs -> NeedsEvaluation (the JSON of `jobs evaluate --needs`, and one row per judged job). Before each
 block the forests are grown on what had ended, and the price is tuned on earlier blocks that were forecast in the same way.
+
+Baselines of allocation: the users' own request, and three rules over what the same work used before.
+
+readings of PastUse + requests -> amounts. None gives more than was requested, and all give the request where nothing is known.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.needs.allocation import Frontier, PastForecasts, Policy, judge, room_of, tune
-from stormpetrel.jobs.needs.baselines import baseline_amounts
+from stormpetrel.jobs.needs.features import narrowest
 from stormpetrel.jobs.needs.forecast import UseForecast
 from stormpetrel.jobs.needs.model import FEWEST_JOBS, NeedsModel
 from stormpetrel.jobs.needs.past_use import PastUse, UseTable, use_table
@@ -27,7 +31,6 @@ from stormpetrel.records.jobs import job_text
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Matrix = NDArray[np.float32]
-
 LEVELS: Final = (0.5, 0.9, 0.99)
 JUDGED_FROM: Final = {"time": TIME_CUT, "rolling": ROLLING_CUTS[0]}
 SMALL_JUDGED_FROM: Final = 0.3  # of a small log: a fifth of a thousand tasks would be chance
@@ -35,6 +38,8 @@ BLOCK: Final = 0.05  # of the log, between two fits
 TUNED_ON: Final = 0.15  # of the log, before the block that is judged
 _SMALL_LOG: Final = 5_000  # jobs below which a block is half as long: a workflow's tasks change as it goes on
 _MOST_TUNED: Final = 8_000
+REQUEST: Final = "request"
+MAX_HEAD_ROOM: Final = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,3 +205,18 @@ class _PastForecasts:
             return 0.0
         under, own = (float((amounts[rows] < table.used[rows]).mean()) for amounts in (self.granted, table.request))
         return under - room_of(self._log.resource, own, rows.size)
+
+
+def baseline_amounts(readings: Matrix, request: Floats) -> dict[str, Floats]:
+    """What each baseline gives each job.
+
+    `max_of_last`: the most of the last 32 runs × 1.2. `tovar`: the first allocation of Tovar et al. (2018), which costs least if
+    whoever needs more is given the most that was seen. `witt`: the 95th percentile of Witt et al. (2019). All over the narrowest
+    group of past jobs that is known.
+    """
+    rules = {
+        "max_of_last": MAX_HEAD_ROOM * np.exp(narrowest(readings, "max")),
+        "tovar": np.exp(narrowest(readings, "first_allocation")),
+        "witt": np.exp(narrowest(readings, "q95")),
+    }
+    return {REQUEST: request, **{name: np.where(np.isnan(rule), request, np.fmin(rule, request)) for name, rule in rules.items()}}
