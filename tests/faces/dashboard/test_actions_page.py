@@ -48,7 +48,7 @@ def sent(live, viewer, query=""):
 
 def test_an_administrator_sees_the_ledger_and_the_switch_and_a_user_the_own_acts(board):
     whole, own, nothing = (sent(board.live, viewer) for viewer in (LOCAL, ADA, EVE))
-    assert "Stop all actions" in whole and "at 2min, risk 0.9 or more" in whole and "cannot be armed yet" in whole
+    assert "Stop all actions" in whole and "two minutes in, risk 0.9 or more" in whole and "cannot be armed yet" in whole
     assert "Stop all actions" not in own and "cannot be armed" not in own and '"dry"' in own
     assert "No decisions and no actions so far." in nothing and "policy:cancel" not in nothing
 

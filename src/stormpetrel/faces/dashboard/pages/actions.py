@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _LEAD: Final = "Automatic actions on jobs and nodes: the policies, what they would have saved and lost, and what was done."
 _MODES: Final = {"all": "All", "live": "Armed policies", "person": "People", "dry": "Dry runs"}
 _MOST: Final = 500
+_CANCEL_BY: Final = {"nobody": "nobody", "admins": "administrators", "owners": "owners and administrators"}
 _NO_POLICY: Final = ("There is no policy: nothing is automatic.", "Policies are set in site.toml: [[actions.policies]].")
 
 
@@ -113,7 +114,7 @@ def _policies(live: LiveSite, status: ActionsStatus) -> list[Component]:
         stat("Switch", "on" if status.switch.on else "off", tone="" if status.switch.on else "bad"),
         stat("Acts in the last hour", f"{status.in_last_hour:,}", f"of {status.per_hour:,} for all policies together"),
         stat("Armed policies", f"{sum(policy.armed for policy in status.policies):,}", f"of {len(status.policies):,}"),
-        stat("Cancelled from here by", status.cancel_by, "jobs, with a login"),
+        stat("Who may cancel jobs here", _CANCEL_BY[status.cancel_by], "set by actions.cancel_by"),
     )
     return [*parts, figures, *(_ledger(status.policies) if status.policies else [notice(*_NO_POLICY)])]
 

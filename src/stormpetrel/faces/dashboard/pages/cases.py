@@ -37,7 +37,10 @@ def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Componen
     last = dcc.Store(id="cases-last")
     undo = html.Button("Withdraw the last answer", id="cases-undo", type="button", className="button", disabled=True)
     head = page_head("Cases to judge", _LEAD)
-    return html.Div([head, html.Div([message, undo]), last, *fill(_filling(live), viewer, query)], className="cases-page")
+    return html.Div(
+        [head, html.Div([message, undo], className="cases-undo"), last, *fill(_filling(live), viewer, query)],
+        className="cases-page",
+    )
 
 
 def register(app: Dash, live: LiveSite) -> None:

@@ -157,7 +157,7 @@ def _working_points(frames: QualityFrames) -> list[Component]:
         TableColumn("corrected", "Comes true lately"),
         TableColumn("by_cost", "By cost"),
         TableColumn("by_budget", "By flags a day"),
-        TableColumn("ece", "Calibration error, corrected"),
+        TableColumn("ece", "Calibration error, and after correction"),
         TableColumn("settled", "Settled", "number"),
     ]
     rows = [
@@ -169,7 +169,7 @@ def _working_points(frames: QualityFrames) -> list[Component]:
             "by_budget": "no limit"
             if point.by_budget is None
             else f"{_percent(point.by_budget)} ({point.flags_last_day} of {point.flags_per_day:g} in the last day)",
-            "ece": f"{point.ece:.3f}, {point.ece_corrected:.3f}",
+            "ece": f"{point.ece:.3f} → {point.ece_corrected:.3f}",
             "settled": point.settled,
         }
         for point in points
