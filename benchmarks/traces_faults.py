@@ -4,6 +4,7 @@
     python -m benchmarks.traces_faults --campaigns exathlon             # real runs, split by span of time
     python -m benchmarks.traces_faults --seeds 10 --promised-only       # simulated: promised and realised shares alone
     python -m benchmarks.traces_faults --seeds 10 --only kmeans --keep DIR   # detector and kmeans anew, the rest as it was
+    python -m benchmarks.traces_faults --examples --campaigns exathlon --seeds 2   # faults of examples/, on both
 
 Per fault and severity the ROC area and the recall at one false alarm per node and day, for node windows. The first four campaigns
 of each seed teach (an hour each); the fifth, later one, is judged.
@@ -24,9 +25,13 @@ from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, campaign_set,
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows, split_traces
 from stormpetrel.traces.exam.study import CEILING, VISIBLE, FaultStudy, run_fault_study
 from stormpetrel.traces.faults.bench import ASIDE, BENCH, TUNED
-from stormpetrel.traces.faults.contract import Fault
+from stormpetrel.traces.faults.contract import Fault, load_faults
 
 RESULTS: Final = Path(__file__).parent / "results"
+EXAMPLES: Final = Path(__file__).parent.parent / "examples" / "trace_faults.py"
+EXAMPLE_FAULTS: Final = (
+    "memory_bandwidth", "cron_storm", "irq_storm", "desynchronised_ranks", "lagging_samples", "numa_imbalance", "creeping_leak",
+)  # fmt: skip
 NODES, THREADS, TRAIN_MINUTES = 5, 32, 60.0
 
 
@@ -62,6 +67,7 @@ def figures(study: FaultStudy) -> dict[str, Any]:
         },
         "calm_windows": study.calm_windows,
         "spans": study.spans,
+        "windows_per_second": study.windows_per_second,
     }
 
 
@@ -142,17 +148,18 @@ def main() -> None:
         help="judge the detector and these baselines alone; others and ceilings stay as the last whole run has them",
     )
     parser.add_argument("--keep", type=Path, help="folder for the figures of each seed; those that are there are not made again")
+    parser.add_argument("--examples", action="store_true", help="the faults of examples/trace_faults.py in place of the bench")
     parser.add_argument("--promised-only", action="store_true", help="no faults: only which share of calm windows is flagged")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--results-name", default=None)
     options = parser.parse_args()
     faults = TUNED if options.tuned_only else BENCH
     began = time.monotonic()
+    if options.examples:
+        examples(options, began)
+        return
     if options.campaigns:
-        from stormpetrel.sources.trace_files import read_campaigns
-
-        split = split_traces(read_campaigns([options.campaigns]), Cut())
-        study = figures(run_fault_study(split, faults, references=options.only))
+        study = of_runs(options, faults)
         if options.only is not None:
             study = beside_references(study, last_results("traces_faults_real.json"))
         show(study["mean"])
@@ -175,6 +182,28 @@ def main() -> None:
     show(result["mean"]["tuned" if options.tuned_only else "all"])
     levels = result["promised_levels"].items()
     show_promised({level: {share: value["mean"] for share, value in shares.items()} for level, shares in levels})
+
+
+def examples(options: argparse.Namespace, began: float) -> None:
+    """The faults of the examples on real runs and on simulated seeds, in one file of results."""
+    faults = load_faults([f"{EXAMPLES}:{name}" for name in EXAMPLE_FAULTS], ())
+    studies = {
+        f"seed {seed}": of_seed(options, seed, faults) for seed in range(options.first_seed, options.first_seed + options.seeds)
+    }
+    if options.campaigns:
+        studies["real"] = of_runs(options, faults)
+    for name, study in studies.items():
+        print(name)
+        show(study["mean"])
+    write(options, "traces_faults_examples.json", {"studies": studies, "seconds": round(time.monotonic() - began)})
+
+
+def of_runs(options: argparse.Namespace, faults: Sequence[Fault]) -> dict[str, Any]:
+    """The study of recorded runs."""
+    from stormpetrel.sources.trace_files import read_campaigns
+
+    split = split_traces(read_campaigns([options.campaigns]), Cut())
+    return figures(run_fault_study(split, faults, references=options.only))
 
 
 def of_seed(options: argparse.Namespace, seed: int, faults: Sequence[Fault]) -> dict[str, Any]:
