@@ -4,6 +4,7 @@
     python -m benchmarks.traces_faults --campaigns exathlon             # real runs, split by span of time
     python -m benchmarks.traces_faults --seeds 10 --promised-only       # simulated: promised and realised shares alone
     python -m benchmarks.traces_faults --seeds 10 --only kmeans --keep DIR   # detector and kmeans anew, the rest as it was
+    python -m benchmarks.traces_faults --spoilt 0 0.05 0.1 --campaigns exathlon --seeds 3   # unlabelled faults in training
     python -m benchmarks.traces_faults --examples --campaigns exathlon --seeds 2   # faults of examples/, on both
 
 Per fault and severity the ROC area and the recall at one false alarm per node and day, for node windows. The first four campaigns
@@ -16,16 +17,19 @@ import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from stormpetrel.records.windows import Windows
 from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, campaign_set, simulate_campaign
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows, split_traces
-from stormpetrel.traces.exam.study import CEILING, VISIBLE, FaultStudy, run_fault_study
+from stormpetrel.traces.detector.layout import Layout
+from stormpetrel.traces.exam.study import CEILING, DETECTOR, VISIBLE, FaultStudy, run_fault_study
 from stormpetrel.traces.faults.bench import ASIDE, BENCH, TUNED
-from stormpetrel.traces.faults.contract import Fault, load_faults
+from stormpetrel.traces.faults.contract import SEVERITIES, Fault, inject, load_faults
 
 RESULTS: Final = Path(__file__).parent / "results"
 EXAMPLES: Final = Path(__file__).parent.parent / "examples" / "trace_faults.py"
@@ -149,6 +153,9 @@ def main() -> None:
     )
     parser.add_argument("--keep", type=Path, help="folder for the figures of each seed; those that are there are not made again")
     parser.add_argument("--examples", action="store_true", help="the faults of examples/trace_faults.py in place of the bench")
+    parser.add_argument(
+        "--spoilt", type=float, nargs="*", help="shares of the training windows that hold a fault nobody labelled"
+    )
     parser.add_argument("--promised-only", action="store_true", help="no faults: only which share of calm windows is flagged")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--results-name", default=None)
@@ -157,6 +164,9 @@ def main() -> None:
     began = time.monotonic()
     if options.examples:
         examples(options, began)
+        return
+    if options.spoilt:
+        spoilt_training(options, began)
         return
     if options.campaigns:
         study = of_runs(options, faults)
@@ -198,12 +208,48 @@ def examples(options: argparse.Namespace, began: float) -> None:
     write(options, "traces_faults_examples.json", {"studies": studies, "seconds": round(time.monotonic() - began)})
 
 
+def spoilt_training(options: argparse.Namespace, began: float) -> None:
+    """What it costs the detector if some of what it learns as calm holds faults: mean over all cells, simulated and real."""
+    splits = {
+        f"seed {seed}": simulated(seed, options.minutes) for seed in range(options.first_seed, options.first_seed + options.seeds)
+    }
+    if options.campaigns:
+        splits["real"] = runs(options)
+    result: dict[str, dict[str, Any]] = {}
+    for name, split in splits.items():
+        for share in options.spoilt:
+            train, validation = (with_faults(windows, share) for windows in (split.train, split.validation))
+            changed = replace(split, train=train, validation=validation)
+            study = run_fault_study(changed, BENCH, most_nodes=options.nodes_per_fault, references=())
+            cells = [found[DETECTOR] for severities in study.figures.values() for found in severities.values()]
+            means = {figure: float(np.mean([getattr(cell, figure) for cell in cells])) for figure in ("roc_auc", "recall")}
+            flagged = {str(promised): value for promised, value in study.promised.items()}
+            result.setdefault(name, {})[str(share)] = {**means, "promised": flagged}
+            print(name, share, means, flagged, flush=True)
+    write(options, "traces_faults_spoilt.json", {"studies": result, "seconds": round(time.monotonic() - began)})
+
+
+def with_faults(windows: Windows, share: float) -> Windows:
+    """The windows with a fault of the bench, of any severity, in a share of the node windows; nobody labels them."""
+    layout, rng, rates = Layout.of(windows), np.random.default_rng(17), windows.rates.copy()
+    for node in rng.choice(layout.nodes, round(share * layout.nodes), replace=False):
+        rows = np.flatnonzero(layout.node == node)
+        fault, severity = BENCH[rng.integers(len(BENCH))], SEVERITIES[rng.integers(len(SEVERITIES))]
+        if rows.size:
+            rates[rows] = inject(fault, rates[rows].transpose(1, 0, 2), severity, int(node)).transpose(1, 0, 2)
+    return replace(windows, rates=rates)
+
+
 def of_runs(options: argparse.Namespace, faults: Sequence[Fault]) -> dict[str, Any]:
     """The study of recorded runs."""
+    return figures(run_fault_study(runs(options), faults, references=options.only))
+
+
+def runs(options: argparse.Namespace) -> SplitWindows:
+    """Recorded runs, split by span of time."""
     from stormpetrel.sources.trace_files import read_campaigns
 
-    split = split_traces(read_campaigns([options.campaigns]), Cut())
-    return figures(run_fault_study(split, faults, references=options.only))
+    return split_traces(read_campaigns([options.campaigns]), Cut())
 
 
 def of_seed(options: argparse.Namespace, seed: int, faults: Sequence[Fault]) -> dict[str, Any]:
