@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stormpetrel.traces.detector.calibration import Calibration
+from stormpetrel.traces.detector.layout import chain, previous_rows
 from stormpetrel.traces.detector.normal_scores import LARGEST, NormalScores
-from stormpetrel.traces.detector.past import chain, previous_rows
 from stormpetrel.traces.detector.statistics import (
     MOVEMENT_COLUMNS,
     OVER_THREADS,

@@ -25,9 +25,8 @@ from stormpetrel.learn.saving import load_model_bytes, save_model
 from stormpetrel.records.windows import Windows
 from stormpetrel.traces.detector.calibration import TAIL, Calibration, Tail, excess_of, least_scale_of
 from stormpetrel.traces.detector.kept_aside import KeptAside, keep_aside, node_novelty
-from stormpetrel.traces.detector.layout import Layout
+from stormpetrel.traces.detector.layout import LOOK_BACK, Layout
 from stormpetrel.traces.detector.node_level import NodeLevel
-from stormpetrel.traces.detector.past import LOOK_BACK
 from stormpetrel.traces.detector.recent import RecentNodes, running_units, unit_of
 from stormpetrel.traces.detector.reconstruction import Reconstruction
 from stormpetrel.traces.detector.statistics import movement, over_threads, thread_statistics, top_mean

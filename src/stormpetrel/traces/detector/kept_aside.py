@@ -14,9 +14,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from stormpetrel.traces.detector.layout import Layout
+from stormpetrel.traces.detector.layout import LOOK_BACK, Layout, Past, is_after_a_pause
 from stormpetrel.traces.detector.node_level import NodeLevel
-from stormpetrel.traces.detector.past import LOOK_BACK, Past, is_after_a_pause
 from stormpetrel.traces.detector.statistics import top_mean
 from stormpetrel.traces.detector.thread_level import ThreadLevel
 

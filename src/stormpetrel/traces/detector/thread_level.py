@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.traces.detector.distance import Distance
-from stormpetrel.traces.detector.layout import Layout
+from stormpetrel.traces.detector.layout import FORGETS, Layout, Past
 from stormpetrel.traces.detector.normal_scores import LARGEST, NormalScores
-from stormpetrel.traces.detector.past import FORGETS, Past
 from stormpetrel.traces.detector.statistics import medians
 
 Floats = npt.NDArray[np.float64]

@@ -2,6 +2,11 @@
 
 SplitWindows, faults -> run_fault_study -> FaultStudy (figures per fault and severity, and every score for whoever wants to judge
 for himself). A fault begins in the window that it is put into: the windows before it, and the other nodes, are as they were.
+
+How many faults a detector sees: each fault put into the same node windows, at one false alarm per node and day.
+
+detector, Windows -> seen_faults -> Seen: yes or no for each fault and node window, so that two detectors can be compared pair by
+pair. Without baselines and ceiling: a night has no time for them.
 """
 
 from __future__ import annotations
@@ -24,12 +29,12 @@ from stormpetrel.traces.campaign_splits import SplitWindows
 from stormpetrel.traces.detector.detector import LEVELS, DetectorSettings, Expectation, Observation, TraceDetector
 from stormpetrel.traces.detector.statistics import top_mean
 from stormpetrel.traces.exam.baselines import Baseline, WindowsOfNodes, fitted_baselines
+from stormpetrel.traces.faults.bench import BENCH
 from stormpetrel.traces.faults.contract import SEVERITIES, Fault, Severity, inject
 
 Floats = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
-
 DETECTOR: Final = "detector"
 CEILING: Final = "ceiling"
 VISIBLE: Final = 0.9  # a cell counts where a classifier that was trained on that very fault reaches this
@@ -41,6 +46,7 @@ _TOP_SHARE: Final = 0.25
 _DAY_S: Final = 86400.0
 _RESAMPLES: Final = 1000
 _TREES: Final = 150
+RECALL_NODES: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,3 +378,46 @@ def _is_visible(by_scorer: Mapping[str, Figures]) -> bool:
     """Whether the ceiling is high enough for a cell to count; without a ceiling all count."""
     ceiling = by_scorer.get(CEILING)
     return ceiling is None or (ceiling.roc_auc is not None and ceiling.roc_auc >= VISIBLE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """Which faults were seen in which node windows, and the node of each window."""
+
+    seen: npt.NDArray[np.bool_]  # (faults × severities, node windows)
+    node: npt.NDArray[np.int64]  # (node windows,)
+
+    @property
+    def recall(self) -> float:
+        """The share of faults that were seen."""
+        return float(self.seen.mean())
+
+
+def seen_faults(
+    detector: TraceDetector,
+    windows: Windows,
+    *,
+    faults: Sequence[Fault] = BENCH,
+    severities: Sequence[Severity] = SEVERITIES,
+    most_nodes: int = RECALL_NODES,
+    seed: int = 0,
+) -> Seen:
+    """Put every fault into the same node windows and ask the detector; the score to pass is that of untouched ones.
+
+    It is passed by untouched node windows once per node and day, or by none of them where they are fewer.
+    """
+    nodes = ObservedNodes.of(detector, windows)
+    chosen = nodes.whole
+    if chosen.size > most_nodes:
+        chosen = np.sort(np.random.default_rng(seed).choice(chosen, most_nodes, replace=False))
+    calm, expected, _ = nodes.part(nodes.whole)
+    untouched = np.sort(detector.surprise(calm, expected).node)[::-1]
+    allowed = int(untouched.size * windows.window_s / _DAY_S)
+    threshold = untouched[min(allowed, untouched.size - 1)]
+    part, expected, _ = nodes.part(chosen)
+    rows = []
+    for fault in faults:
+        for severity in severities:
+            changed = detector.changed(part, put_fault(part, fault, severity, seed))
+            rows.append(detector.surprise(changed, expected).node > threshold)
+    return Seen(np.array(rows), np.asarray(nodes.seen.layout.node_of[chosen], dtype=np.int64))
