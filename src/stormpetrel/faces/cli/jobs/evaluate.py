@@ -71,7 +71,7 @@ def evaluate(
         float | None, typer.Option("--flags-per-day", min=0, help="Flags a day that are promised; 0: as many as usual.")
     ] = None,
     needs: Annotated[
-        str | None, typer.Option("--needs", help="Judge what jobs would have been given instead: memory or time.")
+        str | None, typer.Option("--needs", help="Judge what jobs would have been given instead: memory, time or cpus.")
     ] = None,
     rows: Annotated[
         Path | None, typer.Option("--rows", help="With --needs: write one line per judged job to this CSV file.")
