@@ -33,8 +33,7 @@ import polars as pl
 
 from benchmarks.alarm_sites import BadInput, Plan, trace_findings
 from benchmarks.options import add_workers
-from stormpetrel.alarms.event_rules import Bucket, finding_of_score, findings_of_rules
-from stormpetrel.alarms.event_waves import event_waves, finding_of_wave
+from stormpetrel.alarms.event_rules import Bucket, event_waves, finding_of_score, finding_of_wave, findings_of_rules
 from stormpetrel.alarms.grouping import IncidentBook
 from stormpetrel.alarms.job_rules import JobRules
 from stormpetrel.alarms.known_jobs import by_node, known_jobs

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from stormpetrel.alarms.event_rules import Bucket, finding_of_score, findings_of_rules
-from stormpetrel.alarms.event_waves import event_waves, finding_of_wave
+from stormpetrel.alarms.event_rules import Bucket, event_waves, finding_of_score, finding_of_wave, findings_of_rules
 from stormpetrel.alarms.job_rules import JobRules
 from stormpetrel.alarms.known_jobs import known_jobs
 from stormpetrel.alarms.trace_rules import FEWEST_MOMENTS, odd_nodes

@@ -214,7 +214,9 @@ def figures(ended: list[EndedJob], keys: set[tuple[int, ...]], spec: ClusterSpec
     return {
         "jobs": len(chosen),
         "tests": tests,
-        "failure_rate": len(failed) / len(chosen) if chosen else None,
+        "failure_rate": len(failed) / (len(chosen) - tests)
+        if chosen
+        else None,  # a test that fails counts, one that holds is none
         "failures": dict(Counter(job.outcome.state.value for job in failed).most_common()),
         "memory_waste_ratio": (asked - used) / used if used else None,
         "core_hours_lost": round(lost, 1),

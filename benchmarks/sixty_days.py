@@ -49,8 +49,7 @@ from stormpetrel.simulate.cluster import ClusterSpec, simulate
 from stormpetrel.simulate.writing import write_sacct
 from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.store.site import Site, create_site, open_site
-from stormpetrel.watch.event_findings import EventFindings
-from stormpetrel.watch.grid import GridWatch
+from stormpetrel.watch.event_findings import EventFindings, GridWatch
 from stormpetrel.watch.incident_keeper import IncidentKeeper
 from stormpetrel.watch.job_findings import JobFindings
 from stormpetrel.watch.page_budget import DailyBudgets

@@ -20,11 +20,11 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.options import add_workers
+from benchmarks.thread_forecast import ForecastSettings, TraceForecaster, goes_on, past_and_future, steps_needed
 from stormpetrel.engine import Engine, Progress
 from stormpetrel.records.traces import Split, Trace
 from stormpetrel.records.windows import Windows, cut_windows, join_windows
 from stormpetrel.simulate.telemetry.campaigns import campaign_set
-from stormpetrel.traces.networks.forecast import ForecastSettings, TraceForecaster, goes_on, past_and_future, steps_needed
 from stormpetrel.traces.separability import MeanStd
 
 RESULTS: Final = Path(__file__).parent / "results" / "traces_forecast.json"

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stormpetrel.learn.vus import vus_pr
-from stormpetrel.traces.learned_summary import SMALLEST_SPREAD, LearnedSummary, lagged, smoothed
+from benchmarks.vus import vus_pr
+from stormpetrel.traces.hierarchy import SMALLEST_SPREAD, LearnedSummary, lagged, smoothed
 
 RESULTS = Path(__file__).parent / "results" / "traces_machines.json"
 COMPONENTS = 10

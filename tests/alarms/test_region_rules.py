@@ -3,8 +3,8 @@ from datetime import timedelta
 import polars as pl
 
 from stormpetrel.alarms.grouping import IncidentBook
-from stormpetrel.alarms.region_rules import known_troubles, region_moments
 from stormpetrel.alarms.titles import title
+from stormpetrel.alarms.trace_rules import known_troubles, region_moments
 from stormpetrel.records.findings import FindingKind, Subject, SubjectKind
 from stormpetrel.records.incidents import Severity
 from tests.parts.alarm_jobs import at

@@ -6,12 +6,12 @@ import pytest
 import sqlalchemy as sa
 
 from stormpetrel.store.site import open_site
-from stormpetrel.watch.incident_recorder import record_incidents
+from stormpetrel.watch.incident_keeper import record_incidents
 from tests.builders import make_site
 from tests.parts.alarm_findings import finding
 from tests.parts.raised_incidents import raise_incidents
 from tests.store.incidents import test_incidents, test_messages
-from tests.watch import test_incident_recorder
+from tests.watch import test_incident_keeper
 
 pytestmark = [pytest.mark.postgres, pytest.mark.xdist_group("postgres")]
 OF_SQLITE = {
@@ -37,7 +37,7 @@ def claims_of(*modules: ModuleType) -> dict[str, object]:
     }
 
 
-globals().update(claims_of(test_incidents, test_messages, test_incident_recorder))
+globals().update(claims_of(test_incidents, test_messages, test_incident_keeper))
 
 
 def test_a_database_of_the_format_before_gets_the_new_column(site):

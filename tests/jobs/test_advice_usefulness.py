@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from stormpetrel.jobs.advice.advice import Advice
-from stormpetrel.jobs.advice.usefulness import PRIOR_SHARE, AdviceUsefulness, sort_of
+from stormpetrel.jobs.advice.advice import PRIOR_SHARE, Advice, AdviceUsefulness, sort_of
 
 LESS = "4 GiB of memory would do instead of 16 GiB; the job may start sooner."
 MOVE = "Use partition long instead of short: jobs of this kind fail less there."

@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from stormpetrel.answers.nodes.regions import PastWindows
 from stormpetrel.errors import NotThereError, UsageError
 from stormpetrel.lifecycle.trace_learning import campaign_windows, learning_windows
 from stormpetrel.lifecycle.trace_models import load_trace_model, score_new_windows
-from stormpetrel.lifecycle.trace_neighbours import PastWindows
 from stormpetrel.lifecycle.trace_regions import add_region, labelled_types, remove_region
 from stormpetrel.records.regions import RegionScope
 from stormpetrel.records.traces import BAD_IO, GOOD_IO

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from stormpetrel.sources.trace_files import read_campaigns
-from stormpetrel.traces.campaign_splits import Cut, split_traces
-from stormpetrel.traces.time_spans import counted_once, numbered_spans, overlap_s, time_spans
+from stormpetrel.traces.campaign_splits import Cut, counted_once, numbered_spans, overlap_s, split_traces, time_spans
 from tests.traces.small import small_trace
 
 

@@ -6,8 +6,7 @@ from stormpetrel.alarms.titles import title
 from stormpetrel.config import settings_from
 from stormpetrel.records.incidents import Blame, Severity
 from stormpetrel.store.site import create_site
-from stormpetrel.watch.event_findings import EventFindings
-from stormpetrel.watch.grid import GridWatch
+from stormpetrel.watch.event_findings import EventFindings, GridWatch
 from stormpetrel.watch.incident_keeper import IncidentKeeper
 from tests.parts.made_events import H0, HOUR, seen_of
 

@@ -11,7 +11,7 @@ from stormpetrel.config import settings_from
 from stormpetrel.lifecycle.event_models import train_event_model
 from stormpetrel.simulate.grid.grid import GridSpec, simulate_grid
 from stormpetrel.store.site import Site, create_site
-from stormpetrel.watch.grid import GridWatch
+from stormpetrel.watch.event_findings import GridWatch
 from stormpetrel.watch.metrics import WatchMetrics
 from tests.parts.grid_event_log import write_event_log
 

@@ -32,6 +32,7 @@ from stormpetrel.simulate.feed import set_clock
 from stormpetrel.store.watch_status import WatchStatus, read_status
 from stormpetrel.watch.job_findings import FIRST_LOOK, SETTLED
 from stormpetrel.watch.past.replay import replay
+from stormpetrel.watch.running import return_free_memory
 from stormpetrel.watch.units import systemd_unit
 from tests.parts import wait_until
 from tests.parts.command_line import run_here, start
@@ -266,3 +267,16 @@ def test_a_unit_says_nothing_of_slurm_where_systemd_finds_it_by_itself(tmp_path)
         assert "Environment=" not in systemd_unit(
             "serve", tmp_path / "site", sacct=command, environment={"PATH": "/usr/bin:/bin"}
         )
+
+
+def resident_mb():
+    return int(re.search(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
+
+
+def test_what_was_freed_below_a_piece_in_use_goes_back_to_the_system():
+    pieces = [bytearray(b"x" * 4000) for _ in range(50_000)]  # 200 MB, by malloc
+    in_use = pieces[-1]
+    del pieces
+    before = resident_mb()
+    assert return_free_memory()
+    assert resident_mb() < before - 100 and len(in_use) == 4000

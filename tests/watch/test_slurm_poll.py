@@ -11,7 +11,7 @@ from stormpetrel.records.jobs import never_started
 from stormpetrel.sources.slurm.live import LiveSlurm
 from stormpetrel.store.site import Site
 from stormpetrel.store.upkeep.upkeep import forget
-from stormpetrel.watch import gone_jobs, slurm_poll
+from stormpetrel.watch import slurm_poll
 from stormpetrel.watch.reading import LiveReader, Read
 from tests.builders import make_site, table_of
 from tests.parts.told_slurm import SUBMITTED, Job, ToldSlurm, row
@@ -26,7 +26,7 @@ def slurm(tmp_path) -> ToldSlurm:
 
 @pytest.fixture
 def site(slurm, tmp_path, monkeypatch) -> Iterator[Site]:
-    monkeypatch.setattr(gone_jobs, "_ACCOUNTING_LAG_S", 0.0)
+    monkeypatch.setattr(slurm_poll, "_END_KNOWN_AFTER_S", 0.0)
     monkeypatch.setattr(slurm_poll, "_ACCOUNTING_LAG_S", (0.0, 15.0))
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with make_site(tmp_path / "site", slurm=slurm.settings, watch={"address": ""}) as made:

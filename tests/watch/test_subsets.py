@@ -18,7 +18,7 @@ from stormpetrel.errors import UsageError
 from stormpetrel.ingest.events import ingest_events
 from stormpetrel.sources.contract import CountedSpan
 from stormpetrel.store.watch_status import read_watch
-from stormpetrel.watch import grid
+from stormpetrel.watch import event_findings
 from stormpetrel.watch.logs import Log
 from stormpetrel.watch.running import WatchOptions, run_watch
 from stormpetrel.watch.training import TrainingSchedule
@@ -77,7 +77,7 @@ def test_nothing_about_jobs_is_missed_on_the_page_of_such_a_site(elastic_site):
 
 
 def test_an_elasticsearch_that_is_away_is_told_and_over_when_it_is_back(elastic_site, elastic, monkeypatch):
-    monkeypatch.setattr(grid, "_AGAIN_AFTER", timedelta(0))
+    monkeypatch.setattr(event_findings, "_AGAIN_AFTER", timedelta(0))
     elastic.faults += [(503, {"error": "down"}, {})] * 2  # one try, and one more
     lines = watched(elastic_site, steps=3)
     problem = next(line for line in lines if line["event"] == "problem")
@@ -92,7 +92,7 @@ def test_the_model_of_events_is_trained_by_a_clock_of_its_own(elastic_site):
     elastic_site.settings = settings
     schedule = TrainingSchedule(elastic_site, for_jobs=False)
     assert not schedule.due(elastic_site.now())  # nothing has been counted yet
-    grid.GridWatch(elastic_site).step()
+    event_findings.GridWatch(elastic_site).step()
     for for_jobs in (False, True):
         schedule = TrainingSchedule(elastic_site, for_jobs=for_jobs)
         assert schedule.due(elastic_site.now())

@@ -11,9 +11,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from stormpetrel.alarms.blame import blame_of, is_without_culprit, severity_of
+from stormpetrel.alarms.blame import POINTS_AT, blame_of, is_without_culprit, severity_of
 from stormpetrel.alarms.budget import BUDGET, PageBudget
-from stormpetrel.alarms.event_blame import POINTS_AT
 from stormpetrel.alarms.silences import LATE, Silences
 from stormpetrel.alarms.verdict_memory import DISMISSED, VerdictMemory
 from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject, SubjectKind, Unit

@@ -2,20 +2,37 @@
 
 Message + Incident -> make_notice -> Notice; notices of one route -> Delivery. Names from logs are hostile: every text here is one
 line of printable characters and bounded; receivers escape it for what they write.
+
+Which messages must exist: for each incident and each route that it concerns, one when it opens and one when it is over.
+
+incidents (what people did applied) + routes + silences -> due_messages -> Message. Nothing is remembered here: asked again, the
+same messages come out, with the same keys.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from stormpetrel.alarms.silences import Silences
 from stormpetrel.alarms.titles import title
 from stormpetrel.records.findings import Finding, Subject, SubjectKind, Unit
-from stormpetrel.records.incidents import LEADING, Incident, Message, MessageKind
+from stormpetrel.records.incidents import (
+    LEADING,
+    SEVERITIES,
+    Incident,
+    IncidentState,
+    Message,
+    MessageKind,
+    Severity,
+    Verdict,
+    message_key,
+)
+from stormpetrel.records.routes import Route
 
 _LONGEST_LINE: Final = 400
 _MOST_SHOWN: Final = 20  # figures of one incident, incidents of one digest
@@ -94,8 +111,10 @@ def make_delivery(notices: Sequence[Notice], *, is_repeat: bool, site_id: str, s
     return Delivery(f"{name}-{site_id}", tuple(notices), is_repeat, clean_line(site), now)
 
 
-def make_notice(message: Message, incident: Incident, *, zone: str, public_url: str, with_names: bool) -> Notice:
-    """Say an incident for one route; without names users, jobs and applications are not told apart."""
+def make_notice(
+    message: Message, incident: Incident, *, zone: str, public_url: str, with_names: bool, change: str = ""
+) -> Notice:
+    """Say an incident for one route; without names users, jobs and applications are not told apart, nor is what has changed."""
     shown = incident if with_names else without_names(incident)
     leading = min(shown.kinds, key=LEADING.index)
     about = list(dict.fromkeys(part.subject for part in shown.findings if part.kind == leading))
@@ -112,7 +131,7 @@ def make_notice(message: Message, incident: Incident, *, zone: str, public_url: 
         node=clean_line(about[0].name) if is_node else "",
         starts_at=incident.opened_at,
         ends_at=incident.resolved_at if message.kind == MessageKind.RESOLVED else None,
-        evidence=_evidence(shown, zone),
+        evidence=(*_change(change if with_names else ""), *_evidence(shown, zone)),
         link=f"{public_url.rstrip('/')}/alarms?incident={incident.id}" if public_url else "",
     )
 
@@ -144,6 +163,10 @@ def _anonymous(subject: Subject, count: int) -> Subject:
     return Subject(subject.kind, f"{article} {word}" if count == 1 else f"several {word}s")
 
 
+def _change(change: str) -> tuple[str, ...]:
+    return (clean_line(f"A change, not an anomaly. {change}"),) if change else ()
+
+
 def _evidence(incident: Incident, zone: str) -> tuple[str, ...]:
     """The figures, a line per finding."""
     lines = []
@@ -163,3 +186,70 @@ def clean_line(text: str) -> str:
     """Return a text from anywhere as one line of printable characters, cut where it is too long."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
+
+
+def due_messages(
+    incidents: Iterable[Incident],
+    routes: Sequence[Route],
+    silences: Silences,
+    now: datetime,
+    *,
+    known: Collection[str] = (),
+    routes_since: Mapping[str, datetime] | None = None,
+) -> list[Message]:
+    """Return the messages that must exist at a moment, the oldest incident first; those that exist already are among them.
+
+    Parameters
+    ----------
+    known
+        Keys of messages that exist: what was told as firing is told to be over, also if it would not be told any more.
+    routes_since
+        When each route was first seen; of what was over before, a new route is told nothing.
+    """
+    begun = routes_since or {}
+    messages = []
+    for incident in sorted(incidents, key=lambda one: one.id):
+        for route in routes:
+            if concerns(incident, route):
+                messages += _messages(incident, route, silences, now, known, begun.get(route.name))
+    return messages
+
+
+def concerns(incident: Incident, route: Route) -> bool:
+    """Whether a route is for incidents of this severity and of these watchers."""
+    is_loud = SEVERITIES.index(incident.severity) >= SEVERITIES.index(Severity(route.severity))
+    return is_loud and (not route.families or any(family in route.families for family in incident.families))
+
+
+def is_over(incident: Incident) -> bool:
+    """Whether an incident is resolved, or dismissed by a person."""
+    return incident.state == IncidentState.RESOLVED
+
+
+def _messages(
+    incident: Incident, route: Route, silences: Silences, now: datetime, known: Collection[str], since: datetime | None
+) -> list[Message]:
+    firing = _message(incident, route, MessageKind.FIRING, now)
+    is_told = firing.key in known
+    is_past = is_over(incident) and since is not None and incident.opened_at < since
+    if not is_told and (is_past or not _is_sent(incident, route, silences, now)):
+        return []
+    return [firing, _message(incident, route, MessageKind.RESOLVED, now)] if is_over(incident) else [firing]
+
+
+def _is_sent(incident: Incident, route: Route, silences: Silences, now: datetime) -> bool:
+    """Whether an incident is told on a route that it concerns.
+
+    Whether somebody is woken was decided when the incident was raised: late or muted, under maintenance or above the budget it
+    was not sent, and a route of pages is not told. A route that hears of lesser things is told of it like of those.
+    """
+    if incident.verdict == Verdict.DISMISSED or incident.like is not None:
+        return False
+    if incident.severity == Severity.PAGE and (incident.is_sent or Severity(route.severity) == Severity.PAGE):
+        return incident.is_sent
+    return not incident.late and not silences.reason(incident, now)
+
+
+def _message(incident: Incident, route: Route, kind: MessageKind, now: datetime) -> Message:
+    opening = len(incident.reopened_at)
+    return Message(message_key(incident.id, opening, kind, route.name), route.name, kind, incident.id, opening, now)

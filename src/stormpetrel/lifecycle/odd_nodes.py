@@ -19,7 +19,7 @@ from stormpetrel.lifecycle.trace_models import TraceModel, seen_by
 from stormpetrel.records.window_frames import METRIC_NAMES
 from stormpetrel.store.site import Site
 from stormpetrel.traces.detector.detector import TraceDetector
-from stormpetrel.traces.detector.past import LOOK_BACK
+from stormpetrel.traces.detector.layout import LOOK_BACK
 from stormpetrel.traces.detector.reasons import NodeFinding, odd_nodes
 from stormpetrel.traces.detector.recent import RecentNodes
 

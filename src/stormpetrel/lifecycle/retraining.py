@@ -24,8 +24,7 @@ from stormpetrel.jobs.predictor import JobPredictor, known_by
 from stormpetrel.jobs.profiles import JobProfiles
 from stormpetrel.jobs.training import Progress, TrainingSettings, counted_failed, label_jobs, silent
 from stormpetrel.learn.metrics import Floats, Truth, expected_calibration_error, pr_auc
-from stormpetrel.lifecycle.contests.decision import LEVEL, difference_of, level_for, worse_groups
-from stormpetrel.lifecycle.contests.spans import span_name, spans_of
+from stormpetrel.lifecycle.contests.decision import LEVEL, difference_of, level_for, span_name, spans_of, worse_groups
 from stormpetrel.lifecycle.family import operator
 from stormpetrel.lifecycle.job_models import (
     FAMILY,

@@ -3,34 +3,57 @@
 Site -> EventFindings.step(now) -> findings. Rules over places speak from the first week of counts on, without a model; the model
 adds what is unusual as a whole. Its training has a clock of its own (`watch/training.py`). The replay of the past
 (`watch/past/events.py`) makes findings of buckets with the same functions.
+
+The grid's part of the watch: when a bucket is over, read its events, score it, and say what is wrong.
+
+Site -> GridWatch.step -> GridStep, once per bucket. A source that is away is no reason to stop judging jobs: it is told, the gap
+is recorded, and the next turn asks again.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from stormpetrel.alarms.event_rules import FAMILY, Bucket, finding_of_score, findings_of_rules
-from stormpetrel.alarms.event_waves import REACH, WAVES, Wave, event_waves, finding_of_wave
+from stormpetrel.alarms.event_rules import (
+    FAMILY,
+    REACH,
+    WAVES,
+    Bucket,
+    Wave,
+    event_waves,
+    finding_of_score,
+    finding_of_wave,
+    findings_of_rules,
+)
+from stormpetrel.errors import StormpetrelError
 from stormpetrel.events.finding import Finding as Reason
+from stormpetrel.events.finding import findings_of_json
+from stormpetrel.ingest.events import has_event_sources, ingest_live_events
 from stormpetrel.ingest.job_event_counts import PREFIX
-from stormpetrel.lifecycle.event_scoring import OddBucket, rule_findings, stored_odd_buckets
+from stormpetrel.lifecycle.event_models import EventModelInUse, load_event_model
+from stormpetrel.lifecycle.event_scoring import OddBucket, rule_findings, score_new_buckets, stored_odd_buckets
 from stormpetrel.records.event_series import EventSeries
+from stormpetrel.records.events import EVENT_SCORE_SCHEMA
 from stormpetrel.records.findings import Finding, FindingKind
 from stormpetrel.records.jobs import KEY, ref_text
+from stormpetrel.records.model_families import ModelFamily
 from stormpetrel.store.events.series import series_of
 from stormpetrel.store.site import Site
+from stormpetrel.store.source_health import EVENTS, Seen, SourceBook
 from stormpetrel.watch.cluster_name import ClusterName
-from stormpetrel.watch.grid import GridStep, GridWatch
 
 _FIRST_LOOK: Final = timedelta(days=1)  # how far back a first watch looks for what may still be going on
 _WAITS: Final = timedelta(days=7)  # so long a bucket that was not seen whole can still be told, as late
 _MOST_JOBS: Final = 1000
+_AGAIN_AFTER: Final = timedelta(minutes=5)  # after a failure
 
 
 class EventFindings:
@@ -179,3 +202,83 @@ def _unseen(series: EventSeries, until: datetime) -> list[tuple[int, int]]:
         else:
             spans.append((start_s, start_s + bucket_s))
     return spans
+
+
+@dataclass(frozen=True, slots=True)
+class GridStep:
+    """What one poll of the grid came to: the buckets scored now, and what went wrong."""
+
+    rows: pl.DataFrame  # EVENT_SCORE_SCHEMA
+    problem: str | None = None
+
+    @property
+    def newest(self) -> dict[str, Any] | None:
+        """The newest bucket that was scored."""
+        return self.rows.sort("bucket_start").row(-1, named=True) if self.rows.height else None
+
+    def words(self) -> list[str]:
+        """What the newest bucket says, if it is an alarm."""
+        newest = self.newest
+        return [one.words for one in findings_of_json(newest["why"])] if newest and newest["alarm"] else []
+
+
+class GridWatch:
+    """Watches the grid of one site; a site without event sources costs nothing."""
+
+    def __init__(self, site: Site, book: SourceBook | None = None, *, models: Site | None = None) -> None:
+        self._site = site
+        self._models = models or site  # whose models judge: a copy of a site has none of its own
+        self._book = book or SourceBook()
+        self.is_active = has_event_sources(site)
+        self._done: datetime | None = None  # the bucket up to which everything was looked at
+        self._not_before: datetime | None = None
+        self._used: EventModelInUse | None = None
+
+    @property
+    def model(self) -> EventModelInUse | None:
+        """The model that scored last; None before the first."""
+        return self._used
+
+    def step(self) -> GridStep | None:
+        """Poll the grid if a bucket has ended and settled since the last poll; None where there is nothing to do."""
+        now = self._site.now()
+        due = self.settled_end(now)
+        if not self.is_active or due == self._done or (self._not_before and now < self._not_before):
+            return None
+        try:
+            problems = self._read_sources()
+            rows = self._score()
+        except StormpetrelError as error:
+            self._not_before = now + _AGAIN_AFTER * self._site.pace()
+            return GridStep(pl.DataFrame(schema=EVENT_SCORE_SCHEMA), str(error))
+        if problems:
+            self._not_before = now + _AGAIN_AFTER * self._site.pace()
+        else:
+            self._done, self._not_before = due, None
+        return GridStep(rows, problems[0] if problems else None)
+
+    def _read_sources(self) -> list[str]:
+        """Take in what the sources tell since the last poll; what is wrong with them."""
+        return [why for report in ingest_live_events(self._site, poll_source=self._poll_source) for why in report.problems]
+
+    def _poll_source(self, name: str) -> AbstractContextManager[Seen]:
+        """A poll of one source, once per bucket; in real seconds, also where the site's clock runs faster."""
+        every_s = self._site.settings.events.bucket_minutes * 60 / self._site.pace()
+        return self._book.poll(name, watcher=EVENTS, every_s=every_s)
+
+    def settled_end(self, now: datetime) -> datetime:
+        """The end of the newest bucket that is over and settled."""
+        settings = self._site.settings.events
+        settled = now - timedelta(minutes=settings.settle_minutes)
+        bucket_s = settings.bucket_minutes * 60
+        return settled - timedelta(seconds=settled.timestamp() % bucket_s)
+
+    def _score(self) -> pl.DataFrame:
+        training = self._models.models.current_training(ModelFamily.EVENTS)
+        if training is None:
+            self._used = None
+            return pl.DataFrame(schema=EVENT_SCORE_SCHEMA)
+        versions = {(model.name, model.version) for model in training.models}
+        if self._used is None or (self._used.name, self._used.version) not in versions:
+            self._used = load_event_model(self._models)
+        return score_new_buckets(self._site, self._used).rows

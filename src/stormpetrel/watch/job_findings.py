@@ -1,14 +1,22 @@
 """The watcher of job records: reads what the rules need out of the site's table, and asks them.
 
 Site -> JobFindings.step(now) -> findings. The live loop and the replay of the past ask the same object.
+
+How late the ends of jobs are told: by accounting that lags, or because this machine's clock is ahead of the scheduler's.
+
+ends of jobs that each look brought -> RecordLateness.late. A job that was not over at one look and is at the next should have
+ended between the two, or within the seconds that accounting takes. Where look after look brings only ends from before the look
+before it, the two clocks differ; rules that go by our clock would take those ends for seen.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+import polars as pl
 from pydantic import TypeAdapter
 
 from stormpetrel.alarms.job_rules import FAMILY, CountedJobs, JobRules
@@ -16,11 +24,14 @@ from stormpetrel.records.findings import Evidence, Finding, FindingKind, Subject
 from stormpetrel.store.site import Site
 from stormpetrel.watch.cluster_name import ClusterName
 from stormpetrel.watch.recent_jobs import RecentJobs, read_known_jobs
-from stormpetrel.watch.record_lateness import LATE_FROM, RecordLateness
 
 FIRST_LOOK: Final = timedelta(days=1)  # how far back a first watch looks for what may still be going on
 _SET_BACK: Final = timedelta(minutes=1)
 SETTLED: Final = timedelta(seconds=15)  # accounting tells of an end some seconds after it
+LATE_FROM: Final = timedelta(seconds=5)  # every end is at least so much older than the look before
+_POLLS: Final = 3  # in a row, that bring ends
+_FEWEST_ENDS: Final = 5
+_OLDEST: Final = timedelta(hours=12)  # what is older is an import of the past, no lateness
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +120,30 @@ class JobFindings:
 def _rules_of(state: str) -> JobRules:
     known = _STATE.validate_json(state)
     return JobRules(known.seen_to, known.counted)
+
+
+class RecordLateness:
+    """Learns from each look how late ends are told; `late` is zero while they come in time."""
+
+    def __init__(self) -> None:
+        self.late = timedelta(0)
+        self._polled_to: datetime | None = None
+        self._polls: deque[tuple[timedelta, timedelta, int]] = deque(maxlen=_POLLS)  # least, most, ends
+
+    def note(self, ends: pl.Series, known_to: datetime) -> None:
+        """Take the ends that the look up to `known_to` brought."""
+        before, self._polled_to = self._polled_to, known_to
+        if before is None or known_to <= before:
+            self._polls.clear()
+            self.late = timedelta(0)
+            return
+        recent = ends.filter(ends > before - _OLDEST)
+        newest, oldest = recent.max(), recent.min()
+        if not isinstance(newest, datetime) or not isinstance(oldest, datetime):
+            return
+        self._polls.append((before - newest, before - oldest, recent.len()))
+        is_late = len(self._polls) == _POLLS and all(least > LATE_FROM for least, _, _ in self._polls)
+        if is_late and sum(count for _, _, count in self._polls) >= _FEWEST_ENDS:
+            self.late = max(self.late, *(most for _, most, _ in self._polls))
+        elif not is_late:
+            self.late = timedelta(0)

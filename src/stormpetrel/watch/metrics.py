@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from stormpetrel.lifecycle.trace_models import Scored
 from stormpetrel.store.source_health import SourceBook, troubles
-from stormpetrel.watch.grid import GridStep
+from stormpetrel.watch.event_findings import GridStep
 from stormpetrel.watch.loop import Step
 from stormpetrel.watch.notify.outbox import OutboxStep
 

@@ -7,8 +7,16 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from stormpetrel.lifecycle.contests.decision import Compute, FamilyNight, Stopwatch, difference_of, level_for, worse_groups
-from stormpetrel.lifecycle.contests.spans import span_name, spans_of
+from stormpetrel.lifecycle.contests.decision import (
+    Compute,
+    FamilyNight,
+    Stopwatch,
+    difference_of,
+    level_for,
+    span_name,
+    spans_of,
+    worse_groups,
+)
 
 RNG = np.random.default_rng(0)
 

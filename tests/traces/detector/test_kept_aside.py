@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stormpetrel.traces.detector.kept_aside import short_blocks, time_blocks
-from stormpetrel.traces.detector.past import LOOK_BACK
+from stormpetrel.traces.detector.layout import LOOK_BACK
 from stormpetrel.traces.detector.recent import RECENT_S, RecentNodes, running_units, unit_of
 from tests.traces.detector.test_detector import campaigns, detector
 

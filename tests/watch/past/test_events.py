@@ -14,11 +14,9 @@ from stormpetrel.records.findings import FindingKind
 from stormpetrel.records.outages import Outage, OutageKind
 from stormpetrel.simulate.grid.grid import GridSpec, simulate_grid
 from stormpetrel.sources.slurm.sacct_text import SacctText
-from stormpetrel.watch.event_findings import EventFindings
-from stormpetrel.watch.grid import GridWatch
+from stormpetrel.watch.event_findings import EventFindings, GridWatch
 from stormpetrel.watch.past import replay as replaying
-from stormpetrel.watch.past.counts import past_counts
-from stormpetrel.watch.past.events import EventPast
+from stormpetrel.watch.past.events import EventPast, past_counts
 from stormpetrel.watch.past.replay import recorded_span, replay
 from tests.answers.cluster_sites import SOURCE, START, put_counts
 from tests.builders import make_site

@@ -15,9 +15,8 @@ from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from stormpetrel.alarms.acts import with_acts
-from stormpetrel.alarms.figure_text import figure_label, figure_text, held_back_words
 from stormpetrel.alarms.similar import Likeness, nearest
-from stormpetrel.alarms.titles import title
+from stormpetrel.alarms.titles import figure_label, figure_text, held_back_words, title
 from stormpetrel.answers.alarms.deliveries import delivery_line
 from stormpetrel.answers.alarms.replay import incident_line, visible
 from stormpetrel.answers.alarms.timeline import act_line, timeline

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from stormpetrel.answers.schemas.job import JobCause, JobRemedy
-from stormpetrel.jobs.causes.cause import find_cause, victims_near
-from stormpetrel.jobs.causes.error_messages import ErrorMessage, find_error_message
+from stormpetrel.jobs.causes.cause import ErrorMessage, find_cause, find_error_message, victims_near
 from stormpetrel.jobs.causes.remedies import remedies, retries
 from stormpetrel.jobs.keys import family
 from stormpetrel.jobs.outcomes import OUTCOME_LABELS, outcome

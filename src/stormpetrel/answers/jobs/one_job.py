@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stormpetrel.answers.schemas import job as job_schemas
 from stormpetrel.answers.schemas import predictions as schemas
 from stormpetrel.errors import UsageError
-from stormpetrel.jobs.advice.advice import Advice, advise, next_request
-from stormpetrel.jobs.advice.usefulness import AdviceUsefulness
+from stormpetrel.jobs.advice.advice import Advice, AdviceUsefulness, advise, next_request
 from stormpetrel.jobs.advice.waiting import Waiting
 from stormpetrel.jobs.outcomes import never_started_text
 from stormpetrel.jobs.predictor import Verdict

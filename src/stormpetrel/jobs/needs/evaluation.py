@@ -2,6 +2,9 @@
 
 job frame -> evaluate_needs -> NeedsEvaluation (the JSON of `jobs evaluate --needs`, and one row per judged job). Before each
 block the model is trained on what had ended, by the code that trains what a site serves.
+
+Baselines of allocation: the users' own request, and three rules over what the same work used before.
+readings of PastUse + requests -> amounts. None gives more than was requested, and all give the request where nothing is known.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from numpy.typing import NDArray
 
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.needs.allocation import Frontier, judge
-from stormpetrel.jobs.needs.baselines import baseline_amounts
+from stormpetrel.jobs.needs.features import narrowest
 from stormpetrel.jobs.needs.forecast import LEVELS
 from stormpetrel.jobs.needs.model import FEWEST_JOBS
 from stormpetrel.jobs.needs.training import TUNED_ON, NeedsTraining, UseLog, use_log
@@ -25,9 +28,12 @@ from stormpetrel.learn.splits import ROLLING_CUTS, TIME_CUT
 from stormpetrel.records.jobs import job_text
 
 Floats = NDArray[np.float64]
+Matrix = NDArray[np.float32]
 
 JUDGED_FROM: Final = {"time": TIME_CUT, "rolling": ROLLING_CUTS[0]}
 SMALL_JUDGED_FROM: Final = 0.3  # of a small log: a fifth of a thousand tasks would be chance
+REQUEST: Final = "request"
+MAX_HEAD_ROOM: Final = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +127,18 @@ def _notes(log: UseLog) -> list[str]:
         return [f"No job says how much {log.resource} it asked for: there is nothing to compare with."]
     silent = int((judged & ~asks).sum())
     return [f"{silent:,} jobs do not say how much {log.resource} they asked for, and are not judged."] if silent else []
+
+
+def baseline_amounts(readings: Matrix, request: Floats) -> dict[str, Floats]:
+    """What each baseline gives each job.
+
+    `max_of_last`: the most of the last 32 runs × 1.2. `tovar`: the first allocation of Tovar et al. (2018), which costs least if
+    whoever needs more is given the most that was seen. `witt`: the 95th percentile of Witt et al. (2019). All over the narrowest
+    group of past jobs that is known.
+    """
+    rules = {
+        "max_of_last": MAX_HEAD_ROOM * np.exp(narrowest(readings, "max")),
+        "tovar": np.exp(narrowest(readings, "first_allocation")),
+        "witt": np.exp(narrowest(readings, "q95")),
+    }
+    return {REQUEST: request, **{name: np.where(np.isnan(rule), request, np.fmin(rule, request)) for name, rule in rules.items()}}

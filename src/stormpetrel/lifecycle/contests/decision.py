@@ -2,6 +2,8 @@
 
 paired differences -> Difference (mean and interval); groups -> worse_groups; everything together -> FamilyNight, of which people
 read one sentence. Lower is better in every difference: challenger − champion.
+
+The spans that challengers learn from: the previous day, the previous week, everything that is kept.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -19,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-
 LEVEL: Final = 0.90  # of the interval of a difference
 DRAWS: Final = 1000
 FEWEST_GROUPS: Final = 10
@@ -166,3 +168,14 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def spans_of(days: Sequence[float], until: datetime) -> Iterator[tuple[float, datetime | None]]:
+    """The days of each span and when it begins, None where it is everything; each once, the longest last."""
+    for number in sorted(set(days), key=lambda span: span or float("inf")):
+        yield number, until - timedelta(days=number) if number else None
+
+
+def span_name(days: float) -> str:
+    """What a span is called: `1 day`, `7 days`, `everything`."""
+    return "everything" if not days else f"{days:g} day{'' if days == 1 else 's'}"

@@ -24,8 +24,16 @@ from stormpetrel import __version__
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError
 from stormpetrel.learn.saving import load_model_bytes, save_model
-from stormpetrel.lifecycle.contests.decision import Difference, FamilyNight, difference_of, level_for, one_thread, worse_groups
-from stormpetrel.lifecycle.contests.spans import span_name, spans_of
+from stormpetrel.lifecycle.contests.decision import (
+    Difference,
+    FamilyNight,
+    difference_of,
+    level_for,
+    one_thread,
+    span_name,
+    spans_of,
+    worse_groups,
+)
 from stormpetrel.lifecycle.family import operator
 from stormpetrel.lifecycle.trace_learning import LearningWindows, learning_windows
 from stormpetrel.lifecycle.trace_models import (
@@ -44,7 +52,7 @@ from stormpetrel.store.registry.models import Training
 from stormpetrel.store.site import Site
 from stormpetrel.traces.detector.detector import ARRAYS as DETECTOR
 from stormpetrel.traces.detector.detector import TraceDetector
-from stormpetrel.traces.exam.recall import Seen, seen_faults
+from stormpetrel.traces.exam.study import Seen, seen_faults
 from stormpetrel.traces.networks.architecture import FORMAT_VERSION, KIND, Architecture, AutoencoderSettings
 
 NIGHTLY: Final = "nightly"  # what stands in the audit trail

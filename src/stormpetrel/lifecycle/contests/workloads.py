@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from stormpetrel.engine import Progress, no_progress
 from stormpetrel.errors import ModelError, NotEnoughJobsError
-from stormpetrel.lifecycle.contests.decision import FamilyNight
-from stormpetrel.lifecycle.contests.spans import span_name, spans_of
+from stormpetrel.lifecycle.contests.decision import FamilyNight, span_name, spans_of
 from stormpetrel.lifecycle.family import operator
 from stormpetrel.lifecycle.workload_models import FAMILY, MOST_SCORED, SYNTH, fit_site_generator, site_workload
 from stormpetrel.store.registry.models import Training

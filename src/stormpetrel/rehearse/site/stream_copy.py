@@ -34,8 +34,7 @@ from stormpetrel.rehearse.site.site_copy import create_copy, jobs_between
 from stormpetrel.rehearse.site.trace_faults import put_into_windows
 from stormpetrel.simulate.grid.outages import AFTERMATH_HOURS
 from stormpetrel.store.site import Site
-from stormpetrel.watch.event_findings import EventFindings
-from stormpetrel.watch.grid import GridWatch
+from stormpetrel.watch.event_findings import EventFindings, GridWatch
 from stormpetrel.watch.incident_keeper import IncidentKeeper
 from stormpetrel.watch.job_findings import JobFindings
 from stormpetrel.watch.page_budget import DailyBudgets

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stormpetrel.traces.detector.distance import Distance
+from stormpetrel.traces.detector.layout import FORGETS, Past
 from stormpetrel.traces.detector.normal_scores import NormalScores
-from stormpetrel.traces.detector.past import FORGETS, Past
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

@@ -2,12 +2,17 @@
 
 SplitWindows, faults -> run_fault_study -> FaultStudy (figures per fault and severity, and every score for whoever wants to judge
 for himself). A fault begins in the window that it is put into: the windows before it, and the other nodes, are as they were.
+
+How many faults a detector sees: each fault put into the same node windows, at one false alarm per node and day.
+
+detector, Windows -> seen_faults -> Seen: yes or no for each fault and node window, so that two detectors can be compared pair by
+pair. Without baselines and ceiling: a night has no time for them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
@@ -24,12 +29,12 @@ from stormpetrel.traces.campaign_splits import SplitWindows
 from stormpetrel.traces.detector.detector import LEVELS, DetectorSettings, Expectation, Observation, TraceDetector
 from stormpetrel.traces.detector.statistics import top_mean
 from stormpetrel.traces.exam.baselines import Baseline, WindowsOfNodes, fitted_baselines
+from stormpetrel.traces.faults.bench import BENCH
 from stormpetrel.traces.faults.contract import SEVERITIES, Fault, Severity, inject
 
 Floats = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
-
 DETECTOR: Final = "detector"
 CEILING: Final = "ceiling"
 VISIBLE: Final = 0.9  # a cell counts where a classifier that was trained on that very fault reaches this
@@ -41,6 +46,7 @@ _TOP_SHARE: Final = 0.25
 _DAY_S: Final = 86400.0
 _RESAMPLES: Final = 1000
 _TREES: Final = 150
+RECALL_NODES: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +99,15 @@ def run_fault_study(
     seed: int = 0,
     most_nodes: int = MOST_NODES,
     sink: Sink | None = None,
-    references: bool = True,
+    references: Collection[str] | None = None,
     progress: Progress = no_progress,
 ) -> FaultStudy:
     """Fit detector and baselines on the calm windows of training and validation, and judge them on the test windows.
 
-    Without `references` the detector is judged alone: neither baselines nor a ceiling.
+    `references` names the baselines (and CEILING) that stand beside the detector; all of them where it is left out.
     """
     progress(0.0, "learning what is calm")
-    exam = _Exam(split, seed, most_nodes, sink, references=references)
+    exam = _Exam(split, seed, most_nodes, sink, references)
     cells: dict[tuple[str, Severity], _Cell] = {}
     for number, (fault, severity) in enumerate((fault, severity) for fault in faults for severity in SEVERITIES):
         progress(number / (len(faults) * len(SEVERITIES)), f"{fault.name}, {severity}")
@@ -112,16 +118,19 @@ def run_fault_study(
 class _Exam:
     """Detector and baselines, fitted, and the scores of the untouched node windows."""
 
-    def __init__(self, split: SplitWindows, seed: int, most_nodes: int, sink: Sink | None, *, references: bool) -> None:
-        self.seed, self.sink, self.references = seed, sink, references
+    def __init__(
+        self, split: SplitWindows, seed: int, most_nodes: int, sink: Sink | None, references: Collection[str] | None
+    ) -> None:
+        self.seed, self.sink = seed, sink
+        self.has_ceiling = find_spec("sklearn") is not None and (references is None or CEILING in references)
         train = join_windows([split.train, split.validation])
         self.detector = TraceDetector(DetectorSettings(seed=seed)).fit(train)
         self.train, self.test = (ObservedNodes.of(self.detector, windows) for windows in (train, split.test))
         self.windows_per_second = _speed(self.detector, split.test)
         calm, _, _ = self.train.part(self.train.whole)
         layout = calm.layout
-        of_calm = WindowsOfNodes.of(calm.windows.rates, layout.node, layout.nodes) if references else None
-        self.baselines = [] if of_calm is None else fitted_baselines(of_calm, seed)
+        of_calm = WindowsOfNodes(calm.windows.rates, calm.statistics, layout.node, layout.nodes)
+        self.baselines = fitted_baselines(of_calm, seed, references)
         rng = np.random.default_rng([seed, 7])
         self.some, self.learn = _drawn(rng, self.test.whole, most_nodes), _drawn(rng, self.train.whole, _MOST_LEARNT)
         self.calm = self._scored(*self.test.part(self.test.whole)[:2], "", "")  # of all untouched node windows
@@ -139,7 +148,7 @@ class _Exam:
         self, fault: Fault, severity: Severity, changed: Observation, expected: Expectation
     ) -> tuple[Floats, Floats] | None:
         """Scores of a classifier that was trained on this very fault, of windows without it and with it."""
-        if find_spec("sklearn") is None or not self.references:
+        if not self.has_ceiling:
             return None
         from sklearn.ensemble import ExtraTreesClassifier
 
@@ -369,3 +378,46 @@ def _is_visible(by_scorer: Mapping[str, Figures]) -> bool:
     """Whether the ceiling is high enough for a cell to count; without a ceiling all count."""
     ceiling = by_scorer.get(CEILING)
     return ceiling is None or (ceiling.roc_auc is not None and ceiling.roc_auc >= VISIBLE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """Which faults were seen in which node windows, and the node of each window."""
+
+    seen: npt.NDArray[np.bool_]  # (faults × severities, node windows)
+    node: npt.NDArray[np.int64]  # (node windows,)
+
+    @property
+    def recall(self) -> float:
+        """The share of faults that were seen."""
+        return float(self.seen.mean())
+
+
+def seen_faults(
+    detector: TraceDetector,
+    windows: Windows,
+    *,
+    faults: Sequence[Fault] = BENCH,
+    severities: Sequence[Severity] = SEVERITIES,
+    most_nodes: int = RECALL_NODES,
+    seed: int = 0,
+) -> Seen:
+    """Put every fault into the same node windows and ask the detector; the score to pass is that of untouched ones.
+
+    It is passed by untouched node windows once per node and day, or by none of them where they are fewer.
+    """
+    nodes = ObservedNodes.of(detector, windows)
+    chosen = nodes.whole
+    if chosen.size > most_nodes:
+        chosen = np.sort(np.random.default_rng(seed).choice(chosen, most_nodes, replace=False))
+    calm, expected, _ = nodes.part(nodes.whole)
+    untouched = np.sort(detector.surprise(calm, expected).node)[::-1]
+    allowed = int(untouched.size * windows.window_s / _DAY_S)
+    threshold = untouched[min(allowed, untouched.size - 1)]
+    part, expected, _ = nodes.part(chosen)
+    rows = []
+    for fault in faults:
+        for severity in severities:
+            changed = detector.changed(part, put_fault(part, fault, severity, seed))
+            rows.append(detector.surprise(changed, expected).node > threshold)
+    return Seen(np.array(rows), np.asarray(nodes.seen.layout.node_of[chosen], dtype=np.int64))

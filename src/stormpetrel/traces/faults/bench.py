@@ -9,9 +9,20 @@ from __future__ import annotations
 from typing import Final
 
 from stormpetrel.traces.faults.contract import Fault
-from stormpetrel.traces.faults.standing_still import frozen_counter, half_node_gone, silent_idle, stuck_thread
-from stormpetrel.traces.faults.waiting import bad_io, slow_storage, thrashing
-from stormpetrel.traces.faults.working import hung_allreduce, noisy_neighbour, runaway_system, straggler, throttled_cpu
+from stormpetrel.traces.faults.node_faults import (
+    bad_io,
+    frozen_counter,
+    half_node_gone,
+    hung_allreduce,
+    noisy_neighbour,
+    runaway_system,
+    silent_idle,
+    slow_storage,
+    straggler,
+    stuck_thread,
+    thrashing,
+    throttled_cpu,
+)
 
 TUNED: Final = tuple(
     Fault(function.__name__, function)

@@ -26,8 +26,7 @@ from stormpetrel.records.incidents import Incident
 from stormpetrel.store.site import Site
 from stormpetrel.watch.incident_keeper import maintenance_of
 from stormpetrel.watch.job_findings import JobFindings
-from stormpetrel.watch.past.counts import PastCounts, counted_span, past_counts
-from stormpetrel.watch.past.events import EventPast
+from stormpetrel.watch.past.events import EventPast, PastCounts, counted_span, past_counts
 from stormpetrel.watch.past.traces import TracePast, scored_span
 
 PIECE: Final = timedelta(days=7)

@@ -11,8 +11,7 @@ from typing import Final
 
 import polars as pl
 
-from stormpetrel.alarms.region_rules import known_troubles, region_moments
-from stormpetrel.alarms.trace_rules import FAMILY, FEWEST_MOMENTS, LOOK_BACK, odd_nodes
+from stormpetrel.alarms.trace_rules import FAMILY, FEWEST_MOMENTS, LOOK_BACK, known_troubles, odd_nodes, region_moments
 from stormpetrel.lifecycle.odd_nodes import LiveDetector
 from stormpetrel.lifecycle.trace_models import TraceModel, seen_by
 from stormpetrel.records.findings import Finding

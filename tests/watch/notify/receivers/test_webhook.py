@@ -6,8 +6,7 @@ import pytest
 
 from stormpetrel.errors import SettingsError
 from stormpetrel.watch.notify.receivers.receiver import DeliveryError
-from stormpetrel.watch.notify.receivers.template import FIELDS, fill, load_template, values_of
-from stormpetrel.watch.notify.receivers.webhook import WebhookReceiver
+from stormpetrel.watch.notify.receivers.webhook import FIELDS, WebhookReceiver, fill, load_template, values_of
 from tests.parts.post_box import PostBox
 from tests.parts.told_incidents import route
 from tests.watch.notify.receivers.made import delivery, notice

@@ -4,10 +4,7 @@ need("torch")
 
 import numpy as np
 import pytest
-
-from stormpetrel.errors import ModelError, UsageError
-from stormpetrel.records.windows import Windows, cut_windows
-from stormpetrel.traces.networks.forecast import (
+from benchmarks.thread_forecast import (
     ForecastSettings,
     TraceForecaster,
     goes_on,
@@ -15,6 +12,9 @@ from stormpetrel.traces.networks.forecast import (
     steps_needed,
     steps_per_second,
 )
+
+from stormpetrel.errors import ModelError, UsageError
+from stormpetrel.records.windows import Windows, cut_windows
 from tests.traces.small import one_torch_thread, small_trace
 
 SMALL = {"past_steps": 24, "seconds": 4, "embedding": 8, "batch_windows": 64, "max_epochs": 6, "learning_rate": 3e-3}

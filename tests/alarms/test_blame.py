@@ -1,6 +1,6 @@
 import pytest
 
-from stormpetrel.alarms.event_blame import pointers
+from stormpetrel.alarms.blame import pointers
 from stormpetrel.events.finding import Finding as Reason
 from stormpetrel.events.finding import FindingKind as ReasonKind
 

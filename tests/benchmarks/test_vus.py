@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
-
-from stormpetrel.learn.vus import range_pr_area, soft_labels, vus_pr
+from benchmarks.vus import range_pr_area, soft_labels, vus_pr
 
 LABELS = np.array([0, 0, 1, 1, 0, 0], dtype=bool)
 SCORES = np.array([0.1, 0.2, 0.9, 0.4, 0.5, 0.3])

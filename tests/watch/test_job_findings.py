@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from stormpetrel.watch.record_lateness import RecordLateness
+from stormpetrel.watch.job_findings import RecordLateness
 
 NOON = datetime(2024, 5, 6, 12, tzinfo=UTC)
 POLL = timedelta(seconds=5)
