@@ -120,7 +120,7 @@ class JobsSection(Section):
     )
 
     outlook: bool = Field(
-        default=False, description="also learn what jobs need and how long they wait, and show it with `check`, `why` and jobs"
+        default=True, description="also learn what jobs need and how long they wait, and show it with `check`, `why` and jobs"
     )
     read_output: bool = Field(default=False, description="let `why` read the end of a failed job's own output; it is never kept")
     output_folders: list[str] = Field(

@@ -70,7 +70,9 @@ def evaluate(
     flags_per_day: Annotated[
         float | None, typer.Option("--flags-per-day", min=0, help="Budget of flags a day; 0: as many as usual.")
     ] = None,
-    needs: Annotated[str | None, typer.Option("--needs", help="Evaluate recommended requests instead: memory or time.")] = None,
+    needs: Annotated[
+        str | None, typer.Option("--needs", help="Evaluate recommended requests instead: memory, time or cpus.")
+    ] = None,
     rows: Annotated[
         Path | None, typer.Option("--rows", help="With --needs: write one line per judged job to this CSV file.")
     ] = None,
