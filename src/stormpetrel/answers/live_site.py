@@ -109,6 +109,11 @@ class LiveSite:
             self.refreshed_at = self.now()
             return changed
 
+    @property
+    def is_prior(self) -> bool:
+        """Whether general experience speaks for the site, as of the last refresh."""
+        return any(version < 0 for version in self._models.values())
+
     def predictor(self) -> JobPredictor:
         """The models in use over the history as of the last refresh; hold `lock` while it works."""
         if self._stream is None:

@@ -119,6 +119,9 @@ class JobsSection(Section):
         default=2.0, ge=1, description="a job is Memory (Compute) above (below) this many times the site's memory per CPU"
     )
 
+    prior: bool = Field(
+        default=True, description="the prior (general experience) judges until the site has a model, which begins with it"
+    )
     outlook: bool = Field(
         default=True, description="also learn what jobs need and how long they wait, and show it with `check`, `why` and jobs"
     )

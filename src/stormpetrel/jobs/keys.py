@@ -119,6 +119,8 @@ _ESSENTIAL: Final = {"account", "family", "partition"}
 _ALWAYS: Final = {"cluster", "user"}  # jobs without a user share one history: masked users come in runs, too
 _SIZES: Final = {"asked_cpus": ("req_cpus", "cpus"), "asked_nodes": ("req_nodes", "nodes"), "asked_gpus": ("req_gpus", "gpus")}
 
+SIZE_COLUMNS: Final = tuple(column for pair in _SIZES.values() for column in pair)  # what `stand_ins` looks at
+
 
 def stand_ins(jobs: pl.DataFrame) -> dict[str, str]:
     """Which allocated column stands in for a request that this log does not have at all: rigid jobs get what they ask for.

@@ -21,6 +21,7 @@ from stormpetrel.errors import ModelFormatError, NotEnoughJobsError
 from stormpetrel.jobs.features import FeatureMatrix
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.outcomes import COMPLETED, OUTCOMES
+from stormpetrel.jobs.prior.trees import joined_trees
 from stormpetrel.jobs.tree_file import checked_trees
 from stormpetrel.learn.saving import load_model, save_model
 from stormpetrel.learn.threads import threads, wait_politely
@@ -59,12 +60,21 @@ class Explained:
     base: float  # log-odds before anything is known about the job
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Trees that a model begins with (as `risk_trees` gives them, of the same features), and how much its own count then."""
+
+    trees: str
+    weight: float
+
+
 @dataclass
 class JobOutcomeModel:
     """How likely a job is to fail at one moment, and in which way."""
 
     moment: Moment
     rounds: int = ROUNDS
+    depth: int = 6  # of the trees that tell the risk
     seed: int = 0
     threshold: float = 0.5
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -76,14 +86,19 @@ class JobOutcomeModel:
     n_train_: int = 0
     _threads = 0  # that the trees use now; 0: as they were made
 
-    def fit(self, features: FeatureMatrix, failed: NDArray[np.bool_], outcome: pl.Series) -> Self:
+    def fit(
+        self, features: FeatureMatrix, failed: NDArray[np.bool_], outcome: pl.Series, *, begin: Beginning | None = None
+    ) -> Self:
         """Learn from jobs whose end is known: `failed`, and `outcome` in the words of `outcomes` (null where none)."""
-        self.fit_risk(features, failed)
+        self.fit_risk(features, failed, begin=begin)
         self._fit_kinds(features, failed, outcome)
         return self
 
-    def fit_risk(self, features: FeatureMatrix, failed: NDArray[np.bool_]) -> Self:
-        """Learn whether jobs fail, and not how: enough for `risk`, in half the time."""
+    def fit_risk(self, features: FeatureMatrix, failed: NDArray[np.bool_], *, begin: Beginning | None = None) -> Self:
+        """Learn whether jobs fail, and not how: enough for `risk`, in half the time.
+
+        With `begin` only what those trees leave over is learnt.
+        """
         wait_politely()
         import xgboost
 
@@ -94,11 +109,24 @@ class JobOutcomeModel:
         few = min(int(failed.sum()), int((~failed).sum()))
         # Small logs: a leaf may not demand more jobs than there are of the rarer class.
         weight = min(SMALLEST_LEAF, max(1.0, few / 20))
-        table = xgboost.QuantileDMatrix(features.values, failed.astype(np.float32), max_bin=128, nthread=threads())
-        settings = {**_RISK_TREES, "min_child_weight": weight, "seed": self.seed, "nthread": threads()}
-        self._risk: xgboost.Booster = xgboost.train(settings, table, self.rounds)
+        trees = None if begin is None else _loaded(begin.trees)
+        table = xgboost.QuantileDMatrix(
+            features.values,
+            failed.astype(np.float32),
+            base_margin=None if trees is None else trees.inplace_predict(features.values, predict_type="margin"),
+            max_bin=128,
+            nthread=threads(),
+        )
+        chosen = {"max_depth": self.depth, "min_child_weight": weight, "seed": self.seed, "nthread": threads()}
+        self._risk: xgboost.Booster = xgboost.train({**_RISK_TREES, **chosen}, table, self.rounds)
+        if begin is not None:
+            self._risk = _loaded(joined_trees(begin.trees, self.risk_trees(), weight=begin.weight))
         self._kinds: xgboost.Booster | None = None
         return self
+
+    def risk_trees(self) -> str:
+        """The trees that tell the risk, as XGBoost writes them."""
+        return self._risk.save_raw("json").decode()
 
     def _refuse_too_few(self, failed: NDArray[np.bool_]) -> None:
         bad, good = int(failed.sum()), int((~failed).sum())
@@ -231,7 +259,7 @@ class JobOutcomeModel:
 
     def save(self, folder: Path) -> None:
         """Write the model to a new folder."""
-        files = {"risk.json": self._risk.save_raw("json").decode()}
+        files = {"risk.json": self.risk_trees()}
         if self._kinds is not None:
             files["kinds.json"] = self._kinds.save_raw("json").decode()
         record = {
@@ -282,7 +310,11 @@ class JobOutcomeModel:
 
 
 def _booster(text: str, features: int, *, outputs: int) -> xgboost.Booster:
-    checked = checked_trees(text, features=features, outputs=outputs)
+    return _loaded(checked_trees(text, features=features, outputs=outputs))
+
+
+def _loaded(checked: str) -> xgboost.Booster:
+    """The trees of a text that was checked, or that comes from trees in memory."""
     wait_politely()
     import xgboost
 

@@ -80,6 +80,11 @@ class JobPredictor:
         )
         self.history.sweep(self.profiled(known_by(past, now)))
 
+    @property
+    def is_prior(self) -> bool:
+        """Whether general experience speaks, and no model of this site."""
+        return any(version < 0 for version in self.versions.values())
+
     def profiled(self, jobs: pl.DataFrame) -> pl.DataFrame:
         """The jobs with the profile of their request."""
         return with_profile(jobs, self.profiles, dict(self.history.stand_in or {}))

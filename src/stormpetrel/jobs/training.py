@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from stormpetrel.errors import NotEnoughJobsError
 from stormpetrel.jobs.features import FeatureMatrix, features_at
 from stormpetrel.jobs.history import History, event_times
-from stormpetrel.jobs.model import FEWEST_OF_A_CLASS, ROUNDS, JobOutcomeModel
+from stormpetrel.jobs.model import FEWEST_OF_A_CLASS, ROUNDS, Beginning, JobOutcomeModel
 from stormpetrel.jobs.moments import MOMENT_LABELS, MOMENTS, Moment
 from stormpetrel.jobs.optimism import Optimism, optimism
 from stormpetrel.jobs.outcomes import failed, outcome
+from stormpetrel.jobs.prior.learning import begin_with
+from stormpetrel.jobs.prior.shipped import prior_of
 from stormpetrel.jobs.profiles import JobProfiles, fit_request_profiles, with_profile
 from stormpetrel.learn.metrics import best_f1_threshold
 from stormpetrel.learn.splits import INNER_CUTS, splits_at
@@ -45,6 +47,7 @@ class TrainingSettings:
     rounds: int = ROUNDS
     seed: int = 0
     most_rows: int = 1_000_000  # of one fit: the most recent ones
+    prior: bool = False  # begin with the prior that comes with the package, while there are few failures
     learn_days: float = 0.0  # learn only from jobs that ended in so many days before the last submission; 0: from all
 
 
@@ -115,14 +118,20 @@ def fit_at(labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bool_], sett
     """One model of one moment on some rows; the most recent ones where there are very many."""
     chosen = _newest(rows, settings)
     model = JobOutcomeModel(moment, rounds=settings.rounds, seed=settings.seed)
-    return model.fit(labelled.features[moment].rows(chosen), labelled.failed[chosen], labelled.outcome[chosen])
+    features, failed = labelled.features[moment].rows(chosen), labelled.failed[chosen]
+    return model.fit(features, failed, labelled.outcome[chosen], begin=_beginning(features, failed, settings))
 
 
 def fit_risk_at(labelled: LabelledJobs, moment: Moment, rows: NDArray[np.bool_], settings: TrainingSettings) -> JobOutcomeModel:
     """The same model where only its `risk` is requested: without the trees that tell in which way jobs fail."""
     chosen = _newest(rows, settings)
     model = JobOutcomeModel(moment, rounds=settings.rounds, seed=settings.seed)
-    return model.fit_risk(labelled.features[moment].rows(chosen), labelled.failed[chosen])
+    features, failed = labelled.features[moment].rows(chosen), labelled.failed[chosen]
+    return model.fit_risk(features, failed, begin=_beginning(features, failed, settings))
+
+
+def _beginning(features: FeatureMatrix, failed: NDArray[np.bool_], settings: TrainingSettings) -> Beginning | None:
+    return begin_with(prior_of(features.moment), features.names, failed) if settings.prior else None
 
 
 def _newest(rows: NDArray[np.bool_], settings: TrainingSettings) -> NDArray[np.intp]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +19,7 @@ from stormpetrel import __version__
 from stormpetrel.config import Settings
 from stormpetrel.errors import ModelError, NotEnoughJobsError
 from stormpetrel.jobs.groups import GroupLimits
+from stormpetrel.jobs.keys import SIZE_COLUMNS
 from stormpetrel.jobs.model import FORMAT_VERSION as OUTCOME_FORMAT
 from stormpetrel.jobs.model import KIND as OUTCOME_KIND
 from stormpetrel.jobs.model import JobOutcomeModel
@@ -30,6 +31,7 @@ from stormpetrel.jobs.needs.past_use import RESOURCES
 from stormpetrel.jobs.needs.training import TrainedOutlook, train_outlook
 from stormpetrel.jobs.predictor import JobPredictor, known_by
 from stormpetrel.jobs.preparation import PreparationSettings
+from stormpetrel.jobs.prior.shipped import PRIOR_VERSION, NoProfiles, shipped_prior
 from stormpetrel.jobs.profiles import FORMAT_VERSION as PROFILES_FORMAT
 from stormpetrel.jobs.profiles import KIND as PROFILES_KIND
 from stormpetrel.jobs.profiles import JobProfiles
@@ -111,8 +113,8 @@ def model_name(moment: Moment) -> str:
 
 
 def training_settings(settings: Settings) -> TrainingSettings:
-    """What a site's settings say about training."""
-    return training_of(settings.jobs, settings.site.time_zone)
+    """What a site's settings say about training; its models begin with the prior, which an evaluation of a log never does."""
+    return replace(training_of(settings.jobs, settings.site.time_zone), prior=settings.jobs.prior)
 
 
 def train_job_models(
@@ -269,8 +271,13 @@ def _load_outlook(site: Site, entries: Mapping[str, ModelVersion]) -> TrainedOut
 def load_predictor(
     site: Site, *, now: datetime, past: pl.DataFrame | None = None, moments: Collection[Moment] | None = None
 ) -> JobPredictor:
-    """The site's current models over its history as it was known at `now`: of these moments, or of those that there are."""
+    """The site's current models over its history as it was known at `now`: of these moments, or of those that there are.
+
+    A site that has none is judged by the prior, unless its settings say otherwise.
+    """
     in_use = site.models.in_use()  # in one look: models and profiles of two trainings must not meet
+    if uses_prior(site, in_use):
+        return _prior_predictor(site, now=now, past=past, moments=moments)
     models, versions = {}, {}
     there = [moment for moment in MOMENTS if model_name(moment) in in_use] or MOMENTS[:1]
     for moment in there if moments is None else moments:
@@ -291,6 +298,26 @@ def load_predictor(
 
     use_working_points(predictor, read_working_points(site).values())
     return predictor
+
+
+def uses_prior(site: Site, in_use: Mapping[str, ModelVersion] | None = None) -> bool:
+    """Whether general experience speaks for a site: it has no model of any moment, and `jobs.prior` allows it."""
+    own = site.models.in_use() if in_use is None else in_use
+    return site.settings.jobs.prior and not any(model_name(moment) in own for moment in MOMENTS)
+
+
+def _prior_predictor(site: Site, *, now: datetime, past: pl.DataFrame | None, moments: Collection[Moment] | None) -> JobPredictor:
+    jobs = site.jobs.read_jobs(until=now).collect() if past is None else past
+    section = site.settings.jobs
+    models = shipped_prior(
+        MOMENTS if moments is None else moments,
+        failure_states=section.failure_states,
+        dropped_states=section.dropped_states,
+        time_zone=site.settings.site.time_zone,
+        past=site.jobs.read_jobs(until=now).select(SIZE_COLUMNS).collect(),
+    )
+    versions = dict.fromkeys(models, PRIOR_VERSION)
+    return JobPredictor(models, NoProfiles(), jobs, now=now, threshold=section.threshold, versions=versions)
 
 
 class JobFamily(SiteFamily[FittedModels]):

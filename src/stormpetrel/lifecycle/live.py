@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 
 from stormpetrel.errors import ModelError
 from stormpetrel.jobs.moments import MOMENTS, Moment
+from stormpetrel.jobs.prior.shipped import PRIOR_VERSION
 from stormpetrel.jobs.stream import LOOKBACK, JobStream
-from stormpetrel.lifecycle.job_models import PROFILES, load_predictor, model_name
+from stormpetrel.lifecycle.job_models import PROFILES, load_predictor, model_name, uses_prior
 from stormpetrel.store.registry.models import ModelVersion
 from stormpetrel.store.site import Site
 
@@ -18,9 +19,12 @@ _MARGIN = timedelta(days=32)  # predictions are kept by the month of submission
 
 
 def current_versions(site: Site) -> dict[str, int]:
-    """Which version of each job model is in use; changes when one is promoted or rolled back."""
+    """Which version of each job model is in use; changes when one is promoted or rolled back. The prior's is below zero."""
     names = {PROFILES, *(model_name(moment) for moment in MOMENTS)}
-    return {entry.name: entry.version for entry in site.models.versions() if entry.current and entry.name in names}
+    own = {entry.name: entry.version for entry in site.models.versions() if entry.current and entry.name in names}
+    if site.settings.jobs.prior and not own.keys() - {PROFILES}:
+        return {model_name(moment): PRIOR_VERSION for moment in MOMENTS}
+    return own
 
 
 def open_stream(site: Site, *, horizon: datetime, began: datetime | None = None, remember: bool = True) -> JobStream:
@@ -40,7 +44,12 @@ def open_stream(site: Site, *, horizon: datetime, began: datetime | None = None,
 
 
 def first_horizon(site: Site, now: datetime) -> datetime:
-    """Where a first watch begins: where the training of the model in use ended, but not longer ago than is worth replaying."""
+    """Where a first watch begins: where the training of the model in use ended, but not longer ago than is worth replaying.
+
+    With the prior it begins now: what was before is history that the prior reads.
+    """
+    if uses_prior(site):
+        return now
     trained = _in_use(site).about.get("trained_until")
     earliest = now - timedelta(days=site.settings.watch.replay_days)
     return now if not trained else min(now, max(earliest, datetime.fromisoformat(str(trained))))

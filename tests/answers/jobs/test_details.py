@@ -149,8 +149,17 @@ def test_details_are_json(live):
         assert told["job"]["submit_time"] == ref.submit_time.isoformat()
 
 
-def test_without_a_model_and_a_watch_details_say_so(tmp_path):
+def test_details_say_that_general_experience_speaks(tmp_path):
     with make_site(tmp_path / "site") as site:
+        put_jobs(site, make_log(20, 1))
+        live = LiveSite(site)
+        live.refresh()
+        details = job_details(live, LOCAL, refs(live)[0])
+        assert details.profile is None and any(note.startswith("No history of this site yet") for note in details.notes)
+
+
+def test_without_a_model_and_a_watch_details_say_so(tmp_path):
+    with make_site(tmp_path / "site", jobs={"prior": False}) as site:
         put_jobs(site, make_log(20, 1))
         live = LiveSite(site)
         live.refresh()

@@ -128,8 +128,18 @@ def test_nonsense_is_refused_and_not_repeated(world, body):
     assert refused.status_code == 422 and set(refused.json()) == {"error"}
 
 
-def test_without_a_model_there_is_advice_but_no_risk(tmp_path, tmp_path_factory):
+def test_a_new_site_answers_from_general_experience_and_says_so(tmp_path, tmp_path_factory):
     copy_site(watched_site_once(tmp_path_factory, trained=False), tmp_path / "site", serve=SERVE).close()
+    new = open_world(tmp_path / "site")
+    assert new.ask("POST", "/predict", json=REQUEST).json()["model_version"] == -1
+    said = new.ask("POST", "/predict/script", json={"text": SCRIPT.format(name="fit"), "user": "somebody"}).json()
+    assert 0 < said["risk"] < 1 and said["notes"][0].startswith("No history of this site yet")
+    new.site.close()
+
+
+def test_without_a_model_there_is_advice_but_no_risk(tmp_path, tmp_path_factory):
+    untrained_site = watched_site_once(tmp_path_factory, trained=False)
+    copy_site(untrained_site, tmp_path / "site", serve=SERVE, jobs={"prior": False}).close()
     untrained = open_world(tmp_path / "site")
     refused = untrained.ask("POST", "/predict", json=REQUEST)
     assert refused.status_code == 409 and "jobs train" in refused.json()["error"]["hint"]

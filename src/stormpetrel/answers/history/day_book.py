@@ -129,8 +129,8 @@ def make_book(live: LiveSite, key: str, before: DayBook | None) -> DayBook:
     del key
     try:
         predictor = live.predictor()
-        profiled: Profiled | None = predictor.profiled
-        profiles: JobProfiles | None = predictor.profiles
+        profiled: Profiled | None = None if predictor.is_prior else predictor.profiled
+        profiles: JobProfiles | None = None if predictor.is_prior else predictor.profiles
     except ModelError:  # no model yet: every job's profile is unknown
         profiled = profiles = None
     done = before.months if before is not None and before.profiles is profiles else {}

@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from stormpetrel.answers.jobs.judging import user_for
-from stormpetrel.answers.jobs.one_job import NOT_KNOWN, advice_answer, line_in, useful_advice, verdict_answer
+from stormpetrel.answers.jobs.one_job import NOT_KNOWN, PRIOR_SPEAKS, advice_answer, line_in, useful_advice, verdict_answer
 from stormpetrel.answers.jobs.outlook import RiskNow, site_outlook, with_outlook
 from stormpetrel.answers.schemas.predictions import ClusterFit, ClusterProblem, ScriptAnswer, ScriptRequest
 from stormpetrel.answers.viewer import PREDICT, Viewer
@@ -92,6 +92,10 @@ _FLAT = ("risk", "flagged", "threshold", "known", "outcomes", "likeliest", "base
 class Judge(Protocol):
     """What says how likely jobs are to fail: a JobPredictor, or one that several share."""
 
+    @property
+    def is_prior(self) -> bool:
+        """Whether general experience speaks, and no model of this site."""
+
     def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
         """Everything about one job (a frame of one row)."""
 
@@ -105,6 +109,11 @@ class LiveJudge:
     def __init__(self, live: LiveSite) -> None:
         self._lock = live.lock
         self._predictor = live.predictor()  # outside the lock: it may wait for a refresh, which takes the lock
+
+    @property
+    def is_prior(self) -> bool:
+        """Whether general experience speaks, and no model of this site."""
+        return self._predictor.is_prior
 
     def judge(self, job: pl.DataFrame, moment: Moment, now: datetime) -> Verdict:
         """Everything about one job (a frame of one row)."""
@@ -183,6 +192,8 @@ def _answer(
         notes.append(f"No risk can be given: {error}")
     risk = RiskNow(load if judge is None else lambda: judge, now)
     verdict = verdict_answer(judge.judge(row, Moment.SUBMIT, now)) if judge else None
+    if judge is not None and judge.is_prior:
+        notes.append(PRIOR_SPEAKS)
     if verdict is not None and not verdict.known:
         notes.append(NOT_KNOWN)
     risk_of = None if judge is None else lambda candidates: judge.risk(candidates, Moment.SUBMIT, now)

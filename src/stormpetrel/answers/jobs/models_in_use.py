@@ -61,7 +61,7 @@ def models_in_use(source: SiteLike, viewer: Viewer) -> ModelsInUse:
     viewer.require_admin()
     with opened(source) as site:
         current = current_versions(site)
-        moments = [moment for moment in MOMENTS if model_name(moment) in current]
+        moments = [moment for moment in MOMENTS if current.get(model_name(moment), 0) > 0]
         if not moments:
             raise ModelError("The site has no job model yet.", hint="Train one: stormpetrel jobs train")
         nothing = pl.DataFrame(schema=JOB_SCHEMA)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stormpetrel.answers.jobs.one_job import PRIOR_SPEAKS
 from stormpetrel.answers.schemas.predictions import JobForecast, JobForecasts
 from stormpetrel.answers.viewer import READ
 
@@ -49,4 +50,4 @@ def predict_jobs(site: Site, viewer: Viewer, *, moment: Moment | None, last: int
         "known",
     )
     rows = table.sort("risk", descending=True, maintain_order=True).iter_rows(named=True)
-    return JobForecasts(forecasts=[JobForecast(**row) for row in rows])
+    return JobForecasts(forecasts=[JobForecast(**row) for row in rows], notes=[PRIOR_SPEAKS] if predictor.is_prior else [])

@@ -13,6 +13,7 @@ import polars as pl
 from stormpetrel.answers.jobs.causes import cause_of, remedies_for
 from stormpetrel.answers.jobs.one_job import (
     ENOUGH_REASONS,
+    PRIOR_SPEAKS,
     advice_answer,
     advice_for,
     notes_about,
@@ -89,9 +90,10 @@ def _verdicts(site: Site, past: pl.DataFrame, ref: JobRef, now: datetime) -> tup
         predictor = load_predictor(site, now=now, past=past.head(0))
     except ModelError as error:
         return [], [f"No risk can be given: {error}"]
+    notes = [PRIOR_SPEAKS] if predictor.is_prior else []
     jobs = with_telemetry(site, known_by(past, now).sort("submit_time", maintain_order=True))
     wanted = jobs.select(ref.is_row()).to_series().fill_null(False).to_numpy()
-    return list(verdicts(predictor, JobsAsOf(jobs, wanted, now).only(ref))), []
+    return list(verdicts(predictor, JobsAsOf(jobs, wanted, now).only(ref))), notes
 
 
 def _was_flagged(site: Site, ref: JobRef, submitted: datetime) -> bool:

@@ -105,6 +105,7 @@ class JobForecasts(Answer):
     """Forecasts of jobs of the site, the most likely to fail first."""
 
     forecasts: list[JobForecast]
+    notes: list[str] = Field(default=[], description="that general experience speaks, and no model of the site")
 
 
 class PredictionList(Answer):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dash import Dash, Input, Output, dcc, html, no_update
 from dash_ag_grid import AgGrid
 
+from stormpetrel.answers.jobs.one_job import PRIOR_SPEAKS
 from stormpetrel.answers.viewer import current_viewer
 from stormpetrel.errors import StormpetrelError
 from stormpetrel.faces.dashboard.blocks import attributes, notice, page_head, stat, stats
@@ -117,7 +118,9 @@ def _notices(live: LiveSite, viewer: Viewer) -> Component | None:
         return notice("There are no jobs yet.", "Ingest them: stormpetrel ingest jobs --live. Then start: stormpetrel watch")
     if not now.predicted:
         return notice("There are no predictions yet.", "Train a model: stormpetrel jobs train. Then start: stormpetrel watch")
-    return notice(f"{data.words}.", data.hint, kind="warning") if data.state in ("stopped", "trouble") else None
+    if data.state in ("stopped", "trouble"):
+        return notice(f"{data.words}.", data.hint, kind="warning")
+    return notice(PRIOR_SPEAKS, "A model of the site follows as soon as enough jobs have ended.") if live.is_prior else None
 
 
 def _table(live: LiveSite) -> Component:
