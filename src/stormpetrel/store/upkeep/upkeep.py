@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -160,6 +161,7 @@ def forget(site: Site, user: str, *, past_only: bool = False) -> int:
         _forget_findings(site.event_scores.table, [user, privacy.pseudonym(user)])
         gone = _keep_where(site.jobs.table, ~theirs, pl.lit(True))
         _forget_refused(site.quarantine.table, user)
+        shutil.rmtree(site.snapshots, ignore_errors=True)  # keys in there hold names
         count_forgetting(site.state)  # before the lock is free: whoever commits next knows
     scrub(site.state, user, privacy.pseudonym(user))
     site.incident_history.forget(user, privacy.pseudonym(user))  # after the state, out of which its rows are written
