@@ -117,19 +117,19 @@ def snapshot(folder: Path) -> None:
         carry_history(site, load_models(site), until=site.now())
 
 
-def check(folder: Path) -> None:
+def check(folder: Path) -> float:
     """`check` on the command line, cold."""
     script = folder / "relax.sh"
     script.write_text(SCRIPT)
-    command("--site", str(folder), "check", str(script), "--user", "jope036-0", "--json")
+    return command("--site", str(folder), "check", str(script), "--user", "jope036-0", "--json")
 
 
-def why(folder: Path) -> None:
+def why(folder: Path) -> float:
     """`why` on the command line, cold, of a job that failed today."""
     with open_site(folder) as site:
         ended = site.jobs.read_jobs(since=site.now() - timedelta(days=1)).filter(pl.col("state") == "FAILED")
         job = str(ended.select(pl.col("job_id").max()).collect().item())
-    command("--site", str(folder), "why", job, "--json")
+    return command("--site", str(folder), "why", job, "--json")
 
 
 def stream(folder: Path) -> None:
@@ -165,32 +165,45 @@ def trends(folder: Path) -> None:
         make_book(LiveSite(site), "", None)
 
 
-STEPS: dict[str, Callable[[Path], None]] = {
+STEPS: dict[str, Callable[[Path], float | None]] = {
     step.__name__: step for step in (models, features, train, snapshot, check, why, stream, serve, overview, trends)
 }
 TWICE = ("trends",)  # the second time is the one that counts: the first keeps what it worked out
 
 
-def command(*arguments: str) -> None:
+def command(*arguments: str) -> float:
+    """Run a command; the seconds that it took."""
+    began = time.perf_counter()
     subprocess.run([sys.executable, "-m", "stormpetrel", *arguments], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
 
 
 def measured(step: str, folder: Path) -> dict[str, Any]:
-    """One step in a process of its own: seconds by the clock and of CPU, peak memory, and the load of the machine meanwhile."""
+    """One step in a process of its own: seconds by the clock and of CPU, peak memory, and the load of the machine meanwhile.
+
+    Of `check` and `why` it is the command alone that counts, its start included; of the others the process.
+    """
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     arguments = [sys.executable, "-m", "benchmarks.jobs_scale", "--step", step, str(folder)]
     done = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    peak = int(done.stdout.rsplit(maxsplit=1)[-1])
-    return {"seconds": time.perf_counter() - began, "cpu_s": cpu, "peak_bytes": peak, "load": os.getloadavg()[0]}
+    own = json.loads(done.stdout.splitlines()[-1])
+    return {"seconds": seconds, "cpu_s": cpu, **own, "load": os.getloadavg()[0]}
 
 
 def run_step(step: str, folder: Path) -> None:
-    """Do a step, and print the largest memory that it, or a command that it ran, had."""
-    STEPS[step](folder)
-    own, commands = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    print(1024 * (commands if step in ("check", "why") else own))
+    """Do a step, and print its largest memory; of a command also its seconds."""
+    seconds = STEPS[step](folder)
+    own, of_command = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    figures: dict[str, float | None] = {"peak_bytes": 1024 * own.ru_maxrss}
+    if step in ("check", "why"):
+        figures = {
+            "seconds": seconds,
+            "cpu_s": of_command.ru_utime + of_command.ru_stime,
+            "peak_bytes": 1024 * of_command.ru_maxrss,
+        }
+    print(json.dumps(figures))
 
 
 def draw(cases: dict[str, dict[str, Any]]) -> None:

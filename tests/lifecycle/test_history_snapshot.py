@@ -20,7 +20,7 @@ from stormpetrel.lifecycle.history_snapshot import carry_history, recall_history
 from stormpetrel.lifecycle.job_models import load_models
 from stormpetrel.lifecycle.live import open_stream
 from stormpetrel.store.site import open_site
-from stormpetrel.store.upkeep.upkeep import forget
+from stormpetrel.store.upkeep.upkeep import forget, retain
 from tests.jobs.logs import one_thread, small_logs
 from tests.lifecycle.sites import DAYS, day, few_trees, put_jobs, steady_log, trained_site
 
@@ -166,9 +166,10 @@ def test_a_stream_from_a_snapshot_goes_on_as_one_that_has_seen_all(site, monkeyp
     np.testing.assert_array_equal(readings(stream.predictor, jobs), readings(whole.predictor, jobs))
 
 
-def test_forgetting_a_user_deletes_the_snapshot(site):
+@pytest.mark.parametrize("delete", [lambda site: forget(site, "user3"), lambda site: retain(site, 1)])
+def test_a_snapshot_goes_with_the_jobs_that_are_deleted(site, delete):
     recalled(site)
-    forget(site, site.jobs.read_jobs().collect()["user"][0])
+    delete(site)
     assert not site.snapshots.exists()
 
 

@@ -134,6 +134,7 @@ def retain(site: Site, days: int) -> int:
         for table in _event_tables(site):
             if table.spec.partition_by:  # reasons of gaps are few, and go when their gap is filled
                 _keep_where(table, pl.col("bucket_start") >= limit, months)
+        shutil.rmtree(site.snapshots, ignore_errors=True)  # worked out of jobs that go now
         return _keep_where(site.jobs.table, kept, months)
 
 
