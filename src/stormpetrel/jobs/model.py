@@ -22,7 +22,8 @@ from stormpetrel.jobs.features import FeatureMatrix
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.outcomes import COMPLETED, OUTCOMES
 from stormpetrel.jobs.prior.trees import joined_trees
-from stormpetrel.jobs.tree_file import checked_trees
+from stormpetrel.jobs.tree_file import checked_trees, leaf_table
+from stormpetrel.learn.leaf_tables import LeafTable
 from stormpetrel.learn.saving import load_model, save_model
 from stormpetrel.learn.threads import threads, wait_politely
 
@@ -85,6 +86,7 @@ class JobOutcomeModel:
     failed_share_: float = 0.0
     n_train_: int = 0
     _threads = 0  # that the trees use now; 0: as they were made
+    _leaves: tuple[LeafTable, LeafTable | None] | None = None  # in place of the trees: XGBoost is not imported
 
     def fit(
         self, features: FeatureMatrix, failed: NDArray[np.bool_], outcome: pl.Series, *, begin: Beginning | None = None
@@ -162,6 +164,8 @@ class JobOutcomeModel:
         values = self._checked(features)
         if not len(values):
             return np.empty(0)
+        if self._leaves is not None:
+            return np.asarray(1.0 / (1.0 + np.exp(-self._leaves[0].margins(values)[:, 0])))
         return np.asarray(self._predict_margin(self._risk, values), dtype=np.float64)
 
     def predict_proba(self, features: FeatureMatrix) -> pl.DataFrame:
@@ -200,6 +204,10 @@ class JobOutcomeModel:
         return trees.inplace_predict(values)
 
     def _shares(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+        if self._leaves is not None and self._leaves[1] is not None:
+            margins = self._leaves[1].margins(values)
+            odds = np.exp(margins - margins.max(axis=1, keepdims=True, initial=-np.inf))
+            return np.asarray(odds / odds.sum(axis=1, keepdims=True))
         if self._kinds is None or not len(values):
             return np.tile(np.array(self.outcome_shares_), (len(values), 1))
         return np.asarray(self._predict_margin(self._kinds, values), dtype=np.float64).reshape(len(values), -1)
@@ -212,11 +220,14 @@ class JobOutcomeModel:
 
     def explain(self, features: FeatureMatrix) -> Explained:
         """Exact TreeSHAP contributions of every feature to the log-odds of failing."""
-        import xgboost
-
         values = self._checked(features)
         if not len(values):
             return Explained(self.names_, np.empty((0, len(self.names_)), dtype=np.float32), 0.0)
+        if self._leaves is not None:
+            contributions, base = self._leaves[0].contributions(values)
+            return Explained(self.names_, contributions.astype(np.float32), base)
+        import xgboost
+
         raw = self._risk.predict(xgboost.DMatrix(values, nthread=1 if len(values) < 64 else threads()), pred_contribs=True)
         return Explained(self.names_, raw[:, :-1], float(raw[0, -1]))
 
@@ -279,8 +290,11 @@ class JobOutcomeModel:
         save_model(folder, kind=KIND, format_version=FORMAT_VERSION, metadata=record, files=files)
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Read a model that `save` wrote; ModelFormatError where it is damaged or for another version."""
+    def load(cls, folder: Path, *, few: bool = False) -> Self:
+        """Read a model that `save` wrote; ModelFormatError where it is damaged or for another version.
+
+        With `few` it is for a few rows, and for forecasts and reasons alone: XGBoost is not imported.
+        """
         record, files = load_model(folder, kind=KIND, format_version=FORMAT_VERSION)
         try:
             model = cls(
@@ -300,8 +314,14 @@ class JobOutcomeModel:
             features, kinds = len(model.names_), len(model.outcomes_)
             if record["tells_outcomes_apart"] and kinds < 2:
                 raise ValueError("its record tells apart one outcome")
+            apart = bool(record["tells_outcomes_apart"])
+            model._kinds = None
+            if few:
+                risk = leaf_table(files["risk.json"], features=features, outputs=1)
+                model._leaves = risk, leaf_table(files["kinds.json"], features=features, outputs=kinds) if apart else None
+                return model
             model._risk = _booster(files["risk.json"], features, outputs=1)
-            model._kinds = _booster(files["kinds.json"], features, outputs=kinds) if record["tells_outcomes_apart"] else None
+            model._kinds = _booster(files["kinds.json"], features, outputs=kinds) if apart else None
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise ModelFormatError(
                 f"The model in {folder} is damaged: {error}", hint="Train it again: stormpetrel jobs train"

@@ -11,7 +11,8 @@ from stormpetrel.errors import ModelError
 from stormpetrel.jobs.moments import MOMENTS, Moment
 from stormpetrel.jobs.prior.shipped import PRIOR_VERSION
 from stormpetrel.jobs.stream import LOOKBACK, JobStream
-from stormpetrel.lifecycle.job_models import PROFILES, load_predictor, model_name, uses_prior
+from stormpetrel.lifecycle.history_snapshot import carry_history, unsettled
+from stormpetrel.lifecycle.job_models import PROFILES, load_models, model_name, uses_prior
 from stormpetrel.store.registry.models import ModelVersion
 from stormpetrel.store.site import Site
 
@@ -32,14 +33,14 @@ def open_stream(site: Site, *, horizon: datetime, began: datetime | None = None,
     models = [moment for moment in MOMENTS if model_name(moment) in current_versions(site)]
     if not models:
         raise ModelError("The site has no job model yet.", hint="Train one: stormpetrel jobs train")
-    jobs = site.jobs.read_jobs(until=horizon + timedelta(seconds=1)).collect()
-    predictor = load_predictor(site, now=horizon, past=jobs.clear(), moments=models)
+    predictor = load_models(site, moments=models)
+    cut = carry_history(site, predictor, until=horizon)
     stream = JobStream(predictor, horizon=horizon, began=began, began_at=_added_later(site))
     predicted = None
     if remember:
         columns = ["cluster", "job_id", "array_task", "submit_time", "restart", "moment"]
         predicted = site.predictions.read(since=horizon - LOOKBACK - _MARGIN).select(columns).collect()
-    stream.recall(jobs, predicted)
+    stream.recall(unsettled(site, cut, until=horizon), predicted, cut=cut)
     return stream
 
 

@@ -79,7 +79,13 @@ def test_advice_is_what_the_command_line_says(live, state, jobs):
         details = job_details(live, LOCAL, ref)
         told = explain_job(live.site, LOCAL, ref.job, now=NOW)
         assert details.next == told.next
-        assert details.advice == told.advice
+        assert [_rounded(piece) for piece in details.advice] == [_rounded(piece) for piece in told.advice]
+
+
+def _rounded(piece):
+    """A piece of advice with its risks to four places: the command line walks the trees without XGBoost."""
+    risks = {name: value and round(value, 4) for name in ("risk_before", "risk_after") for value in (getattr(piece, name),)}
+    return piece.model_copy(update=risks)
 
 
 def test_nobody_is_told_about_the_jobs_of_others(live):

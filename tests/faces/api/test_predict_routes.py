@@ -82,8 +82,18 @@ def test_a_script_gets_the_answer_of_the_command_line(world, user):
     expected = check_request(world.site, LOCAL, request, user=user, folder="/home/x", now=world.live.now()).model_dump(
         mode="json"
     )
-    assert said == expected
-    assert said["advice"] and said["risk"] is not None
+    assert _rounded(said) == _rounded(expected)  # the command line walks the trees without XGBoost
+    assert said["risk"] == pytest.approx(expected["risk"], abs=1e-6)
+    assert said["advice"]
+
+
+def _rounded(value):
+    """The answer with its numbers to four places."""
+    if isinstance(value, dict):
+        return {name: _rounded(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_rounded(part) for part in value]
+    return round(value, 4) if isinstance(value, float) else value
 
 
 @pytest.mark.parametrize("text", ["nothing that is a script", " ", "\x00\x01\x02"])

@@ -156,14 +156,14 @@ def check_request(
 
     viewer.require(PREDICT)
     user = user_for(viewer, user)
-    past = site.jobs.read_jobs(until=now).collect()
+    past = site.jobs.read_jobs(until=now)
 
     def load() -> Judge:
-        return load_predictor(site, now=now, past=past, moments=[Moment.SUBMIT])
+        return load_predictor(site, now=now, moments=[Moment.SUBMIT], few=True)
 
     row = _row(site, request, user=user, folder=folder, now=now)
     fit = fit_to_site(site, request, user=user)
-    return _answer(site, load, lambda _row: past, request, row, now=now, fit=fit, outlook=site_outlook(site, past, now))
+    return _answer(site, load, lambda _row: past, request, row, now=now, fit=fit, outlook=site_outlook(site, now))
 
 
 def _row(site: Site, request: JobRequest, *, user: str | None, folder: str | None, now: datetime) -> pl.DataFrame:
