@@ -267,6 +267,10 @@ class ServeSection(Section):
     """The dashboard and the API."""
 
     address: str = Field(default="127.0.0.1:8050", description="where they answer; another than loopback needs a login")
+    socket: str = Field(
+        default="",
+        description="a Unix socket for users of this machine, such as /run/stormpetrel/api.sock: the kernel says who connects",
+    )
     login: Literal["none", "proxy", "token"] = Field(
         default="none", description="none: whoever reaches loopback sees all; proxy: a proxy names the user; token: local tokens"
     )

@@ -122,7 +122,7 @@ def check_script(live: LiveSite, viewer: Viewer, script: ScriptRequest) -> Scrip
     viewer.require(PREDICT)
     user = user_for(viewer, script.user)
     try:
-        request = parse_job_script(script.text, name=script.name, kind=script.kind)
+        request = parse_job_script(script.text, name=script.name, kind=script.kind, arguments=script.arguments)
     except SourceError as error:
         raise UsageError(error.what, hint=error.hint) from error
     return _answer(

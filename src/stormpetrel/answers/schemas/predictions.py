@@ -126,6 +126,9 @@ class ScriptRequest(Request):
     kind: Literal["slurm", "pbs", "condor"] | None = Field(None, description="found from the text if left out")
     user: Name | None = Field(None, description="whose job it will be; you, if left out. Only administrators may ask for others")
     folder: Path | None = Field(None, description="folder it is submitted from", examples=["/home/ada/run7"])
+    arguments: list[Annotated[str, StringConstraints(max_length=4096)]] = Field(
+        default=[], max_length=256, description="options of sbatch that stand before the script; they win", examples=[["-t", "5"]]
+    )
 
 
 class Advice(Answer):
