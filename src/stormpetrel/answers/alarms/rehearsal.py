@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from stormpetrel.answers.schemas.rehearsal import RehearsalAnswer, RehearsedFault
 from stormpetrel.answers.viewer import MANAGE, READ
+from stormpetrel.errors import NotThereError
 from stormpetrel.rehearse.site.coverage import PHRASES, Coverage, Trial, coverage_of, holes_of
 from stormpetrel.rehearse.site.injection import SEVERITIES
 from stormpetrel.rehearse.site.rehearsal import RehearsalPlan, rehearse
@@ -169,3 +170,13 @@ def last_rehearsal(site: Site, viewer: Viewer, *, live: bool = False) -> Rehears
         return None if report is None else RehearsalAnswer.model_validate(report)
     except ValidationError:  # of another version
         return None
+
+
+def show_rehearsal(site: Site, viewer: Viewer, *, live: bool = False) -> RehearsalAnswer:
+    """Return the same; NotThereError where there was none."""
+    answer = last_rehearsal(site, viewer, live=live)
+    if answer is None:
+        where = " beside the live stream" if live else ""
+        hint = f"Run on the server: stormpetrel rehearse{' --live' if live else ''}"
+        raise NotThereError(f"Nothing has been rehearsed{where} yet.", hint=hint)
+    return answer

@@ -10,9 +10,11 @@ from starlette.responses import Response
 from stormpetrel.answers.alarms import acts
 from stormpetrel.answers.alarms.cases import answer_case, ask_cases
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
+from stormpetrel.answers.alarms.rehearsal import show_rehearsal
 from stormpetrel.answers.alarms.replay import replay_alarms
 from stormpetrel.answers.schemas.alarms import IncidentList, IncidentQuestion, ReplayQuestion
 from stormpetrel.answers.schemas.incident import ActReceipt, IncidentAnswer, MuteReceipt, Mutes, NewAct, NewMute
+from stormpetrel.answers.schemas.rehearsal import RehearsalAnswer
 from stormpetrel.answers.schemas.verdicts import CaseList, CaseQuestion, CaseReceipt, NewCaseAnswer
 from stormpetrel.faces.api.endpoint import Manager, Reader, errors, json_response, refuse_other_methods
 
@@ -47,6 +49,24 @@ def alarm_router(live: LiveSite) -> APIRouter:
         return json_response(replay_alarms(live.site, viewer, question))
 
     refuse_other_methods(api, "/replay", allow=("GET",))
+
+    @api.get(
+        "/rehearsal",
+        operation_id="rehearsal",
+        summary="The last rehearsal",
+        response_model=RehearsalAnswer,
+        responses=errors(404),
+    )
+    def rehearsal(
+        viewer: Reader, stream: Annotated[bool, Query(alias="live", description="the one beside the live stream")] = False
+    ) -> Response:
+        """Which faults the watch would see here, how late, and which it would not, as it was rehearsed last.
+
+        404 until somebody has run `stormpetrel rehearse`; administrators only. Nothing is rehearsed by asking.
+        """
+        return json_response(show_rehearsal(live.site, viewer, live=stream))
+
+    refuse_other_methods(api, "/rehearsal", allow=("GET",))
 
     @api.get("/{number}", operation_id="alarm", summary="One incident", response_model=IncidentAnswer, responses=errors(404))
     def show(viewer: Reader, number: IncidentNumber) -> Response:

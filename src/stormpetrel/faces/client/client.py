@@ -31,6 +31,7 @@ from stormpetrel.answers.schemas.own import View
 from stormpetrel.answers.schemas.predictions import Prediction, ScriptAnswer
 from stormpetrel.answers.schemas.quality import QualityAnswer
 from stormpetrel.answers.schemas.registry import Training, TrainingInFull
+from stormpetrel.answers.schemas.rehearsal import RehearsalAnswer
 from stormpetrel.answers.schemas.trends import Trends
 from stormpetrel.answers.schemas.verdicts import CaseList, CaseReceipt
 from stormpetrel.answers.schemas.waste import CancelPolicy, Waste
@@ -296,6 +297,10 @@ class Client:
     def alarm(self, number: int) -> IncidentAnswer:
         """One incident in full: evidence, time line, what people did, lost jobs, similar past incidents."""
         return self._read(IncidentAnswer, self._server.request("GET", f"/alarms/{number}"))
+
+    def rehearsal(self, *, live: bool = False) -> RehearsalAnswer:
+        """Which faults the watch would see, as it was rehearsed last, in the past or beside the live stream; admins only."""
+        return self._read(RehearsalAnswer, self._server.request("GET", "/alarms/rehearsal", query={"live": live}))
 
     def cases(self, limit: int = 10) -> CaseList:
         """The cases whose answer teaches most, also from below the threshold; administrators only."""
