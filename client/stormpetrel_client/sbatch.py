@@ -6,7 +6,8 @@ they mean, the service says.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 _LONG_WITHOUT_VALUE = frozenset(
     "contiguous disable-stdout-job-summary exclusive get-user-env help hold ignore-pbs nice no-kill no-requeue overcommit "
@@ -41,7 +42,7 @@ def split_words(words: Sequence[str]) -> Words:
             continue
         options.append(word)
         if _takes_next(word):
-            options.extend(next(waiting, "") for _ in range(1))
+            options.append(next(waiting, ""))
     return Words(options, None, wrap)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import socket
-from typing import Any, Mapping
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from stormpetrel_client import __version__
@@ -77,7 +78,7 @@ class Service:
             return http.client.HTTPConnection(address.hostname or "", address.port, timeout=self._timeout_s)
         import ssl  # 20 ms that a Unix socket does not need
 
-        context = ssl.create_default_context(cafile=os.path.expanduser(self._where.ca_file) or None)
+        context = ssl.create_default_context(cafile=str(Path(self._where.ca_file).expanduser()) if self._where.ca_file else None)
         return http.client.HTTPSConnection(address.hostname or "", address.port, timeout=self._timeout_s, context=context)
 
     def _read(self, status: int, text: bytes) -> Any:

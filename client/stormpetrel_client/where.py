@@ -5,11 +5,13 @@ environment + files -> find_service -> Where. The files hold lines `key = "value
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 VARIABLE = "STORMPETREL_SERVICE"
 TOKEN_VARIABLE = "STORMPETREL_TOKEN_FILE"  # noqa: S105 - the name of a variable
@@ -73,7 +75,8 @@ def find_service(environment: Mapping[str, str], files: tuple[Path, ...] | None 
         )
     if not service.startswith(("unix:///", "https://", "http://127.0.0.1", "http://[::1]", "http://localhost")):
         raise ClientError(
-            f"{service!r} is no service that can be used.", "Expected unix:///path, or https://host; http:// on this machine only."
+            f"{service!r} is no service that can be used.",
+            "Expected unix:///path or https://host; http:// on this machine only.",
         )
     return Where(service.rstrip("/"), settings.get("token_file", ""), settings.get("ca_file", ""))
 
@@ -92,7 +95,8 @@ def _settings_in(path: Path) -> dict[str, str]:
         match = _LINE.fullmatch(line)
         if match is None or match[1] not in _KEYS:
             raise ClientError(
-                f"Line {number} of {path} makes no sense: {line.strip()[:60]!r}.", f'Expected key = "value"; keys: {", ".join(_KEYS)}.'
+                f"Line {number} of {path} makes no sense: {line.strip()[:60]!r}.",
+                'Expected key = "value", with a key of ' + ", ".join(_KEYS) + ".",
             )
         settings[match[1]] = match[2] if match[2] is not None else match[3]
     return settings

@@ -1,4 +1,4 @@
-"""Where the server listens: text -> ListenAddress, or a path -> UserSocket -> a bound socket, or one sentence that says why not."""
+"""Where the server listens: text -> ListenAddress, path -> UserSocket -> a bound socket, or one sentence that says why not."""
 
 from __future__ import annotations
 
