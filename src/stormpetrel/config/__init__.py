@@ -289,6 +289,14 @@ class ServeSection(Section):
     requests_per_minute: int = Field(default=1200, ge=10, description="requests that one viewer may make in a minute")
 
 
+class SubmitSection(Section):
+    """What people see while they submit."""
+
+    show_above: float = Field(default=0.3, ge=0, le=1, description="risk from which sbatch prints two lines; below it is silent")
+    refuse_above: float = Field(default=1.0, ge=0, le=1, description="risk above which sbatch refuses the job; 1: never")
+    refuse_impossible: bool = Field(default=False, description="whether sbatch refuses a job that the cluster can never run")
+
+
 class NotifySection(Section):
     """Who is notified of incidents."""
 
@@ -348,6 +356,7 @@ class Settings(Section):
     alarms: AlarmsSection = AlarmsSection()
     notify: NotifySection = NotifySection()
     serve: ServeSection = ServeSection()
+    submit: SubmitSection = SubmitSection()
     actions: ActionsSection = ActionsSection()
 
     @model_validator(mode="after")

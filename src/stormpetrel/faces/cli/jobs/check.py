@@ -37,7 +37,7 @@ def check(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="[--] SCRIPT", help="A job script (#SBATCH, #PBS), or an HTCondor submit file; after --, as for sbatch."
+            metavar="[--] SCRIPT", help="A job script, or an HTCondor submit file; after --, options as for sbatch."
         ),
     ],
     user: Annotated[
@@ -65,7 +65,7 @@ def check(
 
 
 def _request(words: list[str], kind: str | None) -> JobRequest:
-    """Return what the words after `check` ask for: a script, with options of sbatch before it or without, or a wrapped command."""
+    """Return what the words after `check` ask for: a script, options of sbatch before it, or a wrapped command."""
     options, script, wrap = split_words(words)
     if wrap is not None:
         return parse_job_script(f"#!/bin/sh\n{wrap}\n", name="wrap", kind="slurm", arguments=options)
