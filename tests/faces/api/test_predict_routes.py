@@ -10,6 +10,7 @@ import pytest
 from stormpetrel.answers.jobs.check import check_request
 from stormpetrel.answers.schemas.predictions import Prediction
 from stormpetrel.answers.viewer import LOCAL
+from stormpetrel.config import SubmitSection
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.lifecycle.job_models import load_predictor
 from stormpetrel.sources.scripts.job_script import parse_job_script
@@ -156,3 +157,30 @@ def test_without_a_model_there_is_advice_but_no_risk(tmp_path, tmp_path_factory)
     said = untrained.ask("POST", "/predict/script", json={"text": SCRIPT.format(name="fit"), "user": "somebody"}).json()
     assert said["risk"] is None and "No risk can be given" in said["notes"][0] and said["advice"]
     untrained.site.close()
+
+
+def submitting(world, **options):
+    answer = world.ask(
+        "POST", "/predict/submit", json={"options": {"time": "00:20:00", "mem": "2G", "job-name": "fit_3", **options}}
+    )
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/plain")
+    return answer.text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("limits", "verdict"),
+    [({"show_above": 1.0}, "silent"), ({"show_above": 0.0}, "show"), ({"show_above": 0.0, "refuse_above": 0.0}, "refuse")],
+)
+def test_who_submits_sees_what_the_site_wants_shown(world, monkeypatch, limits, verdict):
+    monkeypatch.setattr(type(world.live), "settings", world.live.settings.model_copy(update={"submit": SubmitSection(**limits)}))
+    lines = submitting(world, argv=["/home/ada/fit.sh", "--deep"])
+    assert lines[0] == verdict
+    assert lines[1:] == [] if verdict == "silent" else "of such jobs fail" in lines[1]
+
+
+def test_what_sbatch_ended_up_with_is_what_is_judged(world, user):
+    text = SCRIPT.format(name="fit_3")
+    script = world.ask("POST", "/predict/script", json={"text": text, "user": user, "name": "run.sh"}).json()
+    words = {"text": "#!/bin/sh\n", "user": user, "name": "run.sh", "kind": "slurm"}
+    arguments = ["--time=0:20:00", "--mem=2G", "--cpus-per-task=4", "--job-name=fit_3"]
+    assert world.ask("POST", "/predict/script", json={**words, "arguments": arguments}).json()["risk"] == script["risk"]

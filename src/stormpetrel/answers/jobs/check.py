@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from stormpetrel.answers.jobs.judging import user_for
 from stormpetrel.answers.jobs.one_job import NOT_KNOWN, PRIOR_SPEAKS, advice_answer, line_in, useful_advice, verdict_answer
 from stormpetrel.answers.jobs.outlook import RiskNow, site_outlook, with_outlook
-from stormpetrel.answers.schemas.predictions import ClusterFit, ClusterProblem, ScriptAnswer, ScriptRequest
+from stormpetrel.answers.schemas.predictions import ClusterFit, ClusterProblem, ScriptAnswer, ScriptRequest, SubmitRequest
 from stormpetrel.answers.viewer import PREDICT, Viewer
 from stormpetrel.errors import ModelError, SourceError, UsageError
 from stormpetrel.jobs.advice.advice import advise
@@ -86,6 +86,7 @@ def _ago(seconds: float) -> str:
     return f"{format_duration(seconds)} ago"
 
 
+_NOT_OF_THE_REQUEST = frozenset({"argv", "wrap", "type", "comment", "export"})
 _FLAT = ("risk", "flagged", "threshold", "known", "outcomes", "likeliest", "base_risk", "profile", "reasons")
 
 
@@ -133,7 +134,7 @@ def check_script(live: LiveSite, viewer: Viewer, script: ScriptRequest) -> Scrip
     viewer.require(PREDICT)
     user = user_for(viewer, script.user)
     try:
-        request = parse_job_script(script.text, name=script.name, kind=script.kind)
+        request = parse_job_script(script.text, name=script.name, kind=script.kind, arguments=script.arguments)
     except SourceError as error:
         raise UsageError(error.what, hint=error.hint) from error
     return _answer(
@@ -146,6 +147,29 @@ def check_script(live: LiveSite, viewer: Viewer, script: ScriptRequest) -> Scrip
         fit=fit_to_site(live.site, request, user=user),
         outlook=live.outlook(),
     )
+
+
+def check_submission(live: LiveSite, viewer: Viewer, submitted: SubmitRequest) -> tuple[str, ScriptAnswer]:
+    """Judge a job while it is being submitted: `silent`, `show` or `refuse`, as the site has set it, and why."""
+    options = {name: value for name, value in submitted.options.items() if name not in _NOT_OF_THE_REQUEST}
+    arguments = [f"--{name}={value}" for name, value in options.items() if isinstance(value, str)]
+    argv = submitted.options.get("argv")
+    name = argv[0] if isinstance(argv, list) and argv and argv[0] else "sbatch"
+    folder = submitted.options.get("chdir")
+    script = ScriptRequest(
+        text="#!/bin/sh\n",
+        name=name,
+        kind="slurm",
+        user=None,
+        folder=folder if isinstance(folder, str) and folder else None,
+        arguments=arguments,
+    )
+    answer = check_script(live, viewer, script)
+    limits, risk = live.settings.submit, answer.risk or 0.0
+    impossible = answer.cluster is not None and answer.cluster.can_run is False
+    if (limits.refuse_above < 1.0 and risk > limits.refuse_above) or (impossible and limits.refuse_impossible):
+        return "refuse", answer
+    return ("show" if impossible or risk >= limits.show_above else "silent"), answer
 
 
 def check_request(
