@@ -36,9 +36,7 @@ def check(
     context: typer.Context,
     words: Annotated[
         list[str],
-        typer.Argument(
-            metavar="[--] SCRIPT", help="A job script, or an HTCondor submit file; after --, options as for sbatch."
-        ),
+        typer.Argument(metavar="[--] SCRIPT", help="A job script, or an HTCondor submit file; after --, options as for sbatch."),
     ],
     user: Annotated[
         str | None, typer.Option("--user", help="Whose job it will be; you, if left out.", show_default=False)
