@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stormpetrel.errors import MissingExtraError, ModelError, ModelFormatError, UsageError
+from stormpetrel.records.arrays import Floats
 from stormpetrel.traces.detector.calibration import Calibration
 
-Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Level = Literal["job", "node", "cluster"]
 LEVELS: Final[tuple[Level, ...]] = ("job", "node", "cluster")

@@ -14,8 +14,7 @@ from stormpetrel.answers.live_site import LiveSite
 from stormpetrel.answers.schemas.cluster import BucketQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer, seen_by
 from stormpetrel.faces.dashboard.pages import cluster as cluster_page
-from stormpetrel.faces.dashboard.pages.cluster import moment_of, question
-from stormpetrel.faces.dashboard.pages.cluster_bucket import bucket_part
+from stormpetrel.faces.dashboard.pages.cluster import bucket_part, moment_of, question
 from stormpetrel.faces.dashboard.pages.cluster_cards import counts, length
 from stormpetrel.faces.dashboard.shell import page_of
 from stormpetrel.records.outages import Outage, OutageKind

@@ -14,6 +14,7 @@ from stormpetrel.answers.schemas.predictions import NeedOutlook, WaitOutlook
 from stormpetrel.errors import ModelError
 from stormpetrel.jobs.advice.outlook import JobOutlook
 from stormpetrel.jobs.advice.prescription import prescribe
+from stormpetrel.jobs.predictor import known_by
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,7 +37,6 @@ class OutlookAnswer:
 
 def site_outlook(site: Site, past: pl.DataFrame, now: datetime) -> JobOutlook | None:
     """The outlook over a site's past as it was known at `now`; None where no models of it are in use."""
-    from stormpetrel.jobs.predictor import known_by
     from stormpetrel.lifecycle.job_models import load_outlook
 
     try:

@@ -11,7 +11,7 @@ from stormpetrel.faces.cli.lazy_group import CommandEntry, Entry, GroupEntry
 
 COMMANDS: Final[dict[str, Entry]] = {
     "init": CommandEntry(
-        "init:init", "Create a site: look for Slurm, HTCondor and Prometheus, write a commented site.toml; no questions."
+        "doctor:init", "Create a site: look for Slurm, HTCondor and Prometheus, write a commented site.toml; no questions."
     ),
     "doctor": CommandEntry(
         "doctor:doctor", "Check the site, and report what is wrong and what to do; exit code 1 if there is a problem."
@@ -82,10 +82,10 @@ COMMANDS: Final[dict[str, Entry]] = {
                 "Say what odd nodes do, who lies near Bad IO or in a region that somebody named, and past windows like these.",
             ),
             "label": CommandEntry(
-                "traces.regions:label",
+                "traces.models:label",
                 "Name a trouble by windows that show it: windows like them raise the name, and none of them is learnt as normal.",
             ),
-            "regions": CommandEntry("traces.regions:regions", "List the troubles that people have named, or take one back."),
+            "regions": CommandEntry("traces.models:regions", "List the troubles that people have named, or take one back."),
             "evaluate": CommandEntry(
                 "traces.studies:evaluate",
                 "Train ensembles and the detector on campaigns and judge them: errors, separability, speed, injected faults.",
@@ -161,10 +161,10 @@ COMMANDS: Final[dict[str, Entry]] = {
             "withdraw": CommandEntry("alarms.acts:withdraw", "Withdraw the verdict on an incident, with what it taught."),
             "note": CommandEntry("alarms.acts:note", "Add a note to an incident; its state stays as it is."),
             "ask": CommandEntry(
-                "alarms.cases:ask", "Ask about the cases whose answer teaches most, also from below the threshold."
+                "alarms.incidents:ask", "Ask about the cases whose answer teaches most, also from below the threshold."
             ),
             "answer": CommandEntry(
-                "alarms.cases:answer", "Answer a case: models learn from it at their next training, alarms at once."
+                "alarms.incidents:answer", "Answer a case: models learn from it at their next training, alarms at once."
             ),
             "mute": CommandEntry(
                 "alarms.acts:mute", "Send nothing about a subject for a time; its incidents are listed all the same."
@@ -303,7 +303,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         },
     ),
     "sql": CommandEntry(
-        "sql:sql",
+        "store:sql",
         "Query the site's tables (jobs, predictions, quarantine, …; --tables lists them) in SQL; nothing can be changed.",
     ),
 }

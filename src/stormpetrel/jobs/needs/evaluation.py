@@ -26,11 +26,9 @@ from stormpetrel.jobs.needs.forecast import UseForecast
 from stormpetrel.jobs.needs.model import FEWEST_JOBS, NeedsModel
 from stormpetrel.jobs.needs.past_use import PastUse, UseTable, use_table
 from stormpetrel.learn.splits import ROLLING_CUTS, TIME_CUT
+from stormpetrel.records.arrays import Flags, Floats, Matrix
 from stormpetrel.records.jobs import job_text
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Matrix = NDArray[np.float32]
 LEVELS: Final = (0.5, 0.9, 0.99)
 JUDGED_FROM: Final = {"time": TIME_CUT, "rolling": ROLLING_CUTS[0]}
 SMALL_JUDGED_FROM: Final = 0.3  # of a small log: a fifth of a thousand tasks would be chance

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Matrix = NDArray[np.float32]
+from stormpetrel.records.arrays import Floats, Matrix
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,7 @@ from stormpetrel.jobs.needs.past_use import TIME, PastUse, use_table
 from stormpetrel.jobs.wait.model import FEWEST_JOBS, QUANTILES, WaitModel
 from stormpetrel.jobs.wait.queue_state import SPACE_NAMES, QueueState, WaitTable, queue_features, wait_table
 from stormpetrel.learn.splits import ROLLING_CUTS, TIME_CUT
-
-Floats = NDArray[np.float64]
-Matrix = NDArray[np.float32]
+from stormpetrel.records.arrays import Floats, Matrix
 
 JUDGED_FROM: Final = {"time": TIME_CUT, "rolling": ROLLING_CUTS[0]}
 BLOCK: Final = 0.05
