@@ -2,7 +2,8 @@
 
     python -m benchmarks.traces_faults --seeds 10                       # simulated: three node-days of calm per seed
     python -m benchmarks.traces_faults --campaigns exathlon             # real runs, split by span of time
-    python -m benchmarks.traces_faults --seeds 6 --promised-only        # simulated: promised and realised shares alone
+    python -m benchmarks.traces_faults --seeds 10 --promised-only       # simulated: promised and realised shares alone
+    python -m benchmarks.traces_faults --seeds 10 --only kmeans --keep DIR   # detector and kmeans anew, the rest as it was
 
 Per fault and severity the ROC area and the recall at one false alarm per node and day, for node windows. The first four campaigns
 of each seed teach (an hour each); the fifth, later one, is judged.
@@ -21,8 +22,9 @@ import numpy as np
 
 from stormpetrel.simulate.telemetry.campaigns import CampaignSpec, campaign_set, simulate_campaign
 from stormpetrel.traces.campaign_splits import Cut, SplitWindows, split_traces
-from stormpetrel.traces.exam.study import CEILING, DETECTOR, VISIBLE, FaultStudy, run_fault_study
+from stormpetrel.traces.exam.study import CEILING, VISIBLE, FaultStudy, run_fault_study
 from stormpetrel.traces.faults.bench import ASIDE, BENCH, TUNED
+from stormpetrel.traces.faults.contract import Fault
 
 RESULTS: Final = Path(__file__).parent / "results"
 NODES, THREADS, TRAIN_MINUTES = 5, 32, 60.0
@@ -72,19 +74,19 @@ def last_results(name: str) -> Mapping[str, Any]:
 def beside_references(study: dict[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
     """A study of the detector alone with the baselines and ceilings of a whole run; means are over the cells visible there."""
     hidden = {tuple(key) for key in last["not_visible"]}
+    anew = list(study["mean"])
     for fault, severities in study["faults"].items():
         for severity, scorers in severities.items():
-            others = last["faults"].get(fault, {}).get(severity, {})
-            scorers.update({name: value for name, value in others.items() if name != DETECTOR})
+            severities[severity] = {**last["faults"].get(fault, {}).get(severity, {}), **scorers}
     cells = [(f, s) for f, severities in study["faults"].items() for s in severities if (f, s) not in hidden]
-    own = float(np.mean([study["faults"][f][s][DETECTOR]["roc_auc"] for f, s in cells]))
-    return {**last, **study, "mean": {**last["mean"], DETECTOR: own}, "interval": {**last["interval"], **study["interval"]},
+    own = {name: float(np.mean([study["faults"][f][s][name]["roc_auc"] for f, s in cells])) for name in anew}
+    return {**last, **study, "mean": {**last["mean"], **own}, "interval": {**last["interval"], **study["interval"]},
             "strata": {part: {**last["strata"][part], **study["strata"][part]} for part in study["strata"]},
             "not_visible": last["not_visible"]}  # fmt: skip
 
 
-def over_seeds(studies: Sequence[Mapping[str, Any]], detector_only: bool = False) -> dict[str, Any]:
-    """Means and spreads over seeds; a cell counts where the mean ceiling does."""
+def over_seeds(studies: Sequence[Mapping[str, Any]], last: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Means and spreads over seeds; a cell counts where the mean ceiling does. What was not judged anew is as in `last`."""
     first = studies[0]["faults"]
     cells: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for fault, severities in first.items():
@@ -96,11 +98,10 @@ def over_seeds(studies: Sequence[Mapping[str, Any]], detector_only: bool = False
                 }
                 for name in scorers
             }
-    if detector_only:
-        for fault, severities in last_results("traces_faults.json")["faults"].items():
-            for severity, scorers in severities.items():
-                if fault in cells:
-                    cells[fault][severity] = {**scorers, DETECTOR: cells[fault][severity][DETECTOR]}
+    for fault, severities in last["faults"].items() if last else ():
+        for severity, scorers in severities.items():
+            if fault in cells:
+                cells[fault][severity] = {**scorers, **cells[fault][severity]}
     keys = [(fault, severity) for fault, severities in cells.items() for severity in severities]
     visible = [key for key in keys if cells[key[0]][key[1]][CEILING]["roc_auc"]["mean"] >= VISIBLE]
     parts = {"all": BENCH, "tuned": TUNED, "aside": ASIDE}
@@ -136,10 +137,11 @@ def main() -> None:
     parser.add_argument("--campaigns", type=Path, help="a folder of recorded runs, in place of simulated campaigns")
     parser.add_argument("--tuned-only", action="store_true", help="leave out the faults that are kept aside")
     parser.add_argument(
-        "--detector-only",
-        action="store_true",
-        help="judge the detector alone; baselines and ceilings stay as the results of the last whole run have them",
+        "--only",
+        nargs="*",
+        help="judge the detector and these baselines alone; others and ceilings stay as the last whole run has them",
     )
+    parser.add_argument("--keep", type=Path, help="folder for the figures of each seed; those that are there are not made again")
     parser.add_argument("--promised-only", action="store_true", help="no faults: only which share of calm windows is flagged")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--results-name", default=None)
@@ -150,8 +152,8 @@ def main() -> None:
         from stormpetrel.sources.trace_files import read_campaigns
 
         split = split_traces(read_campaigns([options.campaigns]), Cut())
-        study = figures(run_fault_study(split, faults, references=not options.detector_only))
-        if options.detector_only:
+        study = figures(run_fault_study(split, faults, references=options.only))
+        if options.only is not None:
             study = beside_references(study, last_results("traces_faults_real.json"))
         show(study["mean"])
         show_promised(study["promised_levels"])
@@ -162,31 +164,38 @@ def main() -> None:
         promised_of_seeds(options, began)
         return
     studies = []
+    last = last_results("traces_faults.json") if options.only is not None else None
     for seed in range(options.first_seed, options.first_seed + options.seeds):
-        study = figures(
-            run_fault_study(
-                simulated(seed, options.minutes),
-                faults,
-                seed=seed,
-                most_nodes=options.nodes_per_fault,
-                references=not options.detector_only,
-            )
-        )
+        study = of_seed(options, seed, faults)
         studies.append(study)
         print(f"seed {seed}: detector {study['mean']['detector']:.3f}, promised and realised {study['promised']}", flush=True)
         about = {"seeds": len(studies), "node_days": len(studies) * NODES * options.minutes / 1440}
-        result = {**over_seeds(studies, options.detector_only), **about, "per_seed": [each["mean"] for each in studies]}
+        result = {**over_seeds(studies, last), **about, "per_seed": [each["mean"] for each in studies]}
         write(options, "traces_faults.json", {**result, "seconds": round(time.monotonic() - began)})  # what there is so far
     show(result["mean"]["tuned" if options.tuned_only else "all"])
     levels = result["promised_levels"].items()
     show_promised({level: {share: value["mean"] for share, value in shares.items()} for level, shares in levels})
 
 
+def of_seed(options: argparse.Namespace, seed: int, faults: Sequence[Fault]) -> dict[str, Any]:
+    """The study of one seed: read where it was kept, else made, and kept."""
+    kept = options.keep / f"seed-{seed}.json" if options.keep else None
+    if kept and kept.exists():
+        study: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        return study
+    windows = simulated(seed, options.minutes)
+    study = figures(run_fault_study(windows, faults, seed=seed, most_nodes=options.nodes_per_fault, references=options.only))
+    if kept:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(study), encoding="utf-8")
+    return study
+
+
 def promised_of_seeds(options: argparse.Namespace, began: float) -> None:
     """Print, seed by seed, which share of the calm windows of a later simulated campaign is flagged; keep the means."""
     studies: list[Mapping[str, Mapping[float, float]]] = []
     for seed in range(options.first_seed, options.first_seed + options.seeds):
-        study = run_fault_study(simulated(seed, options.minutes), (), seed=seed, references=False)
+        study = run_fault_study(simulated(seed, options.minutes), (), seed=seed, references=())
         studies.append(study.promised_levels)
         print(f"seed {seed}")
         show_promised({level: {str(share): value for share, value in of.items()} for level, of in study.promised_levels.items()})

@@ -212,6 +212,41 @@ def slurmctld_document(jobs: list[Job]) -> Document:
     return Document([lines(job).encode() for job in jobs])
 
 
+def jobcomp_record(job: Job) -> dict[str, object]:
+    tres = f"cpu={job.cpus},mem={job.mem_mib}M,node=1,billing={job.cpus}"
+    return {
+        "jobid": job.job_id,
+        "username": job.user,
+        "user_id": 1000,
+        "groupname": "users",
+        "group_id": 100,
+        "@start": iso(job.start),
+        "@end": iso(job.end),
+        "elapsed": job.run_s,
+        "partition": "batch",
+        "nodes": "n001",
+        "total_cpus": job.cpus,
+        "total_nodes": 1,
+        "exit_code": f"{job.exit_code}:0",
+        "state": job.state,
+        "het_job_id": 0,
+        "@submit": iso(job.submit),
+        "@eligible": iso(job.submit),
+        "work_dir": "/home",
+        "cluster": "petrel",
+        "time_limit": job.limit_s,
+        "job_name": job.name,
+        "tres_req": tres,
+        "tres_alloc": tres,
+        "account": "lab",
+        "script": "#!/bin/sh\n./fit\n",
+    }
+
+
+def jobcomp_document(jobs: list[Job]) -> Document:
+    return Document([json.dumps(jobcomp_record(job)).encode() for job in jobs], footer=b"\n", suffix=".json")
+
+
 def condor_record(job: Job) -> dict[str, object]:
     return {
         "ClusterId": job.job_id,
@@ -285,6 +320,7 @@ DOCUMENTS: dict[str, Callable[[list[Job]], Document]] = {
     "sacct": sacct_document,
     "sacct-json": sacct_json_document,
     "slurmctld": slurmctld_document,
+    "jobcomp": jobcomp_document,
     "swf": swf_document,
     "pbs": pbs_document,
     "condor-history": condor_history_document,

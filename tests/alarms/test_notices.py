@@ -51,6 +51,14 @@ def test_without_names_an_application_is_an_application_and_a_node_keeps_its_nam
     assert notices(finding(), with_names=False)[0].node == "n017"
 
 
+def test_what_has_changed_is_said_first_and_not_where_names_may_not_leave():
+    change = "The application sweep is new since 2026-03-02: 40 jobs."
+    (notice,) = notices(batch_finding("cat"), change=change)
+    assert notice.evidence[0] == f"A change, not an anomaly. {change}" and len(notice.evidence) == 2
+    assert "sweep" not in repr(notices(batch_finding("cat"), change=change, with_names=False))
+    assert not any("A change" in line for line in notices(batch_finding("cat"))[0].evidence)
+
+
 def test_hostile_names_become_one_bounded_line():
     evil = "n1\r\nBcc: all@example.org\x1b[2J\u202e" + "x" * 5000
     (notice,) = notices(finding(FindingKind.NODE_DOWN, (SubjectKind.NODE, evil)))

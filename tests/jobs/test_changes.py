@@ -45,12 +45,23 @@ def test_what_came_in_the_last_week_is_new_with_its_share_of_jobs_load_and_failu
     assert sweep.share_of_failures == 1.0 and sweep.failure_rate == 1.0
 
 
+def test_what_came_ten_days_ago_is_still_new_and_its_share_is_that_since_it_came():
+    changes = work_changes(work(new_from=25), NOW)
+    assert {one.name for one in changes.newcomers} == {"sweep", "eve", "guests"}
+    assert changes.newcomers[0].share_of_jobs == pytest.approx(100 / 500, abs=0.02)  # not of the last week alone
+
+
 def test_what_was_there_two_weeks_ago_is_not_new():
     assert work_changes(work(new_from=20), NOW).newcomers == ()
 
 
 def test_nothing_is_new_where_there_is_no_past():
     assert work_changes(work(new_from=5, days=12), START + timedelta(days=12)).newcomers == ()
+
+
+def test_what_came_within_the_first_ten_days_of_the_records_is_not_new():
+    early, later = (work_changes(work(new_from=day, days=20), START + timedelta(days=20)) for day in (8, 12))
+    assert early.newcomers == () and {one.name for one in later.newcomers} == {"sweep", "eve", "guests"}
 
 
 def test_what_comes_later_is_not_known():

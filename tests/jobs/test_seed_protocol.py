@@ -82,6 +82,15 @@ def test_columns_that_no_job_has_are_left_out(table):
     assert {"run_time_s", "cpu_time_s", "user_id", "submit_quarter"} <= set(table.columns)
 
 
+def test_the_profile_is_a_column_and_is_learnt_from_training_rows_alone(jobs, table):
+    assert "profile" in table.columns
+    assert "profile" not in table_one(jobs, recipes=["decision_tree"], with_profile=False).columns
+    cut = jobs["submit_time"].quantile(0.8, "nearest")
+    strange = jobs.with_columns(elapsed_s=pl.when(pl.col("submit_time") >= cut).then(9e6).otherwise("elapsed_s"))
+    rows = [table_one(log, split="time", recipes=["decision_tree"]).row("decision_tree", "train") for log in (jobs, strange)]
+    assert rows[0] == rows[1]  # what later jobs are like changes nothing that was learnt before
+
+
 def test_a_seed_repeats(jobs, table):
     again = table_one(jobs, seed=0, recipes=["xgboost"])
     assert again.row("xgboost") == table.row("xgboost")

@@ -80,5 +80,49 @@ def test_more_submissions_than_expected_are_a_change_where_something_new_makes_t
     assert explanation(site, failures) == ""
 
 
+def many_submissions(site, *places, number):
+    figures = (Evidence("count", 60, Unit.EVENTS), Evidence("expected", 12, Unit.EVENTS), Evidence("share", 0.8, Unit.SHARE))
+    subjects = (Subject(SubjectKind.CLUSTER, "c"), *places)
+    about = {"since": NOW - timedelta(hours=30), "until": NOW, "evidence": figures, "subjects": subjects}
+    one = incident(site, "eve", FindingKind.COUNTS_ODD, **about)
+    return replace(one, id=number, findings=(replace(one.findings[0], jobs=(), label="Submit"),))
+
+
+def test_more_submissions_of_a_group_that_was_always_there_are_no_change(site):
+    assert explanation(site, many_submissions(site, number=81))  # of no place in particular: most are of what is new
+    assert explanation(site, many_submissions(site, Subject(SubjectKind.GROUP, "lab"), number=82)) == ""
+
+
+def wave(site, *, new, others):
+    """Jobs that the whole cluster lost: so many of the newcomer, and so many of others."""
+    jobs = (*refs(site, "eve")[:new], *refs(site, "ada")[:others])
+    return incident(
+        site, "eve", FindingKind.OOM_WAVE, jobs=jobs, deciding_jobs=len(jobs), subjects=(Subject(SubjectKind.CLUSTER, "c"),)
+    )
+
+
+def test_what_the_whole_cluster_lost_is_a_change_only_where_the_newcomer_lost_clearly_more_than_its_share(site):
+    share = changes_at(site, NOW).newcomers[0].share_of_jobs
+    assert 0.5 < share < 0.6
+    assert "sweep is new" in explanation(site, wave(site, new=12, others=1))
+    assert explanation(site, wave(site, new=9, others=5)) == ""
+
+
+def test_an_unusual_number_of_failures_is_a_change_where_the_failed_jobs_are_of_something_new(site):
+    about = {
+        "label": "JobFailed",
+        "subjects": (Subject(SubjectKind.CLUSTER, "c"),),
+        "since": NOW - timedelta(hours=6),
+        "until": NOW,
+    }
+    assert "sweep is new" in explanation(site, incident(site, "eve", FindingKind.COUNTS_ODD, **about))
+    assert explanation(site, incident(site, "ada", FindingKind.COUNTS_ODD, **about)) == ""
+
+
+def test_counts_that_grew_after_the_incident_was_raised_are_judged_at_their_own_time(site):
+    early = replace(many_submissions(site, number=83), raised_at=T0 + timedelta(days=NEW_FROM - 1))
+    assert "sweep is new" in explanation(site, early)
+
+
 def test_what_was_raised_long_ago_is_not_looked_at(site):
     assert explanation(site, incident(site, "eve"), oldest=NOW + timedelta(days=1)) == ""

@@ -122,6 +122,12 @@ DAMAGE = {
         "a wrong type": lambda record: record.replace(b'"submission": ', b'"submission": "x", "was": '),
         "no state": lambda record: record.replace(b'"current": [\n', b'"current": ["EXPLODED",\n'),
     },
+    "jobcomp": JSON_DAMAGE
+    | {
+        "a wrong type": lambda record: record.replace(b'"jobid": ', b'"jobid": "x", "was": '),
+        "no such time": lambda record: record.replace(b'"@submit": "', b'"@submit": "sometime", "was": "'),
+        "no such state": lambda record: re.sub(rb'"state": "[A-Z]+"', b'"state": "EXPLODED"', record),
+    },
     "condor-history": JSON_DAMAGE
     | {
         "a wrong type": lambda record: record.replace(b'"QDate": ', b'"QDate": "x", "was": '),
@@ -172,6 +178,13 @@ ODD = {
     "sacct-json": {
         "start_time": swapped(rb'"start": \d+', b'"start": "soon"'),
         "elapsed_s": swapped(rb'"elapsed": \d+', b'"elapsed": [1]'),
+        "node_list": swapped(rb'"n001"', b'"n[1-"'),
+    },
+    "jobcomp": {
+        "start_time": swapped(rb'"@start": "[^"]+"', b'"@start": {"a": 1}'),
+        "elapsed_s": swapped(rb'"elapsed": \d+', b'"elapsed": [1]'),
+        "exit_code": swapped(rb'"exit_code": "[^"]+"', b'"exit_code": "none"'),
+        "time_limit_s": swapped(rb'"time_limit": \d+', b'"time_limit": "soon"'),
         "node_list": swapped(rb'"n001"', b'"n[1-"'),
     },
     "condor-history": {

@@ -8,7 +8,9 @@ import polars as pl
 import pytest
 
 from stormpetrel.errors import UsageError
+from stormpetrel.jobs.moments import Moment
 from stormpetrel.lifecycle.live import open_stream
+from stormpetrel.lifecycle.working_points import FEWEST_SETTLED, read_working_points
 from stormpetrel.records.jobs import KEY
 from stormpetrel.watch.loop import Watch, retry_pause_s
 from stormpetrel.watch.reading import LiveReader
@@ -103,6 +105,23 @@ def test_a_model_that_is_promoted_is_taken_up_without_a_restart(site):
     step = watch.step()
     assert set(step.predictions["model_version"]) == {2}
     assert not predictions_of(site).select(*KEY, "moment").is_duplicated().any()
+
+
+def test_a_new_working_point_is_taken_up_while_it_runs(prepared, copied, monkeypatch):
+    monkeypatch.setattr("stormpetrel.watch.loop._AT_MOST", 0.0)  # however long the first took, the next is not put off
+    site = copied(prepared, jobs={"recalibrate": True, "missed_cost": 30.0})
+    watch, at_submission = Watch(site), pl.col("moment") == "submit"
+    move_clock(site, TRAINED + timedelta(hours=3))
+    early = set(watch.step().predictions.filter(at_submission)["threshold"])
+    assert len(early) == 1 and read_working_points(site) == {}, "too few have settled: the model's own threshold holds"
+    for hours in (24, 48, 60):
+        move_clock(site, TRAINED + timedelta(hours=hours))
+        later = watch.step().predictions.filter(at_submission)
+    point = read_working_points(site)[Moment.SUBMIT]
+    assert point.settled >= FEWEST_SETTLED and point.corrected == pytest.approx(1 / 30, abs=0.01)
+    assert later.height and later["threshold"].to_list() == pytest.approx([point.threshold] * later.height)
+    assert next(iter(early)) != pytest.approx(point.threshold, rel=0.01)
+    assert later["flagged"].equals(later["risk"] >= point.threshold)
 
 
 def test_a_promoted_model_that_cannot_be_read_leaves_the_old_one_at_work(site):

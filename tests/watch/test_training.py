@@ -11,6 +11,7 @@ import pytest
 from stormpetrel.config import load_settings
 from stormpetrel.lifecycle.job_models import training_settings
 from stormpetrel.lifecycle.live import current_versions
+from stormpetrel.lifecycle.nightly import LAST_NIGHT
 from stormpetrel.lifecycle.training_needs import training_needs
 from stormpetrel.watch import training as watch_training
 from stormpetrel.watch.loop import Watch
@@ -19,6 +20,7 @@ from tests.parts.made_once import made_once
 from tests.parts.watched_site import START, TRAINED, make_watched_site, move_clock
 
 LATER = TRAINED + timedelta(days=1)
+PROMETHEUS = "http://127.0.0.1:9"  # nobody is asked: whether a night is due is read from the state
 
 
 @pytest.fixture
@@ -138,3 +140,35 @@ def test_a_watch_that_stops_ends_its_training(eager):
     process = schedule._process
     schedule.stop()
     assert process.returncode is not None
+
+
+def tracing(copied, prepared, **watch):
+    """A site that watches traces, whose jobs alone would not be trained for a year."""
+    site = copied(prepared, watch={"retrain_hours": 24.0, "retrain_min_jobs": 10**6, **watch}, prometheus={"url": PROMETHEUS})
+    schedule = TrainingSchedule(site)
+    schedule._not_before = None  # the minutes after the start are over
+    return site, schedule
+
+
+def test_a_site_that_watches_traces_has_a_night_whenever_its_hours_are_over(prepared, copied):
+    pytest.importorskip("onnxruntime")
+    site, schedule = tracing(copied, prepared)
+    assert schedule.due(LATER), "there was no night yet"
+    site.state.set_fact(LAST_NIGHT, LATER.isoformat())
+    assert not schedule.due(LATER + timedelta(hours=23))
+    assert schedule.due(LATER + timedelta(hours=24, minutes=6))
+
+
+def test_without_traces_no_night_is_due_for_them(prepared, copied):
+    site = copied(prepared, watch={"retrain_hours": 24.0, "retrain_min_jobs": 10**6})
+    schedule = TrainingSchedule(site)
+    schedule._not_before = None
+    assert not schedule.due(LATER)
+    _, never = tracing(copied, prepared, retrain_hours=0.0)
+    assert not never.due(LATER), "nothing is trained by itself"
+
+
+def test_without_what_scores_traces_no_night_is_due_for_them(prepared, copied, monkeypatch):
+    monkeypatch.setattr("stormpetrel.watch.trace_findings.find_spec", lambda _name: None)
+    _, schedule = tracing(copied, prepared)
+    assert not schedule.due(LATER)

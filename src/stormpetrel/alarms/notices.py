@@ -111,8 +111,10 @@ def make_delivery(notices: Sequence[Notice], *, is_repeat: bool, site_id: str, s
     return Delivery(f"{name}-{site_id}", tuple(notices), is_repeat, clean_line(site), now)
 
 
-def make_notice(message: Message, incident: Incident, *, zone: str, public_url: str, with_names: bool) -> Notice:
-    """Say an incident for one route; without names users, jobs and applications are not told apart."""
+def make_notice(
+    message: Message, incident: Incident, *, zone: str, public_url: str, with_names: bool, change: str = ""
+) -> Notice:
+    """Say an incident for one route; without names users, jobs and applications are not told apart, nor is what has changed."""
     shown = incident if with_names else without_names(incident)
     leading = min(shown.kinds, key=LEADING.index)
     about = list(dict.fromkeys(part.subject for part in shown.findings if part.kind == leading))
@@ -129,7 +131,7 @@ def make_notice(message: Message, incident: Incident, *, zone: str, public_url: 
         node=clean_line(about[0].name) if is_node else "",
         starts_at=incident.opened_at,
         ends_at=incident.resolved_at if message.kind == MessageKind.RESOLVED else None,
-        evidence=_evidence(shown, zone),
+        evidence=(*_change(change if with_names else ""), *_evidence(shown, zone)),
         link=f"{public_url.rstrip('/')}/alarms?incident={incident.id}" if public_url else "",
     )
 
@@ -159,6 +161,10 @@ def _anonymous(subject: Subject, count: int) -> Subject:
         return subject
     article = "an" if word == "application" else "a"
     return Subject(subject.kind, f"{article} {word}" if count == 1 else f"several {word}s")
+
+
+def _change(change: str) -> tuple[str, ...]:
+    return (clean_line(f"A change, not an anomaly. {change}"),) if change else ()
 
 
 def _evidence(incident: Incident, zone: str) -> tuple[str, ...]:

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 READ: Final = "read"  # jobs, predictions, trends, waste, health
 PREDICT: Final = "predict"  # judge requests and scripts
+INGEST: Final = "ingest"  # hand in job records: for a program, such as Slurm's jobcomp plug-in
 WRITE: Final = "write"  # opinions on advice, saved views
 ACT: Final = "act"  # cancel jobs: the own ones, administrators any
 MANAGE: Final = "manage"  # promote and roll back models; administrators only
-SCOPES: Final = (READ, PREDICT, WRITE, ACT, MANAGE)
+SCOPES: Final = (READ, PREDICT, WRITE, INGEST, ACT, MANAGE)
 
 
 @dataclass(frozen=True, slots=True)

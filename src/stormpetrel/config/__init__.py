@@ -10,10 +10,10 @@ import functools
 import tomllib
 import typing
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 from zoneinfo import ZoneInfo, available_timezones
 
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from stormpetrel.config.servers import (
     ElasticSection,
@@ -26,7 +26,7 @@ from stormpetrel.config.servers import (
 )
 from stormpetrel.errors import SettingsError
 from stormpetrel.records.actions.policies import ActionsSection
-from stormpetrel.records.routes import Route, check_address
+from stormpetrel.records.routes import EMAIL, Route, check_address
 from stormpetrel.records.states import DEFAULT_FAILURE_STATES, JobState
 
 __all__ = [
@@ -346,6 +346,13 @@ class Settings(Section):
     serve: ServeSection = ServeSection()
     actions: ActionsSection = ActionsSection()
 
+    @model_validator(mode="after")
+    def _mail_has_a_route(self) -> Self:
+        name = self.actions.mail_route
+        if name and not any(route.name == name and route.kind == EMAIL for route in self.notify.routes):
+            raise ValueError(f"actions.mail_route: there is no route '{name}' of kind email; expected one of [[notify.routes]]")
+        return self
+
 
 def load_settings(folder: Path) -> Settings:
     """Read and check the site.toml of a site folder."""
@@ -429,6 +436,8 @@ def _first_problem(error: ValidationError) -> str:
         return f"unknown key '{where}'.{_did_you_mean(tuple(str(part) for part in problem['loc']))}"
     message = str(problem["msg"]).removeprefix("Value error, ")
     value = "" if isinstance(problem["input"], dict) or where.startswith("notify.") else f" (found {problem['input']!r})"
+    if not where:  # of several sections together
+        return f"{message}."
     return f"'{where}': {message}{value}."  # an address to post to may be a secret
 
 

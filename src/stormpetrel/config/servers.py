@@ -33,6 +33,9 @@ class SlurmSection(Section):
         default=24.0, ge=0, description="how far before its cursor a run reads again, for late corrections"
     )
     timeout_s: float = Field(default=300.0, gt=0, description="a sacct call or request that takes longer is given up")
+    jobcomp: bool = Field(
+        default=False, description="take in what the jobcomp/elasticsearch plug-in sends to POST /api/v1/jobcomp of serve"
+    )
     rest_url: str = Field(
         default="", description="slurmrestd: http://host:6820, https://… or unix:///path/to/socket; empty: use sacct"
     )

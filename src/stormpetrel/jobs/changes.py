@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -15,7 +15,8 @@ import polars as pl
 from stormpetrel.jobs.keys import family
 from stormpetrel.jobs.outcomes import failed
 
-SPAN: Final = timedelta(days=7)  # in which something is new
+SPAN: Final = timedelta(days=7)  # whose load is compared with that of the weeks before
+NEW_FOR: Final = timedelta(days=14)  # after its first job something is new: models have hardly seen it yet
 PAST: Final = timedelta(days=28)  # in which it was not there
 SHORTEST_PAST: Final = timedelta(days=10)  # before that nobody can tell what is new
 FEWEST_JOBS: Final = 5  # of something new that is worth a line
@@ -26,7 +27,7 @@ _GROWS: Final = 1.1  # load that is surely more than so many times the load befo
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """An application, user or account that is new: since when, and its share of the last days."""
+    """An application, user or account that is new: since when, and its share of the work since then, or of the last week."""
 
     by: str  # application, user or account
     name: str
@@ -82,24 +83,23 @@ def named_work(jobs: pl.DataFrame, failure_states: tuple[str, ...]) -> pl.DataFr
     )
 
 
-def work_changes(work: pl.DataFrame, now: datetime, *, span: timedelta = SPAN, past: timedelta = PAST) -> Changes:
+def work_changes(work: pl.DataFrame, now: datetime) -> Changes:
     """Return what is new at `now`, out of `named_work`; what is submitted later is not looked at, nor an end that comes later."""
-    since = now - span
-    known = work.filter(pl.col("submit_time") <= now, pl.col("submit_time") > since - past)
+    since = now - NEW_FOR
+    known = work.filter(pl.col("submit_time") <= now, pl.col("submit_time") > since - PAST)
     first = known["submit_time"].min()
-    if not isinstance(first, datetime) or since - first < SHORTEST_PAST:
+    if not isinstance(first, datetime) or now - SPAN - first < SHORTEST_PAST:
         return Changes(since, now)
     over = (pl.col("end_time") <= now).fill_null(False)
     known = known.with_columns(core_s=pl.when(over).then("core_s").otherwise(0.0), failed=pl.col("failed") & over)
-    newcomers = [one for by in GROUPS for one in _newcomers(known, by, since)]
+    newest = max(since, first + SHORTEST_PAST)
+    newcomers = [one for by in GROUPS for one in _newcomers(known, by, newest, now)]
     newcomers.sort(key=lambda one: (-one.jobs, GROUPS.index(one.by), one.name))
-    return Changes(since, now, tuple(newcomers), _load(known, since, now, first))
+    return Changes(since, now, tuple(newcomers), _load(known, now - SPAN, first))
 
 
-def _newcomers(known: pl.DataFrame, by: str, since: datetime) -> list[Newcomer]:
-    """What was submitted in the last days by groups that had submitted nothing before."""
-    recent = known.filter(pl.col("submit_time") > since)
-    sums = recent.select(jobs=pl.len(), core_s=pl.col("core_s").sum(), failed=pl.col("failed").sum()).row(0, named=True)
+def _newcomers(known: pl.DataFrame, by: str, since: datetime, now: datetime) -> list[Newcomer]:
+    """What was submitted since a moment by groups that had submitted nothing before."""
     groups = known.filter(pl.col(by) != "").group_by(pl.col(by).alias("name"))
     counted = groups.agg(
         since=pl.col("submit_time").min(),
@@ -109,23 +109,25 @@ def _newcomers(known: pl.DataFrame, by: str, since: datetime) -> list[Newcomer]:
         users=pl.col("user").n_unique(),
     )
     new = counted.filter(pl.col("since") > since, pl.col("jobs") >= FEWEST_JOBS)
-    return [
-        Newcomer(
-            by=by,
-            name=row["name"],
-            since=row["since"],
-            jobs=row["jobs"],
-            share_of_jobs=row["jobs"] / sums["jobs"],
-            share_of_load=row["core_s"] / sums["core_s"] if sums["core_s"] else 0.0,
-            share_of_failures=row["failed"] / sums["failed"] if sums["failed"] else 0.0,
-            failure_rate=row["failed"] / row["jobs"],
-            users=row["users"],
-        )
-        for row in new.iter_rows(named=True)
-    ]
+    return [_newcomer(by, row, known.filter(pl.col("submit_time") >= min(row["since"], now - SPAN))) for row in new.to_dicts()]
 
 
-def _load(known: pl.DataFrame, since: datetime, now: datetime, first: datetime) -> LoadChange | None:
+def _newcomer(by: str, row: dict[str, Any], lately: pl.DataFrame) -> Newcomer:
+    core_s, failures = lately["core_s"].sum(), lately["failed"].sum()
+    return Newcomer(
+        by=by,
+        name=row["name"],
+        since=row["since"],
+        jobs=row["jobs"],
+        share_of_jobs=row["jobs"] / lately.height,
+        share_of_load=row["core_s"] / core_s if core_s else 0.0,
+        share_of_failures=row["failed"] / failures if failures else 0.0,
+        failure_rate=row["failed"] / row["jobs"],
+        users=row["users"],
+    )
+
+
+def _load(known: pl.DataFrame, since: datetime, first: datetime) -> LoadChange | None:
     """Jobs a day of the last days over those of whole weeks before, so that every weekday counts as often; days are resampled."""
     weeks = min(int(PAST / SPAN), (since - first) // timedelta(days=7))
     if weeks < 1:

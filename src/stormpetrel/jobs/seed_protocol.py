@@ -24,6 +24,8 @@ from stormpetrel.engine import Progress as ShareProgress
 from stormpetrel.errors import NotEnoughJobsError, UsageError
 from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.outcomes import LIMIT_REACHED, failed, reached_limit
+from stormpetrel.jobs.preparation import PreparationSettings, prepare
+from stormpetrel.jobs.profiles import END, JobProfiles
 from stormpetrel.jobs.resampling import Truth
 from stormpetrel.jobs.seed_models import RECIPES, TrainingRows
 from stormpetrel.jobs.training import LabelledJobs, TrainingSettings, fit_at
@@ -135,6 +137,7 @@ def table_one(
     max_rows: int | None = None,
     shortest_s: float = 0.0,
     with_limit: bool = False,
+    with_profile: bool = True,
     progress: Progress | None = None,
     engine: Engine = ONE_PROCESS,
 ) -> TableOne:
@@ -151,6 +154,9 @@ def table_one(
         Jobs that ran for less are left out; the seed's value is `SHORT_S`.
     with_limit
         Also give the models the requested run time, which the seed does not list; next to the run time it spells out the rule.
+    with_profile
+        Also give the models the profile of each job: a Gaussian mixture over CPUs, memory, run time and wait, fitted on the
+        training rows alone, as the seed adds it to its columns.
     progress
         Called with (title of the model, models done, models in all).
     engine
@@ -164,7 +170,7 @@ def table_one(
     train, valid, test = _parts(judged, split, seed)
     y = judged["failed"].to_numpy()
     _check_classes(y, np.concatenate([train, valid]), test)
-    x, columns = _matrix(judged, train, with_limit)
+    x, columns = _matrix(judged, train, with_limit, _end_profiles(judged, train, seed) if with_profile else None)
     before = np.concatenate([train, valid])
     rules = _rule_rows(judged, y, {"train": before, "test": test})
     parts = TrainingRows(x[train], y[train], x[valid], y[valid])
@@ -278,9 +284,21 @@ def _parts(judged: pl.DataFrame, split: Split, seed: int) -> tuple[Positions, Po
     return train, valid, test
 
 
-def _matrix(judged: pl.DataFrame, train: Positions, with_limit: bool) -> tuple[Matrix, tuple[str, ...]]:
+def _end_profiles(judged: pl.DataFrame, train: Positions, seed: int) -> pl.Series:
+    """The profile of every job by size, run time and wait; what is fitted or filled in comes from the training rows alone."""
+    settings = PreparationSettings(keep_never_started=True)  # judged jobs all ran: no row may go
+    learnt = prepare(judged[train], settings)
+    profiles = JobProfiles(END).fit(learnt.frame, seed)
+    return profiles.assign(prepare(judged, settings, medians=learnt.medians).frame)
+
+
+def _matrix(
+    judged: pl.DataFrame, train: Positions, with_limit: bool, profile: pl.Series | None
+) -> tuple[Matrix, tuple[str, ...]]:
     """The seed's columns as numbers, without those that no training row has."""
     columns = seed_columns(judged)
+    if profile is not None:
+        columns = columns.with_columns(profile)
     if with_limit:
         columns = columns.with_columns(judged["time_limit_s"])
     known = [name for name in columns.columns if columns[name][train].null_count() < train.size]

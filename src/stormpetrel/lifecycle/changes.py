@@ -2,21 +2,21 @@
 
 Site + moment -> changes_at -> Changes; Site + Incident -> explanation -> a sentence, or nothing. An incident is a change where
 most of the jobs that it rests on are of an application, user or account that was new then, or where more events than expected
-come from such jobs or from load that has grown. What is said of nodes is never explained by who is new.
+come from such jobs or from load that has grown. What is said of nodes is never explained by who is new, and what the whole
+cluster lost only where something new lost clearly more than its share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
-from stormpetrel.jobs.changes import GROUPS, PAST, SPAN, Changes, named_work, work_changes
+from stormpetrel.jobs.changes import GROUPS, NEW_FOR, PAST, Changes, named_work, work_changes
 from stormpetrel.records.events import EventKind
-from stormpetrel.records.findings import Finding, FindingKind
+from stormpetrel.records.findings import Finding, FindingKind, SubjectKind
 from stormpetrel.records.incidents import Incident
 from stormpetrel.records.jobs import ref_text
 from stormpetrel.store.site import Site
@@ -25,6 +25,8 @@ __all__ = ["Changes", "change_texts", "changes_at", "explanation"]
 
 _SURELY: Final = 1.1  # times the load, or so many times less, that is surely a change
 _MOST_OF: Final = 0.5  # of the jobs, or of what is more than expected
+_OF_ALL: Final = 1.5  # times its share of the work, which something new must have of what the whole cluster lost
+_NEARLY_ALL: Final = 0.9
 _ABOUT_NODES: Final = frozenset(
     {FindingKind.NODE_EATS_JOBS, FindingKind.NODE_DOWN, FindingKind.WINDOWS_ODD, FindingKind.WINDOWS_KNOWN}
 )
@@ -41,7 +43,7 @@ _NEEDED: Final = (
 
 
 def changes_at(site: Site, now: datetime) -> Changes:
-    """Return what was new at a moment: the week before it against the four weeks before that."""
+    """Return what was new at a moment: what came in the two weeks before it, and how the load of the last week has changed."""
     return work_changes(_work(site, now), now)
 
 
@@ -52,12 +54,13 @@ def explanation(site: Site, incident: Incident, *, oldest: datetime | None = Non
     candidates = [finding for finding in incident.findings if _can_be_explained(finding)]
     if not candidates or len(candidates) < len(incident.findings):
         return ""
-    key = (site.folder, incident.id, incident.raised_at, tuple((one.kind, one.subjects) for one in candidates))
+    key = (site.folder, incident.id, incident.raised_at, tuple(map(_key, candidates)))
     known = _EXPLAINED.get(key)
     if known is None:
         if len(_EXPLAINED) >= _MOST_KEPT:
             _EXPLAINED.clear()
-        known = _EXPLAINED[key] = _explained(site, incident, candidates)
+        reasons = [_reason(site, incident, finding) for finding in candidates]
+        known = _EXPLAINED[key] = " ".join(dict.fromkeys(reasons)) if all(reasons) else ""
     return known
 
 
@@ -65,13 +68,9 @@ def _can_be_explained(finding: Finding) -> bool:
     return finding.kind not in _ABOUT_NODES and (bool(finding.jobs) or finding.label in _OF_WORK)
 
 
-def _explained(site: Site, incident: Incident, findings: Sequence[Finding]) -> str:
-    work = _work(site, incident.raised_at)
-    changes = work_changes(work, incident.raised_at)
-    if not changes.newcomers and (changes.load is None or not changes.load.grows):
-        return ""
-    reasons = [_reason(finding, changes, work) for finding in findings]
-    return " ".join(dict.fromkeys(reasons)) if all(reasons) else ""
+def _key(finding: Finding) -> tuple[Any, ...]:
+    """What an explanation rests on."""
+    return (finding.kind, finding.subjects, finding.label, finding.since, finding.jobs[: finding.deciding_jobs])
 
 
 def newcomer_text(changes: Changes, by: str, name: str) -> str:
@@ -102,20 +101,31 @@ def load_text(changes: Changes) -> str:
     )
 
 
-def _reason(finding: Finding, changes: Changes, work: pl.DataFrame) -> str:
-    if finding.kind == FindingKind.COUNTS_ODD:
+def _reason(site: Site, incident: Incident, finding: Finding) -> str:
+    """Why one finding is a change, by what was known when it was raised, or when its counts began; empty where it is none."""
+    now, until = incident.raised_at, incident.raised_at
+    if finding.kind == FindingKind.COUNTS_ODD:  # the figures are those of the worst span, which may have come later
+        now, until = max(now, finding.since), max(now, finding.until)
+    work = _work(site, until)
+    changes = work_changes(work, now)
+    if finding.label in _OF_WORK:
         return _of_counts(finding, changes, work)
     deciding = finding.jobs[: finding.deciding_jobs] or finding.jobs
     lost = work.filter(pl.col("ref").is_in(list(deciding)))
-    return _of_newcomers(lost, _MOST_OF * len(deciding), changes)
+    everywhere = finding.subject.kind == SubjectKind.CLUSTER
+    return _of_newcomers(lost, _MOST_OF * len(deciding), changes, of_lost=len(deciding) if everywhere else 0)
 
 
 def _of_counts(finding: Finding, changes: Changes, work: pl.DataFrame) -> str:
     """More submissions, starts or ends than expected, most of which are of something new, or of load that has grown."""
-    column = _OF_WORK.get(EventKind(finding.label)) if finding.label in _OF_WORK else None
     count, expected = finding.figure("count"), finding.figure("expected")
-    if column is None or count is None or expected is None or count <= expected:
+    if count <= expected:
         return ""
+    places = finding.subjects[1:]
+    if places and finding.figure("share") >= _MOST_OF:  # where they come from is known
+        new = [one.name for one in places if one.kind == SubjectKind.GROUP and one.name in changes.names("account")]
+        return newcomer_text(changes, "account", new[0]) if new else ""
+    column = _OF_WORK[EventKind(finding.label)]
     inside = work.filter(pl.col(column).is_between(finding.since, finding.until, closed="left"))
     reason = _of_newcomers(inside, _MOST_OF * (count - expected), changes)
     if reason:
@@ -124,27 +134,35 @@ def _of_counts(finding: Finding, changes: Changes, work: pl.DataFrame) -> str:
     return load_text(changes) if grown else ""
 
 
-def _of_newcomers(jobs: pl.DataFrame, fewest: float, changes: Changes) -> str:
-    """The newcomer to which at least so many jobs belong, in a sentence; the narrowest kind first."""
+def _of_newcomers(jobs: pl.DataFrame, fewest: float, changes: Changes, *, of_lost: int = 0) -> str:
+    """The newcomer to which at least so many jobs belong, in a sentence; the narrowest kind first.
+
+    Of jobs that the whole cluster lost (`of_lost`) its share must be clearly larger than that of the work: trouble that hits
+    everybody hits those who are new as well.
+    """
     for by in GROUPS:
-        names = changes.names(by)
-        counts = jobs.filter(pl.col(by).is_in(list(names))).group_by(by).len().sort("len", by, descending=[True, False])
-        if counts.height and counts["len"].sum() >= max(1.0, fewest):
+        counts = (
+            jobs.filter(pl.col(by).is_in(list(changes.names(by)))).group_by(by).len().sort("len", by, descending=[True, False])
+        )
+        share = sum(one.share_of_jobs for one in changes.newcomers if one.by == by)
+        needed = max(1.0, fewest, of_lost * min(_NEARLY_ALL, _OF_ALL * share))
+        if counts.height and counts["len"].sum() >= needed:
             return newcomer_text(changes, by, str(counts[by][0]))
     return ""
 
 
 def _work(site: Site, now: datetime) -> pl.DataFrame:
-    """The work of the five weeks up to a moment; of days that are over it is read once, of today once an hour."""
-    today = site.now().astimezone(UTC).date() == now.astimezone(UTC).date()
-    until = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-    if not today:
-        until = until.replace(hour=0) + timedelta(days=1)
+    """The work of the six weeks up to a moment; of weeks that are over it is read once each, of this one once an hour."""
+    monday = (now.astimezone(UTC) - timedelta(days=now.astimezone(UTC).weekday())).replace(
+        hour=0, minute=0, second=0, microsecond=0
+    )
+    hour = site.now().astimezone(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    until = max(min(monday + timedelta(weeks=1), hour), now.astimezone(UTC))
     key = (site.folder, until)
     if key not in _READ:
         while len(_READ) >= _MOST_READ:
             _READ.pop(next(iter(_READ)))
-        rows = site.jobs.read_jobs(since=until - SPAN - PAST - timedelta(days=1), until=until).select(_NEEDED).collect()
+        rows = site.jobs.read_jobs(since=monday - NEW_FOR - PAST, until=until).select(_NEEDED).collect()
         states = tuple(str(state) for state in site.settings.jobs.failure_states)
         _READ[key] = named_work(rows, states).with_columns(rows.select(ref_text()))
     return _READ[key]

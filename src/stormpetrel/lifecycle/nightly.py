@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from stormpetrel.errors import StormpetrelError
+from stormpetrel.ingest.jobcomp_inbox import reconcile
 from stormpetrel.lifecycle.contests.decision import FamilyNight, Stopwatch
 from stormpetrel.lifecycle.contests.events import contest_events
 from stormpetrel.lifecycle.contests.shadow import run_shadows, shadow_names
@@ -41,14 +42,18 @@ class Nightly:
     deleted_jobs: int
     deleted_trainings: tuple[str, ...]
     compacted: tuple[Compacted, ...]
+    reconciled: str | None = None  # what accounting says of what jobcomp sent
 
 
 def run_nightly(site: Site, *, progress: Callable[[str], None]) -> Nightly:
-    """Each family trains and compares → delete → compact, one after the other; killed half-way, what is in use stays in use.
+    """Compare what was pushed with accounting → each family trains and compares → delete → compact, one after the other.
 
+    Killed half-way, what is in use stays in use.
     With `alarms.halt_training` nothing is trained while a confirmed incident is open.
     """
     site.state.set_fact(LAST_NIGHT, site.now().isoformat())
+    progress("accounting")
+    reconciled = reconcile(site)
     halted = halting_incident(site)
     jobs, families, outdated = _halted(site, halted) if halted is not None else _trained(site, progress)
     progress("upkeep")
@@ -56,7 +61,7 @@ def run_nightly(site: Site, *, progress: Callable[[str], None]) -> Nightly:
     deleted = retain(site, keep_days) if keep_days else 0
     shadows = tuple(run_shadows(site, now=site.now()))
     pruned = tuple(site.models.prune(site.settings.nightly.keep_trainings, spare=shadow_names(site)))
-    return Nightly(jobs, tuple(families), tuple(outdated), shadows, deleted, pruned, tuple(compact(site)))
+    return Nightly(jobs, tuple(families), tuple(outdated), shadows, deleted, pruned, tuple(compact(site)), reconciled)
 
 
 def _measured(site: Site, family: str, contest: Callable[[], FamilyNight | None]) -> FamilyNight | None:

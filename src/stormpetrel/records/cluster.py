@@ -90,6 +90,7 @@ class Cluster:
     enforced: tuple[str, ...] | None = None
     name: str | None = None
     names_default: bool = True  # newer slurmrestd does not say which partition is the default one
+    updates_memory: bool = False  # sbatch --mem-update works: Slurm 26.05 or later, set up for it; False where nobody says
 
     def partition(self, name: str) -> Partition | None:
         """The partition of that name."""

@@ -97,7 +97,7 @@ class Route(BaseModel):
     @classmethod
     def _mailboxes(cls, boxes: str | list[str]) -> str | list[str]:
         for box in [boxes] if isinstance(boxes, str) else boxes:
-            if box and not _MAILBOX.fullmatch(box):
+            if box and not is_mailbox(box):
                 raise ValueError("expected plain addresses, such as ops@example.org")
         return boxes
 
@@ -136,6 +136,11 @@ class Route(BaseModel):
         begin, end = (time.fromisoformat(part) for part in self.quiet_hours.split("-"))
         now = local.time().replace(tzinfo=None)
         return begin <= now < end if begin < end else now >= begin or now < end
+
+
+def is_mailbox(text: str) -> bool:
+    """Whether a text is one plain address of mail."""
+    return _MAILBOX.fullmatch(text) is not None
 
 
 def check_address(url: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,7 @@ from stormpetrel.sources.htcondor.history import CondorHistory
 from stormpetrel.sources.lines import LineFile
 from stormpetrel.sources.pbs import PbsAccounting
 from stormpetrel.sources.slurm.controller_log import ControllerEvents, ControllerLog
+from stormpetrel.sources.slurm.jobcomp import JobCompletions
 from stormpetrel.sources.slurm.json_jobs import SlurmJson
 from stormpetrel.sources.slurm.sacct_text import SacctText
 from stormpetrel.sources.swf import SwfLog
@@ -32,7 +33,6 @@ from stormpetrel.sources.tables.mapped_table import MappedTable
 from stormpetrel.sources.tables.task_table import TaskTable, recognises, split_header
 
 DEFAULT_CLUSTER: Final = "cluster"
-FORMATS: Final = ("sacct", "sacct-json", "slurmctld", "swf", "pbs", "condor-history", "condor-events", "tasks", *SHIPPED)
 _PBS_LINE: Final = re.compile(rb"^\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Z];")
 _CONTROLLER_LINE: Final = re.compile(rb"^\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[^\]]{0,16}\] ")
 _EVENT_LINE: Final = re.compile(rb"^\d{3} \(\d+\.\d+\.\d+\) ")
@@ -56,32 +56,41 @@ class ReadOptions:
     delimiter: str | None = None
     year: int | None = None
 
+    @property
+    def named_cluster(self) -> str:
+        """The cluster of records that name none, in formats whose files cannot name it either."""
+        return self.cluster or DEFAULT_CLUSTER
+
+
+_OPENERS: Final[dict[str, Callable[[str, ReadOptions], JobSource]]] = {
+    "sacct": lambda path, options: SacctText(
+        path,
+        fields=options.fields,
+        delimiter=options.delimiter,
+        time_zone=options.time_zone,
+        cluster=options.named_cluster,
+    ),
+    "sacct-json": lambda path, options: SlurmJson(path, cluster=options.named_cluster),
+    SLURMCTLD: lambda path, options: ControllerLog(path, time_zone=options.time_zone, cluster=options.cluster),
+    "jobcomp": lambda path, options: JobCompletions(path, cluster=options.named_cluster),
+    "swf": lambda path, options: SwfLog(path, cluster=options.named_cluster),
+    "pbs": lambda path, options: PbsAccounting(path, time_zone=options.time_zone, cluster=options.cluster),
+    "condor-history": lambda path, options: CondorHistory(path, time_zone=options.time_zone, cluster=options.cluster),
+    CONDOR_EVENTS: lambda path, options: CondorEvents(
+        path, time_zone=options.time_zone, cluster=options.cluster, year=options.year
+    ),
+    "tasks": lambda path, options: TaskTable(path, time_zone=options.time_zone, cluster=options.named_cluster),
+}
+FORMATS: Final = (*_OPENERS, *SHIPPED)
+
 
 def open_source(path: str, format_name: str | None, options: ReadOptions) -> JobSource:
     """The source that reads a file: of the format named, or of the one that its first lines look like."""
     name = format_name or sniff_format(path, has_fields=bool(options.fields))
-    cluster = options.cluster or DEFAULT_CLUSTER
-    match name:
-        case "sacct":
-            return SacctText(
-                path, fields=options.fields, delimiter=options.delimiter, time_zone=options.time_zone, cluster=cluster
-            )
-        case "sacct-json":
-            return SlurmJson(path, cluster=cluster)
-        case "slurmctld":
-            return ControllerLog(path, time_zone=options.time_zone, cluster=options.cluster)
-        case "swf":
-            return SwfLog(path, cluster=cluster)
-        case "pbs":
-            return PbsAccounting(path, time_zone=options.time_zone, cluster=options.cluster)
-        case "condor-history":
-            return CondorHistory(path, time_zone=options.time_zone, cluster=options.cluster)
-        case "condor-events":
-            return CondorEvents(path, time_zone=options.time_zone, cluster=options.cluster, year=options.year)
-        case "tasks":
-            return TaskTable(path, time_zone=options.time_zone, cluster=cluster)
+    if name in _OPENERS:
+        return _OPENERS[name](path, options)
     if name in SHIPPED or name.endswith(".toml"):
-        return MappedTable(path, column_map=name, time_zone=options.time_zone, cluster=cluster)
+        return MappedTable(path, column_map=name, time_zone=options.time_zone, cluster=options.named_cluster)
     close = difflib.get_close_matches(name, FORMATS, n=1)
     hint = f"Did you mean '{close[0]}'? " if close else ""
     raise UsageError(f"Unknown format '{name}'.", hint=f"{hint}Known: {', '.join(FORMATS)}, or a path to a column map (.toml).")
@@ -131,6 +140,8 @@ def _format_of(head: bytes) -> str | None:
 def _json_format(text: bytes) -> str | None:
     if re.search(rb'"(ClusterId|GlobalJobId|QDate)"', text):
         return "condor-history"
+    if b'"jobid"' in text and b'"@submit"' in text:
+        return "jobcomp"
     if re.search(rb'"(jobs|job_state|submission)"\s*:', text):
         return "sacct-json"
     try:

@@ -22,7 +22,7 @@ _GUESSES: Final = 20_000
 _GUESSES_PER_RECORD: Final = 100
 _GUESSED_TEXT: Final = 256 * 1024 * 1024
 _FIRST_GUESS: Final = 64 * 1024  # characters of a guess that are decoded at first: nearly all records are shorter
-_BEGINNING: Final = re.compile(r"[^\s:]\s*\{")  # an object that is no value of another one's key
+_BEGINNING: Final = re.compile(r"(?:[^\s:]|\n)\s*\{")  # an object that is no value of another one's key, or begins a line
 
 Record = dict[str, Any]
 

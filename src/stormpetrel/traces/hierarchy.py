@@ -148,7 +148,7 @@ class NodeHierarchy:
     def _summary(self, level: Level, values: Floats) -> Summary:
         summary, calibration = self.levels[level], self.calibrations.get(level)
         raw = summary.score(values)
-        return Summary(summary.embed(values), raw if calibration is None else -np.log10(calibration.share(raw)))
+        return Summary(summary.embed(values), raw if calibration is None else calibration.score(raw))
 
     def _unusual(self, metrics: Floats) -> Numbers:
         if not self.names:

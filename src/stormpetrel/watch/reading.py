@@ -14,6 +14,7 @@ from typing import Final
 
 from stormpetrel.config import Settings
 from stormpetrel.errors import SourceError, UsageError
+from stormpetrel.ingest.jobcomp_inbox import JobcompInbox
 from stormpetrel.ingest.jobs import IngestReport, ingest_jobs
 from stormpetrel.sources.contract import JobSource
 from stormpetrel.store.site import Site
@@ -65,6 +66,9 @@ class LiveReader:
             raise nothing_to_watch(settings)
         if settings.slurm.rest_url or shutil.which(settings.slurm.sacct):
             self._slurm = SlurmPoll(self.site, lambda report: self._counts.add(report), self._poll_source)
+        if settings.slurm.jobcomp:
+            inbox = JobcompInbox(self.site)
+            self._polls["jobcomp"] = lambda _now: inbox.sources()
         if settings.htcondor.event_log:
             from stormpetrel.sources.htcondor.follow_jobs import FollowedJobs  # numba, which other sites need not load
 
@@ -99,7 +103,8 @@ class LiveReader:
 
 def has_job_sources(settings: Settings) -> bool:
     """Whether there is a live source of jobs."""
-    return bool(settings.slurm.rest_url or settings.htcondor.event_log or shutil.which(settings.slurm.sacct))
+    slurm = settings.slurm
+    return bool(slurm.rest_url or slurm.jobcomp or settings.htcondor.event_log or shutil.which(slurm.sacct))
 
 
 def nothing_to_watch(settings: Settings) -> UsageError:
@@ -108,8 +113,8 @@ def nothing_to_watch(settings: Settings) -> UsageError:
     if settings.prometheus.url:
         hint = "There is a prometheus.url: set traces.watch = true to have its CPU counters followed, or prometheus.background."
     return UsageError(
-        f"There is nothing to watch: no command '{settings.slurm.sacct}', no slurm.rest_url, no htcondor.event_log, "
-        "no elastic.url, no graphite.url with targets, no prometheus.url, no grafana.url, and no jobs or events "
-        "in the tables.",
+        f"There is nothing to watch: no command '{settings.slurm.sacct}', no slurm.rest_url, no slurm.jobcomp, "
+        "no htcondor.event_log, no elastic.url, no graphite.url with targets, no prometheus.url, no grafana.url, and no jobs "
+        "or events in the tables.",
         hint=hint,
     )

@@ -22,6 +22,7 @@ BODIES: dict[str, Any] = {
     "act_on_alarm": {"kind": "note", "note": "seen"},
     "cancel_job": {"confirm": ""},
     "turn_actions": {"on": True},
+    "take_jobcomp": {"jobid": 1, "@submit": "2026-01-01T00:00:00", "state": "COMPLETED"},
     "mute": {"kind": "node", "name": "n017", "hours": 1.0},
 }
 

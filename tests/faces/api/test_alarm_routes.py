@@ -8,6 +8,7 @@ import pytest
 
 from stormpetrel.answers.alarms import replay as replay_module
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
+from stormpetrel.answers.alarms.rehearsal import HISTORY, save_report
 from stormpetrel.answers.alarms.replay import replay_alarms
 from stormpetrel.answers.schemas.alarms import ReplayQuestion
 from stormpetrel.answers.viewer import LOCAL, Viewer
@@ -45,6 +46,24 @@ def test_a_user_gets_own_incidents_only(alarmed):
     )
     foreign, missing = (alarmed.ask("GET", f"/alarms/{number}", user="ann") for number in (2, 9))
     assert foreign.status_code == missing.status_code == 404 and foreign.text.replace("2", "9") == missing.text
+
+
+REPORT = {
+    "faults": {"oom_wave": {"severe": {"recall": 0.5, "delay_s": 120.0, "n": 2, "paged": None, "paged_delay_s": None}}},
+    "false_pages_per_week": 1.5,
+    "holes": ["A stalled scheduler would not be seen here: 0 of 2."],
+}
+
+
+def test_the_last_rehearsal_is_there_for_administrators_once_somebody_has_rehearsed(alarmed):
+    missing = alarmed.ask("GET", "/alarms/rehearsal")
+    assert missing.status_code == 404 and "stormpetrel rehearse" in missing.text
+    save_report(alarmed.site.folder, HISTORY, REPORT)
+    shown = alarmed.get("/alarms/rehearsal")
+    assert {key: shown[key] for key in REPORT} == REPORT and shown["live"] is False
+    assert alarmed.ask("GET", "/alarms/rehearsal?live=true").status_code == 404, "the one beside the live stream is another"
+    assert alarmed.ask("GET", "/alarms/rehearsal", user="ann").status_code == 403
+    assert alarmed.ask("POST", "/alarms/rehearsal").status_code == 405
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
+from stormpetrel.answers.alarms.rehearsal import HISTORY, save_report
 from stormpetrel.answers.schemas.incident import IncidentAnswer, MuteReceipt
 from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.errors import NotThereError, UsageError
@@ -49,6 +50,13 @@ def test_incidents_are_the_answers_of_the_site(client, alarmed):
 def test_a_past_without_records_is_replayed_too(client):
     replayed = client.replay_alarms(since=NOW - 2 * HOUR, until=NOW, models=False)
     assert replayed.incidents == [] and replayed.weeks == 0.0
+
+
+def test_the_last_rehearsal_is_read_and_without_one_it_is_said_how_to(client, alarmed):
+    with pytest.raises(NotThereError, match="Nothing has been rehearsed beside the live stream yet"):
+        client.rehearsal(live=True)
+    save_report(alarmed.site.folder, HISTORY, {"faults": {}, "false_pages_per_week": None, "holes": ["nothing would be seen"]})
+    assert client.rehearsal().holes == ["nothing would be seen"]
 
 
 def test_each_verb_is_an_act(client):

@@ -20,6 +20,7 @@ from fastapi import FastAPI, Request, WebSocket
 from stormpetrel.answers.viewer import current_viewer
 from stormpetrel.config import Settings
 from stormpetrel.errors import StormpetrelError
+from stormpetrel.faces.api.routes import router
 from stormpetrel.faces.web.app import bare_app, protected
 from stormpetrel.faces.web.connections import ConnectionLimits
 from stormpetrel.faces.web.serving import server_config
@@ -73,6 +74,13 @@ def small_app(site: Site, raises: StormpetrelError | Exception | None = None) ->
         assert raises is not None
         raise raises
 
+    return protected(app, site)
+
+
+def api_app(site: Site) -> Any:
+    """The whole API behind the real door, without the dashboard."""
+    app = bare_app(live_of(site))
+    app.include_router(router(live_of(site)))
     return protected(app, site)
 
 

@@ -9,9 +9,10 @@ import polars as pl
 import pytest
 
 from stormpetrel.errors import NotEnoughJobsError
-from stormpetrel.jobs.wait.evaluation import evaluate_waits, judge, queue_log
-from stormpetrel.jobs.wait.model import WaitForecast, WaitModel
-from stormpetrel.jobs.wait.queue_kernel import N_READINGS, READINGS, follow_levels
+from stormpetrel.jobs.wait.evaluation import evaluate_waits, judge
+from stormpetrel.jobs.wait.model import WaitModel
+from stormpetrel.jobs.wait.queue_kernel import N_READINGS, READINGS, blended_quantile, follow_levels
+from stormpetrel.jobs.wait.training import queue_log
 from stormpetrel.records.jobs import job_frame
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,9 +61,17 @@ def test_a_log_without_waits_is_refused_in_a_sentence():
 
 
 def test_a_job_that_has_waited_is_told_a_later_start():
-    forecast = WaitForecast(np.log1p([10.0, 100.0, 1000.0]), np.array([[0.5, 0.9, 1.0]], np.float32))
-    first, later = (forecast.quantiles((0.5,), waited)[0, 0] for waited in (0.0, 50.0))
+    steps, below = np.log1p([10.0, 100.0, 1000.0]), np.array([0.5, 0.9, 1.0], np.float32)
+    first, later = (np.expm1(blended_quantile(steps, below, 0.5, 1.0, 0.0, np.log1p(waited))) for waited in (0.0, 50.0))
     assert first == pytest.approx(10.0) and later > 50.0
+
+
+def test_recent_waits_have_their_share_until_a_job_has_waited_longer():
+    steps, below = np.log1p([10.0, 1000.0]), np.array([0.5, 1.0], np.float32)
+    both, longer = (
+        np.expm1(blended_quantile(steps, below, 0.5, 0.5, np.log1p(100.0), np.log1p(waited))) for waited in (0.0, 200.0)
+    )
+    assert both == pytest.approx(np.sqrt(11.0 * 101.0) - 1.0) and longer > 200.0
 
 
 def test_pinball_loss_and_coverage_are_as_defined():
@@ -76,7 +85,9 @@ def test_the_level_rises_where_quantiles_were_too_low():
     submit, waits = np.arange(n) * 100.0, np.full(n, 50.0)
     below = np.tile(np.array([0.6, 1.0], np.float32), (n, 1))
     out, recent = np.empty(n), np.zeros(n)
-    level = follow_levels(submit, waits, np.log1p(np.array([1.0, 1000.0])), below, recent, 1.0, 0.5, 0.02, 0.5, out)
+    level = follow_levels(
+        submit, waits, np.full(n, np.inf), np.log1p(np.array([1.0, 1000.0])), below, recent, 1.0, 0.5, 0.02, 0.5, np.inf, out
+    )
     assert level > 0.5
 
 

@@ -8,7 +8,16 @@ from stormpetrel.config import SlurmSection
 from stormpetrel.records.cluster import Association, NodeKind, Partition, Qos
 from stormpetrel.sources.scripts.job_script import parse_job_script
 from stormpetrel.sources.scripts.slurm import resource_request
-from stormpetrel.sources.slurm.cluster import alike, associations_in, gpus_in, nodes_in, partitions_in, qos_in, read_associations
+from stormpetrel.sources.slurm.cluster import (
+    alike,
+    associations_in,
+    gpus_in,
+    nodes_in,
+    partitions_in,
+    qos_in,
+    read_associations,
+    updates_memory,
+)
 from stormpetrel.sources.slurm.cluster_rest import nodes_of, partitions_of, qos_of
 
 MIB = 1024**2
@@ -209,3 +218,25 @@ def test_no_limit_is_a_request_of_its_own():
 @pytest.mark.parametrize("written", ["a|b", "[a*2&b*3]", "a,b", "$X"])
 def test_constraints_that_are_more_than_a_list_of_features_are_not_judged(written):
     assert asks(f"--constraint='{written}'").features == ()
+
+
+MEMORY_UPDATES = {
+    "SLURM_VERSION": "26.05.1",
+    "SlurmctldParameters": "idle_on_node_suspend,enable_stepmgr",
+    "JobAcctGatherType": "jobacct_gather/cgroup",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "can"),
+    [
+        ({}, True),
+        ({"SLURM_VERSION": "27.11.0-rc1"}, True),
+        ({"SLURM_VERSION": "25.11.3"}, False),
+        ({"SLURM_VERSION": "(null)"}, False),
+        ({"SlurmctldParameters": "(null)"}, False),
+        ({"JobAcctGatherType": "jobacct_gather/linux"}, False),
+    ],
+)
+def test_memory_is_given_back_only_where_slurm_is_new_enough_and_set_up_for_it(changed, can):
+    assert updates_memory(MEMORY_UPDATES | changed) is can

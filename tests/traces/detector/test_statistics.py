@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from stormpetrel.traces.detector.calibration import Calibration
 from stormpetrel.traces.detector.layout import chain, previous_rows
@@ -88,10 +89,28 @@ def test_a_past_ends_before_the_window_begins():
     assert past.mean(values, prior=7.0, weight=1.0)[0] == 7.0
 
 
-def test_a_share_is_a_rank_and_goes_on_beyond_the_highest():
+@pytest.mark.parametrize(("shape", "draw"), [(0.0, "standard_exponential"), (0.25, "standard_t")])
+def test_a_share_is_a_rank_and_goes_on_beyond_the_highest(shape, draw):
     rng = np.random.default_rng(3)
-    calibration = Calibration.fit(rng.exponential(1.0, 4000))
-    for share in (0.3, 0.05, 0.01, 0.001, 0.0001):
-        surprise = calibration.surprise_of(share)
-        np.testing.assert_allclose(calibration.share(np.array([surprise])), share, rtol=0.05)
-        assert 0.5 < np.exp(-surprise) / share < 2  # what is true of an exponential
+    calm = rng.standard_exponential(4000) if draw == "standard_exponential" else np.abs(rng.standard_t(4, 4000))
+    calibration = Calibration.fit(calm)
+    later = rng.standard_exponential(400_000) if draw == "standard_exponential" else np.abs(rng.standard_t(4, 400_000))
+    scores = calibration.score(later)
+    for share in (0.3, 0.05, 0.01, 0.001):
+        assert 0.5 < (scores >= -np.log10(share)).mean() / share < 2
+    assert abs(calibration.tail.shape - shape) < 0.2
+
+
+def test_what_is_odder_than_every_calm_window_is_still_ordered():
+    calibration = Calibration.fit(np.random.default_rng(0).normal(size=100))
+    scores = calibration.score(np.array([3.0, 10.0, 100.0, 1e4]))
+    assert (np.diff(scores) > 0).all() and np.isfinite(scores).all()
+
+
+def test_a_calibration_without_windows_still_ranks():
+    assert np.isfinite(Calibration.fit(np.empty(0)).score(np.array([-np.inf, 0.0, 5.0]))).all()
+
+
+def test_a_calibration_that_was_saved_with_an_exponential_tail_is_read():
+    calibration = Calibration.of_arrays("c", {"c.values": np.arange(40.0), "c.tail": np.array([2.0, 40.0])})
+    assert calibration.tail.shape == 0.0 and calibration.windows == 40

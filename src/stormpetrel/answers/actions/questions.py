@@ -27,7 +27,7 @@ from stormpetrel.records.actions.acts import Act, ActState, Arming, Mode, Switch
 from stormpetrel.records.actions.policies import OF_RISK, Action, Policy
 from stormpetrel.records.jobs import JobRef
 from stormpetrel.watch.actions.acting import KnownNow, decide, dry_run_left
-from stormpetrel.watch.actions.catch import actor_for, order_of
+from stormpetrel.watch.actions.catch import actor_for, order_of, plan_of
 from stormpetrel.watch.actions.checks import missing_right, needed_right
 from stormpetrel.watch.incident_keeper import silences_of
 
@@ -165,7 +165,7 @@ def switch_line(switch: Switch) -> SwitchLine:
 def _planned(site: Site, act: Act) -> PlannedCase:
     subject = act.node if act.action == Action.DRAIN else JobRef.parse(act.subject).job
     try:
-        plan = actor_for(site, act.source, act.cluster).plan(order_of(site, act))
+        plan = plan_of(site, act)
     except (SourceError, UsageError) as error:
         return PlannedCase(subject=subject, commands=[], refusal=error.what)
     return PlannedCase(subject=subject, commands=[list(one.words) for one in plan.commands], refusal=plan.refusal)

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from stormpetrel.answers.schemas.alarms import RehearsalAnswer, RehearsedFault
 from stormpetrel.answers.viewer import MANAGE, READ
+from stormpetrel.errors import NotThereError
 from stormpetrel.private_files import write_private
 from stormpetrel.rehearse.site.coverage import PHRASES, Coverage, Trial, coverage_of, holes_of
 from stormpetrel.rehearse.site.injection import SEVERITIES
@@ -206,3 +207,13 @@ def load_report(site_folder: Path, name: str) -> dict[str, Any] | None:
             report = json.loads(path.read_text(encoding="utf-8"))
             return report if isinstance(report, dict) else None
     return None
+
+
+def show_rehearsal(site: Site, viewer: Viewer, *, live: bool = False) -> RehearsalAnswer:
+    """Return the same; NotThereError where there was none."""
+    answer = last_rehearsal(site, viewer, live=live)
+    if answer is None:
+        where = " beside the live stream" if live else ""
+        hint = f"Run on the server: stormpetrel rehearse{' --live' if live else ''}"
+        raise NotThereError(f"Nothing has been rehearsed{where} yet.", hint=hint)
+    return answer

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from stormpetrel.answers.jobs.judging import user_for
 from stormpetrel.answers.jobs.one_job import NOT_KNOWN, advice_answer, line_in, useful_advice, verdict_answer
-from stormpetrel.answers.jobs.outlook import site_outlook, with_outlook
+from stormpetrel.answers.jobs.outlook import RiskNow, site_outlook, with_outlook
 from stormpetrel.answers.schemas.predictions import ClusterFit, ClusterProblem, ScriptAnswer, ScriptRequest
 from stormpetrel.answers.viewer import PREDICT, Viewer
 from stormpetrel.errors import ModelError, SourceError, UsageError
 from stormpetrel.jobs.advice.advice import advise
+from stormpetrel.jobs.advice.kinds import find_kind
+from stormpetrel.jobs.advice.prescription import Prescribed
 from stormpetrel.jobs.moments import Moment
 
 if TYPE_CHECKING:
@@ -179,13 +181,17 @@ def _answer(
         judge = load()
     except ModelError as error:
         notes.append(f"No risk can be given: {error}")
+    risk = RiskNow(load if judge is None else lambda: judge, now)
     verdict = verdict_answer(judge.judge(row, Moment.SUBMIT, now)) if judge else None
     if verdict is not None and not verdict.known:
         notes.append(NOT_KNOWN)
     risk_of = None if judge is None else lambda candidates: judge.risk(candidates, Moment.SUBMIT, now)
-    advice, left_out = useful_advice(site, advise(row, past_of(row), now=now, risk_of=risk_of))
+    past = past_of(row)
+    kind = find_kind(row, past, now=now)
+    advice, left_out = useful_advice(site, advise(row, past, now=now, risk_of=risk_of, kind=kind))
     notes += left_out
-    more = with_outlook(outlook, row, advice, flagged=bool(verdict and verdict.flagged), risk_of=risk_of)
+    prescribed = Prescribed(advice, lambda: bool(verdict and verdict.flagged), now, kind)
+    more = with_outlook(site, outlook, row, prescribed, risk)
     flat: dict[str, Any] = {"risk": None} if verdict is None else {name: getattr(verdict, name) for name in _FLAT}
     return ScriptAnswer(
         script=request.name,
@@ -195,7 +201,7 @@ def _answer(
         cluster=fit,
         **flat,
         verdict=verdict,
-        advice=[advice_answer(piece, line_in(request, piece)) for piece in more.advice],
+        advice=[advice_answer(piece, line_in(request, piece), mem_update=more.mem_update) for piece in more.advice],
         needs=more.needs,
         wait=more.wait,
         notes=[*notes, *more.notes],

@@ -23,8 +23,9 @@ from weakref import WeakKeyDictionary
 import polars as pl
 
 from stormpetrel.answers.jobs.causes import cause_of, remedies_for
+from stormpetrel.answers.jobs.check import LiveJudge
 from stormpetrel.answers.jobs.one_job import advice_answer, advice_for, notes_about, script_line, useful_advice, waiting_answer
-from stormpetrel.answers.jobs.outlook import with_outlook
+from stormpetrel.answers.jobs.outlook import RiskNow, with_outlook
 from stormpetrel.answers.json_values import json_value
 from stormpetrel.answers.overview.job_table import job_rows
 from stormpetrel.answers.overview.overview import OVERVIEW_SCHEMA, not_there
@@ -42,6 +43,8 @@ from stormpetrel.answers.schemas.job import (
 )
 from stormpetrel.answers.viewer import READ, Viewer
 from stormpetrel.errors import ModelError, UsageError
+from stormpetrel.jobs.advice.kinds import find_kind
+from stormpetrel.jobs.advice.prescription import Prescribed
 from stormpetrel.jobs.advice.waiting import why_waiting
 from stormpetrel.jobs.causes.cause import NEAR
 from stormpetrel.jobs.keys import family
@@ -82,9 +85,12 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
     predictions = _predictions(live.overview.predictions(live.site, row))
     now = live.now()
     past = live.overview.past(job, now=now, own=own)
-    following, proposed = advice_for(job, past, now=now)
+    kind = find_kind(job, past, now=now)
+    following, proposed = advice_for(job, past, now=now, kind=kind)
     advice, left_out = useful_advice(live.site, proposed)
-    more = with_outlook(live.outlook(), job, advice, flagged=bool(predictions and predictions[-1].flagged))
+    risk, flagged = RiskNow(lambda: LiveJudge(live), now), bool(predictions and predictions[-1].flagged)
+    prescribed = Prescribed(advice, lambda: following is None and (flagged or risk.flagged(job)), now, kind)
+    more = with_outlook(live.site, live.outlook(), job, prescribed, risk)
     profile, trouble = _profile(live, job)
     earlier, later = find_tries(job.hstack(row.select("failed", "risk", "first_risk")), own)
     return JobInFull(
@@ -94,7 +100,7 @@ def job_details(live: LiveSite, viewer: Viewer, ref: JobRef) -> JobInFull:
         waiting=_waiting(live, record),
         predictions=predictions,
         next=None if following is None else advice_answer(following, script_line(record, following)),
-        advice=[advice_answer(piece, script_line(record, piece)) for piece in more.advice],
+        advice=[advice_answer(piece, script_line(record, piece), mem_update=more.mem_update) for piece in more.advice],
         cause=cause_of(live.site, record, _around(live, record)),
         remedies=remedies_for(job, past, now=now),
         needs=more.needs,

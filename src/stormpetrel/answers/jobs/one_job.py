@@ -25,14 +25,12 @@ if TYPE_CHECKING:
     import polars as pl
 
     from stormpetrel.jobs.advice.advice import RiskOf
+    from stormpetrel.jobs.advice.kinds import Kind
     from stormpetrel.store.site import Site
 
 NOT_KNOWN: Final = "I do not know this user or this application yet: the risk is the habit of jobs that look alike."
 NODE_FAILED: Final = "A node failed under the job: its request is not the problem. Submit it again as it is."
 ENOUGH_REASONS: Final = 12
-MEM_UPDATE: Final = (
-    "#SBATCH --mem-update=20%@10m"  # Slurm 26.05: after ten minutes all but what it uses and a fifth more is given back
-)
 _REQUESTED: Final = ("req_cpus", "req_nodes", "req_gpus", "req_mem_bytes", "time_limit_s")
 _NODE_STATES: Final = ("NODE_FAIL", "BOOT_FAIL")
 
@@ -45,13 +43,18 @@ def useful_advice(site: Site, pieces: Sequence[Advice]) -> tuple[tuple[Advice, .
 
 
 def advice_for(
-    job: pl.DataFrame, past: pl.DataFrame | pl.LazyFrame, *, now: datetime, risk_of: RiskOf | None = None
+    job: pl.DataFrame,
+    past: pl.DataFrame | pl.LazyFrame,
+    *,
+    now: datetime,
+    risk_of: RiskOf | None = None,
+    kind: Kind | None = None,
 ) -> tuple[Advice | None, tuple[Advice, ...]]:
     """Return what to ask for next if a job ran out of something, and what else past jobs speak for, best first."""
     end = job["end_time"].item()
     following = next_request(job, past, now=now) if end is not None and end <= now else None
     first = (following.column, following.proposed) if following else None
-    others = advise(job, past, now=now, risk_of=risk_of)
+    others = advise(job, past, now=now, risk_of=risk_of, kind=kind)
     return following, tuple(piece for piece in others if (piece.column, piece.proposed) != first)
 
 
@@ -90,9 +93,9 @@ def verdict_answer(verdict: Verdict, *, most_reasons: int | None = ENOUGH_REASON
     )
 
 
-def advice_answer(advice: Advice, line: str | None = None) -> schemas.Advice:
-    """Return a piece of advice as a model; `line` is how it is written in a script."""
-    update = MEM_UPDATE if advice.column == "req_mem_bytes" and advice.saves and (line or "").startswith("#SBATCH") else None
+def advice_answer(advice: Advice, line: str | None = None, *, mem_update: str | None = None) -> schemas.Advice:
+    """Return a piece of advice as a model; `line` is how it is written in a script, `mem_update` what may stand with it."""
+    update = mem_update if advice.column == "req_mem_bytes" and advice.saves and (line or "").startswith("#SBATCH") else None
     content = {**asdict(advice), "evidence": list(advice.evidence), "line": line, "mem_update": update}
     return schemas.Advice.model_validate(content)
 

@@ -5,24 +5,29 @@ Site + past jobs -> site_outlook -> JobOutlook; JobOutlook + job + advice -> wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+import polars as pl
+
 from stormpetrel.answers.schemas.predictions import NeedOutlook, WaitOutlook
 from stormpetrel.errors import ModelError
 from stormpetrel.jobs.advice.outlook import JobOutlook
-from stormpetrel.jobs.advice.prescription import prescribe
+from stormpetrel.jobs.advice.prescription import Prescribed, prescribe, with_effects
+from stormpetrel.jobs.moments import Moment
 from stormpetrel.jobs.predictor import known_by
 
 if TYPE_CHECKING:
-    import polars as pl
-
+    from stormpetrel.answers.jobs.check import Judge
     from stormpetrel.jobs.advice.advice import Advice, RiskOf
     from stormpetrel.store.site import Site
 
 MOST_PAST: Final = 200_000  # jobs, the latest: what an outlook remembers
+MEMORY_MARGIN: Final = 50  # per cent above what it uses: the limit is moved once, and memory may still grow
+_SHORTEST_DELAY_MIN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class OutlookAnswer:
     wait: WaitOutlook | None = None
     advice: tuple[Advice, ...] = ()
     notes: list[str] = field(default_factory=list)
+    mem_update: str | None = None  # how the script gives memory back while it runs, where the cluster can do it
 
 
 def site_outlook(site: Site, past: pl.DataFrame, now: datetime) -> JobOutlook | None:
@@ -48,13 +54,48 @@ def site_outlook(site: Site, past: pl.DataFrame, now: datetime) -> JobOutlook | 
     return JobOutlook(trained.needs, trained.wait, known_by(past, now).sort("submit_time").tail(MOST_PAST), now=now)
 
 
+class RiskNow:
+    """The risk of requests if they were submitted now, by a judge that is loaded when it is first asked for."""
+
+    def __init__(self, load: Callable[[], Judge], now: datetime) -> None:
+        self._load, self._now = load, now
+        self._judge: Judge | None = None
+        self._tried = False
+
+    def judge(self) -> Judge | None:
+        """Who judges; None where the site has no model, or its history is still being read."""
+        if not self._tried:
+            self._tried = True
+            with suppress(ModelError):
+                self._judge = self._load()
+        return self._judge
+
+    def flagged(self, job: pl.DataFrame) -> bool:
+        """Whether a job (a frame of one row) would be flagged."""
+        judge = self.judge()
+        return judge is not None and judge.judge(self._submitted(job), Moment.SUBMIT, self._now).flagged
+
+    def risk_of(self) -> RiskOf | None:
+        """What says the risk of requests; None where nobody can."""
+        judge = self.judge()
+        return None if judge is None else lambda requests: judge.risk(self._submitted(requests), Moment.SUBMIT, self._now)
+
+    def _submitted(self, jobs: pl.DataFrame) -> pl.DataFrame:
+        return jobs.with_columns(submit_time=pl.lit(self._now).cast(jobs.schema["submit_time"]))
+
+
 def with_outlook(
-    outlook: JobOutlook | None, job: pl.DataFrame, advice: Sequence[Advice], *, flagged: bool, risk_of: RiskOf | None = None
+    site: Site, outlook: JobOutlook | None, job: pl.DataFrame, prescribed: Prescribed, risk: RiskNow
 ) -> OutlookAnswer:
-    """The advice on a job with what its outlook adds, and the outlook itself; the advice as it is where there is none."""
+    """The advice on a job with what its outlook adds, and the outlook itself; the advice as it is where there is none.
+
+    `prescribed` is what past jobs say: their advice, their kind, and whether the job is flagged.
+    """
+    pieces, notes = prescribe(job, outlook, prescribed)
+    needs_risk = any(piece.proposed is not None and piece.risk_before is None for piece in pieces)
+    pieces = with_effects(pieces, job, outlook, risk.risk_of() if needs_risk else None)
     if outlook is None:
-        return OutlookAnswer(advice=tuple(advice))
-    pieces, notes = prescribe(job, outlook, advice, flagged=flagged, risk_of=risk_of)
+        return OutlookAnswer(advice=tuple(pieces), notes=notes)
     needs = {
         name: NeedOutlook(
             request=need.request,
@@ -69,4 +110,13 @@ def with_outlook(
     }
     wait = outlook.wait(job)
     start = None if wait is None else WaitOutlook(p50_s=wait.p50_s, p90_s=wait.p90_s, waited_s=wait.waited_s, reason=wait.reason)
-    return OutlookAnswer(needs, start, tuple(pieces), notes)
+    return OutlookAnswer(needs, start, tuple(pieces), notes, memory_update(site, needs))
+
+
+def memory_update(site: Site, needs: Mapping[str, NeedOutlook]) -> str | None:
+    """How a script gives back memory half-way through a usual run; None where the cluster cannot, or the run is short."""
+    known = site.cluster.known()
+    delay_min = round(needs["time"].p50 / 120.0) if "time" in needs else 0
+    if known is None or not known.cluster.updates_memory or delay_min < _SHORTEST_DELAY_MIN:
+        return None
+    return f"#SBATCH --mem-update={MEMORY_MARGIN}@{delay_min}"

@@ -21,14 +21,16 @@ from stormpetrel.answers.jobs.one_job import (
     verdict_answer,
     waiting_answer,
 )
-from stormpetrel.answers.jobs.outlook import site_outlook, with_outlook
+from stormpetrel.answers.jobs.outlook import RiskNow, site_outlook, with_outlook
 from stormpetrel.answers.jobs.past_jobs_judged import JobsAsOf, verdicts
 from stormpetrel.answers.json_values import json_value
 from stormpetrel.answers.schemas.job import JobWhy
 from stormpetrel.answers.viewer import READ
 from stormpetrel.errors import ModelError, NotThereError, UsageError
+from stormpetrel.jobs.advice.kinds import find_kind
+from stormpetrel.jobs.advice.prescription import Prescribed
 from stormpetrel.jobs.advice.waiting import why_waiting
-from stormpetrel.jobs.moments import MOMENT_LABELS, MOMENTS
+from stormpetrel.jobs.moments import MOMENT_LABELS, MOMENTS, Moment
 from stormpetrel.jobs.predictor import Verdict, known_by, moment_of
 from stormpetrel.records.jobs import JobRef, is_job_id, jobs_with_id, was_never_started
 
@@ -43,7 +45,7 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
     NotThereError where there is none of that id that the viewer may see.
     """
     from stormpetrel.ingest.cluster import current_cluster
-    from stormpetrel.lifecycle.job_models import FAMILY, lacking_moments
+    from stormpetrel.lifecycle.job_models import FAMILY, lacking_moments, load_predictor
 
     viewer.require(READ)
     past = site.jobs.read_jobs(until=now).collect()
@@ -55,10 +57,13 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
     reached = MOMENTS[: MOMENTS.index(moment_of(job, now)) + 1]
     notes += [f"There is no model {MOMENT_LABELS[moment]} yet." for moment in reached if moment in lacking]
     notes += notes_about(job, known=explained[-1].known if explained else None, named=job_id)
-    following, proposed = advice_for(row, past, now=now)
+    kind = find_kind(row, past, now=now)
+    following, proposed = advice_for(row, past, now=now, kind=kind)
     advice, left_out = useful_advice(site, proposed)
-    flagged = bool(explained and explained[-1].flagged)
-    more = with_outlook(site_outlook(site, past, now), row, advice, flagged=flagged)
+    risk = RiskNow(lambda: load_predictor(site, now=now, past=past, moments=[Moment.SUBMIT]), now)
+    flagged = _was_flagged(site, JobRef.of(job), job["submit_time"])
+    prescribed = Prescribed(advice, lambda: following is None and (flagged or risk.flagged(row)), now, kind)
+    more = with_outlook(site, site_outlook(site, past, now), row, prescribed, risk)
     known = current_cluster(site) if job["state"] in ("PENDING", "HELD") else None
     return JobWhy(
         job={name: json_value(value) for name, value in job.items() if value is not None},
@@ -68,7 +73,7 @@ def explain_job(site: Site, viewer: Viewer, job_id: str, *, now: datetime, most_
         remedies=remedies_for(row, past, now=now),
         at={str(verdict.moment): verdict_answer(verdict, most_reasons=most_reasons) for verdict in explained},
         next=None if following is None else advice_answer(following, script_line(job, following)),
-        advice=[advice_answer(piece, script_line(job, piece)) for piece in more.advice],
+        advice=[advice_answer(piece, script_line(job, piece), mem_update=more.mem_update) for piece in more.advice],
         needs=more.needs,
         wait=more.wait,
         notes=[*notes, *left_out, *more.notes],
@@ -87,6 +92,12 @@ def _verdicts(site: Site, past: pl.DataFrame, ref: JobRef, now: datetime) -> tup
     jobs = with_telemetry(site, known_by(past, now).sort("submit_time", maintain_order=True))
     wanted = jobs.select(ref.is_row()).to_series().fill_null(False).to_numpy()
     return list(verdicts(predictor, JobsAsOf(jobs, wanted, now).only(ref))), []
+
+
+def _was_flagged(site: Site, ref: JobRef, submitted: datetime) -> bool:
+    """Whether the latest prediction that was kept of a job flagged it."""
+    kept = site.predictions.read(since=submitted).filter(ref.is_row()).select("predicted_at", "flagged").collect()
+    return bool(kept.height and kept.sort("predicted_at")["flagged"][-1])
 
 
 def find_job(jobs: pl.DataFrame, job_id: str) -> pl.DataFrame:

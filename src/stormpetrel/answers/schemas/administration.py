@@ -86,7 +86,7 @@ class NewToken(Request):
 
     name: str = Field(examples=["grafana"])
     user: str = Field(description="whose jobs it shows; all, if an administrator's")
-    scopes: list[str] = Field(default=["read"], description="read, predict, write or manage")
+    scopes: list[str] = Field(default=["read"], description="read, predict, write, ingest, act or manage")
     days: int = Field(default=90, ge=1, le=36_500, description="for which it is valid")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from stormpetrel.answers.schemas.base import Answer, IsoTime, Request
 
@@ -19,6 +19,22 @@ class JobFiles(Request):
     cluster: str | None = Field(default=None, description="of records that do not name theirs")
     year: int | None = Field(default=None, description="of an event log whose dates have none")
     as_of: datetime | None = Field(default=None, description="when the records were true; the file's own time if left out")
+
+
+class JobDocument(Request):
+    """A document of Slurm's jobcomp plug-ins; what it holds besides is read as far as it is known."""
+
+    model_config = ConfigDict(extra="allow")
+
+    jobid: int
+    submit: str = Field(alias="@submit", description="UTC", examples=["2026-01-31T08:00:00"])
+    state: str = Field(examples=["COMPLETED"])
+
+
+class DocumentsTaken(Answer):
+    """How many documents of jobcomp are on disk; the watch reads them into the job table."""
+
+    taken: int
 
 
 class Gap(Answer):

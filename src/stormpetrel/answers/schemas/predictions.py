@@ -152,8 +152,8 @@ class Advice(Answer):
     )
     mem_update: str | None = Field(
         default=None,
-        description="for Slurm 26.05 and later: give back what is not used while the job runs",
-        examples=["#SBATCH --mem-update=10%@30m"],
+        description="where Slurm can do it (26.05 and later): give back what is not used while the job runs",
+        examples=["#SBATCH --mem-update=50@30"],
     )
 
 

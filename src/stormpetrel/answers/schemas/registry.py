@@ -188,6 +188,7 @@ class NightlyReceipt(Answer):
     comparisons: list[MomentComparison]
     events: str | None = Field(description="what became of the models of events; null where the site counts none")
     families: list[FamilyNightLine] = Field(description="of the families that the site has data or a model of")
+    reconciled: str | None = Field(default=None, description="what accounting says of the jobs that jobcomp reported")
     outdated: list[str] = Field(description="a sentence for each model that an earlier version had saved")
     shadows: list[str] = Field(default=[], description="a sentence for each challenger in shadow")
     deleted_jobs: int

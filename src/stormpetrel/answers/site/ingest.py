@@ -1,6 +1,7 @@
 """Reading records into a site: an act of who manages it, with a receipt that adds up.
 
-Site + Viewer + JobFiles -> ingest_job_files -> JobsIngested; ingest_live_jobs, of a running Slurm; ingest_event_files,
+Site + Viewer + JobFiles -> ingest_job_files -> JobsIngested; ingest_live_jobs, of a running Slurm; take_job_documents,
+of its jobcomp plug-in -> DocumentsTaken; ingest_event_files,
 ingest_live_events -> EventsIngest; drop_event_table -> DroppedTable; ingest_campaign_files, ingest_live_traces -> TraceIngest.
 """
 
@@ -9,14 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stormpetrel.answers.schemas.ingest import DroppedTable, EventIngest, EventsIngest, JobFiles, JobIngest, TraceIngest
-from stormpetrel.answers.viewer import MANAGE
-from stormpetrel.errors import SourceError, SourceUnavailableError, UsageError
+from stormpetrel.answers.schemas.ingest import (
+    DocumentsTaken,
+    DroppedTable,
+    EventIngest,
+    EventsIngest,
+    JobFiles,
+    JobIngest,
+    TraceIngest,
+)
+from stormpetrel.answers.viewer import INGEST, MANAGE
+from stormpetrel.errors import NotThereError, SourceError, SourceUnavailableError, UsageError
 from stormpetrel.ingest import events
 from stormpetrel.ingest.events import drop_table, ingest_events
+from stormpetrel.ingest.jobcomp_inbox import JobcompInbox
 from stormpetrel.ingest.jobs import find_gaps, ingest_jobs, sum_job_reports
 from stormpetrel.ingest.report import EventReport, sum_event_reports
 from stormpetrel.ingest.traces import ingest_campaigns, ingest_live
@@ -24,6 +35,7 @@ from stormpetrel.sources.formats import ReadOptions, event_file, open_source
 from stormpetrel.sources.slurm.live import live_sources
 
 if TYPE_CHECKING:
+    from stormpetrel.answers.schemas.ingest import JobDocument
     from stormpetrel.answers.viewer import Viewer
     from stormpetrel.ingest.jobs import IngestReport
     from stormpetrel.sources.contract import JobSource
@@ -52,11 +64,21 @@ def ingest_job_files(site: Site, viewer: Viewer, act: JobFiles, *, bar: Bar) -> 
 def ingest_live_jobs(site: Site, viewer: Viewer, *, bar: Bar) -> JobsIngested:
     """Read what the site's Slurm has to tell since the last run, a window at a time; the receipt is that of all windows."""
     viewer.require(MANAGE)
-    sources = live_sources(site.settings.slurm, site.settings.site, site.jobs.cursor, now=site.now())
+    accounting = live_sources(site.settings.slurm, site.settings.site, site.jobs.cursor, now=site.now())
+    sources = chain(JobcompInbox(site).sources(), accounting) if site.settings.slurm.jobcomp else accounting
     reports, problems = _read_all(site, sources, bar)
     ingested = _jobs_ingested(site, reports, problems)
     together = ((f"Slurm, {len(reports)} windows", ingested.total),) if reports else ()
     return JobsIngested(together, ingested.total, ingested.problems)
+
+
+def take_job_documents(site: Site, viewer: Viewer, documents: Sequence[JobDocument]) -> DocumentsTaken:
+    """Keep what Slurm's jobcomp plug-in sends, for the watch to read into the job table."""
+    viewer.require(INGEST)
+    if not site.settings.slurm.jobcomp:
+        raise NotThereError("This site takes in no documents of jobcomp.", hint="In site.toml set slurm.jobcomp = true.")
+    JobcompInbox(site).put([document.model_dump(by_alias=True) for document in documents])
+    return DocumentsTaken(taken=len(documents))
 
 
 def ingest_event_files(

@@ -177,6 +177,7 @@ def run_night(site: Site, viewer: Viewer, *, progress: Callable[[str], None]) ->
             )
             for family in night.families
         ],
+        reconciled=night.reconciled,
         outdated=list(night.outdated),
         shadows=list(night.shadows),
         deleted_jobs=night.deleted_jobs,

@@ -15,6 +15,7 @@ from stormpetrel.answers.actions.questions import actions_status, list_acts
 from stormpetrel.answers.alarms import acts
 from stormpetrel.answers.alarms.cases import answer_case, ask_cases
 from stormpetrel.answers.alarms.incidents import list_incidents, show_incident
+from stormpetrel.answers.alarms.rehearsal import show_rehearsal
 from stormpetrel.answers.alarms.replay import replay_alarms
 from stormpetrel.answers.schemas.actions import ActionsStatus, ActList, ActQuestion, SwitchAct, SwitchLine
 from stormpetrel.answers.schemas.alarms import (
@@ -24,6 +25,7 @@ from stormpetrel.answers.schemas.alarms import (
     IncidentList,
     IncidentQuestion,
     NewCaseAnswer,
+    RehearsalAnswer,
     ReplayQuestion,
 )
 from stormpetrel.answers.schemas.incident import ActReceipt, IncidentAnswer, MuteReceipt, Mutes, NewAct, NewMute
@@ -60,6 +62,24 @@ def alarm_router(live: LiveSite) -> APIRouter:
         return json_response(replay_alarms(live.site, viewer, question))
 
     refuse_other_methods(api, "/replay", allow=("GET",))
+
+    @api.get(
+        "/rehearsal",
+        operation_id="rehearsal",
+        summary="The last rehearsal",
+        response_model=RehearsalAnswer,
+        responses=errors(404),
+    )
+    def rehearsal(
+        viewer: Reader, stream: Annotated[bool, Query(alias="live", description="the one beside the live stream")] = False
+    ) -> Response:
+        """Which faults the watch would see here, how late, and which it would not, as it was rehearsed last.
+
+        404 until somebody has run `stormpetrel rehearse`; administrators only. Nothing is rehearsed by asking.
+        """
+        return json_response(show_rehearsal(live.site, viewer, live=stream))
+
+    refuse_other_methods(api, "/rehearsal", allow=("GET",))
 
     @api.get("/{number}", operation_id="alarm", summary="One incident", response_model=IncidentAnswer, responses=errors(404))
     def show(viewer: Reader, number: IncidentNumber) -> Response:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from stormpetrel.answers.schemas.base import ErrorAnswer
-from stormpetrel.answers.viewer import ACT, MANAGE, PREDICT, READ, WRITE, Viewer, current_viewer
+from stormpetrel.answers.viewer import ACT, INGEST, MANAGE, PREDICT, READ, WRITE, Viewer, current_viewer
 
 PREFIX: Final = "/api/v1"
 SCOPE: Final = "x-stormpetrel-scope"  # where the OpenAPI document says which scope an endpoint needs
@@ -68,6 +68,7 @@ def scope_of(route: APIRoute) -> str | None:
 Reader = Annotated[Viewer, Depends(scoped_viewer(READ))]
 Predicting = Annotated[Viewer, Depends(scoped_viewer(PREDICT))]
 Writer = Annotated[Viewer, Depends(scoped_viewer(WRITE))]
+Ingesting = Annotated[Viewer, Depends(scoped_viewer(INGEST))]
 Acting = Annotated[Viewer, Depends(scoped_viewer(ACT))]
 Manager = Annotated[Viewer, Depends(scoped_viewer(MANAGE))]
 

@@ -20,6 +20,7 @@ from stormpetrel.answers.jobs.judging import for_viewer, judge_requests, predict
 from stormpetrel.answers.overview.job_table import job_rows, table_query
 from stormpetrel.answers.schemas.actions import ActLine, CancelAct
 from stormpetrel.answers.schemas.base import Question
+from stormpetrel.answers.schemas.ingest import DocumentsTaken, JobDocument
 from stormpetrel.answers.schemas.job import Explanation, JobAdvice, JobInFull
 from stormpetrel.answers.schemas.jobs import REF_EXAMPLE, REF_PATTERN, FindQuestion, JobList, JobPage, JobsQuestion
 from stormpetrel.answers.schemas.predictions import (
@@ -30,8 +31,9 @@ from stormpetrel.answers.schemas.predictions import (
     ScriptAnswer,
     ScriptRequest,
 )
+from stormpetrel.answers.site.ingest import take_job_documents
 from stormpetrel.faces.api.batching import Batcher
-from stormpetrel.faces.api.endpoint import Acting, Predicting, Reader, errors, json_response
+from stormpetrel.faces.api.endpoint import Acting, Ingesting, Predicting, Reader, errors, json_response
 from stormpetrel.records.jobs import JobRef
 
 if TYPE_CHECKING:
@@ -107,6 +109,19 @@ def job_router(live: LiveSite) -> APIRouter:
     def find(viewer: Reader, question: Annotated[FindQuestion, Query()]) -> Response:
         """Jobs of exactly this id, the latest first: ids wrap and repeat. Another text: what the search of the list finds."""
         return json_response(JobList.model_construct(items=job_rows(find_jobs(live, viewer, question.id))))
+
+    @api.post(
+        "/jobcomp",
+        operation_id="take_jobcomp",
+        summary="Job records from Slurm itself",
+        status_code=201,
+        response_model=DocumentsTaken,
+        responses=errors(404, 413),
+    )
+    def take_jobcomp(viewer: Ingesting, documents: Annotated[JobDocument | list[JobDocument], Body()]) -> Response:
+        """Take in what Slurm's plug-in jobcomp/elasticsearch sends (`slurm.jobcomp`); on disk before this is answered."""
+        several = documents if isinstance(documents, list) else [documents]
+        return json_response(take_job_documents(live.site, viewer, several), status=201)
 
     return api
 

@@ -225,6 +225,8 @@ def nightly(context: typer.Context, as_json: Json = False) -> None:
 
 
 def _print_night(out: Console, night: NightlyReceipt) -> None:
+    if night.reconciled:
+        out.print(plain(night.reconciled))
     for family in night.families:
         out.print(f"{family.family.capitalize()}: {plain(family.sentence)} ({_used(family)})")
     for line in night.outdated:

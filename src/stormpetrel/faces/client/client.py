@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from stormpetrel import __version__
 from stormpetrel.answers.schemas.actions import ActionsStatus, ActLine, ActMode, SwitchLine
-from stormpetrel.answers.schemas.alarms import CaseList, CaseReceipt, IncidentList
+from stormpetrel.answers.schemas.alarms import CaseList, CaseReceipt, IncidentList, RehearsalAnswer
 from stormpetrel.answers.schemas.base import Answer
 from stormpetrel.answers.schemas.cluster import Capacity, ClusterCounts, ClusterNow, ClusterOutages
 from stormpetrel.answers.schemas.health import Health, NowAnswer, Version
@@ -291,6 +291,10 @@ class Client:
     def alarm(self, number: int) -> IncidentAnswer:
         """One incident in full: evidence, time line, what people did, lost jobs, similar past incidents."""
         return self._read(IncidentAnswer, self._server.request("GET", f"/alarms/{number}"))
+
+    def rehearsal(self, *, live: bool = False) -> RehearsalAnswer:
+        """Which faults the watch would see, as it was rehearsed last, in the past or beside the live stream; admins only."""
+        return self._read(RehearsalAnswer, self._server.request("GET", "/alarms/rehearsal", query={"live": live}))
 
     def cases(self, limit: int = 10) -> CaseList:
         """The cases whose answer teaches most, also from below the threshold; administrators only."""

@@ -5,6 +5,7 @@ A token, where one is shown, decides alone: it can only narrow what its bearer c
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 import time
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"[^\s,;:=|/\"'<>()\[\]{}]{1,128}")  # `(null)`, which Apache sends for nobody, is none
 _TOKEN_KEPT_S: Final = 1.0  # how long a token is believed before it is looked up again: that is how fast a revocation works
 _MOST_KEPT: Final = 10_000
+_BASIC_PATH: Final = "/api/v1/jobcomp"  # Slurm can send a token only as the password of JobCompLoc: http://slurm:sp_…@host/…
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class AccessControl:
     def _bearer(self, request: Incoming) -> str | None:
         """The token that a program shows; another one than ours is the proxy's business where there is a proxy."""
         kind, _, token = (request.single("authorization") or "").partition(" ")
+        if kind.lower() == "basic" and request.path == _BASIC_PATH:
+            return _password(token)
         if kind.lower() != "bearer" or (self._serve.login == "proxy" and not token.startswith(PREFIX)):
             return None
         return token.strip()
@@ -154,6 +158,14 @@ def _by_loopback(request: Incoming, user_header: str) -> Viewer:
             hint="Administrators: set serve.login to 'proxy' or 'token' in site.toml.",
         )
     return LOCAL
+
+
+def _password(credentials: str) -> str:
+    """The password of `Authorization: Basic`; empty where it cannot be read, which is no valid token."""
+    try:
+        return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def _unauthorised(what: str, hint: str) -> RefusedError:

@@ -85,15 +85,21 @@ class Advice:
 
 
 def advise(
-    request: pl.DataFrame, past: pl.DataFrame | pl.LazyFrame, *, now: datetime, risk_of: RiskOf | None = None
+    request: pl.DataFrame,
+    past: pl.DataFrame | pl.LazyFrame,
+    *,
+    now: datetime,
+    risk_of: RiskOf | None = None,
+    kind: Kind | None = None,
 ) -> list[Advice]:
     """At most three pieces of advice on a request, best first; empty where past jobs speak for it as it is.
 
     Only jobs that ended before `now` count. With `risk_of`, a change that does not lower the risk is offered only if it saves, or
-    if past jobs show that the memory or time requested is too little: what they needed is a fact, the risk a forecast.
+    if past jobs show that the memory or time requested is too little: what they needed is a fact, the risk a forecast. `kind`
+    saves looking for the comparable ones again.
     """
     _check(request, now)
-    kind = kinds.find_kind(request, past, now=now)
+    kind = kind or kinds.find_kind(request, past, now=now)
     row = kinds.prepared_request(request)
     if not kind.known:
         return [_too_little(kind, row)]

@@ -15,15 +15,16 @@ import numpy as np
 import polars as pl
 
 from stormpetrel.jobs.advice.waiting import why_waiting
-from stormpetrel.jobs.needs.features import narrowest
+from stormpetrel.jobs.keys import stand_ins, with_request
+from stormpetrel.jobs.needs.forecast import LEVELS
 from stormpetrel.jobs.needs.model import NeedsModel
 from stormpetrel.jobs.needs.past_use import NARROWEST_FIRST, SPACE_NAMES, SPACES, TIME, PastUse, use_table
-from stormpetrel.jobs.wait.evaluation import expected_run, queue_log
-from stormpetrel.jobs.wait.model import QUANTILES, WaitModel
+from stormpetrel.jobs.needs.training import expected_weight
+from stormpetrel.jobs.wait.model import WaitModel
 from stormpetrel.jobs.wait.queue_state import QueueState, queue_features, wait_table
+from stormpetrel.jobs.wait.training import expected_run, last_of_shape, levels_now, queue_log
 from stormpetrel.records.pending_reasons import WaitKind
 
-LEVELS: Final = (0.5, 0.9, 0.99)
 _NO_TURN: Final = {
     WaitKind.NEVER: "it cannot run as it stands",
     WaitKind.HELD: "it is held",
@@ -67,14 +68,16 @@ class JobOutlook:
     """What the models of needs and waits say about jobs, over what was known of a site's jobs at `now`."""
 
     def __init__(self, needs: Mapping[str, NeedsModel], wait: WaitModel | None, past: pl.DataFrame, *, now: datetime) -> None:
-        past = past.sort("submit_time", maintain_order=True)
+        past = with_request(past.sort("submit_time", maintain_order=True), stand_ins(past))  # once, for all that read it
         self._needs, self._wait, self._now = dict(needs), wait, now
         self._past_use = {resource: PastUse(resource) for resource in {*needs, TIME}}
         for resource, use in self._past_use.items():
             if resource != TIME:
-                use.sweep(past, use_table(past, resource))
+                use.sweep(past, use_table(past, resource), np.zeros(past.height, bool))
         self._queue = QueueState()
-        queue_log(past, self._queue, self._past_use[TIME])
+        since = now.timestamp() if wait is None else min(wait.fitted_until_, now.timestamp())
+        log = queue_log(past, self._queue, self._past_use[TIME], since=since)
+        self._levels = () if wait is None else levels_now(wait, log, now.timestamp())
 
     def needs(self, job: pl.DataFrame) -> dict[str, NeedEstimate]:
         """What a job (a frame of one row) will need of each resource that there is a model of."""
@@ -90,16 +93,12 @@ class JobOutlook:
             return None  # neither a request nor a past: nothing is known at all
         p50, p90, p99 = (float(value) for value in forecast.quantiles(LEVELS)[0])
         request = None if np.isnan(table.request[0]) else float(table.request[0])
-        weight = np.ones(1) if resource == TIME else np.array([self._typical_run_s(job)])
-        weight = table.cores if resource == TIME else weight
+        runs = self._past_use[TIME].read(job, [self._now.timestamp()])
+        weight = expected_weight(resource, table, runs)
         granted = float(model.policy.apply(forecast, readings, table.request, weight).granted[0])
         short = None if request is None else float(forecast.chance_of_more(table.request)[0])
         similar, group = _same_work(readings)
         return NeedEstimate(resource, request, p50, p90, p99, short, granted, similar, group)
-
-    def _typical_run_s(self, job: pl.DataFrame) -> float:
-        typical = narrowest(self._past_use[TIME].read(job, [self._now.timestamp()]), "median")[0]
-        return 3600.0 if np.isnan(typical) else float(np.exp(typical))
 
     def wait(self, job: pl.DataFrame) -> WaitEstimate | None:
         """How long a job (a frame of one row) waits from its submission on; None for one that has started, or without a model."""
@@ -113,9 +112,9 @@ class JobOutlook:
         table = wait_table(job)
         run_s = expected_run(self._past_use[TIME].read(job, [self._now.timestamp()]), table)
         readings = self._queue.read(job, self._now.timestamp())
-        forecast = self._wait.forecast(queue_features(readings, job, table, run_s))
-        p50, p90 = (float(value) for value in forecast.quantiles(QUANTILES, waited_s)[0])
-        return WaitEstimate(p50, max(p50, p90), waited_s)
+        features = queue_features(readings, job, table, run_s)
+        p50, p90 = (float(each) for each in self._wait.quantiles(features, last_of_shape(readings), self._levels, waited_s)[0])
+        return WaitEstimate(p50, p90, waited_s)
 
 
 def _no_turn(record: Mapping[str, Any]) -> str | None:

@@ -1,20 +1,26 @@
-"""Prescriptions: the smallest change of memory or time that the forecast of a job's need speaks for, or the smallest experiment.
+"""Prescriptions: the smallest change that past jobs and the forecast of a job's need speak for, or the smallest experiment.
 
-NeedEstimate + WaitEstimate -> prescribe -> Advice: new value, risk and wait before and after, core-hours saved, evidence.
-Where the same work has never run, it says what one small run would tell; where the request is tight already, it says so.
+advice + kind of past jobs + NeedEstimate + WaitEstimate -> prescribe -> Advice: new value, risk and wait before and after,
+core-hours saved, evidence. Where the same work has never run, it says what one small run would tell; where the last runs ended
+in an error, what one short test would cost; where the request is tight already, it says so and advises nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from stormpetrel.jobs.advice.advice import MOST, Advice, RiskOf
+from stormpetrel.jobs.advice.kinds import ANY_APPLICATION, Kind, prepared_request
 from stormpetrel.jobs.advice.outlook import JobOutlook, NeedEstimate
-from stormpetrel.jobs.advice.text import MEMORY, TIME, Resource
+from stormpetrel.jobs.advice.text import MEMORY, TIME, Resource, format_duration, last_jobs_text
+from stormpetrel.jobs.causes.remedies import Remedy, remedies, retries
+from stormpetrel.jobs.outcomes import COMPLETED
 
 RESOURCES: Final[Mapping[str, Resource]] = {"memory": MEMORY, "time": TIME}
 SHORT: Final = 0.15  # probability of needing more than is asked for, from which more is prescribed
@@ -23,30 +29,113 @@ TIGHT: Final = 0.6  # of the request: a p90 above it is tight
 FEWEST: Final = 3  # ended runs of the same work, below which an experiment comes first
 _HEAD_ROOM: Final = 1.1
 _EXPERIMENT: Final = "an experiment"
+_TEST_HEAD_ROOM: Final = 2.0  # times the run time within which nine in ten errors came
+_TEST_SHARE: Final = 0.5  # of the limit at most: a longer test is no test
+# Failure -> the resource that was short, what people call more of it, and how much more where nobody has tried.
+_SHORTAGES: Final = {"OUT_OF_MEMORY": (MEMORY, "more memory", 2.0), "TIMEOUT": (TIME, "more time", 1.5)}
 
 
-def prescribe(
-    job: pl.DataFrame,
-    outlook: JobOutlook,
-    advice: Sequence[Advice],
-    *,
-    flagged: bool,
-    risk_of: RiskOf | None = None,
-) -> tuple[list[Advice], list[str]]:
-    """The advice on a job (a frame of one row) with what its forecast adds, best first, and notes on what is tight already."""
-    needs = outlook.needs(job)
-    covered = {piece.column for piece in advice if piece.proposed is not None}
-    pieces, notes = [piece for piece in advice if piece.proposed is not None or piece.support >= FEWEST], []
+@dataclass(frozen=True, slots=True)
+class Prescribed:
+    """What past jobs say about a job: advice, the past jobs of its kind, and whether it is flagged (asked where that matters)."""
+
+    advice: Sequence[Advice]
+    flagged: Callable[[], bool]
+    now: datetime
+    kind: Kind
+
+
+def prescribe(job: pl.DataFrame, outlook: JobOutlook | None, past: Prescribed) -> tuple[list[Advice], list[str]]:
+    """The advice on a job (a frame of one row) with what its forecast adds, best first, and notes on what is tight already.
+
+    Where nothing but savings is left for a flagged job, it gets what helped after its last failure, or an experiment.
+    """
+    needs = outlook.needs(job) if outlook is not None else {}
+    changes = [piece for piece in past.advice if piece.proposed is not None]
+    others = [piece for piece in past.advice if piece.proposed is None]
+    notes: list[str] = []
+    covered = {piece.column for piece in changes}
     for resource, need in needs.items():
-        if RESOURCES[resource].column in covered:
-            continue
-        piece = _change(need) or _experiment(need, flagged=flagged)
+        column = RESOURCES[resource].column
+        piece = None if column in covered else _change(need)
         if piece is not None:
-            pieces.append(piece)
-        elif flagged and need.request is not None and need.p90 >= TIGHT * need.request:
+            changes.append(piece)
+        elif column not in covered and need.request is not None and need.similar >= FEWEST and need.p90 >= TIGHT * need.request:
             notes.append(f"The {RESOURCES[resource].what} asked for is tight already: nothing to save there.")
-    pieces = pieces or list(advice)
-    return [_with_effects(piece, job, outlook, needs, risk_of) for piece in pieces][:MOST], notes
+    changes = [_with_pairs(piece, job, past) for piece in changes]
+    if all(piece.saves for piece in changes) and past.flagged():
+        changes = [*_tries(job, past, needs), *changes]
+    return [*changes, *others][:MOST], notes
+
+
+def _tries(job: pl.DataFrame, past: Prescribed, needs: Mapping[str, NeedEstimate]) -> list[Advice]:
+    """What a flagged job can try where no past job shows the value: what helped after its last failure, or one small run."""
+    again = _after_failure(job, past)
+    if again is not None:
+        return [again]
+    test = _short_test(job, past.kind)
+    if test is not None:
+        return [test]
+    return [piece for need in needs.values() if (piece := _experiment(need)) is not None]
+
+
+def _after_failure(job: pl.DataFrame, past: Prescribed) -> Advice | None:
+    """More of what the latest run of the same work was short of, by as much as helped before; None where it lacked nothing."""
+    if past.kind.jobs.is_empty() or past.kind.name == ANY_APPLICATION:
+        return None
+    latest, row = past.kind.jobs.row(0, named=True), prepared_request(job)
+    if latest["outcome"] not in _SHORTAGES:
+        return None
+    resource, change, thumb = _SHORTAGES[latest["outcome"]]
+    had, request = (each["asked_mem"] if resource is MEMORY else each["time_limit_s"] for each in (latest, row))
+    if not had or not request or request > 1.05 * had:
+        return None
+    helped = _remedy(past, row, str(latest["outcome"]), change)
+    value = _on_ladder(resource, (helped.factor if helped and helped.factor else thumb) * had, request)
+    sentence = f"Ask for {resource.words(value)} of {resource.what} instead of {resource.words(request)}."
+    fact = f"the latest run of this work {resource.shortage} with {resource.words(had)}"
+    tried = helped.sentence if helped else "nobody has tried more of it yet: by how much is a rule of thumb"
+    now, proposed = _as_column(resource, request), _as_column(resource, value)
+    support = helped.tries if helped else 1
+    return Advice(resource.column, now, proposed, sentence, (fact, tried), support, past.kind.name, experiment=helped is None)
+
+
+def _with_pairs(piece: Advice, job: pl.DataFrame, past: Prescribed) -> Advice:
+    """Advice to ask for more, with what more of it did for those who tried it after such a failure."""
+    shortage = next((name for name, (resource, *_) in _SHORTAGES.items() if resource.column == piece.column), None)
+    if shortage is None or piece.saves or piece.experiment:
+        return piece
+    helped = _remedy(past, prepared_request(job), shortage, _SHORTAGES[shortage][1])
+    return piece if helped is None else replace(piece, evidence=(*piece.evidence, helped.sentence))
+
+
+def _remedy(past: Prescribed, row: Mapping[str, object], outcome: str, change: str) -> Remedy | None:
+    """What a change did after failures of this kind of job; None where too few tried it."""
+    pairs = retries(past.kind.relatives, now=past.now)
+    matches = remedies(dict(row), str(row["family"]), outcome, pairs)
+    return next((each for each in matches if each.change == change), None)
+
+
+def _short_test(job: pl.DataFrame, kind: Kind) -> Advice | None:
+    """One short run before the others, where such jobs ended in an error early on: it meets the error at a small cost."""
+    limit = job["time_limit_s"].item()
+    if kind.name == ANY_APPLICATION or not limit:
+        return None
+    errors = kind.jobs.filter(pl.col("outcome") == "FAILED", pl.col("elapsed_s") > 0)
+    judged = kind.jobs.filter(pl.col("outcome").is_in([COMPLETED, "FAILED", *_SHORTAGES]))
+    if errors.height < FEWEST:
+        return None
+    soon = float(np.quantile(errors["elapsed_s"].to_numpy(), 0.9, method="higher"))
+    value = _on_ladder(TIME, _TEST_HEAD_ROOM * soon, 0.0)
+    if value > _TEST_SHARE * limit:
+        return None
+    one = "one task of it" if job["array_task"].item() is not None else "it once"
+    sentence = f"Run {one} with a limit of {format_duration(value)} first: an error shows by then."
+    fact = (
+        f"{errors.height} of {last_jobs_text(kind.name, judged.height)} ended in an error, "
+        f"nine in ten of these within {format_duration(max(1.0, soon))}"
+    )
+    return Advice(TIME.column, float(limit), value, sentence, (fact,), errors.height, kind.name, experiment=True)
 
 
 def _change(need: NeedEstimate) -> Advice | None:
@@ -69,10 +158,10 @@ def _change(need: NeedEstimate) -> Advice | None:
     return Advice(resource.column, now, _as_column(resource, value), sentence, (runs,), need.similar, need.group, saves=True)
 
 
-def _experiment(need: NeedEstimate, *, flagged: bool) -> Advice | None:
+def _experiment(need: NeedEstimate) -> Advice | None:
     """One run that tells what the others need, where the same work has hardly ever run."""
     resource = RESOURCES[need.resource]
-    if need.similar >= FEWEST or not flagged:
+    if need.similar >= FEWEST:
         return None
     wanted = need.p90 if need.request is None else min(need.p90, need.request)
     value = _on_ladder(resource, wanted, 0.0)
@@ -87,8 +176,14 @@ def _experiment(need: NeedEstimate, *, flagged: bool) -> Advice | None:
     )
 
 
+def with_effects(pieces: Sequence[Advice], job: pl.DataFrame, outlook: JobOutlook | None, risk_of: RiskOf | None) -> list[Advice]:
+    """Advice on a job (a frame of one row) with risk, wait and core-hours before and after, as far as they can be told."""
+    needs = outlook.needs(job) if outlook is not None and pieces else {}
+    return [_with_effects(piece, job, outlook, needs, risk_of) for piece in pieces]
+
+
 def _with_effects(
-    piece: Advice, job: pl.DataFrame, outlook: JobOutlook, needs: Mapping[str, NeedEstimate], risk_of: RiskOf | None
+    piece: Advice, job: pl.DataFrame, outlook: JobOutlook | None, needs: Mapping[str, NeedEstimate], risk_of: RiskOf | None
 ) -> Advice:
     """A piece of advice with the risk, the wait and the core-hours before and after, as far as they can be told."""
     if piece.column is None or piece.proposed is None or piece.column not in job.columns:
@@ -97,27 +192,30 @@ def _with_effects(
     if risk_of is not None and piece.risk_before is None:
         before, after = (float(risk) for risk in risk_of(pl.concat([job, changed])))
         piece = replace(piece, risk_before=before, risk_after=after)
+    if outlook is None:
+        return piece
     waits = [outlook.wait(each) for each in (job, changed)]
     if all(wait is not None and wait.p50_s is not None for wait in waits):
         first, second = (wait.p50_s for wait in waits if wait is not None)
         piece = replace(piece, wait_before_s=first, wait_after_s=second)
-    return replace(piece, core_hours_saved=_core_hours(piece, job, outlook, needs))
+    return piece if piece.experiment else replace(piece, core_hours_saved=_core_hours(piece, job, needs))
 
 
-def _core_hours(piece: Advice, job: pl.DataFrame, outlook: JobOutlook, needs: Mapping[str, NeedEstimate]) -> float | None:
+def _core_hours(piece: Advice, job: pl.DataFrame, needs: Mapping[str, NeedEstimate]) -> float | None:
     """Core-hours that are not lost to a shortage, or not kept from others for nothing; None where nobody can say."""
     cores = float(job.select(pl.coalesce("req_cpus", "cpus", pl.lit(1))).item() or 1)
     run = needs.get("time")
-    need = next((each for name, each in needs.items() if RESOURCES[name].column == piece.column), None)
-    if run is None or need is None or need.request is None or not isinstance(piece.proposed, int | float):
+    if run is None or not isinstance(piece.proposed, int | float):
         return None
     hours = run.p50 / 3600.0
+    if piece.column == "req_cpus":
+        return round(max(0.0, (cores - piece.proposed) * hours), 3)
+    need = next((each for name, each in needs.items() if RESOURCES[name].column == piece.column), None)
+    if need is None or need.request is None:
+        return None
     if piece.saves:
-        held = (
-            (need.request - piece.proposed) / 3600.0
-            if piece.column == TIME.column
-            else hours * (1.0 - piece.proposed / need.request)
-        )
+        # A shorter limit is not charged: it lets others plan. Memory that others cannot use is a share of the node's cores.
+        held = 0.0 if piece.column == TIME.column else hours * (1.0 - piece.proposed / need.request)
         return round(max(0.0, cores * held), 3)
     return None if need.short is None else round(cores * hours * need.short, 3)
 

@@ -155,6 +155,29 @@ def job_facts(job: Mapping[str, Any], *, never_started: bool) -> list[str]:
     return facts
 
 
+def need_texts(needs: Mapping[str, Any] | None) -> list[str]:
+    """What a job will need of each resource, a line each; `needs` are estimates, or the same as models of an answer."""
+    lines = []
+    for name, need in (needs or {}).items():
+        resource = MEMORY if name == "memory" else TIME
+        request = "" if need.request is None else f" (it asks for {resource.words(need.request)})"
+        short = "" if need.short is None or need.short < 0.005 else f"; more than it asks for with {need.short:.0%}"
+        use = f"half such jobs need up to {resource.words(need.p50)}, nine in ten up to {resource.words(need.p90)}"
+        lines.append(f"{resource.what.capitalize()}: {use}{request}{short}")
+    return lines
+
+
+def wait_texts(wait: Any) -> list[str]:
+    """When a job will start, or why nobody can say; [] where there is no estimate. Times count from its submission."""
+    if wait is None or (wait.p50_s is None and wait.reason is None):
+        return []
+    if wait.p50_s is None:
+        return [wait.reason]
+    waited = f"; it has waited for {format_duration(wait.waited_s)}" if wait.waited_s >= 1.0 else ""
+    half, most = format_duration(wait.p50_s), format_duration(wait.p90_s)
+    return [f"Starts within {half} (half of such jobs), {most} (nine in ten) of its submission{waited}"]
+
+
 def effect_text(piece: Any) -> str | None:
     """What a change does, in one line: risk, start and core-hours before → after; None where nothing is known.
 

@@ -128,11 +128,13 @@ class PastForecasts:
     request: Floats
     used: Floats
     weight: Floats
+    expected_weight: Floats  # as it was known when they were submitted
 
     def rows(self, which: NDArray[np.bool_]) -> PastForecasts:
         """The same of some jobs."""
         part = UseForecast(self.forecast.amounts[which], self.forecast.chance[which])
-        return PastForecasts(part, self.readings[which], self.request[which], self.used[which], self.weight[which])
+        amounts = (self.request, self.used, self.weight, self.expected_weight)
+        return PastForecasts(part, self.readings[which], *(each[which] for each in amounts))
 
 
 def room_of(resource: str, request_under: float, jobs: int) -> float:
@@ -161,7 +163,7 @@ def tune(past: PastForecasts, resource: str, *, excess: float = 0.0) -> Policy:
         reached = _cheapest(past, _PRICES * unit, scale, room, MOST_RISK[resource])
         if reached is not None and reached[1] < least:
             best, least = Policy(reached[0], scale, MOST_RISK[resource]), reached[1]
-    basis = best.apply(past.forecast, past.readings, past.request, past.weight).granted
+    basis = best.apply(past.forecast, past.readings, past.request, past.expected_weight).granted
     for factor in _FACTORS:
         for fewest in (3, 8):
             figures = judge(_by_rule(basis, past.readings, past.request, factor, fewest), past.used, past.weight)
@@ -177,7 +179,7 @@ def _cheapest(past: PastForecasts, prices: Floats, scale: float, room: float, mo
     while low <= high:
         middle = (low + high) // 2
         granted = allocate(
-            past.forecast, past.request, past.weight, float(prices[middle]), scale=scale, most_risk=most_risk
+            past.forecast, past.request, past.expected_weight, float(prices[middle]), scale=scale, most_risk=most_risk
         ).granted
         figures[middle] = judge(granted, past.used, past.weight)
         low, high = (low, middle - 1) if (figures[middle].under_share or 0.0) <= room else (middle + 1, high)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from stormpetrel.records.arrays import Floats, Matrix
+
+LEVELS: Final = (0.5, 0.9, 0.99)  # of the quantiles that are shown and judged
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,10 +123,10 @@ class PastUse:
 
         self._rows: tuple[Any, ...] = empty_rows()  # logs of use, of use ÷ request, cut off, state
 
-    def sweep(self, jobs: pl.DataFrame, table: UseTable) -> Matrix:
+    def sweep(self, jobs: pl.DataFrame, table: UseTable, wanted: Flags | None = None) -> Matrix:
         """Take in these jobs' submissions, starts and ends in the order of time; the readings of each at its submission.
 
-        What a job used counts from its end on; (job, space × reading).
+        What a job used counts from its end on; (job, space × reading). Of jobs that are not `wanted` nothing is read: NaN.
         """
         from stormpetrel.jobs.needs.past_use_kernel import END, N_READINGS, START, SUBMIT, sweep
 
@@ -143,7 +143,7 @@ class PastUse:
         used, shares, cut_off, state = self._rows
         sweep(
             kinds, job[order], times[job, kind][order], codes, times[:, 1], log_use, np.log(table.request), table.cut_off,
-            used, shares, cut_off, state, out,
+            used, shares, cut_off, state, np.ones(jobs.height, bool) if wanted is None else wanted, out,
         )  # fmt: skip
         return out
 

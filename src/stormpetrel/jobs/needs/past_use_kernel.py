@@ -159,9 +159,10 @@ def sweep(
     shares: NDArray[np.float32],
     cut_off: NDArray[np.bool_],
     state: NDArray[np.float64],
+    wanted: NDArray[np.bool_],
     out: NDArray[np.float32],
 ) -> None:
-    """Walk through the events; readings of every space at each submission go to `out` (job, space × reading) if it has rows."""
+    """Walk through the events; what each space says at the submission of a `wanted` job goes to `out` (job, space × reading)."""
     spaces = codes.shape[1]
     for event in range(event_kind.size):
         what, job, now = event_kind[event], event_job[event], event_time[event]
@@ -170,7 +171,7 @@ def sweep(
             if code < 0:
                 continue
             if what == SUBMIT:
-                if out.shape[0] > 0:
+                if wanted[job]:
                     at = space * N_READINGS
                     read_use(used[code], shares[code], cut_off[code], state[code], now, out[job, at : at + N_READINGS])
             elif what == START:

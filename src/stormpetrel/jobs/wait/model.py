@@ -20,7 +20,7 @@ from stormpetrel.learn.saving import load_model_bytes, save_model
 from stormpetrel.records.arrays import Flags, Floats, Matrix
 
 KIND: Final = "job-wait"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 FEWEST_JOBS: Final = 50
 MOST_ROWS: Final = 50_000
 QUANTILES: Final = (0.5, 0.9)
@@ -35,30 +35,20 @@ class WaitForecast:
     steps: Floats
     below: Matrix
 
-    def quantiles(self, levels: tuple[float, ...], waited_s: float = 0.0) -> Floats:
-        """Seconds that each job waits at most, with these probabilities, given that it has waited so long: (job, level)."""
-        from stormpetrel.jobs.wait.queue_kernel import quantile_of
-
-        so_far = np.log1p(waited_s)
-        out = np.empty((len(self.below), len(levels)))
-        for row, below in enumerate(self.below):
-            past = float(np.interp(so_far, self.steps, below, left=0.0)) if waited_s > 0 else 0.0
-            for column, level in enumerate(levels):
-                log_wait = quantile_of(self.steps, below, past + level * (1.0 - past)) if past < 1.0 else self.steps[-1]
-                out[row, column] = max(np.expm1(log_wait), waited_s)
-        return out
-
 
 @dataclass
 class WaitModel:
     """Forecasts how long a job will wait from the moment it is submitted.
 
-    `levels_` are the levels at which a p50 and a p90 were lately enough for half and nine tenths of the jobs.
+    `levels_` are the levels at which a p50 and a p90 were lately enough for half and nine tenths of the jobs, `shares_` how much
+    of each is the forest's (the rest is that of the last waits of the same shape); both hold at `fitted_until_` (Unix seconds).
     """
 
     seed: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
     levels_: tuple[float, ...] = QUANTILES
+    shares_: tuple[float, ...] = (1.0,) * len(QUANTILES)
+    fitted_until_: float = 0.0
     n_train_: int = 0
     forest_: DistributionForest | None = None
 
@@ -80,6 +70,22 @@ class WaitModel:
             raise ModelFormatError("This model of waits was never trained.", hint=_AGAIN)
         return WaitForecast(self.forest_.steps, np.cumsum(self.forest_.chance(values), axis=1, dtype=np.float32))
 
+    def quantiles(self, values: Matrix, recent_s: Floats, levels: tuple[float, ...], waited_s: float = 0.0) -> Floats:
+        """Seconds that each job waits at most (p50, p90), given that it has waited so long: (job, quantile).
+
+        `recent_s` are those of the last waits of the same shape, `levels` those of the model as they are now.
+        """
+        from stormpetrel.jobs.wait.queue_kernel import blended_quantile
+
+        forecast, recent, waited = self.forecast(values), np.log1p(recent_s), float(np.log1p(waited_s))
+        out = np.empty((len(values), len(QUANTILES)))
+        for row, below in enumerate(forecast.below):
+            for column, (level, share) in enumerate(zip(levels, self.shares_, strict=True)):
+                log_wait = blended_quantile(forecast.steps, below, level, share, recent[row, column], waited)
+                out[row, column] = max(np.expm1(log_wait), waited_s)
+        out[:, 1] = np.maximum(out[:, 0], out[:, 1])
+        return out
+
     def save(self, folder: Path) -> None:
         """Write the model to a new folder."""
         assert self.forest_ is not None
@@ -89,6 +95,8 @@ class WaitModel:
         record = {
             "features": list(feature_names()),
             "levels": list(self.levels_),
+            "shares": list(self.shares_),
+            "fitted_until": self.fitted_until_,
             "n_train": self.n_train_,
             "seed": self.seed,
             "about": self.metadata,
@@ -104,7 +112,10 @@ class WaitModel:
                 raise ValueError("it was trained on other columns")
             model = cls(seed=int(record["seed"]), metadata=dict(record["about"]), n_train_=int(record["n_train"]))
             model.levels_ = tuple(float(level) for level in record["levels"])
-            if len(model.levels_) != len(QUANTILES) or not all(0.0 < level < 1.0 for level in model.levels_):
+            model.shares_ = tuple(float(share) for share in record["shares"])
+            model.fitted_until_ = float(record["fitted_until"])
+            good = all(0.0 < level < 1.0 for level in model.levels_) and all(0.0 <= share <= 1.0 for share in model.shares_)
+            if not good or not len(model.levels_) == len(model.shares_) == len(QUANTILES) or not np.isfinite(model.fitted_until_):
                 raise ValueError("its record holds values that make no sense")
             with np.load(io.BytesIO(files[_ARRAYS]), allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}

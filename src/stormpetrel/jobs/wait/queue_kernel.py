@@ -138,9 +138,10 @@ def sweep(
     run_s: NDArray[np.float64],
     waits: NDArray[np.float32],
     state: NDArray[np.float64],
+    wanted: NDArray[np.bool_],
     out: NDArray[np.float32],
 ) -> None:
-    """Walk through the events; readings of every space at each submission go to `out` (job, space × reading) if it has rows."""
+    """Walk through the events; what each space says at the submission of a `wanted` job goes to `out` (job, space × reading)."""
     for event in range(event_kind.size):
         what, job, now = event_kind[event], event_job[event], event_time[event]
         for space in range(codes.shape[1]):
@@ -148,7 +149,7 @@ def sweep(
             if code < 0:
                 continue
             if what == SUBMIT:
-                if out.shape[0] > 0:
+                if wanted[job]:
                     at = space * N_READINGS
                     read_queue(waits[code], state[code], now, out[job, at : at + N_READINGS])
                 note_submit(state[code], now, cores[job])
@@ -164,6 +165,7 @@ def sweep(
 def follow_levels(
     submit: NDArray[np.float64],
     wait_s: NDArray[np.float64],
+    gone_s: NDArray[np.float64],
     steps: NDArray[np.float64],
     below: NDArray[np.float32],
     recent: NDArray[np.float64],
@@ -171,23 +173,58 @@ def follow_levels(
     wanted: float,
     pace: float,
     level: float,
+    until: float,
     out: NDArray[np.float64],
 ) -> float:
     """Write a quantile of each job's wait (log(1 + seconds)) to `out`, at a level that follows how often it was enough.
 
-    `share` of it is the forecast's, the rest that of `recent` waits of its kind (log(1 + seconds)). Jobs in the order of
-    submission; a wait without end is infinite. Whether a quantile was enough is known when its job starts, or when
-    it has waited longer. `below` (job, step) is the forecast's running sum. The level after the last of them is returned.
+    Jobs in the order of submission; a wait without end is infinite, `gone_s` is after how long a job left the queue without a
+    start. Whether a quantile was enough is known when its job starts, or when it has waited longer; of a job that left the
+    queue before, never. `below` (job, step) is the forecast's running sum. The level at `until` is returned.
     """
     pending = [(np.inf, 0)]  # when it is known, and of which job
-    for job in range(submit.size):
-        while pending[0][0] <= submit[job]:
+    for job in range(submit.size + 1):
+        now = submit[job] if job < submit.size else until
+        while pending[0][0] <= now and pending[0][0] < np.inf:
             _, known = heapq.heappop(pending)
             enough = 1.0 if np.log1p(wait_s[known]) <= out[known] + 1e-9 else 0.0
             level = min(0.999, max(0.001, level + pace * (wanted - enough)))
-        out[job] = share * quantile_of(steps, below[job], level) + (1.0 - share) * recent[job]
-        heapq.heappush(pending, (submit[job] + min(wait_s[job], np.expm1(out[job]) + 1.0), job))
+        if job == submit.size:
+            break
+        out[job] = blended_quantile(steps, below[job], level, share, recent[job], 0.0)
+        longest_s = np.expm1(out[job]) + 1.0
+        if min(wait_s[job], longest_s) <= gone_s[job]:
+            heapq.heappush(pending, (submit[job] + min(wait_s[job], longest_s), job))
     return level
+
+
+@njit(cache=True)
+def blended_quantile(
+    steps: NDArray[np.float64], below: NDArray[np.float32], level: float, share: float, recent: float, waited: float
+) -> float:
+    """A quantile of a wait at a level, all in log(1 + seconds): `share` of it is the forecast's, the rest `recent` waits'.
+
+    A job that has `waited` so long already waits at least that: the forecast's level counts among longer waits only, and recent
+    waits that are shorter say nothing.
+    """
+    past = share_below(steps, below, waited) if waited > 0.0 else 0.0
+    forecast = quantile_of(steps, below, past + level * (1.0 - past)) if past < 1.0 else steps[-1]
+    if waited > 0.0 and recent <= waited:
+        return float(max(forecast, waited))
+    return float(max(share * forecast + (1.0 - share) * recent, waited))
+
+
+@njit(cache=True)
+def share_below(steps: NDArray[np.float64], below: NDArray[np.float32], value: float) -> float:
+    """The share of a distribution up to a value: between two steps by straight line."""
+    previous, before = 0.0, 0.0
+    for step in range(steps.size):
+        if steps[step] >= value:
+            gap = steps[step] - before
+            share = (value - before) / gap if gap > 1e-9 else 1.0
+            return float(previous + share * (below[step] - previous))
+        previous, before = below[step], steps[step]
+    return 1.0
 
 
 @njit(cache=True)

@@ -5,7 +5,7 @@ job frame -> QueueState.sweep -> readings per job; `read` gives those of a reque
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import numpy as np
@@ -54,6 +54,10 @@ class WaitTable:
         """How long each job waited; NaN where it has not started."""
         return np.maximum(self.start - self.submit, 0.0)
 
+    def rows(self, which: NDArray[Any]) -> WaitTable:
+        """The same of some jobs."""
+        return WaitTable(*(getattr(self, each.name)[which] for each in fields(self)))
+
 
 def wait_table(jobs: pl.DataFrame) -> WaitTable:
     """Read submissions, starts and requests out of a job frame; a rerun's wait is not known: it bears its first submission."""
@@ -77,10 +81,11 @@ class QueueState:
 
         self._rows: tuple[Any, ...] = empty_rows()  # logs of waits, state
 
-    def sweep(self, jobs: pl.DataFrame, table: WaitTable, run_s: Floats) -> Matrix:
+    def sweep(self, jobs: pl.DataFrame, table: WaitTable, run_s: Floats, wanted: NDArray[np.bool_] | None = None) -> Matrix:
         """Take in these jobs' submissions, starts and ends in the order of time; the readings of each at its submission.
 
-        `run_s` is how long each is expected to run, as far as was known when it was submitted.
+        `run_s` is how long each is expected to run, as far as was known when it was submitted. Of jobs that are not `wanted`
+        nothing is read: NaN.
         """
         from stormpetrel.jobs.wait.queue_kernel import END, N_READINGS, START, SUBMIT, sweep
 
@@ -94,7 +99,8 @@ class QueueState:
         out = np.full((jobs.height, len(SPACES) * N_READINGS), np.nan, np.float32)
         sweep(
             kinds, job[order], times[job, kind][order], codes, table.submit, table.start, table.cores, table.limit_s,
-            np.fmin(run_s, table.limit_s), self._rows[0], self._rows[1], out,
+            np.fmin(run_s, table.limit_s), self._rows[0], self._rows[1],
+            np.ones(jobs.height, bool) if wanted is None else wanted, out,
         )  # fmt: skip
         return out
 

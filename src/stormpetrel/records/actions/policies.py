@@ -16,6 +16,7 @@ from typing import Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from stormpetrel.records.findings import FindingKind
+from stormpetrel.records.routes import is_mailbox
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_.@*?-]{1,64}")
@@ -64,6 +65,9 @@ class Policy(BaseModel):
     users: list[str] = Field(default=[], description="allow-list: jobs of these users only; * is everybody")
     accounts: list[str] = Field(default=[], description="allow-list: jobs of these accounts only")
     nodes: list[str] = Field(default=[], description="allow-list: these nodes only, such as n0*; drain needs it")
+    through: Literal["scheduler", "mail"] = Field(
+        default="scheduler", description="notify: how the owner is told: by a line in the job's output, or by mail"
+    )
     per_hour: int = Field(default=2, ge=1, le=MOST_PER_HOUR, description="acts of this policy in any hour, over all processes")
     dry_hours: float = Field(default=168.0, ge=0, le=8760, description="hours that it must have run dry before it can be armed")
     dry_cases: int = Field(default=5, ge=0, le=100_000, description="settled cases of its dry run before it can be armed")
@@ -96,6 +100,8 @@ class Policy(BaseModel):
         allowed = _MOMENTS_ALLOWED.get(Action(self.action), ())
         if self.moment and self.moment not in allowed:
             raise ValueError(f"'{self.action}' is not done at '{self.moment}'; expected {' or '.join(allowed) or 'no moment'}")
+        if self.through != "scheduler" and self.kind != Action.NOTIFY:
+            raise ValueError(f"'{self.action}' is done by the scheduler; expected no through = {self.through}")
         if self.kind == Action.DRAIN and (self.partitions or self.users or self.accounts):
             raise ValueError("'drain' is about nodes; expected no partitions, users or accounts")
         return self
@@ -118,7 +124,8 @@ class Policy(BaseModel):
     @property
     def digest(self) -> str:
         """What changes with any setting of it: a policy that was changed is another one, which runs dry first."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+        of_later_releases = {"through"} if self.through == "scheduler" else set()  # an update of the program disarms nothing
+        return hashlib.sha256(self.model_dump_json(exclude=of_later_releases).encode()).hexdigest()[:16]
 
     def allows_job(self, *, user: str, account: str, partition: str, nodes: Iterable[str]) -> bool:
         """Whether a job is on the allow-list: it has to fit every list that is not empty; with none, everything fits."""
@@ -149,6 +156,12 @@ class ActionsSection(BaseModel):
     scheduler: Literal["auto", "slurm", "htcondor"] = Field(
         default="auto", description="whose nodes are drained, and who is asked about rights; auto: Slurm where its commands are"
     )
+    mail_route: str = Field(
+        default="", description="the email route of [notify] whose server sends mail to owners of jobs; empty: none is sent"
+    )
+    mail_address: str = Field(
+        default="", description="the address of a user, {user} stands for the name, such as {user}@example.org; empty: not known"
+    )
     keep_days: int = Field(default=180, ge=30, description="what was decided and done is deleted after so long")
     policies: list[Policy] = Field(default=[], description="what may be done by itself, each a table: [[actions.policies]]")
 
@@ -160,6 +173,20 @@ class ActionsSection(BaseModel):
         if twice:
             raise ValueError(f"two policies are called '{twice}'; expected a name of its own for each")
         return policies
+
+    @field_validator("mail_address")
+    @classmethod
+    def _has_a_user(cls, address: str) -> str:
+        if address and (address.count("{user}") != 1 or not is_mailbox(address.replace("{user}", "ada"))):
+            raise ValueError("expected an address in which {user} stands for the name, such as {user}@example.org")
+        return address
+
+    @model_validator(mode="after")
+    def _knows_addresses(self) -> Self:
+        by_mail = next((policy.name for policy in self.policies if policy.through == "mail"), "")
+        if by_mail and not (self.mail_route and self.mail_address):
+            raise ValueError(f"policy '{by_mail}' sends mail; expected actions.mail_route and actions.mail_address")
+        return self
 
     def policy(self, name: str) -> Policy | None:
         """The policy of a name; None where there is none."""

@@ -36,6 +36,7 @@ _OUT_OF_SERVICE: Final = frozenset(
 )
 _GRES: Final = re.compile(r"gpu(?::([A-Za-z][\w.-]{0,63}))?:(\d{1,6})", re.ASCII)
 _QOS_FORMAT: Final = "Name,MaxWall,MaxTRES,MaxTRESPerNode,MinTRES,MaxTRESPerUser,MaxTRESPerAccount,GrpTRES,Flags"
+_MEMORY_UPDATES_SINCE: Final = (26, 5)
 _USER_FORMAT: Final = "Cluster,DefaultAccount,Account,Partition,QOS,DefaultQOS,MaxWall,MaxTRES,MaxTRESPerNode,GrpTRES"
 
 
@@ -62,12 +63,19 @@ def read_cluster(slurm: SlurmSection, *, patience_s: float) -> Cluster | None:
         commands["qos"] = [sacctmgr, "--noheader", "--parsable2", "show", "qos", f"format={_QOS_FORMAT}"]
     with ThreadPoolExecutor(len(commands)) as pool:
         answers = {name: pool.submit(_answer, command, patience_s) for name, command in commands.items()}
-    name, enforced = _config(_or_empty(answers["config"]))
+    config = _config(_or_empty(answers["config"]))
     qos = tuple(qos_in(_or_empty(answers["qos"]))) if "qos" in answers else ()
     partitions = tuple(partitions_in(answers["partitions"].result()))
     if not partitions:
         raise SourceFormatError(f"{scontrol} shows no partitions.", hint="Set slurm.scontrol to the real one.")
-    return Cluster(partitions, alike(nodes_in(answers["nodes"].result())), qos or None, enforced, name)
+    return Cluster(
+        partitions,
+        alike(nodes_in(answers["nodes"].result())),
+        qos or None,
+        enforced=_enforced(config),
+        name=name if _NAME.fullmatch(name := config.get("ClusterName", "")) else None,
+        updates_memory=updates_memory(config),
+    )
 
 
 def read_associations(slurm: SlurmSection, user: str, *, cluster: str | None, patience_s: float) -> tuple[Association, ...]:
@@ -176,14 +184,23 @@ def alike(nodes: Iterable[NodeKind]) -> tuple[NodeKind, ...]:
     return tuple(replace(kind, count=total[key], in_service=usable[key]) for key, kind in kinds.items())
 
 
-def _config(text: str) -> tuple[str | None, tuple[str, ...] | None]:
-    """The cluster's name, and what accounting insists on, in the text of `scontrol show config`."""
-    settings = {
-        key.strip(): value.strip() for key, equals, value in (line.partition("=") for line in text.splitlines()) if equals
-    }
-    name, enforced = settings.get("ClusterName", ""), settings.get("AccountingStorageEnforce")
-    insisted = None if enforced is None else tuple(word for word in enforced.lower().split(",") if word.isalpha())
-    return name if _NAME.fullmatch(name) else None, insisted
+def _config(text: str) -> dict[str, str]:
+    """The settings in the text of `scontrol show config`."""
+    return {key.strip(): value.strip() for key, equals, value in (line.partition("=") for line in text.splitlines()) if equals}
+
+
+def _enforced(config: Mapping[str, str]) -> tuple[str, ...] | None:
+    """What accounting insists on; None where nobody says."""
+    enforced = config.get("AccountingStorageEnforce")
+    return None if enforced is None else tuple(word for word in enforced.lower().split(",") if word.isalpha())
+
+
+def updates_memory(config: Mapping[str, str]) -> bool:
+    """Whether `sbatch --mem-update` works: from 26.05 on, with the step manager and accounting by cgroups (its manual)."""
+    version = re.match(r"(\d{2})\.(\d{2})(?!\d)", config.get("SLURM_VERSION", ""), re.ASCII)
+    new_enough = version is not None and (int(version[1]), int(version[2])) >= _MEMORY_UPDATES_SINCE
+    parameters = config.get("SlurmctldParameters", "").lower().split(",")
+    return new_enough and "enable_stepmgr" in parameters and config.get("JobAcctGatherType") == "jobacct_gather/cgroup"
 
 
 def _fields(line: str) -> dict[str, str]:

@@ -24,8 +24,8 @@ from stormpetrel.errors import MissingExtraError, ModelError, ModelFormatError
 from stormpetrel.learn.saving import load_model_bytes, save_model
 from stormpetrel.records.arrays import Floats
 from stormpetrel.records.windows import Windows
-from stormpetrel.traces.detector.calibration import Calibration
-from stormpetrel.traces.detector.kept_aside import KeptAside, keep_aside
+from stormpetrel.traces.detector.calibration import Calibration, Tail, excess_of, least_scale_of
+from stormpetrel.traces.detector.kept_aside import KeptAside, keep_aside, node_novelty
 from stormpetrel.traces.detector.layout import LOOK_BACK, Layout
 from stormpetrel.traces.detector.node_level import NodeLevel
 from stormpetrel.traces.detector.recent import RecentNodes, running_units, unit_of
@@ -38,10 +38,11 @@ Level = Literal["thread", "job", "node"]
 
 LEVELS: Final[tuple[Level, ...]] = ("thread", "job", "node")
 KIND: Final = "traces-detector"
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 ARRAYS: Final = "detector.safetensors"
 _TOP_SHARE: Final = 0.25  # of a node's threads, the oddest: few are enough to make a node odd
 _TOP_WEIGHT: Final = 0.5  # of the oddest threads beside the node's own features
+_NEW_WEIGHT: Final = 0.1  # of what no calm window has shown, for each unit of its tail beyond the border
 _SEEN_FOR: Final = (1, 3, 6, LOOK_BACK)  # windows of past: what has been seen for longer is known better, and ranked apart
 _KINDS: Final = len(_SEEN_FOR) + 1
 _FEWEST_OF_KIND: Final = 40  # calm windows; where fewer have been seen for as long, those that were seen for longer count, too
@@ -114,6 +115,7 @@ class TraceDetector:
 
     levels_: Levels
     reconstruction_: Reconstruction
+    novelty_: Calibration  # of node windows: how much of what was never seen calm ones show
     units_: Floats  # (known for, 2, 2) median and spread of node features and of the oddest threads, among calm windows
     calibrations_: dict[Level, tuple[Calibration, ...]]  # by how long a thread, job or node has been seen
     data_: dict[str, Any]
@@ -150,10 +152,11 @@ class TraceDetector:
         self.levels_ = Levels(replace(thread, usual=calm.thread_usual), replace(node, usual=calm.node_usual))
         seen_for = _seen_for(layout)
         self.units_ = _units(calm, seen_for["node"])
+        self.novelty_ = Calibration.fit(calm.node_new)
         of_calm: dict[Level, Floats] = {
             "thread": calm.thread,
             "job": top_mean(calm.thread, layout.work, len(layout.work_job), _TOP_SHARE),
-            "node": _together(calm.node_features, calm.node_top, self.units_[seen_for["node"]]),
+            "node": _together(calm.node_features, calm.node_top, self.units_[seen_for["node"]]) + self._new(calm.node_new),
         }
         self.calibrations_ = {level: _calibrations(of_calm[level], seen_for[level]) for level in LEVELS}
         self.data_ = {
@@ -195,7 +198,8 @@ class TraceDetector:
         thread, features, top = _surprise(levels, seen, expected)
         seen_for = _seen_for(layout)
         job = top_mean(thread, layout.work, len(layout.work_job), _TOP_SHARE)
-        return Surprise(thread, job, _together(features, top, expected.node_unit), features, top, seen_for)
+        new = self._new(node_novelty(levels.thread.novelty(seen.statistics), layout))
+        return Surprise(thread, job, _together(features, top, expected.node_unit) + new, features, top, seen_for)
 
     @property
     def calm_nodes(self) -> int:
@@ -235,8 +239,12 @@ class TraceDetector:
         scores = np.zeros(len(known))
         for number, calibration in enumerate(self.calibrations_[level]):
             rows = seen_for == number
-            scores[rows] = -np.log10(calibration.share(known[rows]))
+            scores[rows] = calibration.score(known[rows])
         return scores
+
+    def _new(self, novelty: Floats) -> Floats:
+        """What is added to the surprise of nodes for threads that show what no calm window has shown."""
+        return _NEW_WEIGHT * np.maximum(novelty - self.novelty_.border, 0.0) / self.novelty_.tail.scale
 
     def save(self, folder: Path) -> None:
         """Write the detector to a folder that does not exist yet."""
@@ -250,6 +258,7 @@ class TraceDetector:
             **levels.thread.arrays(),
             **levels.node.arrays(),
             **self.reconstruction_.arrays("reconstruction"),
+            **self.novelty_.arrays("novelty"),
             "units": self.units_,
         }
         for level, calibrations in self.calibrations_.items():
@@ -286,6 +295,7 @@ class TraceDetector:
             model = cls(DetectorSettings(int(settings["seed"]), int(settings["components"])))
             model.levels_ = Levels(ThreadLevel.of_arrays(arrays, record["types"]), NodeLevel.of_arrays(arrays))
             model.reconstruction_ = Reconstruction.of_arrays("reconstruction", arrays)
+            model.novelty_ = Calibration.of_arrays("novelty", arrays)
             model.units_ = arrays["units"]
             model.calibrations_ = {
                 level: tuple(Calibration.of_arrays(f"calibration.{level}.{number}", arrays) for number in range(_KINDS))
@@ -380,7 +390,12 @@ def _units(calm: KeptAside, seen_for: Groups) -> Floats:
 
 
 def _calibrations(calm: Floats, seen_for: Groups) -> tuple[Calibration, ...]:
-    return tuple(Calibration.fit(_rows_of_kind(calm, seen_for, number)) for number in range(_KINDS))
+    """Ranks by how long a window's thread, job or node has been seen; how the highest thin out is learnt from all of them."""
+    kinds = [_rows_of_kind(calm, seen_for, number) for number in range(_KINDS)]
+    apart = [values for number in range(_KINDS) if (values := calm[(seen_for == number) & np.isfinite(calm)]).size]
+    everybody = np.concatenate(apart) if apart else np.zeros(1)
+    tail = Tail.fit(np.concatenate([excess_of(values) for values in apart or [everybody]]), least_scale_of(everybody))
+    return tuple(Calibration.fit(values, tail) for values in kinds)
 
 
 def _check_finite(windows: Windows) -> None:

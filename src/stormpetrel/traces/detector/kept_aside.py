@@ -27,6 +27,7 @@ Features = Callable[[ThreadLevel, Floats], Floats]  # of nodes, by a thread leve
 _MOMENTS: Final = 3 * LOOK_BACK  # of a block at least: a third of them has a past in the block before
 _MOST_BLOCKS: Final = 8
 _SHORT_BLOCKS: Final = 10
+_NEW_SHARE: Final = 0.0625  # of a node's threads: one that shows what was never seen is enough
 _FEWEST: Final = 40  # node windows whose past lies in their own block
 
 
@@ -37,6 +38,7 @@ class KeptAside:
     thread: Floats  # (windows,)
     node_features: Floats  # (node groups,)
     node_top: Floats  # (node groups,) of the oddest threads
+    node_new: Floats  # (node groups,) of the threads that show most of what no other block has shown
     thread_usual: Floats  # (2,) mean log distance with and without a past
     node_usual: Floats  # (2,)
 
@@ -59,13 +61,14 @@ def keep_aside(statistics: Floats, layout: Layout, features: Features, window_s:
         block, whole = short_blocks(layout.node_start_s), np.ones(layout.nodes, dtype=bool)
         is_apart = False
     of_thread = np.where(layout.node >= 0, block[np.maximum(layout.node, 0)], -1)
-    thread, node = np.full(len(layout.node), np.nan), np.full(layout.nodes, np.nan)
+    thread, novelty, node = np.full(len(layout.node), np.nan), np.zeros(len(layout.node)), np.full(layout.nodes, np.nan)
     for kept in np.unique(block):
         learn = layout.counted & (of_thread != kept)
         level = ThreadLevel.fit(statistics, layout, learn if learn.any() else layout.counted, seed)
         away = level.away(statistics, layout)
         past = level.past(away, layout)
         thread[of_thread == kept] = level.distance.log_distance(level.left(away, past, layout))[of_thread == kept]
+        novelty[of_thread == kept] = level.novelty(statistics[of_thread == kept])
         seen = features(level, past)
         others = block != kept
         nodes = NodeLevel.fit(seen, layout.node_past, others if others.any() else ~others)
@@ -76,10 +79,15 @@ def keep_aside(statistics: Floats, layout: Layout, features: Features, window_s:
     surprise = _less_own(thread, usual, layout.thread_past, ThreadLevel.own_surprise_of)
     of_node = _less_own(node, node_usual, layout.node_past, NodeLevel.own_surprise_of)
     top = top_mean(np.nan_to_num(surprise), layout.node, layout.nodes, top_share)
+    new = node_novelty(novelty, layout)
     empty = np.isnan(top) | ~whole
-    return KeptAside(
-        np.where(threads, surprise, np.nan), np.where(empty, np.nan, of_node), np.where(empty, np.nan, top), usual, node_usual
-    )
+    of_node, top, new = (np.where(empty, np.nan, values) for values in (of_node, top, new))
+    return KeptAside(np.where(threads, surprise, np.nan), of_node, top, new, usual, node_usual)
+
+
+def node_novelty(novelty: Floats, layout: Layout) -> Floats:
+    """The novelty of each node group: that of the few threads that show most of it."""
+    return top_mean(novelty, layout.node, layout.nodes, _NEW_SHARE)
 
 
 def time_blocks(start_s: Floats, window_s: float) -> tuple[Numbers, bool]:

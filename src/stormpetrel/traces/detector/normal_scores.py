@@ -47,8 +47,12 @@ class NormalScores:
             below = np.searchsorted(ordered, wanted, "left") + np.searchsorted(ordered, wanted, "right")
             columns[column] = ndtri((below / 2 + 0.5) / (known + 1))
         scores = np.ascontiguousarray(columns.T)
-        beyond = np.maximum(values - self.values[-1], 0) - np.maximum(self.values[0] - values, 0)
-        return np.asarray(np.clip(scores + beyond / self.spread, -LARGEST, LARGEST))
+        return np.asarray(np.clip(scores + self.beyond(values), -LARGEST, LARGEST))
+
+    def beyond(self, values: Floats) -> Floats:
+        """How far each value lies above (below: negative) everything that was seen, in units of the usual spread; 0 within it."""
+        outside = np.maximum(values - self.values[-1], 0) - np.maximum(self.values[0] - values, 0)
+        return np.asarray(outside / self.spread)
 
     def arrays(self, prefix: str) -> dict[str, Floats]:
         """As they are saved."""

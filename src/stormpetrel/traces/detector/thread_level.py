@@ -15,7 +15,7 @@ import numpy.typing as npt
 from stormpetrel.records.arrays import Floats
 from stormpetrel.traces.detector.distance import Distance
 from stormpetrel.traces.detector.layout import FORGETS, Layout, Past
-from stormpetrel.traces.detector.normal_scores import NormalScores
+from stormpetrel.traces.detector.normal_scores import LARGEST, NormalScores
 from stormpetrel.traces.detector.statistics import medians
 
 Mask = npt.NDArray[np.bool_]
@@ -88,6 +88,11 @@ class ThreadLevel:
         """How unusual each window is, before its thread's own habit of surprising is taken off; about 0 is usual."""
         known = layout.thread_past.known
         return np.asarray(self.distance.log_distance(left) - np.where(known, self.usual[0], self.usual[1]))
+
+    def novelty(self, statistics: Floats) -> Floats:
+        """How far the statistics of each window lie outside all that calm windows have shown, (windows,); 0: inside."""
+        outside = np.minimum(np.abs(self.scores.beyond(statistics)), LARGEST)
+        return np.asarray(np.log1p((outside**2).sum(axis=1)))
 
     def own_surprise(self, surprise: Floats, layout: Layout) -> Floats:
         """How unusual each thread's windows were before."""

@@ -6,7 +6,7 @@ score as the mean of its highest quarter, the same for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final
@@ -19,7 +19,7 @@ from stormpetrel.records.traces import IOWAIT, MODES
 from stormpetrel.traces.detector.distance import Distance
 from stormpetrel.traces.detector.normal_scores import NormalScores
 from stormpetrel.traces.detector.reconstruction import Reconstruction
-from stormpetrel.traces.detector.statistics import MOVEMENT_COLUMNS, THREAD_COLUMNS, movement, over_threads, thread_statistics
+from stormpetrel.traces.detector.statistics import MOVEMENT_COLUMNS, THREAD_COLUMNS, movement, over_threads
 
 Rates = npt.NDArray[np.floating[Any]]
 
@@ -44,11 +44,6 @@ class WindowsOfNodes:
     node: npt.NDArray[np.intp]  # (windows,)
     nodes: int
 
-    @classmethod
-    def of(cls, rates: Rates, node: npt.NDArray[np.intp], nodes: int) -> WindowsOfNodes:
-        """Of some windows, all of them in a group."""
-        return cls(rates, thread_statistics(rates), node, nodes)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Baseline:
@@ -59,22 +54,29 @@ class Baseline:
     per_node: bool = False
 
 
-def fitted_baselines(train: WindowsOfNodes, seed: int) -> list[Baseline]:
-    """All baselines, fitted on calm windows."""
+def fitted_baselines(train: WindowsOfNodes, seed: int, names: Collection[str] | None = None) -> list[Baseline]:
+    """The baselines of some names, or all of them, fitted on calm windows."""
     rng = np.random.default_rng(seed)
     rows = np.sort(rng.choice(len(train.rates), min(len(train.rates), _MOST_LEARNT), replace=False))
     rates, statistics = train.rates[rows], train.statistics[rows][:, _COLUMNS]
-    result = [
-        Baseline("iowait", lambda windows: np.asarray(windows.rates[:, :, IOWAIT].mean(axis=1), dtype=np.float64)),
-        _pca(rates, rng),
-        _pca_statistics(statistics),
-        _mahalanobis(statistics),
-        _node_mahalanobis(train),
-        _ecod(statistics),
-        _knn(rates, rng),
-        _kmeans(rates, rng),
-    ]
-    return [*result, _isolation_forest(statistics, seed)] if find_spec("sklearn") is not None else result
+    fits: dict[str, Callable[[], Baseline]] = {
+        "iowait": _iowait,
+        "pca": lambda: _pca(rates, rng),
+        "pca_statistics": lambda: _pca_statistics(statistics),
+        "mahalanobis": lambda: _mahalanobis(statistics),
+        "node_mahalanobis": lambda: _node_mahalanobis(train),
+        "ecod": lambda: _ecod(statistics),
+        "knn": lambda: _knn(rates, rng),
+        "kmeans": lambda: _kmeans(rates, np.random.default_rng([seed, 3])),
+        "iforest": lambda: _isolation_forest(statistics, seed),
+    }
+    if find_spec("sklearn") is None:
+        del fits["iforest"]
+    return [fit() for name, fit in fits.items() if names is None or name in names]
+
+
+def _iowait() -> Baseline:
+    return Baseline("iowait", lambda windows: np.asarray(windows.rates[:, :, IOWAIT].mean(axis=1), dtype=np.float64))
 
 
 def _pca(rates: Rates, rng: np.random.Generator) -> Baseline:

@@ -12,7 +12,7 @@ pair. Without baselines and ceiling: a night has no time for them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
@@ -99,15 +99,15 @@ def run_fault_study(
     seed: int = 0,
     most_nodes: int = MOST_NODES,
     sink: Sink | None = None,
-    references: bool = True,
+    references: Collection[str] | None = None,
     progress: Progress = no_progress,
 ) -> FaultStudy:
     """Fit detector and baselines on the calm windows of training and validation, and judge them on the test windows.
 
-    Without `references` the detector is judged alone: neither baselines nor a ceiling.
+    `references` names the baselines (and CEILING) that stand beside the detector; all of them where it is left out.
     """
     progress(0.0, "learning what is calm")
-    exam = _Exam(split, seed, most_nodes, sink, references=references)
+    exam = _Exam(split, seed, most_nodes, sink, references)
     cells: dict[tuple[str, Severity], _Cell] = {}
     for number, (fault, severity) in enumerate((fault, severity) for fault in faults for severity in SEVERITIES):
         progress(number / (len(faults) * len(SEVERITIES)), f"{fault.name}, {severity}")
@@ -118,16 +118,19 @@ def run_fault_study(
 class _Exam:
     """Detector and baselines, fitted, and the scores of the untouched node windows."""
 
-    def __init__(self, split: SplitWindows, seed: int, most_nodes: int, sink: Sink | None, *, references: bool) -> None:
-        self.seed, self.sink, self.references = seed, sink, references
+    def __init__(
+        self, split: SplitWindows, seed: int, most_nodes: int, sink: Sink | None, references: Collection[str] | None
+    ) -> None:
+        self.seed, self.sink = seed, sink
+        self.has_ceiling = find_spec("sklearn") is not None and (references is None or CEILING in references)
         train = join_windows([split.train, split.validation])
         self.detector = TraceDetector(DetectorSettings(seed=seed)).fit(train)
         self.train, self.test = (ObservedNodes.of(self.detector, windows) for windows in (train, split.test))
         self.windows_per_second = _speed(self.detector, split.test)
         calm, _, _ = self.train.part(self.train.whole)
         layout = calm.layout
-        of_calm = WindowsOfNodes.of(calm.windows.rates, layout.node, layout.nodes) if references else None
-        self.baselines = [] if of_calm is None else fitted_baselines(of_calm, seed)
+        of_calm = WindowsOfNodes(calm.windows.rates, calm.statistics, layout.node, layout.nodes)
+        self.baselines = fitted_baselines(of_calm, seed, references)
         rng = np.random.default_rng([seed, 7])
         self.some, self.learn = _drawn(rng, self.test.whole, most_nodes), _drawn(rng, self.train.whole, _MOST_LEARNT)
         self.calm = self._scored(*self.test.part(self.test.whole)[:2], "", "")  # of all untouched node windows
@@ -145,7 +148,7 @@ class _Exam:
         self, fault: Fault, severity: Severity, changed: Observation, expected: Expectation
     ) -> tuple[Floats, Floats] | None:
         """Scores of a classifier that was trained on this very fault, of windows without it and with it."""
-        if find_spec("sklearn") is None or not self.references:
+        if not self.has_ceiling:
             return None
         from sklearn.ensemble import ExtraTreesClassifier
 

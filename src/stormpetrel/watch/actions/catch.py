@@ -15,11 +15,12 @@ from stormpetrel.errors import SourceError, UsageError
 from stormpetrel.records.actions.acts import Act, ActState, Mode, Order, Step, is_user_name
 from stormpetrel.records.actions.policies import Action
 from stormpetrel.records.jobs import JobRef
-from stormpetrel.sources.acting import Actor, run_command
+from stormpetrel.sources.acting import Actor, CommandAnswer, Plan, run_command
 from stormpetrel.sources.htcondor.acting import CondorActor
 from stormpetrel.sources.slurm.acting import SlurmActor
 from stormpetrel.store.actions import Caps
 from stormpetrel.store.site import Site
+from stormpetrel.watch.actions.owner_mail import MAIL, is_by_mail, mail_plan, send_to_owner
 
 _KILLED: Final = "The process was ended after this command was given: whether it was done is not known."
 _STILL_WANTED: Final = timedelta(minutes=10)  # what was noted and not begun for longer is not begun
@@ -57,7 +58,7 @@ class Catch:
 
     def _carry_out(self, act: Act) -> Act:
         try:
-            plan = actor_for(self._site, act.source, act.cluster).plan(order_of(self._site, act))
+            plan = plan_of(self._site, act)
         except UsageError as error:
             return self._end(act, ActState.REFUSED, error.what)
         except SourceError as error:
@@ -78,12 +79,17 @@ class Catch:
             if step.ended or (number and _has_failed(act) and not step.repeatable):
                 continue
             act = self._with_step(act, number, replace(step, begun=step.begun or self._site.now()))
-            answer = run_command(step.words, self._site.settings.actions.timeout_s)
+            answer = self._answer(act, step)
             ended = replace(act.steps[number], ended=self._site.now(), code=answer.code, answer=answer.text)
             act = self._with_step(act, number, ended)
             if number == 0 and not answer.ok and answer.code is not None:
                 break
         return self._end(act, *_fate(act))
+
+    def _answer(self, act: Act, step: Step) -> CommandAnswer:
+        if step.words[0] == MAIL:
+            return send_to_owner(self._site, act, step.words[1])
+        return run_command(step.words, self._site.settings.actions.timeout_s)
 
     def _with_step(self, act: Act, number: int, step: Step) -> Act:
         changed = replace(act, steps=(*act.steps[:number], step, *act.steps[number + 1 :]))
@@ -99,6 +105,12 @@ class Catch:
         about = {"act": ended.key, "subject": subject, "state": state.value}
         self._site.audit.record(ended.by, f"action {ended.action}", about | ({"why": why} if why else {}))
         return ended
+
+
+def plan_of(site: Site, act: Act) -> Plan:
+    """Return what is to be done for an act, after the scheduler was asked about the job or node; SourceError, UsageError."""
+    plan = actor_for(site, act.source, act.cluster).plan(order_of(site, act))
+    return mail_plan(site, act) if not plan.refusal and is_by_mail(site, act) else plan
 
 
 def order_of(site: Site, act: Act) -> Order:

@@ -14,6 +14,7 @@ from stormpetrel.records.actions.policies import Policy
 from stormpetrel.records.checks import Finding
 from stormpetrel.store.site import Site
 from stormpetrel.watch.actions.catch import actor_for
+from stormpetrel.watch.actions.owner_mail import MAIL, mail_problem, needed_for_mail
 
 _CHECK: Final = "actions"
 _LONG: Final = timedelta(minutes=30)
@@ -52,13 +53,16 @@ def _policy(site: Site, policy: Policy, *, is_armed: bool) -> Finding:
 def missing_right(site: Site, policy: Policy) -> str:
     """Why a policy could do nothing, in a sentence; empty where it has the right that it needs."""
     try:
-        return actor_for(site, "", "").missing_right(policy.kind)
+        actor = actor_for(site, "", "")
+        return mail_problem(site) if policy.through == MAIL else actor.missing_right(policy.kind)
     except SourceError as error:
         return error.what
 
 
 def needed_right(site: Site, policy: Policy) -> str:
     """The right that a policy needs at the scheduler; empty where there is none to ask."""
+    if policy.through == MAIL:
+        return needed_for_mail(site)
     try:
         actor = actor_for(site, "", "")
     except SourceError:

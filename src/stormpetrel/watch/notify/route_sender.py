@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from stormpetrel.alarms.acts import with_acts
 from stormpetrel.alarms.notices import Delivery, Notice, make_delivery, make_notice
 from stormpetrel.errors import NotThereError, StormpetrelError
+from stormpetrel.lifecycle.changes import explanation
 from stormpetrel.records.incidents import Incident, Message, MessageKind, Severity, message_key
 from stormpetrel.records.routes import Route
 from stormpetrel.store.site import Site
@@ -173,7 +174,9 @@ class RouteSender:
     def _notice(self, message: Message, incident: Incident) -> Notice:
         settings = self._site.settings
         zone, url = settings.site.time_zone, settings.notify.public_url
-        return make_notice(message, incident, zone=zone, public_url=url, with_names=self.route.names)
+        names = self.route.names
+        change = explanation(self._site, incident) if names and message.kind == MessageKind.FIRING else ""
+        return make_notice(message, incident, zone=zone, public_url=url, with_names=names, change=change)
 
     def _built(self, notices: Sequence[Notice], now: datetime, *, is_repeat: bool) -> Delivery:
         site = self._site.settings.site.name

@@ -18,7 +18,7 @@ from stormpetrel.answers.viewer import LOCAL
 from stormpetrel.faces.cli.options import JobId, Json, LogOdds
 from stormpetrel.faces.cli.output import emit, plain
 from stormpetrel.faces.cli.site import open_site
-from stormpetrel.jobs.advice.text import effect_text, job_facts
+from stormpetrel.jobs.advice.text import effect_text, job_facts, need_texts, wait_texts
 from stormpetrel.jobs.prediction_text import percent, reason_text, verdict_text
 from stormpetrel.jobs.reasons import span
 from stormpetrel.records.units import format_memory
@@ -166,14 +166,11 @@ def _print_verdict(out: Console, verdict: Verdict, *, log_odds: bool = False) ->
 
 def _print_outlook(out: Console, needs: Mapping[str, NeedOutlook] | None, wait: WaitOutlook | None) -> None:
     """Print what a job will need and when it will start."""
-    for name, need in (needs or {}).items():
-        text = format_memory if name == "memory" else span
-        short = "" if need.short is None or need.short < 0.005 else f"; more than it asks for with {percent(need.short)}"
-        out.print(f"\nNeeds of {name}: half up to {text(need.p50)}, nine in ten up to {text(need.p90)}{short}")
-    if wait is not None and wait.p50_s is not None and wait.p90_s is not None:
-        out.print(f"\nStarts within {span(wait.p50_s)} (half of such jobs), {span(wait.p90_s)} (nine in ten) of its submission")
-    elif wait is not None and wait.reason is not None:
-        out.print(f"\n{plain(wait.reason)}")
+    lines = [*need_texts(needs), *wait_texts(wait)]
+    if lines:
+        out.print()
+    for line in lines:
+        out.print(f"  {plain(line)}")
 
 
 def _print_advice(out: Console, advice: list[Advice]) -> None:

@@ -138,6 +138,7 @@ def panel(live: LiveSite, viewer: Viewer, ref: JobRef) -> list[Component]:
         sections.cause(details),
         sections.verdict(details, zone),
         sections.advice(details, live.site.opinions.of(viewer.user, ref)),
+        sections.outlook(details),
         why(details),
         sections.retry(details),
         sections.profile(details),

@@ -18,7 +18,7 @@ from dash import dcc, html
 from stormpetrel.faces.dashboard.blocks import attributes, notice
 from stormpetrel.faces.dashboard.pages.job_table import MOMENT_LABELS, STATE_LABELS, state_text
 from stormpetrel.jobs import prediction_text
-from stormpetrel.jobs.advice.text import format_duration
+from stormpetrel.jobs.advice.text import effect_text, format_duration, need_texts, wait_texts
 from stormpetrel.jobs.moments import MOMENTS
 from stormpetrel.records.states import UNFINISHED
 from stormpetrel.records.units import format_memory
@@ -192,14 +192,22 @@ def advice(details: JobInFull, opinions: Mapping[str, bool]) -> Component:
     return section("Advice", *cards, id="panel-advice")
 
 
+def outlook(details: JobInFull) -> Component | None:
+    """What the job will need beside what it asks for, and when it will start or why nobody can say; None without models."""
+    lines = [*need_texts(details.needs), *wait_texts(details.wait)]
+    return section("Needs and start", html.Ul([html.Li(line) for line in lines]), id="panel-outlook") if lines else None
+
+
 def _piece(number: int, piece: Advice, opinion: bool | None) -> Component:
-    parts: list[Any] = [html.P(piece.sentence, className="advice-sentence")]
-    if piece.line:
-        copied = attributes(data_copy=piece.line, aria_label="Copy the line")
+    title = [html.Strong("Experiment: ")] if piece.experiment else []
+    parts: list[Any] = [html.P([*title, piece.sentence], className="advice-sentence")]
+    for line in filter(None, (piece.line, piece.mem_update)):
+        copied = attributes(data_copy=line, aria_label="Copy the line")
         copy = html.Button("Copy", type="button", className="plain-button", **copied)
-        parts.append(html.Div([html.Code(piece.line, className="advice-line"), copy], className="advice-write"))
-    if piece.risk_before is not None and piece.risk_after is not None:
-        parts.append(html.P(f"Risk with it: {percent(piece.risk_before)} → {percent(piece.risk_after)}", className="small"))
+        parts.append(html.Div([html.Code(line, className="advice-line"), copy], className="advice-write"))
+    effect = effect_text(piece)
+    if effect is not None:
+        parts.append(html.P(f"{effect[0].upper()}{effect[1:]}.", className="small"))
     if piece.evidence:
         parts.append(html.Ul([html.Li(text) for text in piece.evidence], className="evidence"))
     return html.Div([*parts, _question(number, opinion)], className="advice")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import smtplib
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -48,14 +48,19 @@ class EmailReceiver:
 
     def send(self, delivery: Delivery) -> str:
         """Send one mail; the note says how many recipients the server refused."""
+        refused = self.post(mail_of(delivery, self._route), self._route.recipients)
+        return f"{self._name} refused {len(refused)} of {len(self._route.recipients)} recipients" if refused else ""
+
+    def post(self, mail: EmailMessage, recipients: Sequence[str]) -> list[str]:
+        """Send a mail to these; return who of them was refused, DeliveryError where all were."""
         with self._errors():
             server = self._connected()
             try:
-                refused = server.send_message(mail_of(delivery, self._route), self._route.sender, self._route.recipients)
+                refused = server.send_message(mail, self._route.sender, list(recipients))
             finally:
                 with suppress(smtplib.SMTPException, OSError):
                     server.quit()
-        return f"{self._name} refused {len(refused)} of {len(self._route.recipients)} recipients" if refused else ""
+        return [*refused]
 
     def refresh(self, delivery: Delivery) -> None:
         """Nothing: who was told once knows."""

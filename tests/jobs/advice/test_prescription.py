@@ -1,0 +1,112 @@
+"""Prescriptions: what helped after the last failure, a short test, an experiment; and nothing where a request is tight."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from stormpetrel.jobs.advice.advice import advise
+from stormpetrel.jobs.advice.kinds import find_kind
+from stormpetrel.jobs.advice.outlook import NeedEstimate, WaitEstimate
+from stormpetrel.jobs.advice.prescription import Prescribed, prescribe, with_effects
+from stormpetrel.jobs.advice.text import effect_text, need_texts, wait_texts
+from stormpetrel.records.jobs import job_frame
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = T0 + timedelta(days=30)
+GIB = 1 << 30
+
+
+def run(number: int, state: str = "COMPLETED", *, gib: int = 8, elapsed_s: float = 600.0):
+    submit = T0 + timedelta(hours=3 * number)
+    return {
+        "cluster": "c", "job_id": number + 1, "submit_time": submit, "restart": 0, "user": "ada", "job_name": "align",
+        "req_cpus": 4, "cpus": 4, "req_nodes": 1, "nodes": 1, "req_mem_bytes": gib * GIB, "mem_bytes": gib * GIB,
+        "max_rss_bytes": 2 * GIB, "start_time": submit, "end_time": submit + timedelta(seconds=elapsed_s), "state": state,
+        "elapsed_s": elapsed_s, "exit_code": 1 if state == "FAILED" else 0, "time_limit_s": 7200.0, "work_dir": "/home/ada/align",
+    }  # fmt: skip
+
+
+def request(gib: int = 8) -> pl.DataFrame:
+    later = ("start_time", "end_time", "elapsed_s", "max_rss_bytes", "cpus", "nodes", "mem_bytes")
+    row = {name: value for name, value in run(200, gib=gib).items() if name not in later}
+    return job_frame([row | {"submit_time": NOW, "state": "PENDING"}])
+
+
+class Outlook:
+    """An outlook whose estimates are set by the test."""
+
+    def __init__(self, *, wait_s: float = 100.0, **needs: NeedEstimate) -> None:
+        self._needs, self._wait_s = needs, wait_s
+
+    def needs(self, job: pl.DataFrame) -> dict[str, NeedEstimate]:
+        return self._needs
+
+    def wait(self, job: pl.DataFrame) -> WaitEstimate:
+        """In proportion to the memory that is asked for."""
+        return WaitEstimate(self._wait_s * job["req_mem_bytes"].item() / GIB, 1e5)
+
+
+def prescribed(past: list[dict], *, flagged: bool = True, outlook=None, gib: int = 8):
+    jobs, job = job_frame(past), request(gib)
+    kind = find_kind(job, jobs, now=NOW)
+    advice = advise(job, jobs, now=NOW, kind=kind)
+    return prescribe(job, outlook, Prescribed(advice, lambda: flagged, NOW, kind))
+
+
+def memory(p90_gib: float, *, request_gib: int = 8, similar: int = 20, short: float = 0.0) -> NeedEstimate:
+    half, most = p90_gib * GIB / 2, p90_gib * GIB
+    return NeedEstimate("memory", request_gib * GIB, half, most, most, short, most, similar, "this user's jobs of this name")
+
+
+def test_what_helped_after_the_same_failure_is_prescribed():
+    pairs = [run(2 * k + odd, "COMPLETED" if odd else "OUT_OF_MEMORY", gib=32 if odd else 8) for k in range(6) for odd in (0, 1)]
+    pieces, _ = prescribed([*pairs, run(40, "OUT_OF_MEMORY", gib=30)], gib=30)
+    assert pieces[0].column == "req_mem_bytes" and pieces[0].proposed > 30 * GIB
+    assert any("6 of the next tries completed" in fact for fact in pieces[0].evidence)
+
+
+def test_without_anybody_who_tried_more_it_is_an_experiment():
+    pieces, _ = prescribed([*(run(k) for k in range(6)), run(9, "TIMEOUT", elapsed_s=7200.0)])
+    assert pieces[0].experiment and pieces[0].column == "time_limit_s" and pieces[0].proposed > 7200.0
+
+
+def test_errors_that_come_early_are_met_by_a_short_test():
+    failures = [run(k, "FAILED" if k % 2 else "COMPLETED", elapsed_s=100.0 if k % 2 else 3000.0) for k in range(12)]
+    pieces, _ = prescribed(failures)
+    assert pieces[0].experiment and pieces[0].proposed == 300.0 and "6 of your last 12 jobs" in pieces[0].evidence[0]
+    assert not any(piece.experiment for piece in prescribed(failures, flagged=False)[0])
+
+
+def test_a_request_that_is_tight_gets_a_note_and_no_advice():
+    pieces, notes = prescribed([run(k) for k in range(6)], flagged=False, outlook=Outlook(memory=memory(6.0)))
+    assert pieces == [] and "memory asked for is tight already" in notes[0]
+
+
+def test_unknown_work_gets_the_smallest_experiment():
+    pieces, _ = prescribed([], outlook=Outlook(memory=memory(3.0, similar=0)))
+    assert pieces[0].experiment and pieces[0].proposed == 4 * GIB and "Run one with 4 GB" in pieces[0].sentence
+
+
+def test_a_smaller_request_tells_risk_wait_and_core_hours():
+    time = NeedEstimate("time", 7200.0, 3600.0, 5400.0, 7000.0, 0.0, 5400.0, 20, "this user's jobs of this name")
+    outlook = Outlook(memory=memory(6.0, request_gib=64), time=time)
+    pieces, _ = prescribed([run(k) for k in range(6)], outlook=outlook, gib=64)
+    risks = iter([0.61, 0.09])
+    [piece] = with_effects(pieces, request(64), outlook, lambda jobs: np.array([next(risks) for _ in range(jobs.height)]))
+    assert piece.saves and piece.proposed == 6 * GIB and piece.core_hours_saved == pytest.approx(4 * (1 - 6 / 64), abs=1e-3)
+    assert effect_text(piece) == "risk 61% → 9%, starts within 10 min instead of 1 h 47 min, 3.6 core-hours saved"
+
+
+def test_needs_and_start_are_told_in_a_line_each():
+    assert need_texts({"memory": memory(6.0, short=0.2)}) == [
+        "Memory: half such jobs need up to 3 GB, nine in ten up to 6 GB (it asks for 8 GB); more than it asks for with 20%"
+    ]
+    assert wait_texts(WaitEstimate(60.0, 3600.0, 30.0)) == [
+        "Starts within 1 min (half of such jobs), 1 h (nine in ten) of its submission; it has waited for 30 s"
+    ]
+    reason = "No estimate of the start: it is held."
+    assert wait_texts(WaitEstimate(None, None, 0.0, reason)) == [reason]
