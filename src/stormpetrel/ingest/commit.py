@@ -70,9 +70,9 @@ def _stored(jobs: pl.DataFrame, fields: int) -> pl.DataFrame:
 
     What only steps tell is told by a record that has it: one without steps, or with a damaged one, erases nothing.
     """
-    untold = [pl.when(pl.col(name).is_null()).then(fields & FIELD_BIT[name]).otherwise(0) for name in FROM_STEPS]
+    unreported = [pl.when(pl.col(name).is_null()).then(fields & FIELD_BIT[name]).otherwise(0) for name in FROM_STEPS]
     return jobs.with_columns(
-        fields=(pl.lit(fields, dtype=pl.Int64) - pl.sum_horizontal(untold)).cast(pl.Int64),
+        fields=(pl.lit(fields, dtype=pl.Int64) - pl.sum_horizontal(unreported)).cast(pl.Int64),
         older=pl.lit(None, dtype=STORED_SCHEMA["older"]),
         month=month_of(pl.col("submit_time")),
     ).select(*STORED_SCHEMA)

@@ -118,7 +118,7 @@ class IncidentTable(_IncidentText):
             if key in outages_by_key and outages_by_key[key][1] != one:
                 self._notes.refuse(outages_by_key[key][0], f"Line {line} says the same otherwise, and is the one that counts.")
             outages_by_key[key] = (line, one)
-        self._tell_unclear()
+        self._note_unclear()
         self._notes.close()
         return [one for _, one in outages_by_key.values() if one.start <= end and (one.end is None or one.end >= start)]
 
@@ -177,7 +177,7 @@ class IncidentTable(_IncidentText):
             self._unclear[kind_text] = self._unclear.get(kind_text, 0) + 1
         return self._kind or kind_in(title) or OutageKind.OUTAGE
 
-    def _tell_unclear(self) -> None:
+    def _note_unclear(self) -> None:
         if self._unclear:
             names = ", ".join(_printable(word)[:40] for word in list(self._unclear)[:5])
             count = sum(self._unclear.values())

@@ -28,11 +28,11 @@ class Heartbeat:
 
     def beat(self) -> None:
         """The loop has made a turn: ask, if it is time, beside the loop."""
-        is_asking = self._thread is not None and self._thread.is_alive()
-        if not self._url or is_asking or time.monotonic() - self._last < self._every_s:
+        is_busy = self._thread is not None and self._thread.is_alive()
+        if not self._url or is_busy or time.monotonic() - self._last < self._every_s:
             return
         self._last = time.monotonic()
-        self._thread = threading.Thread(target=self._ask, name="heartbeat", daemon=True)
+        self._thread = threading.Thread(target=self._request, name="heartbeat", daemon=True)
         self._thread.start()
 
     def close(self, limit_s: float) -> None:
@@ -40,7 +40,7 @@ class Heartbeat:
         if self._thread is not None:
             self._thread.join(limit_s)
 
-    def _ask(self) -> None:
+    def _request(self) -> None:
         try:
             client = HttpClient(self._url, timeout_s=_TIMEOUT_S)
             try:
