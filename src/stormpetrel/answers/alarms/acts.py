@@ -9,8 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from stormpetrel.alarms.acts import with_acts
-from stormpetrel.alarms.silences import MUTED, Silences
+from stormpetrel.alarms.acts import MUTED, Silences, with_acts
 from stormpetrel.answers.alarms.timeline import act_line
 from stormpetrel.answers.schemas.incident import MOST_MUTE_HOURS, ActReceipt, MuteLine, MuteReceipt, Mutes, NewMute
 from stormpetrel.answers.viewer import MANAGE, READ
