@@ -52,7 +52,7 @@ def alarm_router(live: LiveSite) -> APIRouter:
     _add_cases(api, live)
 
     @api.get(
-        "/replay", operation_id="replay_alarms", summary="The past, replayed", response_model=IncidentList, responses=errors()
+        "/replay", operation_id="replay_alarms", summary="Replay of the past", response_model=IncidentList, responses=errors()
     )
     def replay(viewer: Reader, question: Annotated[ReplayQuestion, Query()]) -> Response:
         """What a watch would have raised in a part of the past, and when; nothing is kept.
@@ -162,7 +162,7 @@ def action_router(live: LiveSite) -> APIRouter:
         """Whether anything may be done, and of each policy whether it acts and what its ledger says; administrators only."""
         return json_response(actions_status(live.site, viewer))
 
-    @api.get("/acts", operation_id="acts", summary="What was decided and done", response_model=ActList, responses=errors())
+    @api.get("/acts", operation_id="acts", summary="Decisions and actions", response_model=ActList, responses=errors())
     def acts(viewer: Reader, question: Annotated[ActQuestion, Query()]) -> Response:
         """Acts with their commands and answers, the newest first; users see those on their own jobs."""
         return json_response(list_acts(live.site, viewer, question))
@@ -170,7 +170,7 @@ def action_router(live: LiveSite) -> APIRouter:
     @api.post(
         "/switch",
         operation_id="turn_actions",
-        summary="Stop everything, or go on",
+        summary="Stop all actions, or allow them again",
         response_model=SwitchLine,
         responses=errors(413),
     )

@@ -39,9 +39,9 @@ from stormpetrel.faces.cli.site import open_site, parse_site_time
 
 def list_alarms(
     context: typer.Context,
-    everything: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also resolved ones.")] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", help="Those that are on no list, since they are like dismissed ones.")
+        bool, typer.Option("--quiet", help="Quiet ones, not listed because they are similar to dismissed ones.")
     ] = False,
     since: SinceTime = None,
     severity: Annotated[
@@ -88,7 +88,7 @@ def replay(
     since: SinceTime = None,
     until: UntilTime = None,
     no_models: Annotated[
-        bool, typer.Option("--no-models", help="Rules alone: no model of events is trained on the way, which is faster.")
+        bool, typer.Option("--no-models", help="Rules only: no event model is trained, which is faster.")
     ] = False,
     files: Annotated[
         list[str] | None,
@@ -150,7 +150,7 @@ def _known_family(text: str | None) -> str | None:
 def _print_replay(out: Console, answer: ReplayAnswer) -> None:
     if answer.since is None or answer.until is None or answer.first is None or answer.last is None:
         if answer.partial_buckets:
-            out.print(f"Of {_count(answer.partial_buckets, 'bucket')} of events none was observed whole: too little to replay.")
+            out.print(f"Of {_count(answer.partial_buckets, 'bucket')} no complete bucket of events: too little to replay.")
         else:
             out.print("The site has neither a job that has ended nor counted events: there is no past to replay.")
         out.print("Next: stormpetrel ingest jobs FILE, or stormpetrel ingest events FILE")
@@ -196,7 +196,7 @@ def ask(
     limit: Annotated[int, typer.Option("--limit", min=1, max=MOST_CASES, help="So many cases.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """Ask about the cases whose answer teaches most, also from below the threshold."""
+    """Show the cases whose answer helps the models most, also below the threshold."""
     with open_site(context) as site:
         zone = site.settings.site.time_zone
         answer = ask_cases(site, LOCAL, CaseQuestion(limit=limit))
@@ -205,17 +205,17 @@ def ask(
 
 def answer(
     context: typer.Context,
-    case: Annotated[str, typer.Argument(help="The case as alarms ask names it.", show_default=False)],
+    case: Annotated[str, typer.Argument(help="The case, as shown by alarms ask.", show_default=False)],
     verdict: Annotated[
         Literal["confirm", "dismiss", "withdraw"],
-        typer.Argument(help="It is real trouble, it is none, or what was answered is taken back.", show_default=False),
+        typer.Argument(help="It is a real problem, it is a false alarm, or the answer is withdrawn.", show_default=False),
     ],
     note: Note = "",
     as_json: Json = False,
 ) -> None:
     """Answer a case: models learn from it at their next training, alarms at once."""
     if len(case) > LONGEST_CASE:
-        raise UsageError("This is no case.", hint="See what is asked: stormpetrel alarms ask")
+        raise UsageError("This is not a known case.", hint="See what is asked: stormpetrel alarms ask")
     with open_site(context, to_write=True) as site:
         receipt = answer_case(site, LOCAL, NewCaseAnswer(case=case, answer=verdict, note=note))
     emit(receipt, plain(receipt.words), as_json=as_json)

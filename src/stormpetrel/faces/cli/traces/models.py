@@ -94,14 +94,14 @@ def _print_scores(out: Console, receipt: ScoringReceipt) -> None:
     if receipt.other_length:
         out.print(f"{receipt.other_length:,} windows are of another length or step than the model sees, and were left out.")
     if not receipt.nodes:
-        out.print("There is nothing to show yet. Take in traces: stormpetrel ingest traces --live")
+        out.print("There is nothing to show yet. Ingest traces: stormpetrel ingest traces --live")
         return
     _print_tables(out, abnormal_tables(receipt), receipt)
     out.print("Next: stormpetrel traces diagnose, or the page Nodes and traces of stormpetrel serve")
 
 
 def show_map(context: typer.Context, plot: Plot = None, as_json: Json = False) -> None:
-    """Show where the windows of each job type lie on the map of the model."""
+    """Show the windows of each job type on the map of the model."""
     windows = _scored(context)
     answer = trace_map(windows, with_points=as_json)
     tables = [map_table(answer.job_types)]
@@ -116,7 +116,7 @@ def show_map(context: typer.Context, plot: Plot = None, as_json: Json = False) -
 
 
 def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_json: Json = False) -> None:
-    """Say what odd nodes do, who lies near Bad IO or in a region that somebody named, and past windows like these."""
+    """Explain unusual nodes, list jobs near Bad IO or in a named region, and show similar past windows."""
     with open_site(context) as site:
         windows = scored_windows(site, LOCAL)
         model = windows.model
@@ -137,7 +137,7 @@ def show_diagnosis(context: typer.Context, top: Top = 20, plot: Plot = None, as_
         for finding in (answer.findings or [])[:top]:
             out.print(plain(f"{finding.sentence} (UTC; {rarity(finding.score)} calm windows)"))
         if answer.findings == []:
-            out.print("No node does what calm nodes of this site do not do.")
+            out.print("No node is unusual compared with normal nodes of this site.")
         for row in [row for row in answer.nodes if row.score >= _WORTH_A_LINE][:top]:
             out.print(plain(row.sentence))
         _print_tables(out, tables, answer)
@@ -155,14 +155,14 @@ def _print_tables(out: Console, tables: Iterable[Table], answer: TraceModelAnswe
         show_table(out, table)
     if answer.shipped:
         out.print(
-            "These are scores of the shipped encoder, which has learnt simulated jobs, not this site's."
+            "These are scores of the shipped encoder, which was trained on simulated jobs, not on this site's."
             " Train one on what is normal here: stormpetrel traces train"
         )
 
 
 def label(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="What the trouble is called: any name.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of the problem.", show_default=False)],
     job_type: Annotated[
         str | None, typer.Option("--type", help="All windows of this job type, now and later.", show_default=False)
     ] = None,
@@ -172,9 +172,9 @@ def label(
     until: UntilTime = None,
     as_json: Json = False,
 ) -> None:
-    """Name a trouble by windows that show it: windows like them raise the name, and none of them is learnt as normal."""
+    """Name a problem by windows that show it: similar windows are reported by that name and never learnt as normal."""
     if job_type is None and job is None and node is None:
-        raise UsageError("Which windows?", hint="Say --type, --job, or --node with --since and --until.")
+        raise UsageError("Which windows?", hint="Use --type, --job, or --node with --since and --until.")
     with open_site(context, to_write=True) as site:
         zone = site.settings.site.time_zone
         first, last = parse_site_time(since, zone, "--since"), parse_site_time(until, zone, "--until")
@@ -191,14 +191,14 @@ def label(
 
 def regions(
     context: typer.Context,
-    remove: Annotated[str | None, typer.Option("--remove", help="Take back what was named so.", show_default=False)] = None,
+    remove: Annotated[str | None, typer.Option("--remove", help="Remove the region of this name.", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
-    """List the troubles that people have named, or take one back."""
+    """List the named problems, or remove one."""
     if remove is not None:
         with open_site(context, to_write=True) as site:
             receipt = remove_regions(site, LOCAL, remove)
-        emit(receipt, f"{plain(remove)} is no known region any more.", as_json=as_json)
+        emit(receipt, f"{plain(remove)} is no longer a known region.", as_json=as_json)
         return
     with open_site(context) as site:
         answer = list_regions(site, LOCAL)

@@ -124,7 +124,7 @@ def question(live: LiveSite, query: Mapping[str, str]) -> tuple[ClusterQuestion,
         text = query.get(name, "")
         edges[name] = moment_of(text, zone, end_of_day=name == "to")
         if text and edges[name] is None:
-            problems.append(f"“{text[:40]}” is no date; write it as 2026-03-02 or 2026-03-02T14:00.")
+            problems.append(f"“{text[:40]}” is not a date; write it as 2026-03-02 or 2026-03-02T14:00.")
     since, until = edges["from"], edges["to"]
     if since is not None and until is not None and since >= until:
         problems.append("“From” is after “To”; swap them.")
@@ -269,7 +269,7 @@ def _what(bucket: ClusterBucketDetail) -> list[Component]:
     """The findings of a bucket as text."""
     if bucket.gap is not None:
         why = f" {bucket.gap}" if bucket.gap else ""
-        return [html.P([status_chip("○", "No data", "chip-wait"), f" This time was not seen whole.{why}"])]
+        return [html.P([status_chip("○", "No data", "chip-wait"), f" The data of this time are incomplete.{why}"])]
     score, threshold = bucket.score, bucket.threshold
     if score is None and not bucket.alarm:
         verdict: list[Any] = [status_chip("○", "Not judged", "chip-wait")]
@@ -313,7 +313,7 @@ def _where(bucket: ClusterBucketDetail) -> Component:
     """The chosen kind at each site, host, group and node, next to what is usual there."""
     title = html.H3(f"Where: {bucket.kind}")
     if not bucket.where:
-        return html.Div([title, html.P("The sources do not tell where this happened.", className="soft")])
+        return html.Div([title, html.P("The sources do not say where this happened.", className="soft")])
     text = "Against what is usual: the share that each had in the week before. The largest change comes first."
     parts: list[Any] = [title, html.P(text, className="soft small")]
     now = f"in this {length((bucket.end - bucket.start) // timedelta(seconds=1)).removeprefix('1 ')}"

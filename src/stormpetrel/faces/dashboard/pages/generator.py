@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from stormpetrel.synth.workload import Workload
 
 _LEAD: Final = (
-    "Jobs like those of this site, but nobody's: to try a scheduler, to size a machine, to share with others. "
-    "A generator learns how people here work, and makes as many new jobs as you like."
+    "Synthetic jobs like those of this site: to test a scheduler, to size a machine, to share with others. "
+    "A generator learns how users here work, and generates any number of new jobs."
 )
-_NOT_YOURS: Final = "A generator learns from everybody's jobs, so this page is for administrators."
+_NOT_YOURS: Final = "A generator learns from all users' jobs, so this page is for administrators."
 _BEAT_MS: Final = 1_500
 _FORMATS: Final = {"swf": "SWF", "sacct": "sacct text", "csv": "CSV", "parquet": "Parquet"}
 _UNITS: Final = {"jobs": "jobs", "days": "days"}
@@ -80,7 +80,7 @@ def layout(live: LiveSite, viewer: Viewer, query: Mapping[str, str]) -> Componen
     """The page of a link."""
     if not viewer.is_admin:
         return html.Div(
-            [page_head("Generator", _LEAD), notice(_NOT_YOURS, "Administrators are named in site.toml: serve.admins.")]
+            [page_head("Generator", _LEAD), notice(_NOT_YOURS, "Administrators are listed in site.toml: serve.admins.")]
         )
     answer = workload_answer(live, viewer)
     return html.Div(
@@ -181,7 +181,7 @@ def sample_form(live: LiveSite, viewer: Viewer, generator: WorkloadGenerator) ->
         html.Div(
             [
                 html.Button(
-                    "Make and download",
+                    "Generate and download",
                     id="generator-make",
                     type="button",
                     className="button button-main",
@@ -246,7 +246,7 @@ def state_card(live: LiveSite, viewer: Viewer, answer: WorkloadAnswer, *, proble
     parts: list[Any] = [] if answer.generator is None else [_about(live, answer.generator)]
     if answer.generator is None and not answer.fitting.running:
         parts.append(
-            notice("No generator has been fitted on this site's jobs yet.", "It takes a minute or two; the watch goes on.")
+            notice("No generator has been fitted on this site's jobs yet.", "It takes a minute or two; the watch continues.")
         )
     parts.append(_progress(answer.fitting) if answer.fitting.running else _outcome(answer.fitting, problem))
     if viewer.is_admin and MANAGE in viewer.scopes:
@@ -282,7 +282,7 @@ def _outcome(fitting: WorkloadFitting, problem: str) -> Component | None:
 
 
 def _button(answer: WorkloadAnswer) -> Component:
-    text = "Fit a generator" if answer.generator is None else "Fit it again on the jobs of now"
+    text = "Fit a generator" if answer.generator is None else "Fit it again on the current jobs"
     main = "button-main" if answer.generator is None else ""
     return html.Button(
         text, id="generator-fit", type="button", className=f"button {main}".strip(), disabled=answer.fitting.running
@@ -346,7 +346,7 @@ def distributions(columns: Mapping[str, str], column: str, link: PageLink, drawn
 
 def order_and_rhythm(drawn: DrawnFigures) -> Component:
     """What a generator of single rows cannot get right: the order of jobs, and when they come."""
-    memory = "How much the time to the next job tells about the times after it. Jobs drawn one by one would lie on zero."
+    memory = "Autocorrelation of the times between jobs. Independent jobs would be at zero."
     rhythm = "When in the week jobs are submitted, hour by hour, in UTC."
     return html.Div(
         [

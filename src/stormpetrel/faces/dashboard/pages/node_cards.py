@@ -2,7 +2,7 @@
 
 Nodes and NodeDrawing -> cards. A click on any of the figures chooses; every table leads to the same by keyboard.
 
-What is odd on the nodes, on the page of nodes: a sentence for each odd node with what is behind it, and each node's one score.
+Cards about nodes: what is unusual on them now, in sentences with their evidence, and the score of each node as a whole.
 
 NodeFindings -> components. The newest windows count, whatever the page has chosen.
 """
@@ -71,7 +71,7 @@ def heat(live: LiveSite, answer: Nodes, heat: Heat, question: NodesQuestion) -> 
     framed_cells(figure, *_chosen_cells(heat, question))
     is_cut = len(heat.nodes) < heat.of_nodes
     shown = f"{len(heat.nodes)} of {heat.of_nodes:,} nodes, those with the most flagged windows. " if is_cut else ""
-    gap = "times that nobody scored are left out" if heat.skips else "a gap is time that nobody scored"
+    gap = "times without scores are left out" if heat.skips else "a gap is time without scores"
     threshold = "" if answer.threshold is None else " ▲ is the threshold."
     summary = f"{shown}The highest score of any thread, per {_length(heat.bin_s)}; {gap}.{threshold}"
     hint = f"Times are {live.settings.site.time_zone}. A click on a cell shows its node and time below."
@@ -105,7 +105,7 @@ def node_table(live: LiveSite, drawing: NodeDrawing, link: PageLink) -> Componen
 
 def embeddings(live: LiveSite, answer: Nodes, drawing: NodeDrawing) -> list[Component]:
     """Where the windows lie on the model's map, by kind of job."""
-    summary = f"{how_many(answer, drawing.points)} Windows that lie together look alike to the model."
+    summary = f"{how_many(answer, drawing.points)} Windows that are close together are similar to the model."
     figure = trace_map(_drawn(live, drawing.points))
     return [
         html.P(f"{summary} Click on a point to see its trace.", className="soft small"),
@@ -251,10 +251,10 @@ def findings(live: LiveSite, answer: NodeFindings) -> list[Component]:
     link = PageLink.of(live, "/nodes", {})
     parts: list[Component] = []
     if not answer.judged:
-        text = "Nobody judges nodes as a whole yet: a model of the site's own does, once it has learnt: stormpetrel traces train"
+        text = "Nodes as a whole are not judged yet: the site needs its own model: stormpetrel traces train"
         parts.append(html.P(text, className="soft"))
     elif not answer.findings:
-        parts.append(html.P("No node does what calm nodes of this site do not do.", className="soft"))
+        parts.append(html.P("No node is unusual compared with normal nodes of this site.", className="soft"))
     parts += [_finding(one, zone, link) for one in answer.findings[:_MOST]]
     if len(answer.findings) > _MOST:
         parts.append(html.P(f"And {len(answer.findings) - _MOST:,} more: stormpetrel traces diagnose", className="soft small"))
